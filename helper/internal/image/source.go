@@ -1,0 +1,202 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Source is an image that is read while others may write to it.
+type Source struct {
+	f      *os.File
+	path   string
+	size   int64
+	block  bool
+	direct bool
+	bounce sync.Pool // *[]byte, for reads that are not aligned
+}
+
+const bounceSize = 1 << 20
+
+// OpenSource opens a block device or a regular file for reading. It reads with
+// O_DIRECT, past the page cache: a device's cache does not see what a mounted
+// file system writes to the device. A regular file on a file system without
+// O_DIRECT is read through the cache, which is the one its writers use; a device
+// without it is refused.
+func OpenSource(path string) (*Source, error) {
+	f, err := openKind(path, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{f: f, path: path}
+	s.bounce.New = func() any { b := Buffer(bounceSize); return &b }
+	if s.size, s.block, err = sizeOf(f, path); err != nil {
+		f.Close()
+		return nil, err
+	}
+	direct, err := openDirect(path)
+	switch {
+	case err == nil:
+		f.Close()
+		s.f, s.direct = direct, true
+	case s.block:
+		f.Close()
+		return nil, fmt.Errorf("image: %s: this block device cannot be read with O_DIRECT (%w), and its cache does not show what a mounted file system writes", path, cause(err))
+	}
+	return s, nil
+}
+
+// openDirect opens path with O_DIRECT and proves with one read that the file
+// system means it: some take the flag and refuse the read.
+func openDirect(path string) (*os.File, error) {
+	f, err := openKind(path, unix.O_RDONLY|unix.O_DIRECT)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.ReadAt(Buffer(Align), 0); err != nil && err != io.EOF {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Path is the name that the source was opened by.
+func (s *Source) Path() string { return s.path }
+
+// Size is the length of the image in bytes.
+func (s *Source) Size() int64 { return s.size }
+
+// IsBlock reports whether the source is a block device.
+func (s *Source) IsBlock() bool { return s.block }
+
+// Direct reports whether reads go past the page cache.
+func (s *Source) Direct() bool { return s.direct }
+
+// ReadAt reads len(p) bytes at off, as io.ReaderAt asks. Memory from Buffer at
+// an aligned offset is filled by the device itself; anything else is copied once.
+func (s *Source) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, fmt.Errorf("image: %s: reading at the negative offset %d", s.path, off)
+	}
+	if off >= s.size {
+		return 0, io.EOF
+	}
+	want := min(int64(len(p)), s.size-off)
+	short := want < int64(len(p))
+	n, err := s.read(p[:want], off)
+	if err != nil {
+		return n, fmt.Errorf("image: %s: reading at offset %d: %w", s.path, off+int64(n), cause(err))
+	}
+	if short {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (s *Source) read(p []byte, off int64) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if !s.direct {
+		return readFull(s.f, p, off)
+	}
+	if aligned(p) && off%Align == 0 {
+		// An O_DIRECT read must have an aligned length also where the image
+		// ends in the middle of a block; the buffer's own slack takes it.
+		if size := roundUp(len(p)); size <= cap(p) {
+			n, err := readAtLeast(s.f, p[:size], off, len(p))
+			return min(n, len(p)), err
+		}
+	}
+	done := 0
+	bp := s.bounce.Get().(*[]byte)
+	defer s.bounce.Put(bp)
+	for done < len(p) {
+		from := off + int64(done)
+		head := int(from % Align)
+		part := min(len(p)-done, bounceSize-head)
+		n, err := readAtLeast(s.f, (*bp)[:roundUp(head+part)], from-int64(head), head+part)
+		if n > head {
+			done += copy(p[done:done+part], (*bp)[head:n])
+		}
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+func readFull(f *os.File, p []byte, off int64) (int, error) {
+	return readAtLeast(f, p, off, len(p))
+}
+
+// readAtLeast reads into p until it has at least least bytes; the rest of p is
+// slack that a direct read may fill.
+func readAtLeast(f *os.File, p []byte, off int64, least int) (int, error) {
+	n := 0
+	for n < least {
+		m, err := unix.Pread(int(f.Fd()), p[n:], off+int64(n))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return n, err
+		}
+		if m == 0 {
+			return n, fmt.Errorf("the image became shorter while it was read: %w", io.ErrUnexpectedEOF)
+		}
+		n += m
+		if n < least && n%Align != 0 {
+			// A direct read cannot go on from here; it goes back a little.
+			n -= n % Align
+		}
+	}
+	return n, nil
+}
+
+// NextData finds the next stretch that may hold something other than zeroes: it
+// begins at off or after it. Where there is none it returns io.EOF. A block
+// device knows of no holes and is one stretch; so is a file whose file system
+// cannot tell.
+func (s *Source) NextData(off int64) (start, end int64, err error) {
+	if off < 0 || off >= s.size {
+		return s.size, s.size, io.EOF
+	}
+	if s.block {
+		return off, s.size, nil
+	}
+	fd := int(s.f.Fd())
+	start, err = unix.Seek(fd, off, unix.SEEK_DATA)
+	switch {
+	case err == unix.ENXIO:
+		return s.size, s.size, io.EOF
+	case err == unix.EINVAL || err == unix.EOPNOTSUPP:
+		return off, s.size, nil
+	case err != nil:
+		return 0, 0, fmt.Errorf("image: %s: looking for data from offset %d on: %w", s.path, off, err)
+	}
+	if start >= s.size {
+		return s.size, s.size, io.EOF
+	}
+	end, err = unix.Seek(fd, start, unix.SEEK_HOLE)
+	if err != nil {
+		return 0, 0, fmt.Errorf("image: %s: looking for a hole from offset %d on: %w", s.path, start, err)
+	}
+	return start, min(end, s.size), nil
+}
+
+// Close closes the source.
+func (s *Source) Close() error { return s.f.Close() }
+
+// cause strips what package os adds: our own sentence names the path already.
+func cause(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}

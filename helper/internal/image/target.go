@@ -1,0 +1,279 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// writeBehind is how much is written into the page cache before the kernel is
+// told to begin to write it out.
+const writeBehind = 8 << 20
+
+// Target is an image that is written.
+type Target struct {
+	f     *os.File
+	path  string
+	size  int64
+	block bool
+	empty bool
+
+	dirty   atomic.Int64 // bytes written since write-out was last started
+	noPunch atomic.Bool  // the file system cannot punch holes
+}
+
+// CreateTarget makes a new sparse file of exactly size bytes, which only root
+// can read. The path must not exist. The file and its name are durable when
+// CreateTarget returns.
+func CreateTarget(path string, size int64) (*Target, error) {
+	if size < 0 {
+		return nil, fmt.Errorf("image: %s: an image cannot have %d bytes", path, size)
+	}
+	f, err := os.OpenFile(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("image: %s: exists already, and a new image never replaces a file: remove it or choose another name", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image: %s: %w", path, cause(err))
+	}
+	t := &Target{f: f, path: path, size: size, empty: true}
+	err = f.Truncate(size)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(path) // it is ours and of no use to anyone
+		return nil, t.explain(fmt.Sprintf("making a file of %d bytes", size), 0, cause(err))
+	}
+	return t, nil
+}
+
+// OpenTarget opens a file or a block device that is there already, and has
+// exactly size bytes. A block device that is mounted or otherwise held is refused.
+func OpenTarget(path string, size int64) (*Target, error) {
+	// For a block device O_EXCL without O_CREAT means: only if nobody holds it.
+	// For a file it means nothing.
+	f, err := openKind(path, unix.O_RDWR|unix.O_EXCL)
+	if errors.Is(err, unix.EBUSY) {
+		return nil, fmt.Errorf("image: %s: the device is in use (mounted, or part of another device): an image is never written under a user", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{f: f, path: path}
+	if t.size, t.block, err = sizeOf(f, path); err == nil && t.size != size {
+		err = fmt.Errorf("image: %s: has %d bytes, and the image to be written has %d", path, t.size, size)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Path is the name that the target was opened by.
+func (t *Target) Path() string { return t.path }
+
+// Size is the length of the image in bytes.
+func (t *Target) Size() int64 { return t.size }
+
+// Empty reports whether the target is known to have held nothing but zeroes
+// when it was opened: only then may a first pass leave zeroes out.
+func (t *Target) Empty() bool { return t.empty }
+
+// Free is how many bytes the file system of a target file still has to give.
+// For a block device, which has all its space, it is the largest number.
+func (t *Target) Free() (int64, error) {
+	if t.block {
+		return math.MaxInt64, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(t.f.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("image: %s: asking for free space: %w", t.path, err)
+	}
+	return int64(st.Bavail) * st.Frsize, nil
+}
+
+// inside refuses a range that is not in the image: a target never grows.
+func (t *Target) inside(off, n int64) error {
+	if off < 0 || n < 0 || off > t.size || n > t.size-off {
+		return fmt.Errorf("image: %s: the range at %d, length %d, is outside the image of %d bytes", t.path, off, n, t.size)
+	}
+	return nil
+}
+
+// WriteAt writes all of p at off.
+func (t *Target) WriteAt(p []byte, off int64) (int, error) {
+	if err := t.inside(off, int64(len(p))); err != nil {
+		return 0, err
+	}
+	n := 0
+	for n < len(p) {
+		m, err := unix.Pwrite(int(t.f.Fd()), p[n:], off+int64(n))
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil && m == 0 {
+			err = unix.EIO // a write of nothing that is no error would go round for ever
+		}
+		if err != nil {
+			return n, t.explain("writing", off+int64(n), err)
+		}
+		n += m
+	}
+	if t.dirty.Add(int64(n)) >= writeBehind {
+		t.dirty.Store(0)
+		// Only a hint: it waits for nothing, and errors of write-out come back
+		// from Datasync, which looks at all of them.
+		_ = unix.SyncFileRange(int(t.f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+	}
+	return n, nil
+}
+
+// Zero makes a range read as zeroes. A file gives the space back; a device gets
+// the quickest way it has.
+func (t *Target) Zero(off, n int64) error {
+	if err := t.inside(off, n); err != nil || n == 0 {
+		return err
+	}
+	if t.block {
+		r := [2]uint64{uint64(off), uint64(n)}
+		if off%512 != 0 || n%512 != 0 { // the kernel takes whole sectors only
+			return t.writeZeroes(off, n)
+		}
+		if err := ioctl(t.f, unix.BLKZEROOUT, unsafe.Pointer(&r)); err != nil {
+			return t.explain("zeroing", off, err)
+		}
+		return nil
+	}
+	if !t.noPunch.Load() {
+		err := t.fallocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EOPNOTSUPP && err != unix.ENOSYS {
+			return t.explain("punching a hole", off, err)
+		}
+		t.noPunch.Store(true)
+	}
+	return t.writeZeroes(off, n)
+}
+
+func (t *Target) writeZeroes(off, n int64) error {
+	zeroes := make([]byte, min(n, 1<<20))
+	for n > 0 {
+		m, err := t.WriteAt(zeroes[:min(n, int64(len(zeroes)))], off)
+		if err != nil {
+			return err
+		}
+		off, n = off+int64(m), n-int64(m)
+	}
+	return nil
+}
+
+// Discard says that nobody needs what is in a range. In a file it reads as
+// zeroes afterwards; on a device it reads as whatever the device likes. It is
+// advice: a device that cannot discard is left alone.
+func (t *Target) Discard(off, n int64) error {
+	if err := t.inside(off, n); err != nil || n == 0 {
+		return err
+	}
+	if !t.block {
+		return t.Zero(off, n)
+	}
+	// Whole sectors inside the range only: the edges may still be needed.
+	start, end := (off+511)/512*512, (off+n)/512*512
+	if start >= end {
+		return nil
+	}
+	r := [2]uint64{uint64(start), uint64(end - start)}
+	if err := ioctl(t.f, unix.BLKDISCARD, unsafe.Pointer(&r)); err != nil && err != unix.EOPNOTSUPP {
+		return t.explain("discarding", off, err)
+	}
+	return nil
+}
+
+func (t *Target) fallocate(mode uint32, off, n int64) error {
+	for {
+		if err := unix.Fallocate(int(t.f.Fd()), mode, off, n); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// Datasync returns when everything written so far is on stable storage, or an
+// error if any of it may not be. After an error the image is not to be trusted:
+// the kernel reports a failed write-out once and then forgets it.
+func (t *Target) Datasync() error {
+	for {
+		err := unix.Fdatasync(int(t.f.Fd()))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return t.explain("fdatasync", -1, err)
+		}
+		return nil
+	}
+}
+
+// Close closes the target. It does not sync.
+func (t *Target) Close() error {
+	if err := t.f.Close(); err != nil {
+		return t.explain("closing", -1, cause(err))
+	}
+	return nil
+}
+
+// explain makes the one sentence that the operator reads. An offset below zero
+// means that there is none.
+func (t *Target) explain(doing string, off int64, err error) error {
+	where := ""
+	if off >= 0 {
+		where = fmt.Sprintf(" at offset %d", off)
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		free := ""
+		if n, ferr := t.Free(); ferr == nil && !t.block {
+			free = fmt.Sprintf(" (%d MiB are free there)", n>>20)
+		}
+		return fmt.Errorf("image: %s: %w%s%s: free %d MiB on the destination, or choose another destination",
+			t.path, err, where, free, t.missing())
+	}
+	if errors.Is(err, unix.EFBIG) {
+		return fmt.Errorf("image: %s: %s%s: %w: the file system cannot hold a file of %d bytes", t.path, doing, where, err, t.size)
+	}
+	return fmt.Errorf("image: %s: %s%s: %w", t.path, doing, where, err)
+}
+
+// missing is the most that the image may still need, in MiB, at least one.
+func (t *Target) missing() int64 {
+	var st unix.Stat_t
+	need := t.size
+	if unix.Fstat(int(t.f.Fd()), &st) == nil {
+		need -= st.Blocks * 512
+	}
+	if free, err := t.Free(); err == nil && !t.block {
+		need -= free
+	}
+	return max(need>>20, 1)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

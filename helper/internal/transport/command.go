@@ -1,0 +1,265 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// childGrace is how long a child has to end by itself once its standard
+	// input is closed, and again once it was asked to.
+	childGrace = 10 * time.Second
+	// stderrKept is how much of the end of a child's stderr is kept for the
+	// error message.
+	stderrKept = 4 << 10
+)
+
+// child is a running command, its standard streams the connection.
+type child struct {
+	cmd   *exec.Cmd
+	name  string
+	in    *os.File // its standard input, our writing end
+	out   *os.File // its standard output, our reading end
+	tail  *tailWriter
+	grace time.Duration
+
+	done chan struct{} // closed when the child was collected
+	err  error         // its end; valid after done
+
+	once sync.Once
+}
+
+// Command starts a command and gives its standard streams as a connection. What
+// it writes to stderr goes to ours, and its end into the error.
+//
+// Close closes the child's standard input, waits for its end, and returns its
+// exit status as an error if it is not 0. A child that does not end is first
+// asked to, and then killed, and that is an error too.
+func Command(argv []string) (io.ReadWriteCloser, error) {
+	if len(argv) == 0 {
+		return nil, errors.New("transport: no command was given")
+	}
+	// Pipes of our own, and not those of os/exec: they take deadlines, and Wait
+	// does not close them under a reader.
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("transport: %s: %w", argv[0], err)
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		inR.Close()
+		inW.Close()
+		return nil, fmt.Errorf("transport: %s: %w", argv[0], err)
+	}
+	c := &child{
+		cmd:   exec.Command(argv[0], argv[1:]...),
+		name:  argv[0],
+		in:    inW,
+		out:   outR,
+		tail:  &tailWriter{w: os.Stderr},
+		grace: childGrace,
+		done:  make(chan struct{}),
+	}
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, c.tail
+	// A grandchild that keeps stderr open (a multiplexing ssh does) must not
+	// keep us waiting for the child.
+	c.cmd.WaitDelay = time.Second
+	err = c.cmd.Start()
+	inR.Close()
+	outW.Close()
+	if err != nil {
+		inW.Close()
+		outR.Close()
+		return nil, fmt.Errorf("transport: the command %q could not be started: %w", argv[0], err)
+	}
+	go func() {
+		err := c.cmd.Wait()
+		if errors.Is(err, exec.ErrWaitDelay) {
+			err = nil // the child itself ended well
+		}
+		c.err = c.explain(err)
+		close(c.done)
+	}()
+	return c, nil
+}
+
+func (c *child) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	said := strings.TrimSpace(c.tail.String())
+	if i := strings.LastIndexByte(said, '\n'); i >= 0 {
+		said = said[i+1:]
+	}
+	if said != "" {
+		said = ": " + said
+	}
+	return fmt.Errorf("transport: the command %q ended with %w%s", c.name, err, said)
+}
+
+// Read reads the child's standard output. Where it ends because the child
+// failed, the failure is the error, and not a plain end.
+func (c *child) Read(p []byte) (int, error) {
+	n, err := c.out.Read(p)
+	if err == io.EOF {
+		// The streams of a child close a little before it can be collected.
+		select {
+		case <-c.done:
+			if c.err != nil {
+				return n, c.err
+			}
+		case <-time.After(time.Second):
+		}
+	}
+	return n, err
+}
+
+func (c *child) Write(p []byte) (int, error) {
+	n, err := c.in.Write(p)
+	if errors.Is(err, unix.EPIPE) {
+		select {
+		case <-c.done:
+			if c.err != nil {
+				return n, c.err
+			}
+		case <-time.After(time.Second):
+		}
+	}
+	return n, err
+}
+
+// SetDeadline is for wire.Conn's Interrupt.
+func (c *child) SetDeadline(t time.Time) error {
+	return errors.Join(c.in.SetDeadline(t), c.out.SetDeadline(t))
+}
+
+func (c *child) Close() error {
+	var forced error
+	c.once.Do(func() {
+		c.in.Close()
+		defer c.out.Close()
+		// A child that still has something to say would wait for ever for
+		// somebody to read it.
+		go io.Copy(io.Discard, c.out) //nolint:errcheck // ends when out is closed
+		for _, step := range []func() error{
+			nil,
+			func() error { return c.cmd.Process.Signal(unix.SIGTERM) },
+			func() error { return c.cmd.Process.Kill() },
+		} {
+			if step != nil {
+				_ = step() // fails only if it ended meanwhile
+				forced = fmt.Errorf("transport: the command %q did not end when its input was closed and had to be stopped", c.name)
+			}
+			select {
+			case <-c.done:
+				return
+			case <-time.After(c.grace):
+			}
+		}
+		forced = fmt.Errorf("transport: the command %q cannot be killed", c.name)
+	})
+	select {
+	case <-c.done:
+		if forced == nil {
+			return c.err
+		}
+	default:
+	}
+	return forced
+}
+
+// tailWriter passes on what it gets and remembers the end of it.
+type tailWriter struct {
+	w    io.Writer
+	mu   sync.Mutex
+	tail []byte
+}
+
+func (t *tailWriter) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tail = append(t.tail, p...)
+	if over := len(t.tail) - stderrKept; over > 0 {
+		t.tail = bytes.Clone(t.tail[over:])
+	}
+	_, _ = t.w.Write(p) // our own stderr may be closed: no reason to stop the child
+	return len(p), nil
+}
+
+func (t *tailWriter) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.tail)
+}
+
+// stdio is the other end of Command: our own standard streams.
+type stdio struct {
+	in, out *os.File
+	restore []func()
+	once    sync.Once
+}
+
+// Stdio gives our own standard input and output as a connection. Nothing else
+// may be written to standard output from then on.
+func Stdio() (io.ReadWriteCloser, error) {
+	return newStdio(os.Stdin, os.Stdout)
+}
+
+func newStdio(in, out *os.File) (*stdio, error) {
+	s := &stdio{}
+	for _, side := range []struct {
+		from *os.File
+		to   **os.File
+	}{{in, &s.in}, {out, &s.out}} {
+		// A descriptor of our own, and not blocking if it is a pipe or a socket:
+		// only then does a deadline end a call that waits.
+		fd, err := unix.FcntlInt(side.from.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("transport: %s: %w", side.from.Name(), err)
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err != nil {
+			unix.Close(fd)
+			s.Close()
+			return nil, fmt.Errorf("transport: %s: %w", side.from.Name(), err)
+		}
+		if flags&unix.O_NONBLOCK == 0 && unix.SetNonblock(fd, true) == nil {
+			// The flag belongs to all who share the stream: give it back.
+			s.restore = append(s.restore, func() { _ = unix.SetNonblock(int(side.from.Fd()), false) })
+		}
+		*side.to = os.NewFile(uintptr(fd), side.from.Name())
+	}
+	return s, nil
+}
+
+func (s *stdio) Read(p []byte) (int, error)  { return s.in.Read(p) }
+func (s *stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
+
+func (s *stdio) SetDeadline(t time.Time) error {
+	return errors.Join(s.in.SetDeadline(t), s.out.SetDeadline(t))
+}
+
+func (s *stdio) Close() error {
+	var err error
+	s.once.Do(func() {
+		for _, f := range []*os.File{s.in, s.out} {
+			if f != nil {
+				err = errors.Join(err, f.Close())
+			}
+		}
+		for _, restore := range s.restore {
+			restore()
+		}
+	})
+	return err
+}

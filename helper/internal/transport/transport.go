@@ -1,0 +1,187 @@
+// Package transport makes the one connection of a session.
+//
+// There are three ways, and all give a plain stream of bytes both ways:
+//
+//   - TCP with TLS 1.3, between two hosts that can reach each other. Both sides
+//     make a key for this one session (NewIdentity), the controller carries the
+//     fingerprints across, and each side accepts exactly the other's. There is
+//     no authority, no name, no resumption and nothing to configure.
+//   - the standard streams of a child, such as ssh (Command), and of ourselves on
+//     its other end (Stdio).
+//   - a unix socket that only root can connect to (ListenUnix, DialUnix).
+//
+// A connection that is lost is noticed: keepalive probes an idle one, and
+// TCP_USER_TIMEOUT ends one whose data are not acknowledged.
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// handshakeTimeout is how long a peer has to prove who it is.
+	handshakeTimeout = 10 * time.Second
+	// handshakesAtOnce bounds what strangers can make us do at the same time.
+	handshakesAtOnce = 16
+	// deadAfter is how long sent data may stay without an acknowledgement, and
+	// how long an idle connection may stay without an answer to a probe.
+	deadAfter = 30 * time.Second
+)
+
+var keepalive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+
+// control sets what the net package has no option for, before the connection is
+// made, so that the SYN is covered too.
+func control(_, _ string, raw syscall.RawConn) error {
+	var serr error
+	err := raw.Control(func(fd uintptr) {
+		serr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter.Milliseconds()))
+	})
+	if err == nil {
+		err = serr
+	}
+	if err != nil {
+		return fmt.Errorf("setting TCP_USER_TIMEOUT: %w", err)
+	}
+	return nil
+}
+
+// Listener waits for the one peer of a session.
+type Listener struct {
+	l       net.Listener
+	config  *tls.Config
+	timeout time.Duration
+
+	// OnReject, if it is set before Accept, hears of everyone who was turned
+	// away, and why.
+	OnReject func(remote net.Addr, why error)
+}
+
+// Listen waits on addr ("host:port"; port 0 takes any) for a peer whose
+// certificate has the fingerprint that peerFingerprint returns at that time.
+// While it returns "", everyone is turned away.
+func Listen(addr string, id *Identity, peerFingerprint func() string) (*Listener, error) {
+	lc := net.ListenConfig{Control: control, KeepAliveConfig: keepalive}
+	l, err := lc.Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("transport: listening on %s: %w", addr, err)
+	}
+	return &Listener{l: l, config: id.config(peerFingerprint), timeout: handshakeTimeout}, nil
+}
+
+// Addr is where the listener listens.
+func (l *Listener) Addr() net.Addr { return l.l.Addr() }
+
+// Close stops listening and ends an Accept that waits.
+func (l *Listener) Close() error { return l.l.Close() }
+
+// Accept returns the first connection whose peer is the right one. Anyone else
+// is dropped, and takes nobody's time: handshakes run side by side. Accept ends
+// with the context's error when the context does; the listener may then be used
+// again.
+func (l *Listener) Accept(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	tl, ok := l.l.(interface{ SetDeadline(time.Time) error })
+	if !ok {
+		cancel()
+		return nil, errors.New("transport: this listener cannot be interrupted")
+	}
+	_ = tl.SetDeadline(time.Time{}) // fails only if closed: Accept below says so
+	right := make(chan *tls.Conn)
+	failed := make(chan error, 1)
+	var wg sync.WaitGroup
+	defer func() {
+		cancel()
+		_ = tl.SetDeadline(time.Unix(1, 0))
+		wg.Wait()
+	}()
+
+	places := make(chan struct{}, handshakesAtOnce)
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		for {
+			select {
+			case places <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			raw, err := l.l.Accept()
+			if err != nil {
+				if ctx.Err() == nil {
+					failed <- err
+				}
+				return
+			}
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				defer func() { <-places }()
+				conn, err := l.handshake(ctx, raw)
+				if err != nil {
+					raw.Close()
+					if l.OnReject != nil && ctx.Err() == nil {
+						l.OnReject(raw.RemoteAddr(), err)
+					}
+					return
+				}
+				select {
+				case right <- conn:
+				case <-ctx.Done(): // another one was quicker, or nobody waits any more
+					conn.Close()
+				}
+			}()
+		}
+	}()
+
+	select {
+	case conn := <-right:
+		return conn, nil
+	case err := <-failed:
+		return nil, fmt.Errorf("transport: waiting for the other side on %s: %w", l.l.Addr(), err)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("transport: waiting for the other side on %s: %w", l.l.Addr(), context.Cause(ctx))
+	}
+}
+
+func (l *Listener) handshake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	conn := tls.Server(raw, l.config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Dial connects to a Listener at addr whose certificate has the given
+// fingerprint. TLS 1.3 lets a client finish before the server has looked at the
+// client's certificate, so if it is we who are turned away, the first read says
+// so.
+func Dial(ctx context.Context, addr string, id *Identity, peerFingerprint string) (net.Conn, error) {
+	if err := CheckFingerprint(peerFingerprint); err != nil {
+		return nil, err
+	}
+	d := net.Dialer{Control: control, KeepAliveConfig: keepalive}
+	raw, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("transport: connecting to %s: %w", addr, err)
+	}
+	hctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	conn := tls.Client(raw, id.config(func() string { return peerFingerprint }))
+	if err := conn.HandshakeContext(hctx); err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("transport: connecting to %s: %w", addr, err)
+	}
+	return conn, nil
+}
