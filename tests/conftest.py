@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Makes the collection importable from a plain checkout, and runs its modules inside the test process.
+
+Under `ansible-test units` the collection has its place already, and nothing is set up twice.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import sys
+import tempfile
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible.utils.collection_loader._collection_finder import (
+    _AnsibleCollectionFinder,
+)
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+def _make_importable() -> None:
+    tree = Path(tempfile.mkdtemp(prefix="handover-collections-"))
+    atexit.register(shutil.rmtree, tree, ignore_errors=True)
+    namespace = tree / "ansible_collections" / "livefleet"
+    namespace.mkdir(parents=True)
+    (namespace / "handover").symlink_to(CHECKOUT)
+    _AnsibleCollectionFinder(paths=[str(tree)])._install()
+
+
+if not any(isinstance(finder, _AnsibleCollectionFinder) for finder in sys.meta_path):
+    _make_importable()
+
+
+class ModuleFailed(Exception):
+    """A module ended with fail_json; the text is its message."""
+
+    def __init__(self, result: dict[str, t.Any]) -> None:
+        super().__init__(result["msg"])
+        self.result = result
+
+
+@pytest.fixture
+def run_module(capsys: pytest.CaptureFixture[str]) -> t.Callable[..., dict[str, t.Any]]:
+    """Runs a module's main() and returns its result; `check` and `diff` are the modes of the same name."""
+
+    def run(main: t.Callable[[], None], params: dict[str, t.Any], check: bool = False, diff: bool = False) -> dict[str, t.Any]:
+        arguments = dict(params, _ansible_check_mode=check, _ansible_diff=diff)
+        capsys.readouterr()
+        with patch_module_args(arguments), pytest.raises(SystemExit):
+            main()
+        result = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+        if result.get("failed"):
+            raise ModuleFailed(result)
+        return result
+
+    return run
