@@ -1,0 +1,3 @@
+module github.com/livefleet/handover/lab/heartbeat
+
+go 1.24
