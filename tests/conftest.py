@@ -18,6 +18,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.common import warnings as module_warnings
 from ansible.module_utils.testing import patch_module_args
 from ansible.utils.collection_loader._collection_finder import (
     _AnsibleCollectionFinder,
@@ -54,11 +55,15 @@ def run_module(capsys: pytest.CaptureFixture[str]) -> t.Callable[..., dict[str, 
     def run(main: t.Callable[[], None], params: dict[str, t.Any], check: bool = False, diff: bool = False) -> dict[str, t.Any]:
         arguments = dict(params, _ansible_check_mode=check, _ansible_diff=diff)
         capsys.readouterr()
+        # A module's process ends with the module; here its warnings would be told again by the next one.
+        module_warnings._global_warnings.clear()
         with patch_module_args(arguments), pytest.raises(SystemExit):
             main()
         result = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
         if result.get("failed"):
             raise ModuleFailed(result)
+        # ansible-core 2.19 and later hand warnings to the controller as objects.
+        result["warnings"] = [warning if isinstance(warning, str) else warning["event"]["msg"] for warning in result.get("warnings", [])]
         return result
 
     return run

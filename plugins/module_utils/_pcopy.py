@@ -29,7 +29,7 @@ INSTALLED_BY = "apply the role livefleet.handover.pcopy to this host"
 class PcopyError(HandoverError):
     """The helper ended with an error; the text is its own last sentence, and what it had answered until then is kept."""
 
-    def __init__(self, sentence: str, rc: int, answers: t.Sequence[t.Dict[str, t.Any]]) -> None:
+    def __init__(self, sentence: str, rc: int, answers: t.Sequence[dict[str, t.Any]]) -> None:
         super().__init__(sentence)
         self.rc = rc
         self.answers = tuple(answers)
@@ -42,14 +42,14 @@ class Pcopy:
     runtime: Runtime
     path: str = HELPER
 
-    def call(self, *arguments: str, stdin: t.Optional[str] = None, timeout: t.Optional[float] = None) -> t.Dict[str, t.Any]:
+    def call(self, *arguments: str, stdin: str | None = None, timeout: float | None = None) -> dict[str, t.Any]:
         """Runs one helper command and returns its result, the last JSON object that it answered."""
         answers = self.events(*arguments, stdin=stdin, timeout=timeout)
         if not answers:
-            raise HandoverError("{0} answered nothing where JSON was expected".format(self._name(arguments)))
+            raise HandoverError(f"{self._name(arguments)} answered nothing where JSON was expected")
         return answers[-1]
 
-    def events(self, *arguments: str, stdin: t.Optional[str] = None, timeout: t.Optional[float] = None) -> t.List[t.Dict[str, t.Any]]:
+    def events(self, *arguments: str, stdin: str | None = None, timeout: float | None = None) -> list[dict[str, t.Any]]:
         """Runs one helper command and returns every JSON object that it answered, in order."""
         self._check_installed()
         completed = self.runtime.run([self.path, *arguments], accept=range(-255, 256), stdin=stdin, timeout=timeout)
@@ -57,24 +57,22 @@ class Pcopy:
             raise PcopyError(self._sentence(arguments, completed), completed.rc, _lenient(completed.stdout))
         return self._parse(arguments, completed.stdout)
 
-    def version(self) -> t.Dict[str, t.Any]:
+    def version(self) -> dict[str, t.Any]:
         """What the installed helper says of itself."""
         return self.call("version", "--json")
 
     def _check_installed(self) -> None:
         if not os.path.isfile(self.path):
-            raise HandoverError("the helper {0} is missing: {1}".format(self.path, INSTALLED_BY))
+            raise HandoverError(f"the helper {self.path} is missing: {INSTALLED_BY}")
         if not os.access(self.path, os.X_OK):
-            raise HandoverError("the helper {0} is not executable: {1}".format(self.path, INSTALLED_BY))
+            raise HandoverError(f"the helper {self.path} is not executable: {INSTALLED_BY}")
 
-    def _parse(self, arguments: t.Sequence[str], stdout: str) -> t.List[t.Dict[str, t.Any]]:
+    def _parse(self, arguments: t.Sequence[str], stdout: str) -> list[dict[str, t.Any]]:
         try:
             return list(_documents(stdout))
         except ValueError as exc:
             raise HandoverError(
-                "{0} answered something that is not JSON ({1}): the installed helper is of another version; {2}".format(
-                    self._name(arguments), exc, INSTALLED_BY
-                )
+                f"{self._name(arguments)} answered something that is not JSON ({exc}): the installed helper is of another version; {INSTALLED_BY}"
             ) from exc
 
     def _sentence(self, arguments: t.Sequence[str], completed: Completed) -> str:
@@ -82,14 +80,14 @@ class Pcopy:
         if lines:
             return lines[-1]
         if completed.rc < 0:
-            return "{0} was ended by signal {1}".format(self._name(arguments), -completed.rc)
-        return "{0} ended with status {1} and said nothing".format(self._name(arguments), completed.rc)
+            return f"{self._name(arguments)} was ended by signal {-completed.rc}"
+        return f"{self._name(arguments)} ended with status {completed.rc} and said nothing"
 
     def _name(self, arguments: t.Sequence[str]) -> str:
         return " ".join(["pcopy", *arguments[:1]])
 
 
-def _documents(text: str) -> t.Iterator[t.Dict[str, t.Any]]:
+def _documents(text: str) -> t.Iterator[dict[str, t.Any]]:
     """The JSON objects of a text, one after the other, however they are broken into lines."""
     decoder = json.JSONDecoder()
     position = 0
@@ -100,13 +98,13 @@ def _documents(text: str) -> t.Iterator[t.Dict[str, t.Any]]:
             return
         document, position = decoder.raw_decode(text, position)
         if not isinstance(document, dict):
-            raise ValueError("an object was expected, not {0}".format(type(document).__name__))
+            raise ValueError(f"an object was expected, not {type(document).__name__}")
         yield document
 
 
-def _lenient(text: str) -> t.List[t.Dict[str, t.Any]]:
+def _lenient(text: str) -> list[dict[str, t.Any]]:
     """The JSON objects up to the point where a failed command broke off."""
-    documents: t.List[t.Dict[str, t.Any]] = []
+    documents: list[dict[str, t.Any]] = []
     try:
         for document in _documents(text):
             documents.append(document)

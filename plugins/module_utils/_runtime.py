@@ -33,7 +33,7 @@ class HandoverError(Exception):
 class Completed:
     """A command that ran to its end."""
 
-    argv: t.Tuple[str, ...]
+    argv: tuple[str, ...]
     rc: int
     stdout: str
     stderr: str
@@ -45,7 +45,7 @@ class Completed:
             lines = [line.strip() for line in stream.splitlines() if line.strip()]
             if lines:
                 return lines[-1]
-        return "it ended with status {0} and said nothing".format(self.rc)
+        return f"it ended with status {self.rc} and said nothing"
 
 
 class _Watchdog:
@@ -55,7 +55,7 @@ class _Watchdog:
         self.seconds = seconds
         self.fired = False
         self._lock = threading.Lock()
-        self._timer: t.Optional[threading.Timer] = None
+        self._timer: threading.Timer | None = None
         self._done = False
 
     def watch(self, process: subprocess.Popen) -> None:
@@ -101,7 +101,7 @@ class Runtime:
         """Seconds left of the budget, never negative."""
         return max(0.0, self._deadline - time.monotonic())
 
-    def find(self, tool: str) -> t.Optional[str]:
+    def find(self, tool: str) -> str | None:
         """The tool's absolute path, or None if the host does not have it."""
         return self.module.get_bin_path(tool)
 
@@ -109,21 +109,21 @@ class Runtime:
         """The tool's absolute path; the error names the package that brings it."""
         path = self.find(tool)
         if path is None:
-            raise HandoverError("{0} is missing on this host: install the package {1}".format(tool, package))
+            raise HandoverError(f"{tool} is missing on this host: install the package {package}")
         return path
 
     def run(
         self,
         argv: t.Sequence[str],
         accept: t.Container[int] = (0,),
-        stdin: t.Optional[str] = None,
-        timeout: t.Optional[float] = None,
+        stdin: str | None = None,
+        timeout: float | None = None,
     ) -> Completed:
         """Runs a command to its end and returns what it said; a status outside `accept` is an error with its own last words."""
         command = [str(argument) for argument in argv]
         limit = self.remaining() if timeout is None else min(timeout, self.remaining())
         if limit <= 0:
-            raise HandoverError("the timeout of {0:g} s was used up before this command: {1}".format(self.timeout, shlex.join(command)))
+            raise HandoverError(f"the timeout of {self.timeout:g} s was used up before this command: {shlex.join(command)}")
         watchdog = _Watchdog(limit)
         try:
             rc, stdout, stderr = self.module.run_command(
@@ -136,16 +136,16 @@ class Runtime:
                 before_communicate_callback=watchdog.watch,
             )
         except OSError as exc:
-            raise HandoverError("{0} could not be started: {1}".format(command[0], exc.strerror or exc)) from exc
+            raise HandoverError(f"{command[0]} could not be started: {exc.strerror or exc}") from exc
         finally:
             watchdog.stop()
         completed = Completed(tuple(command), rc, stdout, stderr)
         if watchdog.fired and rc != 0:
             raise HandoverError(
-                "this command did not finish within {0:.1f} s and was ended; raise timeout if the host is only slow: {1}".format(limit, shlex.join(command))
+                f"this command did not finish within {limit:.1f} s and was ended; raise timeout if the host is only slow: {shlex.join(command)}"
             )
         if rc not in accept:
-            raise HandoverError("{0} failed: {1}".format(shlex.join(command), completed.last_words))
+            raise HandoverError(f"{shlex.join(command)} failed: {completed.last_words}")
         return completed
 
     def run_json(self, argv: t.Sequence[str], accept: t.Container[int] = (0,)) -> t.Any:
@@ -156,12 +156,16 @@ class Runtime:
         try:
             return json.loads(completed.stdout)
         except ValueError as exc:
-            raise HandoverError("{0} answered something that is not JSON: {1}".format(shlex.join(completed.argv), exc)) from exc
+            raise HandoverError(f"{shlex.join(completed.argv)} answered something that is not JSON: {exc}") from exc
 
-    def wait_for(self, condition: t.Callable[[], bool], interval: float = 0.05) -> bool:
-        """Waits until the condition holds, or the budget is used up; says whether it holds."""
+    def wait_for(self, condition: t.Callable[[], bool], seconds: float, interval: float = 0.05) -> bool:
+        """Waits until the condition holds, and says whether it does.
+
+        Half of the budget is left at the latest: the condition runs commands, and so may the search for the reason.
+        """
+        deadline = time.monotonic() + min(seconds, self.remaining() / 2)
         while not condition():
-            if self.remaining() <= 0:
+            if time.monotonic() >= deadline:
                 return False
             time.sleep(interval)
         return True

@@ -9,22 +9,22 @@ from __future__ import annotations
 import re
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
-_SIZE = re.compile(r"^(?P<number>\d+)\s*(?P<unit>[KMGTP]?)(?P<suffix>iB|B)?$", re.IGNORECASE)
+_SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[KMGTP]?)(?P<suffix>iB|B)?", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
     """Bytes of `4096`, `512M`, `10G` or `10GiB`; ValueError says how to write it instead."""
     stripped = text.strip()
-    match = _SIZE.match(stripped)
+    match = _SIZE.fullmatch(stripped)
     if not match:
-        raise ValueError("'{0}' is not a size: write a whole number with K, M, G, T or P, as in 512M or 10G".format(text))
+        raise ValueError(f"'{text}' is not a size: write a whole number with K, M, G, T or P, as in 512M or 10G")
     unit = match.group("unit").upper()
     suffix = (match.group("suffix") or "").lower()
     if unit and suffix == "b":
         # Some read GB as a power of 1000, some of 1024; the difference is 7 %, and it grows.
-        raise ValueError("'{0}' is ambiguous: write {1}{2} for powers of 1024".format(text, match.group("number"), unit))
+        raise ValueError(f"'{text}' is ambiguous: write {match.group('number')}{unit} for powers of 1024")
     if not unit and suffix == "ib":
-        raise ValueError("'{0}' is not a size: write a whole number with K, M, G, T or P, as in 512M or 10G".format(text))
+        raise ValueError(f"'{text}' is not a size: write a whole number with K, M, G, T or P, as in 512M or 10G")
     return int(match.group("number")) * _UNITS[unit]
 
 
@@ -32,6 +32,6 @@ def format_size(size: int) -> str:
     """`10 GiB`, `1.5 GiB`, `512 B`: for messages, so with at most one digit after the point."""
     for unit in ("P", "T", "G", "M", "K"):
         if size >= _UNITS[unit]:
-            number = "{0:.1f}".format(size / _UNITS[unit])
-            return "{0} {1}iB".format(number[:-2] if number.endswith(".0") else number, unit)
-    return "{0} B".format(size)
+            number = f"{size / _UNITS[unit]:.1f}"
+            return f"{number[:-2] if number.endswith('.0') else number} {unit}iB"
+    return f"{size} B"

@@ -82,9 +82,14 @@ def test_json_is_read_and_what_is_not_json_is_named(runtime: Runtime) -> None:
         runtime.run_json(["echo", "hello"])
 
 
-def test_waiting_ends_with_the_condition_or_with_the_budget(runtime: Runtime) -> None:
+def test_waiting_ends_with_the_condition_or_with_its_time(runtime: Runtime) -> None:
     answers = iter([False, False, True])
-    assert runtime.wait_for(lambda: next(answers), interval=0.01)
+    assert runtime.wait_for(lambda: next(answers), seconds=5, interval=0.01)
+    assert not runtime.wait_for(lambda: False, seconds=0.05, interval=0.01)
+
+
+def test_waiting_leaves_time_to_find_the_reason() -> None:
     with patch_module_args({}):
-        short = Runtime(AnsibleModule(argument_spec={}), timeout=0.1)
-    assert not short.wait_for(lambda: False, interval=0.01)
+        runtime = Runtime(AnsibleModule(argument_spec={}), timeout=1)
+    assert not runtime.wait_for(lambda: False, seconds=10)
+    assert runtime.remaining() > 0.2
