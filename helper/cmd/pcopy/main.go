@@ -1,0 +1,117 @@
+// Command pcopy copies running disks and hands running workloads over. It is the
+// helper of the Ansible collection livefleet.handover, and root's tool on both
+// hosts: no daemon, no configuration of its own.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// version is set when the binary is built.
+var version = "0.1.0"
+
+// command is one word of the command line, or two.
+type command struct {
+	name  string
+	usage string // what follows the name
+	help  string
+	run   func(ctx context.Context, args []string) error
+}
+
+var commands = []command{
+	{"send", "--session DIR", "run the source's side of a session to its end", runSend},
+	{"receive", "--session DIR", "run the destination's side of a session to its end", runReceive},
+	{"session show", "DIR", "where a session stands", sessionShow},
+	{"session list", "[--root DIR]", "all sessions of this host", sessionList},
+	{"session wait", "DIR --until WORD[,WORD…] [--timeout SECONDS]", "wait for a state, or for listening, converged, ended", sessionWait},
+	{"session cutover", "DIR [--timeout SECONDS]", "source: freeze, hand over, and wait for the outcome", sessionCutover},
+	{"session abort", "DIR [--timeout SECONDS]", "end a session that is not released; nothing moves", sessionAbort},
+	{"session resolve", "DIR --outcome resumed|refused [--timeout SECONDS]", "source in doubt: what the destination's session says", sessionResolve},
+	{"identity", "DIR", "the fingerprint of a session's key, made if need be", identity},
+	{"probe", "", "what this host can do", probe},
+	{"digest", "PATH…", "a digest of images or block devices", digest},
+	{"fdatasync", "[--dontneed] PATH…", "write the data of files to the disk", fdatasync},
+	{"criu-hook", "", "CRIU's action script", criuHook},
+	{"version", "[--json]", "what this is", showVersion},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	err := dispatch(ctx, os.Args[1:])
+	stop()
+	var usage usageError
+	switch {
+	case err == nil:
+		return
+	case errors.As(err, &usage):
+		fmt.Fprintln(os.Stderr, "pcopy:", usage)
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "pcopy:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		os.Exit(1)
+	}
+}
+
+// usageError is a call that cannot be understood.
+type usageError string
+
+func (u usageError) Error() string { return string(u) }
+
+func dispatch(ctx context.Context, args []string) error {
+	if len(args) == 0 || slices.Contains([]string{"help", "-h", "--help"}, args[0]) {
+		help(os.Stdout)
+		return nil
+	}
+	for _, c := range commands {
+		words := strings.Fields(c.name)
+		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
+			return c.run(ctx, args[len(words):])
+		}
+	}
+	return usageError(fmt.Sprintf("there is no command %q: `pcopy help` lists them", strings.Join(args[:min(2, len(args))], " ")))
+}
+
+func help(w io.Writer) {
+	fmt.Fprintf(w, "pcopy %s: copies running disks and hands running workloads over\n\n", version)
+	for _, c := range commands {
+		fmt.Fprintf(w, "  pcopy %s\n        %s\n", strings.TrimSpace(c.name+" "+c.usage), c.help)
+	}
+}
+
+// parse reads flags that may stand before or behind the words, and demands
+// between least and most words.
+func parse(f *flag.FlagSet, args []string, least, most int) ([]string, error) {
+	f.SetOutput(io.Discard)
+	var words []string
+	for {
+		if err := f.Parse(args); err != nil {
+			return nil, usageError(fmt.Sprintf("%s: %v", f.Name(), err))
+		}
+		if f.NArg() == 0 {
+			break
+		}
+		words = append(words, f.Arg(0))
+		args = f.Args()[1:]
+	}
+	if len(words) < least || len(words) > most {
+		return nil, usageError(fmt.Sprintf("%s: %d words were given where %d are needed: `pcopy help` shows how it is called", f.Name(), len(words), least))
+	}
+	return words, nil
+}
+
+// print answers in JSON.
+func print(v any) error {
+	e := json.NewEncoder(os.Stdout)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/session"
+)
+
+// sessionsDir is where the roles keep their sessions.
+const sessionsDir = "/var/lib/handover/sessions"
+
+func runSend(ctx context.Context, args []string) error {
+	return runSide(ctx, "send", args, session.Send)
+}
+
+func runReceive(ctx context.Context, args []string) error {
+	return runSide(ctx, "receive", args, session.Receive)
+}
+
+func runSide(ctx context.Context, name string, args []string, run func(context.Context, string, string) error) error {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	dir := f.String("session", "", "")
+	if _, err := parse(f, args, 0, 0); err != nil {
+		return err
+	}
+	if *dir == "" {
+		return usageError("usage: pcopy " + name + " --session DIR")
+	}
+	abs, err := filepath.Abs(*dir)
+	if err != nil {
+		return err
+	}
+	return run(ctx, abs, session.RunDir)
+}
+
+func sessionShow(_ context.Context, args []string) error {
+	words, err := parse(flag.NewFlagSet("session show", flag.ContinueOnError), args, 1, 1)
+	if err != nil {
+		return err
+	}
+	s, err := session.Show(words[0])
+	if err != nil {
+		return err
+	}
+	return print(s)
+}
+
+func sessionList(_ context.Context, args []string) error {
+	f := flag.NewFlagSet("session list", flag.ContinueOnError)
+	root := f.String("root", sessionsDir, "")
+	if _, err := parse(f, args, 0, 0); err != nil {
+		return err
+	}
+	all, err := session.List(*root)
+	if err != nil {
+		return err
+	}
+	return print(all)
+}
+
+// timed reads the folder and the time limit that most session commands have, and
+// whatever more the command adds.
+func timed(ctx context.Context, name string, args []string, seconds int, more func(*flag.FlagSet)) (context.Context, context.CancelFunc, string, error) {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	timeout := f.Int("timeout", seconds, "")
+	if more != nil {
+		more(f)
+	}
+	words, err := parse(f, args, 1, 1)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if *timeout <= 0 {
+		return nil, nil, "", usageError(fmt.Sprintf("%s: --timeout %d: a number of seconds above 0", name, *timeout))
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(*timeout)*time.Second)
+	return ctx, cancel, words[0], nil
+}
+
+func sessionWait(ctx context.Context, args []string) error {
+	var until *string
+	ctx, cancel, dir, err := timed(ctx, "session wait", args, 3600, func(f *flag.FlagSet) { until = f.String("until", "", "") })
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if *until == "" {
+		return usageError("session wait: --until is missing")
+	}
+	s, err := session.Wait(ctx, dir, strings.Split(*until, ","))
+	if err != nil {
+		return err
+	}
+	return print(s)
+}
+
+func sessionCutover(ctx context.Context, args []string) error {
+	ctx, cancel, dir, err := timed(ctx, "session cutover", args, 600, nil)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	s, err := session.Cutover(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return print(s)
+}
+
+func sessionAbort(ctx context.Context, args []string) error {
+	ctx, cancel, dir, err := timed(ctx, "session abort", args, 120, nil)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	s, err := session.Abort(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return print(s)
+}
+
+func sessionResolve(ctx context.Context, args []string) error {
+	var outcome *string
+	ctx, cancel, dir, err := timed(ctx, "session resolve", args, 120, func(f *flag.FlagSet) { outcome = f.String("outcome", "", "") })
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	s, err := session.Resolve(ctx, dir, session.State(*outcome))
+	if err != nil {
+		return err
+	}
+	return print(s)
+}
+
+func identity(_ context.Context, args []string) error {
+	words, err := parse(flag.NewFlagSet("identity", flag.ContinueOnError), args, 1, 1)
+	if err != nil {
+		return err
+	}
+	id, err := session.Identity(words[0])
+	if err != nil {
+		return err
+	}
+	return print(map[string]string{"fingerprint": id.Fingerprint()})
+}
+
+func criuHook(_ context.Context, args []string) error {
+	if len(args) != 0 {
+		return usageError("criu-hook takes no arguments: CRIU tells it what it needs in its environment")
+	}
+	action, dir := os.Getenv("CRTOOLS_SCRIPT_ACTION"), os.Getenv("CRTOOLS_IMAGE_DIR")
+	if action == "" || dir == "" {
+		return usageError("criu-hook is called by CRIU, as its action script")
+	}
+	real, err := filepath.EvalSymlinks(dir) // CRIU names it by a file descriptor of its own
+	if err != nil {
+		return err
+	}
+	goOn, err := session.Hook(session.RunDir, action, real)
+	if err != nil {
+		return err
+	}
+	if !goOn {
+		return fmt.Errorf("criu-hook: the session refuses to go on at %s", action)
+	}
+	return nil
+}

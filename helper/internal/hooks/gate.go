@@ -1,0 +1,242 @@
+package hooks
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The points at which CRIU's action script reports.
+const (
+	NetworkLock = "network-lock"
+	PostDump    = "post-dump"
+	PostRestore = "post-restore"
+)
+
+// holds reports whether the script waits there for a decision; at other points
+// it is only noted that CRIU came by.
+func holds(action string) bool { return action == PostDump || action == PostRestore }
+
+// Registration says whose gate stands before a directory of CRIU images. It
+// outlives the process that serves the gate, so that a script which finds nobody
+// behind the socket can still read the session's journal and decide.
+type Registration struct {
+	ImageDir string `json:"image_dir"`
+	Session  string `json:"session"` // the session's folder
+	Socket   string `json:"socket"`
+}
+
+// Gates is the folder that holds the registrations and their sockets.
+func Gates(runDir string) string { return filepath.Join(runDir, "gates") }
+
+func key(imageDir string) string {
+	sum := sha256.Sum256([]byte(imageDir))
+	return hex.EncodeToString(sum[:12])
+}
+
+// Lookup finds the registration for a directory of CRIU images, or nil.
+func Lookup(runDir, imageDir string) (*Registration, error) {
+	b, err := os.ReadFile(filepath.Join(Gates(runDir), key(imageDir)+".json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hooks: %w", err)
+	}
+	var r Registration
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("hooks: the gate of %s: %w", imageDir, err)
+	}
+	return &r, nil
+}
+
+// Gate is this process's side of the meeting point.
+type Gate struct {
+	reg      string // path of the registration
+	listener net.Listener
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced at each change
+	arrived  map[string]time.Time
+	answers  map[string]bool
+	fallback *bool // the answer for every point that was not decided one by one
+}
+
+// OpenGate registers a gate for imageDir on behalf of the session in folder
+// session, and begins to listen. A gate that another session left is an error.
+func OpenGate(runDir, imageDir, session string) (*Gate, error) {
+	dir, err := filepath.EvalSymlinks(imageDir) // CRIU tells the real path
+	if err != nil {
+		return nil, fmt.Errorf("hooks: the directory of CRIU's images: %w", err)
+	}
+	old, err := Lookup(runDir, dir)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil && old.Session != session {
+		return nil, fmt.Errorf("hooks: session %s still has a gate for %s: end that session first (`pcopy session show %s`)", filepath.Base(old.Session), dir, old.Session)
+	}
+	if err := os.MkdirAll(Gates(runDir), 0o700); err != nil {
+		return nil, fmt.Errorf("hooks: %w", err)
+	}
+	base := filepath.Join(Gates(runDir), key(dir))
+	_ = os.Remove(base + ".sock")
+	g := &Gate{reg: base + ".json", changed: make(chan struct{}), arrived: map[string]time.Time{}, answers: map[string]bool{}}
+	if g.listener, err = net.Listen("unix", base+".sock"); err != nil {
+		return nil, fmt.Errorf("hooks: %w", err)
+	}
+	b, _ := json.Marshal(Registration{ImageDir: dir, Session: session, Socket: base + ".sock"})
+	if err := os.WriteFile(g.reg, b, 0o600); err != nil {
+		g.listener.Close()
+		return nil, fmt.Errorf("hooks: %w", err)
+	}
+	go g.serve()
+	return g, nil
+}
+
+// Close removes the gate. It is for the time when the command that drove CRIU
+// has ended: a script that comes later finds no gate and lets CRIU go on.
+func (g *Gate) Close() error {
+	err := os.Remove(g.reg)
+	return errors.Join(err, g.listener.Close()) // closing removes the socket
+}
+
+func (g *Gate) serve() {
+	for {
+		c, err := g.listener.Accept()
+		if err != nil {
+			return
+		}
+		go g.talk(c)
+	}
+}
+
+// talk is one call of the script: one line with the point, one line back.
+func (g *Gate) talk(c net.Conn) {
+	defer c.Close()
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		return
+	}
+	action := strings.TrimSpace(line)
+	g.mu.Lock()
+	if _, again := g.arrived[action]; !again {
+		g.arrived[action] = time.Now()
+		g.announce()
+	}
+	answer := !holds(action)
+	for holds(action) {
+		if a, ok := g.answers[action]; ok {
+			answer = a
+			break
+		}
+		if g.fallback != nil {
+			answer = *g.fallback
+			break
+		}
+		changed := g.changed
+		g.mu.Unlock()
+		<-changed
+		g.mu.Lock()
+	}
+	g.mu.Unlock()
+	word := replyDeny
+	if answer {
+		word = replyGo
+	}
+	_, _ = fmt.Fprintln(c, word)
+}
+
+// announce wakes all who wait; the caller holds mu.
+func (g *Gate) announce() {
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// Await blocks until CRIU has come to a point, and tells when it did. It ends
+// early with the process's error if the command that drives CRIU ends first.
+func (g *Gate) Await(ctx context.Context, action string, p *Process) (time.Time, error) {
+	for {
+		g.mu.Lock()
+		at, ok := g.arrived[action]
+		changed := g.changed
+		g.mu.Unlock()
+		if ok {
+			return at, nil
+		}
+		select {
+		case <-changed:
+		case <-p.Done():
+			if err := p.Err(); err != nil {
+				return time.Time{}, err
+			}
+			return time.Time{}, fmt.Errorf("hooks: `%s` ended without CRIU's %s hook: is the action script configured in /etc/criu/runc.conf? The role pcopy does that", p.name, action)
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("hooks: waiting for CRIU's %s: %w", action, context.Cause(ctx))
+		}
+	}
+}
+
+// Answer decides one point: go on, or refuse.
+func (g *Gate) Answer(action string, goOn bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, ok := g.answers[action]; !ok {
+		g.answers[action] = goOn
+		g.announce()
+	}
+}
+
+// Refuse decides every point that is not decided yet, also those that CRIU has
+// not come to: the answer is no.
+func (g *Gate) Refuse() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fallback == nil {
+		no := false
+		g.fallback = &no
+		g.announce()
+	}
+}
+
+const (
+	replyGo   = "go"
+	replyDeny = "deny"
+)
+
+// ErrNobody says that there is a gate but no process behind it.
+var ErrNobody = errors.New("nobody serves this gate")
+
+// Ask is the script's side: it reports a point and waits, as long as it takes,
+// for the answer.
+func (r *Registration) Ask(action string) (goOn bool, err error) {
+	c, err := net.Dial("unix", r.Socket)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNobody, err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintln(c, action); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNobody, err)
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNobody, err)
+	}
+	switch strings.TrimSpace(line) {
+	case replyGo:
+		return true, nil
+	case replyDeny:
+		return false, nil
+	}
+	return false, fmt.Errorf("hooks: an answer that nobody gives: %q", line)
+}

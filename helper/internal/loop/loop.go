@@ -1,0 +1,182 @@
+// Package loop makes a raw image file a mounted file system and back: a loop
+// device with direct I/O, so that its pages are cached once, and a mount.
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Attach gives the image a loop device of its own and returns its path.
+func Attach(image string) (string, error) {
+	f, err := os.OpenFile(image, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("loop: %w", err)
+	}
+	defer f.Close()
+	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("loop: %w: is the module loop loaded?", err)
+	}
+	defer ctl.Close()
+
+	// Somebody else may take the free device between the two calls.
+	for range 64 {
+		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return "", fmt.Errorf("loop: no free loop device: %w", err)
+		}
+		dev := fmt.Sprintf("/dev/loop%d", n)
+		err = configure(dev, f, image, unix.LO_FLAGS_DIRECT_IO)
+		if errors.Is(err, unix.EINVAL) { // the file system below cannot do direct I/O
+			err = configure(dev, f, image, 0)
+		}
+		if errors.Is(err, unix.EBUSY) {
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("loop: %s for %s: %w", dev, image, err)
+		}
+		return dev, nil
+	}
+	return "", fmt.Errorf("loop: every free loop device was taken by somebody else")
+}
+
+func configure(dev string, f *os.File, image string, flags uint32) error {
+	d, err := os.OpenFile(dev, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	cfg := unix.LoopConfig{Fd: uint32(f.Fd())}
+	cfg.Info.Flags = flags
+	copy(cfg.Info.File_name[:len(cfg.Info.File_name)-1], image)
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, d.Fd(), unix.LOOP_CONFIGURE, uintptr(unsafe.Pointer(&cfg)))
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+// Detach gives a loop device back. A device that has none is no error.
+func Detach(dev string) error {
+	d, err := os.OpenFile(dev, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("loop: %w", err)
+	}
+	defer d.Close()
+	if err := unix.IoctlSetInt(int(d.Fd()), unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
+		return fmt.Errorf("loop: detaching %s: %w", dev, err)
+	}
+	return nil
+}
+
+// mountFlags are the options that mount(2) takes as bits; all others go to the
+// file system as text.
+var mountFlags = map[string]uintptr{
+	"rw": 0, "defaults": 0, "relatime": unix.MS_RELATIME, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME,
+	"strictatime": unix.MS_STRICTATIME, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
+	"sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC, "lazytime": unix.MS_LAZYTIME, "ro": unix.MS_RDONLY,
+}
+
+// Mount mounts dev, creating the mount point if need be. Options are those of
+// mount(8), separated by commas.
+func Mount(dev, mountpoint, fstype, options string) error {
+	if err := os.MkdirAll(mountpoint, 0o711); err != nil {
+		return fmt.Errorf("loop: the mount point: %w", err)
+	}
+	var flags uintptr
+	var data []string
+	for o := range strings.SplitSeq(options, ",") {
+		if bit, ok := mountFlags[o]; ok {
+			flags |= bit
+		} else if o != "" {
+			data = append(data, o)
+		}
+	}
+	if err := unix.Mount(dev, mountpoint, fstype, flags, strings.Join(data, ",")); err != nil {
+		return fmt.Errorf("loop: mounting %s (%s) on %s with options %q: %w", dev, fstype, mountpoint, options, err)
+	}
+	return nil
+}
+
+// MountTmpfs puts an empty tmpfs over dir, readable by root only.
+func MountTmpfs(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("loop: %w", err)
+	}
+	if err := unix.Mount("handover", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+		return fmt.Errorf("loop: mounting a tmpfs on %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Unmount unmounts what is mounted on dir; nothing mounted there is no error.
+func Unmount(dir string) error {
+	if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("loop: unmounting %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Mounted reports whether something is mounted exactly on dir.
+func Mounted(dir string) (bool, error) {
+	var here, above unix.Stat_t
+	if err := unix.Lstat(dir, &here); errors.Is(err, unix.ENOENT) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("loop: %s: %w", dir, err)
+	}
+	if err := unix.Lstat(filepath.Dir(filepath.Clean(dir)), &above); err != nil {
+		return false, fmt.Errorf("loop: %s: %w", dir, err)
+	}
+	return here.Dev != above.Dev, nil
+}
+
+// DetachImage gives back every loop device that has this image.
+func DetachImage(image string) error {
+	want, err := filepath.EvalSymlinks(image)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("loop: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(want, &st); err != nil {
+		return fmt.Errorf("loop: %s: %w", want, err)
+	}
+	devices, err := filepath.Glob("/dev/loop[0-9]*")
+	if err != nil {
+		return fmt.Errorf("loop: %w", err)
+	}
+	for _, dev := range devices {
+		if strings.Contains(strings.TrimPrefix(filepath.Base(dev), "loop"), "p") {
+			continue // a partition
+		}
+		info, err := status(dev)
+		if err != nil {
+			continue // has no image, or is not ours to look at
+		}
+		if info.Inode == st.Ino && info.Device == st.Dev {
+			if err := Detach(dev); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func status(dev string) (*unix.LoopInfo64, error) {
+	d, err := os.OpenFile(dev, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return unix.IoctlLoopGetStatus64(int(d.Fd()))
+}

@@ -1,0 +1,141 @@
+package session
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"github.com/livefleet/handover/helper/internal/transport"
+)
+
+// What can be asked of a running session.
+const (
+	askCutover = "cutover" // source: freeze and hand over
+	askAbort   = "abort"   // before the release: undo
+	askResolve = "resolve" // source, in doubt: what the destination says became of it
+)
+
+// request is one line to the control socket; reply is the line back.
+type request struct {
+	Do      string `json:"do"`
+	Outcome State  `json:"outcome,omitempty"` // resolve: resumed or refused
+	reply   chan reply
+}
+
+type reply struct {
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
+}
+
+func (r request) answer(err error) {
+	if err != nil {
+		r.reply <- reply{Error: err.Error()}
+		return
+	}
+	r.reply <- reply{OK: true}
+}
+
+// control is the socket of a running session. Only root can connect to it.
+type control struct {
+	listener net.Listener
+	requests chan request
+	done     chan struct{}
+}
+
+func listenControl(path string) (*control, error) {
+	l, err := transport.ListenUnix(path)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	c := &control{listener: l, requests: make(chan request), done: make(chan struct{})}
+	go c.serve()
+	return c, nil
+}
+
+func (c *control) Close() {
+	close(c.done)
+	c.listener.Close()
+}
+
+func (c *control) serve() {
+	for {
+		conn, err := c.listener.Accept()
+		if err != nil {
+			return
+		}
+		go c.talk(conn)
+	}
+}
+
+func (c *control) talk(conn net.Conn) {
+	defer conn.Close()
+	var r request
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil || json.Unmarshal(line, &r) != nil {
+		return
+	}
+	r.reply = make(chan reply, 1)
+	out := reply{Error: "the session is ending"}
+	select {
+	case c.requests <- r:
+		select {
+		case out = <-r.reply:
+		case <-c.done:
+		}
+	case <-c.done:
+	}
+	_ = json.NewEncoder(conn).Encode(out)
+}
+
+var errNobody = errors.New("no process serves this session")
+
+// ask sends a request to the process that serves the session in dir.
+func ask(ctx context.Context, dir string, r request) error {
+	conn, err := transport.DialUnix(ctx, filepath.Join(dir, controlFile))
+	if err != nil {
+		return fmt.Errorf("session: %w: %w", errNobody, err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := json.NewEncoder(conn).Encode(r); err != nil {
+		return fmt.Errorf("session: asking for %s: %w", r.Do, cause(ctx, err))
+	}
+	var out reply
+	if err := json.NewDecoder(conn).Decode(&out); err != nil {
+		return fmt.Errorf("session: asking for %s: no answer: %w", r.Do, cause(ctx, err))
+	}
+	if !out.OK {
+		return fmt.Errorf("session: %s: %s", r.Do, out.Error)
+	}
+	return nil
+}
+
+// Cutover asks the source's process to hand over now, and waits for the outcome:
+// the status says what it is.
+func Cutover(ctx context.Context, dir string) (*Status, error) {
+	if err := ask(ctx, dir, request{Do: askCutover}); err != nil {
+		return nil, err
+	}
+	s, err := Wait(ctx, dir, []string{UntilEnded, string(InDoubt)})
+	if s != nil && (s.Ended || s.State == InDoubt) {
+		return s, nil
+	}
+	return s, err
+}
+
+// Resolve tells a source in doubt what became of the workload on the
+// destination: resumed or refused.
+func Resolve(ctx context.Context, dir string, outcome State) (*Status, error) {
+	if outcome != Resumed && outcome != Refused {
+		return nil, fmt.Errorf("session: an outcome is %s or %s, not %q", Resumed, Refused, outcome)
+	}
+	if err := ask(ctx, dir, request{Do: askResolve, Outcome: outcome}); err != nil {
+		return nil, err
+	}
+	return Wait(ctx, dir, []string{UntilEnded})
+}

@@ -1,0 +1,510 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/transport"
+	"github.com/livefleet/handover/helper/internal/tree"
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+// destination is the receiving side of one session.
+type destination struct {
+	*base
+	conn     *wire.Conn
+	receiver *pipeline.Receiver
+
+	targets   []*image.Target
+	created   []string          // images that we made
+	devices   map[string]string // mount point → loop device that we attached
+	mounted   []string          // mount points that we mounted
+	tmpfs     []string
+	unpacking map[uint32]*unpacking
+	restorer  restorer
+	tokenHash string
+	verify    bool
+}
+
+// unpacking is one tree's stream on its way to the disk.
+type unpacking struct {
+	w    *io.PipeWriter
+	done chan error
+}
+
+// Receive runs the destination's side of the session in dir to its end.
+func Receive(ctx context.Context, dir, runDir string) error {
+	b, err := open(dir, runDir, Destination)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	d := &destination{base: b, devices: map[string]string{}, unpacking: map[uint32]*unpacking{}}
+	err = d.run(ctx)
+	if err != nil {
+		err = d.undo(err)
+	}
+	d.release()
+	return err
+}
+
+func (d *destination) run(ctx context.Context) error {
+	id, err := transport.Load(filepath.Join(d.dir, identityDir))
+	if err != nil {
+		return err
+	}
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	l, err := transport.Listen(d.spec.Listen, id, func() string { return d.spec.Peer.Fingerprint })
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	d.update(true, func(s *Status) { s.Listen = l.Addr().String() })
+
+	// An abort has to get through also while nobody has connected.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go d.watchRequests(ctx, cancel)
+
+	c, err := l.Accept(ctx)
+	if err != nil {
+		return cause(ctx, err)
+	}
+	l.Close()
+	d.conn = wire.NewConn(c)
+	targets := map[uint32]*image.Target{}
+	for i, t := range d.targets {
+		targets[uint32(i)] = t
+	}
+	d.receiver = pipeline.NewReceiver(d.conn, targets, pipeline.ReceiveOptions{})
+	err = d.receiver.Run(ctx, d.message, d.chunk)
+	if err == io.EOF {
+		err = errors.New("session: the source closed the connection")
+	}
+	if err != nil && d.journal.State() == Settled {
+		// It runs here and everything is on the disk: the goodbye is all that
+		// is missing, and nobody needs it.
+		d.log.Emit("warning", map[string]any{"text": err.Error()})
+		return d.finish()
+	}
+	return cause(ctx, err)
+}
+
+func (d *destination) watchRequests(ctx context.Context, cancel context.CancelCauseFunc) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-d.control.requests:
+			switch {
+			case r.Do != askAbort:
+				r.answer(errors.New("this is the destination: it follows the source, and can only be aborted"))
+			case d.journal.Reached(Released):
+				r.answer(errors.New("the workload was handed over: it runs here"))
+			default:
+				r.answer(nil)
+				cancel(errAborted)
+			}
+		}
+	}
+}
+
+// prepare makes what will be written to, and nothing that the peer could choose.
+func (d *destination) prepare() error {
+	for _, v := range d.spec.Volumes {
+		t, err := image.CreateTarget(v.Image, v.Size)
+		if err != nil {
+			return err
+		}
+		d.created = append(d.created, v.Image)
+		d.targets = append(d.targets, t)
+		d.update(false, func(s *Status) { s.TotalBytes += v.Size })
+		if v.Mountpoint == "" {
+			continue
+		}
+		if mounted, err := loop.Mounted(v.Mountpoint); err != nil {
+			return err
+		} else if mounted {
+			return fmt.Errorf("session: volume %s: something is mounted on %s already: unmount it, or choose another mount point", v.Name, v.Mountpoint)
+		}
+	}
+	if r := d.spec.Hooks.Restore; r.Given() && r.Gate != "" {
+		if mounted, err := loop.Mounted(r.Gate); err != nil {
+			return err
+		} else if mounted {
+			return fmt.Errorf("session: something is mounted on %s, left by an earlier session? Unmount it", r.Gate)
+		}
+		if err := loop.MountTmpfs(r.Gate); err != nil {
+			return err
+		}
+		d.tmpfs = append(d.tmpfs, r.Gate)
+	}
+	var err error
+	d.restorer, err = newRestorer(d.base)
+	return err
+}
+
+// message handles one message of the source. Every frame before it has been
+// written by now.
+func (d *destination) message(ctx context.Context, f *wire.Frame) error {
+	m, err := parseMessage(f)
+	if err != nil {
+		return err
+	}
+	handle, ok := map[kind]struct {
+		in []State // the states in which the message may come
+		do func(context.Context, *message) error
+	}{
+		msgHello:    {[]State{Prepare}, d.hello},
+		msgBarrier:  {[]State{Presync, Barrier}, d.barrier},
+		msgGone:     {[]State{Presync, Barrier, Frozen}, d.gone},
+		msgFrozen:   {[]State{Barrier}, func(context.Context, *message) error { return d.reach(Frozen, "") }},
+		msgFlushed:  {[]State{Frozen}, d.flushed},
+		msgVerified: {[]State{Flushed}, d.prepareWorkload},
+		msgRun:      {[]State{Prepared}, d.resume},
+		msgEnd:      {[]State{Settled, Done}, func(context.Context, *message) error { return errors.Join(d.finish(), pipeline.ErrStop) }},
+		msgFail: {[]State{Prepare, Presync, Barrier, Frozen, Flushed, Prepared}, func(_ context.Context, m *message) error {
+			return fmt.Errorf("session: on the source: %s", m.Why)
+		}},
+	}[m.Kind]
+	if !ok {
+		return fmt.Errorf("session: the source sent the unknown message %q: install the same pcopy on both hosts", m.Kind)
+	}
+	at := d.journal.State()
+	for _, s := range handle.in {
+		if s == at {
+			return handle.do(ctx, m)
+		}
+	}
+	return fmt.Errorf("session: the source sent %q while this side is %s: that is no order in which a session goes", m.Kind, at)
+}
+
+// hello compares what the source is about to send with what we were told.
+func (d *destination) hello(_ context.Context, m *message) error {
+	if m.ID != d.spec.ID || m.Workload != d.spec.Workload || m.Mode != d.spec.Mode {
+		return fmt.Errorf("session: the source is about to send %s (session %s, %s), and this side waits for %s (session %s, %s)",
+			m.Workload, m.ID, m.Mode, d.spec.Workload, d.spec.ID, d.spec.Mode)
+	}
+	if len(m.Volumes) != len(d.spec.Volumes) || len(m.Trees) != len(d.spec.Trees) {
+		return fmt.Errorf("session: the source has %d volumes and %d trees, this side expects %d and %d", len(m.Volumes), len(m.Trees), len(d.spec.Volumes), len(d.spec.Trees))
+	}
+	for i, v := range d.spec.Volumes {
+		if h := m.Volumes[i]; h.Name != v.Name || h.Size != v.Size || h.Cluster != v.Cluster {
+			return fmt.Errorf("session: volume %d is %s (%d bytes, clusters of %d) on the source and %s (%d, %d) here", i, h.Name, h.Size, h.Cluster, v.Name, v.Size, v.Cluster)
+		}
+	}
+	for i, t := range d.spec.Trees {
+		if m.Trees[i] != t.Name {
+			return fmt.Errorf("session: tree %d is %s on the source and %s here", i, m.Trees[i], t.Name)
+		}
+	}
+	d.tokenHash, d.verify = m.TokenHash, m.Verify
+	if err := d.reach(Presync, ""); err != nil {
+		return err
+	}
+	empty := true
+	for _, t := range d.targets {
+		empty = empty && t.Empty()
+	}
+	return send(d.conn, message{Kind: msgWelcome, Empty: empty})
+}
+
+// barrier puts on the disk what has come.
+func (d *destination) barrier(context.Context, *message) error {
+	if err := d.reach(Barrier, ""); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := d.datasync(); err != nil {
+		return err
+	}
+	return send(d.conn, message{Kind: msgSynced, Took: map[string]float64{"datasync": ms(time.Since(began))}})
+}
+
+func (d *destination) datasync() error {
+	var g errgroup.Group
+	for _, t := range d.targets {
+		g.Go(t.Datasync)
+	}
+	return g.Wait()
+}
+
+func (d *destination) tree(stream uint32) (*Tree, error) {
+	if int64(stream) >= int64(len(d.spec.Trees)) {
+		return nil, fmt.Errorf("session: the source sent a piece of tree %d, and there are %d", stream, len(d.spec.Trees))
+	}
+	return &d.spec.Trees[stream], nil
+}
+
+// chunk handles one piece of a tree.
+func (d *destination) chunk(f *wire.Frame) error {
+	t, err := d.tree(f.Stream)
+	if err != nil {
+		return err
+	}
+	if st := d.journal.State(); st != Presync && st != Barrier && st != Frozen {
+		return fmt.Errorf("session: the source sent a piece of tree %s while this side is %s", t.Name, st)
+	}
+	u := d.unpacking[f.Stream]
+	if u == nil {
+		r, w := io.Pipe()
+		u = &unpacking{w: w, done: make(chan error, 1)}
+		d.unpacking[f.Stream] = u
+		go func() {
+			err := tree.Unpack(t.Path, r)
+			r.CloseWithError(err) // a writer that waits gets the reason
+			u.done <- err
+		}()
+	}
+	if len(f.Payload) > 0 {
+		if _, err := u.w.Write(f.Payload); err != nil {
+			return err
+		}
+	}
+	if f.Flags&flagLast == 0 {
+		return nil
+	}
+	u.w.Close()
+	delete(d.unpacking, f.Stream)
+	return <-u.done
+}
+
+func (d *destination) gone(_ context.Context, m *message) error {
+	for i := range d.spec.Trees {
+		if t := &d.spec.Trees[i]; t.Name == m.Tree {
+			return tree.Remove(t.Path, m.Paths)
+		}
+	}
+	return fmt.Errorf("session: the source speaks of a tree %q, and there is none", m.Tree)
+}
+
+// flushed: everything has come.
+func (d *destination) flushed(ctx context.Context, m *message) error {
+	if len(d.unpacking) > 0 {
+		return errors.New("session: the source says that everything was sent, and a tree has no end")
+	}
+	if err := d.reach(Flushed, ""); err != nil {
+		return err
+	}
+	if !d.verify {
+		return d.prepareWorkload(ctx, m)
+	}
+	roots := make([]image.Root, len(d.targets))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, v := range d.spec.Volumes {
+		g.Go(func() error {
+			// Read back from the file, not remembered from the wire.
+			src, err := image.OpenSource(v.Image)
+			if err != nil {
+				return err
+			}
+			defer src.Close()
+			digests, err := image.Digest(gctx, src, v.Size, v.Cluster)
+			if err == nil {
+				roots[i] = digests.Root()
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return send(d.conn, message{Kind: msgVerified, Roots: roots})
+}
+
+// prepareWorkload restores, up to the point before the first instruction.
+func (d *destination) prepareWorkload(ctx context.Context, _ *message) error {
+	if d.spec.Mode == Copy {
+		if err := d.datasync(); err != nil {
+			return err
+		}
+		if err := d.reach(Done, ""); err != nil {
+			return err
+		}
+		return send(d.conn, message{Kind: msgSettled})
+	}
+	took := map[string]float64{}
+	began := time.Now()
+	for _, v := range d.spec.Volumes {
+		if err := d.attach(v); err != nil {
+			return err
+		}
+	}
+	took["attach"] = ms(time.Since(began))
+	began = time.Now()
+	if err := d.restorer.restore(ctx); err != nil {
+		return fmt.Errorf("session: restoring: %w", err)
+	}
+	took["criu_restore"] = ms(time.Since(began))
+	d.log.Emit("prepared", map[string]any{"took": took})
+	if err := d.reach(Prepared, ""); err != nil {
+		return err
+	}
+	return send(d.conn, message{Kind: msgPrepared, Took: took})
+}
+
+// attach makes a received image a mounted file system.
+func (d *destination) attach(v Vol) error {
+	if v.Mountpoint == "" {
+		return nil
+	}
+	dev, err := loop.Attach(v.Image)
+	if err != nil {
+		return err
+	}
+	d.devices[v.Mountpoint] = dev
+	if err := loop.Mount(dev, v.Mountpoint, v.Fstype, v.Options); err != nil {
+		return err
+	}
+	d.mounted = append(d.mounted, v.Mountpoint)
+	return nil
+}
+
+// resume is the moment: the source is released.
+func (d *destination) resume(ctx context.Context, m *message) error {
+	if tokenHash(m.Token) != d.tokenHash {
+		return errors.New("session: the run token is not the one that was announced")
+	}
+	if err := d.reach(Released, ""); err != nil {
+		// Nothing was told to run yet, and nothing will be.
+		return err
+	}
+	began := time.Now()
+	// Not the connection's context: from here on its loss changes nothing.
+	if err := d.restorer.resume(context.WithoutCancel(ctx)); err != nil {
+		err = fmt.Errorf("session: it was told to resume, and then: %w: look whether it runs here before anything is done on the source", err)
+		_ = send(d.conn, message{Kind: msgDoubt, Why: err.Error()})
+		return errors.Join(err, d.reach(InDoubt, err.Error()))
+	}
+	took := ms(time.Since(began))
+	// The word first: the source's clock of the pause is running. If it does
+	// not get through, the journal will tell those who ask.
+	sent := send(d.conn, message{Kind: msgResumed, Took: map[string]float64{"resume": took}})
+	if err := d.reach(Resumed, ""); err != nil {
+		return err
+	}
+	if err := d.settle(); err != nil {
+		return err
+	}
+	if sent != nil {
+		return sent
+	}
+	return send(d.conn, message{Kind: msgSettled})
+}
+
+// settle: all that was received is on the disk, after it runs.
+func (d *destination) settle() error {
+	if err := d.datasync(); err != nil {
+		return err
+	}
+	return d.reach(Settled, "")
+}
+
+func (d *destination) finish() error {
+	if d.journal.State() == Done {
+		return nil
+	}
+	return d.reach(Done, "")
+}
+
+// undo: whatever happened, if the run token had not come, nothing runs here and
+// nothing stays.
+func (d *destination) undo(why error) error {
+	switch st := d.journal.State(); st {
+	case Released, Resumed, InDoubt:
+		d.log.Emit("error", map[string]any{"text": why.Error()})
+		d.update(true, func(s *Status) { s.Error = why.Error() })
+		return why
+	case Settled, Done:
+		return why
+	}
+	return d.discard(why)
+}
+
+// discard refuses, tells the source, and removes what came.
+func (d *destination) discard(why error) error {
+	ctx := context.Background()
+	for _, u := range d.unpacking {
+		u.w.CloseWithError(why)
+		<-u.done
+	}
+	var err error
+	if d.restorer != nil {
+		err = d.restorer.refuse(ctx)
+	}
+	word := msgFail
+	st := d.journal.State()
+	if err == nil && (st == Flushed && d.spec.Mode != Copy || st == Prepared) {
+		word = msgRefused
+		err = d.reach(Refused, why.Error())
+	}
+	if d.conn != nil && err == nil {
+		d.lastWord(d.conn, message{Kind: word, Why: why.Error()})
+	}
+	err = errors.Join(err, runIfGiven(ctx, d.spec.Hooks.Discard))
+	err = errors.Join(err, d.removeReceived())
+	if err != nil {
+		why = fmt.Errorf("%w; and cleaning up behind it failed: %w", why, err)
+		d.log.Emit("error", map[string]any{"text": why.Error()})
+		d.update(true, func(s *Status) { s.Error = why.Error() })
+		return why
+	}
+	if err := d.reach(Discarded, why.Error()); err != nil {
+		return errors.Join(why, err)
+	}
+	return why
+}
+
+func (d *destination) removeReceived() (err error) {
+	for _, m := range d.mounted {
+		err = errors.Join(err, loop.Unmount(m))
+	}
+	d.mounted = nil
+	for _, dev := range d.devices {
+		err = errors.Join(err, loop.Detach(dev))
+	}
+	clear(d.devices)
+	for _, t := range d.targets {
+		err = errors.Join(err, t.Close())
+	}
+	d.targets = nil
+	for _, path := range d.created {
+		if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, fmt.Errorf("session: %w", e))
+		}
+	}
+	d.created = nil
+	return err
+}
+
+// release gives back what the session held, and what is not needed any more
+// whether it runs here or not.
+func (d *destination) release() {
+	var err error
+	for _, t := range d.targets {
+		err = errors.Join(err, t.Close())
+	}
+	if st := d.journal.State(); st != InDoubt && st != Released {
+		for _, dir := range d.tmpfs {
+			err = errors.Join(err, loop.Unmount(dir))
+		}
+	}
+	if d.conn != nil {
+		d.conn.Close()
+	}
+	if err != nil {
+		d.log.Emit("warning", map[string]any{"text": err.Error()})
+	}
+}

@@ -1,0 +1,214 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+)
+
+// freezer stops the workload on the source, keeps it stopped, and in the end
+// lets it run on or be gone.
+type freezer interface {
+	// freeze returns when no task of the workload runs any more.
+	freeze(ctx context.Context) (time.Time, error)
+	// dumped returns when the state dump is complete and held.
+	dumped(ctx context.Context) (time.Time, error)
+	// thaw lets the workload run on where it stood. It may be called at any
+	// time, also when freeze failed half-way, and more than once.
+	thaw(ctx context.Context) error
+	// reclaim lets the frozen tasks go for good.
+	reclaim(ctx context.Context) error
+}
+
+// restorer brings the workload up on the destination, in two steps.
+type restorer interface {
+	// restore returns when everything stands and nothing has run yet.
+	restore(ctx context.Context) error
+	// resume lets it run. An error means that it is not known what came of it.
+	resume(ctx context.Context) error
+	// refuse makes sure that what was restored never runs.
+	refuse(ctx context.Context) error
+}
+
+// thawLimit is how long CRIU and the driver may take to let tasks go.
+const thawLimit = 60 * time.Second
+
+// newFreezer picks by the spec: CRIU held by its hooks, a plain command, or,
+// when only bytes are copied, nothing.
+func newFreezer(b *base) (freezer, error) {
+	h := b.spec.Hooks
+	if !h.Freeze.Given() {
+		return idle{}, nil
+	}
+	if h.Freeze.Gate == "" {
+		return &stopper{h: h}, nil
+	}
+	g, err := hooks.OpenGate(b.runDir, h.Freeze.Gate, b.dir)
+	if err != nil {
+		return nil, err
+	}
+	return &criuDump{h: h, gate: g}, nil
+}
+
+func newRestorer(b *base) (restorer, error) {
+	h := b.spec.Hooks
+	if !h.Restore.Given() || h.Restore.Gate == "" {
+		return &starter{h: h}, nil
+	}
+	g, err := hooks.OpenGate(b.runDir, h.Restore.Gate, b.dir)
+	if err != nil {
+		return nil, err
+	}
+	return &criuRestore{h: h, gate: g}, nil
+}
+
+// idle is for copies: nothing is frozen.
+type idle struct{}
+
+func (idle) freeze(context.Context) (time.Time, error) { return time.Now(), nil }
+func (idle) dumped(context.Context) (time.Time, error) { return time.Now(), nil }
+func (idle) thaw(context.Context) error                { return nil }
+func (idle) reclaim(context.Context) error             { return nil }
+
+// stopper is for offline: one command stops the workload, another starts it.
+type stopper struct {
+	h       Hooks
+	stopped bool
+}
+
+func (s *stopper) freeze(ctx context.Context) (time.Time, error) {
+	s.stopped = true // also if it fails: a stop that failed half-way has to be undone
+	err := s.h.Freeze.Run(ctx)
+	return time.Now(), err
+}
+
+func (s *stopper) dumped(context.Context) (time.Time, error) { return time.Now(), nil }
+
+func (s *stopper) thaw(ctx context.Context) error {
+	if !s.stopped {
+		return nil
+	}
+	if err := s.h.Thaw.Run(ctx); err != nil {
+		return err
+	}
+	s.stopped = false
+	return nil
+}
+
+func (s *stopper) reclaim(ctx context.Context) error { return runIfGiven(ctx, s.h.Reclaim) }
+
+func runIfGiven(ctx context.Context, c *hooks.Command) error {
+	if !c.Given() {
+		return nil
+	}
+	return c.Run(ctx)
+}
+
+// criuDump is a command that makes CRIU dump the workload; CRIU's hooks hold it.
+type criuDump struct {
+	h    Hooks
+	gate *hooks.Gate
+	p    *hooks.Process
+}
+
+func (d *criuDump) freeze(ctx context.Context) (time.Time, error) {
+	var err error
+	if d.p, err = d.h.Freeze.Start(); err != nil {
+		return time.Time{}, err
+	}
+	return d.await(ctx, hooks.NetworkLock)
+}
+
+func (d *criuDump) dumped(ctx context.Context) (time.Time, error) {
+	return d.await(ctx, hooks.PostDump)
+}
+
+func (d *criuDump) await(ctx context.Context, action string) (time.Time, error) {
+	limit := d.h.Freeze.Limit()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not come there within %s", limit))
+	defer cancel()
+	return d.gate.Await(ctx, action, d.p)
+}
+
+func (d *criuDump) thaw(ctx context.Context) error {
+	d.gate.Refuse()
+	if d.p == nil {
+		return d.gate.Close()
+	}
+	if err := released(ctx, d.p, d.h.Freeze.Argv); err != nil {
+		return err
+	}
+	d.p = nil
+	return d.gate.Close()
+}
+
+// released waits for the end of a command whose CRIU was refused. Its failure is
+// what is wanted, so its status says nothing; its end does. It is never killed:
+// CRIU's death in the middle would leave tasks frozen with nobody to thaw them,
+// or let restored ones run.
+func released(ctx context.Context, p *hooks.Process, argv []string) error {
+	select {
+	case <-p.Done():
+		return nil
+	case <-time.After(thawLimit):
+		return fmt.Errorf("session: CRIU was refused and `%s` has not ended within %s: tasks may still be frozen: look at CRIU's log", strings.Join(argv, " "), thawLimit)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (d *criuDump) reclaim(ctx context.Context) error {
+	d.gate.Answer(hooks.PostDump, true)
+	err := d.p.Wait(ctx, thawLimit)
+	return errors.Join(err, d.gate.Close(), runIfGiven(ctx, d.h.Reclaim))
+}
+
+// starter is for offline on the destination: what restore prepared is started by
+// resume.
+type starter struct{ h Hooks }
+
+func (s *starter) restore(ctx context.Context) error { return runIfGiven(ctx, s.h.Restore) }
+func (s *starter) resume(ctx context.Context) error  { return runIfGiven(ctx, s.h.Resume) }
+func (s *starter) refuse(context.Context) error      { return nil }
+
+// criuRestore is a command that makes CRIU restore the workload; its post-restore
+// hook holds it before the first instruction.
+type criuRestore struct {
+	h    Hooks
+	gate *hooks.Gate
+	p    *hooks.Process
+}
+
+func (r *criuRestore) restore(ctx context.Context) error {
+	var err error
+	if r.p, err = r.h.Restore.Start(); err != nil {
+		return err
+	}
+	limit := r.h.Restore.Limit()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not come there within %s", limit))
+	defer cancel()
+	_, err = r.gate.Await(ctx, hooks.PostRestore, r.p)
+	return err
+}
+
+func (r *criuRestore) resume(ctx context.Context) error {
+	r.gate.Answer(hooks.PostRestore, true)
+	if err := r.p.Wait(ctx, r.h.Restore.Limit()); err != nil {
+		return err
+	}
+	return errors.Join(r.gate.Close(), runIfGiven(ctx, r.h.Resume))
+}
+
+func (r *criuRestore) refuse(ctx context.Context) error {
+	r.gate.Refuse()
+	if r.p != nil {
+		if err := released(ctx, r.p, r.h.Restore.Argv); err != nil {
+			return err
+		}
+	}
+	return r.gate.Close()
+}

@@ -1,0 +1,224 @@
+package session
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// State is how far a side has got; see the package comment.
+type State string
+
+// The states. Everything that speaks of them uses these words.
+const (
+	Prepare   State = "prepare"
+	Presync   State = "presync"
+	Barrier   State = "barrier"
+	Frozen    State = "frozen"
+	Flushed   State = "flushed"
+	Prepared  State = "prepared"
+	Released  State = "released"
+	Resumed   State = "resumed"
+	Refused   State = "refused"
+	Settled   State = "settled"
+	Done      State = "done"
+	Thawed    State = "thawed"
+	Discarded State = "discarded"
+	Failed    State = "failed"
+	InDoubt   State = "in_doubt"
+)
+
+// next is which state may follow which, for each side. What is not here does
+// not happen, and Append refuses it: above all nothing leads from the source's
+// released to thawed but over refused, and nothing from the destination's
+// refused to resumed.
+var next = map[Role]map[State][]State{
+	Source: {
+		Prepare:  {Presync, Failed},
+		Presync:  {Barrier, Failed},
+		Barrier:  {Frozen, Thawed, Failed},
+		Frozen:   {Flushed, Thawed},
+		Flushed:  {Prepared, Thawed, Done}, // done: mode copy hands nothing over
+		Prepared: {Released, Thawed},
+		Released: {Resumed, Refused, InDoubt},
+		InDoubt:  {Resumed, Refused},
+		Resumed:  {Settled, InDoubt},
+		Refused:  {Thawed},
+		Settled:  {Done},
+	},
+	Destination: {
+		Prepare:  {Presync, Discarded},
+		Presync:  {Barrier, Discarded},
+		Barrier:  {Frozen, Discarded},
+		Frozen:   {Flushed, Discarded},
+		Flushed:  {Prepared, Refused, Discarded, Done},
+		Prepared: {Released, Refused},
+		Released: {Resumed, InDoubt},
+		InDoubt:  {Resumed, Refused},
+		Resumed:  {Settled},
+		Refused:  {Discarded},
+		Settled:  {Done},
+	},
+}
+
+// durable are the states on which the other side, or a later start, relies: the
+// record is on the disk before Append returns. The states before them all mean
+// "undo", lost or not, and in the freeze a sync costs.
+var durable = map[State]bool{
+	Released: true, Resumed: true, Refused: true, Settled: true, Done: true,
+	Thawed: true, Discarded: true, Failed: true, InDoubt: true,
+}
+
+// Ended reports whether nothing more will come.
+func (s State) Ended() bool {
+	return s == Done || s == Thawed || s == Discarded || s == Failed
+}
+
+// Record is one line of a journal: a checksum, a space, and this as JSON.
+type Record struct {
+	Time  time.Time `json:"time"`
+	State State     `json:"state"`
+	Why   string    `json:"why,omitempty"`
+}
+
+// Journal is the file that survives everything. Several processes may append to
+// it, one after the other: the session's own, a CRIU hook that outlived it, an
+// operator's abort. Each looks first how far the others got.
+type Journal struct {
+	role    Role
+	f       *os.File
+	records []Record
+}
+
+// OpenJournal opens, or begins, the journal of the session in dir.
+func OpenJournal(dir string, role Role) (*Journal, error) {
+	path := filepath.Join(dir, journalFile)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	j := &Journal{role: role, f: f}
+	if err := j.load(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	d, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(d.Sync(), d.Close())
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	return j, nil
+}
+
+// Close closes the file.
+func (j *Journal) Close() error { return j.f.Close() }
+
+// State is the last one recorded, prepare if there is none.
+func (j *Journal) State() State {
+	if len(j.records) == 0 {
+		return Prepare
+	}
+	return j.records[len(j.records)-1].State
+}
+
+// Records are all of them.
+func (j *Journal) Records() []Record { return slices.Clone(j.records) }
+
+// Reached reports whether the state was ever recorded.
+func (j *Journal) Reached(s State) bool {
+	return slices.ContainsFunc(j.records, func(r Record) bool { return r.State == s })
+}
+
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+// load reads all records. A torn last line, from a crash in the middle of an
+// append, never counted and is cut off; damage anywhere else is an error.
+func (j *Journal) load() error {
+	data, err := os.ReadFile(j.f.Name())
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	j.records = j.records[:0]
+	good := 0
+	for len(data) > good {
+		line, _, whole := bytes.Cut(data[good:], []byte("\n"))
+		r, err := parseRecord(line)
+		last := good+len(line)+1 >= len(data)
+		if err != nil || !whole {
+			if last {
+				break
+			}
+			return fmt.Errorf("session: the journal %s is damaged at byte %d: %v: do not guess: ask both hosts which of them runs the workload", j.f.Name(), good, err)
+		}
+		j.records = append(j.records, r)
+		good += len(line) + 1
+	}
+	if good < len(data) {
+		if err := j.f.Truncate(int64(good)); err != nil {
+			return fmt.Errorf("session: %w", err)
+		}
+	}
+	if _, err := j.f.Seek(int64(good), 0); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+func parseRecord(line []byte) (Record, error) {
+	var r Record
+	sum, body, ok := bytes.Cut(line, []byte(" "))
+	if !ok || string(sum) != fmt.Sprintf("%08x", crc32.Checksum(body, table)) {
+		return r, errors.New("a record's checksum is wrong")
+	}
+	return r, json.Unmarshal(body, &r)
+}
+
+// Append records that this side has reached a state. It holds the file's lock
+// meanwhile and looks at what others appended since. If the state is already
+// there nothing is written: repeating a step is no error. A step that the table
+// does not allow is one.
+func (j *Journal) Append(s State, why string) error {
+	if err := unix.Flock(int(j.f.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("session: locking %s: %w", j.f.Name(), err)
+	}
+	defer unix.Flock(int(j.f.Fd()), unix.LOCK_UN) //nolint:errcheck // unlocking a lock that we hold
+	if err := j.load(); err != nil {
+		return err
+	}
+	at := j.State()
+	if at == s {
+		return nil
+	}
+	if !slices.Contains(next[j.role][at], s) {
+		return fmt.Errorf("session: the %s is %q and cannot become %q", j.role, at, s)
+	}
+	r := Record{Time: time.Now().UTC(), State: s, Why: why}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	w := bufio.NewWriter(j.f)
+	fmt.Fprintf(w, "%08x %s\n", crc32.Checksum(body, table), body)
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("session: writing %s: %w", j.f.Name(), err)
+	}
+	if durable[s] {
+		if err := unix.Fdatasync(int(j.f.Fd())); err != nil {
+			return fmt.Errorf("session: syncing %s: %w", j.f.Name(), err)
+		}
+	}
+	j.records = append(j.records, r)
+	return nil
+}

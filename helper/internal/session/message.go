@@ -1,0 +1,99 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+// kind names a message. Messages travel as Control frames; a Control frame is a
+// fence: the receiver handles it after every earlier frame.
+type kind string
+
+const (
+	msgHello    kind = "hello"    // → what comes; the run token's digest
+	msgWelcome  kind = "welcome"  // ← ready to receive
+	msgBarrier  kind = "barrier"  // → put all you have on the disk
+	msgSynced   kind = "synced"   // ← done
+	msgFrozen   kind = "frozen"   // → what comes from now on is last
+	msgGone     kind = "gone"     // → entries of a tree that are to be removed
+	msgFlushed  kind = "flushed"  // → that was everything
+	msgVerified kind = "verified" // ← digests of what lies here; → they match
+	msgPrepared kind = "prepared" // ← restored, held
+	msgRun      kind = "run"      // → the run token: the source is released
+	msgResumed  kind = "resumed"  // ← it runs
+	msgRefused  kind = "refused"  // ← it does not and never will
+	msgDoubt    kind = "doubt"    // ← it was told to resume and what came of it is not clear
+	msgSettled  kind = "settled"  // ← and is on the disk
+	msgEnd      kind = "end"      // → goodbye
+	msgFail     kind = "fail"     // ↔ this side gives up: why
+)
+
+// message is the payload of a Control frame. Which fields count depends on the
+// kind.
+type message struct {
+	Kind      kind               `json:"kind"`
+	ID        string             `json:"id,omitempty"`
+	Workload  string             `json:"workload,omitempty"`
+	Mode      string             `json:"mode,omitempty"`
+	Volumes   []volumeHello      `json:"volumes,omitempty"`
+	Trees     []string           `json:"trees,omitempty"`
+	TokenHash string             `json:"token_hash,omitempty"`
+	Token     string             `json:"token,omitempty"`
+	Verify    bool               `json:"verify,omitempty"`
+	Tree      string             `json:"tree,omitempty"`
+	Paths     []string           `json:"paths,omitempty"`
+	Empty     bool               `json:"empty,omitempty"`
+	Roots     []image.Root       `json:"roots,omitempty"`
+	Why       string             `json:"why,omitempty"`
+	Took      map[string]float64 `json:"took,omitempty"` // milliseconds by stage
+}
+
+type volumeHello struct {
+	Name    string `json:"name"`
+	Size    int64  `json:"size"`
+	Cluster int    `json:"cluster"`
+}
+
+func (m *message) frame() (*wire.Frame, error) {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	return &wire.Frame{Type: wire.Control, Payload: b}, nil
+}
+
+func parseMessage(f *wire.Frame) (*message, error) {
+	var m message
+	if err := json.Unmarshal(f.Payload, &m); err != nil {
+		return nil, fmt.Errorf("session: the peer sent a message that is none: %w", err)
+	}
+	return &m, nil
+}
+
+func send(c *wire.Conn, m message) error {
+	f, err := m.frame()
+	if err != nil {
+		return err
+	}
+	return c.Write(f)
+}
+
+// lastWordPatience is how long a side that gives up waits for the other to have
+// heard why.
+const lastWordPatience = 3 * time.Second
+
+// lastWord tells the other side why this one gives up. It may be gone already;
+// then it notices by itself.
+func (b *base) lastWord(c *wire.Conn, m message) {
+	f, err := m.frame()
+	if err == nil {
+		err = c.LastWord(f, lastWordPatience)
+	}
+	if err != nil {
+		b.log.Emit("warning", map[string]any{"text": "the other side may not have heard why: " + err.Error()})
+	}
+}

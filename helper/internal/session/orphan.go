@@ -1,0 +1,225 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/loop"
+)
+
+// Hook is CRIU's action script. It asks the process that serves the session, and
+// if there is none it decides by the journal, as that process would have. It
+// returns whether CRIU may go on.
+//
+// It blocks for as long as the outcome is not known: CRIU keeps the tasks where
+// they are meanwhile, and that is what it is for.
+func Hook(runDir, action, imageDir string) (goOn bool, err error) {
+	reg, err := hooks.Lookup(runDir, imageDir)
+	if err != nil {
+		return false, err // a gate that cannot be read may be one that says no
+	}
+	if reg == nil {
+		return true, nil // not ours: somebody checkpoints on his own
+	}
+	for {
+		goOn, err := reg.Ask(action)
+		if err == nil || !errors.Is(err, hooks.ErrNobody) {
+			return goOn, err
+		}
+		goOn, decided, err := orphan(reg.Session, action)
+		if decided || err != nil {
+			return goOn, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// orphan decides in the place of a process that is gone.
+func orphan(dir, action string) (goOn, decided bool, err error) {
+	spec, err := LoadSpec(dir)
+	if err != nil {
+		return false, false, err
+	}
+	j, err := OpenJournal(dir, spec.Role)
+	if err != nil {
+		return false, false, err
+	}
+	defer j.Close()
+	gone := fmt.Sprintf("the session's process was gone when CRIU came to %s", action)
+	if spec.Role == Destination {
+		if action != hooks.PostRestore {
+			return true, true, nil
+		}
+		switch j.State() {
+		case Released, Resumed, Settled, Done:
+			return true, true, nil // the token came, and was recorded
+		case Refused, Discarded:
+			return false, true, nil
+		case Flushed, Prepared:
+			if err := j.Append(Refused, gone); err != nil {
+				return false, false, err
+			}
+		}
+		return false, true, nil
+	}
+	if action != hooks.PostDump {
+		return true, true, nil
+	}
+	switch j.State() {
+	case Resumed, Settled, Done:
+		// The destination runs it. Our file systems may be frozen still, and
+		// tasks that die have to write to them.
+		return true, true, thawFileSystems(spec)
+	case Released, InDoubt:
+		return false, false, nil // frozen until somebody resolves it
+	}
+	if err := thawFileSystems(spec); err != nil {
+		return false, false, err
+	}
+	if st := j.State(); st != Thawed && st != Failed {
+		// The record after the fact would be lost if we were killed now; before
+		// it, it is a promise that nobody can break: only we let CRIU go on.
+		to := Thawed
+		if st == Prepare || st == Presync {
+			to = Failed
+		}
+		if err := j.Append(to, gone); err != nil {
+			return false, false, err
+		}
+	}
+	return false, true, nil
+}
+
+func thawFileSystems(spec *Spec) (err error) {
+	for _, v := range spec.Volumes {
+		if v.Mountpoint != "" {
+			err = errors.Join(err, image.Thaw(v.Mountpoint))
+		}
+	}
+	return err
+}
+
+// Abort ends a session that is not released: through its process if there is
+// one, else by doing what that process would have done. After the release it
+// refuses: then only the outcome on the destination counts.
+func Abort(ctx context.Context, dir string) (*Status, error) {
+	st, err := Show(dir)
+	if err != nil {
+		return nil, err
+	}
+	if st.Ended {
+		return st, nil
+	}
+	if st.Running {
+		if err := ask(ctx, dir, request{Do: askAbort}); err != nil {
+			if now, e := Show(dir); e == nil && now.Ended {
+				return now, nil
+			}
+			return nil, err
+		}
+		s, err := Wait(ctx, dir, []string{UntilEnded})
+		if s != nil && s.Ended {
+			return s, nil
+		}
+		return s, err
+	}
+	if err := abandon(ctx, dir); err != nil {
+		return nil, err
+	}
+	return Show(dir)
+}
+
+// abandon cleans up behind a process that died before the release.
+func abandon(ctx context.Context, dir string) error {
+	spec, err := LoadSpec(dir)
+	if err != nil {
+		return err
+	}
+	own, err := lock(filepath.Join(dir, lockFile))
+	if err != nil {
+		return fmt.Errorf("session: %s: %w", spec.ID, err)
+	}
+	defer own.Close()
+	j, err := OpenJournal(dir, spec.Role)
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	const why = "aborted after the session's process had died"
+	if spec.Role == Source {
+		return abandonSource(ctx, spec, j, why)
+	}
+	return abandonDestination(ctx, spec, j, why)
+}
+
+func abandonSource(ctx context.Context, spec *Spec, j *Journal, why string) error {
+	st := j.State()
+	switch st {
+	case Released, InDoubt, Resumed, Settled:
+		return fmt.Errorf("session: %s is %s: the destination may run the workload: ask it, then `pcopy session resolve`", spec.ID, st)
+	}
+	err := thawFileSystems(spec)
+	if st != Prepare && st != Presync && spec.Mode == Offline {
+		err = errors.Join(err, runIfGiven(ctx, spec.Hooks.Thaw))
+	}
+	// A live workload is let go by its own hook, which found nobody and read the
+	// journal (see Hook).
+	for _, t := range spec.Trees {
+		if t.Stage == StageDump {
+			err = errors.Join(err, unmountIfMounted(t.Path))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	to := Failed
+	if st == Barrier || st == Frozen || st == Flushed || st == Prepared || st == Refused {
+		to = Thawed
+	}
+	return j.Append(to, why)
+}
+
+func abandonDestination(ctx context.Context, spec *Spec, j *Journal, why string) error {
+	st := j.State()
+	switch st {
+	case Released, Resumed, InDoubt, Settled:
+		return fmt.Errorf("session: %s is %s: the workload was handed over to this host: look whether it runs", spec.ID, st)
+	case Flushed, Prepared:
+		if spec.Mode != Copy {
+			if err := j.Append(Refused, why); err != nil {
+				return err
+			}
+		}
+	}
+	err := runIfGiven(ctx, spec.Hooks.Discard)
+	for _, v := range spec.Volumes {
+		if v.Mountpoint != "" {
+			err = errors.Join(err, unmountIfMounted(v.Mountpoint))
+		}
+		err = errors.Join(err, loop.DetachImage(v.Image))
+		if e := os.Remove(v.Image); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
+		err = errors.Join(err, unmountIfMounted(r.Gate))
+	}
+	if err != nil {
+		return err
+	}
+	return j.Append(Discarded, why)
+}
+
+func unmountIfMounted(dir string) error {
+	mounted, err := loop.Mounted(dir)
+	if err != nil || !mounted {
+		return err
+	}
+	return loop.Unmount(dir)
+}

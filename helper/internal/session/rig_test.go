@@ -1,0 +1,442 @@
+package session
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/loop"
+)
+
+// The tests play CRIU and the workload themselves: this binary, started again
+// with one of these words, is what a hook's command runs.
+const (
+	actDump    = "act-dump"    // act-dump CONTROL RUNDIR IMAGEDIR
+	actRestore = "act-restore" // act-restore CONTROL RUNDIR IMAGEDIR
+	actSend    = "act-send"    // act-send DIR RUNDIR
+	actReceive = "act-receive" // act-receive DIR RUNDIR
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "act-") {
+		if err := act(os.Args[1], os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func act(what string, args []string) error {
+	switch what {
+	case actSend:
+		return Send(context.Background(), args[0], args[1])
+	case actReceive:
+		return Receive(context.Background(), args[0], args[1])
+	case actDump:
+		return playDump(args[0], args[1], args[2])
+	case actRestore:
+		return playRestore(args[0], args[1], args[2])
+	}
+	return errors.New("no such act")
+}
+
+// playDump does what CRIU does on the source. The writer of the test looks at
+// the file "frozen" before each write, and says "stopped" when it has seen it.
+func playDump(control, runDir, imageDir string) error {
+	frozen := filepath.Join(control, "frozen")
+	if err := os.WriteFile(frozen, nil, 0o600); err != nil {
+		return err
+	}
+	if err := await(filepath.Join(control, "stopped")); err != nil {
+		return err
+	}
+	if _, err := Hook(runDir, hooks.NetworkLock, imageDir); err != nil {
+		return err
+	}
+	state, err := os.ReadFile(filepath.Join(control, "counter"))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(imageDir, "pages-1.img"), state, 0o600); err != nil {
+		return err
+	}
+	goOn, err := Hook(runDir, hooks.PostDump, imageDir)
+	if err == nil && goOn {
+		return os.WriteFile(filepath.Join(control, "killed"), nil, 0o600)
+	}
+	_ = os.Remove(frozen)
+	return errors.Join(err, errors.New("the dump was refused"))
+}
+
+// playRestore does what CRIU does on the destination.
+func playRestore(control, runDir, imageDir string) error {
+	if text, err := os.ReadFile(filepath.Join(control, "restore-fails")); err == nil {
+		return errors.New(string(text))
+	}
+	if err := os.WriteFile(filepath.Join(control, "restoring"), nil, 0o600); err != nil {
+		return err
+	}
+	if text, err := os.ReadFile(filepath.Join(control, "restore-takes")); err == nil {
+		d, _ := time.ParseDuration(string(text))
+		time.Sleep(d)
+	}
+	state, err := os.ReadFile(filepath.Join(imageDir, "pages-1.img"))
+	if err != nil {
+		return err
+	}
+	goOn, err := Hook(runDir, hooks.PostRestore, imageDir)
+	if err != nil {
+		return err
+	}
+	if !goOn {
+		return errors.New("the restore was refused")
+	}
+	if text, err := os.ReadFile(filepath.Join(control, "resume-takes")); err == nil {
+		d, _ := time.ParseDuration(string(text))
+		time.Sleep(d)
+	}
+	return os.WriteFile(filepath.Join(control, "resumed"), state, 0o600)
+}
+
+func await(path string) error {
+	for range 3000 {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("%s has not come", path)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// rig is a source and a destination on this machine, and a workload that writes
+// to a real file system on a real loop device until it is frozen.
+type rig struct {
+	t                *testing.T
+	top              string
+	control          string
+	src, dst         string // session folders
+	srcRun, dstRun   string
+	image, device    string
+	mountpoint       string
+	dstImage, dstMnt string
+	layer, dstLayer  string
+	gate, dstGate    string
+	proxy            *proxy
+	spec             struct{ src, dst Spec }
+	send, receive    chan error
+}
+
+const rigSize = 64 << 20
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: loop devices, mounts and BPF")
+	}
+	// The path of a unix socket has at most 107 bytes, and t.TempDir puts the
+	// test's name into it.
+	top, err := os.MkdirTemp("", "rig")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, top: top}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	at := func(p string) string { return filepath.Join(top, p) }
+	r.control, r.src, r.dst, r.srcRun, r.dstRun = at("control"), at("src"), at("dst"), at("run-src"), at("run-dst")
+	r.mountpoint, r.dstMnt, r.layer, r.dstLayer, r.gate, r.dstGate = at("mnt"), at("mnt-dst"), at("layer"), at("layer-dst"), at("gate"), at("gate-dst")
+	r.image, r.dstImage = at("volume.img"), at("received/volume.img")
+	for _, d := range []string{r.control, r.src, r.dst, r.srcRun, r.dstRun, r.mountpoint, r.layer, r.dstLayer, at("received")} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Create(r.image)
+	if err == nil {
+		err = errors.Join(f.Truncate(rigSize), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", r.image).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.ext4: %v: %s", err, out)
+	}
+	if r.device, err = loop.Attach(r.image); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, err := range []error{loop.Unmount(r.mountpoint), loop.Detach(r.device), loop.Unmount(r.dstMnt), loop.DetachImage(r.dstImage), loop.Unmount(r.gate), loop.Unmount(r.dstGate)} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err := loop.Mount(r.device, r.mountpoint, "ext4", "noatime"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(r.layer, "file"), []byte("first"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	r.specs()
+	return r
+}
+
+func (r *rig) specs() {
+	r.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var prints [2]string
+	for i, dir := range []string{r.src, r.dst} {
+		id, err := Identity(dir)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		prints[i] = id.Fingerprint()
+	}
+	r.proxy = newProxy(r.t)
+	r.spec.src = Spec{
+		Version: 1, ID: "rig", Role: Source, Mode: Live, Workload: "shop", Peer: Peer{Address: r.proxy.addr(), Fingerprint: prints[1]},
+		Volumes: []Vol{{Name: "data", Size: rigSize, Device: r.device, Mountpoint: r.mountpoint}},
+		Trees:   []Tree{{Name: "layer", Path: r.layer, Stage: StagePresync}, {Name: "dump", Path: r.gate, Stage: StageDump}},
+		Hooks:   Hooks{Freeze: &hooks.Command{Argv: []string{self, actDump, r.control, r.srcRun, r.gate}, Gate: r.gate}},
+		Policy:  Policy{Verify: true, PeerTimeout: 5},
+	}
+	r.spec.dst = Spec{
+		Version: 1, ID: "rig", Role: Destination, Mode: Live, Workload: "shop", Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: prints[0]},
+		Volumes: []Vol{{Name: "data", Size: rigSize, Image: r.dstImage, Mountpoint: r.dstMnt, Fstype: "ext4", Options: "noatime"}},
+		Trees:   []Tree{{Name: "layer", Path: r.dstLayer}, {Name: "dump", Path: r.dstGate}},
+		Hooks: Hooks{
+			Restore: &hooks.Command{Argv: []string{self, actRestore, r.control, r.dstRun, r.dstGate}, Gate: r.dstGate},
+			Discard: &hooks.Command{Argv: []string{"touch", filepath.Join(r.control, "discarded")}},
+		},
+	}
+}
+
+func (r *rig) write(dir string, s Spec) {
+	r.t.Helper()
+	b, err := json.Marshal(s)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, specFile), b, 0o600)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// start runs both sides in this process.
+func (r *rig) start() {
+	r.t.Helper()
+	r.write(r.src, r.spec.src)
+	r.write(r.dst, r.spec.dst)
+	r.send, r.receive = make(chan error, 1), make(chan error, 1)
+	go func() { r.receive <- Receive(context.Background(), r.dst, r.dstRun) }()
+	s := r.wait(r.dst, UntilListening)
+	r.proxy.to(s.Listen)
+	go func() { r.send <- Send(context.Background(), r.src, r.srcRun) }()
+}
+
+func (r *rig) wait(dir, until string) *Status {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	// The folder may be so young that nobody serves it yet.
+	for !exists(filepath.Join(dir, statusFile)) {
+		time.Sleep(5 * time.Millisecond)
+		if ctx.Err() != nil {
+			r.t.Fatalf("%s: nobody began to serve it", dir)
+		}
+	}
+	s, err := Wait(ctx, dir, []string{until})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// cutover asks for it and returns where both sides ended.
+func (r *rig) cutover() (src, dst *Status) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	src, err := Cutover(ctx, r.src)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if src.State != InDoubt {
+		<-r.send
+	}
+	select {
+	case <-r.receive:
+	case <-ctx.Done():
+		r.t.Fatal("the destination has not ended")
+	}
+	if dst, err = Show(r.dst); err != nil {
+		r.t.Fatal(err)
+	}
+	return src, dst
+}
+
+// writer is the workload: it appends numbered lines to a file on the volume,
+// rewrites blocks of another one in place, and notes what was acknowledged. It
+// stops while the file "frozen" is there, and goes on when it is gone.
+type writer struct {
+	r     *rig
+	stop  chan struct{}
+	done  sync.WaitGroup
+	mu    sync.Mutex
+	acked int
+}
+
+func (r *rig) startWriter() *writer {
+	w := &writer{r: r, stop: make(chan struct{})}
+	w.done.Add(1)
+	go w.run()
+	r.t.Cleanup(func() { close(w.stop); w.done.Wait() })
+	return w
+}
+
+func (w *writer) run() {
+	defer w.done.Done()
+	f, err := os.OpenFile(filepath.Join(w.r.mountpoint, "ledger"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		w.r.t.Error(err)
+		return
+	}
+	defer f.Close()
+	g, err := os.OpenFile(filepath.Join(w.r.mountpoint, "blocks"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		w.r.t.Error(err)
+		return
+	}
+	defer g.Close()
+	block := make([]byte, 8192)
+	for n := 1; ; n++ {
+		select {
+		case <-w.stop:
+			return
+		default:
+		}
+		if exists(filepath.Join(w.r.control, "frozen")) {
+			_ = os.WriteFile(filepath.Join(w.r.control, "counter"), []byte(strconv.Itoa(n-1)), 0o600)
+			_ = os.WriteFile(filepath.Join(w.r.control, "stopped"), nil, 0o600)
+			for exists(filepath.Join(w.r.control, "frozen")) {
+				select {
+				case <-w.stop:
+					return
+				case <-time.After(time.Millisecond):
+				}
+			}
+			_ = os.Remove(filepath.Join(w.r.control, "stopped"))
+		}
+		for i := range block {
+			block[i] = byte(n * (i + 7))
+		}
+		_, err1 := fmt.Fprintln(f, n)
+		_, err2 := g.WriteAt(block, int64(n%512)*int64(len(block)))
+		if err := errors.Join(err1, err2); err != nil {
+			w.r.t.Errorf("write %d: %v", n, err)
+			return
+		}
+		w.mu.Lock()
+		w.acked = n
+		w.mu.Unlock()
+	}
+}
+
+func (w *writer) acknowledged() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.acked
+}
+
+// lastLine is the number in the last line of the ledger below a mount point.
+func (r *rig) lastLine(mnt string) int {
+	r.t.Helper()
+	f, err := os.Open(filepath.Join(mnt, "ledger"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer f.Close()
+	n := 0
+	for s := bufio.NewScanner(f); s.Scan(); {
+		n++
+		if s.Text() != strconv.Itoa(n) {
+			r.t.Fatalf("line %d of the ledger is %q", n, s.Text())
+		}
+	}
+	return n
+}
+
+// proxy stands between the two sides, so that a test can cut the connection.
+type proxy struct {
+	l  net.Listener
+	mu sync.Mutex
+	up string
+	cs []net.Conn
+}
+
+func newProxy(t *testing.T) *proxy {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{l: l}
+	t.Cleanup(func() { l.Close(); p.cut() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			u, err := net.Dial("tcp", p.up)
+			if err == nil {
+				p.cs = append(p.cs, c, u)
+				go func() { _, _ = io.Copy(u, c); u.Close(); c.Close() }()
+				go func() { _, _ = io.Copy(c, u); u.Close(); c.Close() }()
+			} else {
+				c.Close()
+			}
+			p.mu.Unlock()
+		}
+	}()
+	return p
+}
+
+func (p *proxy) addr() string { return p.l.Addr().String() }
+
+func (p *proxy) to(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.up = addr
+}
+
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.cs {
+		c.Close()
+	}
+	p.cs = nil
+}

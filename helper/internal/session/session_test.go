@@ -1,0 +1,374 @@
+package session
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/tracker"
+)
+
+// runsOnce demands that exactly one copy runs, and on which side.
+func (r *rig) runsOnce(w *writer, side Role) {
+	r.t.Helper()
+	here := w.acknowledged()
+	time.Sleep(50 * time.Millisecond)
+	runsHere := w.acknowledged() > here
+	runsThere := exists(filepath.Join(r.control, "resumed"))
+	if runsHere != (side == Source) || runsThere != (side == Destination) {
+		r.t.Fatalf("runs on the source: %v, on the destination: %v; it should run on the %s only", runsHere, runsThere, side)
+	}
+}
+
+// cleanDestination demands that a destination that gave up left nothing.
+func (r *rig) cleanDestination() {
+	r.t.Helper()
+	if exists(r.dstImage) {
+		r.t.Error("the image is still on the destination")
+	}
+	for _, dir := range []string{r.dstMnt, r.dstGate} {
+		if m, err := loop.Mounted(dir); err != nil || m {
+			r.t.Errorf("%s is still mounted (%v)", dir, err)
+		}
+	}
+	if !exists(filepath.Join(r.control, "discarded")) {
+		r.t.Error("the discard hook was not run")
+	}
+}
+
+func TestLiveHandover(t *testing.T) {
+	r := newRig(t)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	if err := os.WriteFile(filepath.Join(r.layer, "late"), []byte("written after the first pass"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(r.layer, "file")); err != nil {
+		t.Fatal(err)
+	}
+	src, dst := r.cutover()
+	if src.State != Done || dst.State != Done || src.Error != "" || dst.Error != "" {
+		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.runsOnce(w, Destination)
+
+	// Every write that was acknowledged is there, and the state is that of the
+	// freeze.
+	if got, want := r.lastLine(r.dstMnt), w.acknowledged(); got != want {
+		t.Errorf("the destination's ledger ends with %d, and %d was acknowledged", got, want)
+	}
+	state, err := os.ReadFile(filepath.Join(r.control, "resumed"))
+	if err != nil || string(state) != strconv.Itoa(w.acknowledged()) {
+		t.Errorf("resumed with state %q (%v), acknowledged: %d", state, err, w.acknowledged())
+	}
+	if !src.Verify.Checked || src.Verify.Source["data"] != src.Verify.Destination["data"] || src.Verify.Source["data"] == "" {
+		t.Errorf("verify: %+v", src.Verify)
+	}
+	if b, err := os.ReadFile(filepath.Join(r.dstLayer, "late")); err != nil || string(b) != "written after the first pass" {
+		t.Errorf("the layer's late file: %q, %v", b, err)
+	}
+	if exists(filepath.Join(r.dstLayer, "file")) {
+		t.Error("a file that was removed from the layer is on the destination")
+	}
+	// Rule 4: what was frozen went only after the destination had settled.
+	if !exists(filepath.Join(r.control, "killed")) {
+		t.Error("the source's tasks are still there")
+	}
+	if src.FrozenMS <= 0 || len(src.Stages) < 6 {
+		t.Errorf("frozen %v ms, stages %+v", src.FrozenMS, src.Stages)
+	}
+	for _, dir := range []string{r.gate, r.dstGate} {
+		if m, err := loop.Mounted(dir); err != nil || m {
+			t.Errorf("%s is still mounted (%v)", dir, err)
+		}
+	}
+}
+
+// lossy loses the mark of one cluster that was really written.
+type lossy struct {
+	tracker.Tracker
+	lost *int64
+}
+
+func (l lossy) Swap() (*blockmap.Map, error) {
+	m, err := l.Tracker.Swap()
+	if err != nil {
+		return nil, err
+	}
+	for off := range m.Runs(int64(m.Cluster())) {
+		if *l.lost < 0 || *l.lost == off {
+			*l.lost = off
+			m.Clear(off)
+			break
+		}
+	}
+	return m, nil
+}
+
+func TestALostMarkIsFound(t *testing.T) {
+	lost := int64(-1)
+	openTrackers = func(kind string, devs []tracker.Device) ([]tracker.Tracker, error) {
+		ts, err := tracker.Open(kind, devs)
+		for i := range ts {
+			ts[i] = lossy{ts[i], &lost}
+		}
+		return ts, err
+	}
+	defer func() { openTrackers = tracker.Open }()
+	r := newRig(t)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, dst := r.cutover()
+	if src.State != Thawed || dst.State != Discarded {
+		t.Fatalf("a lost mark at %d went unseen: source %s, destination %s", lost, src.State, dst.State)
+	}
+	if !strings.Contains(src.Error, "volume data: the destination differs from the frozen source") {
+		t.Errorf("the error is %q", src.Error)
+	}
+	r.runsOnce(w, Source)
+	r.cleanDestination()
+}
+
+// Rule 1: until the release any failure thaws the source, and the destination
+// discards.
+func TestAFailureBeforeTheReleaseThaws(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		plant func(r *rig)
+		text  string
+	}{
+		{"the restore fails", func(r *rig) {
+			_ = os.WriteFile(filepath.Join(r.control, "restore-fails"), []byte("CRIU says no"), 0o600)
+		}, "CRIU says no"},
+		{"the disk is full", func(r *rig) {
+			// Room for the metadata and for little more.
+			dir := filepath.Dir(r.dstImage)
+			if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=1m", "full", dir).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			r.t.Cleanup(func() { _ = loop.Unmount(dir) })
+		}, "no space left"},
+		{"the source's connection breaks during the restore", func(r *rig) {
+			_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("1s"), 0o600)
+			go func() {
+				_ = await(filepath.Join(r.control, "restoring"))
+				r.proxy.cut()
+			}()
+		}, "lost"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			c.plant(r)
+			w := r.startWriter()
+			for w.acknowledged() < 2000 {
+				time.Sleep(time.Millisecond)
+			}
+			r.start()
+			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+			defer cancel()
+			for !exists(filepath.Join(r.src, statusFile)) {
+				time.Sleep(time.Millisecond)
+			}
+			if _, err := Wait(ctx, r.src, []string{UntilConverged}); err == nil {
+				_, _ = Cutover(ctx, r.src)
+			}
+			<-r.send
+			<-r.receive
+			src, err := Show(r.src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dst, err := Show(r.dst)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if src.State != Thawed && src.State != Failed || dst.State != Discarded {
+				t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
+			}
+			if !strings.Contains(src.Error, c.text) {
+				t.Errorf("the source's error is %q, without %q", src.Error, c.text)
+			}
+			r.runsOnce(w, Source)
+			r.cleanDestination()
+		})
+	}
+}
+
+// Rule 3: after the release the source stays frozen when it does not know.
+func TestAnUnknownOutcomeStaysFrozen(t *testing.T) {
+	r := newRig(t)
+	_ = os.WriteFile(filepath.Join(r.control, "resume-takes"), []byte("1s"), 0o600)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		_, _ = Wait(ctx, r.dst, []string{string(Released)})
+		r.proxy.cut()
+	}()
+	src, dst := r.cutover()
+	if src.State != InDoubt || dst.State != Done {
+		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.runsOnce(w, Destination)
+	if exists(filepath.Join(r.control, "killed")) {
+		t.Error("the source's tasks were let go while the outcome was not known")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if _, err := Abort(ctx, r.src); err == nil {
+		t.Error("an abort in doubt was not refused")
+	}
+	if _, err := Resolve(ctx, r.src, "perhaps"); err == nil {
+		t.Error("a resolve without an outcome was not refused")
+	}
+	s, err := Resolve(ctx, r.src, Resumed)
+	if err != nil || s.State != Done {
+		t.Fatalf("after resolving: %+v, %v", s, err)
+	}
+	<-r.send
+	r.runsOnce(w, Destination)
+}
+
+// A sender that is killed in the freeze leaves the decision to CRIU's hook, and
+// that reads the journal: not released, so it thaws, the file system too.
+func TestAKilledSenderThaws(t *testing.T) {
+	r := newRig(t)
+	_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("1s"), 0o600)
+	w := r.startWriter()
+	r.write(r.src, r.spec.src)
+	r.write(r.dst, r.spec.dst)
+	r.receive = make(chan error, 1)
+	go func() { r.receive <- Receive(context.Background(), r.dst, r.dstRun) }()
+	r.proxy.to(r.wait(r.dst, UntilListening).Listen)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := exec.Command(self, actSend, r.src, r.srcRun)
+	p.Stderr = os.Stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.src, string(Flushed))
+	if err := p.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Wait()
+	<-r.receive
+	s := r.wait(r.src, string(Thawed))
+	if !strings.Contains(s.Error, "the session's process was gone") {
+		t.Errorf("the error is %q", s.Error)
+	}
+	r.runsOnce(w, Source)
+	r.cleanDestination()
+}
+
+// A receiver that is killed before the token came never lets CRIU resume.
+func TestAKilledReceiverRefuses(t *testing.T) {
+	r := newRig(t)
+	_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("500ms"), 0o600)
+	w := r.startWriter()
+	r.write(r.src, r.spec.src)
+	r.write(r.dst, r.spec.dst)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := exec.Command(self, actReceive, r.dst, r.dstRun)
+	p.Stderr = os.Stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.proxy.to(r.wait(r.dst, UntilListening).Listen)
+	r.send = make(chan error, 1)
+	go func() { r.send <- Send(context.Background(), r.src, r.srcRun) }()
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	if err := await(filepath.Join(r.control, "restoring")); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Wait()
+	<-r.send
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for { // the restore that was under way comes to the hook, and is refused
+		j, err := readJournal(r.dst, Destination)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j.State() == Refused {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the destination is %s", j.State())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.runsOnce(w, Source)
+	s, err := Abort(ctx, r.dst)
+	if err != nil || s.State != Discarded {
+		t.Fatalf("after the abort: %+v, %v", s, err)
+	}
+	r.cleanDestination()
+	if s, err = Show(r.src); err != nil || s.State != Thawed {
+		t.Fatalf("the source is %+v, %v", s, err)
+	}
+}
+
+func TestAbortInPresync(t *testing.T) {
+	r := newRig(t)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	s, err := Abort(ctx, r.src)
+	if err != nil || s.State != Failed {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	<-r.send
+	<-r.receive
+	r.runsOnce(w, Source)
+	r.cleanDestination()
+}
+
+func TestOneSessionAWorkload(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.wait(r.src, UntilConverged)
+	second := filepath.Join(r.top, "second")
+	if err := os.Mkdir(second, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	spec := r.spec.src
+	spec.ID = "another"
+	r.write(second, spec)
+	err := Send(context.Background(), second, r.srcRun)
+	if err == nil || !strings.Contains(err.Error(), "shop is locked by session rig") {
+		t.Errorf("a second session for the same workload: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if _, err := Abort(ctx, r.src); err != nil {
+		t.Fatal(err)
+	}
+	<-r.send
+	<-r.receive
+}

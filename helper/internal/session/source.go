@@ -1,0 +1,674 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/tracker"
+	"github.com/livefleet/handover/helper/internal/transport"
+	"github.com/livefleet/handover/helper/internal/tree"
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+// source is the sending side of one session.
+type source struct {
+	*base
+	conn    *wire.Conn
+	inbox   chan *message
+	lost    chan struct{} // closed when the connection is gone
+	lostErr error
+
+	volumes []*volume
+	trees   []*folder
+	freezer freezer
+	token   string
+	tmpfs   []string  // dump folders that we mounted
+	pass    int       // how many passes were begun
+	t0      time.Time // when the freeze began
+	deaf    bool      // a cutover was asked for: no second one
+}
+
+// volume is one volume on its way.
+type volume struct {
+	Vol
+	stream  uint32
+	src     *image.Source
+	tracker tracker.Tracker // nil: what is copied does not change
+	todo    *blockmap.Map   // for the next pass
+	empty   bool            // the destination holds nothing but zeroes yet
+	frozen  bool            // its file system is frozen by us
+}
+
+// folder is one tree on its way.
+type folder struct {
+	Tree
+	stream uint32
+	sent   *tree.Scan
+}
+
+// Send runs the source's side of the session in dir to its end. The error says
+// why the workload was not moved; the journal says what that means.
+func Send(ctx context.Context, dir, runDir string) error {
+	b, err := open(dir, runDir, Source)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	s := &source{base: b, inbox: make(chan *message, 16), lost: make(chan struct{})}
+	err = s.run(ctx)
+	if err != nil {
+		err = s.undo(err)
+	}
+	s.release()
+	return err
+}
+
+// run is the way of a migration, from the source.
+func (s *source) run(ctx context.Context) error {
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	if err := s.reach(Presync, ""); err != nil {
+		return err
+	}
+	if err := s.presync(ctx); err != nil {
+		return err
+	}
+	if err := s.barrier(ctx); err != nil {
+		return err
+	}
+	if err := s.freeze(ctx); err != nil {
+		return err
+	}
+	return s.handOver(ctx)
+}
+
+// prepare connects, opens what is to be sent and starts the trackers.
+func (s *source) prepare(ctx context.Context) error {
+	raw := make([]byte, 16)
+	if _, err := rand.Read(raw); err != nil {
+		return err
+	}
+	s.token = hex.EncodeToString(raw)
+
+	var err error
+	if s.freezer, err = s.prepareFreezer(); err != nil {
+		return err
+	}
+	hello := message{Kind: msgHello, ID: s.spec.ID, Workload: s.spec.Workload, Mode: s.spec.Mode, TokenHash: tokenHash(s.token), Verify: s.spec.Policy.Verify}
+	for i, v := range s.spec.Volumes {
+		src, err := image.OpenSource(v.Device)
+		if err != nil {
+			return err
+		}
+		s.volumes = append(s.volumes, &volume{Vol: v, stream: uint32(i), src: src})
+		if src.Size() != v.Size {
+			return fmt.Errorf("session: volume %s: %s has %d bytes and the session was told %d: was it grown meanwhile? Start again", v.Name, v.Device, src.Size(), v.Size)
+		}
+		hello.Volumes = append(hello.Volumes, volumeHello{Name: v.Name, Size: v.Size, Cluster: v.Cluster})
+	}
+	for i, t := range s.spec.Trees {
+		s.trees = append(s.trees, &folder{Tree: t, stream: uint32(i)})
+		hello.Trees = append(hello.Trees, t.Name)
+	}
+
+	id, err := transport.Load(filepath.Join(s.dir, identityDir))
+	if err != nil {
+		return err
+	}
+	dialing, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	c, err := transport.Dial(dialing, s.spec.Peer.Address, id, s.spec.Peer.Fingerprint)
+	if err != nil {
+		return err
+	}
+	s.conn = wire.NewConn(c)
+	go s.listen()
+	if err := send(s.conn, hello); err != nil {
+		return err
+	}
+	welcome, err := s.expect(ctx, s.patience(), msgWelcome)
+	if err != nil {
+		return err
+	}
+	// From here on nothing that is written is missed: the trackers run before
+	// the first cluster is read.
+	if err := s.track(); err != nil {
+		return err
+	}
+	for _, v := range s.volumes {
+		v.empty = welcome.Empty
+		v.todo = blockmap.New(v.Size, v.Cluster)
+		v.todo.MarkAll()
+		s.update(false, func(st *Status) { st.TotalBytes += v.Size })
+	}
+	return nil
+}
+
+// prepareFreezer puts a tmpfs where CRIU writes its dump, so that the dump costs
+// no disk, and opens the gate there.
+func (s *source) prepareFreezer() (freezer, error) {
+	for _, t := range s.spec.Trees {
+		if t.Stage != StageDump {
+			continue
+		}
+		if mounted, err := loop.Mounted(t.Path); err != nil {
+			return nil, err
+		} else if mounted {
+			return nil, fmt.Errorf("session: something is mounted on %s, left by an earlier session? Unmount it", t.Path)
+		}
+		if err := loop.MountTmpfs(t.Path); err != nil {
+			return nil, err
+		}
+		s.tmpfs = append(s.tmpfs, t.Path)
+	}
+	return newFreezer(s.base)
+}
+
+func tokenHash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// openTrackers is a variable so that a test can lose a mark on purpose.
+var openTrackers = tracker.Open
+
+// track starts the trackers, with one load of the programs for all devices of a
+// kind.
+func (s *source) track() error {
+	kinds := map[string][]*volume{}
+	for _, v := range s.volumes {
+		if v.Tracker != "none" {
+			kinds[v.Tracker] = append(kinds[v.Tracker], v)
+		}
+	}
+	for kind, vs := range kinds {
+		devs := make([]tracker.Device, len(vs))
+		for i, v := range vs {
+			devs[i] = tracker.Device{Path: v.Device, Cluster: v.Cluster}
+		}
+		ts, err := openTrackers(kind, devs)
+		if err != nil {
+			return err
+		}
+		for i, v := range vs {
+			v.tracker = ts[i]
+			s.update(false, func(st *Status) { st.Tracker = ts[i].Kind() })
+		}
+	}
+	return nil
+}
+
+// listen passes the peer's messages on until the connection ends.
+func (s *source) listen() {
+	defer close(s.lost)
+	var f wire.Frame
+	for {
+		if err := s.conn.Read(&f); err != nil {
+			if err == io.EOF {
+				err = errors.New("the destination closed the connection")
+			}
+			s.lostErr = err
+			return
+		}
+		if f.Type != wire.Control {
+			s.lostErr = fmt.Errorf("the destination sent a %s frame", f.Type)
+			return
+		}
+		m, err := parseMessage(&f)
+		if err != nil {
+			s.lostErr = err
+			return
+		}
+		s.inbox <- m
+	}
+}
+
+// patience is how long an answer may take that needs no work.
+func (s *source) patience() time.Duration {
+	return time.Duration(s.spec.Policy.PeerTimeout) * time.Second
+}
+
+// expect waits for the peer's next message, which has to be one of the kinds.
+func (s *source) expect(ctx context.Context, limit time.Duration, kinds ...kind) (*message, error) {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	for {
+		var m *message
+		select {
+		case m = <-s.inbox:
+		case <-s.lost:
+			select { // what came before the end still counts
+			case m = <-s.inbox:
+			default:
+				return nil, fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
+			}
+		case r := <-s.control.requests:
+			if r.Do == askAbort && !s.journal.Reached(Released) {
+				r.answer(nil)
+				return nil, errAborted
+			}
+			r.answer(fmt.Errorf("the session is %s: it is too late, or too early, for that", s.journal.State()))
+			continue
+		case <-t.C:
+			return nil, fmt.Errorf("session: the destination has not answered within %s (waiting for %v)", limit, kinds)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		for _, k := range kinds {
+			if m.Kind == k {
+				return m, nil
+			}
+		}
+		if m.Kind == msgFail || m.Kind == msgRefused {
+			return nil, fmt.Errorf("session: on the destination: %s", m.Why)
+		}
+		return nil, fmt.Errorf("session: the destination said %q where %v was due", m.Kind, kinds)
+	}
+}
+
+var errAborted = errors.New("session: aborted on request")
+
+// barrier has the destination put on its disk what it has, while the workload
+// still runs, so that the sync in the pause is short.
+func (s *source) barrier(ctx context.Context) error {
+	if err := s.reach(Barrier, ""); err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, v := range s.volumes {
+		if v.Mountpoint != "" {
+			if err := image.Syncfs(v.Mountpoint); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.sendPass(ctx); err != nil {
+		return err
+	}
+	if err := send(s.conn, message{Kind: msgBarrier}); err != nil {
+		return err
+	}
+	// A disk may have gigabytes to write: the limit is for a peer that is gone.
+	if _, err := s.expect(ctx, 10*time.Minute, msgSynced); err != nil {
+		return err
+	}
+	barrier := time.Since(began)
+	// What was written during the barrier is the last that goes without a pause.
+	if err := s.sendPass(ctx); err != nil {
+		return err
+	}
+	s.update(false, func(st *Status) { st.addStage(Stage{Stage: "barrier", Start: -ms(time.Since(began)), MS: ms(barrier)}) })
+	return nil
+}
+
+// freeze stops the workload and brings over what is left: the last dirty
+// clusters, beside the dump of memory, and then the dump.
+func (s *source) freeze(ctx context.Context) error {
+	s.t0 = time.Now()
+	at, err := s.freezer.freeze(ctx)
+	if err != nil {
+		return fmt.Errorf("session: freezing: %w", err)
+	}
+	s.stage("freeze", s.t0, at)
+	if err := s.reach(Frozen, ""); err != nil {
+		return err
+	}
+	if err := send(s.conn, message{Kind: msgFrozen}); err != nil {
+		return err
+	}
+
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.lastPass(gctx) })
+	g.Go(func() error { return s.sendState(gctx, at) })
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := s.sealVolumes(ctx); err != nil {
+		return err
+	}
+	if err := send(s.conn, message{Kind: msgFlushed}); err != nil {
+		return err
+	}
+	if err := s.reach(Flushed, ""); err != nil {
+		return err
+	}
+	if s.spec.Policy.Verify {
+		return s.verify(ctx)
+	}
+	return nil
+}
+
+// lastPass flushes the file systems and sends what that wrote. CRIU may still
+// write to them while it dumps (a name for a deleted file), so they are frozen
+// only after the dump: a frozen file system would block CRIU for ever.
+func (s *source) lastPass(ctx context.Context) error {
+	began := time.Now()
+	for _, v := range s.volumes {
+		if v.Mountpoint != "" {
+			if err := image.Syncfs(v.Mountpoint); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.sendPass(ctx); err != nil {
+		return err
+	}
+	s.stage("last_pass", began, time.Now())
+	return nil
+}
+
+// sendState waits for the dump and sends it, and what changed in the other trees
+// since presync.
+func (s *source) sendState(ctx context.Context, frozen time.Time) error {
+	at, err := s.freezer.dumped(ctx)
+	if err != nil {
+		return fmt.Errorf("session: dumping: %w", err)
+	}
+	s.stage("dump", frozen, at)
+	began := time.Now()
+	for _, t := range s.trees {
+		if err := s.sendTree(ctx, t); err != nil {
+			return err
+		}
+	}
+	s.stage("copy_dump", began, time.Now())
+	return nil
+}
+
+// sealVolumes freezes the file systems, sends the last of the last, and then
+// demands that the trackers stay empty.
+func (s *source) sealVolumes(ctx context.Context) error {
+	began := time.Now()
+	for _, v := range s.volumes {
+		if v.Mountpoint != "" {
+			if err := image.Freeze(v.Mountpoint); err != nil {
+				return err
+			}
+			v.frozen = true
+		}
+	}
+	if err := s.sendPass(ctx); err != nil {
+		return err
+	}
+	for _, v := range s.volumes {
+		if v.tracker == nil {
+			continue
+		}
+		n, err := v.tracker.InFlight()
+		if err != nil {
+			return err
+		}
+		if n != 0 {
+			return fmt.Errorf("session: volume %s: %d writes to %s are still under way although it is frozen: something writes to the device past its file system", v.Name, n, v.Device)
+		}
+		m, err := v.tracker.Swap()
+		if err != nil {
+			return err
+		}
+		if !m.Empty() {
+			return fmt.Errorf("session: volume %s: %d bytes of %s were written although it is frozen: something writes to the device past its file system", v.Name, m.Bytes(), v.Device)
+		}
+	}
+	s.stage("seal", began, time.Now())
+	return nil
+}
+
+// verify compares digests of the frozen source with what the destination reads
+// back. It is slow, in the pause, and for those who ask for it.
+func (s *source) verify(ctx context.Context) error {
+	began := time.Now()
+	mine := make([]*image.Digests, len(s.volumes))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, v := range s.volumes {
+		g.Go(func() (err error) {
+			mine[i], err = image.Digest(gctx, v.src, v.Size, v.Cluster)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	m, err := s.expect(ctx, 10*time.Minute, msgVerified)
+	if err != nil {
+		return err
+	}
+	if len(m.Roots) != len(s.volumes) {
+		return fmt.Errorf("session: the destination sent %d digests for %d volumes", len(m.Roots), len(s.volumes))
+	}
+	here, there := map[string]string{}, map[string]string{}
+	var differ error
+	for i, v := range s.volumes {
+		here[v.Name], there[v.Name] = mine[i].Root().Root, m.Roots[i].Root
+		if err := mine[i].Root().Equal(m.Roots[i]); err != nil {
+			differ = errors.Join(differ, fmt.Errorf("session: volume %s: the destination differs from the frozen source: %w", v.Name, err))
+		}
+	}
+	s.update(false, func(st *Status) { st.setVerify(here, there) })
+	if differ != nil {
+		return differ
+	}
+	s.stage("verify", began, time.Now())
+	return send(s.conn, message{Kind: msgVerified})
+}
+
+// handOver is the part that the rule of safety is about.
+func (s *source) handOver(ctx context.Context) error {
+	if s.spec.Mode == Copy {
+		if _, err := s.expect(ctx, 10*time.Minute, msgSettled); err != nil {
+			return err
+		}
+		return s.finish(ctx)
+	}
+	began := time.Now()
+	m, err := s.expect(ctx, s.patience()+hooksLimit(s.spec), msgPrepared)
+	if err != nil {
+		return err
+	}
+	s.remote(m, began)
+	s.stage("restore", began, time.Now())
+	if err := s.reach(Prepared, ""); err != nil {
+		return err
+	}
+	began = time.Now()
+	if err := s.reach(Released, ""); err != nil {
+		return err
+	}
+	s.stage("release", began, time.Now())
+	began = time.Now()
+	if err := send(s.conn, message{Kind: msgRun, Token: s.token}); err != nil {
+		return err
+	}
+	return s.outcome(ctx, began)
+}
+
+// outcome waits for what the destination made of the run token.
+func (s *source) outcome(ctx context.Context, began time.Time) error {
+	m, err := s.expect(ctx, s.patience()+hooksLimit(s.spec), msgResumed, msgRefused, msgDoubt)
+	if err != nil {
+		return err
+	}
+	switch m.Kind {
+	case msgRefused:
+		if err := s.reach(Refused, m.Why); err != nil {
+			return err
+		}
+		return fmt.Errorf("session: the destination refused: %s", m.Why)
+	case msgDoubt:
+		return fmt.Errorf("session: on the destination: %s", m.Why)
+	}
+	now := time.Now()
+	s.stage("resume", began, now)
+	s.update(false, func(st *Status) { st.FrozenMS = ms(now.Sub(s.t0)) })
+	if err := s.reach(Resumed, ""); err != nil {
+		return err
+	}
+	began = time.Now()
+	if _, err := s.expect(ctx, 10*time.Minute, msgSettled); err != nil {
+		return err
+	}
+	s.stage("settle", began, time.Now())
+	return s.finish(ctx)
+}
+
+// finish is for when the destination runs and has everything on its disk: what
+// is frozen here can go.
+func (s *source) finish(ctx context.Context) error {
+	if s.spec.Mode != Copy {
+		if err := s.reach(Settled, ""); err != nil {
+			return err
+		}
+	}
+	// The file systems first: tasks that die may have to write to them. None
+	// of them runs again in between: CRIU has not let go of them.
+	err := s.thawVolumes()
+	err = errors.Join(err, s.freezer.reclaim(ctx))
+	if s.conn != nil {
+		_ = send(s.conn, message{Kind: msgEnd}) // it knows: this only spares it a wait
+	}
+	why := ""
+	if err != nil {
+		why = fmt.Sprintf("the workload runs on the destination; clearing up here failed: %v", err)
+	}
+	return s.reach(Done, why)
+}
+
+func (s *source) thawVolumes() (err error) {
+	for _, v := range s.volumes {
+		if v.frozen {
+			if e := image.Thaw(v.Mountpoint); e != nil {
+				err = errors.Join(err, e)
+				continue
+			}
+			v.frozen = false
+		}
+	}
+	return err
+}
+
+// undo is the way back from an error, as far as the rule of safety lets it go.
+func (s *source) undo(why error) error {
+	ctx := context.Background() // also when what ended us was the context
+	switch st := s.journal.State(); st {
+	case Prepare, Presync, Barrier, Frozen, Flushed, Prepared, Refused:
+		// The workload first, and then the word.
+		why = s.thaw(ctx, why)
+		if s.conn != nil {
+			s.lastWord(s.conn, message{Kind: msgFail, Why: why.Error()})
+		}
+		return why
+	case Released, Resumed:
+		if st == Resumed {
+			why = fmt.Errorf("the destination runs the workload and has not confirmed that everything is on its disk: %w", why)
+		}
+		return s.doubt(ctx, why)
+	default:
+		return why
+	}
+}
+
+// thaw lets the workload run on here.
+func (s *source) thaw(ctx context.Context, why error) error {
+	err := s.thawVolumes()
+	if s.freezer != nil {
+		err = errors.Join(err, s.freezer.thaw(ctx))
+	}
+	if err != nil {
+		// Not thawed: no record may say so. Loud, and open to a second try.
+		why = fmt.Errorf("%w; and thawing failed: %w", why, err)
+		s.log.Emit("error", map[string]any{"text": why.Error()})
+		s.update(true, func(st *Status) { st.Error = why.Error() })
+		return why
+	}
+	to := Failed
+	if !s.t0.IsZero() {
+		to = Thawed
+	}
+	if err := s.reach(to, why.Error()); err != nil {
+		return errors.Join(why, err)
+	}
+	return why
+}
+
+// doubt keeps everything frozen until somebody who has asked the destination
+// says what became of it.
+func (s *source) doubt(ctx context.Context, why error) error {
+	text := fmt.Sprintf("%v. The workload stays frozen here until its fate is known: `pcopy session resolve` with what the destination's session says (resumed or refused)", why)
+	if err := s.reach(InDoubt, text); err != nil {
+		s.log.Emit("error", map[string]any{"text": err.Error()})
+	}
+	s.log.Emit("in_doubt", map[string]any{"text": text})
+	for r := range s.control.requests {
+		if r.Do != askResolve {
+			r.answer(fmt.Errorf("%s", text))
+			continue
+		}
+		if err := s.reach(r.Outcome, "resolved by an operator or a play that asked the destination"); err != nil {
+			r.answer(err)
+			continue
+		}
+		r.answer(nil)
+		if r.Outcome == Refused {
+			return s.thaw(ctx, fmt.Errorf("session: the destination refused: %w", why))
+		}
+		return s.finish(ctx)
+	}
+	return why
+}
+
+// release gives back what the session held on this host. It runs at every end.
+func (s *source) release() {
+	var err error
+	for _, v := range s.volumes {
+		if v.tracker != nil {
+			err = errors.Join(err, v.tracker.Close())
+		}
+		err = errors.Join(err, v.src.Close())
+	}
+	for _, dir := range s.tmpfs {
+		err = errors.Join(err, loop.Unmount(dir))
+	}
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	if err != nil {
+		s.log.Emit("warning", map[string]any{"text": err.Error()})
+	}
+}
+
+// stage notes a stage of the cutover.
+func (s *source) stage(name string, from, to time.Time) {
+	st := Stage{Stage: name, Start: ms(from.Sub(s.t0)), MS: ms(to.Sub(from))}
+	s.log.Emit("stage", map[string]any{"stage": name, "start_ms": st.Start, "ms": st.MS})
+	s.update(false, func(status *Status) { status.addStage(st) })
+}
+
+// remote notes the pieces that the destination measured itself; they lie one
+// after the other from began.
+func (s *source) remote(m *message, began time.Time) {
+	for _, name := range []string{"attach", "criu_restore"} {
+		if t, ok := m.Took[name]; ok {
+			d := time.Duration(t * float64(time.Millisecond))
+			s.stage(name, began, began.Add(d))
+			began = began.Add(d)
+		}
+	}
+}
+
+// hooksLimit is how long the other side's commands may take; both sides have the
+// same driver table, but each knows only its own commands.
+func hooksLimit(s *Spec) time.Duration {
+	return 2 * s.Hooks.Freeze.Limit()
+}

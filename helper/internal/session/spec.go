@@ -1,0 +1,278 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/transport"
+)
+
+// Role is the side.
+type Role string
+
+// The two sides.
+const (
+	Source      Role = "source"
+	Destination Role = "destination"
+)
+
+// The modes: live (memory moves too), offline (stop and start), copy (no
+// workload: only the bytes).
+const (
+	Live    = "live"
+	Offline = "offline"
+	Copy    = "copy"
+)
+
+// DefaultCluster is the unit of copying where the spec names none.
+const DefaultCluster = 64 << 10
+
+// Spec says what a session does. The controller writes one for each side; a
+// side believes only its own: nothing that the peer says can name a path here.
+type Spec struct {
+	Version  int    `json:"version"`
+	ID       string `json:"id"`
+	Role     Role   `json:"role"`
+	Mode     string `json:"mode"`
+	Workload string `json:"workload,omitempty"`
+	Driver   string `json:"driver,omitempty"`
+	Listen   string `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any
+	Peer     Peer   `json:"peer"`
+	Volumes  []Vol  `json:"volumes,omitempty"`
+	Trees    []Tree `json:"trees,omitempty"`
+	Hooks    Hooks  `json:"hooks"`
+	Policy   Policy `json:"policy"`
+}
+
+// Peer is the other side: its address (only the source needs it) and the
+// fingerprint of its certificate.
+type Peer struct {
+	Address     string `json:"address,omitempty"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// Vol is one volume. Source: the block device (mode copy: or a file) it is read
+// from and where it is mounted. Destination: the image that is made, where it is
+// mounted at the cutover, and how.
+type Vol struct {
+	Name       string `json:"name"`
+	Size       int64  `json:"size"`
+	Cluster    int    `json:"cluster,omitempty"`
+	Device     string `json:"device,omitempty"`
+	Tracker    string `json:"tracker,omitempty"` // auto, ebpf; none: what is copied does not change
+	Image      string `json:"image,omitempty"`
+	Mountpoint string `json:"mountpoint,omitempty"`
+	Fstype     string `json:"fstype,omitempty"`
+	Options    string `json:"options,omitempty"`
+}
+
+// The stages in which the source sends a tree.
+const (
+	StagePresync = "presync" // once in presync; what changed since, in the freeze
+	StageDump    = "dump"    // once, when the state dump is complete
+)
+
+// Tree is a folder that travels whole.
+type Tree struct {
+	Name  string `json:"name"`
+	Path  string `json:"path"`
+	Stage string `json:"stage,omitempty"`
+}
+
+// Hooks is the driver's row of commands.
+type Hooks struct {
+	Freeze  *hooks.Command `json:"freeze,omitempty"`
+	Thaw    *hooks.Command `json:"thaw,omitempty"`
+	Reclaim *hooks.Command `json:"reclaim,omitempty"`
+	Restore *hooks.Command `json:"restore,omitempty"`
+	Resume  *hooks.Command `json:"resume,omitempty"`
+	Discard *hooks.Command `json:"discard,omitempty"`
+}
+
+// Policy is when presync has done enough, and what else the operator chose.
+type Policy struct {
+	MaxPasses   int   `json:"max_passes,omitempty"`
+	TargetDirty int64 `json:"target_dirty,omitempty"` // bytes
+	Limit       int64 `json:"limit,omitempty"`        // bytes per second, 0 = none
+	Verify      bool  `json:"verify,omitempty"`
+	PeerTimeout int   `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
+}
+
+const (
+	defaultMaxPasses   = 10
+	defaultTargetDirty = 8 << 20
+	defaultPeerTimeout = 30
+)
+
+var (
+	idPattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
+	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,254}$`)
+)
+
+// LoadSpec reads and checks a session's spec.json.
+func LoadSpec(dir string) (*Spec, error) {
+	path := filepath.Join(dir, specFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("session: there is no session in %s: it has no %s", dir, specFile)
+	} else if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	s, err := ParseSpec(data)
+	if err != nil {
+		return nil, fmt.Errorf("session: %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// ParseSpec reads a spec, fills in the defaults and checks it. An unknown key is
+// an error: it is a misspelt one, or one that this version cannot honour.
+func ParseSpec(data []byte) (*Spec, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	var s Spec
+	if err := d.Decode(&s); err != nil {
+		return nil, err
+	}
+	if d.More() {
+		return nil, errors.New("something follows the spec")
+	}
+	if s.Policy.MaxPasses == 0 {
+		s.Policy.MaxPasses = defaultMaxPasses
+	}
+	if s.Policy.TargetDirty == 0 {
+		s.Policy.TargetDirty = defaultTargetDirty
+	}
+	if s.Policy.PeerTimeout == 0 {
+		s.Policy.PeerTimeout = defaultPeerTimeout
+	}
+	for i := range s.Volumes {
+		if s.Volumes[i].Cluster == 0 {
+			s.Volumes[i].Cluster = DefaultCluster
+		}
+		if s.Volumes[i].Tracker == "" {
+			s.Volumes[i].Tracker = "auto"
+		}
+	}
+	return &s, s.check()
+}
+
+func (s *Spec) check() error {
+	switch {
+	case s.Version != 1:
+		return fmt.Errorf("version is %d, and this pcopy understands 1", s.Version)
+	case !idPattern.MatchString(s.ID):
+		return fmt.Errorf("id %q: small letters, digits and dashes, at most 64", s.ID)
+	case s.Role != Source && s.Role != Destination:
+		return fmt.Errorf("role %q: source or destination", s.Role)
+	case s.Mode != Live && s.Mode != Offline && s.Mode != Copy:
+		return fmt.Errorf("mode %q: live, offline or copy", s.Mode)
+	case s.Workload != "" && !namePattern.MatchString(s.Workload):
+		return fmt.Errorf("workload %q is no name", s.Workload)
+	case s.Mode != Copy && s.Workload == "":
+		return fmt.Errorf("mode %s needs a workload", s.Mode)
+	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.PeerTimeout < 1:
+		return errors.New("policy: a number is out of range")
+	}
+	if err := transport.CheckFingerprint(s.Peer.Fingerprint); err != nil {
+		return fmt.Errorf("peer: %w", err)
+	}
+	address := s.Peer.Address
+	if s.Role == Destination {
+		address = s.Listen
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("the address %q: IP:PORT is needed: %w", address, err)
+	}
+	seen := map[string]bool{}
+	once := func(kind, name string) error {
+		if !namePattern.MatchString(name) || seen[kind+name] {
+			return fmt.Errorf("%s %q: the name is missing, there twice, or not a name", kind, name)
+		}
+		seen[kind+name] = true
+		return nil
+	}
+	for _, v := range s.Volumes {
+		if err := once("volume", v.Name); err != nil {
+			return err
+		}
+		if err := v.check(s.Role); err != nil {
+			return fmt.Errorf("volume %s: %w", v.Name, err)
+		}
+	}
+	for _, t := range s.Trees {
+		if err := once("tree", t.Name); err != nil {
+			return err
+		}
+		if !filepath.IsAbs(t.Path) {
+			return fmt.Errorf("tree %s: path %q is not absolute", t.Name, t.Path)
+		}
+		if s.Role == Source && t.Stage != StagePresync && t.Stage != StageDump {
+			return fmt.Errorf("tree %s: stage %q: presync or dump", t.Name, t.Stage)
+		}
+	}
+	if s.Role == Source && s.Mode != Copy && !s.Hooks.Freeze.Given() {
+		return errors.New("hooks: freeze is missing")
+	}
+	if s.Role == Source && s.Mode == Offline && !s.Hooks.Thaw.Given() {
+		return errors.New("hooks: thaw is missing: what is stopped must be startable again")
+	}
+	if s.Role == Source && s.Mode == Live && s.Hooks.Freeze.Gate == "" {
+		return errors.New("hooks: a live freeze needs a gate, the directory that CRIU writes to")
+	}
+	if s.Role == Destination && s.Mode == Live && (!s.Hooks.Restore.Given() || s.Hooks.Restore.Gate == "") {
+		return errors.New("hooks: a live restore needs a command and a gate, the directory that CRIU reads from")
+	}
+	if s.Role == Destination && s.Mode == Offline && !s.Hooks.Resume.Given() {
+		return errors.New("hooks: resume is missing")
+	}
+	return nil
+}
+
+func (v *Vol) check(role Role) error {
+	if v.Size <= 0 {
+		return fmt.Errorf("size %d bytes", v.Size)
+	}
+	if err := blockmap.CheckCluster(v.Cluster); err != nil {
+		return err
+	}
+	path := v.Device
+	if role == Destination {
+		path = v.Image
+	}
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%q is not an absolute path", path)
+	}
+	if v.Mountpoint != "" && !filepath.IsAbs(v.Mountpoint) {
+		return fmt.Errorf("mountpoint %q is not an absolute path", v.Mountpoint)
+	}
+	if role == Destination && v.Mountpoint != "" && v.Fstype == "" {
+		return errors.New("fstype is missing, and it is to be mounted")
+	}
+	return nil
+}
+
+// Identity is this side's key for the session in dir. It is made once; asking
+// again gives the same.
+func Identity(dir string) (*transport.Identity, error) {
+	path := filepath.Join(dir, identityDir)
+	if _, err := os.Stat(path); err == nil {
+		return transport.Load(path)
+	}
+	id, err := transport.NewIdentity()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	return id, id.Save(path)
+}

@@ -1,0 +1,217 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Status is where a session stands, for those who watch. The journal decides;
+// the rest is for the eye.
+type Status struct {
+	ID         string  `json:"id"`
+	Role       Role    `json:"role"`
+	Workload   string  `json:"workload"`
+	Mode       string  `json:"mode"`
+	State      State   `json:"state"`
+	Ended      bool    `json:"ended"`
+	Running    bool    `json:"running"` // a process serves it now
+	Error      string  `json:"error"`
+	Listen     string  `json:"listen,omitempty"`
+	Converged  bool    `json:"converged"`
+	Why        string  `json:"converged_why,omitempty"`
+	Pass       int     `json:"pass"`
+	Passes     []Pass  `json:"passes"`
+	TotalBytes int64   `json:"total_bytes"`
+	SentBytes  int64   `json:"sent_bytes"`
+	DoneBytes  int64   `json:"done_bytes"` // of this pass, read or received
+	PassBytes  int64   `json:"pass_bytes"` // all of this pass
+	DirtyBytes int64   `json:"dirty_bytes"`
+	Rate       int64   `json:"rate"` // bytes per second
+	Tracker    string  `json:"tracker,omitempty"`
+	Stages     []Stage `json:"stages"`
+	FrozenMS   float64 `json:"frozen_ms"`
+	Verify     *Verify `json:"verify,omitempty"`
+}
+
+// Pass is one walk over what was dirty.
+type Pass struct {
+	Pass  int     `json:"pass"`
+	Bytes int64   `json:"bytes"` // that were dirty
+	Sent  int64   `json:"sent"`  // that had to travel
+	Zero  int64   `json:"zero"`  // that were zeroes
+	MS    float64 `json:"ms"`
+}
+
+// Stage is a piece of the cutover; stages overlap. Start counts from the start
+// of the freeze command.
+type Stage struct {
+	Stage string  `json:"stage"`
+	Start float64 `json:"start_ms"`
+	MS    float64 `json:"ms"`
+}
+
+// Verify is what the comparison of the frozen source with the destination gave:
+// a digest for each volume, in hexadecimal.
+type Verify struct {
+	Checked     bool              `json:"checked"`
+	Source      map[string]string `json:"source"`
+	Destination map[string]string `json:"destination"`
+}
+
+// Show tells where the session in dir stands.
+func Show(dir string) (*Status, error) {
+	spec, err := LoadSpec(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Status{ID: spec.ID, Role: spec.Role, Workload: spec.Workload, Mode: spec.Mode, State: Prepare}
+	if data, err := os.ReadFile(filepath.Join(dir, statusFile)); err == nil {
+		if err := json.Unmarshal(data, s); err != nil {
+			return nil, fmt.Errorf("session: %s: %w", filepath.Join(dir, statusFile), err)
+		}
+	}
+	// Ask who runs before reading the journal: a process that ends in between
+	// has then written its last record.
+	s.Running, err = served(dir)
+	if err != nil {
+		return nil, err
+	}
+	j, err := readJournal(dir, spec.Role)
+	if err != nil {
+		return nil, err
+	}
+	s.State = j.State()
+	for _, r := range j.records {
+		if r.Why != "" {
+			s.Error = r.Why
+		}
+	}
+	s.Ended = s.State.Ended()
+	if !s.Running && !s.Ended && s.Error == "" && (s.State != Prepare || s.Listen != "") {
+		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %q: `pcopy session abort %s` cleans up behind it", s.State, dir)
+	}
+	if s.Passes == nil {
+		s.Passes = []Pass{}
+	}
+	if s.Stages == nil {
+		s.Stages = []Stage{}
+	}
+	return s, nil
+}
+
+// readJournal reads the journal without making one.
+func readJournal(dir string, role Role) (*Journal, error) {
+	if _, err := os.Stat(filepath.Join(dir, journalFile)); errors.Is(err, os.ErrNotExist) {
+		return &Journal{role: role}, nil
+	}
+	j, err := OpenJournal(dir, role)
+	if err != nil {
+		return nil, err
+	}
+	return j, j.Close()
+}
+
+// served reports whether a process holds the session's lock.
+func served(dir string) (bool, error) {
+	f, err := os.Open(filepath.Join(dir, lockFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("session: %w", err)
+	}
+	defer f.Close()
+	// A shared lock, so that two who look do not see each other.
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
+// List shows every session below root, by name.
+func List(root string) ([]*Status, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	all := []*Status{}
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		if _, err := os.Stat(filepath.Join(dir, specFile)); err != nil {
+			continue
+		}
+		s, err := Show(dir)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// Words that Wait takes besides the states.
+const (
+	UntilListening = "listening"
+	UntilConverged = "converged"
+	UntilEnded     = "ended"
+)
+
+// Wait waits until the session in dir has come to one of the words: states, or
+// listening, converged, ended. A session that ends otherwise, or whose process
+// is gone, ends the wait with an error.
+func Wait(ctx context.Context, dir string, until []string) (*Status, error) {
+	for {
+		s, err := Show(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range until {
+			switch {
+			case string(s.State) == u,
+				u == UntilListening && s.Listen != "",
+				u == UntilConverged && s.Converged,
+				u == UntilEnded && s.Ended:
+				return s, nil
+			}
+		}
+		if s.Ended || s.State == InDoubt || !s.Running && s.Error != "" {
+			why := s.Error
+			if why == "" {
+				why = "it gave no reason"
+			}
+			return s, fmt.Errorf("session %s is %s and will not be %v: %s", s.ID, s.State, until, why)
+		}
+		select {
+		case <-ctx.Done():
+			return s, fmt.Errorf("session %s is still %s (pass %d) and not yet %v: the time is up", s.ID, s.State, s.Pass, until)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// setVerify notes the digests of a comparison.
+func (s *Status) setVerify(source, destination map[string]string) {
+	s.Verify = &Verify{Checked: true, Source: source, Destination: destination}
+}
+
+// addStage notes a stage and keeps them in the order of their start.
+func (s *Status) addStage(st Stage) {
+	s.Stages = append(slices.Clone(s.Stages), st)
+	slices.SortStableFunc(s.Stages, func(a, b Stage) int {
+		switch {
+		case a.Start < b.Start:
+			return -1
+		case a.Start > b.Start:
+			return 1
+		}
+		return 0
+	})
+}
