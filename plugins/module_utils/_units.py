@@ -105,7 +105,7 @@ WantedBy=multi-user.target
     }
 
 
-def installed(units: t.Mapping[str, str], directory: str = UNIT_DIRECTORY) -> dict[str, str | None]:
+def installed(units: t.Mapping[str, str], directory: str) -> dict[str, str | None]:
     """The text that each of these units has on this host now."""
     texts: dict[str, str | None] = {}
     for name in units:
@@ -117,5 +117,5 @@ def installed(units: t.Mapping[str, str], directory: str = UNIT_DIRECTORY) -> di
     return texts
 
 
-def is_enabled(unit: str, directory: str = UNIT_DIRECTORY) -> bool:
+def is_enabled(unit: str, directory: str) -> bool:
     return os.path.lexists(os.path.join(directory, "multi-user.target.wants", unit))

@@ -501,10 +501,10 @@ class ImageVolume:
 
     def _unit_state(self) -> str:
         texts = self._units()
-        found = units.installed(texts)
+        found = units.installed(texts, units.UNIT_DIRECTORY)
         if not any(found.values()):
             return "missing"
-        enabled = units.is_enabled(units.mount_unit_name(self.wanted.mountpoint))
+        enabled = units.is_enabled(units.mount_unit_name(self.wanted.mountpoint), units.UNIT_DIRECTORY)
         return "current" if found == texts and enabled else "stale"
 
     # Acting: one method for each step that a plan can name

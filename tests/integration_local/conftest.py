@@ -62,3 +62,51 @@ def run_volume(host: Path, run_module: t.Callable) -> t.Callable[..., dict[str, 
         return run_module(image_volume.main, {**defaults, **params}, check=check, diff=diff)
 
     return run
+
+
+PODMAN = """#!/bin/sh
+# A podman with volumes and containers and nothing else. $here/podman/<name> holds a volume's device, $here/ps what runs.
+here={here}
+case "$1 $2" in
+"volume create")
+    for word in "$@"; do
+        case $word in device=*) device=${{word#device=}} ;; esac
+        name=$word
+    done
+    printf '%s' "$device" > "$here/podman/$name" ;;
+"volume exists") [ -e "$here/podman/$3" ] ;;
+"volume inspect") printf '[{{"Name": "%s", "Options": {{"device": "%s", "o": "bind", "type": "none"}}}}]' "$3" "$(cat "$here/podman/$3")" ;;
+"volume rm") rm "$here/podman/$3" ;;
+"ps --format") cat "$here/ps" ;;
+"ps --all") cat "$here/ps-all" ;;
+*) echo "Error: this podman knows no $*" >&2; exit 125 ;;
+esac
+"""
+
+SYSTEMCTL = """#!/bin/sh
+here={here}
+echo "$*" >> "$here/systemctl.log"
+case "$1" in
+enable) ln -sf "../$3" "$here/units/multi-user.target.wants/$3" ;;
+disable) rm "$here/units/multi-user.target.wants/$3" ;;
+esac
+"""
+
+
+@pytest.fixture
+def equipped(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test's directory as a host that has podman and systemd, both of scripts that remember what they were told."""
+    from ansible_collections.livefleet.handover.plugins.module_utils import _units
+    from ansible_collections.livefleet.handover.plugins.modules import image_volume
+
+    for directory in ("tools", "podman", "units/multi-user.target.wants"):
+        (host / directory).mkdir(parents=True)
+    for name, text in (("podman", PODMAN), ("systemctl", SYSTEMCTL)):
+        (host / "tools" / name).write_text(text.format(here=host))
+        (host / "tools" / name).chmod(0o755)
+    for name in ("ps", "ps-all"):
+        (host / name).write_text("[]")
+    monkeypatch.setenv("PATH", f"{host}/tools:{os.environ['PATH']}")
+    monkeypatch.setattr(_units, "UNIT_DIRECTORY", str(host / "units"))
+    monkeypatch.setattr(image_volume, "SYSTEMD_RUNS", str(host))
+    return host

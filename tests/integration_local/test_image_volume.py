@@ -424,3 +424,78 @@ def test_sectors_of_4096_bytes(fstype: str, run_volume: Run) -> None:
     up = run_volume(state="mounted", fstype=fstype, size="512M", sector_size=4096)
     assert command("blockdev", "--getss", up["device"]).strip() == "4096"
     assert up["direct_io"]
+
+
+# podman and systemd
+
+
+def test_podman_gets_a_volume_that_is_bound_to_the_mountpoint(run_volume: Run, equipped: Path, place: Path, image: Path) -> None:
+    volume = {"podman_volume": "shop-data", "size": "64M"}
+    made = run_volume(state="present", **volume)
+    assert made["reasons"] == [f"the image {image} does not exist", "podman has no volume named shop-data"]
+    assert made["podman_volume"] == "shop-data"
+    assert (equipped / "podman" / "shop-data").read_text() == str(place)
+    assert not run_volume(state="present", **volume)["changed"]
+    run_volume(state="absent", force=True, **volume)
+    assert not (equipped / "podman" / "shop-data").exists()
+
+
+def test_the_podman_volume_has_the_volumes_name_unless_told_otherwise(run_volume: Run, equipped: Path) -> None:
+    run_volume(state="present", podman_volume=None, size="64M")
+    assert (equipped / "podman" / "shop").exists()
+
+
+def test_a_podman_volume_of_somebody_else_is_left_alone(run_volume: Run, equipped: Path, image: Path) -> None:
+    (equipped / "podman" / "letters").write_text("/home/letters")
+    for state in ("present", "absent"):
+        with pytest.raises(Exception, match="podman has a volume named letters already, which is bound to /home/letters: remove it, or name another"):
+            run_volume(state=state, podman_volume="letters", size="64M")
+    assert not image.exists()
+
+
+def test_a_running_container_that_has_the_volume_is_named(run_volume: Run, equipped: Path, place: Path) -> None:
+    volume = {"podman_volume": "shop", "size": "64M"}
+    run_volume(state="mounted", **volume)
+    with subprocess.Popen(["unshare", "--mount", "sh", "-c", "echo ready; exec sleep 60"], stdout=subprocess.PIPE) as container:
+        try:
+            assert container.stdout and container.stdout.readline() == b"ready\n"
+            (equipped / "ps").write_text(f'[{{"Names": ["web"], "Pid": {container.pid}}}, {{"Names": ["other"], "Pid": 999999999}}]')
+            for state in ("unmounted", "absent"):
+                with pytest.raises(Exception, match="volume shop is in use by the running container web: stop it first"):
+                    run_volume(state=state, force=True, **volume)
+        finally:
+            container.kill()
+    assert os.path.ismount(place)
+
+
+def test_a_stopped_container_that_names_the_volume_keeps_it(run_volume: Run, equipped: Path, image: Path) -> None:
+    run_volume(state="present", podman_volume="shop", size="64M")
+    (equipped / "ps-all").write_text('[{"Names": ["web"], "Pid": 0}]')
+    with pytest.raises(Exception, match="the podman volume shop belongs to the container web: remove it first"):
+        run_volume(state="absent", podman_volume="shop", force=True)
+    assert image.exists()
+
+
+def test_a_volume_is_mounted_at_boot_until_it_is_unmounted(run_volume: Run, equipped: Path, place: Path) -> None:
+    unit = command("systemd-escape", "--path", "--suffix=mount", place).strip() if Path("/usr/bin/systemd-escape").exists() else None
+    up = run_volume(state="mounted", boot=True, size="64M")
+    assert up["reasons"][-1] == "nothing mounts the volume at boot"
+    links = os.listdir(equipped / "units" / "multi-user.target.wants")
+    assert len(links) == 1 and links[0].endswith("mnt-shop.mount") and unit in (None, links[0])
+    assert (equipped / "systemctl.log").read_text().splitlines() == ["daemon-reload", f"enable --quiet {links[0]}"]
+    assert not run_volume(state="mounted", boot=True, size="64M")["changed"]
+
+    altered = run_volume(state="mounted", boot=True, size="64M", discard=False)
+    assert altered["reasons"] == ["the units that mount the volume at boot are not as asked for"]
+    assert "Options=loop,noatime\n" in (equipped / "units" / links[0]).read_text()
+
+    down = run_volume(state="unmounted")
+    assert down["reasons"][0] == "the volume is mounted at boot"
+    assert os.listdir(equipped / "units") == ["multi-user.target.wants"]
+    assert os.listdir(equipped / "units" / "multi-user.target.wants") == []
+
+
+def test_a_volume_can_do_without_boot(run_volume: Run, equipped: Path) -> None:
+    run_volume(state="mounted", boot=True, size="64M")
+    assert run_volume(state="mounted", boot=False, size="64M")["reasons"] == ["the volume is mounted at boot"]
+    assert os.listdir(equipped / "units") == ["multi-user.target.wants"]
