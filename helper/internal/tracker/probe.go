@@ -1,0 +1,52 @@
+package tracker
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// Probe finds out what this kernel can do for the tracker, by doing it: the
+// programs are loaded and attached for a moment, for a device that does not
+// exist. The findings stand in the order in which one depends on the other; what
+// cannot be tried any more is left out.
+func Probe() []Finding {
+	var found []Finding
+	add := func(name string, err error, good string) bool {
+		f := Finding{Name: name, OK: err == nil, Text: good}
+		if err != nil {
+			f.Text = err.Error()
+		}
+		found = append(found, f)
+		return f.OK
+	}
+
+	var u unix.Utsname
+	if err := unix.Uname(&u); !add("kernel", err, "Linux "+unix.ByteSliceToString(u.Release[:])) {
+		return found
+	}
+	k, err := lookKernel()
+	if errors.Is(err, errNoBTF) {
+		add("btf", err, "")
+		return found
+	}
+	add("btf", nil, "the kernel describes its own structures")
+	if !add("block layer", err, "all structures and tracepoints that are needed are there") {
+		return found
+	}
+	// No block device has the major number 0, so nothing is ever marked.
+	none := &device{path: "(probe)", cluster: 64 << 10, sectors: 1 << 11}
+	add("request queues", tryLoad(k, none), "writes can be tracked on disks, partitions and loop devices")
+	bios := *none
+	bios.bio, bios.name = true, "md"
+	add("stacked devices", tryLoad(k, &bios), "writes can be tracked on devices without a request queue (device mapper, md, zram)")
+	return found
+}
+
+func tryLoad(k *kernel, d *device) error {
+	trackers, err := newLoad(k, []*device{d})
+	if err != nil {
+		return explain([]*device{d}, err)
+	}
+	return trackers[0].Close()
+}

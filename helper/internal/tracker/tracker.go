@@ -1,0 +1,113 @@
+// Package tracker knows which clusters of a block device were written.
+//
+// # What a tracker promises
+//
+// A cluster that was written between two calls of Swap, or between Open and the
+// first, is in the map of the second. More clusters may be in it than were
+// written, never fewer. Where that promise can no longer be kept, Swap returns
+// an error, and keeps returning it: the session fails, it never goes on with a
+// hole in its knowledge.
+//
+// A write counts when it completes, which is after its data are on the device
+// and before its submitter is told. So whoever takes a map with Swap and then
+// reads the clusters in it, past the page cache, reads all that the map stands
+// for. A write that is under way during Swap is in a later map; InFlight counts
+// those, for the moment at which there must be none. Discards, secure erase,
+// write-zeroes and zone appends are writes. So are writes that fail: part of
+// them may have landed.
+//
+// # The eBPF tracker
+//
+// Programs on the kernel's block tracepoints mark the clusters in the kernel, by
+// an atomic OR into a memory-mapped array; Swap takes them out by atomic
+// exchange. Nothing is queued on the way, so nothing can overflow. Nothing has
+// to be set up on the device, and any number of trackers can watch it at once.
+//
+// The array holds four levels of bits for each device. On level 0 a bit is a
+// cluster, on each higher level a bit is a whole word of the level below, so
+// that any range, a discard of 4 GiB as well as a write of one sector, takes at
+// most eight ORs, with no loop and nothing marked that was not in the range.
+//
+// On a device with a request queue the completion of each request marks its
+// range: the tracepoint block_rq_complete names it. Discards are the exception,
+// since one request may hold several ranges that do not touch; for them the
+// request's bios are walked.
+//
+// A device without a request queue (device mapper, md, zram, a multipath NVMe
+// head) has bios only, and a completed bio no longer knows where it began. So
+// block_bio_queue keeps the range of each bio in a hash, and block_bio_complete
+// marks it. A write bio that completes on the device and was never seen before
+// (it was under way when tracking began, or came by a way that no tracepoint
+// shows) marks the whole device. Some drivers, md and multipath NVMe heads among
+// them, hand a bio on to the device below as it is, and then only the lower
+// device's request completes: block_bio_remap sees the bio go, and the lower
+// completion looks it up.
+//
+// The kernel skips a program that would run inside itself, when a completion
+// interrupt arrives during that very program on the same processor. A mark must
+// not be lost to that, so each marking program is attached three times. There
+// are three contexts that can be stacked on a processor (task, softirq, hardirq),
+// each is inside at most one copy at a time, and so the innermost always finds a
+// copy that is free. Kernels that let tasks be preempted inside a tracepoint
+// can stack more; there, if every copy was skipped at least once since the last
+// Swap, the whole device is marked.
+//
+// Requests that bypass the block layer's operations (SG_IO, NVMe passthrough)
+// and carry data to the device say nothing of a range and mark all of it.
+//
+// The layout of the kernel's structures is read from the running kernel's own
+// BTF when the programs are built.
+//
+// A write that does not go through the block layer is out of sight: DAX, and on
+// kernels before 6.3 pages that are given to zram, brd or pmem directly. Open
+// refuses devices where that can happen. It goes without saying that the backing
+// file of a loop device must not be written behind the device's back.
+package tracker
+
+import (
+	"fmt"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
+)
+
+// Tracker knows which clusters of one device were written.
+type Tracker interface {
+	// Swap returns the clusters written since the last Swap, or since Open, and
+	// forgets them. It returns an error if a mark may have been lost, and then
+	// does so for ever: what the caller has copied can no longer be made whole.
+	Swap() (*blockmap.Map, error)
+	// InFlight returns how many writes the device was given and has not
+	// completed yet. On a device with an I/O scheduler, writes that still wait
+	// in the scheduler are not counted by all kernels: whoever wants to see zero
+	// syncs first.
+	InFlight() (int64, error)
+	// Kind names the way of tracking: "ebpf".
+	Kind() string
+	// Close ends the tracking.
+	Close() error
+}
+
+// Device is what is tracked.
+type Device struct {
+	Path    string // of a block device: a whole disk or a partition
+	Cluster int    // the size of a cluster in bytes, as blockmap has it
+}
+
+// Finding is one thing that Probe found out.
+type Finding struct {
+	Name string `json:"name"`           // what was looked at
+	OK   bool   `json:"ok"`             // whether it is as the tracker needs it
+	Text string `json:"text,omitempty"` // in plain words: what was found, and what to do if it is not OK
+}
+
+// Open starts to track all devices, in the order given. The devices with request
+// queues share one load of the programs. kind is "ebpf", or "auto" for the best
+// that this kernel has. When Open returns, every write that is not complete yet
+// will be in a map that Swap returns.
+func Open(kind string, devs []Device) ([]Tracker, error) {
+	switch kind {
+	case "auto", "ebpf":
+		return openEBPF(devs)
+	}
+	return nil, fmt.Errorf("tracker: there is no tracker of the kind %q: choose auto or ebpf", kind)
+}
