@@ -1,0 +1,85 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.livefleet.handover.plugins.module_utils._progress import (
+    line,
+    verdict,
+)
+
+display = Display()
+
+# A host that is out of reach for a moment has not stopped copying.
+UNREACHABLE_SECONDS = 60.0
+
+
+class ActionModule(ActionBase):
+    """Asks session_info until it is enough, and shows what changes."""
+
+    TRANSFERS_FILES = False
+    _VALID_ARGS = frozenset(("session", "until", "interval", "timeout", "sessions"))
+
+    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+        super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            argument_spec={
+                "session": {"type": "str", "required": True},
+                "until": {"type": "str", "choices": ["converged", "ended"], "default": "converged"},
+                "interval": {"type": "float", "default": 1.0},
+                "timeout": {"type": "int", "default": 3600},
+                "sessions": {"type": "path", "default": "/var/lib/handover/sessions"},
+            }
+        )
+        began = heard = time.monotonic()
+        shown = ""
+        while True:
+            now = time.monotonic()
+            answer = self._ask(arguments, task_vars)
+            if answer is None:
+                if now - heard > UNREACHABLE_SECONDS:
+                    raise AnsibleConnectionFailure(
+                        "session {0}: its host has been out of reach for {1:.0f} s".format(arguments["session"], now - heard)
+                    )
+            elif answer.get("failed"):
+                return dict(failed=True, msg=answer.get("msg") or "session_info failed and said nothing")
+            else:
+                heard = now
+                if not answer["sessions"]:
+                    return dict(failed=True, msg="there is no session {0} on this host: it was never begun, or was removed".format(arguments["session"]))
+                status = answer["sessions"][0]
+                current = line(status)
+                if current != shown:
+                    display.display("  {0}".format(current))
+                    shown = current
+                finished, sentence = verdict(status, arguments["until"])
+                if finished:
+                    result = {"changed": False, "status": status, "waited": round(now - began, 1)}
+                    return dict(result, failed=True, msg=sentence) if sentence else result
+            if now - began + arguments["interval"] > arguments["timeout"]:
+                return dict(
+                    failed=True,
+                    msg="session {0} has not {1} within {2} s{3}: give it longer (timeout), or less to do (target_dirty, limit)".format(
+                        arguments["session"], "converged" if arguments["until"] == "converged" else "ended", arguments["timeout"], ", " + shown if shown else ""
+                    ),
+                )
+            time.sleep(arguments["interval"])
+
+    def _ask(self, arguments: t.Dict[str, t.Any], task_vars: t.Optional[t.Dict[str, t.Any]]) -> t.Optional[t.Dict[str, t.Any]]:
+        """The answer of session_info, or None where the host cannot be reached."""
+        try:
+            answer = self._execute_module(
+                module_name="livefleet.handover.session_info",
+                module_args={"session": arguments["session"], "sessions": arguments["sessions"]},
+                task_vars=task_vars,
+            )
+        except AnsibleConnectionFailure:
+            return None
+        return None if answer.get("unreachable") else answer

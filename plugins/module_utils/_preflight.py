@@ -1,0 +1,565 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What has to hold before a workload is moved.
+
+A table of checks. Each is a pure function of what is known of both hosts, and yields one sentence for each thing that is
+wrong: what, where, and what to do. All are asked; an operator who has to wait for a maintenance window wants the whole list.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+)
+
+LIVE = "live"
+OFFLINE = "offline"
+
+# The action script also runs under runc since this version of CRIU.
+HOOKS_SINCE = [3, 19]
+# These kernels refuse two socket options that older versions of CRIU ask every TCP socket for.
+SOCKETS_SINCE = [4, 2]
+SOCKETS_KERNEL = [6, 16]
+SYSTEMD_SINCE = 240
+
+# Left free on a file system beside what is copied, so that the host itself goes on working.
+SPARE_DISK = 64 * 2**20
+# The dump in memory holds CRIU's own records too, and the helper needs its buffers.
+SPARE_MEMORY = 128 * 2**20
+# Workloads keep time by the wall clock too: leases, certificates, tokens.
+CLOCK_SECONDS = 30.0
+
+PCOPY_CURE = "apply the role livefleet.handover.pcopy to it"
+
+Facts = t.Mapping[str, t.Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who is to be moved from where to where, and what is known of both."""
+
+    workload: str
+    source: str
+    destination: str
+    mode: str
+    here: Facts  # workload_info of the source
+    there: Facts  # workload_info of the destination
+    session: str = ""  # our own, which is no obstacle
+    problems: t.Tuple[str, ...] = field(default=())
+
+    @property
+    def live(self) -> bool:
+        return self.mode == LIVE
+
+    @property
+    def container(self) -> Facts:
+        return self.here["workload"]
+
+    @property
+    def known(self) -> bool:
+        """Whether podman told the container's details."""
+        return bool(self.container["exists"]) and not self.container["held"]
+
+    @property
+    def hosts(self) -> t.Tuple[t.Tuple[str, Facts], t.Tuple[str, Facts]]:
+        return (self.source, self.here["host"]), (self.destination, self.there["host"])
+
+    @property
+    def volumes(self) -> t.List[Facts]:
+        """Its image volumes, each once."""
+        found: t.Dict[str, t.Dict[str, t.Any]] = {}
+        for mount in self.container.get("mounts", []) if self.known else []:
+            if mount["image_volume"]:
+                volume = found.setdefault(mount["image_volume"]["image"], dict(mount["image_volume"], podman_volume=""))
+                # The podman volume that image_volume made; one that is bound to a directory further down is the user's own.
+                if mount["type"] == "volume" and mount["directory"] == volume["mountpoint"]:
+                    volume["podman_volume"] = mount["name"]
+        return list(found.values())
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong."""
+
+    check: str
+    sentence: str
+
+
+Check = t.Callable[[Plan], t.Iterator[str]]
+
+
+def examine(plan: Plan, ignore: t.Container[str] = ()) -> t.Tuple[t.List[Finding], t.List[Finding]]:
+    """What is wrong and counts, and what is wrong and was to be ignored. Where the basics are wrong, the rest is not asked."""
+    found: t.List[Finding] = []
+    ignored: t.List[Finding] = []
+    for stage in (BASICS, CHECKS):
+        for name, check in stage.items():
+            for sentence in check(plan):
+                # The basics cannot be ignored: without them nothing can be moved.
+                (ignored if name in ignore and stage is CHECKS else found).append(Finding(name, sentence))
+        if found and stage is BASICS:
+            break
+    return found, ignored
+
+
+def unknown_names(ignore: t.Iterable[str]) -> t.List[str]:
+    """Names on an ignore list that no check has."""
+    return [name for name in ignore if name not in CHECKS]
+
+
+# The basics
+
+
+def _same_host(plan: Plan) -> t.Iterator[str]:
+    if plan.source == plan.destination:
+        yield "{0} is on {1} already, and that is also the destination: name another handover_destination".format(plan.workload, plan.source)
+
+
+def _unknown_workload(plan: Plan) -> t.Iterator[str]:
+    if not plan.container["exists"]:
+        names = sorted(container["name"] for container in plan.here["host"]["podman"]["containers"])
+        yield "there is no container named {0} on {1}: name one of its containers{2}".format(
+            plan.workload, plan.source, " ({0})".format(", ".join(names)) if names else ", of which it has none"
+        )
+
+
+def _podman_missing(plan: Plan) -> t.Iterator[str]:
+    for name, host in plan.hosts:
+        if not host["podman"]["installed"]:
+            yield "podman is missing on {0}: install the package podman there".format(name)
+
+
+def _held(plan: Plan) -> t.Iterator[str]:
+    for name, facts in ((plan.source, plan.here), (plan.destination, plan.there)):
+        if facts["workload"]["held"]:
+            yield "podman on {0} does not answer about {1}, which is being checkpointed, restored or held frozen: wait until that has ended".format(name, plan.workload)
+
+
+BASICS: t.Dict[str, Check] = {
+    "same_host": _same_host,
+    "podman": _podman_missing,
+    "workload": _unknown_workload,
+    "held": _held,
+}
+
+
+# The workload itself
+
+
+def _not_running(plan: Plan) -> t.Iterator[str]:
+    if not plan.container["running"]:
+        yield "{0} is {1} on {2} and not running: start it there first, as there is nothing to hand over".format(plan.workload, plan.container["state"], plan.source)
+
+
+def _auto_remove(plan: Plan) -> t.Iterator[str]:
+    if plan.container["auto_remove"]:
+        yield "{0} was started with --rm, so its host forgets it as soon as it stops and could not take it back: create it again without --rm".format(plan.workload)
+
+
+def _create_command(plan: Plan) -> t.Iterator[str]:
+    if plan.container["cannot_recreate"]:
+        yield "{0} cannot be created again on {1}: {2}: make it with podman run or podman create, by itself".format(
+            plan.workload, plan.destination, plan.container["cannot_recreate"]
+        )
+    if plan.container["dependencies"]:
+        yield "{0} shares a namespace with another container ({1}), which would stay behind: create it without that".format(
+            plan.workload, ", ".join(each[:12] for each in plan.container["dependencies"])
+        )
+
+
+def _systemd_unit(plan: Plan) -> t.Iterator[str]:
+    if plan.container["systemd_unit"]:
+        yield (
+            "{0} is started and stopped by the systemd unit {1} on {2}, which would start it again there: "
+            "create it with podman run, without a quadlet or generated unit".format(plan.workload, plan.container["systemd_unit"], plan.source)
+        )
+
+
+def _directories(plan: Plan) -> t.Iterator[str]:
+    for mount in plan.container["mounts"]:
+        if mount["image_volume"] is None and mount["type"] in ("volume", "bind"):
+            what = "volume {0}".format(mount["name"]) if mount["type"] == "volume" else "directory {0}".format(mount["source"])
+            yield (
+                "{0} mounts the {1} on {2}, which is not an image volume and would stay behind on {3}: "
+                "move its files to a volume made by livefleet.handover.image_volume, or list the check 'directories' in migrate_ignore "
+                "if {4} has the same files".format(plan.workload, what, mount["destination"], plan.source, plan.destination)
+            )
+
+
+def _devices(plan: Plan) -> t.Iterator[str]:
+    if plan.container["devices"]:
+        yield "{0} has devices of {1} ({2}), which cannot move: create it without --device".format(
+            plan.workload, plan.source, ", ".join(plan.container["devices"])
+        )
+
+
+def _namespaces(plan: Plan) -> t.Iterator[str]:
+    for what, mode in (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ipc_mode")):
+        value = plan.container[mode]
+        if value == "host" or value.startswith(("container:", "ns:")):
+            yield "{0} uses the {1} namespace of {2} and not one of its own ({3}), which cannot move: create it without that".format(
+                plan.workload, what, "the host" if value == "host" else "another container", value
+            )
+
+
+def _obstacles(plan: Plan) -> t.Iterator[str]:
+    if plan.live:
+        for obstacle in plan.container["obstacles"]:
+            yield "{0} cannot be dumped on {1}: {2}: move it with migrate_mode=offline".format(plan.workload, plan.source, obstacle)
+
+
+# The destination's room for it
+
+
+def _already_there(plan: Plan) -> t.Iterator[str]:
+    if plan.there["workload"]["exists"]:
+        yield "{1} has a container named {0} already, which is {2}: remove it with `podman rm {0}` there, or rename it".format(
+            plan.workload, plan.destination, plan.there["workload"]["state"]
+        )
+
+
+def _images_taken(plan: Plan) -> t.Iterator[str]:
+    present = plan.there["host"]["images"]["present"]
+    for volume in plan.volumes:
+        directory, _slash, name = volume["image"].rpartition("/")
+        if directory == plan.there["host"]["images"]["path"].rstrip("/") and name in present:
+            yield "{0} exists on {1} already and is never overwritten: move it away, or remove the image volume {2} there if it is not needed".format(
+                volume["image"], plan.destination, volume["name"]
+            )
+
+
+def _filesystems(plan: Plan) -> t.Iterator[str]:
+    for volume in plan.volumes:
+        if volume["fstype"] not in ("ext4", "xfs"):
+            yield "the image volume {0} of {1} holds {2}, and ext4 and xfs can be handed over: copy its files to a volume made by livefleet.handover.image_volume".format(
+                volume["name"], plan.workload, volume["fstype"]
+            )
+
+
+def _volumes_taken(plan: Plan) -> t.Iterator[str]:
+    defined = plan.there["host"]["podman"]["volumes"]
+    for mount in plan.container["mounts"]:
+        if mount["type"] == "volume" and mount["name"] in defined and mount["volume"] and defined[mount["name"]] != mount["volume"]["options"]:
+            yield "podman on {0} has another volume named {1}: remove it with `podman volume rm {1}` there".format(plan.destination, mount["name"])
+
+
+def _image_directories(plan: Plan) -> t.Iterator[str]:
+    root = plan.there["host"]["images"]["path"].rstrip("/")
+    for volume in plan.volumes:
+        if volume["image"].rpartition("/")[0] != root:
+            yield "the image volume {0} of {1} is {2}, outside of {3}, where the room on {4} was looked at: set migrate_images to its directory".format(
+                volume["name"], plan.workload, volume["image"], root, plan.destination
+            )
+
+
+def _space(plan: Plan) -> t.Iterator[str]:
+    need = sum(volume["allocated"] for volume in plan.volumes)
+    free = plan.there["host"]["images"]["free"]
+    if need and need + SPARE_DISK > free:
+        yield "the image volumes of {0} take {1}, and {2} has {3} free in {4}: free {5} there".format(
+            plan.workload,
+            format_size(need),
+            plan.destination,
+            format_size(free),
+            plan.there["host"]["images"]["path"],
+            format_size(need + SPARE_DISK - free),
+        )
+    store = plan.there["host"]["podman"]["store"]
+    # An image that has to be brought along is there twice for a moment: as an archive, and unpacked.
+    need = plan.container["layer"] + (0 if image_present(plan) else 2 * plan.container["image"]["size"])
+    if need + SPARE_DISK > store["free"]:
+        yield "the container's own layer and image take {0}, and {1} has {2} free in {3}: free {4} there".format(
+            format_size(need), plan.destination, format_size(store["free"]), store["path"], format_size(need + SPARE_DISK - store["free"])
+        )
+
+
+def image_present(plan: Plan) -> bool:
+    """Whether the destination has the container's image."""
+    return plan.known and any(image["id"] == plan.container["image"]["id"] for image in plan.there["host"]["podman"]["images"])
+
+
+def _memory(plan: Plan) -> t.Iterator[str]:
+    if not plan.live:
+        return
+    need = plan.container["memory"]
+    # On the source the dump lies beside the processes that it was made of; on the destination too, once they are restored.
+    for (name, host), total in zip(plan.hosts, (need + SPARE_MEMORY, 2 * need + SPARE_MEMORY)):
+        if total > host["memory_available"]:
+            yield "{0} uses {1} of memory, moving it takes {2} on {3}, and {4} are available there: free some, or use migrate_mode=offline".format(
+                plan.workload, format_size(need), format_size(total), name, format_size(host["memory_available"])
+            )
+
+
+def _networks(plan: Plan) -> t.Iterator[str]:
+    there = {network["name"]: network for network in plan.there["host"]["podman"]["networks"]}
+    for network in plan.container["networks"]:
+        other = there.get(network["name"])
+        if other is None:
+            yield "podman on {0} has no network named {1}, which {2} is on: create it there with the driver {3} and the subnet {4}".format(
+                plan.destination, network["name"], plan.workload, network["driver"], ", ".join(network["subnets"]) or "of the source"
+            )
+        elif other["driver"] != network["driver"]:
+            yield "the network {0} is made by the driver {1} on {2} and by {3} on {4}: create it with the same driver".format(
+                network["name"], network["driver"], plan.source, other["driver"], plan.destination
+            )
+        elif sorted(other["subnets"]) != sorted(network["subnets"]):
+            yield "the network {0} is {1} on {2} and {3} on {4}, so {5} could not keep its address: create it with the same subnet".format(
+                network["name"],
+                ", ".join(network["subnets"]) or "without a subnet",
+                plan.source,
+                ", ".join(other["subnets"]) or "without a subnet",
+                plan.destination,
+                plan.workload,
+            )
+
+
+def _addresses(plan: Plan) -> t.Iterator[str]:
+    own = {address["address"] for address in plan.there["host"]["addresses"]}
+    networks = {network["name"]: network for network in plan.there["host"]["podman"]["networks"]}
+    for network in plan.container["networks"]:
+        taken = {each["address"]: each["container"] for each in networks.get(network["name"], {}).get("taken", [])}
+        for address in filter(None, (network["ip"], network["ip6"])):
+            if address in own:
+                yield "{0} has the address {1}, which is also an address of {2} itself: give one of them another".format(plan.workload, address, plan.destination)
+            elif address in taken:
+                yield "{0} has the address {1}, which the container {2} on {3} uses: give one of them another".format(
+                    plan.workload, address, taken[address], plan.destination
+                )
+
+
+def _ports(plan: Plan) -> t.Iterator[str]:
+    for port in plan.container["ports"]:
+        for used in plan.there["host"]["listening"]:
+            if (
+                str(used["port"]) == port["host_port"]
+                and used["protocol"] == port["protocol"]
+                and (not port["host_ip"] or used["address"] in (port["host_ip"], "0.0.0.0", "::") or _unspecified(port["host_ip"]))
+            ):
+                yield "{0} publishes port {1}/{2}, on which something on {3} listens already: stop that first".format(
+                    plan.workload, port["host_port"], port["protocol"], plan.destination
+                )
+                break
+
+
+def _unspecified(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_unspecified
+    except ValueError:
+        return False
+
+
+# What both hosts have to be able to do
+
+
+def _architecture(plan: Plan) -> t.Iterator[str]:
+    here, there = plan.here["host"]["arch"], plan.there["host"]["arch"]
+    if here != there:
+        yield "{0} is a {1} host and {2} is {3}: choose a destination of the same architecture".format(plan.source, here, plan.destination, there)
+
+
+def _cpu(plan: Plan) -> t.Iterator[str]:
+    missing = sorted(set(plan.here["host"]["cpu_features"]) - set(plan.there["host"]["cpu_features"]))
+    if plan.live and missing and plan.here["host"]["arch"] == plan.there["host"]["arch"]:
+        yield "the processor of {0} lacks {1}, which programs on {2} may be using: move it with migrate_mode=offline, or choose another destination".format(
+            plan.destination, _some(missing), plan.source
+        )
+
+
+def _some(names: t.Sequence[str], limit: int = 6) -> str:
+    return ", ".join(names[:limit]) + (" and {0} more".format(len(names) - limit) if len(names) > limit else "")
+
+
+def _runtime(plan: Plan) -> t.Iterator[str]:
+    if plan.live and plan.container["runtime"] != "runc":
+        yield "{0} runs under {1}, and only runc passes CRIU's hooks on: create it with `podman --runtime runc`, or use migrate_mode=offline".format(
+            plan.workload, plan.container["runtime"] or "an unknown runtime"
+        )
+    there = plan.there["host"]["podman"]["runtime"]
+    if plan.live and there and there != "runc":
+        yield 'podman on {0} uses {1}: set runtime = "runc" in /etc/containers/containers.conf there, or use migrate_mode=offline'.format(plan.destination, there)
+
+
+def _podman_version(plan: Plan) -> t.Iterator[str]:
+    (_source, here), (_destination, there) = plan.hosts
+    if here["podman"]["version"][:2] > there["podman"]["version"][:2]:
+        yield "podman is {0} on {1} and {2} on {3}, which is older and may not understand how the container was made: install the same version there".format(
+            _dotted(here["podman"]["version"]), plan.source, _dotted(there["podman"]["version"]), plan.destination
+        )
+
+
+def _criu(plan: Plan) -> t.Iterator[str]:
+    if not plan.live:
+        return
+    for name, host in plan.hosts:
+        criu = host["criu"]
+        if not criu["version"]:
+            yield "CRIU is missing on {0}: install the package criu there, or use migrate_mode=offline".format(name)
+        elif criu["version"] < HOOKS_SINCE:
+            yield "CRIU is {0} on {1}, and its hooks work under runc from {2} on: install a newer one there, or use migrate_mode=offline".format(
+                _dotted(criu["version"]), name, _dotted(HOOKS_SINCE)
+            )
+        elif not criu["check"]:
+            yield "CRIU does not work on {0}: `criu check` says: {1}".format(name, criu["said"] or "nothing")
+
+
+def _criu_sockets(plan: Plan) -> t.Iterator[str]:
+    if not plan.live:
+        return
+    for name, host in plan.hosts:
+        version, kernel = host["criu"]["version"], _kernel(host)
+        if HOOKS_SINCE <= version < SOCKETS_SINCE and kernel >= SOCKETS_KERNEL:
+            yield "CRIU is {0} on {1}, and with its kernel {2} TCP sockets need {3} or later: install a newer CRIU there, or use migrate_mode=offline".format(
+                _dotted(version), name, host["kernel"], _dotted(SOCKETS_SINCE)
+            )
+
+
+def _criu_versions(plan: Plan) -> t.Iterator[str]:
+    (_source, here), (_destination, there) = plan.hosts
+    if plan.live and there["criu"]["version"] and here["criu"]["version"][:2] > there["criu"]["version"][:2]:
+        yield "CRIU is {0} on {1} and {2} on {3}, which may not read what the newer one writes: install the same version there".format(
+            _dotted(here["criu"]["version"]), plan.source, _dotted(there["criu"]["version"]), plan.destination
+        )
+
+
+def _action_script(plan: Plan) -> t.Iterator[str]:
+    if not plan.live:
+        return
+    for name, host in plan.hosts:
+        criu = host["criu"]
+        if not criu["action_script"]:
+            yield "CRIU on {0} has no action script in /etc/criu/runc.conf, so a frozen workload could not be held: {1}".format(name, PCOPY_CURE)
+        elif not criu["action_script_works"]:
+            yield "CRIU's action script {0} is missing on {1} or not executable: {2}".format(criu["action_script"], name, PCOPY_CURE)
+    if plan.container["criu_configuration"] != "/etc/criu/runc.conf":
+        yield "{0} has a CRIU configuration of its own ({1}), which keeps the action script from running: create it without the annotation org.criu.config".format(
+            plan.workload, plan.container["criu_configuration"]
+        )
+
+
+def _pcopy(plan: Plan) -> t.Iterator[str]:
+    (_source, here), (_destination, there) = plan.hosts
+    for name, host in plan.hosts:
+        if not host["pcopy"]["installed"]:
+            yield "the helper pcopy is missing on {0}: {1}".format(name, PCOPY_CURE)
+    if here["pcopy"]["installed"] and there["pcopy"]["installed"] and here["pcopy"]["protocol"] != there["pcopy"]["protocol"]:
+        yield "pcopy speaks protocol {0} on {1} and {2} on {3}: apply the role livefleet.handover.pcopy to both".format(
+            here["pcopy"]["protocol"], plan.source, there["pcopy"]["protocol"], plan.destination
+        )
+
+
+# What an image volume, a loop device, does without.
+_NOT_FOR_LOOPS = "stacked devices"
+
+
+def _tracker(plan: Plan) -> t.Iterator[str]:
+    if plan.volumes:
+        for finding in plan.here["host"]["pcopy"]["findings"]:
+            # They stand in the order in which one depends on the other: the first that fails is the reason.
+            if not finding["ok"] and finding["name"] != _NOT_FOR_LOOPS:
+                yield "writes cannot be tracked on {0}: {1}".format(plan.source, finding["text"])
+                break
+
+
+def _systemd(plan: Plan) -> t.Iterator[str]:
+    for name, host in plan.hosts:
+        if not host["systemd"]:
+            yield "{0} does not run systemd, which runs the sessions: choose a host that does".format(name)
+        elif host["systemd"][0] < SYSTEMD_SINCE:
+            yield "systemd is {0} on {1}, and {2} or later is needed: update it".format(host["systemd"][0], name, SYSTEMD_SINCE)
+
+
+def _clock(plan: Plan) -> t.Iterator[str]:
+    ahead = plan.there["host"]["clock"] - plan.here["host"]["clock"]
+    if abs(ahead) > CLOCK_SECONDS:
+        yield "the clocks of {0} and {1} are about {2:.0f} s apart, which {3} would see as a jump: set both by NTP".format(
+            plan.source, plan.destination, abs(ahead), plan.workload
+        )
+
+
+def _locked(plan: Plan) -> t.Iterator[str]:
+    for name, host in plan.hosts:
+        for session in host["pcopy"]["sessions"]:
+            if session["workload"] != plan.workload or session["id"] == plan.session:
+                continue
+            if session["running"]:
+                yield "{0} is being moved already, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
+                    plan.workload, session["id"], name, session["state"]
+                )
+            elif not session["ended"]:
+                yield "the session {1} on {2} has left {0} in the state {3}: end it with `pcopy session abort` there before another begins".format(
+                    plan.workload, session["id"], name, session["state"]
+                )
+
+
+def _unanswered(plan: Plan) -> t.Iterator[str]:
+    for name, facts in ((plan.source, plan.here), (plan.destination, plan.there)):
+        for problem in facts["problems"]:
+            yield "{0} could not be examined in full: {1}".format(name, problem)
+
+
+def _kernel(host: Facts) -> t.List[int]:
+    return [int(part) for part in host["kernel"].split("-")[0].split(".")[:2] if part.isdigit()]
+
+
+def _dotted(version: t.Sequence[int]) -> str:
+    return ".".join(str(part) for part in version) or "unknown"
+
+
+CHECKS: t.Dict[str, Check] = {
+    "locked": _locked,
+    "running": _not_running,
+    "rm": _auto_remove,
+    "create_command": _create_command,
+    "systemd_unit": _systemd_unit,
+    "directories": _directories,
+    "devices": _devices,
+    "namespaces": _namespaces,
+    "obstacles": _obstacles,
+    "already_there": _already_there,
+    "images": _images_taken,
+    "image_directories": _image_directories,
+    "filesystems": _filesystems,
+    "volumes": _volumes_taken,
+    "space": _space,
+    "memory": _memory,
+    "networks": _networks,
+    "addresses": _addresses,
+    "ports": _ports,
+    "architecture": _architecture,
+    "cpu": _cpu,
+    "runtime": _runtime,
+    "podman_version": _podman_version,
+    "criu": _criu,
+    "criu_sockets": _criu_sockets,
+    "criu_versions": _criu_versions,
+    "action_script": _action_script,
+    "pcopy": _pcopy,
+    "tracker": _tracker,
+    "systemd": _systemd,
+    "clock": _clock,
+    "unanswered": _unanswered,
+}
+
+
+def listen_address(plan: Plan, wanted: str = "") -> t.Optional[str]:
+    """Where the destination is to listen, on a port of its own choice: the wanted address, else one in a subnet that both hosts are in."""
+    theirs = plan.there["host"]["addresses"]
+    if wanted:
+        chosen = [address for address in theirs if address["address"] == wanted]
+    else:
+        ours = [ipaddress.ip_address(address["address"]) for address in plan.here["host"]["addresses"]]
+        chosen = sorted(theirs, key=lambda each: not any(own in _subnet(each) for own in ours))
+    if not chosen:
+        return None
+    address = chosen[0]["address"]
+    return "[{0}]:0".format(address) if ":" in address else "{0}:0".format(address)
+
+
+def _subnet(address: Facts) -> t.Union[ipaddress.IPv4Network, ipaddress.IPv6Network]:
+    return ipaddress.ip_network("{address}/{prefix}".format(**address), strict=False)

@@ -1,0 +1,46 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A running session in one line, for people who watch."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+)
+
+Status = t.Mapping[str, t.Any]
+
+
+def line(status: Status) -> str:
+    """`shop: presync, pass 1: 42 % of 1 GiB, 412 MiB/s`."""
+    words = "{0}: {1}".format(status["workload"] or status["id"], status["state"])
+    number, size = status.get("pass") or 0, status.get("pass_bytes") or 0
+    if status["ended"] or status["state"] != "presync" or not number:
+        return words
+    words += ", pass {0}".format(number)
+    if size:
+        words += ": {0} % of {1}".format(min(100, 100 * (status.get("done_bytes") or 0) // size), format_size(size))
+    if status.get("rate"):
+        words += ", {0}/s".format(format_size(status["rate"]))
+    if number > 1 or status.get("converged"):
+        words += ", {0} left".format(format_size(status.get("dirty_bytes") or 0))
+    return words + (", converged" if status.get("converged") else "")
+
+
+def verdict(status: Status, until: str) -> t.Tuple[bool, t.Optional[str]]:
+    """Whether the wait is over, and the sentence with which it failed, if it did."""
+    if until == "converged":
+        if status.get("converged") and not status["ended"]:
+            return True, None
+        if status["ended"] or (not status["running"] and status.get("error")):
+            return True, "session {0} ended before it had converged, in the state {1}: {2}".format(
+                status["id"], status["state"], status.get("error") or "it gave no reason"
+            )
+        return False, None
+    if status["ended"] or (not status["running"] and status["state"] != "prepare"):
+        return True, None
+    return False, None

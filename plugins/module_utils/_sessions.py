@@ -1,0 +1,200 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Sessions of the helper on this host.
+
+A session is a folder with the specification that the controller wrote, the journal of the helper, and what it tells of
+itself. A transient systemd unit runs the helper: it outlives the connection of the controller, and systemd keeps its log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import typing as t
+from dataclasses import dataclass
+
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
+    Pcopy,
+    PcopyError,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+)
+
+ROOT = "/var/lib/handover/sessions"
+SPEC = "spec.json"
+COMMANDS = {"source": "send", "destination": "receive"}
+# How far the helper has to come before the next side can go on.
+STARTED = {"source": "presync", "destination": "listening"}
+# From the source's release on, only the outcome on the destination decides.
+RELEASED = ("released", "resumed", "in_doubt")
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """All sessions of this host."""
+
+    pcopy: Pcopy
+    root: str = ROOT
+
+    def statuses(self) -> t.List[t.Dict[str, t.Any]]:
+        """Where each of them stands."""
+        if not os.path.isdir(self.root):
+            return []
+        return [session.status() for session in map(self.session, sorted(os.listdir(self.root))) if session.specified]
+
+    def session(self, identifier: str) -> Session:
+        return Session(self.pcopy, identifier, os.path.join(self.root, identifier))
+
+
+@dataclass(frozen=True)
+class Session:
+    """One session."""
+
+    pcopy: Pcopy
+    identifier: str
+    directory: str
+
+    @property
+    def exists(self) -> bool:
+        return os.path.isdir(self.directory)
+
+    @property
+    def specified(self) -> bool:
+        return os.path.isfile(self._spec_path)
+
+    @property
+    def _spec_path(self) -> str:
+        return os.path.join(self.directory, SPEC)
+
+    def status(self) -> t.Dict[str, t.Any]:
+        """Where it stands."""
+        return self.pcopy.call("session", "show", self.directory)
+
+    def spec(self) -> t.Optional[t.Dict[str, t.Any]]:
+        """What it was told to do."""
+        try:
+            with open(self._spec_path, encoding="utf-8") as source:
+                return json.load(source)
+        except FileNotFoundError:
+            return None
+        except ValueError as exc:
+            raise HandoverError("{0} is damaged ({1}): remove the folder {2}".format(self._spec_path, exc, self.directory)) from exc
+
+    def fingerprint(self) -> str:
+        """The identity of this side, made when it is asked for first."""
+        self._make_directory()
+        return self.pcopy.call("identity", self.directory)["fingerprint"]
+
+    def has_identity(self) -> bool:
+        return os.path.isdir(os.path.join(self.directory, "identity"))
+
+    def write_spec(self, spec: t.Mapping[str, t.Any]) -> None:
+        """Writes the specification whole or not at all; it names keys and paths, so it is root's alone."""
+        self._make_directory()
+        unfinished = self._spec_path + ".new"
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as target:
+            json.dump(spec, target, indent=2, sort_keys=True)
+            target.write("\n")
+            target.flush()
+            os.fsync(target.fileno())
+        os.replace(unfinished, self._spec_path)
+
+    def unit(self, role: str) -> str:
+        return "handover-{0}-{1}.service".format(self.identifier, role)
+
+    def start(self, role: str) -> None:
+        """Has systemd run the helper."""
+        runtime = self.pcopy.runtime
+        argv = [
+            runtime.tool("systemd-run", "systemd"),
+            "--unit=" + self.unit(role),
+            "--description=Handover session {0} ({1})".format(self.identifier, role),
+            "--collect",
+            "--no-ask-password",
+            "--quiet",
+            "--property=Type=exec",
+            # Only the helper itself may be ended with the unit: its commands hold containers.
+            "--property=KillMode=process",
+            "--property=Restart=no",
+            self.pcopy.path,
+            COMMANDS[role],
+            "--session",
+            self.directory,
+        ]
+        runtime.run(argv)
+
+    def wait(self, until: t.Sequence[str], timeout: float) -> t.Dict[str, t.Any]:
+        """Waits for one of these states."""
+        # The helper's own limit ends first, so that its sentence is the one that is read.
+        return self.pcopy.call("session", "wait", self.directory, "--until", ",".join(until), "--timeout", str(int(timeout)), timeout=timeout + 10)
+
+    def cutover(self, timeout: float) -> t.Dict[str, t.Any]:
+        return self.pcopy.call("session", "cutover", self.directory, "--timeout", str(int(timeout)), timeout=timeout + 10)
+
+    def resolve(self, outcome: str, timeout: float) -> t.Dict[str, t.Any]:
+        """Tells a source in doubt what the destination's session says."""
+        return self.pcopy.call("session", "resolve", self.directory, "--outcome", outcome, "--timeout", str(max(1, int(timeout))), timeout=timeout + 10)
+
+    def abort(self, timeout: float) -> t.Dict[str, t.Any]:
+        """Ends it before the release; it answers where it stands then."""
+        try:
+            self.pcopy.call("session", "abort", self.directory, "--timeout", str(int(timeout)), timeout=timeout + 10)
+        except PcopyError:
+            status = self.status()
+            if not status["ended"]:
+                raise
+            return status
+        return self.status()
+
+    def remove(self, role: str) -> None:
+        """Removes what is left of an ended session: its unit and its folder."""
+        runtime = self.pcopy.runtime
+        systemctl = runtime.find("systemctl")
+        if systemctl is not None:
+            # A unit that has gone already is as good as one that is stopped: both statuses are the aim.
+            runtime.run([systemctl, "stop", self.unit(role)], accept=(0, 5))
+            runtime.run([systemctl, "reset-failed", self.unit(role)], accept=(0, 1))
+        shutil.rmtree(self.directory)
+
+    def _make_directory(self) -> None:
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+
+
+_NUMBERS = frozenset(("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "peer_timeout"))
+_FLAGS = frozenset(("verify",))
+
+
+def typed(spec: t.Any, key: str = "") -> t.Any:
+    """The specification with numbers as numbers: ansible-core before 2.19 turns what a template yields into text."""
+    if isinstance(spec, t.Mapping):
+        return {name: typed(value, name) for name, value in spec.items()}
+    if isinstance(spec, list):
+        return [typed(value, key) for value in spec]
+    if key in _NUMBERS and isinstance(spec, str) and spec.isdigit():
+        return int(spec)
+    if key in _FLAGS and isinstance(spec, str):
+        return spec.lower() in ("true", "yes", "1")
+    return spec
+
+
+def outcome(status: t.Mapping[str, t.Any], source: str = "the source", destination: str = "the destination") -> t.Optional[str]:
+    """Of a source's session: None if the workload has moved, else where it is now and what to do, in one sentence."""
+    workload, state, error = status.get("workload", ""), status["state"], status.get("error") or "it gave no reason"
+    if state in ("done", "settled"):
+        return None
+    if state == "thawed":
+        return "{0} was not moved and runs on {1} as before: {2}".format(workload, source, error)
+    if state == "failed":
+        return "{0} was not moved and was never stopped on {1}: {2}".format(workload, source, error)
+    if state == "resumed":
+        return "{0} runs on {1}, but that host has not said yet that its disk is safe, so {2} keeps everything: {3}".format(workload, destination, source, error)
+    if state in ("released", "in_doubt"):
+        return (
+            "it is not known whether {0} runs on {2}, so it stays frozen on {1} and must not be started there: {3}: "
+            "look at session {4} on {2}, then run the play again".format(workload, source, destination, error, status.get("id", ""))
+        )
+    return "{0} has not been moved yet, its session {1} on {2} is in the state {3}: {4}".format(workload, status.get("id", ""), source, state, error)

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The times of a handover: a row a stage and the total, as `vzmigrate --times` printed them.
+
+Stages overlap: the last blocks travel beside the dump of memory. So the rows do not add up to the total, which is the time
+from the first moment at which the workload could have stood still to the moment at which it ran again.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+Status = t.Mapping[str, t.Any]
+
+# Stage → what it says in the table, in the order in which the stages begin.
+LABELS = {
+    "barrier": "Barrier",
+    "freeze": "Freeze",
+    "last_pass": "Last blocks",
+    "dump": "Dump",
+    "copy_layer": "Copy layer",
+    "copy_dump": "Copy dump",
+    "flush": "Flush",
+    "verify": "Verify",
+    "restore": "Restore, held",
+    "release": "Release",
+    "resume": "Resume",
+    "settle": "Settle",
+}
+# These stages lie outside of the pause.
+OUTSIDE = ("barrier", "settle")
+
+
+def rows(status: Status) -> t.List[t.Dict[str, t.Any]]:
+    """The stages with their labels, in the order of their beginning."""
+    found = []
+    for stage in sorted(status.get("stages") or [], key=lambda each: each.get("start_ms", 0.0)):
+        name = stage["stage"]
+        found.append(
+            {
+                "stage": name,
+                "label": LABELS.get(name, name.replace("_", " ").capitalize()),
+                "start_ms": float(stage.get("start_ms", 0.0)),
+                "ms": float(stage["ms"]),
+                "frozen": name not in OUTSIDE,
+            }
+        )
+    return found
+
+
+def table(status: Status) -> t.List[str]:
+    """Lines of text, all of one width."""
+    stages = rows(status)
+    total = float(status.get("frozen_ms") or 0.0)
+    lines = [(row["label"], row["start_ms"], row["ms"]) for row in stages]
+    width = max([len(label) for label, _start, _ms in lines] + [len("Total suspended time")])
+    rule = "-" * (width + 28)
+    text = ["{0:<{1}}  {2:>12}  {3:>12}".format("Stage", width, "from", "took"), rule]
+    text += ["{0:<{1}}  {2:>10.3f} s  {3:>10.3f} s".format(label, width, start / 1000, took / 1000) for label, start, took in lines]
+    text += [rule, "{0:<{1}}  {2:>12}  {3:>10.3f} s".format("Total suspended time", width, "", total / 1000)]
+    return text

@@ -1,0 +1,171 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cutover
+
+short_description: Freeze a workload here and resume it there
+
+version_added: 0.1.0
+
+description:
+  - Run on the source. Asks the session's helper to hand the workload over, and returns when the outcome is known. Everything
+    between the freeze and the resume happens inside this one call, between the two helpers.
+  - Fails if the workload does not run on the destination afterwards, and says where it is then.
+  - Run again for a session that has ended, it tells the outcome and changes nothing.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Says whether the session would be cut over.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+
+options:
+  session:
+    description:
+      - Name of the session.
+    type: str
+    required: true
+  source:
+    description:
+      - How messages should call this host.
+    type: str
+    default: the source
+  destination:
+    description:
+      - How messages should call the other one.
+    type: str
+    default: the destination
+  sessions:
+    description:
+      - The directory that holds the sessions.
+    type: path
+    default: /var/lib/handover/sessions
+  timeout:
+    description:
+      - Seconds that the whole module may take. The helper goes on if this is too short, and the outcome can be asked for again.
+    type: int
+    default: 300
+
+requirements:
+  - the helper pcopy on the host, which the role P(livefleet.handover.pcopy#role) installs
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Freeze on the source, resume on the destination
+  livefleet.handover.cutover:
+    session: shop-20261121t041500z
+    source: node1
+    destination: node2
+  register: cutover
+
+- name: Tell the pause
+  ansible.builtin.debug:
+    msg: "{{ cutover.status.frozen_ms }} ms"
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - shop runs on node1 and is to run on node2
+status:
+  description: How the session ended; see M(livefleet.handover.session_info).
+  returned: when the helper could be asked
+  type: dict
+  contains:
+    state:
+      description: V(done) if the workload has moved.
+      type: str
+      sample: done
+    frozen_ms:
+      description: Milliseconds from the start of the freeze command to the resume on the destination.
+      type: float
+      sample: 402.7
+    stages:
+      description: What took how long. C(start_ms) counts from the start of the freeze command; stages overlap.
+      type: list
+      elements: dict
+      sample:
+        - {stage: freeze, start_ms: 0.0, ms: 96.1}
+        - {stage: dump, start_ms: 96.1, ms: 41.0}
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
+    ROOT,
+    Sessions,
+    outcome,
+)
+
+
+def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
+    """The result of the module; with `msg` where the workload has not moved."""
+    params = module.params
+    runtime = Runtime(module, params["timeout"])
+    session = Sessions(Pcopy(runtime), params["sessions"]).session(params["session"])
+    if not session.specified:
+        raise HandoverError("there is no session {0} on this host: begin it with livefleet.handover.session".format(params["session"]))
+    status = session.status()
+    reasons: t.List[str] = []
+    if not status["ended"]:
+        reasons.append("{0} runs on {1} and is to run on {2}".format(status["workload"], params["source"], params["destination"]))
+        if module.check_mode:
+            return {"changed": True, "reasons": reasons, "status": status}
+        # What is left for the way back of the answer, when the helper's own limit has passed.
+        status = session.cutover(max(1.0, runtime.remaining() - 15))
+    result: t.Dict[str, t.Any] = {"changed": bool(reasons), "reasons": reasons, "status": status}
+    sentence = outcome(status, params["source"], params["destination"])
+    if sentence is not None:
+        result["msg"] = sentence
+    return result
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "session": {"type": "str", "required": True},
+            "source": {"type": "str", "default": "the source"},
+            "destination": {"type": "str", "default": "the destination"},
+            "sessions": {"type": "path", "default": ROOT},
+            "timeout": {"type": "int", "default": 300},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        result = run(module)
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc), reasons=[])
+    if "msg" in result:
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,345 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: podman_workload
+
+short_description: Prepare a podman container's twin, or remove a container
+
+version_added: 0.1.0
+
+description:
+  - On the destination of a move, creates the container that its memory and files will be restored into, and verifies that it
+    equals the one on the source in everything that matters. It is not started.
+  - On either side, removes a container that does not run.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Whether the twin equals the source's container can be seen only once it exists.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+
+options:
+  name:
+    description:
+      - Name of the container.
+    type: str
+    required: true
+  state:
+    description:
+      - With V(prepared) the container exists, equals O(source) and has never run here. The podman volumes that it names exist,
+        bound to the mount points of their image volumes, which are not mounted yet.
+      - With V(absent) no container of this name exists, nor the volumes listed in O(volumes).
+    type: str
+    choices: [prepared, absent]
+    required: true
+  source:
+    description:
+      - For O(state=prepared), what M(livefleet.handover.workload_info) returned as C(workload) on the source.
+    type: dict
+  volumes:
+    description:
+      - For O(state=absent), names of podman volumes to remove with the container. Only the definition goes; what an image volume
+        holds is not touched.
+    type: list
+    elements: str
+    default: []
+  running:
+    description:
+      - For O(state=absent), what to do if the container runs. With V(refuse) the task fails and nothing is changed.
+      - With V(kill) it is killed.
+    type: str
+    choices: [refuse, kill]
+    default: refuse
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 120
+
+requirements:
+  - podman on the host
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Look at the shop
+  livefleet.handover.workload_info:
+    workload: shop
+  register: here
+
+- name: Prepare its twin on the destination
+  livefleet.handover.podman_workload:
+    name: shop
+    state: prepared
+    source: "{{ here.workload }}"
+  delegate_to: node2
+
+- name: Remove the shop from where it was, now that it has moved
+  livefleet.handover.podman_workload:
+    name: shop
+    state: absent
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be. One sentence for each step, in order.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - podman has no volume named pgdata
+    - there is no container named shop
+command:
+  description: The arguments with which the container was made.
+  returned: when O(state=prepared)
+  type: list
+  elements: str
+  sample: [create, --pull=never, --name=shop, --hostname=5a3e7d04f11b, "--network=lan:ip=10.213.0.50,mac=02:00:0a:d5:00:32", localhost/shop:1]
+volumes:
+  description: The podman volumes that were made, or in check mode would be.
+  returned: when O(state=prepared)
+  type: list
+  elements: str
+  sample: [pgdata]
+workload:
+  description: The container as it is now, as M(livefleet.handover.workload_info) describes it. Empty in check mode where it does not exist.
+  returned: when O(state=prepared)
+  type: dict
+  sample:
+    exists: true
+    running: false
+    name: shop
+    state: created
+    upper_dir: /var/lib/containers/storage/overlay/aa6f3de687c5/diff
+    static_dir: /var/lib/containers/storage/overlay-containers/53f0c023e73d/userdata
+"""
+
+import contextlib
+import json
+import os
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _loop as loop,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _workload as workload,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._create_command import (
+    CommandError,
+    parse,
+    twin,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+
+
+class PodmanWorkload:
+    """One container of this host."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params = module.params
+        self.name: str = module.params["name"]
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.podman = Podman(self.runtime)
+        self.reasons: t.List[str] = []
+
+    def run(self) -> t.Dict[str, t.Any]:
+        """Brings it to the state asked for."""
+        result = self._prepare() if self.params["state"] == "prepared" else self._remove()
+        return dict(result, changed=bool(self.reasons), reasons=self.reasons)
+
+    # prepared
+
+    def _prepare(self) -> t.Dict[str, t.Any]:
+        source = self.params["source"]
+        image = self._image(source["image"])
+        command = self._command(source, image)
+        existing = workload.find(self.podman.containers(), self.name)
+        if existing is not None:
+            # Made by an earlier run, or by somebody else: only what equals the source is accepted.
+            inspect = self.podman.inspect(existing["Id"])
+            self._verify(source, inspect)
+            return self._result(inspect, command, [])
+
+        volumes = self._missing_volumes(source["mounts"])
+        for name in volumes:
+            self.reasons.append("podman has no volume named {0}".format(name))
+        self.reasons.append("there is no container named {0}".format(self.name))
+        if self.module.check_mode:
+            return {"command": command, "volumes": sorted(volumes), "workload": {}}
+        made: t.List[str] = []
+        try:
+            for name, volume in volumes.items():
+                self._make_volume(name, volume)
+                made.append(name)
+            self.podman.run(*command)
+            inspect = self._initialise(source)
+            self._verify(source, inspect)
+            self._mount_shared_memory(inspect)
+        except HandoverError:
+            self._undo(made)
+            raise
+        return self._result(inspect, command, made)
+
+    def _image(self, image: t.Mapping[str, t.Any]) -> str:
+        """How to call the image here: by its name where that means the same image, else by its ID."""
+        for present in self.podman.images():
+            if present["Id"] == image["id"]:
+                return image["name"] if image["name"] in (present.get("Names") or []) else image["id"]
+        raise HandoverError("the image {0} ({1}) is not on this host: bring it here with podman save and podman load".format(image["name"], image["id"][:12]))
+
+    def _command(self, source: t.Mapping[str, t.Any], image: str) -> t.List[str]:
+        podman, run, create = self.podman.grammars()
+        try:
+            return twin(parse(source["create_command"], podman, run | create), workload.identity_of(source, image), create)
+        except CommandError as exc:
+            raise HandoverError("{0} cannot be created again here: {1}".format(self.name, exc)) from exc
+
+    def _missing_volumes(self, mounts: t.Iterable[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Mapping[str, t.Any]]:
+        """Volumes to make, by name; one that exists with other options is refused."""
+        defined = {volume["Name"]: volume.get("Options") or {} for volume in self.podman.volumes()}
+        missing = {}
+        for mount in mounts:
+            volume = mount["volume"]
+            if mount["type"] != "volume" or volume is None:
+                continue
+            if mount["name"] not in defined:
+                missing[mount["name"]] = volume
+            elif defined[mount["name"]] != volume["options"]:
+                raise HandoverError(
+                    "podman has another volume named {0} on this host ({1}): remove it with `podman volume rm {0}`".format(
+                        mount["name"], json.dumps(defined[mount["name"]], sort_keys=True)
+                    )
+                )
+        return missing
+
+    def _make_volume(self, name: str, volume: t.Mapping[str, t.Any]) -> None:
+        argv = ["volume", "create", "--driver=" + (volume["driver"] or "local")]
+        argv += ["--opt={0}={1}".format(key, value) for key, value in sorted(volume["options"].items())]
+        argv += ["--label={0}={1}".format(key, value) for key, value in sorted(volume["labels"].items())]
+        self.podman.run(*argv, name)
+
+    def _initialise(self, source: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+        """Has podman write the container's OCI configuration, without which it cannot be restored into.
+
+        podman fills a volume that is used for the first time with what the image has at that path. The image volumes come
+        later and bring their own files, so what is filled now is a tmpfs that goes again.
+        """
+        with contextlib.ExitStack() as covers:
+            for directory in sorted({mount["image_volume"]["mountpoint"] for mount in source["mounts"] if mount["image_volume"]}):
+                covers.enter_context(self._covered(directory))
+            for directory in sorted({mount["directory"] for mount in source["mounts"] if mount["image_volume"]}):
+                os.makedirs(directory, mode=0o711, exist_ok=True)
+            self.podman.run("init", self.name)
+            self.podman.run("container", "cleanup", self.name)
+        return self.podman.inspect(self.name)
+
+    @contextlib.contextmanager
+    def _covered(self, directory: str) -> t.Iterator[None]:
+        if any(mount.mountpoint == directory for mount in loop.read_mounts()):
+            raise HandoverError("something is mounted on {0} already, where an image volume of {1} is to be: unmount it".format(directory, self.name))
+        os.makedirs(directory, mode=0o711, exist_ok=True)
+        self.runtime.run([self.runtime.tool("mount", "mount"), "-t", "tmpfs", "-o", "mode=0755", "handover", directory])
+        try:
+            yield
+        finally:
+            self.runtime.run([self.runtime.tool("umount", "mount"), directory])
+
+    def _mount_shared_memory(self, inspect: t.Mapping[str, t.Any]) -> None:
+        """Mounts the container's /dev/shm ahead of podman, which then takes it as it is: what it holds arrives before the restore."""
+        facts = workload.facts_of(inspect, ())
+        mounts = loop.read_mounts()
+        if facts["ipc_mode"] in ("none", "host") or not facts["shm_size"] or any(mount.mountpoint == facts["shm_dir"] for mount in mounts):
+            return
+        os.makedirs(facts["shm_dir"], mode=0o700, exist_ok=True)
+        options = "nosuid,nodev,noexec,mode=1777,size={0}".format(facts["shm_size"])
+        self.runtime.run([self.runtime.tool("mount", "mount"), "-t", "tmpfs", "-o", options, "shm", facts["shm_dir"]])
+
+    def _verify(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
+        if (inspect.get("State") or {}).get("Running"):
+            raise HandoverError("{0} runs on this host already: it must not run twice".format(self.name))
+        difference = workload.first_difference(source["essence"], workload.essence(inspect))
+        if difference is not None:
+            raise HandoverError(
+                "{0} would not be the same here: {1} is {2} on the source and {3} on this host".format(
+                    self.name, difference[0], json.dumps(difference[1]), json.dumps(difference[2])
+                )
+            )
+
+    def _result(self, inspect: t.Mapping[str, t.Any], command: t.List[str], volumes: t.List[str]) -> t.Dict[str, t.Any]:
+        facts = {"exists": True, "held": False, **workload.facts_of(inspect, self.podman.networks())}
+        return {"command": command, "volumes": volumes, "workload": facts}
+
+    def _undo(self, volumes: t.Iterable[str]) -> None:
+        """Leaves nothing of what was half made; the error that led here is the one to be told."""
+        with contextlib.suppress(HandoverError):
+            self.podman.run("rm", "--force", "--ignore", "--volumes=false", self.name)
+        for name in volumes:
+            with contextlib.suppress(HandoverError):
+                self.podman.run("volume", "rm", name)
+
+    # absent
+
+    def _remove(self) -> t.Dict[str, t.Any]:
+        existing = workload.find(self.podman.containers(), self.name)
+        if existing is not None:
+            if existing.get("State") in ("running", "paused", "stopping") and self.params["running"] == "refuse":
+                raise HandoverError("{0} is {1} on this host, so it is not removed: stop it first if that is meant".format(self.name, existing["State"]))
+            self.reasons.append("there is a container named {0}, which is {1}".format(self.name, existing.get("State")))
+        volumes = [volume["Name"] for volume in self.podman.volumes() if volume["Name"] in self.params["volumes"]]
+        self.reasons += ["podman has a volume named {0}".format(name) for name in volumes]
+        if self.module.check_mode:
+            return {}
+        if existing is not None:
+            force = ["--force", "--time=0"] if self.params["running"] == "kill" else []
+            self.podman.run("rm", *force, existing["Id"])
+        for name in volumes:
+            self.podman.run("volume", "rm", name)
+        if workload.find(self.podman.containers(), self.name) is not None:
+            raise HandoverError("podman has removed {0}, and there is one again: something on this host makes it anew".format(self.name))
+        return {}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["prepared", "absent"], "required": True},
+            "source": {"type": "dict"},
+            "volumes": {"type": "list", "elements": "str", "default": []},
+            "running": {"type": "str", "choices": ["refuse", "kill"], "default": "refuse"},
+            "timeout": {"type": "int", "default": 120},
+        },
+        required_if=[("state", "prepared", ["source"])],
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**PodmanWorkload(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: preflight
+
+short_description: Find what would keep a workload from being moved
+
+version_added: 0.1.0
+
+description:
+  - Compares what M(livefleet.handover.workload_info) returned for the source and for the destination, and names everything
+    that is in the way of the move, one sentence for each.
+  - Looks at nothing but its arguments, and so may run anywhere.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+  - livefleet.handover._attributes.info_module
+
+options:
+  workload:
+    description:
+      - Name of the workload.
+    type: str
+    required: true
+  source:
+    description:
+      - Name of the host that the workload is on, as messages should call it.
+    type: str
+    required: true
+  destination:
+    description:
+      - Name of the host that it is to go to, as messages should call it.
+    type: str
+    required: true
+  source_facts:
+    description:
+      - What M(livefleet.handover.workload_info) returned on the source.
+    type: dict
+    required: true
+  destination_facts:
+    description:
+      - What M(livefleet.handover.workload_info) returned on the destination.
+    type: dict
+    required: true
+  mode:
+    description:
+      - With V(live) the memory moves too, and the workload is only paused. With V(offline) it is stopped and started.
+    type: str
+    choices: [live, offline]
+    default: live
+  session:
+    description:
+      - The session that is to move it. Another session that has hold of the workload is in the way.
+    type: str
+    default: ""
+  listen:
+    description:
+      - The destination's address at which the source is to reach it. If not given, one in a network that both are in.
+    type: str
+    default: ""
+  ignore:
+    description:
+      - Names of checks whose findings do not count, as RV(findings) gives them.
+    type: list
+    elements: str
+    default: []
+  fail:
+    description:
+      - Whether the task fails when something is in the way.
+    type: bool
+    default: true
+
+seealso:
+  - module: livefleet.handover.workload_info
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Look at the source
+  livefleet.handover.workload_info:
+    workload: shop
+  register: here
+
+- name: Look at the destination
+  livefleet.handover.workload_info:
+    workload: shop
+  delegate_to: node2
+  register: there
+
+- name: See whether the shop can move
+  livefleet.handover.preflight:
+    workload: shop
+    source: "{{ inventory_hostname }}"
+    destination: node2
+    source_facts: "{{ here }}"
+    destination_facts: "{{ there }}"
+"""
+
+RETURN = r"""
+findings:
+  description: What is in the way.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - check: already_there
+      sentence: "node2 has a container named shop already, which is exited: remove it with `podman rm shop` there, or rename it"
+ignored:
+  description: What would be in the way, had it not been listed in O(ignore).
+  returned: always
+  type: list
+  elements: dict
+  sample: []
+image_present:
+  description: Whether the destination has the container's image, under the same ID.
+  returned: success
+  type: bool
+  sample: true
+listen:
+  description: Where the destination is to listen for the source, on a port of its own choice.
+  returned: success
+  type: str
+  sample: 10.213.0.12:0
+volumes:
+  description: The image volumes that move along.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - name: pgdata
+      image: /var/lib/handover/volumes/pgdata.img
+      device: /dev/loop1
+      mountpoint: /var/lib/handover/mnt/pgdata
+      fstype: ext4
+      options: noatime,discard
+      size: 1073741824
+      allocated: 271392768
+      podman_volume: pgdata
+"""
+
+import dataclasses
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _preflight as preflight,
+)
+
+
+def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+    """The result of the module; with `msg` where it fails."""
+    plan = preflight.Plan(
+        workload=params["workload"],
+        source=params["source"],
+        destination=params["destination"],
+        mode=params["mode"],
+        here=params["source_facts"],
+        there=params["destination_facts"],
+        session=params["session"],
+    )
+    unknown = preflight.unknown_names(params["ignore"])
+    if unknown:
+        return {"msg": "ignore: there is no check named {0}: name some of {1}".format(", ".join(unknown), ", ".join(sorted(preflight.CHECKS)))}
+    found, ignored = preflight.examine(plan, params["ignore"])
+    result: t.Dict[str, t.Any] = {
+        "changed": False,
+        "findings": [dataclasses.asdict(finding) for finding in found],
+        "ignored": [dataclasses.asdict(finding) for finding in ignored],
+    }
+    sentences = [finding.sentence for finding in found]
+    if not found:
+        address = preflight.listen_address(plan, params["listen"])
+        if address is None:
+            sentences.append(
+                "{0} has no address {1}: name one of its own".format(plan.destination, params["listen"]) if params["listen"] else
+                "{0} has no address at which {1} could reach it: give it one".format(plan.destination, plan.source)
+            )
+        result.update(image_present=preflight.image_present(plan), listen=address, volumes=plan.volumes)
+    if sentences and params["fail"]:
+        result["msg"] = sentences[0] if len(sentences) == 1 else "{0} things are in the way: {1}".format(
+            len(sentences), "; ".join("({0}) {1}".format(number, sentence) for number, sentence in enumerate(sentences, 1))
+        )
+    return result
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "workload": {"type": "str", "required": True},
+            "source": {"type": "str", "required": True},
+            "destination": {"type": "str", "required": True},
+            "source_facts": {"type": "dict", "required": True},
+            "destination_facts": {"type": "dict", "required": True},
+            "mode": {"type": "str", "choices": ["live", "offline"], "default": "live"},
+            "session": {"type": "str", "default": ""},
+            "listen": {"type": "str", "default": ""},
+            "ignore": {"type": "list", "elements": "str", "default": []},
+            "fail": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    result = run(module.params)
+    if "msg" in result:
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: session
+
+short_description: Begin or end one side of a handover
+
+version_added: 0.1.0
+
+description:
+  - A session is one side of one move. It is a folder on its host, and while it runs a transient systemd unit with the helper in it.
+  - The two sides know each other by the fingerprints of keys that are made for this one session. So the order is
+    V(identity) on both, V(started) on the destination, which then listens, and V(started) on the source, which then connects.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: partial
+    details:
+      - Says whether something would be done. A fingerprint that does not exist yet cannot be told.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+
+options:
+  session:
+    description:
+      - Name of the session, the same on both sides. Up to 64 small letters, digits and dashes.
+    type: str
+    required: true
+  state:
+    description:
+      - With V(identity) this side has a key; its fingerprint is returned.
+      - With V(started) the helper runs, and has come as far as the other side needs. The destination listens; the source is connected,
+        tracks writes, and has begun to copy.
+      - With V(resolved) a source that did not learn what became of the workload is told, and thaws or lets go of it.
+      - With V(absent) nothing is left of it. Before the release this ends the session, and the workload stays or goes on
+        where it was; after it, the task fails until the outcome is known.
+    type: str
+    choices: [identity, started, resolved, absent]
+    required: true
+  role:
+    description:
+      - Which side this host is. Needed for O(state=started) and O(state=absent).
+    type: str
+    choices: [source, destination]
+  spec:
+    description:
+      - For O(state=started), what the helper is to do. O(session) and O(role) are put in by the module.
+    type: dict
+  outcome:
+    description:
+      - For O(state=resolved), what the destination's own session says of the workload. The source believes it, and a wrong word here
+        makes the workload run twice or not at all.
+    type: str
+    choices: [resumed, refused]
+  sessions:
+    description:
+      - The directory that holds the sessions.
+    type: path
+    default: /var/lib/handover/sessions
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 60
+
+requirements:
+  - the helper pcopy on the host, which the role P(livefleet.handover.pcopy#role) installs
+  - systemd 240 or later
+
+seealso:
+  - module: livefleet.handover.session_info
+  - module: livefleet.handover.session_wait
+  - module: livefleet.handover.cutover
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Make a key for the destination's side
+  livefleet.handover.session:
+    session: shop-20261121t041500z
+    state: identity
+  register: key
+
+- name: Listen on the destination
+  livefleet.handover.session:
+    session: shop-20261121t041500z
+    role: destination
+    state: started
+    spec:
+      mode: copy
+      listen: 10.213.0.12:0
+      peer:
+        fingerprint: "{{ hostvars['node1'].key.fingerprint }}"
+      volumes:
+        - name: pgdata
+          image: /var/lib/handover/volumes/pgdata.img
+          size: 1073741824
+
+- name: Give it up
+  livefleet.handover.session:
+    session: shop-20261121t041500z
+    role: destination
+    state: absent
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - session shop-20261121t041500z does not run on this host
+fingerprint:
+  description: By what the other side knows this one.
+  returned: when O(state=identity), outside of check mode
+  type: str
+  sample: sha256:6c0cb6e3a25bf0e2d6a4d7f4b4f52ed4c5cd20e4f1f4c1d1d5b7b3d0c1a0f9e8
+status:
+  description: Where the session stands; see M(livefleet.handover.session_info). None where there is none.
+  returned: when O(state) is not V(identity)
+  type: dict
+  sample:
+    id: shop-20261121t041500z
+    role: destination
+    state: prepare
+    listen: 10.213.0.12:40123
+    running: true
+    ended: false
+"""
+
+import re
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
+    ROOT,
+    STARTED,
+    Sessions,
+    typed,
+)
+
+_NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
+SPEC_VERSION = 1
+
+
+class OneSession:
+    """One side of a session on this host."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.params = module.params
+        self.check_mode = module.check_mode
+        name = module.params["session"]
+        if not _NAME.match(name):
+            raise HandoverError("session: '{0}' is not a session's name: use up to 64 small letters, digits and dashes".format(name))
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.session = Sessions(Pcopy(self.runtime), module.params["sessions"]).session(name)
+        self.reasons: t.List[str] = []
+
+    def run(self) -> t.Dict[str, t.Any]:
+        """Brings it to the state asked for."""
+        result = getattr(self, "_" + self.params["state"])()
+        return dict(result, changed=bool(self.reasons), reasons=self.reasons)
+
+    def _identity(self) -> t.Dict[str, t.Any]:
+        if not self.session.has_identity():
+            self.reasons.append("session {0} has no key on this host".format(self.session.identifier))
+            if self.check_mode:
+                return {}
+        return {"fingerprint": self.session.fingerprint()}
+
+    def _started(self) -> t.Dict[str, t.Any]:
+        role = self.params["role"]
+        spec = dict(typed(self.params["spec"]), version=SPEC_VERSION, id=self.session.identifier, role=role)
+        if self.session.specified:
+            status = self.session.status()
+            if self.session.spec() != spec:
+                raise HandoverError(
+                    "session {0} exists on this host and was told something else: end it with state=absent, or choose another name".format(
+                        self.session.identifier
+                    )
+                )
+            if status["running"]:
+                return {"status": status}
+            if status["state"] != "prepare":
+                raise HandoverError(
+                    "session {0} has come to the state {1} on this host and cannot begin again: end it with state=absent, or choose another name".format(
+                        self.session.identifier, status["state"]
+                    )
+                )
+        self.reasons.append("session {0} does not run on this host".format(self.session.identifier))
+        if self.check_mode:
+            return {"status": None}
+        self.session.write_spec(spec)
+        self.session.start(role)
+        return {"status": self.session.wait([STARTED[role], "converged"] if role == "source" else [STARTED[role]], self.runtime.remaining())}
+
+    def _resolved(self) -> t.Dict[str, t.Any]:
+        if not self.session.specified:
+            raise HandoverError("there is no session {0} on this host".format(self.session.identifier))
+        status = self.session.status()
+        if status["state"] != "in_doubt":
+            return {"status": status}
+        self.reasons.append("session {0} did not learn what became of {1}".format(self.session.identifier, status["workload"]))
+        if self.check_mode:
+            return {"status": status}
+        return {"status": self.session.resolve(self.params["outcome"], self.runtime.remaining() - 5)}
+
+    def _absent(self) -> t.Dict[str, t.Any]:
+        if not self.session.exists:
+            return {"status": None}
+        self.reasons.append("session {0} exists on this host".format(self.session.identifier))
+        if self.check_mode:
+            return {"status": self.session.status() if self.session.specified else None}
+        status = None
+        if self.session.specified:
+            status = self.session.status()
+            if not status["ended"]:
+                status = self.session.abort(self.runtime.remaining() - 5)
+            if not status["ended"]:
+                raise HandoverError(
+                    "session {0} is {1} and cannot be given up until its outcome is known: {2}".format(
+                        self.session.identifier, status["state"], status["error"] or "look at the other side"
+                    )
+                )
+        self.session.remove(self.params["role"])
+        return {"status": status}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "session": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["identity", "started", "resolved", "absent"], "required": True},
+            "role": {"type": "str", "choices": ["source", "destination"]},
+            "spec": {"type": "dict"},
+            "outcome": {"type": "str", "choices": ["resumed", "refused"]},
+            "sessions": {"type": "path", "default": ROOT},
+            "timeout": {"type": "int", "default": 60},
+        },
+        required_if=[("state", "started", ["role", "spec"]), ("state", "resolved", ["outcome"]), ("state", "absent", ["role"])],
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**OneSession(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: session_info
+
+short_description: Tell where a handover stands
+
+version_added: 0.1.0
+
+description:
+  - Returns where one session on this host stands, or all of them.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+  - livefleet.handover._attributes.info_module
+
+options:
+  session:
+    description:
+      - Name of the session. All of this host if not given.
+    type: str
+  sessions:
+    description:
+      - The directory that holds the sessions.
+    type: path
+    default: /var/lib/handover/sessions
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 30
+
+requirements:
+  - the helper pcopy on the host, which the role P(livefleet.handover.pcopy#role) installs
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: See what is being moved from or to this host
+  livefleet.handover.session_info:
+  register: moves
+
+- name: Name the workloads
+  ansible.builtin.debug:
+    msg: "{{ moves.sessions | selectattr('running') | map(attribute='workload') }}"
+"""
+
+RETURN = r"""
+sessions:
+  description: The sessions, by name. Empty where the one asked for does not exist.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: Name of the session.
+      type: str
+      sample: shop-20261121t041500z
+    role:
+      description: Which side this host is.
+      type: str
+      sample: source
+    state:
+      description: The state it has come to.
+      type: str
+      sample: presync
+    running:
+      description: Whether the helper serves it now.
+      type: bool
+      sample: true
+    ended:
+      description: Whether nothing more will happen.
+      type: bool
+      sample: false
+    converged:
+      description: Whether so little is left to copy that the workload can be cut over.
+      type: bool
+      sample: true
+    pass:
+      description: Number of the pass over what was dirty.
+      type: int
+      sample: 3
+    total_bytes:
+      description: Size of all volumes.
+      type: int
+      sample: 1073741824
+    sent_bytes:
+      description: Bytes that have travelled.
+      type: int
+      sample: 298844160
+    dirty_bytes:
+      description: Bytes that are left, as far as is known.
+      type: int
+      sample: 1310720
+    rate:
+      description: Bytes per second at present.
+      type: int
+      sample: 412090368
+    error:
+      description: Why it ended otherwise than it should. One sentence, or empty.
+      type: str
+      sample: ""
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
+    ROOT,
+    Sessions,
+)
+
+
+def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
+    """The result of the module."""
+    sessions = Sessions(Pcopy(Runtime(module, module.params["timeout"])), module.params["sessions"])
+    if module.params["session"] is None:
+        return {"changed": False, "sessions": sessions.statuses()}
+    session = sessions.session(module.params["session"])
+    return {"changed": False, "sessions": [session.status()] if session.specified else []}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "session": {"type": "str"},
+            "sessions": {"type": "path", "default": ROOT},
+            "timeout": {"type": "int", "default": 30},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**run(module))
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,447 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: workload_info
+
+short_description: Tell what a host knows of a workload, and what it offers to one
+
+version_added: 0.1.0
+
+description:
+  - Returns what podman and the kernel know of one container on this host, and what the host has that matters when a
+    container is to leave it or to arrive.
+  - Never waits for a container that a handover holds frozen. Every question has a time limit of its own; what could not
+    be learned within it stands in RV(problems).
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+  - livefleet.handover._attributes.info_module
+
+options:
+  workload:
+    description:
+      - Name of the container. It need not exist on this host.
+    type: str
+    required: true
+  driver:
+    description:
+      - Who runs the workload.
+    type: str
+    choices: [podman]
+    default: podman
+  images:
+    description:
+      - The directory in which image volumes that arrive here are laid down; its file system's free space is returned.
+    type: path
+    default: /var/lib/handover/volumes
+  sessions:
+    description:
+      - The directory that holds the sessions of the helper.
+    type: path
+    default: /var/lib/handover/sessions
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 120
+
+requirements:
+  - podman on the host; without it only the host is described
+
+seealso:
+  - module: livefleet.handover.preflight
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Look at the shop and its host
+  livefleet.handover.workload_info:
+    workload: shop
+  register: here
+
+- name: Say how much memory it would have to move
+  ansible.builtin.debug:
+    msg: "{{ here.workload.memory | human_readable }}"
+  when: here.workload.running
+"""
+
+RETURN = r"""
+workload:
+  description:
+    - The container. Where it does not exist on this host, only RV(workload.exists) and RV(workload.name).
+    - Where podman does not answer because a handover holds the container, RV(workload.held) is true and details are missing.
+  returned: success
+  type: dict
+  contains:
+    exists:
+      description: Whether the host has a container of this name.
+      type: bool
+      sample: true
+    running:
+      description: Whether it runs now.
+      type: bool
+      sample: true
+    held:
+      description: Whether podman did not answer about it.
+      type: bool
+      sample: false
+    memory:
+      description: Bytes that a dump of its memory takes.
+      type: int
+      sample: 41943040
+    obstacles:
+      description: What CRIU would refuse to dump, one sentence each.
+      type: list
+      elements: str
+      sample: []
+    mounts:
+      description: Its volumes and binds. For one that lies on an image volume, C(image_volume) says which.
+      type: list
+      elements: dict
+      sample:
+        - destination: /var/lib/postgresql
+          type: volume
+          name: pgdata
+          image_volume:
+            name: pgdata
+            image: /var/lib/handover/volumes/pgdata.img
+            device: /dev/loop1
+            mountpoint: /var/lib/handover/mnt/pgdata
+            fstype: ext4
+            options: noatime,discard
+            size: 1073741824
+            allocated: 271392768
+host:
+  description: What the host has and offers.
+  returned: success
+  type: dict
+  contains:
+    name:
+      description: Its own name.
+      type: str
+      sample: node1
+    arch:
+      description: Its architecture, as the kernel calls it.
+      type: str
+      sample: x86_64
+    kernel:
+      description: Its kernel.
+      type: str
+      sample: 6.12.43+deb13-amd64
+    criu:
+      description: Version, result of C(criu check), and the action script that runc's CRIU runs.
+      type: dict
+      sample:
+        version: [4, 2, 1]
+        check: true
+        said: Looks good.
+        action_script: /usr/local/libexec/handover/criu-hook
+        tcp_established: false
+    pcopy:
+      description: Version of the helper, what it found of the kernel, and the sessions on this host.
+      type: dict
+      sample:
+        version: 0.1.0
+        protocol: 1
+        findings: []
+        sessions: []
+problems:
+  description: What could not be learned, one sentence each.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""
+
+import os
+import platform
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _host as host,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _loop as loop,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _workload as workload,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._create_command import (
+    CommandError,
+    parse,
+    unsupported,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
+    Held,
+    Podman,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
+    ROOT,
+    Sessions,
+)
+
+# runc hands this file to CRIU unless the container's annotations name another.
+CRIU_CONFIGURATION = "/etc/criu/runc.conf"
+CONFIGURATION_ANNOTATION = "org.criu.config"
+PROBE_SECONDS = 20.0
+
+
+class WorkloadInfo:
+    """A container and its host."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.params = module.params
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.podman = Podman(self.runtime)
+        self.pcopy = Pcopy(self.runtime)
+        self.has_podman = self.runtime.find("podman") is not None
+        self.problems: t.List[str] = []
+
+    def run(self) -> t.Dict[str, t.Any]:
+        """Asks everything; only what is needed to ask further may fail."""
+        containers = self._ask(self.podman.containers, []) if self.has_podman else []
+        networks = self._ask(self.podman.networks, []) if self.has_podman else []
+        found = self._workload(containers, networks)
+        return {"changed": False, "workload": found, "host": self._host(containers, networks), "problems": self.problems}
+
+    def _ask(self, question: t.Callable[[], t.Any], otherwise: t.Any) -> t.Any:
+        """The answer, or what to go on with; the reason is kept."""
+        try:
+            return question()
+        except HandoverError as exc:
+            self.problems.append(str(exc))
+            return otherwise
+
+    # The workload
+
+    def _workload(self, containers: t.List[t.Dict[str, t.Any]], networks: t.List[t.Dict[str, t.Any]]) -> t.Dict[str, t.Any]:
+        name = self.params["workload"]
+        listed = workload.find(containers, name)
+        if listed is None:
+            return {"exists": False, "running": False, "held": False, "name": name}
+        brief = {
+            "exists": True,
+            "running": listed.get("State") == "running",
+            "held": False,
+            "name": name,
+            "id": listed["Id"],
+            "state": listed.get("State", ""),
+        }
+        try:
+            inspect = self.podman.inspect(listed["Id"])
+        except Held as exc:
+            self.problems.append(str(exc))
+            return {**brief, "held": True}
+        facts = {**brief, **workload.facts_of(inspect, networks)}
+        volumes = {volume["Name"]: volume for volume in self._ask(self.podman.volumes, [])}
+        mounts = loop.read_mounts()
+        for mount in facts["mounts"]:
+            mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts))
+        processes = host.processes_of(facts["pid"]) if facts["running"] else host.Processes((), 0, ())
+        facts.update(
+            pids=list(processes.pids),
+            memory=processes.memory,
+            obstacles=list(processes.obstacles),
+            cannot_recreate=self._cannot_recreate(facts["create_command"]),
+            layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
+            criu_configuration=((inspect.get("Config") or {}).get("Annotations") or {}).get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION),
+        )
+        facts["image"].update(self._image(facts["image"]))
+        return facts
+
+    def _cannot_recreate(self, command: t.List[str]) -> str:
+        """Why a twin cannot be made from the command that made it; empty if it can."""
+        grammars = self._ask(self.podman.grammars, None)
+        if grammars is None:
+            return ""
+        podman, run, create = grammars
+        try:
+            return unsupported(parse(command, podman, run | create)) or ""
+        except CommandError as exc:
+            return str(exc)
+
+    def _volume(self, mount: t.Dict[str, t.Any], volume: t.Dict[str, t.Any], mounts: t.List[loop.Mount]) -> t.Dict[str, t.Any]:
+        """What podman's volume is bound to, and the image volume that this is, if it is one."""
+        options = volume.get("Options") or {}
+        directory = options.get("device", "") if mount["type"] == "volume" else mount["source"]
+        return {
+            "volume": {"driver": volume.get("Driver", ""), "options": options, "labels": volume.get("Labels") or {}} if volume else None,
+            "directory": directory,
+            "image_volume": self._image_volume(directory, mounts) if directory else None,
+        }
+
+    def _image_volume(self, directory: str, mounts: t.List[loop.Mount]) -> t.Optional[t.Dict[str, t.Any]]:
+        below = [mount for mount in mounts if (directory + "/").startswith(mount.mountpoint.rstrip("/") + "/")]
+        # The last of the longest: mounts stack, and what was mounted later lies on top.
+        mount = max(enumerate(below), key=lambda each: (len(each[1].mountpoint), each[0]))[1] if below else None
+        if mount is None:
+            return None
+        kernel_name = os.path.basename(os.path.realpath("/sys/dev/block/" + mount.device))
+        image = host.backing_file("/sys", kernel_name)
+        if not image:
+            return None
+        name = os.path.basename(image)
+        return {
+            "name": name[: -len(".img")] if name.endswith(".img") else name,
+            "image": image,
+            "device": "/dev/" + kernel_name,
+            "mountpoint": mount.mountpoint,
+            "fstype": mount.fstype,
+            "options": ",".join(host.mount_options(mount.mountpoint)),
+            "size": host.block_device_size("/sys", kernel_name),
+            "allocated": host.allocated(image),
+        }
+
+    def _image(self, image: t.Dict[str, str]) -> t.Dict[str, t.Any]:
+        """How large the image is, and whether its name still means it."""
+        for listed in self._ask(self.podman.images, []):
+            if listed["Id"] == image["id"]:
+                return {"size": listed.get("Size", 0), "named": image["name"] in (listed.get("Names") or [])}
+        return {"size": 0, "named": False}
+
+    # The host
+
+    def _host(self, containers: t.List[t.Dict[str, t.Any]], networks: t.List[t.Dict[str, t.Any]]) -> t.Dict[str, t.Any]:
+        info = self._ask(self.podman.info, {}) if self.has_podman else {}
+        runtime = (info.get("host") or {}).get("ociRuntime") or {}
+        store = info.get("store") or {}
+        return {
+            "name": platform.node(),
+            "arch": platform.machine(),
+            "kernel": platform.release(),
+            "clock": time.time(),
+            "cpu_features": host.cpu_features(),
+            "memory_available": host.memory_available(),
+            "systemd": self._first_version(["systemctl", "--version"]),
+            "addresses": self._ask(self._addresses, []),
+            "listening": host.listening_ports(),
+            "images": {"path": self.params["images"], "free": host.free_space(self.params["images"]), "present": _files(self.params["images"])},
+            "criu": self._criu(),
+            "pcopy": self._pcopy(),
+            "podman": {
+                "installed": self.has_podman,
+                "version": host.parse_version((info.get("version") or {}).get("Version", "")),
+                "path": self.runtime.find("podman") or "",
+                "runtime": runtime.get("name", ""),
+                "runtime_path": runtime.get("path", ""),
+                "store": {
+                    "driver": store.get("graphDriverName", ""),
+                    "path": store.get("graphRoot", ""),
+                    "free": host.free_space(store["graphRoot"]) if store.get("graphRoot") else 0,
+                },
+                "containers": [
+                    {"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", "")} for each in containers
+                ],
+                "networks": [
+                    {
+                        "name": each["name"],
+                        "driver": each.get("driver", ""),
+                        "subnets": [subnet["subnet"] for subnet in each.get("subnets") or []],
+                        "taken": _taken(each),
+                    }
+                    for each in networks
+                ],
+                "images": self._images() if self.has_podman else [],
+                "volumes": {
+                    volume["Name"]: volume.get("Options") or {} for volume in (self._ask(self.podman.volumes, []) if self.has_podman else [])
+                },
+            },
+        }
+
+    def _images(self) -> t.List[t.Dict[str, t.Any]]:
+        return [{"id": image["Id"], "names": image.get("Names") or []} for image in self._ask(self.podman.images, [])]
+
+    def _addresses(self) -> t.List[t.Dict[str, t.Any]]:
+        return host.parse_addresses(self.runtime.run_json([self.runtime.tool("ip", "iproute2"), "-json", "address"]) or [])
+
+    def _first_version(self, argv: t.List[str]) -> t.List[int]:
+        path = self.runtime.find(argv[0])
+        if path is None:
+            return []
+        completed = self._ask(lambda: self.runtime.run([path, *argv[1:]], timeout=PROBE_SECONDS), None)
+        return host.parse_version(completed.stdout) if completed else []
+
+    def _criu(self) -> t.Dict[str, t.Any]:
+        options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
+        found: t.Dict[str, t.Any] = {
+            "version": self._first_version(["criu", "--version"]),
+            "check": False,
+            "said": "",
+            "action_script": options.get("action-script", ""),
+            "action_script_works": os.access(options.get("action-script", ""), os.X_OK),
+            "tcp_established": "tcp-established" in options,
+        }
+        path = self.runtime.find("criu")
+        if path is not None:
+            checked = self._ask(lambda: self.runtime.run([path, "check"], accept=range(0, 256), timeout=PROBE_SECONDS), None)
+            if checked is not None:
+                found.update(check=checked.rc == 0, said=checked.last_words)
+        return found
+
+    def _pcopy(self) -> t.Dict[str, t.Any]:
+        found: t.Dict[str, t.Any] = {"installed": os.access(self.pcopy.path, os.X_OK), "version": "", "protocol": 0, "findings": [], "sessions": []}
+        if found["installed"]:
+            version = self._ask(self.pcopy.version, {})
+            found.update(version=version.get("version", ""), protocol=version.get("protocol", 0))
+            found["findings"] = self._ask(lambda: self.pcopy.call("probe", timeout=PROBE_SECONDS), {}).get("findings", [])
+            found["sessions"] = self._sessions()
+        return found
+
+    def _sessions(self) -> t.List[t.Dict[str, t.Any]]:
+        """What an operator has to know of the sessions on this host, and no more."""
+        statuses = self._ask(lambda: Sessions(self.pcopy, self.params["sessions"]).statuses(), [])
+        return [{key: status.get(key) for key in ("id", "role", "workload", "state", "ended", "running", "error")} for status in statuses]
+
+
+def _taken(network: t.Mapping[str, t.Any]) -> t.List[t.Dict[str, str]]:
+    """Addresses that containers have on this network."""
+    return [
+        {"address": subnet["ipnet"].partition("/")[0], "container": container.get("name", "")}
+        for container in (network.get("containers") or {}).values()
+        for interface in (container.get("interfaces") or {}).values()
+        for subnet in interface.get("subnets") or []
+    ]
+
+
+def _files(directory: str) -> t.List[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "workload": {"type": "str", "required": True},
+            "driver": {"type": "str", "choices": ["podman"], "default": "podman"},
+            "images": {"type": "path", "default": "/var/lib/handover/volumes"},
+            "sessions": {"type": "path", "default": ROOT},
+            "timeout": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**WorkloadInfo(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()
