@@ -119,7 +119,7 @@ func sessionAbort(ctx context.Context, args []string) error {
 		return err
 	}
 	defer cancel()
-	s, err := session.Abort(ctx, dir)
+	s, err := session.Abort(ctx, dir, session.RunDir)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func sessionResolve(ctx context.Context, args []string) error {
 		return err
 	}
 	defer cancel()
-	s, err := session.Resolve(ctx, dir, session.State(*outcome))
+	s, err := session.Resolve(ctx, dir, session.RunDir, session.State(*outcome))
 	if err != nil {
 		return err
 	}

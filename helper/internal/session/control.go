@@ -121,20 +121,23 @@ func Cutover(ctx context.Context, dir string) (*Status, error) {
 	if err := ask(ctx, dir, request{Do: askCutover}); err != nil {
 		return nil, err
 	}
-	s, err := Wait(ctx, dir, []string{UntilEnded, string(InDoubt)})
-	if s != nil && (s.Ended || s.State == InDoubt) {
-		return s, nil
-	}
-	return s, err
+	return Wait(ctx, dir, []string{UntilEnded, UntilHeld})
 }
 
 // Resolve tells a source in doubt what became of the workload on the
 // destination: resumed or refused.
-func Resolve(ctx context.Context, dir string, outcome State) (*Status, error) {
+func Resolve(ctx context.Context, dir, runDir string, outcome State) (*Status, error) {
 	if outcome != Resumed && outcome != Refused {
 		return nil, fmt.Errorf("session: an outcome is %s or %s, not %q", Resumed, Refused, outcome)
 	}
-	if err := ask(ctx, dir, request{Do: askResolve, Outcome: outcome}); err != nil {
+	err := ask(ctx, dir, request{Do: askResolve, Outcome: outcome})
+	if errors.Is(err, errNobody) {
+		if err := resolveOrphan(ctx, dir, runDir, outcome); err != nil {
+			return nil, err
+		}
+		return Show(dir)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return Wait(ctx, dir, []string{UntilEnded})

@@ -51,7 +51,7 @@ var next = map[Role]map[State][]State{
 		Prepared: {Released, Thawed},
 		Released: {Resumed, Refused, InDoubt},
 		InDoubt:  {Resumed, Refused},
-		Resumed:  {Settled, InDoubt},
+		Resumed:  {Settled}, // never in_doubt again: from there a refusal could thaw
 		Refused:  {Thawed},
 		Settled:  {Done},
 	},

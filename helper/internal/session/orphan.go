@@ -108,7 +108,7 @@ func thawFileSystems(spec *Spec) (err error) {
 // Abort ends a session that is not released: through its process if there is
 // one, else by doing what that process would have done. After the release it
 // refuses: then only the outcome on the destination counts.
-func Abort(ctx context.Context, dir string) (*Status, error) {
+func Abort(ctx context.Context, dir, runDir string) (*Status, error) {
 	st, err := Show(dir)
 	if err != nil {
 		return nil, err
@@ -129,14 +129,14 @@ func Abort(ctx context.Context, dir string) (*Status, error) {
 		}
 		return s, err
 	}
-	if err := abandon(ctx, dir); err != nil {
+	if err := abandon(ctx, dir, runDir); err != nil {
 		return nil, err
 	}
 	return Show(dir)
 }
 
 // abandon cleans up behind a process that died before the release.
-func abandon(ctx context.Context, dir string) error {
+func abandon(ctx context.Context, dir, runDir string) error {
 	spec, err := LoadSpec(dir)
 	if err != nil {
 		return err
@@ -153,12 +153,12 @@ func abandon(ctx context.Context, dir string) error {
 	defer j.Close()
 	const why = "aborted after the session's process had died"
 	if spec.Role == Source {
-		return abandonSource(ctx, spec, j, why)
+		return abandonSource(ctx, dir, runDir, spec, j, why)
 	}
-	return abandonDestination(ctx, spec, j, why)
+	return abandonDestination(ctx, dir, runDir, spec, j, why)
 }
 
-func abandonSource(ctx context.Context, spec *Spec, j *Journal, why string) error {
+func abandonSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {
 	st := j.State()
 	switch st {
 	case Released, InDoubt, Resumed, Settled:
@@ -168,13 +168,6 @@ func abandonSource(ctx context.Context, spec *Spec, j *Journal, why string) erro
 	if st != Prepare && st != Presync && spec.Mode == Offline {
 		err = errors.Join(err, runIfGiven(ctx, spec.Hooks.Thaw))
 	}
-	// A live workload is let go by its own hook, which found nobody and read the
-	// journal (see Hook).
-	for _, t := range spec.Trees {
-		if t.Stage == StageDump {
-			err = errors.Join(err, unmountIfMounted(t.Path))
-		}
-	}
 	if err != nil {
 		return err
 	}
@@ -182,10 +175,68 @@ func abandonSource(ctx context.Context, spec *Spec, j *Journal, why string) erro
 	if st == Barrier || st == Frozen || st == Flushed || st == Prepared || st == Refused {
 		to = Thawed
 	}
-	return j.Append(to, why)
+	// The record first: a dump that is still under way reads it in its hook, and
+	// lets the workload go.
+	if err := j.Append(to, why); err != nil {
+		return err
+	}
+	return forgetSource(ctx, dir, runDir, spec)
 }
 
-func abandonDestination(ctx context.Context, spec *Spec, j *Journal, why string) error {
+// forgetSource removes what a source's dead process left, when CRIU is done.
+func forgetSource(ctx context.Context, dir, runDir string, spec *Spec) (err error) {
+	if f := spec.Hooks.Freeze; f.Given() && f.Gate != "" {
+		if err := hooks.Forget(ctx, runDir, f.Gate, dir); err != nil {
+			return err
+		}
+	}
+	for _, t := range spec.Trees {
+		if t.Stage == StageDump {
+			err = errors.Join(err, unmountIfMounted(t.Path))
+		}
+	}
+	return err
+}
+
+// resolveOrphan is Resolve for a source whose process is gone. CRIU's hook, which
+// holds the tasks, reads the outcome from the journal.
+func resolveOrphan(ctx context.Context, dir, runDir string, outcome State) error {
+	spec, err := LoadSpec(dir)
+	if err != nil {
+		return err
+	}
+	own, err := lock(filepath.Join(dir, lockFile))
+	if err != nil {
+		return fmt.Errorf("session: %s: %w", spec.ID, err)
+	}
+	defer own.Close()
+	j, err := OpenJournal(dir, spec.Role)
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	// Thawing a file system whose tasks CRIU still holds lets nothing run.
+	if err := thawFileSystems(spec); err != nil {
+		return err
+	}
+	if err := j.Append(outcome, "resolved after the session's process had died"); err != nil {
+		return err
+	}
+	if outcome == Refused && spec.Mode == Offline {
+		if err := runIfGiven(ctx, spec.Hooks.Thaw); err != nil {
+			return err
+		}
+	}
+	if err := forgetSource(ctx, dir, runDir, spec); err != nil {
+		return err
+	}
+	if outcome == Refused {
+		return j.Append(Thawed, "")
+	}
+	return errors.Join(j.Append(Settled, ""), j.Append(Done, ""))
+}
+
+func abandonDestination(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {
 	st := j.State()
 	switch st {
 	case Released, Resumed, InDoubt, Settled:
@@ -195,6 +246,11 @@ func abandonDestination(ctx context.Context, spec *Spec, j *Journal, why string)
 			if err := j.Append(Refused, why); err != nil {
 				return err
 			}
+		}
+	}
+	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
+		if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
+			return err
 		}
 	}
 	err := runIfGiven(ctx, spec.Hooks.Discard)

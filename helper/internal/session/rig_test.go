@@ -283,7 +283,7 @@ func (r *rig) cutover() (src, dst *Status) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if src.State != InDoubt {
+	if !src.Held {
 		<-r.send
 	}
 	select {

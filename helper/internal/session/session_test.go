@@ -227,13 +227,13 @@ func TestAnUnknownOutcomeStaysFrozen(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if _, err := Abort(ctx, r.src); err == nil {
+	if _, err := Abort(ctx, r.src, r.srcRun); err == nil {
 		t.Error("an abort in doubt was not refused")
 	}
-	if _, err := Resolve(ctx, r.src, "perhaps"); err == nil {
+	if _, err := Resolve(ctx, r.src, r.srcRun, "perhaps"); err == nil {
 		t.Error("a resolve without an outcome was not refused")
 	}
-	s, err := Resolve(ctx, r.src, Resumed)
+	s, err := Resolve(ctx, r.src, r.srcRun, Resumed)
 	if err != nil || s.State != Done {
 		t.Fatalf("after resolving: %+v, %v", s, err)
 	}
@@ -275,6 +275,63 @@ func TestAKilledSenderThaws(t *testing.T) {
 	}
 	r.runsOnce(w, Source)
 	r.cleanDestination()
+}
+
+// A sender that is killed after the release leaves everything frozen; resolving
+// works without it.
+func TestAKilledSenderAfterTheReleaseStaysFrozen(t *testing.T) {
+	for _, outcome := range []State{Resumed, Refused} {
+		t.Run(string(outcome), func(t *testing.T) {
+			r := newRig(t)
+			_ = os.WriteFile(filepath.Join(r.control, "resume-takes"), []byte("1s"), 0o600)
+			w := r.startWriter()
+			r.write(r.src, r.spec.src)
+			r.write(r.dst, r.spec.dst)
+			r.receive = make(chan error, 1)
+			go func() { r.receive <- Receive(context.Background(), r.dst, r.dstRun) }()
+			r.proxy.to(r.wait(r.dst, UntilListening).Listen)
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := exec.Command(self, actSend, r.src, r.srcRun)
+			p.Stderr = os.Stderr
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			r.wait(r.src, UntilConverged)
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			go func() { _, _ = Cutover(ctx, r.src) }()
+			r.wait(r.src, string(Released))
+			if err := p.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			_ = p.Wait()
+			<-r.receive
+			r.runsOnce(w, Destination)
+			if _, err := Abort(ctx, r.src, r.srcRun); err == nil || !strings.Contains(err.Error(), "the destination may run the workload") {
+				t.Errorf("an abort after the release: %v", err)
+			}
+			if outcome == Refused { // as if it had refused: what ran there is gone
+				if err := os.Remove(filepath.Join(r.control, "resumed")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, err := Resolve(ctx, r.src, r.srcRun, outcome)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, side := Done, Destination
+			if outcome == Refused {
+				want, side = Thawed, Source
+			}
+			if s.State != want {
+				t.Errorf("resolved as %s it is %s", outcome, s.State)
+			}
+			r.runsOnce(w, side)
+		})
+	}
 }
 
 // A receiver that is killed before the token came never lets CRIU resume.
@@ -322,7 +379,7 @@ func TestAKilledReceiverRefuses(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	r.runsOnce(w, Source)
-	s, err := Abort(ctx, r.dst)
+	s, err := Abort(ctx, r.dst, r.dstRun)
 	if err != nil || s.State != Discarded {
 		t.Fatalf("after the abort: %+v, %v", s, err)
 	}
@@ -339,7 +396,7 @@ func TestAbortInPresync(t *testing.T) {
 	r.wait(r.src, UntilConverged)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := Abort(ctx, r.src)
+	s, err := Abort(ctx, r.src, r.srcRun)
 	if err != nil || s.State != Failed {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -366,7 +423,7 @@ func TestOneSessionAWorkload(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if _, err := Abort(ctx, r.src); err != nil {
+	if _, err := Abort(ctx, r.src, r.srcRun); err != nil {
 		t.Fatal(err)
 	}
 	<-r.send

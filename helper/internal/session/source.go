@@ -603,16 +603,20 @@ func (s *source) thaw(ctx context.Context, why error) error {
 }
 
 // doubt keeps everything frozen until somebody who has asked the destination
-// says what became of it.
+// says what became of it. If it is known to run there, and only its settling is
+// not, then resumed is the one answer that the journal takes.
 func (s *source) doubt(ctx context.Context, why error) error {
 	text := fmt.Sprintf("%v. The workload stays frozen here until its fate is known: `pcopy session resolve` with what the destination's session says (resumed or refused)", why)
-	if err := s.reach(InDoubt, text); err != nil {
-		s.log.Emit("error", map[string]any{"text": err.Error()})
+	if s.journal.State() == Released {
+		if err := s.reach(InDoubt, text); err != nil {
+			s.log.Emit("error", map[string]any{"text": err.Error()})
+		}
 	}
-	s.log.Emit("in_doubt", map[string]any{"text": text})
+	s.log.Emit("held", map[string]any{"text": text})
+	s.update(true, func(st *Status) { st.Held, st.Error = true, text })
 	for r := range s.control.requests {
 		if r.Do != askResolve {
-			r.answer(fmt.Errorf("%s", text))
+			r.answer(errors.New(text))
 			continue
 		}
 		if err := s.reach(r.Outcome, "resolved by an operator or a play that asked the destination"); err != nil {
@@ -620,6 +624,7 @@ func (s *source) doubt(ctx context.Context, why error) error {
 			continue
 		}
 		r.answer(nil)
+		s.update(true, func(st *Status) { st.Held = false })
 		if r.Outcome == Refused {
 			return s.thaw(ctx, fmt.Errorf("session: the destination refused: %w", why))
 		}

@@ -23,6 +23,7 @@ type Status struct {
 	State      State   `json:"state"`
 	Ended      bool    `json:"ended"`
 	Running    bool    `json:"running"` // a process serves it now
+	Held       bool    `json:"held"`    // source: frozen until somebody resolves it
 	Error      string  `json:"error"`
 	Listen     string  `json:"listen,omitempty"`
 	Converged  bool    `json:"converged"`
@@ -162,6 +163,7 @@ const (
 	UntilListening = "listening"
 	UntilConverged = "converged"
 	UntilEnded     = "ended"
+	UntilHeld      = "held" // source: released, frozen, and waiting for somebody to resolve it
 )
 
 // Wait waits until the session in dir has come to one of the words: states, or
@@ -178,11 +180,12 @@ func Wait(ctx context.Context, dir string, until []string) (*Status, error) {
 			case string(s.State) == u,
 				u == UntilListening && s.Listen != "",
 				u == UntilConverged && s.Converged,
+				u == UntilHeld && s.Held,
 				u == UntilEnded && s.Ended:
 				return s, nil
 			}
 		}
-		if s.Ended || s.State == InDoubt || !s.Running && s.Error != "" {
+		if s.Ended || s.Held || s.State == InDoubt || !s.Running && s.Error != "" {
 			why := s.Error
 			if why == "" {
 				why = "it gave no reason"

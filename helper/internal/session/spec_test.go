@@ -1,0 +1,99 @@
+package session
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+const goodPrint = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
+func goodSpec() map[string]any {
+	return map[string]any{
+		"version": 1, "id": "shop-1", "role": "source", "mode": "live", "workload": "shop", "driver": "podman",
+		"peer":    map[string]any{"address": "192.0.2.1:7000", "fingerprint": goodPrint},
+		"volumes": []any{map[string]any{"name": "data", "device": "/dev/loop0", "mountpoint": "/mnt", "size": 1 << 20}},
+		"trees":   []any{map[string]any{"name": "dump", "path": "/gate", "stage": "dump"}},
+		"hooks":   map[string]any{"freeze": map[string]any{"argv": []string{"podman"}, "gate": "/gate"}},
+	}
+}
+
+func TestSpec(t *testing.T) {
+	vol := func(s map[string]any) map[string]any { return s["volumes"].([]any)[0].(map[string]any) }
+	for _, c := range []struct {
+		name   string
+		change func(s map[string]any)
+		text   string // empty: good
+	}{
+		{"good", func(map[string]any) {}, ""},
+		{"misspelt", func(s map[string]any) { s["volume"] = 1 }, `unknown field "volume"`},
+		{"newer", func(s map[string]any) { s["version"] = 2 }, "version is 2, and this pcopy understands 1"},
+		{"id leads elsewhere", func(s map[string]any) { s["id"] = "../x" }, "small letters, digits and dashes"},
+		{"role", func(s map[string]any) { s["role"] = "both" }, "source or destination"},
+		{"mode", func(s map[string]any) { s["mode"] = "lively" }, "live, offline or copy"},
+		{"workload", func(s map[string]any) { s["workload"] = "a/b" }, "is no name"},
+		{"no workload", func(s map[string]any) { delete(s, "workload") }, "mode live needs a workload"},
+		{"print", func(s map[string]any) { s["peer"].(map[string]any)["fingerprint"] = "md5:0" }, "peer: "},
+		{"address", func(s map[string]any) { s["peer"].(map[string]any)["address"] = "node7" }, "IP:PORT is needed"},
+		{"size", func(s map[string]any) { vol(s)["size"] = -1 }, "volume data: size -1 bytes"},
+		{"size type", func(s map[string]any) { vol(s)["size"] = "1G" }, "cannot unmarshal string"},
+		{"cluster", func(s map[string]any) { vol(s)["cluster"] = 3000 }, "volume data: "},
+		{"device", func(s map[string]any) { vol(s)["device"] = "loop0" }, "is not an absolute path"},
+		{"twice", func(s map[string]any) { s["volumes"] = append(s["volumes"].([]any), vol(s)) }, "there twice"},
+		{"tree stage", func(s map[string]any) { s["trees"].([]any)[0].(map[string]any)["stage"] = "late" }, "presync or dump"},
+		{"tree path", func(s map[string]any) { s["trees"].([]any)[0].(map[string]any)["path"] = "gate" }, "is not absolute"},
+		{"no freeze", func(s map[string]any) { s["hooks"] = map[string]any{} }, "freeze is missing"},
+		{"no gate", func(s map[string]any) { s["hooks"].(map[string]any)["freeze"].(map[string]any)["gate"] = "" }, "needs a gate"},
+		{"offline without thaw", func(s map[string]any) { s["mode"] = "offline" }, "thaw is missing"},
+		{"destination without restore", func(s map[string]any) {
+			s["role"], s["listen"] = "destination", "192.0.2.1:0"
+			vol(s)["image"], vol(s)["fstype"] = "/v.img", "ext4"
+		}, "a live restore needs a command and a gate"},
+		{"policy", func(s map[string]any) { s["policy"] = map[string]any{"limit": -5} }, "out of range"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := goodSpec()
+			c.change(s)
+			b, err := json.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec, err := ParseSpec(b)
+			switch {
+			case c.text == "" && err != nil:
+				t.Fatal(err)
+			case c.text == "" && (spec.Policy.MaxPasses != defaultMaxPasses || spec.Volumes[0].Cluster != DefaultCluster || spec.Volumes[0].Tracker != "auto"):
+				t.Errorf("defaults: %+v", spec)
+			case c.text != "" && (err == nil || !strings.Contains(err.Error(), c.text)):
+				t.Errorf("%v, without %q", err, c.text)
+			}
+		})
+	}
+	if _, err := ParseSpec([]byte(`{"version":1} {}`)); err == nil {
+		t.Error("two specs in one file passed")
+	}
+}
+
+func FuzzSpec(f *testing.F) {
+	b, _ := json.Marshal(goodSpec())
+	f.Add(b)
+	f.Add([]byte(`{"version":1,"role":"destination","hooks":{"restore":{"argv":null}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := ParseSpec(data)
+		if err != nil {
+			return
+		}
+		if !idPattern.MatchString(s.ID) || s.Workload != "" && strings.ContainsAny(s.Workload, "/\x00") {
+			t.Errorf("passed: %+v", s)
+		}
+	})
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add([]byte(`{"kind":"hello","volumes":[{"name":"x","size":1}]}`))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		_, _ = parseMessage(&wire.Frame{Type: wire.Control, Payload: data})
+	})
+}
