@@ -28,11 +28,12 @@
 //	    24     8  length: of the range that the frame is about
 //	    32     8  zero
 //	    40     4  CRC-32C of the header's bytes 0 to 39
-//	    44     4  CRC-32C of the header's bytes 0 to 43 and the payload
+//	    44     4  CRC-32C of the header's bytes 0 to 39 and the payload
 //
 // The header has a sum of its own so that a damaged payload length is seen
 // before anything is read or waited for on its word. The second sum covers both,
-// so that a payload cannot be taken for that of another frame.
+// so that a payload cannot be taken for that of another frame. (It leaves the
+// first sum out: a CRC that goes on over its own value forgets what came before.)
 //
 // The types:
 //
@@ -227,9 +228,9 @@ func (c *Conn) Write(f *Frame) error {
 	binary.LittleEndian.PutUint64(b[16:], uint64(h.Pos))
 	binary.LittleEndian.PutUint64(b[24:], uint64(h.Length))
 	clear(b[32:40])
-	binary.LittleEndian.PutUint32(b[40:], crc32.Checksum(b[:40], castagnoli))
-	sum := crc32.Update(crc32.Checksum(b[:44], castagnoli), castagnoli, f.Payload)
-	binary.LittleEndian.PutUint32(b[44:], sum)
+	sum := crc32.Checksum(b[:40], castagnoli)
+	binary.LittleEndian.PutUint32(b[40:], sum)
+	binary.LittleEndian.PutUint32(b[44:], crc32.Update(sum, castagnoli, f.Payload))
 
 	_, err := c.w.Write(b)
 	if err == nil {
@@ -309,8 +310,9 @@ func (c *Conn) read(f *Frame) error {
 	if string(b[:4]) != magic {
 		return fmt.Errorf("wire: %w: where a frame should begin stand the bytes % x", ErrCorrupt, b[:4])
 	}
-	if got := crc32.Checksum(b[:40], castagnoli); got != binary.LittleEndian.Uint32(b[40:]) {
-		return fmt.Errorf("wire: %w: the checksum of a frame's header is %08x and should be %08x", ErrCorrupt, got, binary.LittleEndian.Uint32(b[40:]))
+	sum := crc32.Checksum(b[:40], castagnoli)
+	if want := binary.LittleEndian.Uint32(b[40:]); sum != want {
+		return fmt.Errorf("wire: %w: the checksum of a frame's header is %08x and should be %08x", ErrCorrupt, sum, want)
 	}
 	// From here on the header is what the other side meant to send.
 	if v := b[4]; v < MinVersion || v > MaxVersion {
@@ -340,7 +342,7 @@ func (c *Conn) read(f *Frame) error {
 	if err != nil {
 		return fmt.Errorf("wire: the connection ended after %d of %d bytes of a %s frame's payload: %w", n, size, h.Type, c.cause(noEOF(err)))
 	}
-	sum := crc32.Update(crc32.Checksum(b[:44], castagnoli), castagnoli, h.Payload)
+	sum = crc32.Update(sum, castagnoli, h.Payload)
 	if want := binary.LittleEndian.Uint32(b[44:]); sum != want {
 		return fmt.Errorf("wire: %w: the checksum of a %s frame (stream %d, pos %d, %d bytes) is %08x and should be %08x",
 			ErrCorrupt, h.Type, h.Stream, h.Pos, size, sum, want)
@@ -353,7 +355,7 @@ func (c *Conn) readPreamble() error {
 	var p [preambleSize]byte
 	n, err := io.ReadFull(c.r, p[:])
 	c.received.Add(int64(n))
-	if n >= len(hello) && string(p[:len(hello)]) != hello || n > 0 && string(p[:n]) != hello[:min(n, len(hello))] && n < len(hello) {
+	if said := min(n, len(hello)); string(p[:said]) != hello[:said] {
 		return fmt.Errorf("wire: %w: the other side is no pcopy: its first bytes are %q", ErrCorrupt, p[:n])
 	}
 	if err != nil {
