@@ -1,0 +1,65 @@
+# `make help` says what there is. Needs Debian 12 or 13, and root.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+export PATH := $(CURDIR)/.cache/venv/bin:$(PATH):/usr/local/go/bin
+# Debian's Go does not fetch a newer toolchain unless it is told to.
+export GOTOOLCHAIN ?= auto
+
+# The hosts to bring up: `make lab-up FLEET=lab,node3`.
+FLEET ?= lab
+LAB_PLAY = ansible-playbook -e lab_fleet=$(FLEET)
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: root
+root:
+	@test "$$(id -u)" = 0 || { echo "The lab boots hosts on this machine and needs root: run this with sudo." >&2; exit 1; }
+
+.PHONY: setup
+setup: root ## Install what is missing: packages, Go, a Python environment
+	@lab/setup.sh
+
+# --- the helper -------------------------------------------------------------
+
+VERSION := $(shell sed -n 's/^version: //p' galaxy.yml)
+BINARIES := $(addprefix roles/pcopy/files/pcopy-linux-,amd64 arm64)
+GO_SOURCES := $(shell find helper -name '*.go' ! -name '*_test.go') helper/go.mod helper/go.sum
+
+.PHONY: helper
+helper: roles/pcopy/files/SHA256SUMS ## Build pcopy for amd64 and arm64 into roles/pcopy/files
+
+roles/pcopy/files/SHA256SUMS: $(BINARIES)
+	cd $(@D) && sha256sum $(^F) >$(@F)
+
+$(BINARIES): roles/pcopy/files/pcopy-linux-%: $(GO_SOURCES) galaxy.yml | setup
+	@mkdir -p $(@D)
+	cd helper && CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -trimpath -buildvcs=false \
+		-ldflags='-s -w -X main.version=$(VERSION)' -o ../$@ ./cmd/pcopy
+
+# --- the lab ----------------------------------------------------------------
+
+.PHONY: lab-up
+lab-up: setup ## Bring the fleet up: booted Debian hosts on this machine
+	@$(LAB_PLAY) lab/create.yml
+
+.PHONY: lab-images
+lab-images: lab-up ## Build the container images and load them into the fleet
+	@$(LAB_PLAY) lab/images.yml
+
+.PHONY: lab-down
+lab-down: setup ## Take the fleet down, also after a killed run; keep what was built
+	@ansible-playbook lab/destroy.yml
+
+.PHONY: lab-clean
+lab-clean: setup ## Take the fleet down and forget the built images too
+	@ansible-playbook lab/clean.yml
+
+.PHONY: lab-check
+lab-check: setup ## List what the lab has on this machine; fails if there is anything
+	@ansible-playbook lab/check_clean.yml
