@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/tracker"
 )
@@ -80,8 +83,20 @@ func TestLiveHandover(t *testing.T) {
 		t.Error("a file that was removed from the layer is on the destination")
 	}
 	// Rule 4: what was frozen went only after the destination had settled.
-	if !exists(filepath.Join(r.control, "killed")) {
-		t.Error("the source's tasks are still there")
+	killed, err := os.Stat(filepath.Join(r.control, "killed"))
+	if err != nil {
+		t.Fatal("the source's tasks are still there: ", err)
+	}
+	if at := r.reached(r.dst, Destination, Settled); killed.ModTime().Before(at) {
+		t.Errorf("the source's tasks were let go at %s, and the destination settled at %s", killed.ModTime(), at)
+	}
+	// Rule 2: it resumed only after the release was on the source's disk.
+	resumed, err := os.Stat(filepath.Join(r.control, "resumed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := r.reached(r.src, Source, Released); resumed.ModTime().Before(at) {
+		t.Errorf("it resumed at %s, and the source released it at %s", resumed.ModTime(), at)
 	}
 	if src.FrozenMS <= 0 || len(src.Stages) < 6 {
 		t.Errorf("frozen %v ms, stages %+v", src.FrozenMS, src.Stages)
@@ -91,6 +106,64 @@ func TestLiveHandover(t *testing.T) {
 			t.Errorf("%s is still mounted (%v)", dir, err)
 		}
 	}
+}
+
+// reached is when a side recorded a state.
+func (r *rig) reached(dir string, role Role, st State) time.Time {
+	r.t.Helper()
+	j, err := readJournal(dir, role)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, rec := range j.Records() {
+		if rec.State == st {
+			// A file's time comes from a clock that ticks more coarsely.
+			return rec.Time.Add(-20 * time.Millisecond)
+		}
+	}
+	r.t.Fatalf("the %s never was %s", role, st)
+	return time.Time{}
+}
+
+// Whatever writes past the frozen file system is seen by the last look at the
+// tracker.
+func TestAWriteAfterTheFreezeIsSeen(t *testing.T) {
+	r := newRig(t)
+	w := r.startWriter()
+	dev, err := os.OpenFile(r.device, os.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		defer dev.Close()
+		block := image.Buffer(4096)
+		for { // the last block holds nothing of the file system's
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := dev.WriteAt(block, rigSize-4096); err != nil {
+				t.Errorf("writing past the file system: %v", err)
+				return
+			}
+		}
+	}()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, dst := r.cutover()
+	close(stop)
+	<-stopped
+	if src.State != Thawed || dst.State != Discarded {
+		t.Fatalf("source %s (%s), destination %s", src.State, src.Error, dst.State)
+	}
+	if !strings.Contains(src.Error, "something writes to the device past its file system") {
+		t.Errorf("the error is %q", src.Error)
+	}
+	r.runsOnce(w, Source)
+	r.cleanDestination()
 }
 
 // lossy loses the mark of one cluster that was really written.

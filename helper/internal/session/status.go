@@ -185,7 +185,7 @@ func Wait(ctx context.Context, dir string, until []string) (*Status, error) {
 				return s, nil
 			}
 		}
-		if s.Ended || s.Held || s.State == InDoubt || !s.Running && s.Error != "" {
+		if s.Ended || s.Held || !s.Running && s.Error != "" {
 			why := s.Error
 			if why == "" {
 				why = "it gave no reason"
