@@ -623,8 +623,9 @@ func (s *source) doubt(ctx context.Context, why error) error {
 			r.answer(err)
 			continue
 		}
-		r.answer(nil)
+		// Before the answer: who asked looks at the status next.
 		s.update(true, func(st *Status) { st.Held = false })
+		r.answer(nil)
 		if r.Outcome == Refused {
 			return s.thaw(ctx, fmt.Errorf("session: the destination refused: %w", why))
 		}

@@ -97,7 +97,11 @@ func Show(dir string) (*Status, error) {
 	}
 	s.Ended = s.State.Ended()
 	if !s.Running && !s.Ended && s.Error == "" && (s.State != Prepare || s.Listen != "") {
-		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %q: `pcopy session abort %s` cleans up behind it", s.State, dir)
+		way := "`pcopy session abort %s` cleans up behind it"
+		if s.State == Released || s.State == InDoubt || s.State == Resumed {
+			way = "ask the other host's session what became of the workload, and then `pcopy session resolve %s`"
+		}
+		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %q: "+way, s.State, dir)
 	}
 	if s.Passes == nil {
 		s.Passes = []Pass{}
