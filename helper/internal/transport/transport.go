@@ -11,7 +11,10 @@
 //   - a unix socket that only root can connect to (ListenUnix, DialUnix).
 //
 // A connection that is lost is noticed: keepalive probes an idle one, and
-// TCP_USER_TIMEOUT ends one whose data are not acknowledged.
+// TCP_USER_TIMEOUT ends one whose data are not acknowledged. But that a stream
+// ends says nothing of whether it is complete, not even under TLS, whose library
+// takes a cut between two records for an end. Those who talk must say when they
+// are done.
 package transport
 
 import (
