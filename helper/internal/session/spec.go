@@ -77,7 +77,8 @@ type Vol struct {
 // The stages in which the source sends a tree.
 const (
 	StagePresync = "presync" // once in presync; what changed since, in the freeze
-	StageDump    = "dump"    // once, when the state dump is complete
+	StageFreeze  = "freeze"  // once, in the freeze: memory that has a path, such as /dev/shm
+	StageDump    = "dump"    // once, when the state dump is complete: the dump itself
 )
 
 // Tree is a folder that travels whole.
@@ -215,8 +216,8 @@ func (s *Spec) check() error {
 		if !filepath.IsAbs(t.Path) {
 			return fmt.Errorf("tree %s: path %q is not absolute", t.Name, t.Path)
 		}
-		if s.Role == Source && t.Stage != StagePresync && t.Stage != StageDump {
-			return fmt.Errorf("tree %s: stage %q: presync or dump", t.Name, t.Stage)
+		if s.Role == Source && t.Stage != StagePresync && t.Stage != StageFreeze && t.Stage != StageDump {
+			return fmt.Errorf("tree %s: stage %q: presync, freeze or dump", t.Name, t.Stage)
 		}
 	}
 	if s.Role == Source && s.Mode != Copy && !s.Hooks.Freeze.Given() {

@@ -42,7 +42,7 @@ func TestSpec(t *testing.T) {
 		{"cluster", func(s map[string]any) { vol(s)["cluster"] = 3000 }, "volume data: "},
 		{"device", func(s map[string]any) { vol(s)["device"] = "loop0" }, "is not an absolute path"},
 		{"twice", func(s map[string]any) { s["volumes"] = append(s["volumes"].([]any), vol(s)) }, "there twice"},
-		{"tree stage", func(s map[string]any) { s["trees"].([]any)[0].(map[string]any)["stage"] = "late" }, "presync or dump"},
+		{"tree stage", func(s map[string]any) { s["trees"].([]any)[0].(map[string]any)["stage"] = "late" }, "presync, freeze or dump"},
 		{"tree path", func(s map[string]any) { s["trees"].([]any)[0].(map[string]any)["path"] = "gate" }, "is not absolute"},
 		{"no freeze", func(s map[string]any) { s["hooks"] = map[string]any{} }, "freeze is missing"},
 		{"no gate", func(s map[string]any) { s["hooks"].(map[string]any)["freeze"].(map[string]any)["gate"] = "" }, "needs a gate"},
