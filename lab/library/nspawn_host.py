@@ -1,4 +1,7 @@
-#!/usr/bin/python
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Ansible module: one booted Debian host under systemd-nspawn."""
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ description:
   - Boots a Debian host from an overlay over a shared, read-only base image, under systemd-nspawn,
     on a bridge, in cgroups of its own. Nothing supervises it and nothing needs to, neither systemd nor machined
     on this machine; whether it runs is read from the process table.
-  - Start hosts one after the other. Two that start in the same instant can collide on cgroups.
+  - One host of a lab at a time; another run waits.
 attributes:
   check_mode: {support: full}
   diff_mode: {support: none}
@@ -125,7 +128,11 @@ class Host:
 
     def reach(self, state: str) -> dict:
         """Brings the host to a state and tells what it took."""
-        {"started": self._start, "stopped": self._stop, "absent": self._remove}[state]()
+        act = {"started": self._start, "stopped": self._stop, "absent": self._remove}[state]
+        # Two hosts that start in the same instant collide on cgroups, also when
+        # two runs start them.
+        with lab_machine.exclusive(self.state_dir):
+            act()
         return self.result
 
     def _start(self) -> None:

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """What a lab has on this machine, read from the live system.
 
 A run may be killed at any instant and the next one has to find its way, so
@@ -20,6 +24,7 @@ Layout of a state folder:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import glob
@@ -281,6 +286,21 @@ def made_loop_nodes(record: str) -> list[int]:
     with open(record, encoding="ascii") as file:
         numbers = sorted({int(line) for line in file})
     return [number for number in numbers if os.path.exists(f"/dev/loop{number}")]
+
+
+@contextlib.contextmanager
+def exclusive(state_dir: str) -> Iterator[None]:
+    """Holds a lab for this process alone, while its folder is there."""
+    try:
+        folder = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def signal_all(pids: set[int], number: signal.Signals) -> None:

@@ -1,3 +1,7 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """Boots a fleet of its own, breaks it, and looks at what is left afterwards.
 
 Needs root, and the base image, which is built if it is not cached. The fleet of
