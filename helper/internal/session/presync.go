@@ -178,7 +178,10 @@ func (s *source) sendPass(ctx context.Context) error {
 		if m.Empty() {
 			continue
 		}
-		opt := pipeline.SendOptions{SkipZero: v.empty, Limit: s.spec.Policy.Limit}
+		opt := pipeline.SendOptions{SkipZero: v.empty}
+		if s.t0.IsZero() { // a limit is there to spare others, and in the pause nobody is spared
+			opt.Limit = s.spec.Policy.Limit
+		}
 		stats, err := pipeline.Send(ctx, s.conn, pipeline.Volume{Stream: v.stream, Source: v.src}, m, opt, func(n int64) {
 			done += n
 			s.update(false, func(st *Status) {
