@@ -89,6 +89,8 @@ options:
   owner:
     description:
       - With O(state=mounted), the owner of the volume's root directory, as a name or number.
+      - Leave it, O(group) and O(mode) out where podman is to set them. It gives an empty volume the owner and the permissions that
+        the directory has in the first image that uses it.
     type: str
   group:
     description:
@@ -188,7 +190,12 @@ reasons:
   returned: success
   type: list
   elements: str
-  sample: []
+  sample:
+    - the image /var/lib/handover/volumes/shop.img does not exist
+    - the image is not attached to a loop device
+    - the volume is not mounted
+    - podman has no volume named shop
+    - nothing mounts the volume at boot
 name:
   description: Name of the volume.
   returned: success
@@ -203,7 +210,7 @@ device:
   description: The loop device that the image is attached to, or none.
   returned: success
   type: str
-  sample: /dev/loop1
+  sample: /dev/loop3
 direct_io:
   description: Whether the loop device goes past the host's page cache. None if the image is not attached.
   returned: success
@@ -238,12 +245,12 @@ used:
   description: Bytes that are in use in the file system. None if the volume is not mounted.
   returned: success
   type: int
-  sample: 0
+  sample: 2105344
 allocated:
   description: Bytes that the image takes on the host's disk. None if there is no image.
   returned: success
   type: int
-  sample: 0
+  sample: 6569984
 """
 
 import contextlib
@@ -642,13 +649,17 @@ class ImageVolume:
         self._systemctl("enable", "--quiet", units.mount_unit_name(self.wanted.mountpoint))
 
     def _remove_units(self) -> None:
-        if os.path.isdir(SYSTEMD_RUNS):
+        runs = os.path.isdir(SYSTEMD_RUNS)
+        if runs:
             self._systemctl("disable", "--quiet", units.mount_unit_name(self.wanted.mountpoint))
         for name in self._units():
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(units.UNIT_DIRECTORY, name))
-        if os.path.isdir(SYSTEMD_RUNS):
+        if runs:
             self._systemctl("daemon-reload")
+            # If the volume was mounted at boot, this unit is still active. Only now that systemd has forgotten what it does
+            # and who requires it, ending it leaves the loop device and the mount alone. 5: it is not active.
+            self._systemctl("stop", units.loop_unit_name(self.wanted.name), accept=(0, 5))
 
     def _delete(self) -> None:
         os.unlink(self.wanted.image)
@@ -667,8 +678,8 @@ class ImageVolume:
     def _tool(self, name: str) -> str:
         return self.runtime.tool(name, volume.PACKAGES[self.wanted.fstype])
 
-    def _systemctl(self, *arguments: str) -> None:
-        self.runtime.run([self.runtime.tool("systemctl", "systemd"), *arguments])
+    def _systemctl(self, *arguments: str, accept: t.Container[int] = (0,)) -> None:
+        self.runtime.run([self.runtime.tool("systemctl", "systemd"), *arguments], accept=accept)
 
 
 def _kind(mode: int) -> str:
