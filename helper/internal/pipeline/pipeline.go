@@ -25,6 +25,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -111,7 +112,7 @@ func Send(ctx context.Context, conn *wire.Conn, vol Volume, m *blockmap.Map, opt
 		return Stats{}, fmt.Errorf("pipeline: %s has %d bytes and its map %d", vol.Source.Path(), vol.Source.Size(), m.Size())
 	}
 	s := sender{conn: conn, vol: vol, m: m, opt: opt, count: count}
-	return s.run(ctx, vol.Source.ReadAt)
+	return s.run(ctx, vol.Source.Path(), vol.Source.ReadAt)
 }
 
 type sender struct {
@@ -127,7 +128,7 @@ type sender struct {
 	limitEnd time.Time // when the bytes sent so far are paid for
 }
 
-func (s *sender) run(ctx context.Context, readAt func([]byte, int64) (int, error)) (Stats, error) {
+func (s *sender) run(ctx context.Context, path string, readAt func([]byte, int64) (int, error)) (Stats, error) {
 	began := time.Now()
 	g, gctx := errgroup.WithContext(ctx)
 
@@ -168,8 +169,8 @@ func (s *sender) run(ctx context.Context, readAt func([]byte, int64) (int, error
 				n, err := readAt(j.buf, j.off)
 				if n == len(j.buf) {
 					err = nil // io.EOF with the last byte is no error
-				} else if err == nil {
-					err = fmt.Errorf("pipeline: %s: %d of %d bytes at offset %d", s.vol.Source.Path(), n, len(j.buf), j.off)
+				} else if err == nil || err == io.EOF {
+					err = fmt.Errorf("pipeline: %s: %d of %d bytes at offset %d", path, n, len(j.buf), j.off)
 				}
 				j.read <- err
 				if err != nil {
@@ -205,8 +206,8 @@ func (s *sender) run(ctx context.Context, readAt func([]byte, int64) (int, error
 		return s.conn.Flush()
 	})
 	err := g.Wait()
-	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("pipeline: sending %s: %w", s.vol.Source.Path(), context.Cause(ctx))
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		err = fmt.Errorf("pipeline: sending %s: %w", path, context.Cause(ctx))
 	}
 	s.stats.Elapsed = time.Since(began)
 	return s.stats, err

@@ -153,23 +153,22 @@ func (r *Receiver) Run(ctx context.Context, control func(context.Context, *wire.
 
 func (r *Receiver) loop(ctx context.Context, control func(context.Context, *wire.Frame) error, chunk func(*wire.Frame) error) error {
 	var f wire.Frame
-	var payload []byte // the buffer that f reads into
+	have := false // f.Payload is one of the buffers, and not at a worker
 	for {
-		if payload == nil {
+		if !have {
 			select {
-			case payload = <-r.free:
+			case f.Payload = <-r.free:
+				have = true
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
 		}
-		f.Payload = payload[:0]
 		if err := r.conn.Read(&f); err != nil {
 			if ferr := r.fence(); ferr != nil {
 				return ferr
 			}
 			return err
 		}
-		payload = f.Payload
 		switch f.Type {
 		case wire.Control:
 			if err := r.fence(); err != nil {
@@ -187,9 +186,7 @@ func (r *Receiver) loop(ctx context.Context, control func(context.Context, *wire
 			if err != nil {
 				return err
 			}
-			if kept {
-				payload = nil
-			}
+			have = !kept
 		}
 	}
 }
