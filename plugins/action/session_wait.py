@@ -52,6 +52,8 @@ class ActionModule(ActionBase):
                 return dict(failed=True, msg=answer.get("msg") or "session_info failed and said nothing")
             else:
                 heard = now
+                if not answer["sessions"] and arguments["until"] == "ended":
+                    return {"changed": False, "status": None, "waited": round(now - began, 1)}
                 if not answer["sessions"]:
                     return dict(failed=True, msg="there is no session {0} on this host: it was never begun, or was removed".format(arguments["session"]))
                 status = answer["sessions"][0]

@@ -141,6 +141,11 @@ def _decode_address(text: str) -> str:
     return str(ipaddress.ip_address(struct.pack("={0}I".format(len(words)), *words)))
 
 
+def has_seccomp_filter(pid: t.Union[int, str] = "self", proc: str = "/proc") -> bool:
+    """Whether system calls of a process are filtered."""
+    return re.search(r"^Seccomp:\s+2$", read_text(os.path.join(proc, str(pid), "status")), re.MULTILINE) is not None
+
+
 @dataclass(frozen=True)
 class Processes:
     """The processes of a container."""

@@ -427,6 +427,18 @@ def _criu_versions(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _seccomp(plan: Plan) -> t.Iterator[str]:
+    if plan.live and plan.container["seccomp_filter"]:
+        for name, host in plan.hosts:
+            if host["seccomp_filter"]:
+                yield (
+                    "{0} is itself a container whose system calls are filtered, so CRIU cannot lift the filter of {1} there: start {0} without one "
+                    "(for systemd-nspawn, SYSTEMD_SECCOMP=0), create {1} with --security-opt seccomp=unconfined, or use migrate_mode=offline".format(
+                        name, plan.workload
+                    )
+                )
+
+
 def _action_script(plan: Plan) -> t.Iterator[str]:
     if not plan.live:
         return
@@ -538,6 +550,7 @@ CHECKS: t.Dict[str, Check] = {
     "criu": _criu,
     "criu_sockets": _criu_sockets,
     "criu_versions": _criu_versions,
+    "seccomp": _seccomp,
     "action_script": _action_script,
     "pcopy": _pcopy,
     "tracker": _tracker,

@@ -20,15 +20,19 @@ LABELS = {
     "freeze": "Freeze",
     "last_pass": "Last blocks",
     "dump": "Dump",
-    "copy_layer": "Copy layer",
-    "copy_dump": "Copy dump",
-    "flush": "Flush",
+    "copy_dump": "Copy dump file",
+    "seal": "Seal file systems",
     "verify": "Verify",
-    "restore": "Restore, held",
+    "attach": "Attach volumes",
+    "restore": "Undump, held",
+    "criu_restore": "of which CRIU",
     "release": "Release",
     "resume": "Resume",
     "settle": "Settle",
 }
+# Without memory that moves, these are no work of their own.
+LIVE_ONLY = ("dump", "criu_restore")
+OFFLINE_LABELS = {"freeze": "Stop", "copy_dump": "Copy layer", "restore": "Prepare", "resume": "Start"}
 # These stages lie outside of the pause.
 OUTSIDE = ("barrier", "settle")
 
@@ -36,12 +40,16 @@ OUTSIDE = ("barrier", "settle")
 def rows(status: Status) -> t.List[t.Dict[str, t.Any]]:
     """The stages with their labels, in the order of their beginning."""
     found = []
+    live = status.get("mode") != "offline"
+    labels = LABELS if live else {**LABELS, **OFFLINE_LABELS}
     for stage in sorted(status.get("stages") or [], key=lambda each: each.get("start_ms", 0.0)):
         name = stage["stage"]
+        if name in LIVE_ONLY and not live:
+            continue
         found.append(
             {
                 "stage": name,
-                "label": LABELS.get(name, name.replace("_", " ").capitalize()),
+                "label": labels.get(name, name.replace("_", " ").capitalize()),
                 "start_ms": float(stage.get("start_ms", 0.0)),
                 "ms": float(stage["ms"]),
                 "frozen": name not in OUTSIDE,

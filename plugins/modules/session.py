@@ -146,7 +146,10 @@ import re
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
+    Pcopy,
+    PcopyError,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
     Runtime,
@@ -211,7 +214,12 @@ class OneSession:
             return {"status": None}
         self.session.write_spec(spec)
         self.session.start(role)
-        return {"status": self.session.wait([STARTED[role], "converged"] if role == "source" else [STARTED[role]], self.runtime.remaining())}
+        try:
+            return {"status": self.session.wait([STARTED[role]], self.runtime.remaining() - 5)}
+        except PcopyError as exc:
+            # What stopped the session says more than that the wait for it was in vain.
+            reason = self.session.status()["error"] or str(exc)
+            raise HandoverError("session {0} could not begin on this host: {1}".format(self.session.identifier, reason)) from exc
 
     def _resolved(self) -> t.Dict[str, t.Any]:
         if not self.session.specified:

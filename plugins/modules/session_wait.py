@@ -34,7 +34,7 @@ options:
   until:
     description:
       - With V(converged) so little is left to copy that the workload can be cut over. A session that ends before fails the task.
-      - With V(ended) nothing more will happen, however it ended.
+      - With V(ended) nothing more will happen, however it ended. A session whose records were removed has ended too.
     type: str
     choices: [converged, ended]
     default: converged
@@ -70,7 +70,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 status:
-  description: Where the session stands; see M(livefleet.handover.session_info).
+  description: Where the session stands; see M(livefleet.handover.session_info). None if its records were removed.
   returned: success
   type: dict
   sample:

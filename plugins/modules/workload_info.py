@@ -255,6 +255,7 @@ class WorkloadInfo:
         processes = host.processes_of(facts["pid"]) if facts["running"] else host.Processes((), 0, ())
         facts.update(
             pids=list(processes.pids),
+            seccomp_filter=any(host.has_seccomp_filter(pid) for pid in processes.pids),
             memory=processes.memory,
             obstacles=list(processes.obstacles),
             cannot_recreate=self._cannot_recreate(facts["create_command"]),
@@ -325,6 +326,7 @@ class WorkloadInfo:
             "arch": platform.machine(),
             "kernel": platform.release(),
             "clock": time.time(),
+            "seccomp_filter": host.has_seccomp_filter(),
             "cpu_features": host.cpu_features(),
             "memory_available": host.memory_available(),
             "systemd": self._first_version(["systemctl", "--version"]),
