@@ -263,6 +263,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _host as host,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _image_volume as volume,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -270,6 +273,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _units as units,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
+    Podman,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
@@ -281,8 +287,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
 )
 
 CAP_SYS_RESOURCE = 24
-# How long the kernel may take to let go of a loop device whose last user has gone.
-DETACH_SECONDS = 10
+# How long the kernel may take to write out and let go of a loop device whose last user has gone.
+DETACH_SECONDS = 30
 SYSTEMD_RUNS = "/run/systemd/system"
 
 
@@ -292,6 +298,7 @@ class ImageVolume:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.runtime = Runtime(module, module.params["timeout"])
+        self.podman = Podman(self.runtime)
         self.wanted = self._wanted()
         self.options = ["noatime"] + (["discard"] if self._discard() else [])
 
@@ -417,8 +424,8 @@ class ImageVolume:
         filesystem_size = None
         if filesystem == wanted.fstype and not missing and not leaving:
             filesystem_size = self._filesystem_size(loops, mounts)
-        podman = self.runtime.find("podman")
-        podman_volume = self._podman_volume(podman) if podman and wanted.podman_volume else None
+        podman = self.runtime.find("podman") is not None
+        podman_volume = self._podman_volume() if podman and wanted.podman_volume else None
         return volume.Observed(
             image=image,
             filesystem=filesystem,
@@ -428,11 +435,11 @@ class ImageVolume:
             mounts=mounts,
             occupant=occupant,
             mountpoint=_directory_state(wanted.mountpoint),
-            free=_free_bytes(wanted.image),
+            free=host.free_space(os.path.dirname(wanted.image)),
             openers=tuple(loop.openers([wanted.image] + [device.name for device in loops])) if regular else (),
-            containers=self._containers_inside(podman, mounts[0].device) if podman and mounts and leaving else (),
-            referrers=self._containers_naming_it(podman) if podman and podman_volume is not None and leaving else (),
-            podman=podman is not None,
+            containers=self._containers_inside(mounts[0].device) if podman and mounts and leaving else (),
+            referrers=self._containers_naming_it() if podman and podman_volume is not None and leaving else (),
+            podman=podman,
             podman_volume=podman_volume,
             units=self._unit_state(),
             systemd=os.path.isdir(SYSTEMD_RUNS),
@@ -479,21 +486,23 @@ class ImageVolume:
             found = re.search(r"^data\s+=\s+bsize=(\d+)\s+blocks=(\d+)", text, re.MULTILINE)
         return int(found.group(1)) * int(found.group(2)) if found else None
 
-    def _podman_volume(self, podman: str) -> dict[str, str] | None:
-        name = t.cast(str, self.wanted.podman_volume)
-        if self.runtime.run([podman, "volume", "exists", name], accept=(0, 1)).rc == 1:
-            return None
-        answer = self.runtime.run_json([podman, "volume", "inspect", name])
-        return answer[0].get("Options") or {}
+    def _podman_volume(self) -> dict[str, str] | None:
+        for found in self.podman.volumes():
+            if found["Name"] == self.wanted.podman_volume:
+                return found.get("Options") or {}
+        return None
 
-    def _containers_inside(self, podman: str, device: str) -> tuple[str, ...]:
+    def _containers_inside(self, device: str) -> tuple[str, ...]:
         """Running containers in whose mount namespace the volume is, however it came there."""
-        containers = self.runtime.run_json([podman, "ps", "--format", "json"]) or []
-        return tuple(container["Names"][0] for container in containers if any(mount.device == device for mount in loop.read_mounts(pid=str(container["Pid"]))))
+        return tuple(
+            container["Names"][0]
+            for container in self.podman.containers()
+            if any(mount.device == device for mount in loop.read_mounts(pid=str(container["Pid"])))
+        )
 
-    def _containers_naming_it(self, podman: str) -> tuple[str, ...]:
-        containers = self.runtime.run_json([podman, "ps", "--all", "--filter", f"volume={self.wanted.podman_volume}", "--format", "json"]) or []
-        return tuple(container["Names"][0] for container in containers)
+    def _containers_naming_it(self) -> tuple[str, ...]:
+        listed = self.podman.run("ps", "--all", "--filter", f"volume={self.wanted.podman_volume}", "--format", "{{.Names}}")
+        return tuple(listed.stdout.split())
 
     def _units(self) -> dict[str, str]:
         return units.volume_units(
@@ -627,15 +636,11 @@ class ImageVolume:
         raise HandoverError(f"{self.wanted.image} is still attached to {volume.listed(numbers)} after the unmount{reason}")
 
     def _define_volume(self) -> None:
-        podman = self.runtime.tool("podman", "podman")
-        options = ["type=none", "o=bind", f"device={self.wanted.mountpoint}"]
-        argv = [podman, "volume", "create"]
-        for option in options:
-            argv += ["--opt", option]
-        self.runtime.run([*argv, self.wanted.podman_volume])
+        options = ("--opt=type=none", "--opt=o=bind", f"--opt=device={self.wanted.mountpoint}")
+        self.podman.run("volume", "create", *options, t.cast(str, self.wanted.podman_volume))
 
     def _undefine_volume(self) -> None:
-        self.runtime.run([self.runtime.tool("podman", "podman"), "volume", "rm", t.cast(str, self.wanted.podman_volume)])
+        self.podman.run("volume", "rm", t.cast(str, self.wanted.podman_volume))
 
     def _write_units(self) -> None:
         for name, text in self._units().items():
@@ -701,15 +706,6 @@ def _directory_state(path: str) -> str:
         return "missing"
     except NotADirectoryError:
         return "not a directory"
-
-
-def _free_bytes(path: str) -> int:
-    """Free space where the path is, or will be once its directories are made."""
-    directory = os.path.dirname(path)
-    while not os.path.isdir(directory):
-        directory = os.path.dirname(directory)
-    filesystem = os.statvfs(directory)
-    return filesystem.f_bavail * filesystem.f_frsize
 
 
 def _device_size(device: str) -> int:

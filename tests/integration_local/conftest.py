@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 import typing as t
 from pathlib import Path
 
@@ -32,17 +33,25 @@ def mounted(directory: Path) -> list[str]:
     return [point for point in reversed([line.split()[4] for line in lines]) if point.startswith(f"{directory}/")]
 
 
+def take_down(directory: Path, seconds: float = 60) -> None:
+    """Unmounts and detaches what is below this directory. A busy machine takes its time to let go of a loop device."""
+    deadline = time.monotonic() + seconds
+    while mounted(directory) or attached(directory):
+        assert time.monotonic() < deadline, f"still there: {mounted(directory)} {attached(directory)}"
+        for point in mounted(directory):
+            subprocess.run(["umount", point], check=False, capture_output=True)
+        for device in attached(directory):
+            subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
+        time.sleep(0.05)
+
+
 @pytest.fixture
 def host(tmp_path: Path) -> t.Iterator[Path]:
-    """A directory for one test's volumes; fails the test that leaves something behind it did not mean to."""
+    """A directory for one test's volumes."""
     if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
         pytest.skip("image volumes need root and loop devices")
     yield tmp_path
-    for point in mounted(tmp_path):
-        subprocess.run(["umount", point], check=True)
-    for device in attached(tmp_path):
-        subprocess.run(["losetup", "--detach", device], check=True)
-    assert not attached(tmp_path)
+    take_down(tmp_path)
 
 
 @pytest.fixture
@@ -65,20 +74,27 @@ def run_volume(host: Path, run_module: t.Callable) -> t.Callable[..., dict[str, 
 
 
 PODMAN = """#!/bin/sh
-# A podman with volumes and containers and nothing else. $here/podman/<name> holds a volume's device, $here/ps what runs.
+# A podman with volumes and containers and nothing else. $here/podman/<name> holds a volume's device, $here/ps the containers,
+# $here/ps-volume the names of those that name a volume.
 here={here}
 case "$1 $2" in
 "volume create")
     for word in "$@"; do
-        case $word in device=*) device=${{word#device=}} ;; esac
+        case $word in --opt=device=*) device=${{word#--opt=device=}} ;; esac
         name=$word
     done
     printf '%s' "$device" > "$here/podman/$name" ;;
-"volume exists") [ -e "$here/podman/$3" ] ;;
-"volume inspect") printf '[{{"Name": "%s", "Options": {{"device": "%s", "o": "bind", "type": "none"}}}}]' "$3" "$(cat "$here/podman/$3")" ;;
+"volume ls")
+    comma=
+    printf '['
+    for volume in "$here"/podman/*; do
+        [ -e "$volume" ] || continue
+        printf '%s{{"Name": "%s", "Options": {{"device": "%s", "o": "bind", "type": "none"}}}}' "$comma" "${{volume##*/}}" "$(cat "$volume")"
+        comma=,
+    done
+    printf ']' ;;
 "volume rm") rm "$here/podman/$3" ;;
-"ps --format") cat "$here/ps" ;;
-"ps --all") cat "$here/ps-all" ;;
+"ps --all") case "$*" in *--filter*) cat "$here/ps-volume" ;; *) cat "$here/ps" ;; esac ;;
 *) echo "Error: this podman knows no $*" >&2; exit 125 ;;
 esac
 """
@@ -104,8 +120,8 @@ def equipped(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in (("podman", PODMAN), ("systemctl", SYSTEMCTL)):
         (host / "tools" / name).write_text(text.format(here=host))
         (host / "tools" / name).chmod(0o755)
-    for name in ("ps", "ps-all"):
-        (host / name).write_text("[]")
+    (host / "ps").write_text("[]")
+    (host / "ps-volume").touch()
     monkeypatch.setenv("PATH", f"{host}/tools:{os.environ['PATH']}")
     monkeypatch.setattr(_units, "UNIT_DIRECTORY", str(host / "units"))
     monkeypatch.setattr(image_volume, "SYSTEMD_RUNS", str(host))

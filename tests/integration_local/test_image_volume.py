@@ -470,7 +470,7 @@ def test_a_running_container_that_has_the_volume_is_named(run_volume: Run, equip
 
 def test_a_stopped_container_that_names_the_volume_keeps_it(run_volume: Run, equipped: Path, image: Path) -> None:
     run_volume(state="present", podman_volume="shop", size="64M")
-    (equipped / "ps-all").write_text('[{"Names": ["web"], "Pid": 0}]')
+    (equipped / "ps-volume").write_text("web\n")
     with pytest.raises(Exception, match="the podman volume shop belongs to the container web: remove it first"):
         run_volume(state="absent", podman_volume="shop", force=True)
     assert image.exists()
