@@ -135,22 +135,30 @@ func Abort(ctx context.Context, dir, runDir string) (*Status, error) {
 	return Show(dir)
 }
 
-// abandon cleans up behind a process that died before the release.
-func abandon(ctx context.Context, dir, runDir string) error {
-	spec, err := LoadSpec(dir)
-	if err != nil {
-		return err
+// takeOver takes the place of a session's process that died: its lock and its
+// journal.
+func takeOver(dir string) (spec *Spec, j *Journal, closeBoth func(), err error) {
+	if spec, err = LoadSpec(dir); err != nil {
+		return nil, nil, nil, err
 	}
 	own, err := lock(filepath.Join(dir, lockFile))
 	if err != nil {
-		return fmt.Errorf("session: %s: %w", spec.ID, err)
+		return nil, nil, nil, fmt.Errorf("session: %s: %w", spec.ID, err)
 	}
-	defer own.Close()
-	j, err := OpenJournal(dir, spec.Role)
+	if j, err = OpenJournal(dir, spec.Role); err != nil {
+		own.Close()
+		return nil, nil, nil, err
+	}
+	return spec, j, func() { j.Close(); own.Close() }, nil
+}
+
+// abandon cleans up behind a process that died before the release.
+func abandon(ctx context.Context, dir, runDir string) error {
+	spec, j, closeBoth, err := takeOver(dir)
 	if err != nil {
 		return err
 	}
-	defer j.Close()
+	defer closeBoth()
 	const why = "aborted after the session's process had died"
 	if spec.Role == Source {
 		return abandonSource(ctx, dir, runDir, spec, j, why)
@@ -201,20 +209,11 @@ func forgetSource(ctx context.Context, dir, runDir string, spec *Spec) (err erro
 // resolveOrphan is Resolve for a source whose process is gone. CRIU's hook, which
 // holds the tasks, reads the outcome from the journal.
 func resolveOrphan(ctx context.Context, dir, runDir string, outcome State) error {
-	spec, err := LoadSpec(dir)
+	spec, j, closeBoth, err := takeOver(dir)
 	if err != nil {
 		return err
 	}
-	own, err := lock(filepath.Join(dir, lockFile))
-	if err != nil {
-		return fmt.Errorf("session: %s: %w", spec.ID, err)
-	}
-	defer own.Close()
-	j, err := OpenJournal(dir, spec.Role)
-	if err != nil {
-		return err
-	}
-	defer j.Close()
+	defer closeBoth()
 	// Thawing a file system whose tasks CRIU still holds lets nothing run.
 	if err := thawFileSystems(spec); err != nil {
 		return err

@@ -245,15 +245,38 @@ func (r *rig) write(dir string, s Spec) {
 }
 
 // start runs both sides in this process.
-func (r *rig) start() {
+func (r *rig) start() { r.startApart("") }
+
+// startApart runs one side in a process of its own, which the function that it
+// returns kills; the other runs here, as both do if no side is named.
+func (r *rig) startApart(apart Role) (kill func()) {
 	r.t.Helper()
 	r.write(r.src, r.spec.src)
 	r.write(r.dst, r.spec.dst)
 	r.send, r.receive = make(chan error, 1), make(chan error, 1)
-	go func() { r.receive <- Receive(context.Background(), r.dst, r.dstRun) }()
-	s := r.wait(r.dst, UntilListening)
-	r.proxy.to(s.Listen)
-	go func() { r.send <- Send(context.Background(), r.src, r.srcRun) }()
+	begin := func(side Role, word, dir, run string, here func(context.Context, string, string) error, ended chan error) {
+		if side != apart {
+			go func() { ended <- here(context.Background(), dir, run) }()
+			return
+		}
+		self, err := os.Executable()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		p := exec.Command(self, word, dir, run)
+		p.Stderr = os.Stderr
+		if err := p.Start(); err != nil {
+			r.t.Fatal(err)
+		}
+		kill = func() {
+			_ = p.Process.Kill()
+			_ = p.Wait()
+		}
+	}
+	begin(Destination, actReceive, r.dst, r.dstRun, Receive, r.receive)
+	r.proxy.to(r.wait(r.dst, UntilListening).Listen)
+	begin(Source, actSend, r.src, r.srcRun, Send, r.send)
+	return kill
 }
 
 func (r *rig) wait(dir, until string) *Status {

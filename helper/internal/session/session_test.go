@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -320,27 +319,11 @@ func TestAKilledSenderThaws(t *testing.T) {
 	r := newRig(t)
 	_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("1s"), 0o600)
 	w := r.startWriter()
-	r.write(r.src, r.spec.src)
-	r.write(r.dst, r.spec.dst)
-	r.receive = make(chan error, 1)
-	go func() { r.receive <- Receive(context.Background(), r.dst, r.dstRun) }()
-	r.proxy.to(r.wait(r.dst, UntilListening).Listen)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := exec.Command(self, actSend, r.src, r.srcRun)
-	p.Stderr = os.Stderr
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kill := r.startApart(Source)
 	r.wait(r.src, UntilConverged)
 	go func() { _, _ = Cutover(context.Background(), r.src) }()
 	r.wait(r.src, string(Flushed))
-	if err := p.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.Wait()
+	kill()
 	<-r.receive
 	s := r.wait(r.src, string(Thawed))
 	if !strings.Contains(s.Error, "the session's process was gone") {
@@ -358,29 +341,13 @@ func TestAKilledSenderAfterTheReleaseStaysFrozen(t *testing.T) {
 			r := newRig(t)
 			_ = os.WriteFile(filepath.Join(r.control, "resume-takes"), []byte("1s"), 0o600)
 			w := r.startWriter()
-			r.write(r.src, r.spec.src)
-			r.write(r.dst, r.spec.dst)
-			r.receive = make(chan error, 1)
-			go func() { r.receive <- Receive(context.Background(), r.dst, r.dstRun) }()
-			r.proxy.to(r.wait(r.dst, UntilListening).Listen)
-			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := exec.Command(self, actSend, r.src, r.srcRun)
-			p.Stderr = os.Stderr
-			if err := p.Start(); err != nil {
-				t.Fatal(err)
-			}
+			kill := r.startApart(Source)
 			r.wait(r.src, UntilConverged)
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
 			go func() { _, _ = Cutover(ctx, r.src) }()
 			r.wait(r.src, string(Released))
-			if err := p.Process.Signal(syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			_ = p.Wait()
+			kill()
 			<-r.receive
 			r.runsOnce(w, Destination)
 			if _, err := Abort(ctx, r.src, r.srcRun); err == nil || !strings.Contains(err.Error(), "the destination may run the workload") {
@@ -412,29 +379,13 @@ func TestAKilledReceiverRefuses(t *testing.T) {
 	r := newRig(t)
 	_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("500ms"), 0o600)
 	w := r.startWriter()
-	r.write(r.src, r.spec.src)
-	r.write(r.dst, r.spec.dst)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := exec.Command(self, actReceive, r.dst, r.dstRun)
-	p.Stderr = os.Stderr
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r.proxy.to(r.wait(r.dst, UntilListening).Listen)
-	r.send = make(chan error, 1)
-	go func() { r.send <- Send(context.Background(), r.src, r.srcRun) }()
+	kill := r.startApart(Destination)
 	r.wait(r.src, UntilConverged)
 	go func() { _, _ = Cutover(context.Background(), r.src) }()
 	if err := await(filepath.Join(r.control, "restoring")); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.Wait()
+	kill()
 	<-r.send
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -288,12 +288,8 @@ func (s *source) barrier(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	for _, v := range s.volumes {
-		if v.Mountpoint != "" {
-			if err := image.Syncfs(v.Mountpoint); err != nil {
-				return err
-			}
-		}
+	if err := s.syncVolumes(); err != nil {
+		return err
 	}
 	if err := s.sendPass(ctx); err != nil {
 		return err
@@ -356,12 +352,8 @@ func (s *source) freeze(ctx context.Context) error {
 // only after the dump: a frozen file system would block CRIU for ever.
 func (s *source) lastPass(ctx context.Context) error {
 	began := time.Now()
-	for _, v := range s.volumes {
-		if v.Mountpoint != "" {
-			if err := image.Syncfs(v.Mountpoint); err != nil {
-				return err
-			}
-		}
+	if err := s.syncVolumes(); err != nil {
+		return err
 	}
 	if err := s.sendPass(ctx); err != nil {
 		return err
@@ -543,6 +535,17 @@ func (s *source) finish(ctx context.Context) error {
 		why = fmt.Sprintf("the workload runs on the destination; clearing up here failed: %v", err)
 	}
 	return s.reach(Done, why)
+}
+
+func (s *source) syncVolumes() error {
+	for _, v := range s.volumes {
+		if v.Mountpoint != "" {
+			if err := image.Syncfs(v.Mountpoint); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *source) thawVolumes() (err error) {
