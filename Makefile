@@ -52,6 +52,10 @@ lab-up: setup ## Bring the fleet up: booted Debian hosts on this machine
 lab-images: lab-up ## Build the container images and load them into the fleet
 	@$(LAB_PLAY) lab/images.yml
 
+.PHONY: lab-shape
+lab-shape: setup ## Limit each uplink: RATE=1gbit; without RATE, lift the limits
+	@$(LAB_PLAY) -e '{"lab_limits": {$(if $(RATE),"rate": "$(RATE)")}}' lab/shape.yml
+
 .PHONY: lab-down
 lab-down: setup ## Take the fleet down, also after a killed run; keep what was built
 	@ansible-playbook lab/destroy.yml

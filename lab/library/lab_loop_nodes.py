@@ -25,7 +25,7 @@ options:
     type: path
     required: true
   state:
-    description: Whether the nodes should be there. V(absent) fails if one that was made is still in use.
+    description: Whether the nodes should be there. V(absent) leaves a node that something else uses by now.
     type: str
     choices: [present, absent]
     default: present
@@ -72,16 +72,17 @@ def present(module: AnsibleModule) -> list[str]:
 
 def absent(module: AnsibleModule) -> list[str]:
     """Removes the nodes that were made."""
-    made = [number for number in lab_machine.made_loop_nodes(module.params["record"])]
-    busy = [node(number) for number in made if os.path.exists(f"/sys/block/loop{number}/loop/backing_file")]
+    made = lab_machine.made_loop_nodes(module.params["record"])
+    busy = {number for number in made if os.path.exists(f"/sys/block/loop{number}/loop/backing_file")}
     if busy:
-        module.fail_json(msg=f"{', '.join(busy)}: still in use, see losetup: detach them and run this again")
+        module.warn(f"left in place, for something other than this lab uses them: {', '.join(map(node, sorted(busy)))}")
+    gone = [number for number in made if number not in busy]
     if not module.check_mode:
-        for number in made:
+        for number in gone:
             remove(number)
         if os.path.exists(module.params["record"]):
             os.unlink(module.params["record"])
-    return [node(number) for number in made]
+    return [node(number) for number in gone]
 
 
 def remove(number: int) -> None:

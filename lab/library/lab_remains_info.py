@@ -29,6 +29,9 @@ options:
     type: list
     elements: str
     default: []
+  cache:
+    description: Folder of base images, for C(cache_users).
+    type: path
 """
 
 RETURN = r"""
@@ -42,6 +45,11 @@ remains:
   type: list
   returned: always
   sample: ["process 4711: systemd-nspawn of node1", "mount /var/lib/handover-lab/hosts/node1/root"]
+cache_users:
+  description: Roots of hosts, of this lab or another, that stand on a base image in the cache.
+  type: list
+  returned: when a cache was named
+  sample: [/var/lib/handover-lab/hosts/node1/root]
 """
 
 EXAMPLES = r"""
@@ -145,11 +153,15 @@ def main() -> None:
             "state_dir": {"type": "path", "required": True},
             "bridge": {"type": "str", "required": True},
             "networks": {"type": "list", "elements": "str", "default": []},
+            "cache": {"type": "path"},
         },
         supports_check_mode=True,
     )
     remains = Remains(module)
-    module.exit_json(changed=False, hosts=remains.hosts(), remains=remains.remains())
+    result = {"changed": False, "hosts": remains.hosts(), "remains": remains.remains()}
+    if module.params["cache"]:
+        result["cache_users"] = lab_machine.overlays_above(module.params["cache"])
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -187,6 +187,12 @@ def lower_layer(point: str) -> str | None:
     return None
 
 
+def overlays_above(folder: str) -> list[str]:
+    """Mounted overlays whose base lies in a folder."""
+    points = {fields[4] for fields, kind, _ in _mountinfo() if kind == "overlay"}
+    return sorted(point for point in points if (lower_layer(point) or "").startswith(folder + "/"))
+
+
 def unmount(path: str) -> None:
     """Unmounts all that is at a path and below it, at once or as soon as the last user lets go."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -272,7 +278,7 @@ def remove_lock(root: str) -> None:
 
 def detach(loop: Loop) -> None:
     """Takes the file away from a loop device; a device in use lets go with its last user."""
-    node = os.open(loop.device, os.O_RDONLY)
+    node = _open_loop(loop.device)
     try:
         fcntl.ioctl(node, LOOP_CLR_FD)
     finally:
@@ -351,13 +357,26 @@ def _mountinfo(pid: int | str = "self") -> Iterator[tuple[list[str], str, str]]:
         yield fields, kind, options
 
 
+def _open_loop(device: str) -> int:
+    """Opens a loop device, also one whose node is not in this machine's /dev (any more)."""
+    try:
+        return os.open(device, os.O_RDONLY)
+    except FileNotFoundError:
+        node = f"{device}.{os.getpid()}"
+        os.mknod(node, stat.S_IFBLK | 0o600, os.makedev(LOOP_MAJOR, int(device.removeprefix("/dev/loop"))))
+        try:
+            return os.open(node, os.O_RDONLY)
+        finally:
+            os.unlink(node)
+
+
 def _loop_status(backing_file: str) -> Loop | None:
     """What one loop device stands on. Of the kernel's name of the file and its user's, the longer one tells more."""
     device = "/dev/" + backing_file.split("/")[3]
     try:
         with open(backing_file, encoding="utf-8", errors="surrogateescape") as file:
             backing = file.read().rstrip("\n")
-        node = os.open(device, os.O_RDONLY)
+        node = _open_loop(device)
     except OSError:
         return None
     try:

@@ -114,6 +114,36 @@ def test_killed_host_comes_back_with_its_disk(fleet):
     assert lab_machine.running_hosts(str(STATE))["labtest2"] == survivor
 
 
+def test_container_moves_by_hand(fleet):
+    """The hosts are fit for what the project is about: CRIU, one image id everywhere, one network."""
+    play("images.yml", "-e", json.dumps({"lab_images": ["tools"]}))
+    image = "localhost/handover/tools:lab"
+    ids = {ssh(host, f"podman image inspect {image} --format '{{{{.Id}}}}'") for host in fleet}
+    assert len(ids) == 1
+    ssh("labtest1", f"podman run -d --name beat --network lan --ip 10.214.0.50 {image} heartbeat -file /data/beat; sleep 1")
+    ssh("labtest1", "podman container checkpoint --export /run/beat.tar beat && scp -q /run/beat.tar labtest2:/run/")
+    ssh("labtest2", "podman container restore --import /run/beat.tar && sleep 1")
+    assert ssh("labtest2", "podman inspect beat --format '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}'") == "10.214.0.50"
+    beats = json.loads(ssh("labtest2", "podman exec beat heartbeat -gaps /data/beat"))
+    assert beats["missed"] == beats["broken"] == 0
+    assert 50 < beats["gap_ms"] < 20000, "the container stood still while it travelled, and says so itself"
+    ssh("labtest2", "podman rm -f -t0 beat")
+
+
+def test_limited_uplink(fleet):
+    """What is sent, and what arrives, is held to the rate; lifting it is one call too."""
+    limits = json.dumps({"lab_limits": {"rate": "100mbit"}})
+    assert changed(play("shape.yml", "-e", limits)) == 4
+    assert changed(play("shape.yml", "-e", limits)) == 0
+    seconds = float(ssh("labtest1", "python3 -c '"
+        "import subprocess, time; began = time.monotonic(); "
+        "subprocess.run(\"head -c 25000000 /dev/zero | ssh labtest2 cat\", shell=True, check=True, stdout=subprocess.DEVNULL); "
+        "print(time.monotonic() - began)'"))
+    assert 1.9 < seconds < 4, "200 Mbit over a link of 100 Mbit/s, there and back at the same time"
+    assert changed(play("shape.yml")) == 4
+    assert "tbf" not in ssh("labtest1", "tc qdisc show dev host0")
+
+
 def test_left_over_things_are_named(fleet):
     result = play("check_clean.yml", fails=True)
     said = json.dumps(result)
@@ -144,12 +174,11 @@ def test_take_down_of_a_fleet_in_the_worst_state(fleet, killed):
     assert changed(play("destroy.yml")) > 0
     assert not {loop.identity for loop in loops} & {loop.identity for loop in lab_machine.bound_loops()}
     assert not any(lock.exists() for lock in locks)
-    play("check_clean.yml")
     assert not STATE.exists()
     assert changed(play("destroy.yml")) == 0
 
 
-@pytest.mark.parametrize("seconds", [3, 5, 7])
+@pytest.mark.parametrize("seconds", [4, 8])
 def test_take_down_after_a_run_that_was_killed(fleet, seconds):
     """The run is killed with everything it started in its own session; hosts that boot live on."""
     run = subprocess.Popen(
@@ -159,9 +188,7 @@ def test_take_down_after_a_run_that_was_killed(fleet, seconds):
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
     play("destroy.yml")
-    play("check_clean.yml")
-    play("create.yml")
-    play("destroy.yml")
+    assert not lab_machine.running_hosts(str(STATE)) and not lab_machine.cgroups(str(STATE)) and not STATE.exists()
 
 
 def test_no_root_no_lab(fleet):
