@@ -382,15 +382,27 @@ def test_the_loop_device_goes_with_an_unmount_by_hand(run_volume: Run, place: Pa
 # Faults
 
 
-def test_a_mount_that_fails_leaves_no_loop_device(run_volume: Run, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def replace_tool(name: str, script: str, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools = host / "tools"
     tools.mkdir()
-    (tools / "mount").write_text("#!/bin/sh\necho 'mount: wrong medium type' >&2\nexit 32\n")
-    (tools / "mount").chmod(0o755)
+    (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+    (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+
+
+def test_a_mount_that_fails_leaves_no_loop_device(run_volume: Run, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_tool("mount", "echo 'mount: wrong medium type' >&2; exit 32", host, monkeypatch)
     with pytest.raises(Exception, match="failed: mount: wrong medium type$"):
         run_volume(state="mounted", size="64M")
     assert run_volume(state="present", size="64M")["device"] is None
+
+
+def test_a_tool_that_says_it_worked_is_not_believed(run_volume: Run, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_tool("mount", "exit 0", host, monkeypatch)
+    with pytest.raises(
+        Exception, match="volume shop is not as asked for after the run, .*: the image is not attached to a loop device; the volume is not mount"
+    ):
+        run_volume(state="mounted", size="64M")
 
 
 def test_refused_direct_io_is_a_warning(run_volume: Run, host: Path) -> None:
