@@ -1,0 +1,285 @@
+#!/usr/bin/env python
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Moves a PostgreSQL container between two hosts while clients use it, and holds the moves to what the clients saw.
+
+`make demo` is one move, `make test-ledger` several, there and back. The lab's fleet is brought up if it is not there. What was
+brought up is taken down at the end, also after a failure; a fleet that was found is left running, without the shop. With --keep
+everything stays.
+
+What an operator would type is playbooks/migrate.yml. All the rest is the world around it, and says so: a shop, its customers, and
+an auditor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import typing as t
+from pathlib import Path
+
+import yaml
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+CLIENTS = CHECKOUT / "tests" / "clients"
+sys.path.insert(0, str(CLIENTS))
+from pgbench import Pgbench  # noqa: E402
+
+BIN = Path(sys.executable).parent
+HOSTS = ("node1", "node2")
+
+# Transactions a second: a steady load that leaves the move the better part of two cores.
+RATE = 100
+# The clients are alone with the shop for so long before the first move and after the last.
+LEAD_SECONDS = 3
+# One play, the first build of the images included.
+PLAY_SECONDS = 900
+
+
+class Failure(Exception):
+    """What went wrong, in one sentence for the user."""
+
+
+def parameters(path: str) -> dict[str, t.Any]:
+    return yaml.safe_load((CHECKOUT / path).read_text(encoding="utf-8"))
+
+
+class Plays:
+    """Runs playbooks of this checkout. What they print goes into a log, unless it is worth looking at."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.environment = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"),
+            "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
+            "PATH": f"{BIN}:{os.environ['PATH']}:/usr/local/go/bin",
+        }
+
+    def run(self, title: str, playbook: str, **variables: str) -> None:
+        """One line for the user, and the rest for the log."""
+        print(f"{title:.<50} ", end="", flush=True)
+        began = time.monotonic()
+        try:
+            self._logged(playbook, variables)
+        except BaseException:
+            print("failed", flush=True)
+            raise
+        print(f"{time.monotonic() - began:4.0f} s", flush=True)
+
+    def show(self, playbook: str, **variables: str) -> None:
+        """As an operator would see it."""
+        command = self._command(playbook, variables)
+        print(f"\n$ {' '.join([Path(command[0]).name, *command[1:]])}", flush=True)
+        done = subprocess.run(command, cwd=CHECKOUT, env=self.environment, stdin=subprocess.DEVNULL, timeout=PLAY_SECONDS, check=False)
+        if done.returncode != 0:
+            raise Failure(f"{playbook} failed: see above")
+
+    def quietly(self, playbook: str, **variables: str) -> None:
+        self._logged(playbook, variables)
+
+    def _logged(self, playbook: str, variables: dict[str, str]) -> None:
+        with self.log.open("ab") as output:
+            start = output.tell()
+            done = subprocess.run(
+                self._command(playbook, variables), cwd=CHECKOUT, env={**self.environment, "ANSIBLE_NOCOLOR": "1"},
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=PLAY_SECONDS, check=False,
+            )  # fmt: skip
+        if done.returncode != 0:
+            said = self.log.read_bytes()[start:].decode("utf-8", "replace")
+            raise Failure(f"{playbook}: {last_error(said)} (all of it is in {self.log})")
+
+    @staticmethod
+    def _command(playbook: str, variables: dict[str, str]) -> list[str]:
+        words = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
+        return [str(BIN / "ansible-playbook"), playbook, *words]
+
+
+def last_error(said: str) -> str:
+    """The sentence in which a playbook failed, out of all that it said."""
+    errors = re.findall(r"^\[ERROR\]: (?:Task failed: )?(?:(?:Module|Action) failed: )?(.*)$", said, flags=re.MULTILINE)
+    return (errors or said.strip().splitlines() or ["it said nothing"])[-1]
+
+
+class Customers:
+    """pgbench and the ledger, for as long as the context lasts; afterwards `seen` is what they saw."""
+
+    def __init__(self, address: str, root: Path, folder: Path) -> None:
+        self.dsn = f"host={address} user=postgres dbname=postgres"
+        self.acknowledged = folder / "acknowledged"
+        self.pgbench = Pgbench(root, address, folder / "pgbench", RATE)
+        self.seen: dict[str, t.Any] = {}
+
+    def __enter__(self) -> Customers:
+        self.ledger = subprocess.Popen(self._ledger("write"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.pgbench.start()
+        return self
+
+    def __exit__(self, *_: t.Any) -> None:
+        self.ledger.terminate()
+        self.seen["pgbench"] = self.pgbench.stop()
+        told, _nothing = self.ledger.communicate(timeout=60)
+        self.seen["ledger"] = json.loads(told) if told else {}
+
+    def check(self) -> None:
+        """Compares what the ledger's client was promised with what the shop holds."""
+        done = subprocess.run(self._ledger("check"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=120, check=False)
+        if not done.stdout:
+            raise Failure("the ledger could not be read from the shop: see above")
+        self.seen["ledger"].update(json.loads(done.stdout))
+
+    def _ledger(self, verb: str) -> list[str]:
+        return [sys.executable, str(CLIENTS / "ledger.py"), verb, "--dsn", self.dsn, "--acknowledged", str(self.acknowledged)]
+
+
+def complaints(found: dict[str, t.Any]) -> list[str]:
+    """What must not be. Connections that had to be made again are told, and break no promise."""
+    ledger, beats, books = found["ledger"], found["heartbeat"], found["books"]
+    sentences = []
+    if not ledger.get("acknowledged"):
+        sentences.append(f"the ledger could not commit anything: {'; '.join(ledger.get('errors', [])) or 'it said nothing'}")
+    if ledger.get("lost"):
+        sentences.append(f"{len(ledger['lost'])} acknowledged commits are lost, the first of them number {ledger['lost'][0]}")
+    if ledger.get("twice"):
+        sentences.append(f"{len(ledger['twice'])} commits are there twice, the first of them number {ledger['twice'][0]}")
+    if not found["amcheck"]["ok"]:
+        sentences.append(f"pg_amcheck found damage: {found['amcheck']['said'][:1]}")
+    if len(set(books["sums"])) != 1:
+        sentences.append(f"pgbench's books do not agree: {books['sums']}")
+    if beats["missed"] or beats["broken"]:
+        sentences.append(f"{beats['missed']} heartbeats are lost and {beats['broken']} broken, so the volume is not what the container wrote")
+    return sentences
+
+
+def summary(found: dict[str, t.Any]) -> list[str]:
+    ledger, load, beats = found["ledger"], found["pgbench"], found["heartbeat"]
+    lived = not ledger["reconnects"] and load["ran_until_stopped"] and not load["errors"]
+    return [
+        f"heartbeat    inside, the container stood still for {beats['gap_ms'] / 1000:.3f} s at the longest; {beats['beats']} beats, none lost",
+        f"ledger       {ledger['acknowledged']} commits acknowledged, {len(ledger['lost'])} lost, {len(ledger['twice'])} twice; "
+        f"longest stall {ledger['longest_stall_ms'] / 1000:.3f} s",
+        f"pgbench      {load['transactions']} transactions in {load['seconds']} s, {load['failed']} failed",
+        f"connections  {'every one lived through it' if lived else broken(ledger, load)}",
+        f"books        pgbench's four sums agree over {found['books']['transactions']} transactions",
+        "pg_amcheck   nothing wrong in any table or index",
+    ]
+
+
+def broken(ledger: dict[str, t.Any], load: dict[str, t.Any]) -> str:
+    said = [*ledger["errors"], *load["errors"]]
+    return f"the ledger had to connect again {ledger['reconnects']} times, pgbench ran {'on' if load['ran_until_stopped'] else 'no further'}: {'; '.join(said[:2])}"
+
+
+def move_and_audit(plays: Plays, options: argparse.Namespace, reports: Path, stamp: str) -> None:
+    demo = parameters("demo/group_vars/all.yml")
+    lab = parameters("lab/group_vars/all/parameters.yml")
+    workload = demo["demo_workload"]
+    moves: list[dict[str, t.Any]] = []
+    with tempfile.TemporaryDirectory(prefix="handover-demo-") as folder:
+        with Customers(demo["demo_address"], Path(lab["lab_cache"]) / "images/postgres/root", Path(folder)) as customers:
+            time.sleep(LEAD_SECONDS)
+            for number in range(options.moves):
+                here, there = HOSTS[number % 2], HOSTS[(number + 1) % 2]
+                session = f"{workload}-{stamp}-{number + 1}"
+                asked = {
+                    "handover_workload": workload,
+                    "handover_destination": there,
+                    "handover_hosts": "lab",
+                    "handover_report_dir": str(reports),
+                    "migrate_session": session,
+                }
+                if options.quiet:
+                    plays.run(f"Move {number + 1} of {options.moves}, {here} to {there}", "playbooks/migrate.yml", **asked)
+                else:
+                    plays.show("playbooks/migrate.yml", **asked)
+                moves.append(json.loads((reports / f"{session}.json").read_text(encoding="utf-8")))
+                time.sleep(LEAD_SECONDS)
+        print()
+        customers.check()
+        findings = Path(folder) / "findings"
+        plays.run("Audit", "demo/verify.yml", demo_at=there, demo_findings=str(findings))
+        found = {**customers.seen, **json.loads(findings.read_text(encoding="utf-8"))}
+
+    frozen = [move["frozen_ms"] for move in moves]
+    record = reports / f"{workload}-{stamp}-clients.json"
+    record.write_text(json.dumps({"moves": [move["session"] for move in moves], "frozen_ms": frozen, **found}, indent=2) + "\n", encoding="utf-8")
+    wrong = complaints(found)
+    if wrong:
+        raise Failure(f"{'; '.join(wrong)} (all of it is in {record})")
+    print(f"\nWhat was seen of {'the move' if len(moves) == 1 else f'{len(moves)} moves'}:\n")
+    if len(moves) > 1:
+        print(f"  suspended    {', '.join(f'{each / 1000:.3f}' for each in frozen)} s, as the tools saw it")
+    for line in summary(found):
+        print(f"  {line}")
+    print(f"\nReport:       {reports / (moves[-1]['session'] + '.html')}")
+    print(f"In figures:   {reports / (moves[-1]['session'] + '.json')}")
+    print(f"The clients:  {record}")
+
+
+@contextlib.contextmanager
+def fleet(plays: Plays, keep: bool) -> t.Iterator[None]:
+    """The lab with a shop in it. What was brought up goes down again."""
+    found = Path(parameters("lab/group_vars/all/parameters.yml")["lab_state"]).exists()
+    try:
+        plays.run("Bring two hosts up on this machine", "lab/create.yml")
+        plays.run("Build the container images and load them", "lab/images.yml")
+        plays.run("Open a shop on the first of them", "demo/setup.yml")
+        yield
+    finally:
+        # A second Ctrl-C must not leave half of it behind.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        print()
+        if keep:
+            print("The fleet is up, with the shop on it: `make lab-down` takes it down.")
+        elif found:
+            plays.run("Remove the shop from the fleet that was found", "demo/remove.yml")
+        else:
+            plays.run("Take the fleet down", "lab/destroy.yml")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Moves a PostgreSQL container between two hosts while clients use it.")
+    parser.add_argument("--moves", type=int, default=1, help="how often, there and back (%(default)s)")
+    parser.add_argument("--keep", action="store_true", help="leave the fleet up, with the shop on it")
+    parser.add_argument("--quiet", action="store_true", help="one line for each move")
+    options = parser.parse_args()
+
+    began = time.monotonic()
+    stamp = time.strftime("%Y%m%dt%H%M%S", time.gmtime())
+    reports = Path.cwd() / "handover-reports"
+    reports.mkdir(exist_ok=True)
+    plays = Plays(reports / f"demo-{stamp}.log")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with fleet(plays, options.keep):
+            move_and_audit(plays, options, reports, stamp)
+    except Failure as failure:
+        # Taking down may fail because of what had failed before.
+        first = failure.__context__ if isinstance(failure.__context__, Failure) else None
+        print(f"\ndemo: {first or failure}", file=sys.stderr)
+        if first:
+            print(f"demo: and then {failure}", file=sys.stderr)
+        return 1
+    except subprocess.TimeoutExpired as late:
+        print(f"\ndemo: {late.cmd[1]} did not end within {late.timeout:.0f} s; what it said is in {plays.log}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted", file=sys.stderr)
+        return 130
+    print(f"\nDone in {time.monotonic() - began:.0f} s.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
