@@ -1,0 +1,108 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.action import session_wait
+from ansible_collections.livefleet.handover.plugins.action.session_wait import (
+    ActionModule,
+)
+
+from ansible.errors import AnsibleConnectionFailure
+
+
+def status(**other):
+    return {
+        "id": "shop-1", "workload": "shop", "state": "presync", "ended": False, "running": True, "error": "", "converged": False, "pass": 1,
+        "pass_bytes": 100, "done_bytes": 10, "dirty_bytes": 0, "rate": 0, **other,
+    }  # fmt: skip
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def wait(monkeypatch):
+    """Runs the action against a list of answers, the last of which stays; returns the result, and what was shown."""
+    monkeypatch.setattr(session_wait, "time", Clock())
+
+    def run(answers, **arguments):
+        answers, shown = list(answers), []
+        action = ActionModule.__new__(ActionModule)
+        monkeypatch.setattr(session_wait.ActionBase, "run", lambda *args, **kwargs: {})
+        monkeypatch.setattr(session_wait.display, "display", shown.append)
+        arguments = {"session": "shop-1", "until": "converged", "interval": 1.0, "timeout": 100, "sessions": "/s", **arguments}
+        monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, arguments))
+
+        def execute(self, module_name, module_args, task_vars):
+            assert module_name == "livefleet.handover.session_info"
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer if "sessions" in answer or "failed" in answer else {"sessions": [answer]}
+
+        monkeypatch.setattr(ActionModule, "_execute_module", execute)
+        return action.run(task_vars={}), shown
+
+    return run
+
+
+def test_a_line_for_each_change_and_no_more(wait):
+    result, shown = wait([status(), status(), status(done_bytes=90), status(converged=True, done_bytes=100)])
+    assert not result.get("failed")
+    assert result["status"]["converged"]
+    assert result["waited"] == 3.0
+    assert shown == [
+        "  shop: presync, pass 1: 10 % of 100 B",
+        "  shop: presync, pass 1: 90 % of 100 B",
+        "  shop: presync, pass 1: 100 % of 100 B, 0 B left, converged",
+    ]
+
+
+def test_a_session_that_fails_fails_the_task_with_its_own_reason(wait):
+    result, _shown = wait([status(), status(ended=True, running=False, state="failed", error="the disk of node2 is full")])
+    assert result["failed"]
+    assert result["msg"] == "session shop-1 ended before it had converged, in the state failed: the disk of node2 is full"
+
+
+def test_a_host_that_is_out_of_reach_for_a_moment_is_asked_again(wait):
+    result, _shown = wait([status(), AnsibleConnectionFailure("no route"), {"sessions": [], "unreachable": True}, status(converged=True)])
+    assert not result.get("failed")
+
+
+def test_a_host_that_stays_out_of_reach_is_unreachable(wait):
+    with pytest.raises(AnsibleConnectionFailure, match="session shop-1: its host has been out of reach for 6"):
+        wait([status(), AnsibleConnectionFailure("no route")])
+
+
+def test_a_wait_that_is_too_long_says_what_to_do(wait):
+    result, _shown = wait([status()], timeout=5)
+    assert result["msg"].startswith("session shop-1 has not converged within 5 s, shop: presync, pass 1: 10 % of 100 B: give it longer")
+
+
+def test_a_session_that_is_not_there(wait):
+    result, _shown = wait([{"sessions": []}])
+    assert result["msg"] == "there is no session shop-1 on this host: it was never begun, or was removed"
+
+
+def test_a_session_whose_records_were_removed_has_ended(wait):
+    result, _shown = wait([{"sessions": []}], until="ended")
+    assert not result.get("failed")
+    assert result["status"] is None
+
+
+def test_what_session_info_could_not_do_is_told(wait):
+    result, _shown = wait([{"failed": True, "msg": "the helper is missing"}])
+    assert result["msg"] == "the helper is missing"

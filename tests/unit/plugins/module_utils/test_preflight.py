@@ -1,0 +1,292 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _preflight as preflight,
+)
+
+GIB = 2**30
+
+VOLUME = {
+    "name": "pgdata",
+    "image": "/var/lib/handover/volumes/pgdata.img",
+    "device": "/dev/loop1",
+    "mountpoint": "/var/lib/handover/mnt/pgdata",
+    "fstype": "ext4",
+    "options": "noatime,discard",
+    "size": GIB,
+    "allocated": GIB // 4,
+}
+MOUNT = {
+    "type": "volume",
+    "name": "pgdata",
+    "source": "/var/lib/containers/storage/volumes/pgdata/_data",
+    "destination": "/var/lib/postgresql",
+    "directory": "/var/lib/handover/mnt/pgdata",
+    "image_volume": VOLUME,
+    "volume": {"driver": "local", "labels": {}, "options": {"type": "none", "o": "bind", "device": "/var/lib/handover/mnt/pgdata"}},
+}
+CONTAINER = {
+    "exists": True,
+    "running": True,
+    "held": False,
+    "name": "shop",
+    "state": "running",
+    "auto_remove": False,
+    "cannot_recreate": "",
+    "dependencies": [],
+    "systemd_unit": "",
+    "devices": [],
+    "network_mode": "bridge",
+    "pid_mode": "private",
+    "ipc_mode": "shareable",
+    "obstacles": [],
+    "image": {"id": "a" * 64, "name": "localhost/shop:1", "size": 400 * 2**20, "named": True},
+    "layer": 2**20,
+    "memory": GIB // 2,
+    "mounts": [MOUNT],
+    "networks": [{"name": "lan", "driver": "macvlan", "subnets": ["10.213.0.0/24"], "interface": "eth0", "ip": "10.213.0.60", "ip6": "", "mac": "02::60"}],
+    "ports": [{"container_port": 80, "protocol": "tcp", "host_port": "8080", "host_ip": ""}],
+    "runtime": "runc",
+    "seccomp_filter": True,
+    "criu_configuration": "/etc/criu/runc.conf",
+}
+
+
+def host(address, **other):
+    return {
+        "name": "unused",
+        "arch": "x86_64",
+        "kernel": "6.18.1-arch1",
+        "clock": 1000.0,
+        "cpu_features": ["avx", "sse2"],
+        "memory_available": 4 * GIB,
+        "systemd": [257],
+        "seccomp_filter": False,
+        "addresses": [{"address": address, "prefix": 24, "interface": "eth0"}],
+        "listening": [{"address": "0.0.0.0", "port": 22, "protocol": "tcp"}],
+        "images": {"path": "/var/lib/handover/volumes", "free": 10 * GIB, "present": []},
+        "criu": {"version": [4, 2, 1], "check": True, "said": "Looks good.", "action_script": "/usr/local/libexec/handover/criu-hook", "action_script_works": True},
+        "pcopy": {"installed": True, "version": "0.1.0", "protocol": 1, "findings": [{"name": "kernel", "ok": True, "text": "Linux"}], "sessions": []},
+        "podman": {
+            "installed": True,
+            "version": [5, 4, 2],
+            "runtime": "runc",
+            "store": {"path": "/var/lib/containers/storage", "free": 10 * GIB},
+            "containers": [{"name": "shop", "id": "1", "state": "running"}, {"name": "cache", "id": "2", "state": "running"}],
+            "networks": [{"name": "lan", "driver": "macvlan", "subnets": ["10.213.0.0/24"], "taken": []}],
+            "images": [{"id": "a" * 64, "names": ["localhost/shop:1"]}],
+            "volumes": {},
+        },
+        **other,
+    }
+
+
+class Facts:
+    """Two hosts between which the shop can move, and what a test breaks of them."""
+
+    def __init__(self):
+        self.here = {"workload": copy.deepcopy(CONTAINER), "host": host("10.213.0.11"), "problems": []}
+        self.there = {"workload": {"exists": False, "running": False, "held": False, "name": "shop"}, "host": host("10.213.0.12"), "problems": []}
+        self.source, self.destination, self.mode, self.session = "node1", "node2", "live", "ours"
+
+    @property
+    def shop(self):
+        return self.here["workload"]
+
+    def plan(self):
+        return preflight.Plan("shop", self.source, self.destination, self.mode, self.here, self.there, self.session)
+
+    def sentences(self, *ignore):
+        found, ignored = preflight.examine(self.plan(), ignore)
+        return [(finding.check, finding.sentence) for finding in found]
+
+
+@pytest.fixture
+def facts():
+    return Facts()
+
+
+def put(path, value):
+    """A fault: `put("there.host.arch", "aarch64")` breaks one fact."""
+
+    def break_it(facts):
+        root, *keys = path.split(".")
+        target = getattr(facts, root)
+        for key in keys[:-1]:
+            target = target[int(key)] if key.isdigit() else target[key]
+        last = keys[-1]
+        target[int(last) if last.isdigit() else last] = value
+
+    return break_it
+
+
+def both(*faults):
+    def break_it(facts):
+        for fault in faults:
+            fault(facts)
+
+    return break_it
+
+
+def other_session(side, **status):
+    session = {"id": "shop-20261121t000000z", "role": "source", "workload": "shop", "state": "presync", "running": True, "ended": False, "error": "", **status}
+    return put("{0}.host.pcopy.sessions".format(side), [session])
+
+
+def test_a_workload_that_can_move(facts):
+    assert facts.sentences() == []
+
+
+FAULTS = [
+    ("workload", put("here.workload", {"exists": False, "running": False, "held": False, "name": "shop"}),
+     "there is no container named shop on node1: name one of its containers (cache, shop)"),
+    ("same_host", lambda facts: setattr(facts, "destination", "node1"), "shop is on node1 already, and that is also the destination"),
+    ("podman", put("there.host.podman.installed", False), "podman is missing on node2: install the package podman there"),
+    ("held", put("here.workload.held", True), "podman on node1 does not answer about shop"),
+    ("running", both(put("here.workload.running", False), put("here.workload.state", "exited")), "shop is exited on node1 and not running: start it there first"),
+    ("rm", put("here.workload.auto_remove", True), "shop was started with --rm"),
+    ("create_command", put("here.workload.cannot_recreate", "it belongs to a pod"), "shop cannot be created again on node2: it belongs to a pod"),
+    ("create_command", put("here.workload.dependencies", ["b" * 64]), "shop shares a namespace with another container (bbbbbbbbbbbb)"),
+    ("systemd_unit", put("here.workload.systemd_unit", "shop.service"), "the systemd unit shop.service on node1, which would start it again there"),
+    ("directories", put("here.workload.mounts.0", {**MOUNT, "image_volume": None}), "shop mounts the volume pgdata on /var/lib/postgresql, which is not an image volume"),
+    ("directories", put("here.workload.mounts.0", {**MOUNT, "type": "bind", "source": "/srv/files", "image_volume": None}), "the directory /srv/files on /var/lib/postgresql"),
+    ("devices", put("here.workload.devices", ["/dev/kvm"]), "shop has devices of node1 (/dev/kvm)"),
+    ("namespaces", put("here.workload.network_mode", "host"), "shop uses the network namespace of the host and not one of its own"),
+    ("namespaces", put("here.workload.pid_mode", "container:abc"), "shop uses the process namespace of another container"),
+    ("obstacles", put("here.workload.obstacles", ["db (pid 7) uses io_uring, which CRIU cannot dump"]), "shop cannot be dumped on node1: db (pid 7) uses io_uring"),
+    ("already_there", put("there.workload", {"exists": True, "running": False, "held": False, "name": "shop", "state": "exited"}),
+     "node2 has a container named shop already, which is exited: remove it with `podman rm shop` there"),
+    ("images", put("there.host.images.present", ["pgdata.img"]), "/var/lib/handover/volumes/pgdata.img exists on node2 already and is never overwritten"),
+    ("image_directories", put("here.workload.mounts.0.image_volume.image", "/srv/pgdata.img"), "the image volume pgdata of shop is /srv/pgdata.img, outside of"),
+    ("filesystems", put("here.workload.mounts.0.image_volume.fstype", "btrfs"), "the image volume pgdata of shop holds btrfs, and ext4 and xfs can be handed over"),
+    ("volumes", put("there.host.podman.volumes", {"pgdata": {}}), "podman on node2 has another volume named pgdata"),
+    ("space", put("there.host.images.free", 100 * 2**20), "the image volumes of shop take 256 MiB, and node2 has 100 MiB free in /var/lib/handover/volumes: free 220 MiB there"),
+    ("space", both(put("there.host.podman.images", []), put("there.host.podman.store.free", 500 * 2**20)),
+     "the container's own layer and image take 801 MiB, and node2 has 500 MiB free in /var/lib/containers/storage"),
+    ("memory", put("there.host.memory_available", GIB), "moving it takes 1.1 GiB on node2, and 1 GiB are available there"),
+    ("memory", put("here.host.memory_available", GIB // 2), "moving it takes 640 MiB on node1, and 512 MiB are available there"),
+    ("networks", put("there.host.podman.networks", []), "podman on node2 has no network named lan, which shop is on: create it there with the driver macvlan"),
+    ("networks", put("there.host.podman.networks.0.driver", "bridge"), "the network lan is made by the driver macvlan on node1 and by bridge on node2"),
+    ("networks", put("there.host.podman.networks.0.subnets", ["10.99.0.0/24"]), "the network lan is 10.213.0.0/24 on node1 and 10.99.0.0/24 on node2"),
+    ("addresses", put("there.host.addresses.0.address", "10.213.0.60"), "shop has the address 10.213.0.60, which is also an address of node2 itself"),
+    ("addresses", put("there.host.podman.networks.0.taken", [{"address": "10.213.0.60", "container": "cache"}]), "which the container cache on node2 uses"),
+    ("ports", put("there.host.listening", [{"address": "::", "port": 8080, "protocol": "tcp"}]), "shop publishes port 8080/tcp, on which something on node2 listens already"),
+    ("architecture", put("there.host.arch", "aarch64"), "node1 is a x86_64 host and node2 is aarch64"),
+    ("cpu", put("there.host.cpu_features", ["sse2"]), "the processor of node2 lacks avx"),
+    ("runtime", put("here.workload.runtime", "crun"), "shop runs under crun, and only runc passes CRIU's hooks on"),
+    ("runtime", put("there.host.podman.runtime", "crun"), "podman on node2 uses crun"),
+    ("podman_version", put("there.host.podman.version", [4, 3, 1]), "podman is 5.4.2 on node1 and 4.3.1 on node2, which is older"),
+    ("criu", put("there.host.criu.version", []), "CRIU is missing on node2: install the package criu there"),
+    ("criu", put("here.host.criu.version", [3, 17, 1]), "CRIU is 3.17.1 on node1, and its hooks work under runc from 3.19 on"),
+    ("criu", put("here.host.criu.check", False), "CRIU does not work on node1: `criu check` says: Looks good."),
+    ("criu_sockets", both(put("here.host.criu.version", [4, 1, 1])), "CRIU is 4.1.1 on node1, and with its kernel 6.18.1-arch1 TCP sockets need 4.2 or later"),
+    ("criu_versions", both(put("there.host.criu.version", [4, 1, 1]), put("there.host.kernel", "6.12.43")), "CRIU is 4.2.1 on node1 and 4.1.1 on node2, which may not read"),
+    ("seccomp", put("there.host.seccomp_filter", True), "node2 is itself a container whose system calls are filtered"),
+    ("action_script", put("there.host.criu.action_script", ""), "CRIU on node2 has no action script in /etc/criu/runc.conf"),
+    ("action_script", put("here.host.criu.action_script_works", False), "CRIU's action script /usr/local/libexec/handover/criu-hook is missing on node1"),
+    ("action_script", put("here.workload.criu_configuration", "/etc/own.conf"), "shop has a CRIU configuration of its own (/etc/own.conf)"),
+    ("pcopy", put("there.host.pcopy.installed", False), "the helper pcopy is missing on node2: apply the role livefleet.handover.pcopy to it"),
+    ("pcopy", put("there.host.pcopy.protocol", 2), "pcopy speaks protocol 1 on node1 and 2 on node2"),
+    ("tracker", put("here.host.pcopy.findings", [{"name": "btf", "ok": False, "text": "no BTF: boot a kernel with it"}]), "writes cannot be tracked on node1: no BTF"),
+    ("systemd", put("there.host.systemd", []), "node2 does not run systemd"),
+    ("systemd", put("here.host.systemd", [239]), "systemd is 239 on node1, and 240 or later is needed"),
+    ("clock", put("there.host.clock", 1100.0), "the clocks of node1 and node2 are about 100 s apart"),
+    ("locked", other_session("here"), "shop is being moved already, by session shop-20261121t000000z on node1, which is in the state presync"),
+    ("locked", other_session("there", running=False, state="frozen"), "the session shop-20261121t000000z on node2 has left shop in the state frozen"),
+    ("unanswered", put("there.problems", ["podman info failed: no such file"]), "node2 could not be examined in full: podman info failed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("check, fault, text", FAULTS, ids=["{0}-{1}".format(number, fault[0]) for number, fault in enumerate(FAULTS)])
+def test_a_planted_fault_is_told_in_one_sentence(facts, check, fault, text):
+    fault(facts)
+    found = facts.sentences()
+    assert [name for name, _sentence in found] == [check]
+    assert text in found[0][1]
+    assert "\n" not in found[0][1]
+
+
+def test_every_check_has_a_planted_fault():
+    assert {check for check, _fault, _text in FAULTS} == {*preflight.BASICS, *preflight.CHECKS}
+
+
+def test_all_that_is_wrong_is_told_at_once(facts):
+    both(put("there.host.arch", "aarch64"), put("there.host.images.free", 0), put("here.workload.auto_remove", True))(facts)
+    assert {name for name, _sentence in facts.sentences()} == {"architecture", "space", "rm"}
+
+
+def test_where_the_basics_are_wrong_nothing_else_is_asked(facts):
+    facts.here["workload"] = {"exists": False, "running": False, "held": False, "name": "shop"}
+    facts.there["host"]["arch"] = "aarch64"
+    assert [name for name, _sentence in facts.sentences()] == ["workload"]
+
+
+def test_an_ignored_finding_does_not_count_but_is_told(facts):
+    facts.there["host"]["clock"] = 2000.0
+    found, ignored = preflight.examine(facts.plan(), ["clock"])
+    assert found == []
+    assert [finding.check for finding in ignored] == ["clock"]
+
+
+def test_the_basics_cannot_be_ignored(facts):
+    facts.destination = "node1"
+    assert [name for name, _sentence in facts.sentences("same_host")] == ["same_host"]
+    assert preflight.unknown_names(["clock", "same_host", "colour"]) == ["same_host", "colour"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        put("there.host.criu.version", []),
+        put("here.workload.obstacles", ["x uses io_uring"]),
+        put("there.host.cpu_features", []),
+        put("here.workload.runtime", "crun"),
+        put("there.host.memory_available", 0),
+        put("there.host.criu.action_script", ""),
+        put("there.host.seccomp_filter", True),
+    ],
+)
+def test_offline_needs_nothing_of_criu(facts, fault):
+    facts.mode = "offline"
+    fault(facts)
+    assert facts.sentences() == []
+
+
+def test_our_own_session_and_those_that_have_ended_are_no_obstacle(facts):
+    other_session("here", id="ours")(facts)
+    other_session("there", running=False, ended=True, state="thawed")(facts)
+    assert facts.sentences() == []
+
+
+def test_an_older_kernel_does_not_need_the_newest_criu(facts):
+    for side in (facts.here, facts.there):
+        side["host"].update(kernel="6.12.43+deb13-amd64")
+        side["host"]["criu"]["version"] = [4, 1, 1]
+    assert facts.sentences() == []
+
+
+def test_a_volume_is_counted_once_however_often_it_is_mounted(facts):
+    facts.shop["mounts"].append({**MOUNT, "type": "bind", "destination": "/backup", "directory": "/var/lib/handover/mnt/pgdata/base", "name": ""})
+    volumes = facts.plan().volumes
+    assert [volume["podman_volume"] for volume in volumes] == ["pgdata"]
+
+
+class TestListenAddress:
+    def test_one_in_a_network_that_both_are_in(self, facts):
+        facts.there["host"]["addresses"].insert(0, {"address": "192.0.2.7", "prefix": 24, "interface": "wan"})
+        assert preflight.listen_address(facts.plan()) == "10.213.0.12:0"
+
+    def test_the_first_where_they_share_none(self, facts):
+        facts.there["host"]["addresses"] = [{"address": "2001:db8::7", "prefix": 64, "interface": "wan"}]
+        assert preflight.listen_address(facts.plan()) == "[2001:db8::7]:0"
+
+    def test_the_wanted_one_has_to_be_there(self, facts):
+        assert preflight.listen_address(facts.plan(), "10.213.0.12") == "10.213.0.12:0"
+        assert preflight.listen_address(facts.plan(), "10.213.0.99") is None

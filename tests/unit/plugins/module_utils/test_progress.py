@@ -1,0 +1,54 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._progress import (
+    line,
+    verdict,
+)
+
+
+def status(**other):
+    return {
+        "id": "shop-1", "workload": "shop", "state": "presync", "ended": False, "running": True, "error": "", "converged": False, "pass": 1,
+        "pass_bytes": 2**30, "done_bytes": 2**28, "dirty_bytes": 0, "rate": 400 * 2**20, **other,
+    }  # fmt: skip
+
+
+class TestLine:
+    def test_the_first_pass(self):
+        assert line(status()) == "shop: presync, pass 1: 25 % of 1 GiB, 400 MiB/s"
+
+    def test_a_later_pass_says_what_is_left(self):
+        text = line(status(**{"pass": 3}, converged=True, dirty_bytes=5 * 2**20, pass_bytes=2**20, done_bytes=2**20, rate=0))
+        assert text == "shop: presync, pass 3: 100 % of 1 MiB, 5 MiB left, converged"
+
+    def test_outside_of_presync_the_state_says_all(self):
+        assert line(status(state="frozen")) == "shop: frozen"
+        assert line(status(state="prepare", **{"pass": 0})) == "shop: prepare"
+
+    def test_a_copy_without_a_workload_goes_by_its_name(self):
+        assert line(status(workload="", state="done", ended=True)) == "shop-1: done"
+
+
+class TestVerdict:
+    def test_converged(self):
+        assert verdict(status(), "converged") == (False, None)
+        assert verdict(status(converged=True), "converged") == (True, None)
+
+    def test_a_session_that_ended_before_has_failed(self):
+        finished, sentence = verdict(status(converged=True, ended=True, state="failed", error="the disk of node2 is full"), "converged")
+        assert finished
+        assert sentence == "session shop-1 ended before it had converged, in the state failed: the disk of node2 is full"
+
+    def test_a_session_whose_process_is_gone_has_failed(self):
+        finished, sentence = verdict(status(running=False, error="the pcopy process of this session is gone"), "converged")
+        assert finished and "is gone" in sentence
+
+    @pytest.mark.parametrize("state", ["done", "thawed", "discarded", "failed"])
+    def test_ended_however_it_ended(self, state):
+        assert verdict(status(ended=True, running=False, state=state), "ended") == (True, None)
+        assert verdict(status(), "ended") == (False, None)

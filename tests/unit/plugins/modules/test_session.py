@@ -1,0 +1,226 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _pcopy,
+    _runtime,
+)
+from ansible_collections.livefleet.handover.plugins.modules import (
+    cutover,
+    session,
+    session_info,
+)
+
+SPEC = {"mode": "copy", "listen": "10.0.0.2:0", "peer": {"fingerprint": "sha256:00"}, "volumes": [{"name": "a", "image": "/a", "size": "4096"}]}
+
+
+class Helper:
+    """A host with the helper on it: each session is its status."""
+
+    def __init__(self, root):
+        self.root = root
+        self.commands = []
+        self.statuses = {}
+        self.answers = {}  # word → exception or change of the status
+
+    def status(self, name, **change):
+        fresh = {"id": name, "role": "source", "workload": "shop", "mode": "live", "state": "prepare", "ended": False, "running": False, "error": ""}
+        return self.statuses.setdefault(name, fresh) | {} if not change else self.statuses.setdefault(name, fresh).update(change)
+
+    def place(self, name, **change):
+        (self.root / name).mkdir()
+        (self.root / name / "spec.json").write_text("{}")
+        self.status(name, **change)
+
+    def call(self, _pcopy_self, *words, stdin=None, timeout=None):
+        verb = words[1] if words[0] == "session" else words[0]
+        name = os.path.basename(words[2] if words[0] == "session" else words[1])
+        if verb != "show":
+            self.commands.append(" ".join([verb, name, *words[3:]]))
+        answer = self.answers.get(verb)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is not None:
+            self.status(name, **answer)
+        if verb == "identity":
+            (self.root / name / "identity").mkdir(exist_ok=True)
+            return {"fingerprint": "sha256:6c0c"}
+        return self.status(name)
+
+    def run(self, _runtime_self, argv, accept=(0,), stdin=None, timeout=None):
+        self.commands.append(" ".join(os.path.basename(word) if index == 0 else word for index, word in enumerate(argv)))
+        if os.path.basename(argv[0]) == "systemd-run":
+            self.status(os.path.basename(argv[-1]), running=True, listen="10.0.0.2:4711")
+        return _runtime.Completed(tuple(argv), 0, "", "")
+
+
+@pytest.fixture
+def helper(monkeypatch, tmp_path):
+    fake = Helper(tmp_path)
+    monkeypatch.setattr(_pcopy.Pcopy, "call", lambda self, *args, **kwargs: fake.call(self, *args, **kwargs))
+    monkeypatch.setattr(_runtime.Runtime, "run", lambda self, *args, **kwargs: fake.run(self, *args, **kwargs))
+    monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    return fake
+
+
+@pytest.fixture
+def module(run_module, helper):
+    def run(state, name="shop-1", check=False, **params):
+        return run_module(session.main, {"session": name, "state": state, "sessions": str(helper.root), **params}, check=check)
+
+    return run
+
+
+class TestIdentity:
+    def test_made_once(self, helper, module):
+        first, second = module("identity"), module("identity")
+        assert first["fingerprint"] == second["fingerprint"] == "sha256:6c0c"
+        assert (first["changed"], second["changed"]) == (True, False)
+
+    @pytest.mark.parametrize("name", ["Shop", "../x", "", "a" * 65, "-a", "a_b"])
+    def test_a_name_that_is_none(self, helper, module, name):
+        with pytest.raises(Exception, match="is not a session's name: use up to 64 small letters, digits and dashes"):
+            module("identity", name=name)
+        assert list(helper.root.iterdir()) == []
+
+
+class TestStarted:
+    def test_the_specification_is_roots_alone_and_systemd_runs_the_helper(self, helper, module):
+        result = module("started", role="destination", spec=SPEC)
+        path = helper.root / "shop-1" / "spec.json"
+        assert path.stat().st_mode & 0o777 == 0o600
+        written = json.loads(path.read_text())
+        assert (written["version"], written["id"], written["role"]) == (1, "shop-1", "destination")
+        assert written["volumes"][0]["size"] == 4096
+        assert result["status"]["listen"] == "10.0.0.2:4711"
+        started, waited = helper.commands
+        assert re.match(r"systemd-run --unit=handover-shop-1-destination\.service .*--property=KillMode=process .*receive --session .*/shop-1$", started)
+        assert waited.startswith("wait shop-1 --until listening --timeout ")
+
+    def test_a_source_sends_and_has_to_come_to_presync(self, helper, module):
+        module("started", role="source", spec=SPEC)
+        assert " send --session " in helper.commands[0]
+        assert "--until presync" in helper.commands[1]
+
+    def test_what_runs_is_left_alone(self, helper, module):
+        module("started", role="destination", spec=SPEC)
+        helper.commands.clear()
+        assert not module("started", role="destination", spec=SPEC)["changed"]
+        assert helper.commands == []
+
+    def test_another_specification_is_another_session(self, helper, module):
+        module("started", role="destination", spec=SPEC)
+        with pytest.raises(Exception, match="session shop-1 exists on this host and was told something else"):
+            module("started", role="destination", spec={**SPEC, "mode": "offline"})
+
+    def test_one_that_has_been_on_its_way_does_not_begin_again(self, helper, module):
+        module("started", role="destination", spec=SPEC)
+        helper.status("shop-1", running=False, state="discarded", ended=True)
+        with pytest.raises(Exception, match="has come to the state discarded on this host and cannot begin again"):
+            module("started", role="destination", spec=SPEC)
+
+    def test_the_sessions_own_reason_is_told(self, helper, module):
+        helper.answers["wait"] = _pcopy.PcopyError("pcopy: session shop-1 is discarded and will not be [listening]", 1, [])
+        helper.status("shop-1", error="image: /a: no space left on device")
+        with pytest.raises(Exception, match="session shop-1 could not begin on this host: image: /a: no space left on device"):
+            module("started", role="destination", spec=SPEC)
+
+    def test_check_mode_touches_nothing(self, helper, module):
+        assert module("started", role="destination", spec=SPEC, check=True)["changed"]
+        assert list(helper.root.iterdir()) == []
+
+
+class TestAbsent:
+    def test_one_that_runs_is_aborted_and_removed(self, helper, module):
+        helper.place("shop-1", running=True, state="presync")
+        helper.answers["abort"] = {"ended": True, "state": "failed", "running": False}
+        result = module("absent", role="source")
+        assert result["status"]["state"] == "failed"
+        assert [command.split()[0] for command in helper.commands] == ["abort", "systemctl", "systemctl"]
+        assert list(helper.root.iterdir()) == []
+
+    def test_one_that_has_ended_is_removed(self, helper, module):
+        helper.place("shop-1", ended=True, state="done")
+        module("absent", role="source")
+        assert not any(command.startswith("abort") for command in helper.commands)
+        assert list(helper.root.iterdir()) == []
+
+    @pytest.mark.parametrize("state", ["released", "in_doubt"])
+    def test_one_whose_outcome_is_not_known_stays(self, helper, module, state):
+        helper.place("shop-1", state=state)
+        helper.answers["abort"] = _pcopy.PcopyError("pcopy: session: shop-1 is released: only its outcome ends it", 1, [])
+        with pytest.raises(Exception, match="only its outcome ends it"):
+            module("absent", role="source")
+        assert (helper.root / "shop-1").exists()
+
+    def test_nothing_there_is_no_change(self, helper, module):
+        assert not module("absent", role="source")["changed"]
+
+
+class TestResolved:
+    def test_a_source_in_doubt_is_told(self, helper, module):
+        helper.place("shop-1", state="in_doubt", running=True)
+        helper.answers["resolve"] = {"state": "done", "ended": True}
+        assert module("resolved", outcome="resumed")["status"]["state"] == "done"
+        assert "--outcome resumed" in helper.commands[0]
+
+    def test_one_that_knows_is_not(self, helper, module):
+        helper.place("shop-1", state="done", ended=True)
+        assert not module("resolved", outcome="refused")["changed"]
+        assert helper.commands == []
+
+
+class TestInfo:
+    def test_all_and_one_and_none(self, run_module, helper):
+        helper.place("shop-1")
+        helper.place("till-2", workload="till")
+        (helper.root / "unfinished").mkdir()
+        ask = {"sessions": str(helper.root)}
+        assert [each["workload"] for each in run_module(session_info.main, ask)["sessions"]] == ["shop", "till"]
+        assert [each["id"] for each in run_module(session_info.main, {**ask, "session": "till-2"})["sessions"]] == ["till-2"]
+        assert run_module(session_info.main, {**ask, "session": "gone"})["sessions"] == []
+        assert run_module(session_info.main, {"sessions": str(helper.root / "missing")})["sessions"] == []
+
+
+class TestCutover:
+    @pytest.fixture
+    def ask(self, run_module, helper):
+        def run(check=False):
+            params = {"session": "shop-1", "sessions": str(helper.root), "source": "node1", "destination": "node2"}
+            return run_module(cutover.main, params, check=check)
+
+        return run
+
+    def test_it_asks_once_and_tells_the_outcome(self, helper, ask):
+        helper.place("shop-1", state="presync", running=True)
+        helper.answers["cutover"] = {"state": "done", "ended": True, "frozen_ms": 395.2}
+        result = ask()
+        assert result["changed"]
+        assert result["status"]["frozen_ms"] == 395.2
+        assert result["reasons"] == ["shop runs on node1 and is to run on node2"]
+        assert not ask()["changed"]
+        assert len(helper.commands) == 1
+
+    def test_a_workload_that_has_not_moved_is_a_failure(self, helper, ask):
+        helper.place("shop-1", state="presync", running=True)
+        helper.answers["cutover"] = {"state": "thawed", "ended": True, "error": "restoring failed"}
+        with pytest.raises(Exception, match="shop was not moved and runs on node1 as before: restoring failed") as failed:
+            ask()
+        assert failed.value.result["status"]["state"] == "thawed"
+
+    def test_a_session_that_is_not_there(self, helper, ask):
+        with pytest.raises(Exception, match="there is no session shop-1 on this host"):
+            ask()
+
+    def test_check_mode_asks_nothing(self, helper, ask):
+        helper.place("shop-1", state="presync", running=True)
+        assert ask(check=True)["changed"]
+        assert helper.commands == []
