@@ -54,12 +54,32 @@ func configure(dev string, f *os.File, image string, flags uint32) error {
 		return err
 	}
 	defer d.Close()
-	cfg := unix.LoopConfig{Fd: uint32(f.Fd())}
+	// A file system made for sectors of 512 bytes does not mount on larger ones;
+	// the other way round it does. Left to itself the kernel may choose larger.
+	cfg := unix.LoopConfig{Fd: uint32(f.Fd()), Size: 512}
 	cfg.Info.Flags = flags
 	copy(cfg.Info.File_name[:len(cfg.Info.File_name)-1], image)
 	_, _, e := unix.Syscall(unix.SYS_IOCTL, d.Fd(), unix.LOOP_CONFIGURE, uintptr(unsafe.Pointer(&cfg)))
 	if e != 0 {
 		return e
+	}
+	return nil
+}
+
+// DetachWithLastUser has the kernel give a device back when it is unmounted.
+func DetachWithLastUser(dev string) error {
+	d, err := os.OpenFile(dev, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("loop: %w", err)
+	}
+	defer d.Close()
+	info, err := unix.IoctlLoopGetStatus64(int(d.Fd()))
+	if err == nil {
+		info.Flags |= unix.LO_FLAGS_AUTOCLEAR
+		err = unix.IoctlLoopSetStatus64(int(d.Fd()), info)
+	}
+	if err != nil {
+		return fmt.Errorf("loop: %s: having it detached with its last user: %w", dev, err)
 	}
 	return nil
 }

@@ -369,7 +369,7 @@ func (d *destination) attach(v Vol) error {
 		return err
 	}
 	d.mounted = append(d.mounted, v.Mountpoint)
-	return nil
+	return loop.DetachWithLastUser(dev)
 }
 
 // resume is the moment: the source is released.
