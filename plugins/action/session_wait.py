@@ -45,9 +45,7 @@ class ActionModule(ActionBase):
             answer = self._ask(arguments, task_vars)
             if answer is None:
                 if now - heard > UNREACHABLE_SECONDS:
-                    raise AnsibleConnectionFailure(
-                        "session {0}: its host has been out of reach for {1:.0f} s".format(arguments["session"], now - heard)
-                    )
+                    raise AnsibleConnectionFailure("session {0}: its host has been out of reach for {1:.0f} s".format(arguments["session"], now - heard))
             elif answer.get("failed"):
                 return dict(failed=True, msg=answer.get("msg") or "session_info failed and said nothing")
             else:

@@ -138,7 +138,9 @@ def _podman_missing(plan: Plan) -> t.Iterator[str]:
 def _held(plan: Plan) -> t.Iterator[str]:
     for name, facts in ((plan.source, plan.here), (plan.destination, plan.there)):
         if facts["workload"]["held"]:
-            yield "podman on {0} does not answer about {1}, which is being checkpointed, restored or held frozen: wait until that has ended".format(name, plan.workload)
+            yield "podman on {0} does not answer about {1}, which is being checkpointed, restored or held frozen: wait until that has ended".format(
+                name, plan.workload
+            )
 
 
 BASICS: t.Dict[str, Check] = {
@@ -154,12 +156,16 @@ BASICS: t.Dict[str, Check] = {
 
 def _not_running(plan: Plan) -> t.Iterator[str]:
     if not plan.container["running"]:
-        yield "{0} is {1} on {2} and not running: start it there first, as there is nothing to hand over".format(plan.workload, plan.container["state"], plan.source)
+        yield "{0} is {1} on {2} and not running: start it there first, as there is nothing to hand over".format(
+            plan.workload, plan.container["state"], plan.source
+        )
 
 
 def _auto_remove(plan: Plan) -> t.Iterator[str]:
     if plan.container["auto_remove"]:
-        yield "{0} was started with --rm, so its host forgets it as soon as it stops and could not take it back: create it again without --rm".format(plan.workload)
+        yield "{0} was started with --rm, so its host forgets it as soon as it stops and could not take it back: create it again without --rm".format(
+            plan.workload
+        )
 
 
 def _create_command(plan: Plan) -> t.Iterator[str]:
@@ -237,7 +243,7 @@ def _images_taken(plan: Plan) -> t.Iterator[str]:
 def _filesystems(plan: Plan) -> t.Iterator[str]:
     for volume in plan.volumes:
         if volume["fstype"] not in ("ext4", "xfs"):
-            yield "the image volume {0} of {1} holds {2}, and ext4 and xfs can be handed over: copy its files to a volume made by livefleet.handover.image_volume".format(
+            yield "the image volume {0} of {1} holds {2}, and only ext4 and xfs can be handed over: copy its files to a volume that image_volume makes".format(
                 volume["name"], plan.workload, volume["fstype"]
             )
 
@@ -326,7 +332,9 @@ def _addresses(plan: Plan) -> t.Iterator[str]:
         taken = {each["address"]: each["container"] for each in networks.get(network["name"], {}).get("taken", [])}
         for address in filter(None, (network["ip"], network["ip6"])):
             if address in own:
-                yield "{0} has the address {1}, which is also an address of {2} itself: give one of them another".format(plan.workload, address, plan.destination)
+                yield "{0} has the address {1}, which is also an address of {2} itself: give one of them another".format(
+                    plan.workload, address, plan.destination
+                )
             elif address in taken:
                 yield "{0} has the address {1}, which the container {2} on {3} uses: give one of them another".format(
                     plan.workload, address, taken[address], plan.destination
@@ -382,7 +390,9 @@ def _runtime(plan: Plan) -> t.Iterator[str]:
         )
     there = plan.there["host"]["podman"]["runtime"]
     if plan.live and there and there != "runc":
-        yield 'podman on {0} uses {1}: set runtime = "runc" in /etc/containers/containers.conf there, or use migrate_mode=offline'.format(plan.destination, there)
+        yield 'podman on {0} uses {1}: set runtime = "runc" in /etc/containers/containers.conf there, or use migrate_mode=offline'.format(
+            plan.destination, there
+        )
 
 
 def _podman_version(plan: Plan) -> t.Iterator[str]:
@@ -449,7 +459,7 @@ def _action_script(plan: Plan) -> t.Iterator[str]:
         elif not criu["action_script_works"]:
             yield "CRIU's action script {0} is missing on {1} or not executable: {2}".format(criu["action_script"], name, PCOPY_CURE)
     if plan.container["criu_configuration"] != "/etc/criu/runc.conf":
-        yield "{0} has a CRIU configuration of its own ({1}), which keeps the action script from running: create it without the annotation org.criu.config".format(
+        yield "{0} has a CRIU configuration of its own ({1}), so the action script does not run: create it without the annotation org.criu.config".format(
             plan.workload, plan.container["criu_configuration"]
         )
 

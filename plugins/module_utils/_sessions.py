@@ -191,7 +191,9 @@ def outcome(status: t.Mapping[str, t.Any], source: str = "the source", destinati
     if state == "failed":
         return "{0} was not moved and was never stopped on {1}: {2}".format(workload, source, error)
     if state == "resumed":
-        return "{0} runs on {1}, but that host has not said yet that its disk is safe, so {2} keeps everything: {3}".format(workload, destination, source, error)
+        return "{0} runs on {1}, but that host has not said yet that its disk is safe, so {2} keeps everything: {3}".format(
+            workload, destination, source, error
+        )
     if state in ("released", "in_doubt"):
         return (
             "it is not known whether {0} runs on {2}, so it stays frozen on {1} and must not be started there: {3}: "

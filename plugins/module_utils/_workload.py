@@ -154,9 +154,7 @@ def essence(inspect: Document) -> t.Dict[str, t.Any]:
         "Config.Cmd": _words(config.get("Cmd")),
         "Config.Env": sorted(config.get("Env") or []),
         "Config.Labels": dict(config.get("Labels") or {}),
-        "Config.Annotations": {
-            key: value for key, value in (config.get("Annotations") or {}).items() if not key.startswith(_OWN_ANNOTATIONS)
-        },
+        "Config.Annotations": {key: value for key, value in (config.get("Annotations") or {}).items() if not key.startswith(_OWN_ANNOTATIONS)},
         "Mounts": [
             # Where podman keeps a named volume is the host's own affair; where a bind comes from is not.
             {**mount, "source": "" if mount["type"] == "volume" else mount["source"]}

@@ -180,13 +180,18 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
         address = preflight.listen_address(plan, params["listen"])
         if address is None:
             sentences.append(
-                "{0} has no address {1}: name one of its own".format(plan.destination, params["listen"]) if params["listen"] else
-                "{0} has no address at which {1} could reach it: give it one".format(plan.destination, plan.source)
+                "{0} has no address {1}: name one of its own".format(plan.destination, params["listen"])
+                if params["listen"]
+                else "{0} has no address at which {1} could reach it: give it one".format(plan.destination, plan.source)
             )
         result.update(image_present=preflight.image_present(plan), listen=address, volumes=plan.volumes)
     if sentences and params["fail"]:
-        result["msg"] = sentences[0] if len(sentences) == 1 else "{0} things are in the way: {1}".format(
-            len(sentences), "; ".join("({0}) {1}".format(number, sentence) for number, sentence in enumerate(sentences, 1))
+        result["msg"] = (
+            sentences[0]
+            if len(sentences) == 1
+            else "{0} things are in the way: {1}".format(
+                len(sentences), "; ".join("({0}) {1}".format(number, sentence) for number, sentence in enumerate(sentences, 1))
+            )
         )
     return result
 

@@ -76,7 +76,7 @@ EXAMPLES = r"""
 RETURN = r"""
 workload:
   description:
-    - The container. Where it does not exist on this host, only RV(workload.exists) and RV(workload.name).
+    - The container. Where it does not exist on this host, only its name and that it does not exist.
     - Where podman does not answer because a handover holds the container, RV(workload.held) is true and details are missing.
   returned: success
   type: dict
@@ -346,9 +346,7 @@ class WorkloadInfo:
                     "path": store.get("graphRoot", ""),
                     "free": host.free_space(store["graphRoot"]) if store.get("graphRoot") else 0,
                 },
-                "containers": [
-                    {"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", "")} for each in containers
-                ],
+                "containers": [{"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", "")} for each in containers],
                 "networks": [
                     {
                         "name": each["name"],
@@ -359,9 +357,7 @@ class WorkloadInfo:
                     for each in networks
                 ],
                 "images": self._images() if self.has_podman else [],
-                "volumes": {
-                    volume["Name"]: volume.get("Options") or {} for volume in (self._ask(self.podman.volumes, []) if self.has_podman else [])
-                },
+                "volumes": {volume["Name"]: volume.get("Options") or {} for volume in (self._ask(self.podman.volumes, []) if self.has_podman else [])},
             },
         }
 

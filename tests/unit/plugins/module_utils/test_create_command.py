@@ -17,8 +17,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._create_command
 )
 
 # The shape in which podman prints its options: letters, values, choices, options without a text.
-PODMAN = Grammar.from_help(
-    """\
+PODMAN = Grammar.from_help("""\
 Options:
       --cgroup-manager string       Cgroup manager to use ("cgroupfs"|"systemd") (default "cgroupfs")
   -c, --connection string           Connection to use
@@ -26,8 +25,7 @@ Options:
   -r, --remote                      Access remote Podman service
       --root string                 Path to the graph root directory
   -v, --version                     version for podman
-"""
-)
+""")
 COMMON = """\
 Options:
       --add-host strings                         Add a custom host-to-IP mapping (host:ip) (default [])
@@ -69,9 +67,7 @@ Options:
   -w, --workdir string                           Working directory inside the container
 """
 CREATE = Grammar.from_help(COMMON + "      --init-ctr string                          Make this a pod init container.\n")
-RUN = Grammar.from_help(
-    COMMON
-    + """\
+RUN = Grammar.from_help(COMMON + """\
   -d, --detach                                   Run container in background and print container ID
       --detach-keys [a-Z]                        Override the key sequence for detaching a container
       --passwd                                   add entries to /etc/passwd and /etc/group (default true)
@@ -79,8 +75,7 @@ RUN = Grammar.from_help(
       --preserve-fds uint                        Pass a number of additional file descriptors
       --rmi                                      Remove image unless used by other containers, implies --rm
       --sig-proxy                                Proxy received signals to the process (default true)
-"""
-)
+""")
 BOTH = RUN | CREATE
 WEB = Identity(name="web", image="localhost/web:1", hostname="5a3e7d04f11b")
 
@@ -229,7 +224,9 @@ class TestTwin:
         assert "--http-proxy=false" in command
 
     def test_made_from_a_twin_it_is_the_same_again(self):
-        identity = Identity("web", "localhost/web:1", "h", (Attachment("lan", ("10.0.0.9",), "02:00:00:00:00:09", "eth0"),), (Port(80, "tcp", "8080"),), ("A=1",))
+        identity = Identity(
+            "web", "localhost/web:1", "h", (Attachment("lan", ("10.0.0.9",), "02:00:00:00:00:09", "eth0"),), (Port(80, "tcp", "8080"),), ("A=1",)
+        )
         first = made("run", "-d", "--rm=false", "-p", "80", "--network", "lan:alias=x", "-e", "A=1", "localhost/web:1", "serve", identity=identity)
         assert made(*first, identity=identity) == first
 

@@ -25,7 +25,10 @@ def test_a_criu_configuration():
 def test_addresses_that_are_on_every_host_are_nobodys():
     document = [
         {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}, {"local": "::1", "prefixlen": 128}]},
-        {"ifname": "host0", "addr_info": [{"local": "10.77.0.11", "prefixlen": 24}, {"local": "fe80::1", "prefixlen": 64}, {"local": "fd00::11", "prefixlen": 64}]},
+        {
+            "ifname": "host0",
+            "addr_info": [{"local": "10.77.0.11", "prefixlen": 24}, {"local": "fe80::1", "prefixlen": 64}, {"local": "fd00::11", "prefixlen": 64}],
+        },
         {"ifname": "down0"},
     ]
     assert [each["address"] for each in host.parse_addresses(document)] == ["10.77.0.11", "fd00::11"]

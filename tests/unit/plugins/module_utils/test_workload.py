@@ -42,8 +42,10 @@ INSPECT = {
         "CreateCommand": ["podman", "run", "-d", "--name", "shop", "localhost/shop:1"],
     },
     "HostConfig": {
-        "AutoRemove": False, "NetworkMode": "bridge", "IpcMode": "shareable", "PidMode": "private", "UTSMode": "private", "Privileged": False, "ShmSize": 65536000,
-        "PortBindings": {"80/tcp": [{"HostIp": "0.0.0.0", "HostPort": "8080"}], "53/udp": [{"HostIp": "10.0.0.1", "HostPort": "53"}]}, "Devices": [], "CapAdd": [],
+        "AutoRemove": False, "NetworkMode": "bridge", "IpcMode": "shareable", "PidMode": "private", "UTSMode": "private", "Privileged": False,
+        "ShmSize": 65536000,
+        "PortBindings": {"80/tcp": [{"HostIp": "0.0.0.0", "HostPort": "8080"}], "53/udp": [{"HostIp": "10.0.0.1", "HostPort": "53"}]},
+        "Devices": [], "CapAdd": [],
         "Ulimits": [{"Name": "RLIMIT_NPROC", "Soft": 96365, "Hard": 96365}],
     },
 }  # fmt: skip

@@ -27,9 +27,11 @@ HELP = """\
 def inspect_of(identifier, **other):
     static = "/var/lib/containers/storage/overlay-containers/{0}/userdata".format(identifier)
     return {
-        "Id": identifier, "Name": "shop", "Path": "serve", "Args": [], "Image": IMAGE, "ImageName": "localhost/shop:1", "OCIRuntime": "runc", "StaticDir": static,
+        "Id": identifier, "Name": "shop", "Path": "serve", "Args": [], "Image": IMAGE, "ImageName": "localhost/shop:1", "OCIRuntime": "runc",
+        "StaticDir": static,
         "State": {"Status": "created", "Running": False, "Pid": 0}, "GraphDriver": {"Data": {"UpperDir": "/upper/" + identifier}},
-        "Mounts": [{"Type": "volume", "Name": "shop", "Source": "/x/" + identifier, "Destination": "/data", "Options": ["rbind"], "RW": True, "Propagation": "rprivate"}],
+        "Mounts": [{"Type": "volume", "Name": "shop", "Source": "/x/" + identifier, "Destination": "/data", "Options": ["rbind"], "RW": True,
+                    "Propagation": "rprivate"}],
         "Config": {"Hostname": "h", "User": "", "Env": ["A=1"], "CreateCommand": ["podman", "run", "-d", "-v", "shop:/data", "localhost/shop:1", "serve"]},
         "HostConfig": {"NetworkMode": "none", "IpcMode": "shareable", "ShmSize": 65536000, "UTSMode": "private"}, "NetworkSettings": {"Networks": {}}, **other,
     }  # fmt: skip
@@ -56,7 +58,7 @@ class Host:
         self.next_twin = inspect_of("222")
         self.failing = ()
 
-    def run(self, _runtime, argv, accept=(0,), stdin=None, timeout=None):
+    def run(self, argv, accept=(0,), stdin=None, timeout=None):
         words = [str(word) for word in argv]
         answer = self.answer([word.rpartition("/")[2] if index == 0 else word for index, word in enumerate(words)])
         return _runtime_completed(words, answer)
@@ -96,7 +98,7 @@ def _runtime_completed(words, answer):
 @pytest.fixture
 def host(monkeypatch):
     fake = Host()
-    monkeypatch.setattr(_runtime.Runtime, "run", lambda self, *args, **kwargs: fake.run(self, *args, **kwargs))
+    monkeypatch.setattr(_runtime.Runtime, "run", fake.run)
     monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setattr(_loop, "read_mounts", lambda *args: [])
     monkeypatch.setattr(podman_workload.os, "makedirs", lambda *args, **kwargs: None)
@@ -179,7 +181,9 @@ class TestPrepared:
             module("prepared", source=source())
         assert host.containers == {}
         assert host.volumes == {}
-        assert host.commands.count("mount -t tmpfs -o mode=0755 handover /var/lib/handover/mnt/shop") == host.commands.count("umount /var/lib/handover/mnt/shop")
+        assert host.commands.count("mount -t tmpfs -o mode=0755 handover /var/lib/handover/mnt/shop") == host.commands.count(
+            "umount /var/lib/handover/mnt/shop"
+        )
 
     def test_a_mount_in_the_way(self, host, module, monkeypatch):
         mount = _loop.Mount(device="7:9", mountpoint="/var/lib/handover/mnt/shop", fstype="ext4", source="/dev/loop9")

@@ -40,7 +40,7 @@ class Helper:
         (self.root / name / "spec.json").write_text("{}")
         self.status(name, **change)
 
-    def call(self, _pcopy_self, *words, stdin=None, timeout=None):
+    def call(self, *words, stdin=None, timeout=None):
         verb = words[1] if words[0] == "session" else words[0]
         name = os.path.basename(words[2] if words[0] == "session" else words[1])
         if verb != "show":
@@ -55,7 +55,7 @@ class Helper:
             return {"fingerprint": "sha256:6c0c"}
         return self.status(name)
 
-    def run(self, _runtime_self, argv, accept=(0,), stdin=None, timeout=None):
+    def run(self, argv, accept=(0,), stdin=None, timeout=None):
         self.commands.append(" ".join(os.path.basename(word) if index == 0 else word for index, word in enumerate(argv)))
         if os.path.basename(argv[0]) == "systemd-run":
             self.status(os.path.basename(argv[-1]), running=True, listen="10.0.0.2:4711")
@@ -65,8 +65,8 @@ class Helper:
 @pytest.fixture
 def helper(monkeypatch, tmp_path):
     fake = Helper(tmp_path)
-    monkeypatch.setattr(_pcopy.Pcopy, "call", lambda self, *args, **kwargs: fake.call(self, *args, **kwargs))
-    monkeypatch.setattr(_runtime.Runtime, "run", lambda self, *args, **kwargs: fake.run(self, *args, **kwargs))
+    monkeypatch.setattr(_pcopy.Pcopy, "call", fake.call)
+    monkeypatch.setattr(_runtime.Runtime, "run", fake.run)
     monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     return fake
 
