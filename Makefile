@@ -67,3 +67,22 @@ lab-clean: setup ## Take the fleet down and forget the built images too
 .PHONY: lab-check
 lab-check: setup ## List what the lab has on this machine; fails if there is anything
 	@ansible-playbook lab/check_clean.yml
+
+# --- the main job, and the proof --------------------------------------------
+
+.PHONY: demo
+demo: helper ## Move a PostgreSQL container while it is used; KEEP=1 leaves the hosts up
+	@.cache/venv/bin/python demo/demo.py $(if $(KEEP),--keep)
+
+.PHONY: test-ledger
+test-ledger: helper ## The same there and back, MOVES=10 times, counting every acknowledged commit
+	@.cache/venv/bin/python demo/demo.py --moves $(or $(MOVES),10) $(if $(KEEP),--keep)
+
+# PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
+.PHONY: test
+test: helper ## Run the whole test suite
+	@.cache/venv/bin/python tests/suite $(PARTS)
+
+.PHONY: bench-freeze
+bench-freeze: lab-images helper ## Measure the frozen time against podman checkpoint, scp and restore
+	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS))
