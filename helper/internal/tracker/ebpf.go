@@ -358,12 +358,8 @@ func (t *ebpfTracker) Kind() string { return "ebpf" }
 // the driver hands bios on as they are, one from before Open may complete below
 // without a trace. As long as there may be such a one, Swap marks the whole device.
 func (t *ebpfTracker) settle() {
-	t.settled = !t.dev.handsOn()
-	for end := t.opened.Add(settleWait); !t.settled && time.Now().Before(end); {
-		if t.idle() {
-			t.settled = true
-			return
-		}
+	t.settled = !t.dev.handsOn() || t.idle()
+	for end := time.Now().Add(settleWait); !t.settled && time.Now().Before(end); t.settled = t.idle() {
 		time.Sleep(time.Millisecond)
 	}
 }

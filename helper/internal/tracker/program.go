@@ -71,10 +71,8 @@ const (
 	statusInternal               // an index was outside a map
 )
 
-// known is the value in the hash of bios: the range that the bio writes.
-// A length of wholeDevice stands for a write without a range.
-type known struct{ Sector, Sectors uint64 }
-
+// The value in the hash of bios is the range that the bio writes: its first
+// sector and its length, which is wholeDevice for a write without a range.
 const (
 	knownSector  = 0
 	knownSectors = 8
@@ -97,7 +95,7 @@ const (
 	stCount   = -72 // bios looked at
 	stOp      = -80
 	stPtr     = -88  // a pointer that was read
-	stValue   = -104 // a known
+	stValue   = -104 // a value for the hash of bios
 	stWhole   = -112 // 1 if the bio at hand is complete
 	stArg     = -120 // the bio after this one
 	stSlot    = -128 // the key of the device that is marked
@@ -561,6 +559,9 @@ func requestComplete(k *kernel, m maps) (asm.Instructions, error) {
 	b.store(stLeft, asm.R3)
 	b.toSectors(asm.R2)
 	b.store(stSectors, asm.R2)
+	// A jump to what comes next anyway: kernels before 6.9 let a loop be closed
+	// by a jump only, and seen from "plain" the loop begins at "mark".
+	b.add(asm.Ja.Label("mark"))
 
 	b.label("mark")
 	b.mark(stSlot)
