@@ -143,11 +143,30 @@ def _held(plan: Plan) -> t.Iterator[str]:
             )
 
 
+def _locked(plan: Plan) -> t.Iterator[str]:
+    told: t.Set[str] = set()
+    for name, host in plan.hosts:
+        for session in host["pcopy"]["sessions"]:
+            if session["workload"] != plan.workload or session["id"] == plan.session or session["ended"] or session["id"] in told:
+                continue
+            told.add(session["id"])
+            if session["running"]:
+                yield "{0} is being moved already, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
+                    plan.workload, session["id"], name, session["state"]
+                )
+            else:
+                yield "the session {1} on {2} has left {0} in the state {3}: end it with `pcopy session abort` there before another begins".format(
+                    plan.workload, session["id"], name, session["state"]
+                )
+
+
 BASICS: t.Dict[str, Check] = {
     "same_host": _same_host,
     "podman": _podman_missing,
     "workload": _unknown_workload,
     "held": _held,
+    # Among the basics because what a session under way has made on the destination is no rubbish to be removed.
+    "locked": _locked,
 }
 
 
@@ -504,21 +523,6 @@ def _clock(plan: Plan) -> t.Iterator[str]:
         )
 
 
-def _locked(plan: Plan) -> t.Iterator[str]:
-    for name, host in plan.hosts:
-        for session in host["pcopy"]["sessions"]:
-            if session["workload"] != plan.workload or session["id"] == plan.session:
-                continue
-            if session["running"]:
-                yield "{0} is being moved already, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
-                    plan.workload, session["id"], name, session["state"]
-                )
-            elif not session["ended"]:
-                yield "the session {1} on {2} has left {0} in the state {3}: end it with `pcopy session abort` there before another begins".format(
-                    plan.workload, session["id"], name, session["state"]
-                )
-
-
 def _unanswered(plan: Plan) -> t.Iterator[str]:
     for name, facts in ((plan.source, plan.here), (plan.destination, plan.there)):
         for problem in facts["problems"]:
@@ -534,7 +538,6 @@ def _dotted(version: t.Sequence[int]) -> str:
 
 
 CHECKS: t.Dict[str, Check] = {
-    "locked": _locked,
     "running": _not_running,
     "rm": _auto_remove,
     "create_command": _create_command,

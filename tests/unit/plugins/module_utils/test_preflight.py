@@ -281,6 +281,13 @@ def test_our_own_session_and_those_that_have_ended_are_no_obstacle(facts):
     assert facts.sentences() == []
 
 
+def test_of_a_session_under_way_one_sentence_is_told_and_nothing_of_what_it_made(facts):
+    other_session("here")(facts)
+    other_session("there", role="destination")(facts)
+    facts.there["workload"] = {"exists": True, "running": False, "held": False, "name": "shop", "state": "created"}
+    assert [name for name, _sentence in facts.sentences("locked")] == ["locked"]
+
+
 def test_an_older_kernel_does_not_need_the_newest_criu(facts):
     for side in (facts.here, facts.there):
         side["host"].update(kernel="6.12.43+deb13-amd64")

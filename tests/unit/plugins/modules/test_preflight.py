@@ -12,7 +12,7 @@ def facts(address, **workload):
     podman = {"installed": True, "containers": [{"name": "cache", "id": "1", "state": "running"}]}
     return {
         "workload": {"exists": False, "running": False, "held": False, "name": "shop", **workload},
-        "host": {"podman": podman, "addresses": [{"address": address, "prefix": 24, "interface": "eth0"}]},
+        "host": {"podman": podman, "pcopy": {"sessions": []}, "addresses": [{"address": address, "prefix": 24, "interface": "eth0"}]},
         "problems": [],
     }
 
