@@ -234,7 +234,11 @@ const namesAtOnce = 1000
 
 // sendTree sends a tree the first time whole, and then what has changed.
 func (s *source) sendTree(ctx context.Context, t *folder) error {
-	now, err := tree.Take(t.Path)
+	scan := tree.Take
+	if s.t0.IsZero() {
+		scan = tree.First // it is in use, and looked at again in the freeze
+	}
+	now, err := scan(t.Path)
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,14 @@
 //
 // The kernel sets the change time (ctime) itself and no program can set it back,
 // so an entry with the same inode, size and change time as before holds what it
-// held. Clocks of file systems tick coarsely, though: an entry that changed less
-// than Settle before the scan may change once more within the same tick, so it
-// counts as changed.
+// held. There are two exceptions, and entries of a First scan that may be one
+// count as changed:
+//
+//   - Clocks of file systems tick coarsely: an entry that changed less than
+//     Settle ago may change once more within the same tick.
+//   - A page that a program has mapped, and that is dirty already, is written
+//     without a change time, until it has been written back. So First has the
+//     file system write everything back, and distrusts what changed since then.
 //
 // Sockets are left out: a restored process makes its own. Unpack never leaves
 // the folder it was given, whatever the stream names and whatever links lie in
@@ -51,13 +56,35 @@ type entry struct {
 	mode     uint32
 	size     int64
 	ctime    unix.Timespec
-	fresh    bool // changed so short before the scan that it may change again unseen
+	fresh    bool // changed so late before the scan that it may change again unseen
 }
 
-// Take scans the folder. A file that vanishes meanwhile is simply not there.
-func Take(root string) (*Scan, error) {
+// First scans a folder that is in use, for a later scan to be compared with.
+func First(root string) (*Scan, error) {
+	since := time.Now().Add(-Settle)
+	if err := syncfs(root); err != nil {
+		return nil, fmt.Errorf("tree: %s: writing its file system back: %w", root, err)
+	}
+	return scan(root, since)
+}
+
+// Take scans a folder in which nothing changes any more, or that nothing is
+// compared with.
+func Take(root string) (*Scan, error) { return scan(root, time.Now()) }
+
+func syncfs(path string) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Syncfs(fd)
+}
+
+// scan walks the folder; what changed since the given time is fresh. A file that
+// vanishes meanwhile is simply not there.
+func scan(root string, since time.Time) (*Scan, error) {
 	s := &Scan{root: root, entries: map[string]entry{}}
-	now := time.Now()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && path != root {
 			return nil
@@ -80,7 +107,7 @@ func Take(root string) (*Scan, error) {
 		}
 		s.entries[rel] = entry{
 			ino: st.Ino, dev: st.Dev, mode: st.Mode, size: st.Size, ctime: st.Ctim,
-			fresh: now.Sub(time.Unix(st.Ctim.Unix())) < Settle,
+			fresh: time.Unix(st.Ctim.Unix()).After(since),
 		}
 		return nil
 	})

@@ -28,7 +28,7 @@ func must(t *testing.T, errs ...error) {
 // transfer brings what changed since before from src to dst.
 func transfer(t *testing.T, src, dst string, before *Scan) *Scan {
 	t.Helper()
-	now, err := Take(src)
+	now, err := First(src)
 	must(t, err)
 	paths := now.Paths()
 	if before != nil {
@@ -156,13 +156,40 @@ func TestOnlyChangesTravel(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(src, fmt.Sprint(i)), nil, 0o600))
 	}
 	time.Sleep(2 * Settle)
-	before, err := Take(src)
+	before, err := First(src)
 	must(t, err)
 	must(t, os.Chmod(filepath.Join(src, "7"), 0o644))
 	now, err := Take(src)
 	must(t, err)
 	if changed, gone := now.Changed(before); !slices.Equal(changed, []string{"7"}) || gone != nil {
 		t.Errorf("changed %v, gone %v", changed, gone)
+	}
+}
+
+// A page that is dirty already is written without a change time.
+func TestWritesThroughAMappingTravel(t *testing.T) {
+	src := t.TempDir()
+	var fs unix.Statfs_t
+	must(t, unix.Statfs(src, &fs))
+	if fs.Type == unix.TMPFS_MAGIC {
+		t.Skip("a tmpfs writes nothing back: point TMPDIR at a file system on a disk")
+	}
+	f, err := os.Create(filepath.Join(src, "mapped"))
+	must(t, err)
+	defer f.Close()
+	must(t, f.Truncate(4096))
+	page, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	defer unix.Munmap(page)
+	page[0] = 1 // dirty from here on
+	time.Sleep(3 * Settle)
+	before, err := First(src)
+	must(t, err)
+	page[0] = 2
+	now, err := Take(src)
+	must(t, err)
+	if changed, _ := now.Changed(before); !slices.Contains(changed, "mapped") {
+		t.Errorf("a write through a mapping went unseen: changed are %v", changed)
 	}
 }
 
