@@ -177,7 +177,8 @@ def summary(found: dict[str, t.Any]) -> list[str]:
 
 def broken(ledger: dict[str, t.Any], load: dict[str, t.Any]) -> str:
     said = [*ledger["errors"], *load["errors"]]
-    return f"the ledger had to connect again {ledger['reconnects']} times, pgbench ran {'on' if load['ran_until_stopped'] else 'no further'}: {'; '.join(said[:2])}"
+    pgbench = "on" if load["ran_until_stopped"] else "no further"
+    return f"the ledger had to connect again {ledger['reconnects']} times, pgbench ran {pgbench}: {'; '.join(said[:2])}"
 
 
 def move_and_audit(plays: Plays, options: argparse.Namespace, reports: Path, stamp: str) -> None:

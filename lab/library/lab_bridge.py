@@ -120,7 +120,7 @@ class Bridge:
     def _run(self, *words: str) -> None:
         self.commands.append(" ".join(words))
         if not self.module.check_mode:
-            status, _, error = self.module.run_command(["ip", *words])
+            status, _output, error = self.module.run_command(["ip", *words])
             if status:
                 self.module.fail_json(msg=f"ip {' '.join(words)}: {error.strip()}")
 

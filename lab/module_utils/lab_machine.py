@@ -152,7 +152,7 @@ def cgroup_name(state_dir: str, name: str) -> str:
 def cgroup_members(path: str) -> set[int]:
     """Every process in a cgroup and below it."""
     members: set[int] = set()
-    for folder, _, _ in os.walk(path):
+    for folder, _folders, _files in os.walk(path):
         try:
             with open(os.path.join(folder, "cgroup.procs"), encoding="ascii") as file:
                 members.update(int(pid) for pid in file.read().split())
@@ -164,7 +164,7 @@ def cgroup_members(path: str) -> set[int]:
 
 def remove_cgroup(path: str) -> None:
     """Removes an empty cgroup with all that is below it."""
-    for folder, _, _ in os.walk(path, topdown=False):
+    for folder, _folders, _files in os.walk(path, topdown=False):
         try:
             os.rmdir(folder)
         except FileNotFoundError:
@@ -173,7 +173,7 @@ def remove_cgroup(path: str) -> None:
 
 def mounts_below(path: str) -> list[str]:
     """Mount points at a path and below it, the innermost first."""
-    points = [fields[4] for fields, _, _ in _mountinfo()]
+    points = [fields[4] for fields, _kind, _options in _mountinfo()]
     return [point for point in reversed(points) if point == path or point.startswith(path + "/")]
 
 
@@ -189,7 +189,7 @@ def lower_layer(point: str) -> str | None:
 
 def overlays_above(folder: str) -> list[str]:
     """Mounted overlays whose base lies in a folder."""
-    points = {fields[4] for fields, kind, _ in _mountinfo() if kind == "overlay"}
+    points = {fields[4] for fields, kind, _options in _mountinfo() if kind == "overlay"}
     return sorted(point for point in points if (lower_layer(point) or "").startswith(folder + "/"))
 
 
@@ -250,7 +250,7 @@ def thaw(pids: set[int]) -> list[str]:
         if namespace in seen:
             continue
         seen.add(namespace)
-        for fields, _, _ in _mountinfo(pid):
+        for fields, _kind, _options in _mountinfo(pid):
             if not fields[2].startswith(f"{LOOP_MAJOR}:"):
                 continue
             try:
@@ -350,10 +350,10 @@ def _mountinfo(pid: int | str = "self") -> Iterator[tuple[list[str], str, str]]:
     except OSError:
         return
     for line in lines:
-        before, _, after = line.rstrip("\n").partition(" - ")
+        before, _dash, after = line.rstrip("\n").partition(" - ")
         fields = before.split(" ")
         fields[4] = fields[4].replace(r"\040", " ").replace(r"\134", "\\")
-        kind, _, options = after.split(" ", 2)
+        kind, _source, options = after.split(" ", 2)
         yield fields, kind, options
 
 

@@ -135,11 +135,13 @@ def test_limited_uplink(fleet):
     limits = json.dumps({"lab_limits": {"rate": "100mbit"}})
     assert changed(play("shape.yml", "-e", limits)) == 4
     assert changed(play("shape.yml", "-e", limits)) == 0
-    seconds = float(ssh("labtest1", "python3 -c '"
+    script = (
         "import subprocess, time; began = time.monotonic(); "
         "subprocess.run(\"head -c 25000000 /dev/zero | ssh labtest2 cat\", shell=True, check=True, stdout=subprocess.DEVNULL); "
-        "print(time.monotonic() - began)'"))
-    assert 1.9 < seconds < 4, "200 Mbit over a link of 100 Mbit/s, there and back at the same time"
+        "print(time.monotonic() - began)"
+    )
+    # There is no upper bound: how much slower a busy machine is says nothing about the limit.
+    assert float(ssh("labtest1", f"python3 -c '{script}'")) > 1.9, "200 Mbit over a link of 100 Mbit/s, there and back at the same time"
     assert changed(play("shape.yml")) == 4
     assert "tbf" not in ssh("labtest1", "tc qdisc show dev host0")
 
