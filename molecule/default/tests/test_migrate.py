@@ -1,0 +1,219 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The workload moves there, back, and there again by being stopped; and stays where it is when it cannot move.
+
+In the order of this file: each test finds the workload where the one before it left it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+from conftest import (
+    ANSIBLE_PLAYBOOK,
+    CHECKOUT,
+    INVENTORY,
+    VOLUME,
+    WORKLOAD,
+    Fleet,
+)
+
+
+def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any]) -> None:
+    """It runs there and nowhere else, with its volume, which will be mounted at the next boot too; and nothing is left of the move."""
+    here = "node1" if there == "node2" else "node2"
+    mountpoint = f"/var/lib/handover/mnt/{VOLUME}"
+    unit = fleet.hosts[there].check_output(f"systemd-escape --path --suffix=mount {mountpoint}")
+    prints = fleet.footprints()
+    assert prints[there] == {
+        "containers": f"{WORKLOAD}=running",
+        "podman volumes": VOLUME,
+        "sessions": "",
+        "volumes": f"{VOLUME}.img",
+        "mnt": VOLUME,
+        "sockets": "",
+        "mounts": mountpoint,
+        "loop devices": prints[there]["loop devices"],
+        "units": prints[there]["units"],
+        "processes": "",
+    }
+    assert prints[here] == {**dict.fromkeys(prints[here], ""), "loop devices": prints[here]["loop devices"]}
+    # With or without the unit that attaches the image at the next boot.
+    assert prints[there]["units"] in (unit, f"handover-loop-{VOLUME}.service {unit}")
+    # Loop devices are the machine's: all hosts of a lab see all of them, each with the file's name on its own host.
+    assert len(prints[there]["loop devices"].split()) == 1
+    assert fleet.hosts[there].file(f"/var/lib/handover/volumes/{VOLUME}.img").mode == 0o600
+    assert fleet.hosts[there].run(f"systemctl is-enabled {unit}").rc == 0
+    assert fleet.hosts[here].run(f"systemctl is-enabled {unit}").rc != 0
+    digests = report["verify"]
+    assert digests["checked"]
+    assert digests["source"] == digests["destination"]
+    assert len(digests["source"][VOLUME]) == 64
+
+
+def the_pause_was_what_the_report_says(fleet: Fleet, report: dict[str, t.Any]) -> None:
+    beats = fleet.heartbeat()
+    assert beats["missed"] == 0, "beats that the volume had on the source are not on the destination"
+    assert beats["broken"] == 0
+    # The longest gap of all moves so far; the machine may have been busy with something else, too.
+    assert 0 < beats["gap_ms"]
+    assert report["frozen_ms"] > 0
+    assert {"freeze", "resume"} <= {row["stage"] for row in report["stages"]}
+
+
+def test_it_has_moved(fleet: Fleet) -> None:
+    report = json.loads((Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports" / "scenario-converge.json").read_text(encoding="utf-8"))
+    has_arrived(fleet, "node2", report)
+    the_pause_was_what_the_report_says(fleet, report)
+
+
+def test_it_goes_on_writing(fleet: Fleet) -> None:
+    before = fleet.heartbeat()["last"]
+    time.sleep(1)
+    assert fleet.heartbeat()["last"] > before
+
+
+def test_it_moves_back(fleet: Fleet) -> None:
+    report = fleet.moved(handover_destination="node1", migrate_verify=True)
+    has_arrived(fleet, "node1", report)
+    the_pause_was_what_the_report_says(fleet, report)
+
+
+def test_preparing_the_hosts_again_changes_nothing(fleet: Fleet) -> None:
+    done = subprocess.run(
+        [str(ANSIBLE_PLAYBOOK), f"--inventory={INVENTORY}", "--skip-tags=workload", "molecule/default/prepare.yml"],
+        cwd=CHECKOUT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    stats = json.loads(done.stdout[done.stdout.index("{") :])["stats"]
+    assert {name: host["changed"] for name, host in stats.items()} == {"node1": 0, "node2": 0}
+
+
+def test_checking_alone_touches_nothing(fleet: Fleet) -> None:
+    before = fleet.footprints()
+    played = fleet.migrate("--check", handover_destination="node2")
+    assert played.status == 0, played.text[-4000:]
+    assert fleet.footprints() == before
+
+
+@contextlib.contextmanager
+def nothing(_fleet: Fleet) -> t.Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def namesake(fleet: Fleet) -> t.Iterator[None]:
+    """Another container of that name on the destination."""
+    fleet.hosts["node2"].check_output(f"podman create --name {WORKLOAD} localhost/handover/tools:lab true")
+    try:
+        yield
+    finally:
+        fleet.hosts["node2"].check_output(f"podman rm {WORKLOAD}")
+
+
+@contextlib.contextmanager
+def little_room(fleet: Fleet) -> t.Iterator[None]:
+    """A small file system where the destination keeps its images."""
+    fleet.hosts["node2"].check_output("mount -t tmpfs -o size=16m,mode=0700 tmpfs /var/lib/handover/volumes")
+    try:
+        yield
+    finally:
+        fleet.hosts["node2"].check_output("umount /var/lib/handover/volumes")
+
+
+@contextlib.contextmanager
+def no_criu(fleet: Fleet) -> t.Iterator[None]:
+    """Something that cannot be run lies over CRIU on the destination."""
+    places = ("/usr/local/sbin/criu", "/usr/sbin/criu")
+    for place in places:
+        fleet.hosts["node2"].check_output(f"mount --bind /dev/null {place}")
+    try:
+        yield
+    finally:
+        for place in places:
+            fleet.hosts["node2"].check_output(f"umount {place}")
+
+
+def ghost(folder: Path) -> str:
+    """An inventory with a host in it that nobody is."""
+    path = folder / "ghost.yml"
+    path.write_text("lab_hosts:\n  hosts:\n    ghost:\n      ansible_host: 10.213.0.99\n", encoding="utf-8")
+    return str(path)
+
+
+BAD_INPUT = {
+    "no destination": (nothing, {}, "handover_destination is missing: name the host that it is to go to, as in -e handover_destination=node2"),
+    "no workload": (nothing, {"workload": "", "handover_destination": "node2"}, "handover_workload is missing: name the container"),
+    "a list for a name": (nothing, {"handover_destination": ["node2"]}, "handover_destination is not a name: ['node2']"),
+    "unknown host": (nothing, {"handover_destination": "node9"}, "node9 is not in the inventory: name one of its hosts (ghost, node1, node2"),
+    "unknown workload": (nothing, {"workload": "nosuch", "handover_destination": "node2"}, "there is no container named nosuch on node1, node2"),
+    "destination is source": (nothing, {"handover_destination": "node1"}, "mover is on node1 already"),
+    "not a number": (nothing, {"handover_destination": "node2", "migrate_max_passes": "many"}, "migrate_max_passes"),
+    "not a size": (nothing, {"handover_destination": "node2", "migrate_target_dirty": "lots"}, "migrate_target_dirty is 'lots', which is not a size"),
+    "unreachable": (nothing, {"handover_destination": "ghost"}, "the destination ghost cannot be reached: see whether it is up"),
+    "workload already there": (namesake, {"handover_destination": "node2"}, "node2 has a container named mover already, which is created: remove it"),
+    "too little space": (little_room, {"handover_destination": "node2"}, "the image volumes of mover take"),
+    "CRIU missing": (no_criu, {"handover_destination": "node2"}, "CRIU is missing on node2: install the package criu there"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_refused_in_one_sentence(fleet: Fleet, case: str, tmp_path: Path) -> None:
+    planted, variables, sentence = BAD_INPUT[case]
+    with planted(fleet):
+        before = fleet.footprints()
+        said = fleet.refused(f"--inventory={INVENTORY}", f"--inventory={ghost(tmp_path)}", **variables)
+        assert sentence in said
+        assert fleet.footprints() == before
+    assert fleet.running_on() == ["node1"]
+
+
+@contextlib.contextmanager
+def restore_fails(fleet: Fleet) -> t.Iterator[None]:
+    """CRIU on the destination is told something that it does not understand. Nothing finds that out before the restore."""
+    fleet.hosts["node2"].check_output("echo planted-by-a-test >> /etc/criu/runc.conf")
+    try:
+        yield
+    finally:
+        fleet.hosts["node2"].check_output("sed -i /^planted-by-a-test$/d /etc/criu/runc.conf")
+
+
+FAULTS = {
+    "failing restore": (restore_fails, {}, "restore"),
+    # The preflight would find it; a disk that fills up while copying looks the same to the helper.
+    "full destination disk": (little_room, {"migrate_ignore": ["space"]}, "no space left on device"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_after_a_failure_it_runs_on_where_it_was(fleet: Fleet, case: str) -> None:
+    planted, variables, sentence = FAULTS[case]
+    with planted(fleet):
+        before = fleet.footprints()
+        said = fleet.refused(handover_destination="node2", **variables)
+        assert sentence in said.lower()
+        assert "mover runs on node1 as before" in said or "mover was not moved and runs on node1 as before" in said
+        assert fleet.footprints() == before
+    assert fleet.running_on() == ["node1"]
+    beats = fleet.heartbeat()
+    assert beats["missed"] == 0
+    assert fleet.heartbeat()["last"] > beats["last"]
+
+
+def test_it_moves_by_being_stopped_and_started(fleet: Fleet) -> None:
+    report = fleet.moved(handover_destination="node2", migrate_mode="offline", migrate_verify=True)
+    has_arrived(fleet, "node2", report)
+    beats = fleet.heartbeat()
+    assert beats["missed"] == 0
+    assert beats["broken"] == 0
