@@ -259,12 +259,16 @@ class PodmanWorkload:
     def _covered(self, directory: str) -> t.Iterator[None]:
         if any(mount.mountpoint == directory for mount in loop.read_mounts()):
             raise HandoverError("something is mounted on {0} already, where an image volume of {1} is to be: unmount it".format(directory, self.name))
+        made = not os.path.isdir(directory)
         os.makedirs(directory, mode=0o711, exist_ok=True)
         self.runtime.run([self.runtime.tool("mount", "mount"), "-t", "tmpfs", "-o", "mode=0755", "handover", directory])
         try:
             yield
         finally:
             self.runtime.run([self.runtime.tool("umount", "mount"), directory])
+            # The helper makes it again when the volume has arrived. If it never does, nothing is left behind.
+            if made:
+                os.rmdir(directory)
 
     def _mount_shared_memory(self, inspect: t.Mapping[str, t.Any]) -> None:
         """Mounts the container's /dev/shm ahead of podman, which then takes it as it is: what it holds arrives before the restore."""

@@ -365,6 +365,9 @@ func (d *destination) attach(v Vol) error {
 		return err
 	}
 	d.devices[v.Mountpoint] = dev
+	if _, err := os.Lstat(v.Mountpoint); errors.Is(err, os.ErrNotExist) {
+		d.created = append(d.created, v.Mountpoint) // Mount makes it
+	}
 	if err := loop.Mount(dev, v.Mountpoint, v.Fstype, v.Options); err != nil {
 		return err
 	}

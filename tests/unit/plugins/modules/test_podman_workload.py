@@ -102,6 +102,7 @@ def host(monkeypatch):
     monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setattr(_loop, "read_mounts", lambda *args: [])
     monkeypatch.setattr(podman_workload.os, "makedirs", lambda *args, **kwargs: None)
+    monkeypatch.setattr(podman_workload.os, "rmdir", lambda *args, **kwargs: None)
     return fake
 
 
