@@ -76,7 +76,7 @@ demo: helper ## Move a PostgreSQL container while it is used; KEEP=1 leaves the 
 
 .PHONY: test-ledger
 test-ledger: helper ## The same there and back, MOVES=10 times, counting every acknowledged commit
-	@.cache/venv/bin/python demo/demo.py --moves $(or $(MOVES),10) $(if $(KEEP),--keep)
+	@.cache/venv/bin/python demo/demo.py --quiet --moves $(or $(MOVES),10) $(if $(KEEP),--keep)
 
 # PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
 .PHONY: test
