@@ -346,7 +346,7 @@ func TestAKilledSenderAfterTheReleaseStaysFrozen(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
 			go func() { _, _ = Cutover(ctx, r.src) }()
-			r.wait(r.src, string(Released))
+			r.wait(r.dst, string(Released)) // the token is there; earlier, the destination would refuse
 			kill()
 			<-r.receive
 			r.runsOnce(w, Destination)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,7 @@ type ebpfTracker struct {
 	skipped [][]uint64 // how often each copy was skipped, at the last Swap
 	settled bool       // no write from before Open is left
 	opened  time.Time
+	unsure  []generation // what may have to be sent again; see again
 }
 
 func openEBPF(devs []Device) (trackers []Tracker, err error) {
@@ -228,6 +230,9 @@ func newLoad(k *kernel, devs []*device) (_ []*ebpfTracker, err error) {
 		err = l.attachBios(k, devs[0])
 	} else {
 		err = l.attachCopies("block_rq_complete", func(bool) (asm.Instructions, error) { return requestComplete(k, l.maps) })
+		if err == nil {
+			err = l.attachCopies("block_bio_queue", func(bool) (asm.Instructions, error) { return bioSubmitted(k, l.maps) })
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -423,7 +428,57 @@ func (t *ebpfTracker) Swap() (*blockmap.Map, error) {
 	if !t.settled { // this map stands for what came before; the next need not
 		t.settled = time.Since(t.opened) > settleAge || t.idle()
 	}
-	return m, nil
+	if t.dev.bio {
+		return m, nil
+	}
+	return m, t.again(m)
+}
+
+// landed is how long a write may take: what was submitted longer ago is on the
+// device. The kernel's own limit for a request is 30 s.
+const landed = time.Minute
+
+// generation is what one Swap took out while writes were under way.
+type generation struct {
+	taken time.Time
+	marks *blockmap.Map
+}
+
+// again adds to the map what earlier ones had, as long as a write that was marked
+// when it was submitted may have landed after its cluster was read, in case that
+// its completion is one that no program sees.
+func (t *ebpfTracker) again(m *blockmap.Map) error {
+	t.unsure = slices.DeleteFunc(t.unsure, func(g generation) bool { return time.Since(g.taken) > landed })
+	now := generation{time.Now(), blockmap.New(m.Size(), m.Cluster())}
+	if err := now.marks.Merge(m); err != nil {
+		return err
+	}
+	for _, g := range t.unsure {
+		if err := m.Merge(g.marks); err != nil {
+			return err
+		}
+	}
+	if t.quiet() {
+		t.unsure = nil // all of it has landed, and is read after this
+	} else if !now.marks.Empty() {
+		t.unsure = append(t.unsure, now)
+	}
+	return nil
+}
+
+// quiet reports whether no write is under way. It looks twice: a bio that was
+// just submitted becomes a request, and is counted, a moment later. A busy device
+// gets some moments in which to be quiet.
+func (t *ebpfTracker) quiet() bool {
+	for row, tries := 0, 0; tries < 8; tries++ {
+		if !t.idle() {
+			row = 0
+		} else if row++; row == 2 {
+			return true
+		}
+		time.Sleep(500 * time.Microsecond)
+	}
+	return false
 }
 
 // take takes the marks of one level out of the kernel's hands.

@@ -575,6 +575,35 @@ func requestComplete(k *kernel, m maps) (asm.Instructions, error) {
 	return b.finish("request_complete"), nil
 }
 
+// bioSubmitted marks the range of a bio that is given to a device with a request
+// queue, before it gets there; see the package comment on completions that no
+// program sees.
+func bioSubmitted(k *kernel, m maps) (asm.Instructions, error) {
+	b := &builder{k: k, m: m}
+	b.add(argument(asm.R9, k.queued.bio))
+	bio, err := b.readSpan(asm.R9, k.bio.bdev, k.bio.opf, k.bio.sector, k.bio.size)
+	if err != nil {
+		return nil, err
+	}
+	bio.load(asm.R1, k.bio.opf)
+	b.writeOp(asm.R1)
+	bio.load(asm.R1, k.bio.sector)
+	b.store(stSector, asm.R1)
+	bio.load(asm.R1, k.bio.size)
+	b.toSectors(asm.R1)
+	b.store(stSectors, asm.R1)
+	bio.load(asm.R7, k.bio.bdev)
+	if err := b.bdevKey(asm.R7); err != nil {
+		return nil, err
+	}
+	b.lookup(m.devices)
+	b.add(asm.JEq.Imm(asm.R0, 0, "exit"))
+	b.load(asm.R1, stKey)
+	b.store(stSlot, asm.R1)
+	b.mark(stSlot)
+	return b.finish("bio_submitted"), nil
+}
+
 // remember keeps a bio's range in the hash: the bio in R9, the range in stSector
 // and stSectors, its operation in stOp. It does not come back.
 func (b *builder) remember() {

@@ -52,6 +52,15 @@
 // can stack more; there, if every copy was skipped at least once since the last
 // Swap, the whole device is marked.
 //
+// There may be completions that no program sees: one kernel was met on which the
+// programs on a tracepoint are not run when its event interrupts one particular
+// task, and nothing counts them as skipped. So on a device with a request queue
+// a write is marked twice, when it is submitted, in its submitter's own context,
+// and when it completes. The first mark alone would not do: a cluster may be read
+// between the two. Therefore Swap returns what it returned before once more,
+// unless no write was under way after the marks were taken and before any cluster
+// of the map is read, or a minute has gone by.
+//
 // Requests that bypass the block layer's operations (SG_IO, NVMe passthrough)
 // and carry data to the device say nothing of a range and mark all of it.
 //
