@@ -157,7 +157,7 @@ BAD_INPUT = {
     "no workload": (nothing, {"workload": "", "handover_destination": "node2"}, "handover_workload is missing: name the container"),
     "a list for a name": (nothing, {"handover_destination": ["node2"]}, "handover_destination is not a name: ['node2']"),
     "unknown host": (nothing, {"handover_destination": "node9"}, "node9 is not in the inventory: name one of its hosts (ghost, node1, node2"),
-    "unknown workload": (nothing, {"workload": "nosuch", "handover_destination": "node2"}, "there is no container named nosuch on node1, node2"),
+    "unknown workload": (nothing, {"workload": "nosuch", "handover_destination": "node2"}, "there is no container named nosuch on node"),
     "destination is source": (nothing, {"handover_destination": "node1"}, "mover is on node1 already"),
     "not a number": (nothing, {"handover_destination": "node2", "migrate_max_passes": "many"}, "migrate_max_passes"),
     "not a size": (nothing, {"handover_destination": "node2", "migrate_target_dirty": "lots"}, "migrate_target_dirty is 'lots', which is not a size"),
