@@ -24,6 +24,8 @@ install_packages() {
 }
 
 debian_mirror() {
+    # apt fills these in, not the shell.
+    # shellcheck disable=SC2016
     apt-get indextargets --format '$(SITE) $(ORIGIN) $(LABEL)' | awk '$2 == "Debian" && $3 == "Debian" { print $1; exit }'
 }
 
@@ -87,9 +89,9 @@ esac
 [ -n "$(debian_mirror)" ] || update_lists
 
 missing=$(missing_packages ca-certificates e2fsprogs gcc git iproute2 kmod libc6-dev mmdebstrap openssh-client procps python3 \
-    python3-venv rsync systemd-container util-linux xfsprogs)
+    python3-venv rsync shellcheck systemd-container util-linux xfsprogs)
 if [ -n "$missing" ]; then
-    echo "setup: installing" $missing
+    echo "setup: installing $(echo "$missing" | tr '\n' ' ')"
     update_lists
     # Word by word: each is one package.
     # shellcheck disable=SC2086
