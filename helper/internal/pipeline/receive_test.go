@@ -98,7 +98,7 @@ func TestLastWrittenWins(t *testing.T) {
 		near, far := pipe(t)
 		ended := receive(t, far, ReceiveOptions{Writers: 1 + r.IntN(6), Buffers: 1 + r.IntN(20)}, targets)
 		hot := r.Int64N(size - MiB) // most frames go to one place, over and over
-		for i := range 300 {
+		for i := range 200 {
 			f := wire.Frame{Type: wire.Data, Stream: uint32(r.IntN(2))}
 			n := 1 + r.Int64N(3*MiB/2)
 			if r.IntN(2) == 0 {
