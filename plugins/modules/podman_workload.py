@@ -71,6 +71,7 @@ options:
 
 requirements:
   - podman on the host
+  - iproute2 on the host, for a container on a macvlan or ipvlan network
 
 author:
   - The Handover maintainers (@livefleet)
@@ -251,9 +252,38 @@ class PodmanWorkload:
                 covers.enter_context(self._covered(directory))
             for directory in sorted({mount["directory"] for mount in source["mounts"] if mount["image_volume"]}):
                 os.makedirs(directory, mode=0o711, exist_ok=True)
-            self.podman.run("init", self.name)
-            self.podman.run("container", "cleanup", self.name)
+            apart = covers.enter_context(self._apart(source["networks"]))
+            self.runtime.run([*apart, self.podman.path, "init", self.name])
+            self.runtime.run([*apart, self.podman.path, "container", "cleanup", self.name])
         return self.podman.inspect(self.name)
+
+    @contextlib.contextmanager
+    def _apart(self, attached: t.Iterable[t.Mapping[str, t.Any]]) -> t.Iterator[t.List[str]]:
+        """The words that have a command see networks that lead nowhere, if the container is on one that leads out of the host.
+
+        podman brings up the twin's interfaces when it initialises it. They have the addresses of the container that is still in use on
+        the source: the switch would send its clients here, where nobody listens.
+        """
+        networks = {network["name"]: network for network in self.podman.networks()}
+        outside = [networks[each["name"]] for each in attached if networks.get(each["name"], {}).get("driver") in ("macvlan", "ipvlan")]
+        if not outside:
+            yield []
+            return
+        ip = self.runtime.tool("ip", "iproute2")
+        namespace = "handover-{0}".format(self.name)
+        # One that a killed run has left.
+        self.runtime.run([ip, "netns", "delete", namespace], accept=(0, 1))
+        self.runtime.run([ip, "netns", "add", namespace])
+        try:
+            # A network that names no interface is on the one with the default route. Bridges, as podman needs them anyway; dummies would be
+            # another module of the kernel.
+            for interface in sorted({network.get("network_interface") or "handover0" for network in outside}):
+                self.runtime.run([ip, "-n", namespace, "link", "add", interface, "type", "bridge"])
+                self.runtime.run([ip, "-n", namespace, "link", "set", interface, "up"])
+                self.runtime.run([ip, "-n", namespace, "route", "replace", "default", "dev", interface])
+            yield [self.runtime.tool("nsenter", "util-linux"), "--net=/run/netns/" + namespace]
+        finally:
+            self.runtime.run([ip, "netns", "delete", namespace])
 
     @contextlib.contextmanager
     def _covered(self, directory: str) -> t.Iterator[None]:

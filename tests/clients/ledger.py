@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import datetime
 import json
 import signal
 import sys
@@ -42,6 +43,7 @@ class Writer:
         self.commits = 0
         self.reconnects = 0
         self.errors: list[str] = []
+        self.lost_at: list[str] = []
         self.stall = 0.0
         self.stall_after = 0
         self.stopped = False
@@ -64,7 +66,9 @@ class Writer:
                         self.reconnects += lost_one
                     connection.execute("INSERT INTO ledger (number) VALUES (%s)", (self.number,))
                 except psycopg.OperationalError as error:
-                    lost_one = lost_one or connection is not None
+                    if connection is not None:
+                        lost_one = True
+                        self.lost_at.append(datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"))
                     connection = self._give_up(connection, error)
                     time.sleep(0.1)
                     continue
@@ -82,6 +86,7 @@ class Writer:
             "commits": self.commits,
             "last": self.number,
             "reconnects": self.reconnects,
+            "connection_lost_at": self.lost_at,
             "errors": self.errors,
             "longest_stall_ms": round(self.stall * 1000, 1),
             "longest_stall_before": self.stall_after,

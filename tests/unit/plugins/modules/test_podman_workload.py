@@ -47,6 +47,10 @@ def source():
     return facts
 
 
+def attachment(name):
+    return {"name": name, "ip": "10.213.0.100", "ip6": "", "mac": "", "interface": ""}
+
+
 class Host:
     """A host with a podman, which notes what is asked of it."""
 
@@ -57,6 +61,7 @@ class Host:
         self.commands = []
         self.next_twin = inspect_of("222")
         self.failing = ()
+        self.networks = []
 
     def run(self, argv, accept=(0,), stdin=None, timeout=None):
         words = [str(word) for word in argv]
@@ -75,8 +80,8 @@ class Host:
             return json.dumps([{"Name": name, "Options": options} for name, options in self.volumes.items()])
         if rest[:2] == ["image", "ls"]:
             return json.dumps(self.images)
-        if rest[:2] == ["network", "ls"]:
-            return "[]"
+        if rest[:2] in (["network", "ls"], ["network", "inspect"]):
+            return json.dumps(self.networks)
         self.commands.append(" ".join(words))
         if any(part in self.commands[-1] for part in self.failing):
             raise _runtime.HandoverError("{0} failed: as the test wants it".format(self.commands[-1]))
@@ -131,6 +136,27 @@ class TestPrepared:
             "umount /var/lib/handover/mnt/shop",
             "mount -t tmpfs -o nosuid,nodev,noexec,mode=1777,size=65536000 shm /var/lib/containers/storage/overlay-containers/222/userdata/shm",
         ]
+
+    @pytest.mark.parametrize("parent, interface", [("eth1", "eth1"), ("", "handover0")])
+    def test_its_addresses_are_not_seen_outside_while_the_source_uses_them(self, host, module, parent, interface):
+        host.networks = [{"name": "lan", "driver": "macvlan", "network_interface": parent}, {"name": "podman", "driver": "bridge"}]
+        module("prepared", source=dict(source(), networks=[attachment("lan"), attachment("podman")]))
+        begin = host.commands.index("ip netns delete handover-shop")
+        assert host.commands[begin : begin + 8] == [
+            "ip netns delete handover-shop",
+            "ip netns add handover-shop",
+            "ip -n handover-shop link add {0} type bridge".format(interface),
+            "ip -n handover-shop link set {0} up".format(interface),
+            "ip -n handover-shop route replace default dev {0}".format(interface),
+            "nsenter --net=/run/netns/handover-shop /usr/bin/podman init shop",
+            "nsenter --net=/run/netns/handover-shop /usr/bin/podman container cleanup shop",
+            "ip netns delete handover-shop",
+        ]
+
+    def test_networks_inside_of_the_host_are_in_nobodys_way(self, host, module):
+        host.networks = [{"name": "podman", "driver": "bridge", "network_interface": "podman0"}]
+        module("prepared", source=dict(source(), networks=[attachment("podman")]))
+        assert not any("netns" in command for command in host.commands)
 
     def test_a_twin_that_is_there_already_is_left_alone(self, host, module):
         module("prepared", source=source())
