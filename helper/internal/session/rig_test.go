@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 )
 
@@ -184,6 +185,9 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		// A test that failed may have left it frozen, and unmounted so it would
+		// hold its device for ever.
+		_ = image.Thaw(r.mountpoint)
 		for _, err := range []error{loop.Unmount(r.mountpoint), loop.Detach(r.device), loop.Unmount(r.dstMnt), loop.DetachImage(r.dstImage), loop.Unmount(r.gate), loop.Unmount(r.dstGate)} {
 			if err != nil {
 				t.Error(err)
