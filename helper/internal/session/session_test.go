@@ -23,6 +23,13 @@ func (r *rig) runsOnce(w *writer, side Role) {
 	r.t.Helper()
 	here := w.acknowledged()
 	time.Sleep(50 * time.Millisecond)
+	// A busy disk can hold a writer up for longer than that.
+	for range 500 {
+		if side != Source || w.acknowledged() > here {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	runsHere := w.acknowledged() > here
 	runsThere := exists(filepath.Join(r.control, "resumed"))
 	if runsHere != (side == Source) || runsThere != (side == Destination) {
