@@ -49,6 +49,16 @@ const (
 // ends has to get through, so that the connection stays good for a last word.
 const interruptGrace = 500 * time.Millisecond
 
+// FrameWriter is where Send puts frames. A *wire.Conn is one; so is a connection
+// to an old peer, which says the same in another dialect.
+type FrameWriter interface {
+	// Write puts one frame on its way, Flush sends what is still waiting.
+	Write(f *wire.Frame) error
+	Flush() error
+	// Interrupt ends a call that waits for the other side, and why.
+	Interrupt(why error)
+}
+
 // Volume is what Send reads.
 type Volume struct {
 	Stream uint32 // the volume's number on the wire
@@ -104,7 +114,7 @@ type job struct {
 // everything was handed to the connection below conn, or with the first error;
 // then the connection may be broken. count, if it is not nil, is called from one
 // goroutine with the bytes of the volume that each step has dealt with.
-func Send(ctx context.Context, conn *wire.Conn, vol Volume, m *blockmap.Map, opt SendOptions, count func(n int64)) (Stats, error) {
+func Send(ctx context.Context, conn FrameWriter, vol Volume, m *blockmap.Map, opt SendOptions, count func(n int64)) (Stats, error) {
 	if err := opt.fill(m.Cluster()); err != nil {
 		return Stats{}, err
 	}
@@ -116,7 +126,7 @@ func Send(ctx context.Context, conn *wire.Conn, vol Volume, m *blockmap.Map, opt
 }
 
 type sender struct {
-	conn  *wire.Conn
+	conn  FrameWriter
 	vol   Volume
 	m     *blockmap.Map
 	opt   SendOptions
@@ -215,7 +225,7 @@ func (s *sender) run(ctx context.Context, path string, readAt func([]byte, int64
 
 // interruptOn ends a write that is stuck when the context ends. The grace lets
 // one that is merely under way finish.
-func interruptOn(ctx context.Context, conn *wire.Conn) (stop func()) {
+func interruptOn(ctx context.Context, conn FrameWriter) (stop func()) {
 	finished := make(chan struct{})
 	var once sync.Once
 	context.AfterFunc(ctx, func() {

@@ -29,6 +29,14 @@ type ReceiveOptions struct {
 	Buffers int // frames in memory at a time
 }
 
+// FrameReader is where a Receiver gets frames from.
+type FrameReader interface {
+	// Read waits for the next frame, as wire.Conn does.
+	Read(f *wire.Frame) error
+	// Interrupt ends a call that waits for the other side, and why.
+	Interrupt(why error)
+}
+
 // Target is where a Receiver writes; an *image.Target is one.
 type Target interface {
 	Path() string
@@ -49,7 +57,7 @@ type Received struct {
 
 // Receiver writes what comes from one connection.
 type Receiver struct {
-	conn    *wire.Conn
+	conn    FrameReader
 	targets map[uint32]Target
 	opt     ReceiveOptions
 
@@ -79,7 +87,7 @@ type shared struct {
 }
 
 // NewReceiver makes a Receiver for the volumes in targets, by stream.
-func NewReceiver(conn *wire.Conn, targets map[uint32]*image.Target, opt ReceiveOptions) *Receiver {
+func NewReceiver(conn FrameReader, targets map[uint32]*image.Target, opt ReceiveOptions) *Receiver {
 	r := &Receiver{conn: conn, targets: make(map[uint32]Target, len(targets)), opt: opt}
 	for stream, t := range targets {
 		r.targets[stream] = t

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/tree"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -45,15 +45,15 @@ func (s *source) presync(ctx context.Context) error {
 		if err := s.sendPass(ctx); err != nil {
 			return err
 		}
-		if err := s.collect(); err != nil {
+		if err := s.copy.Collect(); err != nil {
 			return err
 		}
-		dirty := s.dirty()
+		dirty := s.copy.Dirty()
 		s.update(true, func(st *Status) { st.DirtyBytes = dirty })
 		if why := s.converged(dirty, before); why != "" {
 			s.update(true, func(st *Status) {
 				if !st.Converged {
-					s.log.Emit("converged", map[string]any{"why": why, "pass": s.pass, "dirty": dirty})
+					s.log.Emit("converged", map[string]any{"why": why, "pass": s.copy.Passes(), "dirty": dirty})
 				}
 				st.Converged, st.Why = true, why
 			})
@@ -86,10 +86,10 @@ func (s *source) converged(dirty, before int64) string {
 	switch {
 	case dirty <= s.spec.Policy.TargetDirty:
 		return fmt.Sprintf("%d bytes are left, at most %d were wanted", dirty, s.spec.Policy.TargetDirty)
-	case s.pass >= 2 && float64(dirty) > shrink*float64(before) && before > 0:
+	case s.copy.Passes() >= 2 && float64(dirty) > shrink*float64(before) && before > 0:
 		return fmt.Sprintf("the passes do not get shorter: %d bytes were written during the last one, %d during the one before", dirty, before)
-	case s.pass >= s.spec.Policy.MaxPasses:
-		return fmt.Sprintf("%d passes were done", s.pass)
+	case s.copy.Passes() >= s.spec.Policy.MaxPasses:
+		return fmt.Sprintf("%d passes were done", s.copy.Passes())
 	}
 	return ""
 }
@@ -132,80 +132,37 @@ func (s *source) idle(ctx context.Context, dirty int64) (*request, error) {
 	}
 }
 
-// collect takes what the trackers have seen since the last time into the maps of
-// what is to be sent.
-func (s *source) collect() error {
-	for _, v := range s.volumes {
-		if v.tracker == nil {
-			continue
-		}
-		m, err := v.tracker.Swap()
-		if err != nil {
-			return fmt.Errorf("session: volume %s: %w", v.Name, err)
-		}
-		if err := v.todo.Merge(m); err != nil {
-			return fmt.Errorf("session: volume %s: %w", v.Name, err)
-		}
-	}
-	return nil
-}
-
-func (s *source) dirty() (n int64) {
-	for _, v := range s.volumes {
-		n += v.todo.Bytes()
-	}
-	return n
-}
-
-// sendPass sends everything that is marked now. Marks that come meanwhile are
-// for the next pass: a map is swapped before its clusters are read, so a cluster
-// that changes while it is read is marked again.
+// sendPass sends everything that is marked now.
 func (s *source) sendPass(ctx context.Context) error {
-	if err := s.collect(); err != nil {
-		return err
+	limit := int64(0)
+	if s.t0.IsZero() { // a limit is there to spare others, and in the pause nobody is spared
+		limit = s.spec.Policy.Limit
 	}
-	total := s.dirty()
-	if total == 0 {
+	p, err := s.copy.Send(ctx, limit)
+	if err != nil {
+		return s.explain(fmt.Errorf("session: %w", err))
+	}
+	if p.Bytes == 0 {
 		return nil
 	}
-	s.pass++
-	p := Pass{Pass: s.pass, Bytes: total}
-	began := time.Now()
-	var done int64
-	s.update(false, func(st *Status) { st.Pass, st.PassBytes, st.DoneBytes, st.DirtyBytes = s.pass, total, 0, total })
-	for _, v := range s.volumes {
-		m := v.todo.Swap()
-		if m.Empty() {
-			continue
-		}
-		opt := pipeline.SendOptions{SkipZero: v.empty}
-		if s.t0.IsZero() { // a limit is there to spare others, and in the pause nobody is spared
-			opt.Limit = s.spec.Policy.Limit
-		}
-		stats, err := pipeline.Send(ctx, s.conn, pipeline.Volume{Stream: v.stream, Source: v.src}, m, opt, func(n int64) {
-			done += n
-			s.update(false, func(st *Status) {
-				st.DoneBytes = done
-				st.SentBytes = s.conn.Sent()
-				if t := time.Since(began).Seconds(); t > 0 {
-					st.Rate = int64(float64(done) / t)
-				}
-			})
-		})
-		if err != nil {
-			return s.explain(fmt.Errorf("session: volume %s: %w", v.Name, err))
-		}
-		v.empty = false // from the second pass on, zeroes have to be sent
-		p.Sent += stats.Sent
-		p.Zero += stats.Zero + stats.Skipped
-	}
-	p.MS = ms(time.Since(began))
 	s.log.Emit("pass", map[string]any{"pass": p.Pass, "bytes": p.Bytes, "sent": p.Sent, "zero": p.Zero, "ms": p.MS})
 	s.update(false, func(st *Status) {
 		st.Passes = append(st.Passes[:len(st.Passes):len(st.Passes)], p)
-		st.DoneBytes, st.SentBytes = total, s.conn.Sent()
+		st.DoneBytes, st.SentBytes = p.Bytes, s.conn.Sent()
 	})
 	return nil
+}
+
+// watch shows how far a pass is.
+func (s *source) watch(p passes.Progress) {
+	s.update(false, func(st *Status) {
+		st.Pass, st.PassBytes, st.DoneBytes = p.Pass, p.Bytes, p.Done
+		if p.Done == 0 {
+			st.DirtyBytes = p.Bytes
+			return
+		}
+		st.SentBytes, st.Rate = s.conn.Sent(), p.Rate
+	})
 }
 
 // explain prefers what the destination had to say over the bare fact that the

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
@@ -30,25 +30,14 @@ type source struct {
 	lost    chan struct{} // closed when the connection is gone
 	lostErr error
 
-	volumes []*volume
+	volumes []*passes.Volume
+	copy    *passes.Copy
 	trees   []*folder
 	freezer freezer
 	token   string
 	tmpfs   []string  // dump folders that we mounted
-	pass    int       // how many passes were begun
 	t0      time.Time // when the freeze began
 	deaf    bool      // a cutover was asked for: no second one
-}
-
-// volume is one volume on its way.
-type volume struct {
-	Vol
-	stream  uint32
-	src     *image.Source
-	tracker tracker.Tracker // nil: what is copied does not change
-	todo    *blockmap.Map   // for the next pass
-	empty   bool            // the destination holds nothing but zeroes yet
-	frozen  bool            // its file system is frozen by us
 }
 
 // folder is one tree on its way.
@@ -113,7 +102,9 @@ func (s *source) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.volumes = append(s.volumes, &volume{Vol: v, stream: uint32(i), src: src})
+		s.volumes = append(s.volumes, &passes.Volume{
+			Name: v.Name, Device: v.Device, Mountpoint: v.Mountpoint, Tracker: v.Tracker, Cluster: v.Cluster, Stream: uint32(i), Source: src,
+		})
 		if src.Size() != v.Size {
 			return fmt.Errorf("session: volume %s: %s has %d bytes and the session was told %d: was it grown meanwhile? Start again", v.Name, v.Device, src.Size(), v.Size)
 		}
@@ -145,16 +136,16 @@ func (s *source) prepare(ctx context.Context) error {
 	}
 	// From here on nothing that is written is missed: the trackers run before
 	// the first cluster is read.
-	if err := s.track(); err != nil {
-		return err
-	}
 	for _, v := range s.volumes {
-		v.empty = welcome.Empty
-		v.todo = blockmap.New(v.Size, v.Cluster)
-		v.todo.MarkAll()
-		s.update(false, func(st *Status) { st.TotalBytes += v.Size })
+		v.Empty = welcome.Empty
+		s.update(false, func(st *Status) { st.TotalBytes += v.Source.Size() })
 	}
-	return nil
+	s.copy = passes.New(s.conn, s.volumes, passes.Options{Watch: s.watch, Open: openTrackers})
+	kinds, err := s.copy.Track()
+	for _, kind := range kinds {
+		s.update(false, func(st *Status) { st.Tracker = kind })
+	}
+	return err
 }
 
 // prepareFreezer puts a tmpfs where CRIU writes its dump, so that the dump costs
@@ -184,32 +175,6 @@ func tokenHash(token string) string {
 
 // openTrackers is a variable so that a test can lose a mark on purpose.
 var openTrackers = tracker.Open
-
-// track starts the trackers, with one load of the programs for all devices of a
-// kind.
-func (s *source) track() error {
-	kinds := map[string][]*volume{}
-	for _, v := range s.volumes {
-		if v.Tracker != "none" {
-			kinds[v.Tracker] = append(kinds[v.Tracker], v)
-		}
-	}
-	for kind, vs := range kinds {
-		devs := make([]tracker.Device, len(vs))
-		for i, v := range vs {
-			devs[i] = tracker.Device{Path: v.Device, Cluster: v.Cluster}
-		}
-		ts, err := openTrackers(kind, devs)
-		if err != nil {
-			return err
-		}
-		for i, v := range vs {
-			v.tracker = ts[i]
-			s.update(false, func(st *Status) { st.Tracker = ts[i].Kind() })
-		}
-	}
-	return nil
-}
 
 // listen passes the peer's messages on until the connection ends.
 func (s *source) listen() {
@@ -288,7 +253,7 @@ func (s *source) barrier(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	if err := s.syncVolumes(); err != nil {
+	if err := s.copy.Sync(); err != nil {
 		return err
 	}
 	if err := s.sendPass(ctx); err != nil {
@@ -352,7 +317,7 @@ func (s *source) freeze(ctx context.Context) error {
 // only after the dump: a frozen file system would block CRIU for ever.
 func (s *source) lastPass(ctx context.Context) error {
 	began := time.Now()
-	if err := s.syncVolumes(); err != nil {
+	if err := s.copy.Sync(); err != nil {
 		return err
 	}
 	if err := s.sendPass(ctx); err != nil {
@@ -384,35 +349,14 @@ func (s *source) sendState(ctx context.Context, frozen time.Time) error {
 // demands that the trackers stay empty.
 func (s *source) sealVolumes(ctx context.Context) error {
 	began := time.Now()
-	for _, v := range s.volumes {
-		if v.Mountpoint != "" {
-			if err := image.Freeze(v.Mountpoint); err != nil {
-				return err
-			}
-			v.frozen = true
-		}
+	if err := s.copy.Freeze(); err != nil {
+		return err
 	}
 	if err := s.sendPass(ctx); err != nil {
 		return err
 	}
-	for _, v := range s.volumes {
-		if v.tracker == nil {
-			continue
-		}
-		n, err := v.tracker.InFlight()
-		if err != nil {
-			return err
-		}
-		if n != 0 {
-			return fmt.Errorf("session: volume %s: %d writes to %s are still under way although it is frozen: something writes to the device past its file system", v.Name, n, v.Device)
-		}
-		m, err := v.tracker.Swap()
-		if err != nil {
-			return err
-		}
-		if !m.Empty() {
-			return fmt.Errorf("session: volume %s: %d bytes of %s were written although it is frozen: something writes to the device past its file system", v.Name, m.Bytes(), v.Device)
-		}
+	if err := s.copy.Silent(); err != nil {
+		return fmt.Errorf("session: %w", err)
 	}
 	s.stage("seal", began, time.Now())
 	return nil
@@ -426,7 +370,7 @@ func (s *source) verify(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for i, v := range s.volumes {
 		g.Go(func() (err error) {
-			mine[i], err = image.Digest(gctx, v.src, v.Size, v.Cluster)
+			mine[i], err = image.Digest(gctx, v.Source, v.Source.Size(), v.Cluster)
 			return err
 		})
 	}
@@ -537,28 +481,12 @@ func (s *source) finish(ctx context.Context) error {
 	return s.reach(Done, why)
 }
 
-func (s *source) syncVolumes() error {
-	for _, v := range s.volumes {
-		if v.Mountpoint != "" {
-			if err := image.Syncfs(v.Mountpoint); err != nil {
-				return err
-			}
-		}
+// thawVolumes may come before there is anything to thaw.
+func (s *source) thawVolumes() error {
+	if s.copy == nil {
+		return nil
 	}
-	return nil
-}
-
-func (s *source) thawVolumes() (err error) {
-	for _, v := range s.volumes {
-		if v.frozen {
-			if e := image.Thaw(v.Mountpoint); e != nil {
-				err = errors.Join(err, e)
-				continue
-			}
-			v.frozen = false
-		}
-	}
-	return err
+	return s.copy.Thaw()
 }
 
 // undo is the way back from an error, as far as the rule of safety lets it go.
@@ -640,11 +568,11 @@ func (s *source) doubt(ctx context.Context, why error) error {
 // release gives back what the session held on this host. It runs at every end.
 func (s *source) release() {
 	var err error
+	if s.copy != nil {
+		err = s.copy.Close()
+	}
 	for _, v := range s.volumes {
-		if v.tracker != nil {
-			err = errors.Join(err, v.tracker.Close())
-		}
-		err = errors.Join(err, v.src.Close())
+		err = errors.Join(err, v.Source.Close())
 	}
 	for _, dir := range s.tmpfs {
 		err = errors.Join(err, loop.Unmount(dir))

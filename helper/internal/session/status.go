@@ -11,44 +11,37 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/passes"
 )
 
 // Status is where a session stands, for those who watch. The journal decides;
 // the rest is for the eye.
 type Status struct {
-	ID         string  `json:"id"`
-	Role       Role    `json:"role"`
-	Workload   string  `json:"workload"`
-	Mode       string  `json:"mode"`
-	State      State   `json:"state"`
-	Ended      bool    `json:"ended"`
-	Running    bool    `json:"running"` // a process serves it now
-	Held       bool    `json:"held"`    // source: frozen until somebody resolves it
-	Error      string  `json:"error"`
-	Listen     string  `json:"listen,omitempty"`
-	Converged  bool    `json:"converged"`
-	Why        string  `json:"converged_why,omitempty"`
-	Pass       int     `json:"pass"`
-	Passes     []Pass  `json:"passes"`
-	TotalBytes int64   `json:"total_bytes"`
-	SentBytes  int64   `json:"sent_bytes"`
-	DoneBytes  int64   `json:"done_bytes"` // of this pass, read or received
-	PassBytes  int64   `json:"pass_bytes"` // all of this pass
-	DirtyBytes int64   `json:"dirty_bytes"`
-	Rate       int64   `json:"rate"` // bytes per second
-	Tracker    string  `json:"tracker,omitempty"`
-	Stages     []Stage `json:"stages"`
-	FrozenMS   float64 `json:"frozen_ms"`
-	Verify     *Verify `json:"verify,omitempty"`
-}
-
-// Pass is one walk over what was dirty.
-type Pass struct {
-	Pass  int     `json:"pass"`
-	Bytes int64   `json:"bytes"` // that were dirty
-	Sent  int64   `json:"sent"`  // that had to travel
-	Zero  int64   `json:"zero"`  // that were zeroes
-	MS    float64 `json:"ms"`
+	ID         string        `json:"id"`
+	Role       Role          `json:"role"`
+	Workload   string        `json:"workload"`
+	Mode       string        `json:"mode"`
+	State      State         `json:"state"`
+	Ended      bool          `json:"ended"`
+	Running    bool          `json:"running"` // a process serves it now
+	Held       bool          `json:"held"`    // source: frozen until somebody resolves it
+	Error      string        `json:"error"`
+	Listen     string        `json:"listen,omitempty"`
+	Converged  bool          `json:"converged"`
+	Why        string        `json:"converged_why,omitempty"`
+	Pass       int           `json:"pass"`
+	Passes     []passes.Pass `json:"passes"`
+	TotalBytes int64         `json:"total_bytes"`
+	SentBytes  int64         `json:"sent_bytes"`
+	DoneBytes  int64         `json:"done_bytes"` // of this pass, read or received
+	PassBytes  int64         `json:"pass_bytes"` // all of this pass
+	DirtyBytes int64         `json:"dirty_bytes"`
+	Rate       int64         `json:"rate"` // bytes per second
+	Tracker    string        `json:"tracker,omitempty"`
+	Stages     []Stage       `json:"stages"`
+	FrozenMS   float64       `json:"frozen_ms"`
+	Verify     *Verify       `json:"verify,omitempty"`
 }
 
 // Stage is a piece of the cutover; stages overlap. Start counts from the start
@@ -104,7 +97,7 @@ func Show(dir string) (*Status, error) {
 		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %q: "+way, s.State, dir)
 	}
 	if s.Passes == nil {
-		s.Passes = []Pass{}
+		s.Passes = []passes.Pass{}
 	}
 	if s.Stages == nil {
 		s.Stages = []Stage{}

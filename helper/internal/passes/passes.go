@@ -1,0 +1,267 @@
+// Package passes brings volumes over while they are being written: everything
+// once, then what was written meanwhile, and so on; and in the end, with the file
+// systems frozen, it proves that nothing is left.
+//
+// A Copy is a few volumes on their way over one connection. The order that keeps
+// it whole:
+//
+//   - Track comes before the first cluster is read;
+//   - a pass takes the marks first and reads the clusters afterwards, so a cluster
+//     that changes while it is read is marked again;
+//   - every cluster that a tracker names is sent;
+//   - zero clusters are left out on the first pass only, and only where the
+//     destination is known to hold nothing but zeroes;
+//   - Silent comes after Freeze and the last pass: a mark that is found then, or
+//     a write that is still under way, is an error.
+package passes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/tracker"
+)
+
+// Untracked is the kind of tracker of a volume that does not change.
+const Untracked = "none"
+
+// Volume is one volume on its way. What is exported is given by the caller.
+type Volume struct {
+	Name       string
+	Device     string // the block device that is tracked
+	Mountpoint string // of the file system on it; empty where there is none to be frozen
+	Tracker    string // the kind, as tracker.Open has it, or Untracked
+	Cluster    int
+	Stream     uint32 // the volume's number on the wire
+	Source     *image.Source
+	Empty      bool // the destination holds nothing but zeroes
+
+	tracker tracker.Tracker
+	todo    *blockmap.Map // for the next pass
+	frozen  bool          // its file system is frozen by us
+}
+
+// Pass is one walk over what was dirty.
+type Pass struct {
+	Pass  int     `json:"pass"`
+	Bytes int64   `json:"bytes"` // that were dirty
+	Sent  int64   `json:"sent"`  // that had to travel
+	Zero  int64   `json:"zero"`  // that were zeroes
+	MS    float64 `json:"ms"`
+}
+
+// Progress is how far the pass that is under way has come.
+type Progress struct {
+	Pass  int
+	Bytes int64 // of the whole pass
+	Done  int64
+	Rate  int64 // bytes a second, 0 at the beginning
+}
+
+// Options are how a Copy works; the zero value is good.
+type Options struct {
+	// Watch hears of the progress, from one goroutine at a time.
+	Watch func(Progress)
+	// Open opens the trackers; tracker.Open if it is nil.
+	Open func(kind string, devs []tracker.Device) ([]tracker.Tracker, error)
+}
+
+// Copy is volumes on their way over one connection. Its methods are called by
+// one goroutine at a time.
+type Copy struct {
+	conn    pipeline.FrameWriter
+	volumes []*Volume
+	opt     Options
+	pass    int
+}
+
+// New begins a copy: every cluster of every volume has to travel.
+func New(conn pipeline.FrameWriter, volumes []*Volume, opt Options) *Copy {
+	if opt.Watch == nil {
+		opt.Watch = func(Progress) {}
+	}
+	if opt.Open == nil {
+		opt.Open = tracker.Open
+	}
+	for _, v := range volumes {
+		v.todo = blockmap.New(v.Source.Size(), v.Cluster)
+		v.todo.MarkAll()
+	}
+	return &Copy{conn: conn, volumes: volumes, opt: opt}
+}
+
+// Track starts the trackers, with one load of the programs for all devices of a
+// kind, and returns the kinds by volume.
+func (c *Copy) Track() (map[string]string, error) {
+	kinds := map[string][]*Volume{}
+	for _, v := range c.volumes {
+		if v.Tracker != Untracked {
+			kinds[v.Tracker] = append(kinds[v.Tracker], v)
+		}
+	}
+	found := map[string]string{}
+	for kind, vs := range kinds {
+		devs := make([]tracker.Device, len(vs))
+		for i, v := range vs {
+			devs[i] = tracker.Device{Path: v.Device, Cluster: v.Cluster}
+		}
+		ts, err := c.opt.Open(kind, devs)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range vs {
+			v.tracker = ts[i]
+			found[v.Name] = ts[i].Kind()
+		}
+	}
+	return found, nil
+}
+
+// Collect takes what the trackers have seen since the last time into the maps of
+// what is to be sent.
+func (c *Copy) Collect() error {
+	for _, v := range c.volumes {
+		if v.tracker == nil {
+			continue
+		}
+		m, err := v.tracker.Swap()
+		if err == nil {
+			err = v.todo.Merge(m)
+		}
+		if err != nil {
+			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
+// Dirty is how many bytes the next pass has, as far as they are collected.
+func (c *Copy) Dirty() (n int64) {
+	for _, v := range c.volumes {
+		n += v.todo.Bytes()
+	}
+	return n
+}
+
+// Passes is how many passes were begun.
+func (c *Copy) Passes() int { return c.pass }
+
+// Send sends everything that is marked now, at most limit bytes a second if that
+// is not 0. Marks that come meanwhile are for the next pass. Where nothing is
+// marked there is no pass, and what it returns is empty.
+func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
+	if err := c.Collect(); err != nil {
+		return Pass{}, err
+	}
+	total := c.Dirty()
+	if total == 0 {
+		return Pass{}, nil
+	}
+	c.pass++
+	p := Pass{Pass: c.pass, Bytes: total}
+	at := Progress{Pass: c.pass, Bytes: total}
+	began := time.Now()
+	c.opt.Watch(at)
+	for _, v := range c.volumes {
+		m := v.todo.Swap()
+		if m.Empty() {
+			continue
+		}
+		opt := pipeline.SendOptions{SkipZero: v.Empty, Limit: limit}
+		stats, err := pipeline.Send(ctx, c.conn, pipeline.Volume{Stream: v.Stream, Source: v.Source}, m, opt, func(n int64) {
+			at.Done += n
+			if t := time.Since(began).Seconds(); t > 0 {
+				at.Rate = int64(float64(at.Done) / t)
+			}
+			c.opt.Watch(at)
+		})
+		if err != nil {
+			return p, fmt.Errorf("passes: volume %s: %w", v.Name, err)
+		}
+		v.Empty = false // from the second pass on, zeroes have to be sent
+		p.Sent += stats.Sent
+		p.Zero += stats.Zero + stats.Skipped
+	}
+	p.MS = float64(time.Since(began).Microseconds()) / 1000
+	return p, nil
+}
+
+// Sync writes out what the file systems hold in memory.
+func (c *Copy) Sync() error {
+	for _, v := range c.volumes {
+		if v.Mountpoint != "" {
+			if err := image.Syncfs(v.Mountpoint); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Freeze freezes the file systems.
+func (c *Copy) Freeze() error {
+	for _, v := range c.volumes {
+		if v.Mountpoint != "" {
+			if err := image.Freeze(v.Mountpoint); err != nil {
+				return err
+			}
+			v.frozen = true
+		}
+	}
+	return nil
+}
+
+// Silent demands that nothing was written since the last pass and that no write
+// is under way.
+func (c *Copy) Silent() error {
+	for _, v := range c.volumes {
+		if v.tracker == nil {
+			continue
+		}
+		n, err := v.tracker.InFlight()
+		if err != nil {
+			return err
+		}
+		if n != 0 {
+			return fmt.Errorf("passes: volume %s: %d writes to %s are still under way although it is frozen: something writes to the device past its file system", v.Name, n, v.Device)
+		}
+		m, err := v.tracker.Swap()
+		if err != nil {
+			return err
+		}
+		if !m.Empty() {
+			return fmt.Errorf("passes: volume %s: %d bytes of %s were written although it is frozen: something writes to the device past its file system", v.Name, m.Bytes(), v.Device)
+		}
+	}
+	return nil
+}
+
+// Thaw lets the file systems that Freeze froze go on. It may be called again.
+func (c *Copy) Thaw() (err error) {
+	for _, v := range c.volumes {
+		if v.frozen {
+			if e := image.Thaw(v.Mountpoint); e != nil {
+				err = errors.Join(err, e)
+				continue
+			}
+			v.frozen = false
+		}
+	}
+	return err
+}
+
+// Close ends the tracking. The sources stay the caller's.
+func (c *Copy) Close() (err error) {
+	for _, v := range c.volumes {
+		if v.tracker != nil {
+			err = errors.Join(err, v.tracker.Close())
+			v.tracker = nil
+		}
+	}
+	return err
+}
