@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -23,6 +24,8 @@ type Target struct {
 	size  int64
 	block bool
 	empty bool
+	grows bool         // size is the bound, and the file ends where it was written
+	grow  sync.RWMutex // held for writing while the end of a growing file is set
 
 	dirty   atomic.Int64 // bytes written since write-out was last started
 	noPunch atomic.Bool  // the file system cannot punch holes
@@ -32,6 +35,17 @@ type Target struct {
 // can read. The path must not exist. The file and its name are durable when
 // CreateTarget returns.
 func CreateTarget(path string, size int64) (*Target, error) {
+	return create(path, size, false)
+}
+
+// CreateGrowing makes a new file like CreateTarget does, for those who do not know
+// how long it will be. It is empty, and ends where the last byte is written; a
+// range behind limit is refused.
+func CreateGrowing(path string, limit int64) (*Target, error) {
+	return create(path, limit, true)
+}
+
+func create(path string, size int64, grows bool) (*Target, error) {
 	if size < 0 {
 		return nil, fmt.Errorf("image: %s: an image cannot have %d bytes", path, size)
 	}
@@ -42,8 +56,10 @@ func CreateTarget(path string, size int64) (*Target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("image: %s: %w", path, cause(err))
 	}
-	t := &Target{f: f, path: path, size: size, empty: true}
-	err = f.Truncate(size)
+	t := &Target{f: f, path: path, size: size, empty: true, grows: grows}
+	if !grows {
+		err = f.Truncate(size)
+	}
 	if err == nil {
 		err = f.Sync()
 	}
@@ -104,7 +120,7 @@ func (t *Target) Free() (int64, error) {
 	return int64(st.Bavail) * st.Frsize, nil
 }
 
-// inside refuses a range that is not in the image: a target never grows.
+// inside refuses a range that is not in the image.
 func (t *Target) inside(off, n int64) error {
 	if off < 0 || n < 0 || off > t.size || n > t.size-off {
 		return fmt.Errorf("image: %s: the range at %d, length %d, is outside the image of %d bytes", t.path, off, n, t.size)
@@ -117,6 +133,8 @@ func (t *Target) WriteAt(p []byte, off int64) (int, error) {
 	if err := t.inside(off, int64(len(p))); err != nil {
 		return 0, err
 	}
+	t.grow.RLock()
+	defer t.grow.RUnlock()
 	n := 0
 	for n < len(p) {
 		m, err := unix.Pwrite(int(t.f.Fd()), p[n:], off+int64(n))
@@ -146,27 +164,49 @@ func (t *Target) Zero(off, n int64) error {
 	if err := t.inside(off, n); err != nil || n == 0 {
 		return err
 	}
-	if t.block {
-		r := [2]uint64{uint64(off), uint64(n)}
-		if off%512 != 0 || n%512 != 0 { // the kernel takes whole sectors only
-			return t.writeZeroes(off, n)
+	if err := t.reach(off + n); err != nil {
+		return err
+	}
+	if !t.noPunch.Load() {
+		// A device takes this for zeroes that may be a hole below: a loop device
+		// punches one into its file. BLKZEROOUT would keep the space taken.
+		err := t.fallocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+		switch {
+		case err == nil:
+			return nil
+		case err == unix.EOPNOTSUPP || err == unix.ENOSYS:
+			t.noPunch.Store(true)
+		case t.block && err == unix.EINVAL: // not whole blocks of the device
+		default:
+			return t.explain("punching a hole", off, err)
 		}
+	}
+	if t.block && off%512 == 0 && n%512 == 0 { // the kernel takes whole sectors only
+		r := [2]uint64{uint64(off), uint64(n)}
 		if err := ioctl(t.f, unix.BLKZEROOUT, unsafe.Pointer(&r)); err != nil {
 			return t.explain("zeroing", off, err)
 		}
 		return nil
 	}
-	if !t.noPunch.Load() {
-		err := t.fallocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
-		if err == nil {
-			return nil
-		}
-		if err != unix.EOPNOTSUPP && err != unix.ENOSYS {
-			return t.explain("punching a hole", off, err)
-		}
-		t.noPunch.Store(true)
-	}
 	return t.writeZeroes(off, n)
+}
+
+// reach makes a growing file at least so long. What a longer one has stays.
+func (t *Target) reach(length int64) error {
+	if !t.grows {
+		return nil
+	}
+	t.grow.Lock()
+	defer t.grow.Unlock()
+	var st unix.Stat_t
+	err := unix.Fstat(int(t.f.Fd()), &st)
+	if err == nil && st.Size < length {
+		err = t.f.Truncate(length)
+	}
+	if err != nil {
+		return t.explain("making it longer", length, cause(err))
+	}
+	return nil
 }
 
 func (t *Target) writeZeroes(off, n int64) error {
@@ -247,10 +287,14 @@ func (t *Target) explain(doing string, off int64, err error) error {
 		if n, ferr := t.Free(); ferr == nil && !t.block {
 			free = fmt.Sprintf(" (%d MiB are free there)", n>>20)
 		}
-		return fmt.Errorf("image: %s: %w%s%s: free %d MiB on the destination, or choose another destination",
-			t.path, err, where, free, t.missing())
+		room := "space"
+		if !t.grows {
+			room = fmt.Sprintf("%d MiB", t.missing())
+		}
+		return fmt.Errorf("image: %s: %w%s%s: free %s on the destination, or choose another destination",
+			t.path, err, where, free, room)
 	}
-	if errors.Is(err, unix.EFBIG) {
+	if errors.Is(err, unix.EFBIG) && !t.grows {
 		return fmt.Errorf("image: %s: %s%s: %w: the file system cannot hold a file of %d bytes", t.path, doing, where, err, t.size)
 	}
 	return fmt.Errorf("image: %s: %s%s: %w", t.path, doing, where, err)

@@ -1,0 +1,196 @@
+package ploop
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+)
+
+// descriptorName is what the file is called in the folder of an image.
+const descriptorName = "DiskDescriptor.xml"
+
+const (
+	// nobody is the parent of the lowest layer.
+	nobody = "00000000-0000-0000-0000-000000000000"
+	// firstGUID is the top layer where a descriptor names none.
+	firstGUID = "5fbaabe3-6958-40ff-92a7-860e329aab41"
+)
+
+// The kinds of layers, as a descriptor names them.
+const (
+	typeDelta = "Compressed"
+	typePlain = "Plain"
+)
+
+// Link is one layer of a chain as the descriptor has it.
+type Link struct {
+	GUID  string `json:"guid"`
+	File  string `json:"file"`
+	Plain bool   `json:"plain,omitempty"`
+}
+
+// descriptor is what a DiskDescriptor.xml says that matters here.
+type descriptor struct {
+	size    int64 // of the disk, in bytes
+	cluster int64
+	top     string
+	images  map[string]Link
+	parents map[string]string
+}
+
+// diskImage is the file's own shape.
+type diskImage struct {
+	XMLName    xml.Name `xml:"Parallels_disk_image"`
+	Parameters struct {
+		Size       int64 `xml:"Disk_size"`
+		Padding    int64 `xml:"Padding"`
+		Encryption struct {
+			Engine string `xml:"Engine"`
+		} `xml:"Encryption"`
+	} `xml:"Disk_Parameters"`
+	Storage []struct {
+		Start     int64 `xml:"Start"`
+		End       int64 `xml:"End"`
+		Blocksize int64 `xml:"Blocksize"`
+		Images    []struct {
+			GUID string `xml:"GUID"`
+			Type string `xml:"Type"`
+			File string `xml:"File"`
+		} `xml:"Image"`
+	} `xml:"StorageData>Storage"`
+	Top   string `xml:"Snapshots>TopGUID"`
+	Shots []struct {
+		GUID   string `xml:"GUID"`
+		Parent string `xml:"ParentGUID"`
+	} `xml:"Snapshots>Shot"`
+}
+
+// parseDescriptor reads a DiskDescriptor.xml.
+func parseDescriptor(r io.Reader) (*descriptor, error) {
+	limited := &io.LimitedReader{R: r, N: maxXML + 1}
+	var x diskImage
+	dec := xml.NewDecoder(limited)
+	err := dec.Decode(&x)
+	if limited.N == 0 {
+		return nil, fmt.Errorf("it has more than %d bytes, and no descriptor is so long", maxXML)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be read as a disk descriptor: %w", err)
+	}
+	if engine := guid(x.Parameters.Encryption.Engine); engine != "" && engine != nobody {
+		return nil, errors.New("the image is encrypted, and cannot be read without its key")
+	}
+	if x.Parameters.Padding != 0 {
+		return nil, fmt.Errorf("it asks for a padding of %d, which is not understood", x.Parameters.Padding)
+	}
+	if len(x.Storage) != 1 {
+		return nil, fmt.Errorf("it has %d storages where one is expected: split images are not understood", len(x.Storage))
+	}
+	s := x.Storage[0]
+	d := &descriptor{top: guid(x.Top), images: map[string]Link{}, parents: map[string]string{}}
+	switch {
+	case x.Parameters.Size <= 0 || x.Parameters.Size > maxEntries*maxCluster/sector:
+		return nil, fmt.Errorf("it says that the disk has %d sectors", x.Parameters.Size)
+	case s.Start != 0 || s.End != x.Parameters.Size:
+		return nil, fmt.Errorf("it says that the disk has %d sectors, and that its storage goes from %d to %d", x.Parameters.Size, s.Start, s.End)
+	case s.Blocksize <= 0 || s.Blocksize > maxCluster/sector:
+		return nil, fmt.Errorf("it says that a cluster has %d sectors", s.Blocksize)
+	}
+	d.size, d.cluster = s.End*sector, s.Blocksize*sector
+	for _, i := range s.Images {
+		l := Link{GUID: guid(i.GUID), File: strings.TrimSpace(i.File)}
+		switch i.Type = strings.TrimSpace(i.Type); i.Type {
+		case typeDelta:
+		case typePlain:
+			l.Plain = true
+		default:
+			return nil, fmt.Errorf("image %s is of the type %q, and %q and %q are understood", l.GUID, i.Type, typeDelta, typePlain)
+		}
+		if _, twice := d.images[l.GUID]; twice || l.GUID == "" || l.GUID == nobody {
+			return nil, fmt.Errorf("the image %q (%s) is there twice or has no name of its own", l.GUID, l.File)
+		}
+		if l.File == "" {
+			return nil, fmt.Errorf("image %s has no file", l.GUID)
+		}
+		d.images[l.GUID] = l
+	}
+	for _, s := range x.Shots {
+		g := guid(s.GUID)
+		if _, twice := d.parents[g]; twice || g == "" || g == nobody {
+			return nil, fmt.Errorf("the snapshot %q is there twice or has no name of its own", g)
+		}
+		d.parents[g] = guid(s.Parent)
+	}
+	if d.top == "" {
+		d.top = firstGUID
+		if len(d.images) == 1 {
+			for g := range d.images { // there is only one that it can be
+				d.top = g
+			}
+		}
+	}
+	return d, nil
+}
+
+// guid is a name without braces, in small letters.
+func guid(s string) string {
+	return strings.ToLower(strings.Trim(strings.TrimSpace(s), "{}"))
+}
+
+// chain lists the layers that make up a snapshot, from the lowest to the top. The
+// empty name is that of the top.
+func (d *descriptor) chain(name string) ([]Link, error) {
+	if name = guid(name); name == "" {
+		name = d.top
+	}
+	var links []Link
+	seen := map[string]bool{}
+	for g := name; ; {
+		if seen[g] {
+			return nil, fmt.Errorf("the chain goes in a circle: snapshot %s is above itself", g)
+		}
+		seen[g] = true
+		l, ok := d.images[g]
+		if !ok {
+			return nil, fmt.Errorf("the snapshot %s has no image", g)
+		}
+		links = append(links, l)
+		if len(links) > maxLayers {
+			return nil, fmt.Errorf("the chain has more than %d layers", maxLayers)
+		}
+		parent, known := d.parents[g]
+		if !known && len(d.parents) > 0 {
+			return nil, fmt.Errorf("nothing says what is below the snapshot %s", g)
+		}
+		if parent == "" || parent == nobody {
+			break
+		}
+		if l.Plain {
+			return nil, fmt.Errorf("the plain image %s is above %s, which it would hide whole", g, parent)
+		}
+		g = parent
+	}
+	for i, j := 0, len(links)-1; i < j; i, j = i+1, j-1 {
+		links[i], links[j] = links[j], links[i]
+	}
+	return links, nil
+}
+
+// within makes a layer's file name one below the descriptor's folder. A descriptor
+// that is not what it should be must not make root read just any file.
+func within(folder, file string) (string, error) {
+	if filepath.IsAbs(file) {
+		rel, err := filepath.Rel(folder, file)
+		if err != nil {
+			return "", err
+		}
+		file = rel
+	}
+	if !filepath.IsLocal(file) {
+		return "", fmt.Errorf("the layer %q is not in the descriptor's own folder: put it there, and name it without a path", file)
+	}
+	return file, nil
+}
