@@ -146,6 +146,27 @@ def has_seccomp_filter(pid: t.Union[int, str] = "self", proc: str = "/proc") -> 
     return re.search(r"^Seccomp:\s+2$", read_text(os.path.join(proc, str(pid), "status")), re.MULTILINE) is not None
 
 
+def freezable_cgroup(pid: int, container: str, criu_options: t.Mapping[str, str], proc: str = "/proc", root: str = "/") -> str:
+    """The directory of a container's cgroup, if freezing it before CRIU does is of use and harms nothing; else empty.
+
+    It has to be the one that the runtime names to CRIU: the container's own, not one below it that its processes made. And where the
+    old hierarchy `freezer` is there too, CRIU would write into its dump that the workload was frozen, and freeze what it restores:
+    unless it is told to leave cgroups alone.
+    """
+    groups = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in read_text(os.path.join(proc, str(pid), "cgroup")).splitlines() if line.count(":") >= 2}
+    if "freezer" in groups and criu_options.get("manage-cgroups") != "ignore":
+        return ""
+    above, found, _below = groups.get("", "").partition(container)
+    suffix = ".scope" if found and groups[""][len(above) + len(found) :].startswith(".scope") else ""
+    for line in read_text(os.path.join(proc, "self/mounts")).splitlines():
+        columns = line.split(" ")
+        if found and len(columns) > 2 and columns[2] == "cgroup2":
+            directory = columns[1] + above + found + suffix
+            if os.path.exists(os.path.join(root, directory.lstrip("/"), "cgroup.freeze")):
+                return directory
+    return ""
+
+
 @dataclass(frozen=True)
 class Processes:
     """The processes of a container."""

@@ -17,6 +17,7 @@ Status = t.Mapping[str, t.Any]
 # Stage → what it says in the table, in the order in which the stages begin.
 LABELS = {
     "barrier": "Barrier",
+    "arm": "Get ready",
     "freeze": "Freeze",
     "last_pass": "Last blocks",
     "dump": "Dump",
@@ -31,10 +32,10 @@ LABELS = {
     "settle": "Settle",
 }
 # Without memory that moves, these are no work of their own.
-LIVE_ONLY = ("dump", "criu_restore")
+LIVE_ONLY = ("arm", "dump", "criu_restore")
 OFFLINE_LABELS = {"freeze": "Stop", "copy_dump": "Copy layer", "restore": "Prepare", "resume": "Start"}
 # These stages lie outside of the pause.
-OUTSIDE = ("barrier", "settle")
+OUTSIDE = ("barrier", "arm", "settle")
 
 
 def rows(status: Status) -> t.List[t.Dict[str, t.Any]]:

@@ -97,16 +97,16 @@ status:
       type: str
       sample: done
     frozen_ms:
-      description: Milliseconds from the start of the freeze command to the resume on the destination.
+      description: Milliseconds from the moment in which the workload is told to stop to the resume on the destination.
       type: float
       sample: 402.7
     stages:
-      description: What took how long. C(start_ms) counts from the start of the freeze command; stages overlap.
+      description: What took how long. C(start_ms) counts from the moment in which the workload is told to stop; stages overlap.
       type: list
       elements: dict
       sample:
-        - {stage: freeze, start_ms: 0.0, ms: 96.1}
-        - {stage: dump, start_ms: 96.1, ms: 41.0}
+        - {stage: freeze, start_ms: 0.0, ms: 1.1}
+        - {stage: dump, start_ms: 1.1, ms: 41.0}
 """
 
 import typing as t

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
 )
 
 // version is set when the binary is built.
@@ -46,6 +48,7 @@ var commands = []command{
 	{"image merge", "[--format raw|qcow2] [--plain-base] [--in-use] BASE DELTA… OUT", "the same, of layers that are named one by one, the lowest first", imageMerge},
 	{"fdatasync", "[--dontneed] PATH…", "write the data of files to the disk", fdatasync},
 	{"criu-hook", "", "CRIU's action script", criuHook},
+	{hooks.ThawBehindWord, "CGROUP", "thaw a cgroup when CRIU, which is file 3, has ended; started by criu-hook", thawBehind},
 	{"version", "[--json]", "what this is", showVersion},
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/session"
 )
 
@@ -164,7 +165,7 @@ func criuHook(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	goOn, err := session.Hook(session.RunDir, action, real)
+	goOn, err := session.Hook(session.RunDir, action, real, os.Getppid())
 	if err != nil {
 		return err
 	}
@@ -172,4 +173,11 @@ func criuHook(_ context.Context, args []string) error {
 		return fmt.Errorf("criu-hook: the session refuses to go on at %s", action)
 	}
 	return nil
+}
+
+func thawBehind(_ context.Context, args []string) error {
+	if len(args) != 1 {
+		return usageError("usage: pcopy " + hooks.ThawBehindWord + " CGROUP")
+	}
+	return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
 }

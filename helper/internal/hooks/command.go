@@ -8,13 +8,16 @@
 // A Gate is the meeting point with CRIU's action script. CRIU calls the script
 // at fixed points and waits for its exit status:
 //
+//	pre-dump       source: CRIU is ready, nothing is frozen. Status 0: it freezes
+//	               and dumps; anything else: it ends
 //	network-lock   source: tasks are frozen, nothing of them is dumped yet
 //	post-dump      source: the dump is complete, tasks are still frozen.
 //	               status 0: CRIU kills them; anything else: they run on
 //	post-restore   destination: everything is restored, tasks are stopped.
 //	               status 0: they resume; anything else: CRIU kills them
 //
-// So the script that blocks at post-dump holds the source, and the one that
+// So the script that blocks at pre-dump keeps the start of three processes out of
+// the pause, the one that blocks at post-dump holds the source, and the one that
 // blocks at post-restore holds the destination. The script may be called more
 // than once for one point; each call after the first gets the first's answer.
 package hooks
@@ -41,6 +44,9 @@ type Command struct {
 	// Gate is the directory that CRIU writes to, or reads from, when this
 	// command drives CRIU and is to be held by its hooks.
 	Gate string `json:"gate,omitempty"`
+	// Cgroup is the directory of the workload's cgroup, if freezing it spares
+	// CRIU a wait.
+	Cgroup Cgroup `json:"cgroup,omitempty"`
 }
 
 // Given reports whether there is anything to run.

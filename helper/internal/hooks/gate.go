@@ -16,8 +16,10 @@ import (
 	"time"
 )
 
-// The points at which CRIU's action script reports.
+// The points at which CRIU's action script reports, in the order in which CRIU
+// comes to them.
 const (
+	PreDump     = "pre-dump"
 	NetworkLock = "network-lock"
 	PostDump    = "post-dump"
 	PostRestore = "post-restore"
@@ -25,7 +27,9 @@ const (
 
 // holds reports whether the script waits there for a decision; at other points
 // it is only noted that CRIU came by.
-func holds(action string) bool { return action == PostDump || action == PostRestore }
+func holds(action string) bool {
+	return action == PreDump || action == PostDump || action == PostRestore
+}
 
 // Registration says whose gate stands before a directory of CRIU images. It
 // outlives the process that serves the gate, so that a script which finds nobody

@@ -13,7 +13,10 @@ import (
 // freezer stops the workload on the source, keeps it stopped, and in the end
 // lets it run on or be gone.
 type freezer interface {
-	// freeze returns when no task of the workload runs any more.
+	// arm does everything that freezing needs and that can be done while the
+	// workload runs.
+	arm(ctx context.Context) error
+	// freeze returns when no task of the workload runs any more: since when.
 	freeze(ctx context.Context) (time.Time, error)
 	// dumped returns when the state dump is complete and held.
 	dumped(ctx context.Context) (time.Time, error)
@@ -69,6 +72,7 @@ func newRestorer(b *base) (restorer, error) {
 // idle is for copies: nothing is frozen.
 type idle struct{}
 
+func (idle) arm(context.Context) error                 { return nil }
 func (idle) freeze(context.Context) (time.Time, error) { return time.Now(), nil }
 func (idle) dumped(context.Context) (time.Time, error) { return time.Now(), nil }
 func (idle) thaw(context.Context) error                { return nil }
@@ -79,6 +83,8 @@ type stopper struct {
 	h       Hooks
 	stopped bool
 }
+
+func (s *stopper) arm(context.Context) error { return nil }
 
 func (s *stopper) freeze(ctx context.Context) (time.Time, error) {
 	s.stopped = true // also if it fails: a stop that failed half-way has to be undone
@@ -108,19 +114,35 @@ func runIfGiven(ctx context.Context, c *hooks.Command) error {
 	return c.Run(ctx)
 }
 
-// criuDump is a command that makes CRIU dump the workload; CRIU's hooks hold it.
+// criuDump is a command that makes CRIU dump the workload; CRIU's hooks hold it,
+// first before it has frozen anything.
 type criuDump struct {
 	h    Hooks
 	gate *hooks.Gate
 	p    *hooks.Process
 }
 
-func (d *criuDump) freeze(ctx context.Context) (time.Time, error) {
+func (d *criuDump) arm(ctx context.Context) error {
 	var err error
 	if d.p, err = d.h.Freeze.Start(); err != nil {
+		return err
+	}
+	_, err = d.await(ctx, hooks.PreDump)
+	return err
+}
+
+func (d *criuDump) freeze(ctx context.Context) (at time.Time, err error) {
+	if d.h.Freeze.Cgroup == "" {
+		d.gate.Answer(hooks.PreDump, true)
+		return d.await(ctx, hooks.NetworkLock)
+	}
+	limited, cancel := d.limited(ctx)
+	defer cancel()
+	if at, err = d.h.Freeze.Cgroup.Freeze(limited); err != nil {
 		return time.Time{}, err
 	}
-	return d.await(ctx, hooks.NetworkLock)
+	d.gate.Answer(hooks.PreDump, true)
+	return at, nil
 }
 
 func (d *criuDump) dumped(ctx context.Context) (time.Time, error) {
@@ -128,22 +150,26 @@ func (d *criuDump) dumped(ctx context.Context) (time.Time, error) {
 }
 
 func (d *criuDump) await(ctx context.Context, action string) (time.Time, error) {
-	limit := d.h.Freeze.Limit()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not come there within %s", limit))
+	ctx, cancel := d.limited(ctx)
 	defer cancel()
 	return d.gate.Await(ctx, action, d.p)
 }
 
+func (d *criuDump) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := d.h.Freeze.Limit()
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not come there within %s", limit))
+}
+
 func (d *criuDump) thaw(ctx context.Context) error {
 	d.gate.Refuse()
-	if d.p == nil {
-		return d.gate.Close()
+	if d.p != nil {
+		if err := released(ctx, d.p, d.h.Freeze.Argv); err != nil {
+			return err
+		}
+		d.p = nil
 	}
-	if err := released(ctx, d.p, d.h.Freeze.Argv); err != nil {
-		return err
-	}
-	d.p = nil
-	return d.gate.Close()
+	// CRIU leaves the cgroup as it found it: frozen.
+	return errors.Join(d.h.Freeze.Cgroup.Thaw(), d.gate.Close())
 }
 
 // released waits for the end of a command whose CRIU was refused. Its failure is

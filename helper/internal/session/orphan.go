@@ -15,11 +15,11 @@ import (
 
 // Hook is CRIU's action script. It asks the process that serves the session, and
 // if there is none it decides by the journal, as that process would have. It
-// returns whether CRIU may go on.
+// returns whether CRIU, the process criu, may go on.
 //
 // It blocks for as long as the outcome is not known: CRIU keeps the tasks where
 // they are meanwhile, and that is what it is for.
-func Hook(runDir, action, imageDir string) (goOn bool, err error) {
+func Hook(runDir, action, imageDir string, criu int) (goOn bool, err error) {
 	reg, err := hooks.Lookup(runDir, imageDir)
 	if err != nil {
 		return false, err // a gate that cannot be read may be one that says no
@@ -29,15 +29,29 @@ func Hook(runDir, action, imageDir string) (goOn bool, err error) {
 	}
 	for {
 		goOn, err := reg.Ask(action)
-		if err == nil || !errors.Is(err, hooks.ErrNobody) {
-			return goOn, err
+		decided := err == nil || !errors.Is(err, hooks.ErrNobody)
+		if !decided {
+			goOn, decided, err = orphan(reg.Session, action)
 		}
-		goOn, decided, err := orphan(reg.Session, action)
-		if decided || err != nil {
+		if err != nil || decided {
+			if !goOn {
+				err = errors.Join(err, thawLater(reg.Session, criu))
+			}
 			return goOn, err
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// thawLater leaves somebody behind who thaws the workload's cgroup when CRIU has
+// ended: CRIU, refused, lets go of the tasks and leaves the cgroup as it found
+// it, frozen. The session's process does the same; it may be gone by then.
+func thawLater(dir string, criu int) error {
+	spec, err := LoadSpec(dir)
+	if err != nil || spec.Role != Source || spec.Hooks.Freeze == nil || spec.Hooks.Freeze.Cgroup == "" {
+		return err
+	}
+	return spec.Hooks.Freeze.Cgroup.ThawBehind(criu)
 }
 
 // orphan decides in the place of a process that is gone.
@@ -68,7 +82,7 @@ func orphan(dir, action string) (goOn, decided bool, err error) {
 		}
 		return false, true, nil
 	}
-	if action != hooks.PostDump {
+	if action != hooks.PostDump && action != hooks.PreDump {
 		return true, true, nil
 	}
 	switch j.State() {
@@ -103,6 +117,13 @@ func thawFileSystems(spec *Spec) (err error) {
 		}
 	}
 	return err
+}
+
+func thawCgroup(spec *Spec) error {
+	if f := spec.Hooks.Freeze; f != nil {
+		return f.Cgroup.Thaw()
+	}
+	return nil
 }
 
 // Abort ends a session that is not released: through its process if there is
@@ -172,7 +193,7 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	case Released, InDoubt, Resumed, Settled:
 		return fmt.Errorf("session: %s is %s: the destination may run the workload: ask it, then `pcopy session resolve`", spec.ID, st)
 	}
-	err := thawFileSystems(spec)
+	err := errors.Join(thawFileSystems(spec), thawCgroup(spec))
 	if st != Prepare && st != Presync && spec.Mode == Offline {
 		err = errors.Join(err, runIfGiven(ctx, spec.Hooks.Thaw))
 	}
@@ -214,8 +235,8 @@ func resolveOrphan(ctx context.Context, dir, runDir string, outcome State) error
 		return err
 	}
 	defer closeBoth()
-	// Thawing a file system whose tasks CRIU still holds lets nothing run.
-	if err := thawFileSystems(spec); err != nil {
+	// Thawing what CRIU still holds lets nothing run.
+	if err := errors.Join(thawFileSystems(spec), thawCgroup(spec)); err != nil {
 		return err
 	}
 	if err := j.Append(outcome, "resolved after the session's process had died"); err != nil {

@@ -25,14 +25,14 @@ import (
 // The tests play CRIU and the workload themselves: this binary, started again
 // with one of these words, is what a hook's command runs.
 const (
-	actDump    = "act-dump"    // act-dump CONTROL RUNDIR IMAGEDIR
+	actDump    = "act-dump"    // act-dump CONTROL RUNDIR IMAGEDIR [CGROUP]
 	actRestore = "act-restore" // act-restore CONTROL RUNDIR IMAGEDIR
 	actSend    = "act-send"    // act-send DIR RUNDIR
 	actReceive = "act-receive" // act-receive DIR RUNDIR
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "act-") {
+	if len(os.Args) > 1 && (strings.HasPrefix(os.Args[1], "act-") || os.Args[1] == hooks.ThawBehindWord) {
 		if err := act(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -49,16 +49,35 @@ func act(what string, args []string) error {
 	case actReceive:
 		return Receive(context.Background(), args[0], args[1])
 	case actDump:
-		return playDump(args[0], args[1], args[2])
+		return playDump(args[0], args[1], args[2], hooks.Cgroup(append(args, "")[3]))
 	case actRestore:
 		return playRestore(args[0], args[1], args[2])
+	case hooks.ThawBehindWord:
+		return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
 	}
 	return errors.New("no such act")
 }
 
 // playDump does what CRIU does on the source. The writer of the test looks at
 // the file "frozen" before each write, and says "stopped" when it has seen it.
-func playDump(control, runDir, imageDir string) error {
+// A cgroup that CRIU finds frozen it thaws when it holds the tasks, and freezes
+// again when it has been refused.
+func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
+	if text, err := os.ReadFile(filepath.Join(control, "dump-fails")); err == nil {
+		return errors.New(string(text))
+	}
+	if err := os.WriteFile(filepath.Join(control, "arming"), nil, 0o600); err != nil {
+		return err
+	}
+	for exists(filepath.Join(control, "armed-takes")) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if goOn, err := Hook(runDir, hooks.PreDump, imageDir, os.Getpid()); err != nil || !goOn {
+		return errors.Join(err, errors.New("the dump was refused before it began"))
+	}
+	if err := cgroup.Thaw(); err != nil {
+		return err
+	}
 	frozen := filepath.Join(control, "frozen")
 	if err := os.WriteFile(frozen, nil, 0o600); err != nil {
 		return err
@@ -66,7 +85,7 @@ func playDump(control, runDir, imageDir string) error {
 	if err := await(filepath.Join(control, "stopped")); err != nil {
 		return err
 	}
-	if _, err := Hook(runDir, hooks.NetworkLock, imageDir); err != nil {
+	if _, err := Hook(runDir, hooks.NetworkLock, imageDir, os.Getpid()); err != nil {
 		return err
 	}
 	state, err := os.ReadFile(filepath.Join(control, "counter"))
@@ -76,9 +95,14 @@ func playDump(control, runDir, imageDir string) error {
 	if err := os.WriteFile(filepath.Join(imageDir, "pages-1.img"), state, 0o600); err != nil {
 		return err
 	}
-	goOn, err := Hook(runDir, hooks.PostDump, imageDir)
+	goOn, err := Hook(runDir, hooks.PostDump, imageDir, os.Getpid())
 	if err == nil && goOn {
 		return os.WriteFile(filepath.Join(control, "killed"), nil, 0o600)
+	}
+	if cgroup != "" {
+		if _, err := cgroup.Freeze(context.Background()); err != nil {
+			return err
+		}
 	}
 	_ = os.Remove(frozen)
 	return errors.Join(err, errors.New("the dump was refused"))
@@ -100,7 +124,7 @@ func playRestore(control, runDir, imageDir string) error {
 	if err != nil {
 		return err
 	}
-	goOn, err := Hook(runDir, hooks.PostRestore, imageDir)
+	goOn, err := Hook(runDir, hooks.PostRestore, imageDir, os.Getpid())
 	if err != nil {
 		return err
 	}

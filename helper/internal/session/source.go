@@ -37,6 +37,7 @@ type source struct {
 	token   string
 	tmpfs   []string  // dump folders that we mounted
 	t0      time.Time // when the freeze began
+	early   []func()  // stages from before the freeze, to be noted when it begins
 	deaf    bool      // a cutover was asked for: no second one
 }
 
@@ -76,6 +77,9 @@ func (s *source) run(ctx context.Context) error {
 		return err
 	}
 	if err := s.barrier(ctx); err != nil {
+		return err
+	}
+	if err := s.arm(ctx); err != nil {
 		return err
 	}
 	if err := s.freeze(ctx); err != nil {
@@ -266,19 +270,14 @@ func (s *source) barrier(ctx context.Context) error {
 	if _, err := s.expect(ctx, 10*time.Minute, msgSynced); err != nil {
 		return err
 	}
-	barrier := time.Since(began)
-	// What was written during the barrier is the last that goes without a pause.
-	if err := s.sendPass(ctx); err != nil {
-		return err
-	}
-	s.update(false, func(st *Status) { st.addStage(Stage{Stage: "barrier", Start: -ms(time.Since(began)), MS: ms(barrier)}) })
+	s.before("barrier", began, time.Now())
 	return nil
 }
 
 // freeze stops the workload and brings over what is left: the last dirty
 // clusters, beside the dump of memory, and then the dump.
 func (s *source) freeze(ctx context.Context) error {
-	s.t0 = time.Now()
+	s.frozenAt(time.Now())
 	at, err := s.freezer.freeze(ctx)
 	if err != nil {
 		return fmt.Errorf("session: freezing: %w", err)

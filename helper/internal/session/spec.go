@@ -229,6 +229,9 @@ func (s *Spec) check() error {
 	if s.Role == Source && s.Mode == Live && s.Hooks.Freeze.Gate == "" {
 		return errors.New("hooks: a live freeze needs a gate, the directory that CRIU writes to")
 	}
+	if f := s.Hooks.Freeze; f != nil && f.Cgroup != "" && !filepath.IsAbs(string(f.Cgroup)) {
+		return fmt.Errorf("hooks: the cgroup %q is not an absolute path", f.Cgroup)
+	}
 	if s.Role == Destination && s.Mode == Live && (!s.Hooks.Restore.Given() || s.Hooks.Restore.Gate == "") {
 		return errors.New("hooks: a live restore needs a command and a gate, the directory that CRIU reads from")
 	}

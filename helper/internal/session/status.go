@@ -44,8 +44,8 @@ type Status struct {
 	Verify     *Verify       `json:"verify,omitempty"`
 }
 
-// Stage is a piece of the cutover; stages overlap. Start counts from the start
-// of the freeze command.
+// Stage is a piece of the cutover; stages overlap. Start counts from the
+// moment in which the workload is told to stop.
 type Stage struct {
 	Stage string  `json:"stage"`
 	Start float64 `json:"start_ms"`

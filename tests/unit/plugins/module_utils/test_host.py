@@ -72,6 +72,41 @@ def test_the_topmost_mount_tells_the_options(tmp_path):
     assert host.mount_options("/mnt/none", str(tmp_path)) == []
 
 
+class TestTheCgroupToFreeze:
+    CONTAINER = "4c6b8ac0c5c4"
+
+    def found(self, tmp_path, of_the_process, made, criu_options=None):
+        write(tmp_path, "proc/7/cgroup", of_the_process)
+        write(tmp_path, "proc/self/mounts", "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n")
+        write(tmp_path, made, "0\n")
+        return host.freezable_cgroup(7, self.CONTAINER, criu_options or {}, str(tmp_path / "proc"), str(tmp_path))
+
+    def test_is_the_containers_own(self, tmp_path):
+        assert (
+            self.found(tmp_path, "0::/libpod_parent/libpod-4c6b8ac0c5c4\n", "sys/fs/cgroup/unified/libpod_parent/libpod-4c6b8ac0c5c4/cgroup.freeze")
+            == "/sys/fs/cgroup/unified/libpod_parent/libpod-4c6b8ac0c5c4"
+        )
+
+    def test_is_not_one_that_its_processes_made(self, tmp_path):
+        assert (
+            self.found(
+                tmp_path, "0::/machine.slice/libpod-4c6b8ac0c5c4.scope/init.scope\n", "sys/fs/cgroup/unified/machine.slice/libpod-4c6b8ac0c5c4.scope/cgroup.freeze"
+            )
+            == "/sys/fs/cgroup/unified/machine.slice/libpod-4c6b8ac0c5c4.scope"
+        )
+
+    def test_is_none_where_the_kernel_cannot_freeze_it(self, tmp_path):
+        assert self.found(tmp_path, "0::/libpod-4c6b8ac0c5c4\n", "sys/fs/cgroup/unified/libpod-4c6b8ac0c5c4/cgroup.procs") == ""
+
+    def test_is_none_of_somebody_else(self, tmp_path):
+        assert self.found(tmp_path, "0::/user.slice\n", "sys/fs/cgroup/unified/user.slice/cgroup.freeze") == ""
+
+    def test_beside_the_old_hierarchy_only_if_criu_leaves_cgroups_alone(self, tmp_path):
+        hybrid = ("6:freezer:/\n0::/libpod-4c6b8ac0c5c4\n", "sys/fs/cgroup/unified/libpod-4c6b8ac0c5c4/cgroup.freeze")
+        assert self.found(tmp_path, *hybrid) == ""
+        assert self.found(tmp_path, *hybrid, criu_options={"manage-cgroups": "ignore"}) == "/sys/fs/cgroup/unified/libpod-4c6b8ac0c5c4"
+
+
 def test_space_taken_counts_holes_and_second_names_once(tmp_path):
     sparse = tmp_path / "sparse"
     with open(sparse, "wb") as target:

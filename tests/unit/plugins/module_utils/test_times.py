@@ -15,6 +15,7 @@ STATUS = {
     "stages": [
         {"stage": "dump", "start_ms": 72.0, "ms": 51.0},
         {"stage": "barrier", "start_ms": -6.0, "ms": 6.0},
+        {"stage": "arm", "start_ms": -2.0, "ms": 2.0},
         {"stage": "freeze", "start_ms": 0.0, "ms": 72.4},
         {"stage": "made_up", "start_ms": 80, "ms": 1},
     ],
@@ -23,8 +24,8 @@ STATUS = {
 
 def test_rows_stand_in_the_order_of_their_beginning():
     found = rows(STATUS)
-    assert [row["label"] for row in found] == ["Barrier", "Freeze", "Dump", "Made up"]
-    assert [row["frozen"] for row in found] == [False, True, True, True]
+    assert [row["label"] for row in found] == ["Barrier", "Get ready", "Freeze", "Dump", "Made up"]
+    assert [row["frozen"] for row in found] == [False, False, True, True, True]
 
 
 def test_a_table_as_vzmigrate_printed_it():
@@ -32,6 +33,7 @@ def test_a_table_as_vzmigrate_printed_it():
         "Stage                         from          took",
         "------------------------------------------------",
         "Barrier                   -0.006 s       0.006 s",
+        "Get ready                 -0.002 s       0.002 s",
         "Freeze                     0.000 s       0.072 s",
         "Dump                       0.072 s       0.051 s",
         "Made up                    0.080 s       0.001 s",

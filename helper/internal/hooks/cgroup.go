@@ -1,0 +1,142 @@
+package hooks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Cgroup is the directory of a cgroup (v2) whose tasks can be stopped and let
+// go together.
+//
+// CRIU freezes a container's cgroup too, looks at once whether it is frozen, and
+// if not sleeps for a tenth of a second before it looks again. A cgroup is
+// frozen within a millisecond, but not at once: so that sleep is in every pause.
+// A cgroup that is frozen when CRIU comes costs none. CRIU lets it go when it
+// holds the tasks itself, and if the dump is refused it leaves the cgroup as it
+// found it, frozen: whoever froze it has to thaw it when CRIU is done.
+type Cgroup string
+
+const (
+	freezeFile = "cgroup.freeze"
+	eventsFile = "cgroup.events"
+)
+
+// Freeze returns when no task of the cgroup runs any more, and since when.
+func (c Cgroup) Freeze(ctx context.Context) (time.Time, error) {
+	events, err := os.Open(filepath.Join(string(c), eventsFile))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("hooks: the container's cgroup: %w", err)
+	}
+	defer events.Close()
+	if err := c.write("1"); err != nil {
+		return time.Time{}, err
+	}
+	for {
+		frozen, err := isFrozen(events)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if frozen {
+			return time.Now(), nil
+		}
+		// The kernel announces a change of the file as urgent data. The limit is
+		// for the context: a task that waits for its disk may hold this up.
+		fds := []unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}
+		if _, err := unix.Poll(fds, 20); err != nil && !errors.Is(err, unix.EINTR) {
+			return time.Time{}, fmt.Errorf("hooks: %s: %w", events.Name(), err)
+		}
+		if ctx.Err() != nil {
+			return time.Time{}, fmt.Errorf("hooks: freezing the cgroup %s: %w", c, context.Cause(ctx))
+		}
+	}
+}
+
+func isFrozen(events *os.File) (bool, error) {
+	b := make([]byte, 256)
+	n, err := events.ReadAt(b, 0)
+	if n == 0 && err != nil {
+		return false, fmt.Errorf("hooks: %s: %w", events.Name(), err)
+	}
+	for line := range bytes.Lines(b[:n]) {
+		if key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" ")); string(key) == "frozen" {
+			return string(value) == "1", nil
+		}
+	}
+	return false, fmt.Errorf("hooks: %s says nothing about freezing: this kernel cannot freeze a cgroup", events.Name())
+}
+
+// Thaw lets the tasks run. A cgroup that is not frozen stays as it is, and one
+// that is gone, with its tasks, is no error; so every way out may call it.
+func (c Cgroup) Thaw() error {
+	if c == "" {
+		return nil
+	}
+	err := c.write("0")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+func (c Cgroup) write(word string) error {
+	// Without O_CREATE: a path that is no cgroup must stay an error.
+	f, err := os.OpenFile(filepath.Join(string(c), freezeFile), os.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_, err = f.WriteString(word)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("hooks: the container's cgroup: %w", err)
+	}
+	return nil
+}
+
+// ThawBehind starts a process of its own that thaws the cgroup when the process
+// pid has ended.
+func (c Cgroup) ThawBehind(pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return c.Thaw()
+	} else if err != nil {
+		return fmt.Errorf("hooks: process %d: %w", pid, err)
+	}
+	process := os.NewFile(uintptr(fd), "pidfd")
+	defer process.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	cmd := exec.Command(self, ThawBehindWord, string(c))
+	cmd.ExtraFiles = []*os.File{process}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	return cmd.Process.Release()
+}
+
+// ThawBehindWord is the word of the command line that calls ThawWhenGone.
+const ThawBehindWord = "thaw-behind"
+
+// ThawWhenGone is the process that ThawBehind starts: the process to wait for is
+// its first file after the standard ones.
+func ThawWhenGone(c Cgroup) error {
+	fds := []unix.PollFd{{Fd: 3, Events: unix.POLLIN}}
+	for {
+		if _, err := unix.Poll(fds, -1); err == nil {
+			break
+		} else if !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("hooks: waiting for CRIU: %w", err)
+		}
+	}
+	return c.Thaw()
+}

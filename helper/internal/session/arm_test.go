@@ -1,0 +1,147 @@
+package session
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
+)
+
+// withCgroup gives the workload one more task, in a cgroup of its own.
+func (r *rig) withCgroup() (runs func() bool) {
+	dir, runs := cgrouptest.New(r.t)
+	f := r.spec.src.Hooks.Freeze
+	f.Cgroup = hooks.Cgroup(dir)
+	f.Argv = append(f.Argv, dir)
+	return runs
+}
+
+// comesBack waits for a task that somebody thaws behind a process that ended.
+func comesBack(t *testing.T, runs func() bool) {
+	t.Helper()
+	for range 100 {
+		if runs() {
+			return
+		}
+	}
+	t.Error("the workload's cgroup stays frozen")
+}
+
+// Rule 1 for the cgroup: whatever refuses the dump, its tasks run on.
+func TestARefusedDumpThawsTheCgroup(t *testing.T) {
+	r := newRig(t)
+	runs := r.withCgroup()
+	_ = os.WriteFile(filepath.Join(r.control, "restore-fails"), []byte("CRIU says no"), 0o600)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, _ := r.cutover()
+	if src.State != Thawed || !strings.Contains(src.Error, "CRIU says no") {
+		t.Fatalf("the source is %s (%s)", src.State, src.Error)
+	}
+	r.runsOnce(w, Source)
+	if !runs() {
+		t.Error("the workload's cgroup stays frozen")
+	}
+}
+
+// A sender that is killed in the freeze: CRIU's hook sees to the cgroup, when
+// CRIU has let go.
+func TestAKilledSenderThawsTheCgroup(t *testing.T) {
+	r := newRig(t)
+	runs := r.withCgroup()
+	_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("1s"), 0o600)
+	w := r.startWriter()
+	kill := r.startApart(Source)
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.src, string(Flushed))
+	kill()
+	<-r.receive
+	r.wait(r.src, string(Thawed))
+	r.runsOnce(w, Source)
+	comesBack(t, runs)
+}
+
+// A sender that is killed after it froze the cgroup and before CRIU was let go.
+func TestAKilledSenderThawsTheCgroupBeforeTheDump(t *testing.T) {
+	r := newRig(t)
+	runs := r.withCgroup()
+	stop := filepath.Join(r.control, "armed-takes")
+	_ = os.WriteFile(stop, nil, 0o600)
+	w := r.startWriter()
+	kill := r.startApart(Source)
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	// The gate stands as long as CRIU has not come to it; then the process that
+	// would answer is gone, and its last deed was the freeze.
+	if err := await(filepath.Join(r.control, "arming")); err != nil {
+		t.Fatal(err)
+	}
+	kill()
+	if _, err := r.spec.src.Hooks.Freeze.Cgroup.Freeze(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Remove(stop)
+	<-r.receive
+	r.wait(r.src, string(Thawed))
+	comesBack(t, runs)
+	r.runsOnce(w, Source)
+	r.cleanDestination()
+}
+
+// A freeze command that fails before it has frozen anything: nothing was moved,
+// and nothing was ever stopped.
+func TestAFreezeThatCannotBeginStopsNothing(t *testing.T) {
+	r := newRig(t)
+	_ = os.WriteFile(filepath.Join(r.control, "dump-fails"), []byte("CRIU is not there"), 0o600)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, dst := r.cutover()
+	if src.State != Failed || dst.State != Discarded || !strings.Contains(src.Error, "CRIU is not there") {
+		t.Fatalf("source %s (%s), destination %s", src.State, src.Error, dst.State)
+	}
+	r.runsOnce(w, Source)
+	r.cleanDestination()
+}
+
+// An abort while the freeze command starts: CRIU comes to a gate that refuses.
+func TestAbortWhileArming(t *testing.T) {
+	r := newRig(t)
+	runs := r.withCgroup()
+	stop := filepath.Join(r.control, "armed-takes")
+	_ = os.WriteFile(stop, nil, 0o600)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	if err := await(filepath.Join(r.control, "arming")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	aborted := make(chan *Status)
+	go func() {
+		s, err := Abort(ctx, r.src, r.srcRun)
+		if err != nil {
+			t.Error(err)
+		}
+		aborted <- s
+	}()
+	time.Sleep(50 * time.Millisecond)
+	_ = os.Remove(stop)
+	if s := <-aborted; s == nil || s.State != Failed {
+		t.Errorf("the source is %+v", s)
+	}
+	<-r.send
+	<-r.receive
+	r.runsOnce(w, Source)
+	comesBack(t, runs)
+	r.cleanDestination()
+}
