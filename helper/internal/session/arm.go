@@ -45,7 +45,7 @@ func (s *source) rounds(ctx context.Context, ready <-chan error) (waiting bool, 
 	var last time.Duration
 	for n := 1; ; n++ {
 		began := time.Now()
-		if err := s.syncVolumes(); err != nil {
+		if err := s.copy.Sync(); err != nil {
 			return waiting, err
 		}
 		if err := s.sendPass(ctx); err != nil {
