@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/pipeline"
@@ -218,7 +219,7 @@ func (d *destination) hello(_ context.Context, m *message) error {
 	for _, t := range d.targets {
 		empty = empty && t.Empty()
 	}
-	return send(d.conn, message{Kind: msgWelcome, Empty: empty})
+	return send(d.conn, message{Kind: msgWelcome, Empty: empty, Can: codec.Packings()})
 }
 
 // barrier puts on the disk what has come.

@@ -47,6 +47,7 @@ type message struct {
 	Tree      string             `json:"tree,omitempty"`
 	Paths     []string           `json:"paths,omitempty"`
 	Empty     bool               `json:"empty,omitempty"`
+	Can       []string           `json:"can,omitempty"` // what this side understands beyond what each does
 	Roots     []image.Root       `json:"roots,omitempty"`
 	Why       string             `json:"why,omitempty"`
 	Took      map[string]float64 `json:"took,omitempty"` // milliseconds by stage

@@ -42,6 +42,10 @@
 //	3  Discard  nobody needs what is in the range pos, length; no payload
 //	4  Chunk    payload = a piece of a byte stream; length = payload length
 //	5  Control  payload = JSON, which belongs to the session; length = payload length
+//	6  Packed   payload = the bytes of the volume at pos, packed; flags say how, and
+//	            length is that of the range, 1 byte to 4 MiB; only if both sides agreed
+//	7  Fence    what came before it on all connections of the session counts before
+//	            what comes after it on any; pos = its number; no payload, length 0
 //
 // A frame that breaks any of this is an error, nothing of it is delivered, and
 // the connection is of no further use: whoever sees the error closes it.
@@ -88,6 +92,8 @@ const (
 	Discard Type = 3
 	Chunk   Type = 4
 	Control Type = 5
+	Packed  Type = 6
+	Fence   Type = 7
 )
 
 func (t Type) String() string {
@@ -102,18 +108,22 @@ func (t Type) String() string {
 		return "chunk"
 	case Control:
 		return "control"
+	case Packed:
+		return "packed"
+	case Fence:
+		return "fence"
 	}
 	return fmt.Sprintf("type %d", uint8(t))
 }
 
-// carriesPayload reports whether frames of this type have a payload; those of
-// the other types are about a range and have none.
+// carriesPayload reports whether frames of this type have a payload that is as
+// long as the frame says its length is.
 func (t Type) carriesPayload() bool { return t == Data || t == Chunk || t == Control }
 
-func (t Type) known() bool { return t >= Data && t <= Control }
+func (t Type) known() bool { return t >= Data && t <= Fence }
 
 // Frame is one message. Length is the length of the payload for the types that
-// carry one, and the length of the range for the others.
+// carry it as it is, and the length of the range for the others.
 type Frame struct {
 	Type    Type
 	Flags   uint16
@@ -146,8 +156,10 @@ type Conn struct {
 	rerr    error
 	greeted bool // the peer's preamble has been read
 	rhead   [headerSize]byte
+	memory  func(size int) ([]byte, error)
 
 	sent, received atomic.Int64
+	sending        atomic.Int64          // nanoseconds
 	broken         atomic.Pointer[error] // why Interrupt cut the connection
 	closed         atomic.Bool
 }
@@ -157,7 +169,7 @@ type Conn struct {
 // when this side begins to read.
 func NewConn(rw io.ReadWriteCloser) *Conn {
 	c := &Conn{rw: rw}
-	c.w = bufio.NewWriterSize(counter{rw, &c.sent}, bufferSize)
+	c.w = bufio.NewWriterSize(counter{rw, &c.sent, &c.sending}, bufferSize)
 	c.r = bufio.NewReaderSize(rw, bufferSize)
 	var p [preambleSize]byte
 	copy(p[:], hello)
@@ -167,14 +179,16 @@ func NewConn(rw io.ReadWriteCloser) *Conn {
 	return c
 }
 
-// counter counts what really left.
+// counter counts what really left, and how long it took to get it off.
 type counter struct {
-	w io.Writer
-	n *atomic.Int64
+	w     io.Writer
+	n, ns *atomic.Int64
 }
 
 func (c counter) Write(p []byte) (int, error) {
+	began := time.Now()
 	n, err := c.w.Write(p)
+	c.ns.Add(int64(time.Since(began)))
 	c.n.Add(int64(n))
 	return n, err
 }
@@ -182,6 +196,16 @@ func (c counter) Write(p []byte) (int, error) {
 // Sent and Received are the bytes that crossed the wire so far, headers included.
 func (c *Conn) Sent() int64     { return c.sent.Load() }
 func (c *Conn) Received() int64 { return c.received.Load() }
+
+// Sending is how long writing to the connection below has taken so far: its own
+// work and waiting for the other side.
+func (c *Conn) Sending() time.Duration { return time.Duration(c.sending.Load()) }
+
+// TakeMemory has Read ask take for the memory of each payload, instead of using
+// what the frame has. So whoever reads bounds what all frames in memory take
+// together: take may wait. It gets the length that the frame says, which is
+// within MaxPayload, before any of the payload is read.
+func (c *Conn) TakeMemory(take func(size int) ([]byte, error)) { c.memory = take }
 
 // check says whether a frame can be put on the wire, or was rightly there.
 func (f *Frame) check(payload int64) error {
@@ -194,7 +218,11 @@ func (f *Frame) check(payload int64) error {
 		return fmt.Errorf("a %s frame about the impossible range at %d, length %d", f.Type, f.Pos, f.Length)
 	case f.Type.carriesPayload() && f.Length != payload:
 		return fmt.Errorf("a %s frame that says length %d with %d bytes of payload", f.Type, f.Length, payload)
-	case !f.Type.carriesPayload() && payload != 0:
+	case f.Type == Packed && (payload == 0 || f.Length == 0 || f.Length > MaxPayload):
+		return fmt.Errorf("a %s frame of %d bytes about a range of %d, which has 1 to %d", f.Type, payload, f.Length, MaxPayload)
+	case f.Type == Fence && f.Length != 0:
+		return fmt.Errorf("a %s frame of length %d, which it must not have", f.Type, f.Length)
+	case f.Type != Packed && !f.Type.carriesPayload() && payload != 0:
 		return fmt.Errorf("a %s frame with %d bytes of payload, which it must not have", f.Type, payload)
 	}
 	return nil
@@ -333,7 +361,13 @@ func (c *Conn) read(f *Frame) error {
 	if err := h.check(int64(size)); err != nil {
 		return fmt.Errorf("wire: %w: the other side sent %w", ErrCorrupt, err)
 	}
-	if uint32(cap(h.Payload)) < size {
+	switch {
+	case size == 0:
+	case c.memory != nil:
+		if h.Payload, err = c.memory(int(size)); err != nil {
+			return err
+		}
+	case uint32(cap(h.Payload)) < size:
 		h.Payload = make([]byte, 0, roundUp(size))
 	}
 	h.Payload = h.Payload[:size]

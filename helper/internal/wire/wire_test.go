@@ -81,6 +81,15 @@ var golden = []struct {
 			"00000000000000001000000000000000" +
 			"00000000000000005491bc6e43fc4128" +
 			"7b22646f223a2262617272696572227d"},
+	{Frame{Type: Packed, Flags: 0x0102, Stream: 1, Pos: 0x40000, Length: 0x20000, Payload: []byte("packed")},
+		"486f4600010602010100000006000000" +
+			"00000400000000000000020000000000" +
+			"0000000000000000e4c1b89a8e5ad8cb" +
+			"7061636b6564"},
+	{Frame{Type: Fence, Pos: 3},
+		"486f4600010700000000000000000000" +
+			"03000000000000000000000000000000" +
+			"0000000000000000e44dc8f5e44dc8f5"},
 }
 
 func equal(a, b Frame) bool {
@@ -111,14 +120,19 @@ func TestGolden(t *testing.T) {
 }
 
 func randomFrame(r *rand.Rand) Frame {
-	f := Frame{Type: Type(1 + r.IntN(5)), Flags: uint16(r.Uint32()), Stream: r.Uint32(), Pos: r.Int64N(1 << 50)}
-	if f.Type.carriesPayload() {
-		f.Payload = make([]byte, r.IntN(200_000))
+	f := Frame{Type: Type(1 + r.IntN(7)), Flags: uint16(r.Uint32()), Stream: r.Uint32(), Pos: r.Int64N(1 << 50)}
+	if f.Type.carriesPayload() || f.Type == Packed {
+		f.Payload = make([]byte, 1+r.IntN(200_000))
 		for i := range f.Payload {
 			f.Payload[i] = byte(i) ^ byte(f.Stream)
 		}
+	}
+	switch {
+	case f.Type.carriesPayload():
 		f.Length = int64(len(f.Payload))
-	} else {
+	case f.Type == Packed:
+		f.Length = 1 + r.Int64N(MaxPayload)
+	case f.Type != Fence:
 		f.Length = r.Int64N(1 << 50)
 	}
 	return f
@@ -144,6 +158,34 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if err := c.Read(&f); err != io.EOF {
 		t.Error(err)
+	}
+}
+
+// The memory of payloads may be somebody else's, who is asked for it with the
+// length that is needed and may say no.
+func TestTakeMemory(t *testing.T) {
+	c := reader(written(t, Frame{Type: Data, Payload: []byte("one")}, Frame{Type: Zero, Length: 9}, Frame{Type: Data, Payload: []byte("three")}, Frame{Type: Chunk, Payload: []byte("x")}))
+	var taken [][]byte
+	enough := errors.New("no more memory")
+	c.TakeMemory(func(size int) ([]byte, error) {
+		if len(taken) == 2 {
+			return nil, enough
+		}
+		taken = append(taken, make([]byte, size, 64))
+		return taken[len(taken)-1], nil
+	})
+	var f Frame
+	for _, want := range []string{"one", "", "three"} {
+		f.Payload = nil
+		if err := c.Read(&f); err != nil || string(f.Payload) != want {
+			t.Fatalf("%q: %v", f.Payload, err)
+		}
+	}
+	if err := c.Read(&f); err != enough {
+		t.Error(err)
+	}
+	if len(taken) != 2 || string(taken[0]) != "one" || string(taken[1]) != "three" {
+		t.Errorf("%q", taken)
 	}
 }
 
@@ -214,7 +256,11 @@ func TestForgedHeaders(t *testing.T) {
 		{func(b []byte) { b[4] = 0 }, ErrVersion, "a frame of version 0, this side understands version 1"},
 		{func(b []byte) { b[4] = 2 }, ErrVersion, "a frame of version 2, this side understands version 1"},
 		{func(b []byte) { b[5] = 0 }, ErrCorrupt, "a frame of unknown type 0"},
-		{func(b []byte) { b[5] = 6 }, ErrCorrupt, "a frame of unknown type 6"},
+		{func(b []byte) { b[5] = 8 }, ErrCorrupt, "a frame of unknown type 8"},
+		{func(b []byte) { b[5], b[12] = 6, 1 }, ErrCorrupt, "a packed frame of 1 bytes about a range of 0, which has 1 to 4194304"},
+		{func(b []byte) { b[5], b[24] = 6, 1 }, ErrCorrupt, "a packed frame of 0 bytes about a range of 1"},
+		{func(b []byte) { b[5], b[12], b[24], b[26] = 6, 1, 1, 0x40 }, ErrCorrupt, "a packed frame of 1 bytes about a range of 4194305"},
+		{func(b []byte) { b[5], b[24] = 7, 1 }, ErrCorrupt, "a fence frame of length 1, which it must not have"},
 		{func(b []byte) { b[12] = 1 }, ErrCorrupt, "a zero frame with 1 bytes of payload, which it must not have"},
 		{func(b []byte) { b[5] = 1; b[24] = 1 }, ErrCorrupt, "a data frame that says length 1 with 0 bytes of payload"},
 		{func(b []byte) { b[5] = 1; binary.LittleEndian.PutUint32(b[12:], MaxPayload+1) }, ErrCorrupt, "a data frame with 4194305 bytes of payload, more than the 4194304 allowed"},
