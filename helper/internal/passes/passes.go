@@ -48,11 +48,12 @@ type Volume struct {
 
 // Pass is one walk over what was dirty.
 type Pass struct {
-	Pass  int     `json:"pass"`
-	Bytes int64   `json:"bytes"` // that were dirty
-	Sent  int64   `json:"sent"`  // that had to travel
-	Zero  int64   `json:"zero"`  // that were zeroes
-	MS    float64 `json:"ms"`
+	Pass    int     `json:"pass"`
+	Bytes   int64   `json:"bytes"`   // that were dirty
+	Sent    int64   `json:"sent"`    // that had to travel
+	Zero    int64   `json:"zero"`    // that were zeroes
+	Payload int64   `json:"payload"` // what had to travel, when it was packed
+	MS      float64 `json:"ms"`
 }
 
 // Progress is how far the pass that is under way has come.
@@ -74,14 +75,14 @@ type Options struct {
 // Copy is volumes on their way over one connection. Its methods are called by
 // one goroutine at a time.
 type Copy struct {
-	conn    pipeline.FrameWriter
+	sender  *pipeline.Sender
 	volumes []*Volume
 	opt     Options
 	pass    int
 }
 
 // New begins a copy: every cluster of every volume has to travel.
-func New(conn pipeline.FrameWriter, volumes []*Volume, opt Options) *Copy {
+func New(sender *pipeline.Sender, volumes []*Volume, opt Options) *Copy {
 	if opt.Watch == nil {
 		opt.Watch = func(Progress) {}
 	}
@@ -92,7 +93,7 @@ func New(conn pipeline.FrameWriter, volumes []*Volume, opt Options) *Copy {
 		v.todo = blockmap.New(v.Source.Size(), v.Cluster)
 		v.todo.MarkAll()
 	}
-	return &Copy{conn: conn, volumes: volumes, opt: opt}
+	return &Copy{sender: sender, volumes: volumes, opt: opt}
 }
 
 // Track starts the trackers, with one load of the programs for all devices of a
@@ -172,20 +173,21 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 		if m.Empty() {
 			continue
 		}
-		opt := pipeline.SendOptions{SkipZero: v.Empty, Limit: limit}
-		stats, err := pipeline.Send(ctx, c.conn, pipeline.Volume{Stream: v.Stream, Source: v.Source}, m, opt, func(n int64) {
+		pass := pipeline.Pass{SkipZero: v.Empty, Limit: limit, Count: func(n int64) {
 			at.Done += n
 			if t := time.Since(began).Seconds(); t > 0 {
 				at.Rate = int64(float64(at.Done) / t)
 			}
 			c.opt.Watch(at)
-		})
+		}}
+		stats, err := c.sender.Send(ctx, pipeline.Volume{Stream: v.Stream, Source: v.Source}, m, pass)
 		if err != nil {
 			return p, fmt.Errorf("passes: volume %s: %w", v.Name, err)
 		}
 		v.Empty = false // from the second pass on, zeroes have to be sent
 		p.Sent += stats.Sent
 		p.Zero += stats.Zero + stats.Skipped
+		p.Payload += stats.Payload
 	}
 	p.MS = float64(time.Since(began).Microseconds()) / 1000
 	return p, nil

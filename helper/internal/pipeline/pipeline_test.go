@@ -14,11 +14,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -36,12 +38,19 @@ func says(t *testing.T, err error, text string) {
 	}
 }
 
-// content makes an image: noise, with zeroes here and there.
+// content makes an image: noise, with text and zeroes here and there.
 func content(r *rand.Rand, size int64) []byte {
 	b := make([]byte, size)
 	var seed [32]byte
 	seed[0] = byte(r.Uint32())
 	rand.NewChaCha8(seed).Read(b)
+	for range 6 {
+		n := r.Int64N(size / 4)
+		off := r.Int64N(size - n)
+		for i := int64(0); i < n; i++ {
+			b[off+i] = "many words, all of them alike; "[i%31]
+		}
+	}
 	for range 6 {
 		n := r.Int64N(size / 4)
 		off := r.Int64N(size - n)
@@ -92,6 +101,36 @@ func pipe(t *testing.T) (near, far *wire.Conn) {
 	return near, far
 }
 
+// made is a volume that is made up as it is read.
+type made struct {
+	size   int64
+	readAt func(p []byte, off int64) (int, error)
+}
+
+func (m made) Path() string                            { return "made" }
+func (m made) Size() int64                             { return m.size }
+func (m made) ReadAt(p []byte, off int64) (int, error) { return m.readAt(p, off) }
+
+// send sends what m marks with a Sender of its own.
+func send(ctx context.Context, t *testing.T, conn FrameWriter, vol Volume, m *blockmap.Map, opt SendOptions, pass Pass) (Stats, error) {
+	t.Helper()
+	s, err := NewSender(conn, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Send(ctx, vol, m, pass)
+}
+
+// encoder makes an encoder by the name of its compression.
+func encoder(t *testing.T, compression string) *codec.Encoder {
+	t.Helper()
+	e, err := codec.NewEncoder(compression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // frames reads everything that comes, up to and with the first Control frame.
 func frames(conn *wire.Conn) <-chan []wire.Frame {
 	c := make(chan []wire.Frame, 1)
@@ -134,15 +173,17 @@ func TestSendToReceiver(t *testing.T) {
 		for off, n := range m.Runs(0) {
 			copy(want[off:off+n], src[off:off+n])
 		}
-		opt := SendOptions{SkipZero: r.IntN(2) == 0, Readers: r.IntN(5), Buffers: r.IntN(5), RunBytes: []int64{0, cluster, 3 * cluster, 4 * MiB}[r.IntN(4)]}
+		compression := codec.Packings()[r.IntN(len(codec.Packings()))]
+		opt := SendOptions{Encoder: encoder(t, compression), Readers: r.IntN(5), Encoders: r.IntN(5), Slots: r.IntN(5), RunBytes: []int64{0, cluster, 3 * cluster, 4 * MiB}[r.IntN(4)]}
 		s, tg := source(t, src), target(t, size)
 		near, far := pipe(t)
 		received := make(chan error, 1)
-		rec := NewReceiver(far, map[uint32]*image.Target{7: tg}, ReceiveOptions{Writers: r.IntN(5), Buffers: r.IntN(5)})
+		rec := NewReceiver(far, map[uint32]*image.Target{7: tg}, ReceiveOptions{Writers: r.IntN(5), Memory: r.Int64N(5 * MiB)})
 		go func() { received <- rec.Run(t.Context(), stopAtControl, noChunk) }()
 
 		var counted int64
-		stats, err := Send(t.Context(), near, Volume{7, s}, m, opt, func(n int64) { counted += n })
+		pass := Pass{SkipZero: r.IntN(2) == 0, Count: func(n int64) { counted += n }}
+		stats, err := send(t.Context(), t, near, Volume{7, s}, m, opt, pass)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,12 +194,13 @@ func TestSendToReceiver(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(bytesOf(t, tg), want) {
-			t.Fatalf("seed %d, %+v: the target is not the marked part of the source", seed, opt)
+			t.Fatalf("seed %d, %s, %+v: the target is not the marked part of the source", seed, compression, opt)
 		}
 		got := rec.Received()
 		if stats.Bytes != m.Bytes() || counted != stats.Bytes || stats.Clusters != m.Count() || stats.Sent+stats.Zero+stats.Skipped != stats.Bytes ||
-			opt.SkipZero && stats.Zero != 0 || !opt.SkipZero && stats.Skipped != 0 || got.Written != stats.Sent || got.Zeroed != stats.Zero {
-			t.Errorf("seed %d, %+v: sent %+v, counted %d, received %+v of %d bytes", seed, opt, stats, counted, got, m.Bytes())
+			pass.SkipZero && stats.Zero != 0 || !pass.SkipZero && stats.Skipped != 0 || got.Written != stats.Sent || got.Zeroed != stats.Zero ||
+			(compression == "none") != (stats.Payload == stats.Sent) {
+			t.Errorf("seed %d, %s, %+v: sent %+v, counted %d, received %+v of %d bytes", seed, compression, opt, stats, counted, got, m.Bytes())
 		}
 	}
 }
@@ -180,7 +222,7 @@ func TestZeroesOverData(t *testing.T) {
 		go func() {
 			received <- NewReceiver(far, map[uint32]*image.Target{1: tg}, ReceiveOptions{}).Run(t.Context(), stopAtControl, noChunk)
 		}()
-		if _, err := Send(t.Context(), near, Volume{1, source(t, src)}, m, SendOptions{SkipZero: skip}, nil); err != nil {
+		if _, err := send(t.Context(), t, near, Volume{1, source(t, src)}, m, SendOptions{}, Pass{SkipZero: skip}); err != nil {
 			t.Fatal(err)
 		}
 		if err := near.Write(&end); err != nil {
@@ -205,7 +247,7 @@ func TestFramesOfAPass(t *testing.T) {
 	m.MarkAll()
 	near, far := pipe(t)
 	got := frames(far)
-	if _, err := Send(t.Context(), near, Volume{3, source(t, src)}, m, SendOptions{}, nil); err != nil {
+	if _, err := send(t.Context(), t, near, Volume{3, source(t, src)}, m, SendOptions{}, Pass{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := near.Write(&end); err != nil {
@@ -225,157 +267,214 @@ func TestFramesOfAPass(t *testing.T) {
 	}
 }
 
-// recorder is the source and the connection at once: it knows what is under way
-// on both sides. Each side takes its time.
-type recorder struct {
-	mu       sync.Mutex
-	reading  int // reads under way
-	readers  int // the most there were
-	done     int // reads done
-	sent     int // runs written to the connection
-	ahead    int // the most reads done or under way that were not sent yet
-	together int // how often a read and a write were under way at the same time
-	writing  bool
+// slowDisk has one head: it reads a MiB in 10 ms, and nothing meanwhile.
+type slowDisk struct {
+	head    chan struct{} // not a mutex: the test's clock goes on only while all wait for channels or time
+	waiting atomic.Int64  // reads that were asked for and are not done
+	most    atomic.Int64
 }
 
-func (r *recorder) readAt(p []byte, off int64) (int, error) {
-	r.mu.Lock()
-	r.reading++
-	r.readers = max(r.readers, r.reading)
-	r.ahead = max(r.ahead, r.reading+r.done-r.sent)
-	if r.writing {
-		r.together++
+func (d *slowDisk) ReadAt(p []byte, off int64) (int, error) {
+	n := d.waiting.Add(1)
+	defer d.waiting.Add(-1)
+	for most := d.most.Load(); n > most && !d.most.CompareAndSwap(most, n); most = d.most.Load() {
 	}
-	r.mu.Unlock()
-	time.Sleep(10 * time.Millisecond) // a disk of 100 MiB/s and four reads at a time
+	d.head <- struct{}{}
+	defer func() { <-d.head }()
+	time.Sleep(time.Duration(len(p)) * 10 * time.Millisecond / MiB)
 	for i := range p {
 		p[i] = 1
 	}
-	r.mu.Lock()
-	r.reading--
-	r.done++
-	r.mu.Unlock()
 	return len(p), nil
 }
 
-// Write is the connection's: a network of 66 MiB/s.
-func (r *recorder) Write(p []byte) (int, error) {
-	if len(p) < MiB/2 { // a header
-		return len(p), nil
+func (d *slowDisk) Path() string { return "slow disk" }
+func (d *slowDisk) Size() int64  { return slowSize }
+
+const slowSize = 100 * MiB
+
+// slowLink sends a MiB in 15 ms.
+type slowLink struct{}
+
+func (slowLink) Write(f *wire.Frame) error {
+	time.Sleep(time.Duration(len(f.Payload)) * 15 * time.Millisecond / MiB)
+	return nil
+}
+
+func (slowLink) Flush() error    { return nil }
+func (slowLink) Interrupt(error) {}
+
+// The old measure: with reads of 10 ms a MiB and sends of 15 ms, a MiB costs 15
+// and not 25. The clock is the test's own and stands still while anyone works,
+// so the time is the same on any machine.
+func TestTheSlowestStageSetsTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &slowDisk{head: make(chan struct{}, 1)}
+		m := blockmap.New(slowSize, cluster)
+		m.MarkAll()
+		opt := SendOptions{Readers: 3}
+		stats, err := send(t.Context(), t, slowLink{}, Volume{1, d}, m, opt, Pass{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The first run is read before anything can be sent; the disk may take
+		// those that were asked for at the same time before it.
+		sends, read := slowSize/MiB*15*time.Millisecond, 10*time.Millisecond*DefaultRunBytes/MiB
+		if stats.Elapsed < sends+read || stats.Elapsed > sends+3*read {
+			t.Errorf("%d MiB took %v, should be %v and the time of the first read", slowSize/MiB, stats.Elapsed, sends)
+		}
+		if n := d.most.Load(); n != int64(opt.Readers) {
+			t.Errorf("%d reads were asked for at a time, should be %d", n, opt.Readers)
+		}
+	})
+}
+
+// slowTarget is a destination whose writes take a while, several at a time.
+type slowTarget struct{ store }
+
+func (*slowTarget) WriteAt(p []byte, _ int64) (int, error) {
+	time.Sleep(time.Duration(len(p)) * 40 * time.Millisecond / MiB)
+	return len(p), nil
+}
+
+// The same on the other side: receiving and writing go on side by side.
+func TestReceivingAndWritingOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		frames := int64(100)
+		arriving := &arrivals{left: frames}
+		r := NewReceiver(arriving, nil, ReceiveOptions{Writers: 4})
+		r.Add(1, &slowTarget{store{b: make([]byte, 100*MiB)}})
+		began := time.Now()
+		if err := r.Run(t.Context(), stopAtControl, noChunk); err != nil {
+			t.Fatal(err)
+		}
+		// Each MiB takes 15 ms to come and 40 ms to be written, by one of four.
+		if took, want := time.Since(began), time.Duration(frames)*15*time.Millisecond+40*time.Millisecond; took != want {
+			t.Errorf("%d MiB took %v, should be %v", frames, took, want)
+		}
+	})
+}
+
+// arrivals is a connection from which a MiB comes every 15 ms.
+type arrivals struct {
+	left int64
+	take func(int) ([]byte, error)
+}
+
+func (a *arrivals) Read(f *wire.Frame) (err error) {
+	if a.left == 0 {
+		*f = wire.Frame{Type: wire.Control}
+		return nil
 	}
-	r.mu.Lock()
-	r.writing = true
-	if r.reading > 0 {
-		r.together++
-	}
-	r.mu.Unlock()
 	time.Sleep(15 * time.Millisecond)
-	r.mu.Lock()
-	r.writing = false
-	r.sent++
-	r.mu.Unlock()
-	return len(p), nil
+	a.left--
+	*f = wire.Frame{Type: wire.Data, Stream: 1, Pos: a.left * MiB, Length: MiB}
+	f.Payload, err = a.take(MiB)
+	return err
 }
 
-func (r *recorder) Read([]byte) (int, error) { return 0, io.EOF }
-func (r *recorder) Close() error             { return nil }
+func (a *arrivals) TakeMemory(take func(int) ([]byte, error)) { a.take = take }
+func (a *arrivals) Interrupt(error)                           {}
 
-// Reading and sending go on side by side, several reads at a time, and no more
-// memory is taken than was allowed.
-func TestReadingAndSendingOverlap(t *testing.T) {
-	const runs = 24
-	m := blockmap.New(runs*MiB, cluster)
-	m.MarkAll()
-	r := &recorder{}
-	opt := SendOptions{Readers: 3, Buffers: 5}
-	if err := opt.fill(cluster); err != nil {
-		t.Fatal(err)
-	}
-	s := sender{conn: wire.NewConn(r), vol: Volume{Stream: 1}, m: m, opt: opt}
-	stats, err := s.run(t.Context(), "source", r.readAt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if stats.Sent != runs*MiB || r.done != runs {
-		t.Errorf("%+v, %d reads", stats, r.done)
-	}
-	if r.readers != opt.Readers {
-		t.Errorf("%d reads were under way at a time, should be %d", r.readers, opt.Readers)
-	}
-	if r.together < runs/2 {
-		t.Errorf("a read and a write were under way at the same time only %d times in %d runs", r.together, runs)
-	}
-	// Sending is the slower side, so reading gets as far ahead as it may: one
-	// buffer is at the connection, the others are full or being filled.
-	if r.ahead > opt.Buffers || r.ahead < 3 {
-		t.Errorf("reading was %d runs ahead of sending, with %d buffers", r.ahead, opt.Buffers)
-	}
+// However slow the link is, no more is read than there are slots for.
+func TestReadingAheadIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slots = 5
+		var reads atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		m := blockmap.New(slowSize, cluster)
+		m.MarkAll()
+		vol := Volume{1, made{slowSize, func(p []byte, _ int64) (int, error) {
+			reads.Add(1)
+			p[0] = 1
+			return len(p), nil
+		}}}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := send(ctx, t, &stuckLink{ctx: ctx}, vol, m, SendOptions{Slots: slots}, Pass{})
+			ended <- err
+		}()
+		synctest.Wait() // nothing moves any more
+		if n := reads.Load(); n != slots {
+			t.Errorf("%d runs were read, with %d slots", n, slots)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// stuckLink takes nothing until it is interrupted.
+type stuckLink struct {
+	slowLink
+	ctx context.Context
+}
+
+func (s *stuckLink) Write(*wire.Frame) error {
+	<-s.ctx.Done()
+	return s.ctx.Err()
 }
 
 func TestSendRefuses(t *testing.T) {
-	s := source(t, make([]byte, MiB))
-	near, _ := pipe(t)
-	m := blockmap.New(MiB, cluster)
 	for _, c := range []struct {
-		m    *blockmap.Map
 		opt  SendOptions
 		text string
 	}{
-		{blockmap.New(MiB+1, cluster), SendOptions{}, s.Path() + " has 1048576 bytes and its map 1048577"},
-		{m, SendOptions{RunBytes: cluster - 1}, "runs of 65535 bytes: they have at least one cluster (65536) and at most 4194304 bytes"},
-		{m, SendOptions{RunBytes: 5 * MiB}, "runs of 5242880 bytes"},
-		{m, SendOptions{Readers: -1}, "none of them can be negative"},
+		{SendOptions{RunBytes: 5 * MiB}, "runs of 5242880 bytes: they have at most 4194304"},
+		{SendOptions{RunBytes: -1}, "runs of -1 bytes"},
+		{SendOptions{Readers: -1}, "none of them can be negative"},
+		{SendOptions{Slots: -1}, "none of them can be negative"},
 	} {
-		_, err := Send(t.Context(), near, Volume{1, s}, c.m, c.opt, nil)
+		_, err := NewSender(slowLink{}, c.opt)
 		says(t, err, c.text)
 	}
+	s := source(t, make([]byte, MiB))
+	_, err := send(t.Context(), t, slowLink{}, Volume{1, s}, blockmap.New(MiB+1, cluster), SendOptions{}, Pass{})
+	says(t, err, s.Path()+" has 1048576 bytes and its map 1048577")
+	_, err = send(t.Context(), t, slowLink{}, Volume{1, s}, blockmap.New(MiB, cluster), SendOptions{}, Pass{Limit: -1})
+	says(t, err, "a limit of -1 bytes a second")
 }
 
+// A failed read ends the send, and the Sender can send again.
 func TestReadErrorStopsTheSend(t *testing.T) {
-	m := blockmap.New(64*MiB, cluster)
+	const size = 64 * MiB
+	m := blockmap.New(size, cluster)
 	m.MarkAll()
-	near, far := pipe(t)
-	go io.Copy(io.Discard, readAll{far}) //nolint:errcheck
 	var reads atomic.Int64
-	s := sender{conn: near, vol: Volume{Stream: 1}, m: m}
-	if err := s.opt.fill(cluster); err != nil {
+	s, err := NewSender(slowLink{}, SendOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.run(t.Context(), "source", func(p []byte, off int64) (int, error) {
+	bad := int64(5 * MiB)
+	vol := Volume{1, made{size, func(p []byte, off int64) (int, error) {
 		reads.Add(1)
-		if off >= 5*MiB {
+		if off >= bad {
 			return 0, fmt.Errorf("reading at offset %d: %w", off, unix.EIO)
 		}
 		return len(p), nil
-	})
+	}}}
+	_, err = s.Send(t.Context(), vol, m, Pass{SkipZero: true})
 	if !errors.Is(err, unix.EIO) {
 		t.Error(err)
 	}
-	if n := reads.Load(); n > 5+int64(s.opt.Buffers) {
-		t.Errorf("%d runs were read, the sixth of them in vain", n)
+	if n := reads.Load(); n > bad/DefaultRunBytes+DefaultSlots {
+		t.Errorf("%d runs were read, the eleventh of them in vain", n)
 	}
-}
-
-// readAll turns a wire.Conn into a reader that only counts frames.
-type readAll struct{ c *wire.Conn }
-
-func (r readAll) Read(p []byte) (int, error) {
-	var f wire.Frame
-	return 1, r.c.Read(&f)
+	bad = size
+	if stats, err := s.Send(t.Context(), vol, m, Pass{SkipZero: true}); err != nil || stats.Skipped != size {
+		t.Errorf("again: %+v, %v", stats, err)
+	}
 }
 
 // A shrunken source is not sent as if it were whole.
 func TestShortRead(t *testing.T) {
 	m := blockmap.New(MiB, cluster)
 	m.MarkAll()
-	near, _ := pipe(t)
-	s := sender{conn: near, vol: Volume{Stream: 1}, m: m}
-	if err := s.opt.fill(cluster); err != nil {
-		t.Fatal(err)
-	}
 	for _, end := range []error{nil, io.EOF} {
-		_, err := s.run(t.Context(), "source", func(p []byte, off int64) (int, error) { return len(p) - 1, end })
-		says(t, err, "source: 1048575 of 1048576 bytes at offset 0")
+		vol := Volume{1, made{MiB, func(p []byte, off int64) (int, error) { return len(p) - 1, end }}}
+		_, err := send(t.Context(), t, slowLink{}, vol, m, SendOptions{Readers: 1}, Pass{})
+		says(t, err, "made: 524287 of 524288 bytes at offset 0")
 	}
 }
 
@@ -395,7 +494,7 @@ func TestSendEnds(t *testing.T) {
 		started := make(chan struct{})
 		var once sync.Once
 		go func() {
-			_, err := Send(ctx, near, Volume{1, source(t, b)}, m, SendOptions{}, func(int64) { once.Do(func() { close(started) }) })
+			_, err := send(ctx, t, near, Volume{1, source(t, b)}, m, SendOptions{}, Pass{Count: func(int64) { once.Do(func() { close(started) }) }})
 			ended <- err
 		}()
 		var f wire.Frame
@@ -423,18 +522,15 @@ func TestCancelledSendLeavesTheConnection(t *testing.T) {
 	near, far := pipe(t)
 	got := frames(far)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	s := sender{conn: near, vol: Volume{Stream: 1}, m: m}
-	if err := s.opt.fill(cluster); err != nil {
-		t.Fatal(err)
-	}
-	_, err := s.run(ctx, "source", func(p []byte, off int64) (int, error) {
+	vol := Volume{1, made{size, func(p []byte, off int64) (int, error) {
 		if off >= 3*MiB {
 			cancel(errors.New("enough"))
 		}
 		p[0] = 1
 		return len(p), nil
-	})
-	says(t, err, "pipeline: sending source: enough")
+	}}}
+	_, err := send(ctx, t, near, vol, m, SendOptions{}, Pass{})
+	says(t, err, "pipeline: sending made: enough")
 	if err := near.Write(&end); err != nil {
 		t.Fatal(err)
 	}
@@ -444,23 +540,36 @@ func TestCancelledSendLeavesTheConnection(t *testing.T) {
 	}
 }
 
-// The limit is kept: asserted on the time that the sender means to take, and not
-// on a clock.
+// The limit is kept, by the test's own clock.
 func TestLimit(t *testing.T) {
-	s := sender{conn: wire.NewConn(&recorder{}), opt: SendOptions{Limit: 100 * MiB}}
-	began := time.Now()
-	for range 10 {
-		if err := s.pay(t.Context(), MiB); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 10 * MiB
+		m := blockmap.New(size, cluster)
+		m.MarkAll()
+		vol := Volume{1, made{size, func(p []byte, _ int64) (int, error) {
+			for i := 0; i < len(p); i += cluster {
+				p[i] = 1
+			}
+			return len(p), nil
+		}}}
+		stats, err := send(t.Context(), t, noLink{}, vol, m, SendOptions{RunBytes: MiB}, Pass{Limit: 100 * MiB})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if paid := s.limitEnd.Sub(began); paid < 100*time.Millisecond {
-		t.Errorf("10 MiB at 100 MiB/s are paid for after %v", paid)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.limitEnd = time.Now().Add(time.Hour)
-	if err := s.pay(ctx, 1); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+		// The last MiB is sent when the nine before it are paid for.
+		if want := 90 * time.Millisecond; stats.Elapsed != want {
+			t.Errorf("10 MiB at 100 MiB/s took %v, should be %v", stats.Elapsed, want)
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, err := send(ctx, t, noLink{}, vol, m, SendOptions{}, Pass{Limit: 1}); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
 }
+
+// noLink takes everything at once.
+type noLink struct{ slowLink }
+
+func (noLink) Write(*wire.Frame) error { return nil }

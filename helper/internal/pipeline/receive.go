@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -15,24 +17,22 @@ import (
 // ErrStop is what control or chunk return to end Run without an error.
 var ErrStop = errors.New("pipeline: end of the stream")
 
-// stretch is the part of a volume that belongs to one worker.
-const stretch = 1 << 20
-
-// alone is the length from which a Zero or Discard frame is done by itself, with
-// no other write under way: cut into stretches it would be a thousand calls
-// where one does.
-const alone = 8 * stretch
+// tasksAtOnce bounds how many frames wait or are under way, also those that take
+// no memory.
+const tasksAtOnce = 64
 
 // ReceiveOptions are how a Receiver works; the zero value is good.
 type ReceiveOptions struct {
-	Writers int // writes under way at a time
-	Buffers int // frames in memory at a time
+	Writers int   // frames that are unpacked and written at a time
+	Memory  int64 // bytes of all payloads in memory
 }
 
 // FrameReader is where a Receiver gets frames from.
 type FrameReader interface {
 	// Read waits for the next frame, as wire.Conn does.
 	Read(f *wire.Frame) error
+	// TakeMemory has Read ask for the memory of each payload, as wire.Conn does.
+	TakeMemory(take func(size int) ([]byte, error))
 	// Interrupt ends a call that waits for the other side, and why.
 	Interrupt(why error)
 }
@@ -57,53 +57,60 @@ type Received struct {
 
 // Receiver writes what comes from one connection.
 type Receiver struct {
-	conn    FrameReader
-	targets map[uint32]Target
-	opt     ReceiveOptions
+	conn FrameReader
+	opt  ReceiveOptions
 
 	frames, written, zeroed atomic.Int64
 
-	workers []chan task
-	free    chan []byte
-	pending sync.WaitGroup // tasks that are queued or under way
-	failed  chan struct{}  // closed at the first error of a worker
-	first   error          // that error; valid after failed is closed
-	once    sync.Once
+	memory *memory
+	places chan struct{} // one for each task that there may be
+	ready  chan *task    // tasks that wait for no other
+
+	mu      sync.Mutex
+	targets map[uint32]Target
+	tasks   []*task       // not done yet, in the order in which they came
+	idle    chan struct{} // closed when there are none
+	err     error         // the first error of a worker
 }
 
-// task is a piece of a frame, within one stretch.
+// task is a frame about a volume.
 type task struct {
-	target  Target
-	typ     wire.Type
-	off, n  int64
-	payload []byte
-	buf     *shared // nil where there is no payload
-}
-
-// shared is a payload whose pieces may be at several workers.
-type shared struct {
-	b    []byte
-	refs atomic.Int32
+	wire.Frame
+	target Target
+	waits  int     // how many earlier tasks it waits for
+	next   []*task // tasks that wait for this one
 }
 
 // NewReceiver makes a Receiver for the volumes in targets, by stream.
 func NewReceiver(conn FrameReader, targets map[uint32]*image.Target, opt ReceiveOptions) *Receiver {
-	r := &Receiver{conn: conn, targets: make(map[uint32]Target, len(targets)), opt: opt}
+	if opt.Writers <= 0 {
+		opt.Writers = DefaultWriters
+	}
+	if opt.Memory <= 0 {
+		opt.Memory = DefaultMemory
+	}
+	r := &Receiver{
+		conn:    conn,
+		opt:     opt,
+		memory:  newMemory(opt.Memory),
+		places:  make(chan struct{}, tasksAtOnce),
+		ready:   make(chan *task, tasksAtOnce),
+		targets: make(map[uint32]Target, len(targets)),
+		idle:    make(chan struct{}),
+	}
+	close(r.idle)
 	for stream, t := range targets {
 		r.targets[stream] = t
-	}
-	if r.opt.Writers <= 0 {
-		r.opt.Writers = DefaultWriters
-	}
-	if r.opt.Buffers <= 0 {
-		r.opt.Buffers = DefaultBuffers
 	}
 	return r
 }
 
-// Add makes one more volume known. It may be called before Run, and from control
-// and chunk while Run runs.
-func (r *Receiver) Add(stream uint32, t Target) { r.targets[stream] = t }
+// Add makes one more volume known, at any time.
+func (r *Receiver) Add(stream uint32, t Target) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.targets[stream] = t
+}
 
 // Received returns what was done so far. It may be called at any time.
 func (r *Receiver) Received() Received {
@@ -120,21 +127,14 @@ func (r *Receiver) Received() Received {
 // between two frames, and otherwise the first error. Whichever it is, when Run
 // returns no write is under way any more. It is called once.
 func (r *Receiver) Run(ctx context.Context, control func(context.Context, *wire.Frame) error, chunk func(*wire.Frame) error) error {
-	r.failed = make(chan struct{})
-	r.free = make(chan []byte, r.opt.Buffers)
-	for range r.opt.Buffers {
-		r.free <- nil
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var workers sync.WaitGroup
-	r.workers = make([]chan task, r.opt.Writers)
-	for i := range r.workers {
-		r.workers[i] = make(chan task, r.opt.Buffers)
+	for range r.opt.Writers {
 		workers.Add(1)
 		go func() {
 			defer workers.Done()
-			r.work(r.workers[i], cancel)
+			r.work(cancel)
 		}()
 	}
 	// A Read that waits for the other side must not outlive the context, nor a
@@ -143,16 +143,12 @@ func (r *Receiver) Run(ctx context.Context, control func(context.Context, *wire.
 
 	err := r.loop(ctx, control, chunk)
 	stop()
-	for _, w := range r.workers {
-		close(w)
-	}
-	workers.Wait()
 	// An error of a worker is the cause, and what the loop saw its consequence.
-	select {
-	case <-r.failed:
-		return r.first
-	default:
+	if werr := r.fence(); werr != nil {
+		err = werr
 	}
+	close(r.ready)
+	workers.Wait()
 	if errors.Is(err, ErrStop) {
 		return nil
 	}
@@ -160,156 +156,169 @@ func (r *Receiver) Run(ctx context.Context, control func(context.Context, *wire.
 }
 
 func (r *Receiver) loop(ctx context.Context, control func(context.Context, *wire.Frame) error, chunk func(*wire.Frame) error) error {
-	var f wire.Frame
-	have := false // f.Payload is one of the buffers, and not at a worker
+	r.conn.TakeMemory(func(n int) ([]byte, error) { return r.memory.take(ctx, n) })
 	for {
-		if !have {
-			select {
-			case f.Payload = <-r.free:
-				have = true
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
+		var f wire.Frame
 		if err := r.conn.Read(&f); err != nil {
-			if ferr := r.fence(); ferr != nil {
-				return ferr
-			}
 			return err
 		}
+		var err error
 		switch f.Type {
 		case wire.Control:
-			if err := r.fence(); err != nil {
-				return err
-			}
-			if err := control(ctx, &f); err != nil {
-				return err
+			if err = r.fence(); err == nil {
+				err = control(ctx, &f)
 			}
 		case wire.Chunk:
-			if err := chunk(&f); err != nil {
+			err = chunk(&f)
+		default:
+			if err := r.dispatch(ctx, &f); err != nil {
 				return err
 			}
-		default:
-			kept, err := r.dispatch(ctx, &f)
-			if err != nil {
-				return err
-			}
-			have = !kept
+			continue
 		}
-	}
-}
-
-// dispatch gives a frame about a volume to the workers. kept says that they have
-// the payload now.
-func (r *Receiver) dispatch(ctx context.Context, f *wire.Frame) (kept bool, err error) {
-	t, ok := r.targets[f.Stream]
-	if !ok {
-		return false, fmt.Errorf("pipeline: a %s frame for volume %d, which was never announced", f.Type, f.Stream)
-	}
-	if f.Pos > t.Size() || f.Length > t.Size()-f.Pos {
-		return false, fmt.Errorf("pipeline: a %s frame at %d, length %d, is outside %s, which has %d bytes", f.Type, f.Pos, f.Length, t.Path(), t.Size())
-	}
-	r.frames.Add(1)
-	if f.Length == 0 {
-		return false, nil
-	}
-	if f.Type != wire.Data && f.Length >= alone {
-		if err := r.fence(); err != nil {
-			return false, err
-		}
-		return false, r.do(task{target: t, typ: f.Type, off: f.Pos, n: f.Length})
-	}
-
-	var buf *shared
-	if f.Type == wire.Data {
-		buf = &shared{b: f.Payload}
-		buf.refs.Store(1) // ours, until all pieces are queued
-	}
-	for off, end := f.Pos, f.Pos+f.Length; off < end; {
-		next := min(off/stretch*stretch+stretch, end)
-		p := task{target: t, typ: f.Type, off: off, n: next - off, buf: buf}
-		if buf != nil {
-			p.payload = f.Payload[off-f.Pos : next-f.Pos]
-			buf.refs.Add(1)
-		}
-		r.pending.Add(1)
-		select {
-		case r.workers[r.worker(f.Stream, off)] <- p:
-		case <-ctx.Done():
-			r.pending.Done()
-			return true, context.Cause(ctx)
-		}
-		off = next
-	}
-	if buf != nil {
-		r.release(buf)
-	}
-	return buf != nil, nil
-}
-
-// worker says whose stretch this is. Neighbouring stretches have different
-// owners, so that a long run keeps all of them busy.
-func (r *Receiver) worker(stream uint32, off int64) int {
-	return int((uint64(off/stretch) + uint64(stream)) % uint64(len(r.workers)))
-}
-
-func (r *Receiver) release(s *shared) {
-	if s.refs.Add(-1) == 0 {
-		r.free <- s.b[:0] // has room: it came from there
-	}
-}
-
-// work does the tasks of one worker. After an error, its own or another's, it
-// only empties its queue, so that nobody waits for it.
-func (r *Receiver) work(tasks <-chan task, cancel context.CancelCauseFunc) {
-	for t := range tasks {
-		select {
-		case <-r.failed:
-		default:
-			if err := r.do(t); err != nil {
-				r.once.Do(func() {
-					r.first = err
-					close(r.failed)
-					cancel(err)
-				})
-			}
-		}
-		if t.buf != nil {
-			r.release(t.buf)
-		}
-		r.pending.Done()
-	}
-}
-
-func (r *Receiver) do(t task) error {
-	switch t.typ {
-	case wire.Data:
-		n, err := t.target.WriteAt(t.payload, t.off)
-		if err == nil && n < len(t.payload) {
-			err = fmt.Errorf("pipeline: %s: %d of %d bytes written at offset %d: %w", t.target.Path(), n, len(t.payload), t.off, io.ErrShortWrite)
-		}
+		r.release(&f)
 		if err != nil {
 			return err
 		}
-		r.written.Add(t.n)
-	case wire.Zero:
-		if err := t.target.Zero(t.off, t.n); err != nil {
-			return err
+	}
+}
+
+func (r *Receiver) release(f *wire.Frame) {
+	if cap(f.Payload) > 0 {
+		r.memory.give(f.Payload)
+		f.Payload = nil
+	}
+}
+
+// dispatch makes a task of a frame about a volume.
+func (r *Receiver) dispatch(ctx context.Context, f *wire.Frame) error {
+	r.mu.Lock()
+	t, ok := r.targets[f.Stream]
+	r.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("pipeline: a %s frame for volume %d, which was never announced", f.Type, f.Stream)
+	}
+	if f.Pos > t.Size() || f.Length > t.Size()-f.Pos {
+		return fmt.Errorf("pipeline: a %s frame at %d, length %d, is outside %s, which has %d bytes", f.Type, f.Pos, f.Length, t.Path(), t.Size())
+	}
+	r.frames.Add(1)
+	if f.Length == 0 {
+		return nil
+	}
+	select {
+	case r.places <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	n := &task{Frame: *f, target: t}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.tasks) == 0 {
+		r.idle = make(chan struct{})
+	}
+	for _, o := range r.tasks {
+		if o.Stream == n.Stream && o.Pos < n.Pos+n.Length && n.Pos < o.Pos+o.Length {
+			o.next = append(o.next, n)
+			n.waits++
 		}
-		r.zeroed.Add(t.n)
-	case wire.Discard:
-		return t.target.Discard(t.off, t.n)
+	}
+	r.tasks = append(r.tasks, n)
+	if n.waits == 0 {
+		r.ready <- n // has room: there are no more tasks than places
 	}
 	return nil
 }
 
+// work does tasks until there will be none. After an error, its own or
+// another's, it only takes them away, so that nobody waits for it.
+func (r *Receiver) work(cancel context.CancelCauseFunc) {
+	w := worker{Receiver: r}
+	for t := range r.ready {
+		r.mu.Lock()
+		failed := r.err != nil
+		r.mu.Unlock()
+		var err error
+		if !failed {
+			err = w.do(t)
+		}
+		r.release(&t.Frame)
+		r.finish(t, err)
+		if err != nil {
+			cancel(err)
+		}
+	}
+}
+
+// finish takes a task out and lets those go on that waited for it.
+func (r *Receiver) finish(t *task, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+	i := slices.Index(r.tasks, t)
+	r.tasks = slices.Delete(r.tasks, i, i+1)
+	for _, n := range t.next {
+		if n.waits--; n.waits == 0 {
+			r.ready <- n
+		}
+	}
+	if len(r.tasks) == 0 {
+		close(r.idle)
+	}
+	<-r.places
+}
+
 // fence waits until everything that was dispatched is written.
 func (r *Receiver) fence() error {
-	r.pending.Wait() // workers never stop taking tasks, so this ends
-	select {
-	case <-r.failed:
-		return r.first
-	default:
+	r.mu.Lock()
+	idle := r.idle
+	r.mu.Unlock()
+	<-idle // workers never stop taking tasks, so this ends
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// worker is one of those who write, and the memory that it unpacks into.
+type worker struct {
+	*Receiver
+	room []byte
+}
+
+func (w *worker) do(t *task) error {
+	switch t.Type {
+	case wire.Data:
+		return w.write(t, t.Payload)
+	case wire.Packed:
+		if int64(len(w.room)) < t.Length {
+			w.room = image.Buffer(int(t.Length))
+		}
+		data := w.room[:t.Length]
+		if err := codec.Unpack(data, t.Payload, codec.Packing(t.Flags)); err != nil {
+			return fmt.Errorf("pipeline: %s at offset %d: %w", t.target.Path(), t.Pos, err)
+		}
+		return w.write(t, data)
+	case wire.Zero:
+		if err := t.target.Zero(t.Pos, t.Length); err != nil {
+			return err
+		}
+		w.zeroed.Add(t.Length)
 		return nil
+	case wire.Discard:
+		return t.target.Discard(t.Pos, t.Length)
 	}
+	return fmt.Errorf("pipeline: a %s frame is about no volume", t.Type)
+}
+
+func (w *worker) write(t *task, data []byte) error {
+	n, err := t.target.WriteAt(data, t.Pos)
+	if err == nil && n < len(data) {
+		err = fmt.Errorf("pipeline: %s: %d of %d bytes written at offset %d: %w", t.target.Path(), n, len(data), t.Pos, io.ErrShortWrite)
+	}
+	if err != nil {
+		return err
+	}
+	w.written.Add(t.Length)
+	return nil
 }

@@ -145,7 +145,7 @@ func (s *source) sendPass(ctx context.Context) error {
 	if p.Bytes == 0 {
 		return nil
 	}
-	s.log.Emit("pass", map[string]any{"pass": p.Pass, "bytes": p.Bytes, "sent": p.Sent, "zero": p.Zero, "ms": p.MS})
+	s.log.Emit("pass", map[string]any{"pass": p.Pass, "bytes": p.Bytes, "sent": p.Sent, "zero": p.Zero, "payload": p.Payload, "ms": p.MS})
 	s.update(false, func(st *Status) {
 		st.Passes = append(st.Passes[:len(st.Passes):len(st.Passes)], p)
 		st.DoneBytes, st.SentBytes = p.Bytes, s.conn.Sent()

@@ -9,13 +9,16 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/passes"
+	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
@@ -144,12 +147,31 @@ func (s *source) prepare(ctx context.Context) error {
 		v.Empty = welcome.Empty
 		s.update(false, func(st *Status) { st.TotalBytes += v.Source.Size() })
 	}
-	s.copy = passes.New(s.conn, s.volumes, passes.Options{Watch: s.watch, Open: openTrackers})
+	sender, err := s.newSender(welcome)
+	if err != nil {
+		return err
+	}
+	s.copy = passes.New(sender, s.volumes, passes.Options{Watch: s.watch, Open: openTrackers})
 	kinds, err := s.copy.Track()
 	for _, kind := range kinds {
 		s.update(false, func(st *Status) { st.Tracker = kind })
 	}
 	return err
+}
+
+// newSender makes what sends the volumes: as the spec says, as far as the other
+// side understands it.
+func (s *source) newSender(welcome *message) (*pipeline.Sender, error) {
+	packing := s.spec.Policy.Compression
+	if !slices.Contains(welcome.Can, packing) {
+		s.log.Emit("warning", map[string]any{"text": fmt.Sprintf("the destination does not understand compression by %s: nothing is compressed", packing)})
+		packing = codec.Plain.String()
+	}
+	encoder, err := codec.NewEncoder(packing)
+	if err != nil {
+		return nil, err
+	}
+	return pipeline.NewSender(s.conn, pipeline.SendOptions{Encoder: encoder})
 }
 
 // prepareFreezer puts a tmpfs where CRIU writes its dump, so that the dump costs

@@ -11,6 +11,7 @@ import (
 	"regexp"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
@@ -100,11 +101,12 @@ type Hooks struct {
 
 // Policy is when presync has done enough, and what else the operator chose.
 type Policy struct {
-	MaxPasses   int   `json:"max_passes,omitempty"`
-	TargetDirty int64 `json:"target_dirty,omitempty"` // bytes
-	Limit       int64 `json:"limit,omitempty"`        // bytes per second, 0 = none
-	Verify      bool  `json:"verify,omitempty"`
-	PeerTimeout int   `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
+	MaxPasses   int    `json:"max_passes,omitempty"`
+	TargetDirty int64  `json:"target_dirty,omitempty"` // bytes
+	Limit       int64  `json:"limit,omitempty"`        // bytes per second, 0 = none
+	Verify      bool   `json:"verify,omitempty"`
+	Compression string `json:"compression,omitempty"`  // how what is sent is packed: none, lz4, zstd
+	PeerTimeout int    `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
 }
 
 const (
@@ -152,6 +154,9 @@ func ParseSpec(data []byte) (*Spec, error) {
 	if s.Policy.TargetDirty == 0 {
 		s.Policy.TargetDirty = defaultTargetDirty
 	}
+	if s.Policy.Compression == "" {
+		s.Policy.Compression = codec.Plain.String()
+	}
 	if s.Policy.PeerTimeout == 0 {
 		s.Policy.PeerTimeout = defaultPeerTimeout
 	}
@@ -182,6 +187,9 @@ func (s *Spec) check() error {
 		return fmt.Errorf("mode %s needs a workload", s.Mode)
 	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.PeerTimeout < 1:
 		return errors.New("policy: a number is out of range")
+	}
+	if err := codec.CheckCompression(s.Policy.Compression); err != nil {
+		return fmt.Errorf("policy: compression: %w", err)
 	}
 	if err := transport.CheckFingerprint(s.Peer.Fingerprint); err != nil {
 		return fmt.Errorf("peer: %w", err)

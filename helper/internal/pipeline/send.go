@@ -1,0 +1,445 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/codec"
+	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+// interruptGrace is how long a frame that is being written when the context
+// ends has to get through, so that the connection stays good for a last word.
+const interruptGrace = 500 * time.Millisecond
+
+// FrameWriter is where a Sender puts frames. A *wire.Conn is one; so is a
+// connection to an old peer, which says the same in another dialect.
+type FrameWriter interface {
+	// Write puts one frame on its way, Flush sends what is still waiting.
+	Write(f *wire.Frame) error
+	Flush() error
+	// Interrupt ends a call that waits for the other side, and why.
+	Interrupt(why error)
+}
+
+// Source is what a Sender reads; an *image.Source is one.
+type Source interface {
+	Path() string
+	Size() int64
+	ReadAt(p []byte, off int64) (int, error)
+}
+
+var _ Source = (*image.Source)(nil)
+
+// Volume is what is sent, and its number on the wire.
+type Volume struct {
+	Stream uint32
+	Source Source
+}
+
+// SendOptions are how a Sender works; the zero value is good.
+type SendOptions struct {
+	Encoder  *codec.Encoder // nil: everything goes as it is
+	Readers  int            // reads under way at a time
+	Encoders int            // threads that encode
+	Slots    int            // runs in memory at a time
+	RunBytes int64          // the longest run, at most wire.MaxPayload; a cluster may be longer
+}
+
+func (o *SendOptions) fill() error {
+	if o.Encoder == nil {
+		o.Encoder = &codec.Encoder{}
+	}
+	for _, d := range []struct {
+		n         *int
+		otherwise int
+	}{{&o.Readers, DefaultReaders}, {&o.Encoders, runtime.GOMAXPROCS(0)}, {&o.Slots, DefaultSlots}} {
+		if *d.n == 0 {
+			*d.n = d.otherwise
+		}
+	}
+	if o.RunBytes == 0 {
+		o.RunBytes = DefaultRunBytes
+	}
+	switch {
+	case o.Readers < 0 || o.Encoders < 0 || o.Slots < 0:
+		return fmt.Errorf("pipeline: readers %d, encoders %d, slots %d: none of them can be negative", o.Readers, o.Encoders, o.Slots)
+	case o.RunBytes < 0 || o.RunBytes > wire.MaxPayload:
+		return fmt.Errorf("pipeline: runs of %d bytes: they have at most %d", o.RunBytes, wire.MaxPayload)
+	}
+	return nil
+}
+
+// Pass is what is special about one walk.
+type Pass struct {
+	SkipZero bool          // leave zero clusters out: first pass onto an empty destination only
+	Limit    int64         // bytes a second on the wire, 0 for no limit
+	Count    func(n int64) // if it is set, called with the bytes of the volume that each step has dealt with; never twice at a time
+}
+
+// Stats is what one Send did.
+type Stats struct {
+	Bytes    int64         // of the volume, that the map named
+	Sent     int64         // of them, sent as data
+	Zero     int64         // of them, sent as zeroes
+	Skipped  int64         // of them, zeroes that were left out
+	Clusters int64         // how many clusters that was
+	Payload  int64         // what the data had become when it was sent
+	Elapsed  time.Duration // from the first read to the last flush
+}
+
+// Sender sends volumes over one connection.
+type Sender struct {
+	conn FrameWriter
+	opt  SendOptions
+	idle chan *slot
+	pace pace
+}
+
+// fresh makes all slots anew. Their memory is made when it is first used: a small
+// pass needs little.
+func (s *Sender) fresh() {
+	s.idle = make(chan *slot, s.opt.Slots)
+	for range s.opt.Slots {
+		s.idle <- &slot{}
+	}
+}
+
+// slot is the memory of one run on its way: as it was read, and as it was packed.
+type slot struct{ run, room []byte }
+
+// NewSender makes a Sender. The connection stays the caller's.
+func NewSender(conn FrameWriter, opt SendOptions) (*Sender, error) {
+	if err := opt.fill(); err != nil {
+		return nil, err
+	}
+	s := &Sender{conn: conn, opt: opt}
+	s.fresh()
+	return s, nil
+}
+
+// memory makes the slot's memory enough for n bytes.
+func (s *slot) memory(n, most int64) {
+	if int64(len(s.run)) < n {
+		s.run = image.Buffer(int(most))
+	}
+}
+
+// job is one run on its way from the walk to the connection.
+type job struct {
+	off    int64
+	run    []byte
+	slot   *slot
+	pieces []codec.Piece
+	ready  chan error   // how reading and encoding ended, once
+	parts  atomic.Int32 // frames that are not written yet, and one for the walk in order
+}
+
+// parcel is one frame on its way to a connection.
+type parcel struct {
+	frame wire.Frame
+	bytes int64 // of the volume
+	job   *job  // whose memory the payload is; nil for zeroes
+}
+
+// sending is one Send.
+type sending struct {
+	*Sender
+	vol   Volume
+	m     *blockmap.Map
+	pass  Pass
+	stats Stats
+	zero  wire.Frame // zeroes that were found and not sent yet
+	out   chan parcel
+	count sync.Mutex
+}
+
+// Send reads every cluster that m marks and sends it. It returns when everything
+// was handed to the connection below conn, or with the first error; then the
+// connection may be broken. One Send runs at a time.
+func (s *Sender) Send(ctx context.Context, vol Volume, m *blockmap.Map, pass Pass) (Stats, error) {
+	switch {
+	case m.Size() != vol.Source.Size():
+		return Stats{}, fmt.Errorf("pipeline: %s has %d bytes and its map %d", vol.Source.Path(), vol.Source.Size(), m.Size())
+	case pass.Limit < 0:
+		return Stats{}, fmt.Errorf("pipeline: a limit of %d bytes a second cannot be kept", pass.Limit)
+	}
+	return (&sending{Sender: s, vol: vol, m: m, pass: pass, out: make(chan parcel)}).run(ctx)
+}
+
+func (s *sending) run(ctx context.Context) (Stats, error) {
+	began := time.Now()
+	g, gctx := errgroup.WithContext(ctx)
+	toRead := make(chan *job)
+	toEncode := make(chan *job, s.opt.Slots)
+	order := make(chan *job, s.opt.Slots) // has room: there are no more jobs than slots
+
+	g.Go(func() error {
+		defer close(toRead)
+		defer close(order)
+		return s.walk(gctx, toRead, order)
+	})
+	var reading sync.WaitGroup
+	for range s.opt.Readers {
+		reading.Add(1)
+		g.Go(func() error {
+			defer reading.Done()
+			return s.read(toRead, toEncode)
+		})
+	}
+	go func() {
+		reading.Wait()
+		close(toEncode)
+	}()
+	for range s.opt.Encoders {
+		g.Go(func() error {
+			for j := range toEncode {
+				s.encode(j)
+				j.ready <- nil
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		defer close(s.out)
+		return s.inOrder(gctx, order)
+	})
+	g.Go(func() error {
+		stop := interruptOn(gctx, s.conn)
+		defer stop()
+		for p := range s.out {
+			if err := s.write(gctx, p); err != nil {
+				return err
+			}
+		}
+		if err := context.Cause(gctx); err != nil {
+			return err
+		}
+		return s.conn.Flush()
+	})
+	err := g.Wait()
+	if err != nil {
+		s.fresh() // some are lost with their jobs
+	}
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		err = fmt.Errorf("pipeline: sending %s: %w", s.vol.Source.Path(), context.Cause(ctx))
+	}
+	s.stats.Elapsed = time.Since(began)
+	return s.stats, err
+}
+
+// walk makes a job of each run, as slots come free.
+func (s *sending) walk(ctx context.Context, toRead, order chan<- *job) error {
+	longest := max(s.opt.RunBytes, int64(s.m.Cluster()))
+	for off, n := range s.m.Runs(longest) {
+		var sl *slot
+		select {
+		case sl = <-s.idle:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		sl.memory(n, longest)
+		j := &job{off: off, run: sl.run[:n], slot: sl, ready: make(chan error, 1)}
+		j.parts.Store(1)
+		order <- j
+		select {
+		case toRead <- j:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (s *sending) read(todo <-chan *job, done chan<- *job) error {
+	for j := range todo {
+		n, err := s.vol.Source.ReadAt(j.run, j.off)
+		if n == len(j.run) {
+			done <- j // io.EOF with the last byte is no error; and it has room
+			continue
+		}
+		if err == nil || err == io.EOF {
+			err = fmt.Errorf("pipeline: %s: %d of %d bytes at offset %d", s.vol.Source.Path(), n, len(j.run), j.off)
+		}
+		j.ready <- err
+		return err
+	}
+	return nil
+}
+
+func (s *sending) encode(j *job) {
+	if s.opt.Encoder.Packs() && len(j.slot.room) < codec.Room(len(j.run)) {
+		j.slot.room = make([]byte, codec.Room(len(j.slot.run)))
+	}
+	j.pieces = s.opt.Encoder.Encode(j.run, s.m.Cluster(), j.slot.room)
+}
+
+// inOrder hands the pieces on in the order of the walk.
+func (s *sending) inOrder(ctx context.Context, order <-chan *job) error {
+	for j := range order {
+		select {
+		case err := <-j.ready:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		for i := range j.pieces {
+			if err := s.piece(ctx, j, &j.pieces[i]); err != nil {
+				return err
+			}
+		}
+		s.release(j)
+	}
+	return s.flushZero(ctx)
+}
+
+func (s *sending) release(j *job) {
+	if j.parts.Add(-1) == 0 {
+		s.idle <- j.slot // has room: it came from there
+	}
+}
+
+func (s *sending) piece(ctx context.Context, j *job, p *codec.Piece) error {
+	off, n := j.off+int64(p.Off), int64(p.Len)
+	switch {
+	case p.Zero && s.pass.SkipZero:
+		s.done(func(st *Stats) { st.Skipped += n }, n)
+		return nil
+	case p.Zero:
+		// Zeroes that go on in the next run become one frame, and one hole.
+		if s.zero.Length > 0 && s.zero.Pos+s.zero.Length == off {
+			s.zero.Length += n
+			return nil
+		}
+		if err := s.flushZero(ctx); err != nil {
+			return err
+		}
+		s.zero = wire.Frame{Type: wire.Zero, Stream: s.vol.Stream, Pos: off, Length: n}
+		return nil
+	}
+	if err := s.flushZero(ctx); err != nil {
+		return err
+	}
+	f := wire.Frame{Type: wire.Data, Stream: s.vol.Stream, Pos: off, Length: n, Payload: p.Payload}
+	if p.Packing != codec.Plain {
+		f.Type, f.Flags = wire.Packed, uint16(p.Packing)
+	}
+	j.parts.Add(1)
+	return s.hand(ctx, parcel{f, n, j})
+}
+
+func (s *sending) flushZero(ctx context.Context) error {
+	if s.zero.Length == 0 {
+		return nil
+	}
+	f := s.zero
+	s.zero.Length = 0
+	return s.hand(ctx, parcel{f, f.Length, nil})
+}
+
+func (s *sending) hand(ctx context.Context, p parcel) error {
+	select {
+	case s.out <- p:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// write puts one frame on its way.
+func (s *sending) write(ctx context.Context, p parcel) error {
+	n := int64(len(p.frame.Payload))
+	if s.pass.Limit > 0 {
+		if wait := s.pace.pay(time.Now(), n, s.pass.Limit); wait > 0 {
+			// What is waiting in the connection's buffer must not wait for us.
+			if err := s.conn.Flush(); err != nil {
+				return err
+			}
+			if err := sleep(ctx, wait); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.conn.Write(&p.frame); err != nil {
+		return err
+	}
+	if p.job == nil {
+		s.done(func(st *Stats) { st.Zero += p.bytes }, p.bytes)
+		return nil
+	}
+	s.release(p.job)
+	s.done(func(st *Stats) { st.Sent += p.bytes; st.Payload += n }, p.bytes)
+	return nil
+}
+
+// done counts what was dealt with.
+func (s *sending) done(how func(*Stats), n int64) {
+	s.count.Lock()
+	defer s.count.Unlock()
+	cluster := int64(s.m.Cluster())
+	how(&s.stats)
+	s.stats.Bytes += n
+	s.stats.Clusters += (n + cluster - 1) / cluster
+	if s.pass.Count != nil {
+		s.pass.Count(n)
+	}
+}
+
+// interruptOn ends a write that is stuck when the context ends. The grace lets
+// one that is merely under way finish.
+func interruptOn(ctx context.Context, conn FrameWriter) (stop func()) {
+	finished := make(chan struct{})
+	var once sync.Once
+	context.AfterFunc(ctx, func() {
+		t := time.NewTimer(interruptGrace)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			conn.Interrupt(context.Cause(ctx))
+		case <-finished:
+		}
+	})
+	return func() { once.Do(func() { close(finished) }) }
+}
+
+// pace keeps to a limit of bytes a second.
+type pace struct {
+	mu  sync.Mutex
+	end time.Time // when the bytes sent so far are paid for
+}
+
+// pay says how long n more bytes have to wait. Time that was not used is not
+// saved up for a burst.
+func (p *pace) pay(now time.Time, n, limit int64) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end.Before(now) {
+		p.end = now
+	}
+	wait := p.end.Sub(now)
+	p.end = p.end.Add(time.Duration(float64(n) / float64(limit) * float64(time.Second)))
+	return wait
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

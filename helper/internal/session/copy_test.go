@@ -1,0 +1,144 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// copied is a session of mode copy: no workload, a file that somebody writes to
+// between two passes, or nobody.
+type copied struct {
+	t              *testing.T
+	src, dst       string // session folders
+	image, arrived string
+	policy         Policy
+	send, receive  chan error
+}
+
+func newCopied(t *testing.T, content []byte, policy Policy) *copied {
+	t.Helper()
+	top, err := os.MkdirTemp("", "copied") // short, for the sockets in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	c := &copied{t: t, src: filepath.Join(top, "src"), dst: filepath.Join(top, "dst"), image: filepath.Join(top, "image"), arrived: filepath.Join(top, "arrived"), policy: policy}
+	for _, d := range []string{c.src, c.dst} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(c.image, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *copied) start() {
+	c.t.Helper()
+	var prints [2]string
+	for i, dir := range []string{c.src, c.dst} {
+		id, err := Identity(dir)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		prints[i] = id.Fingerprint()
+	}
+	info, err := os.Stat(c.image)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	write := func(dir string, s Spec) {
+		b, err := json.Marshal(s)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, specFile), b, 0o600)
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.send, c.receive = make(chan error, 1), make(chan error, 1)
+	write(c.dst, Spec{
+		Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: prints[0]},
+		Volumes: []Vol{{Name: "data", Size: info.Size(), Image: c.arrived}},
+	})
+	go func() { c.receive <- Receive(context.Background(), c.dst, c.dst) }()
+	at := c.wait(c.dst, UntilListening).Listen
+	write(c.src, Spec{
+		Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: Peer{Address: at, Fingerprint: prints[1]},
+		Volumes: []Vol{{Name: "data", Size: info.Size(), Device: c.image, Tracker: "none"}}, Policy: c.policy,
+	})
+	go func() { c.send <- Send(context.Background(), c.src, c.src) }()
+	c.wait(c.src, UntilConverged)
+}
+
+func (c *copied) wait(dir, until string) *Status {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	for !exists(filepath.Join(dir, statusFile)) {
+		time.Sleep(5 * time.Millisecond)
+		if ctx.Err() != nil {
+			c.t.Fatalf("%s: nobody began to serve it", dir)
+		}
+	}
+	s, err := Wait(ctx, dir, []string{until})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+// finish asks for the end, and returns how both sides came out.
+func (c *copied) finish() (*Status, error, error) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	_, _ = Cutover(ctx, c.src)
+	serr, rerr := <-c.send, <-c.receive
+	s, err := Show(c.src)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s, serr, rerr
+}
+
+// compressible is a quarter each of noise, text, zeroes, and text again.
+func compressible(size int) []byte {
+	b := make([]byte, size)
+	rand.NewChaCha8([32]byte{7}).Read(b[:size/4])
+	for i := size / 4; i < size; {
+		i += copy(b[i:], fmt.Sprintf("%d commits were acknowledged; ", i))
+	}
+	clear(b[size/2 : 3*size/4])
+	return b
+}
+
+func TestCopyCompressed(t *testing.T) {
+	content := compressible(16<<20 + 4096 + 17)
+	for _, compression := range []string{"", "none", "lz4", "zstd"} {
+		t.Run("by "+compression, func(t *testing.T) {
+			c := newCopied(t, content, Policy{Compression: compression})
+			c.start()
+			s, serr, rerr := c.finish()
+			if serr != nil || rerr != nil {
+				t.Fatal(serr, rerr)
+			}
+			got, err := os.ReadFile(c.arrived)
+			if err != nil || !bytes.Equal(got, content) {
+				t.Fatalf("what arrived is not what was sent (%v)", err)
+			}
+			first := s.Passes[0]
+			if packs := compression == "lz4" || compression == "zstd"; packs != (first.Payload < first.Sent*3/4) || first.Sent < int64(len(content))*7/10 {
+				t.Errorf("%+v", first)
+			}
+		})
+	}
+}
