@@ -151,19 +151,62 @@ func (d *device) accounted() (bool, error) {
 	return s == "1", err
 }
 
-// inFlight reads the kernel's own count of writes under way.
-func (d *device) inFlight() (int64, error) {
-	s, err := d.read(d.sys, "inflight")
+// inFlight reads the kernel's own count of writes under way, of the disk or of
+// the part that is tracked: the folder says which.
+func (d *device) inFlight(dir string) (int64, error) {
+	n, err := d.numbers(dir, "inflight", 2)
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(s)
-	if len(fields) != 2 {
-		return 0, fmt.Errorf("tracker: %s: %s/inflight says %q, which is not two numbers", d.path, d.sys, s)
-	}
-	n, err := strconv.ParseInt(fields[1], 10, 64)
+	return n[1], nil
+}
+
+// The columns of a disk's stat; Documentation/block/stat.rst in the kernel.
+const (
+	statWriteSectors   = 6
+	statInFlight       = 8
+	statDiscardSectors = 13
+	statColumns        = 14
+)
+
+// written reads the kernel's count of sectors whose writing completed, by write
+// or by discard, on the whole disk.
+func (d *device) written() (int64, error) {
+	n, err := d.numbers(d.disk, "stat", statColumns)
 	if err != nil {
-		return 0, fmt.Errorf("tracker: %s: %s/inflight: %w", d.path, d.sys, err)
+		return 0, err
+	}
+	return n[statWriteSectors] + n[statDiscardSectors], nil
+}
+
+// waits reports whether a request, be it a read, may wait to be given to the
+// device. Kernels before 6.16 do not say.
+func (d *device) waits() (waits, known bool, err error) {
+	if major, minor := kernelVersion(); major < 6 || major == 6 && minor < 16 {
+		return false, false, nil
+	}
+	n, err := d.numbers(d.disk, "stat", statColumns)
+	if err != nil {
+		return false, false, err
+	}
+	return n[statInFlight] != 0, true, nil
+}
+
+// numbers reads at least so many numbers from a file below /sys.
+func (d *device) numbers(dir, name string, least int) ([]int64, error) {
+	s, err := d.read(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(s)
+	if len(fields) < least {
+		return nil, fmt.Errorf("tracker: %s: %s/%s says %q, which are not %d numbers", d.path, dir, name, s, least)
+	}
+	n := make([]int64, len(fields))
+	for i, f := range fields {
+		if n[i], err = strconv.ParseInt(f, 10, 64); err != nil {
+			return nil, fmt.Errorf("tracker: %s: %s/%s: %w", d.path, dir, name, err)
+		}
 	}
 	return n, nil
 }
@@ -182,13 +225,9 @@ func (d *device) read(dir, name string) (string, error) {
 }
 
 func (d *device) readInt(dir, name string) (int64, error) {
-	s, err := d.read(dir, name)
+	n, err := d.numbers(dir, name, 1)
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("tracker: %s: %s/%s: %w", d.path, dir, name, err)
-	}
-	return n, nil
+	return n[0], nil
 }

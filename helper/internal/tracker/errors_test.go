@@ -181,26 +181,6 @@ func TestKernelThatLacksSomething(t *testing.T) {
 	}
 }
 
-func TestGroups(t *testing.T) {
-	d := func(disk uint32, bio bool) *device { return &device{diskMajor: 8, diskMinor: disk, bio: bio} }
-	a1, a2, b, c, e := d(0, false), d(0, false), d(16, false), d(32, true), d(48, true)
-	got := groups([]*device{a1, c, b, a2, e})
-	want := [][]*device{{a1, b}, {c}, {a2}, {e}}
-	if len(got) != len(want) {
-		t.Fatalf("%d groups, want %d", len(got), len(want))
-	}
-	for i := range want {
-		if len(got[i]) != len(want[i]) {
-			t.Fatalf("group %d has %d devices, want %d", i, len(got[i]), len(want[i]))
-		}
-		for k := range want[i] {
-			if got[i][k] != want[i][k] {
-				t.Errorf("group %d, device %d is another one", i, k)
-			}
-		}
-	}
-}
-
 func TestWhoHandsBiosOn(t *testing.T) {
 	for name, want := range map[string]bool{"dm-0": false, "zram0": false, "ram3": false, "md127": true, "nvme0n1": true} {
 		if got := (&device{name: name, bio: true}).handsOn(); got != want {

@@ -11,7 +11,7 @@ import (
 // kernel is what the programs must know of the running kernel.
 type kernel struct {
 	rq struct {
-		q, cmdFlags, sector, bio field
+		q, cmdFlags, sector, bio, start, tag field
 	}
 	queue struct{ disk field }
 	bio   struct {
@@ -73,6 +73,8 @@ func readLayout(t types) (*kernel, error) {
 	k.rq.cmdFlags = l.field("request", "cmd_flags")
 	k.rq.sector = l.field("request", "__sector")
 	k.rq.bio = l.field("request", "bio")
+	k.rq.start = l.field("request", "start_time_ns")
+	k.rq.tag = l.field("request", "tag")
 	k.queue.disk = l.field("request_queue", "disk")
 	k.bio.next = l.field("bio", "bi_next")
 	k.bio.bdev = l.field("bio", "bi_bdev")

@@ -90,37 +90,34 @@ func loopOf(t *testing.T, size int64) string {
 	return loop(t, sparse(t, size))
 }
 
-// zram takes a zram device that nobody uses, until the test ends: a device
-// without a request queue.
+// zram makes a zram device for one test: a device without a request queue.
 func zram(t *testing.T, size int64) string {
 	t.Helper()
 	needRoot(t)
-	devs, _ := filepath.Glob("/sys/block/zram*")
-	for _, sys := range devs {
-		if b, err := os.ReadFile(sys + "/disksize"); err != nil || strings.TrimSpace(string(b)) != "0" {
-			continue // in use
-		}
-		if err := os.WriteFile(sys+"/disksize", fmt.Appendf(nil, "%d", size), 0); err != nil {
-			continue
-		}
-		dev := "/dev/" + filepath.Base(sys)
-		t.Cleanup(func() {
-			var err error
-			for range 100 { // udev may look at the device for a moment
-				if err = os.WriteFile(sys+"/reset", []byte("1"), 0); err == nil {
-					return
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-			t.Errorf("%s: %v", sys, err)
-		})
-		if _, err := os.Stat(dev); err != nil {
-			t.Skip("needs a node for the zram device: ", err)
-		}
-		return dev
+	const control = "/sys/class/zram-control/"
+	b, err := os.ReadFile(control + "hot_add")
+	if err != nil {
+		t.Skip("needs zram, the only kind of device without a request queue that can be had everywhere: ", err)
 	}
-	t.Skip("needs a free zram device, the only kind without a request queue that can be had everywhere")
-	return ""
+	number := strings.TrimSpace(string(b))
+	t.Cleanup(func() {
+		var err error
+		for range 100 { // udev may look at the device for a moment
+			if err = os.WriteFile(control+"hot_remove", []byte(number), 0); err == nil {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		t.Errorf("removing zram%s: %v", number, err)
+	})
+	if err := os.WriteFile("/sys/block/zram"+number+"/disksize", fmt.Appendf(nil, "%d", size), 0); err != nil {
+		t.Fatal(err)
+	}
+	dev := "/dev/zram" + number
+	if _, err := os.Stat(dev); err != nil {
+		t.Skip("needs a node for the zram device: ", err)
+	}
+	return dev
 }
 
 // buffer gives memory that O_DIRECT takes.

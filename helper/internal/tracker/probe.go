@@ -44,9 +44,13 @@ func Probe() []Finding {
 }
 
 func tryLoad(k *kernel, d *device) error {
-	trackers, err := newLoad(k, []*device{d})
+	l, err := newLoad(k)
 	if err != nil {
 		return explain([]*device{d}, err)
 	}
-	return trackers[0].Close()
+	s, err := l.add(d)
+	if err != nil {
+		return explain([]*device{d}, errors.Join(err, l.destroy()))
+	}
+	return l.remove(s)
 }

@@ -9,16 +9,20 @@ import (
 )
 
 // The programs, in the kernel's own instructions: so few that a compiler, which
-// would then have to be there when this is built, is not worth it.
+// would then have to be there when this is built, is not worth it. The kernel
+// knows the types of what they are given (BTF), so they follow its pointers
+// directly, which costs next to nothing; where a pointer leads nowhere, zeroes
+// are read.
 //
 // A program finds out what was written, and calls the function mark for each
-// range. mark is global in the sense of BPF: the verifier looks at it once by
-// itself, and not again at each of the places and turns of a loop that call it,
-// which makes a thousand instructions to verify out of a million.
+// range, which calls mark_slot for each slot of the disk. Both are global in the
+// sense of BPF: the verifier looks at them once by themselves, and not again at
+// each of the places and turns of a loop that call them, which makes a thousand
+// instructions to verify out of a million.
 //
 // What programs have in common is made by the builder's methods. Those that can
-// end a program jump to one of the labels of its tail: exit, all, full,
-// unreadable, internal.
+// end a program jump to one of the labels of its tail: exit, full, deep, internal,
+// long.
 
 // levels is how many levels of bits a device has; see the package comment.
 // A request is at most 4 GiB long, which is 2^20 clusters of the smallest size:
@@ -33,61 +37,80 @@ const copies = 3
 // marks the whole device. Devices take at most 256 ranges in one discard.
 const bioWalk = 256
 
-// slot is what the programs know of a device: the value in the map of devices.
-// The layout is that of the kernel's side, which reads it by these offsets.
-type slot struct {
-	Start  uint64         // first sector on the disk
-	End    uint64         // first sector behind it
-	Shift  uint32         // sectors to clusters
-	Part   uint32         // 1 for a partition: writes outside are others' business
-	Status uint32         // index of the status word in the array of words
-	Base   [levels]uint32 // index of each level's first word
-	_      uint32
-}
+// slotsOfDisk is how many trackers of one disk, whole or in parts, a load can
+// have.
+const slotsOfDisk = 32
 
+// A slot is one tracked device to the programs: an array of words of its own,
+// which are grouped by eight into the entries of the array, because the kernel
+// gives access to one entry at a time. The first entry says what is tracked, the
+// second holds counts, and the marks begin with the third.
 const (
-	slotStart  = 0
-	slotEnd    = 8
-	slotShift  = 16
-	slotPart   = 20
-	slotStatus = 24
-	slotBase   = 28
-	slotSize   = 48
+	entryWords = 8
+	entrySize  = entryWords * 8
+
+	slotStatus = 0 // statusBits
+	slotStart  = 1 // first sector on the disk
+	slotEnd    = 2 // first sector behind it
+	slotShape  = 3 // low half: sectors to clusters, a shift; high half: flags
+	slotBases  = 4 // two words: the index of each level's first word, 32 bits each
+	slotSeen   = 8 // sectors of the disk whose writing was seen to complete
+	slotMarks  = 2 * entryWords
 )
 
-// The array of words begins with words that all devices of a load share.
+// The words in the map of what no slot can be named for.
 const (
-	wordLost     = 0 // statusBits that no device can be named for
-	wordInFlight = 1 // writes in the hash of bios
-	sharedWords  = 2
+	lostStatus = 0 // statusBits
+	lostBios   = 1 // how often all devices without a request queue had to be taken as written
+)
+
+// The flags of a slot.
+const (
+	flagPart = 1 << iota // a partition: writes outside are others' business
+	flagBio              // a device without a request queue
+	flagMore             // there may be another slot of the same disk
 )
 
 // The bits of a status word.
 const (
-	statusAll        = 1 << iota // the whole device is marked
-	statusOutside                // a write was outside the device
-	statusFull                   // a bio could not be remembered
-	statusUnreadable             // a structure of the kernel could not be read
-	statusInternal               // an index was outside a map
+	statusAll      = 1 << iota // the whole device is marked
+	statusOutside              // a write was outside the device
+	statusFull                 // a bio could not be remembered
+	statusDeep                 // a bio went through too many tracked devices
+	statusInternal             // an index was outside a map
 )
 
-// The value in the hash of bios is the range that the bio writes: its first
-// sector and its length, which is wholeDevice for a write without a range.
+// What mark is called for.
 const (
-	knownSector  = 0
-	knownSectors = 8
-	knownSize    = 16
+	forRequest    = iota // one completed, and is counted
+	forSubmission        // a bio is on its way to a device with a request queue
+	forBio               // one completed, on a device without
+)
+
+// turns is how many events a processor remembers to have dealt with.
+const turns = 256
+
+// The value in the hash of bios is what the bio writes: for each tracked device
+// that it was seen on, the disk, the first sector and the length, which is
+// wholeDevice for a write without a range. A disk of 0 is none.
+const (
+	ownersOfBio = 2
+	ownerSize   = 24
+	ownerDisk   = 0
+	ownerSector = 8
+	ownerLength = 16
+	knownSize   = ownersOfBio * ownerSize
 )
 
 // wholeDevice is longer than any bio.
 const wholeDevice = -1
 
-// Places on the stack, below the frame pointer; all of 8 bytes.
+// Places on a program's stack, below the frame pointer; all of 8 bytes.
 const (
-	stKey     = -8  // a key for a map
-	stIndex   = -16 // an index for the array of words
-	stMask    = -24
-	stMask2   = -32
+	stIndex   = -8  // with the one below a key for the table: the slot's number
+	stDisk    = -16 // and the disk
+	stEntry   = -24 // a key for a slot's array
+	stMask    = -32
 	stSector  = -40 // the range to be marked
 	stSectors = -48
 	stNext    = -56 // the bio to be looked at next, or 0
@@ -95,19 +118,32 @@ const (
 	stCount   = -72 // bios looked at
 	stOp      = -80
 	stPtr     = -88  // a pointer that was read
-	stValue   = -104 // a value for the hash of bios
-	stWhole   = -112 // 1 if the bio at hand is complete
-	stArg     = -120 // the bio after this one
-	stSlot    = -128 // the key of the device that is marked
-	stSpan    = -256 // fields that were read at once
-	spanSize  = 128
+	stBio     = -96  // a key for the hash of bios
+	stWhole   = -104 // 1 if the bio at hand is complete
+	stValue   = -112 - knownSize
+)
+
+// Places on the stacks of mark and mark_slot, besides stIndex to stMask.
+const (
+	mkMap     = -40 // the slot at hand
+	mkSectors = -48
+	mkFor     = -56
+	mkMask2   = -64
+	mkOffset  = -72 // in the entry at hand
 )
 
 // maps are what the programs of one load share.
 type maps struct {
-	devices *ebpf.Map // disk → slot
-	words   *ebpf.Map // the marks
-	bios    *ebpf.Map // bio → known; nil if no device needs it
+	table *ebpf.Map // disk and number → slot
+	lost  *ebpf.Map // one entry: what no slot can be named for
+	turns *ebpf.Map // for each processor, what it has dealt with
+	bios  *ebpf.Map // bio → its owners; nil as long as no device needs it
+}
+
+// tableKey is a key of the table.
+type tableKey struct {
+	Disk   uint64
+	Number uint64
 }
 
 // builder makes one program.
@@ -117,6 +153,7 @@ type builder struct {
 	ins   asm.Instructions
 	next  string // label for the next instruction
 	marks bool   // mark is called
+	bits  int    // how often or was made
 }
 
 func (b *builder) add(ins ...asm.Instruction) {
@@ -137,13 +174,6 @@ func (b *builder) label(name string) {
 	b.next = name
 }
 
-func size(n int16) asm.Size {
-	if n == 4 {
-		return asm.Word
-	}
-	return asm.DWord
-}
-
 func (b *builder) load(dst asm.Register, place int16) {
 	b.add(asm.LoadMem(dst, asm.RFP, place, asm.DWord))
 }
@@ -159,50 +189,21 @@ func (b *builder) storeImm(place int16, v int32) {
 	b.store(place, asm.R0)
 }
 
-// probe reads n bytes at src+off into place. If the kernel will not, it goes on
-// at fail.
-func (b *builder) probe(place int16, n int16, src asm.Register, off int16, fail string) {
-	b.add(
-		asm.Mov.Reg(asm.R3, src),
-		asm.Add.Imm(asm.R3, int32(off)),
-		asm.Mov.Reg(asm.R1, asm.RFP),
-		asm.Add.Imm(asm.R1, int32(place)),
-		asm.Mov.Imm(asm.R2, int32(n)),
-		asm.FnProbeReadKernel.Call(),
-		asm.JNE.Imm(asm.R0, 0, fail),
-	)
-}
-
-// span is fields of one structure that were read with one call.
-type span struct {
-	b    *builder
-	from int16
-}
-
-// readSpan reads fields that lie near each other. src is kept.
-func (b *builder) readSpan(src asm.Register, fields ...field) (span, error) {
-	from, to := fields[0].off, fields[0].off+fields[0].size
-	for _, f := range fields {
-		from, to = min(from, f.off), max(to, f.off+f.size)
+// follow reads a field of the structure that src points to.
+func (b *builder) follow(dst, src asm.Register, f field) {
+	size := asm.DWord
+	if f.size == 4 {
+		size = asm.Word
 	}
-	from = from / 8 * 8 // so that what is aligned there is aligned on the stack
-	if to-from > spanSize {
-		return span{}, fmt.Errorf("fields of one structure lie %d bytes apart, and %d can be read at once", to-from, spanSize)
-	}
-	b.probe(stSpan, to-from, src, from, "unreadable")
-	return span{b, from}, nil
+	b.add(asm.LoadMem(dst, src, f.off, size))
 }
 
-func (s span) load(dst asm.Register, f field) {
-	s.b.add(asm.LoadMem(dst, asm.RFP, stSpan+f.off-s.from, size(f.size)))
-}
-
-// lookup finds the value for the key in stKey; R0 is 0 if there is none.
-func (b *builder) lookup(m *ebpf.Map) {
+// lookup finds the value for the key in place; R0 is 0 if there is none.
+func (b *builder) lookup(m *ebpf.Map, place int32) {
 	b.add(
 		asm.LoadMapPtr(asm.R1, m.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, stKey),
+		asm.Add.Imm(asm.R2, place),
 		asm.FnMapLookupElem.Call(),
 	)
 }
@@ -219,27 +220,54 @@ func (b *builder) writeOp(flags asm.Register) {
 	b.store(stOp, flags)
 }
 
-// diskKey makes the key of the disk that the register points to, in stKey.
-func (b *builder) diskKey(disk asm.Register) error {
-	s, err := b.readSpan(disk, b.k.disk.major, b.k.disk.minor)
-	if err != nil {
-		return err
-	}
-	s.load(asm.R1, b.k.disk.major)
-	s.load(asm.R2, b.k.disk.minor)
+// diskKey makes the key of the disk that the register points to, in stDisk, with
+// the number of its first slot; or it ends the program if it points nowhere.
+func (b *builder) diskKey(disk asm.Register) {
+	b.add(asm.JEq.Imm(disk, 0, "exit"))
+	b.follow(asm.R1, disk, b.k.disk.major)
+	b.follow(asm.R2, disk, b.k.disk.minor)
 	b.add(asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R1, asm.R2))
-	b.store(stKey, asm.R1)
-	return nil
+	b.store(stDisk, asm.R1)
+	b.storeImm(stIndex, 0)
 }
 
-// bdevKey makes the key of the disk of the block device that the register points
-// to, in stKey, or ends the program if it points nowhere.
-func (b *builder) bdevKey(bdev asm.Register) error {
+// bdevKey does that for the disk of the block device in the register.
+func (b *builder) bdevKey(bdev asm.Register) {
 	b.add(asm.JEq.Imm(bdev, 0, "exit"))
-	b.probe(stPtr, 8, bdev, b.k.bdev.disk.off, "unreadable")
-	b.load(asm.R7, stPtr)
-	b.add(asm.JEq.Imm(asm.R7, 0, "exit"))
-	return b.diskKey(asm.R7)
+	b.follow(bdev, bdev, b.k.bdev.disk)
+	b.diskKey(bdev)
+}
+
+// tracked ends the program if the disk in stDisk has no slot, or, with bios, if it
+// has a request queue.
+func (b *builder) tracked(bios bool) {
+	b.lookup(b.m.table, stDisk)
+	b.add(asm.JEq.Imm(asm.R0, 0, "exit"))
+	if bios {
+		b.isBio("exit")
+	}
+}
+
+// isBio goes on at no if the slot that R0 points to has a request queue.
+func (b *builder) isBio(no string) {
+	b.add(asm.Mov.Reg(asm.R1, asm.R0))
+	b.entry(0)
+	b.add(
+		asm.LoadMem(asm.R1, asm.R0, slotShape*8+4, asm.Word),
+		asm.And.Imm(asm.R1, flagBio),
+		asm.JEq.Imm(asm.R1, 0, no),
+	)
+}
+
+// entry points R0 to an entry of the slot that R1 points to.
+func (b *builder) entry(n int32) {
+	b.add(
+		asm.StoreImm(asm.RFP, stEntry, int64(n), asm.Word),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, stEntry),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "internal"),
+	)
 }
 
 // toSectors turns bytes into sectors.
@@ -247,47 +275,94 @@ func (b *builder) toSectors(r asm.Register) {
 	b.add(asm.Add.Imm(r, 511), asm.RSh.Imm(r, 9))
 }
 
-// atomicOr is *(u64 *)dst |= src, for all processors. The operation is in the
-// constant of the instruction as the kernel has it. cilium/ebpf up to 0.22 keeps
-// it in the opcode and forgets it when it writes the instruction down, which
-// leaves an addition; so it is set here as well.
-func atomicOr(dst, src asm.Register) asm.Instruction {
-	ins := asm.OrAtomic.Mem(dst, src, asm.DWord, 0)
+// atomicOr is *(u64 *)(dst+off) |= src, for all processors. The operation is in
+// the constant of the instruction as the kernel has it. cilium/ebpf up to 0.22
+// keeps it in the opcode and forgets it when it writes the instruction down,
+// which leaves an addition; so it is set here as well.
+func atomicOr(dst, src asm.Register, off int16) asm.Instruction {
+	ins := asm.OrAtomic.Mem(dst, src, asm.DWord, off)
 	ins.Constant = int64(asm.Or)
 	return ins
 }
 
-// or sets bits in a word: the index in R1, the bits in stMask.
+// or sets the bits in stMask in a word of the slot in mkMap: the index in R1.
 func (b *builder) or() {
 	b.add(
-		asm.StoreMem(asm.RFP, stIndex, asm.R1, asm.Word),
-		asm.LoadMapPtr(asm.R1, b.m.words.FD()),
+		asm.Mov.Reg(asm.R2, asm.R1),
+		asm.RSh.Imm(asm.R2, 3),
+		asm.StoreMem(asm.RFP, stEntry, asm.R2, asm.Word),
+		asm.And.Imm(asm.R1, entryWords-1),
+		asm.LSh.Imm(asm.R1, 3),
+	)
+	b.store(mkOffset, asm.R1)
+	b.load(asm.R1, mkMap)
+	b.add(
 		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, stIndex),
+		asm.Add.Imm(asm.R2, stEntry),
 		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, "internal"),
 	)
+	b.load(asm.R2, mkOffset)
 	b.load(asm.R1, stMask)
-	b.add(atomicOr(asm.R0, asm.R1))
+	// Most often the submission has set them, and looking is cheaper.
+	b.bits++
+	there := fmt.Sprintf("there%d", b.bits)
+	b.add(
+		asm.Add.Reg(asm.R0, asm.R2),
+		asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord),
+		asm.And.Reg(asm.R2, asm.R1),
+		asm.JEq.Reg(asm.R2, asm.R1, there),
+		atomicOr(asm.R0, asm.R1, 0),
+	)
+	b.label(there)
+	b.add(asm.Mov.Imm(asm.R1, 0)) // a place for the label, whatever comes next
 }
 
-// markFunction makes the function mark(disk, sector, sectors): it marks a range
-// on the device with the key disk.
-func markFunction(k *kernel, m maps) asm.Instructions {
+// markSlot makes the function that marks a range, or everything, in one slot:
+// mark_slot(disk, number, sector, sectors, why). It returns whether there may be
+// a slot of the next number.
+func markSlot(k *kernel, m maps) asm.Instructions {
 	b := &builder{k: k, m: m}
-	b.label(markName)
-	b.add(btf.WithFuncMetadata(asm.Mov.Reg(asm.R7, asm.R2), markType))
-	b.add(asm.Mov.Reg(asm.R8, asm.R3))
-	b.store(stKey, asm.R1)
-	b.lookup(m.devices)
+	b.label(slotName)
 	b.add(
-		asm.JEq.Imm(asm.R0, 0, "exit"),
-		asm.Mov.Reg(asm.R6, asm.R0),
-		asm.JEq.Imm(asm.R8, 0, "exit"),
-		asm.Add.Reg(asm.R8, asm.R7), // the first sector behind the range
-		asm.LoadMem(asm.R1, asm.R6, slotStart, asm.DWord),
-		asm.LoadMem(asm.R2, asm.R6, slotEnd, asm.DWord),
-		asm.LoadMem(asm.R3, asm.R6, slotPart, asm.Word),
+		btf.WithFuncMetadata(asm.JEq.Imm(asm.R4, 0, "exit"), slotType),
+		asm.StoreMem(asm.RFP, stDisk, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, stIndex, asm.R2, asm.DWord),
+		asm.StoreMem(asm.RFP, mkFor, asm.R5, asm.DWord),
+		asm.StoreMem(asm.RFP, mkSectors, asm.R4, asm.DWord),
+		asm.Mov.Reg(asm.R7, asm.R3),
+		asm.Mov.Reg(asm.R8, asm.R3),
+		asm.Add.Reg(asm.R8, asm.R4), // the first sector behind the range
+	)
+	b.lookup(m.table, stDisk)
+	b.add(asm.JEq.Imm(asm.R0, 0, "exit"))
+	b.store(mkMap, asm.R0)
+	b.add(asm.Mov.Reg(asm.R1, asm.R0))
+	b.entry(0)
+	b.add(asm.Mov.Reg(asm.R6, asm.R0))
+	b.load(asm.R1, mkFor)
+	b.add(
+		asm.LoadMem(asm.R2, asm.R6, slotShape*8+4, asm.Word),
+		asm.JEq.Imm(asm.R1, forRequest, "count"),
+		asm.JNE.Imm(asm.R1, forSubmission, "counted"),
+		// Bios on their way to a device without a queue are another program's.
+		asm.And.Imm(asm.R2, flagBio),
+		asm.JNE.Imm(asm.R2, 0, "exit"),
+		asm.Ja.Label("counted"),
+	)
+	b.label("count")
+	b.load(asm.R1, mkMap)
+	b.entry(slotSeen / entryWords)
+	b.load(asm.R2, mkSectors)
+	b.add(asm.AddAtomic.Mem(asm.R0, asm.R2, asm.DWord, slotSeen%entryWords*8))
+	b.label("counted")
+	b.load(asm.R1, mkSectors)
+	b.add(
+		asm.JEq.Imm(asm.R1, wholeDevice, "all"),
+		asm.LoadMem(asm.R1, asm.R6, slotStart*8, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R6, slotEnd*8, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R6, slotShape*8+4, asm.Word),
+		asm.And.Imm(asm.R3, flagPart),
 		asm.JNE.Imm(asm.R3, 0, "part"),
 		asm.JGT.Reg(asm.R8, asm.R2, "outside"),
 		asm.JGE.Reg(asm.R7, asm.R8, "outside"), // the sum went over
@@ -295,8 +370,8 @@ func markFunction(k *kernel, m maps) asm.Instructions {
 	)
 	b.label("part") // what is outside is on another partition
 	b.add(
-		asm.JGE.Reg(asm.R7, asm.R2, "exit"),
-		asm.JLE.Reg(asm.R8, asm.R1, "exit"),
+		asm.JGE.Reg(asm.R7, asm.R2, "done"),
+		asm.JLE.Reg(asm.R8, asm.R1, "done"),
 		asm.JGE.Reg(asm.R7, asm.R1, "clipped"),
 		asm.Mov.Reg(asm.R7, asm.R1),
 	)
@@ -310,14 +385,15 @@ func markFunction(k *kernel, m maps) asm.Instructions {
 		asm.Sub.Reg(asm.R7, asm.R1),
 		asm.Sub.Reg(asm.R8, asm.R1),
 		asm.Sub.Imm(asm.R8, 1),
-		asm.LoadMem(asm.R3, asm.R6, slotShift, asm.Word),
+		asm.LoadMem(asm.R3, asm.R6, slotShape*8, asm.Word),
+		asm.And.Imm(asm.R3, 63),     // it is less, and the verifier likes to know
 		asm.RSh.Reg(asm.R7, asm.R3), // the first cluster
 		asm.RSh.Reg(asm.R8, asm.R3), // the last one
 	)
 	for level := range levels {
 		two := fmt.Sprintf("two%d", level)
 		b.add(
-			asm.LoadMem(asm.R9, asm.R6, slotBase+int16(level)*4, asm.Word),
+			asm.LoadMem(asm.R9, asm.R6, slotBases*8+int16(level)*4, asm.Word),
 			// R3: the bits from the first on; R5: the bits up to the last.
 			asm.Mov.Imm(asm.R3, -1),
 			asm.Mov.Reg(asm.R4, asm.R7),
@@ -336,13 +412,13 @@ func markFunction(k *kernel, m maps) asm.Instructions {
 		b.store(stMask, asm.R3)
 		b.add(asm.Mov.Reg(asm.R1, asm.R9), asm.Add.Reg(asm.R1, asm.R7))
 		b.or()
-		b.add(asm.Ja.Label("exit"))
+		b.add(asm.Ja.Label("done"))
 		b.label(two)
 		b.store(stMask, asm.R3)
-		b.store(stMask2, asm.R5)
+		b.store(mkMask2, asm.R5)
 		b.add(asm.Mov.Reg(asm.R1, asm.R9), asm.Add.Reg(asm.R1, asm.R7))
 		b.or()
-		b.load(asm.R1, stMask2)
+		b.load(asm.R1, mkMask2)
 		b.store(stMask, asm.R1)
 		b.add(asm.Mov.Reg(asm.R1, asm.R9), asm.Add.Reg(asm.R1, asm.R8))
 		b.or()
@@ -350,24 +426,77 @@ func markFunction(k *kernel, m maps) asm.Instructions {
 		b.add(
 			asm.Add.Imm(asm.R7, 1),
 			asm.Sub.Imm(asm.R8, 1),
-			asm.JGT.Reg(asm.R7, asm.R8, "exit"),
+			asm.JGT.Reg(asm.R7, asm.R8, "done"),
 		)
 	}
 	// Longer than any request can be: mark more rather than less.
-	b.add(asm.Ja.Label("all"))
+	b.label("all")
+	b.slotStatus(statusAll)
+	b.add(asm.Ja.Label("done"))
+	b.label("outside")
+	b.slotStatus(statusOutside)
+
+	b.label("done")
+	b.add(
+		asm.LoadMem(asm.R0, asm.R6, slotShape*8+4, asm.Word),
+		asm.And.Imm(asm.R0, flagMore),
+		asm.Return(),
+	)
 	b.tail()
 	return b.ins
 }
 
+// markFunction makes the function that marks a range, or everything, in every
+// slot of a disk: mark(disk, sector, sectors, why).
+func markFunction(k *kernel, m maps) asm.Instructions {
+	b := &builder{k: k, m: m}
+	b.label(markName)
+	b.add(
+		btf.WithFuncMetadata(asm.Mov.Reg(asm.R6, asm.R1), markType),
+		asm.Mov.Reg(asm.R7, asm.R2),
+		asm.Mov.Reg(asm.R8, asm.R3),
+		asm.StoreMem(asm.RFP, mkFor, asm.R4, asm.DWord),
+		asm.Mov.Imm(asm.R9, 0),
+	)
+	b.label("slot")
+	b.add(
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Reg(asm.R2, asm.R9),
+		asm.Mov.Reg(asm.R3, asm.R7),
+		asm.Mov.Reg(asm.R4, asm.R8),
+	)
+	b.load(asm.R5, mkFor)
+	b.add(
+		asm.Call.Label(slotName),
+		asm.JEq.Imm(asm.R0, 0, "exit"),
+		asm.Add.Imm(asm.R9, 1),
+		asm.JLT.Imm(asm.R9, slotsOfDisk, "slot"),
+	)
+	b.tail()
+	return b.ins
+}
+
+// slotStatus sets a bit in the status of the slot whose first entry is in R6.
+func (b *builder) slotStatus(bit int32) {
+	b.add(asm.Mov.Imm(asm.R1, bit), atomicOr(asm.R6, asm.R1, slotStatus*8))
+}
+
 // How a program calls mark, and what the verifier must know of it.
-const markName = "mark_range"
+const (
+	markName = "mark"
+	slotName = "mark_slot"
+)
 
 var (
 	u64      = &btf.Int{Name: "unsigned long long", Size: 8}
 	i32      = &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
 	markType = &btf.Func{Name: markName, Linkage: btf.GlobalFunc, Type: &btf.FuncProto{
 		Return: i32,
-		Params: []btf.FuncParam{{Name: "disk", Type: u64}, {Name: "sector", Type: u64}, {Name: "sectors", Type: u64}},
+		Params: []btf.FuncParam{{Name: "disk", Type: u64}, {Name: "sector", Type: u64}, {Name: "sectors", Type: u64}, {Name: "why", Type: u64}},
+	}}
+	slotType = &btf.Func{Name: slotName, Linkage: btf.GlobalFunc, Type: &btf.FuncProto{
+		Return: i32,
+		Params: []btf.FuncParam{{Name: "disk", Type: u64}, {Name: "number", Type: u64}, {Name: "sector", Type: u64}, {Name: "sectors", Type: u64}, {Name: "why", Type: u64}},
 	}}
 	mainType = &btf.FuncProto{
 		Return: i32,
@@ -375,13 +504,19 @@ var (
 	}
 )
 
-// mark marks the range in stSector and stSectors on the device whose key is in
-// place.
-func (b *builder) mark(place int16) {
-	b.load(asm.R1, place)
+// mark marks the range in stSector and stSectors on the disk in stDisk.
+func (b *builder) mark(why int32) {
+	b.load(asm.R1, stDisk)
 	b.load(asm.R2, stSector)
 	b.load(asm.R3, stSectors)
-	b.add(asm.Call.Label(markName))
+	b.add(asm.Mov.Imm(asm.R4, why), asm.Call.Label(markName))
+	b.marks = true
+}
+
+// markAll marks all of the disk in stDisk.
+func (b *builder) markAll() {
+	b.load(asm.R1, stDisk)
+	b.add(asm.Mov.Imm(asm.R2, 0), asm.Mov.Imm(asm.R3, wholeDevice), asm.Mov.Imm(asm.R4, forBio), asm.Call.Label(markName))
 	b.marks = true
 }
 
@@ -391,42 +526,25 @@ func (b *builder) finish(name string) asm.Instructions {
 	ins := b.ins
 	if b.marks {
 		ins[0] = btf.WithFuncMetadata(ins[0], &btf.Func{Name: name, Linkage: btf.GlobalFunc, Type: mainType}).WithSymbol(name)
-		ins = append(ins, rename(markFunction(b.k, b.m))...)
+		ins = append(ins, rename(markName, markFunction(b.k, b.m))...)
+		ins = append(ins, rename(slotName, markSlot(b.k, b.m))...)
 	}
 	return ins
 }
 
-// rename keeps the labels of mark apart from those of the program it is put
-// behind.
-func rename(ins asm.Instructions) asm.Instructions {
+// rename keeps the labels of a function apart from those of the program that it
+// is put behind.
+func rename(name string, ins asm.Instructions) asm.Instructions {
+	function := map[string]bool{markName: true, slotName: true}
 	for i := range ins {
-		if s := ins[i].Symbol(); s != "" && s != markName {
-			ins[i] = ins[i].WithSymbol(markName + "." + s)
+		if s := ins[i].Symbol(); s != "" && !function[s] {
+			ins[i] = ins[i].WithSymbol(name + "." + s)
 		}
-		if r := ins[i].Reference(); r != "" {
-			ins[i] = ins[i].WithReference(markName + "." + r)
+		if r := ins[i].Reference(); r != "" && !function[r] {
+			ins[i] = ins[i].WithReference(name + "." + r)
 		}
 	}
 	return ins
-}
-
-// markKnown marks the range of a bio, which found has copied.
-func (b *builder) markKnown() {
-	b.load(asm.R1, stSectors)
-	b.add(asm.JNE.Imm(asm.R1, wholeDevice, "ranged"))
-	b.status(statusAll)
-	b.add(asm.Ja.Label("marked"))
-	b.label("ranged")
-	b.mark(stSlot)
-	b.label("marked")
-	b.add(asm.Mov.Imm(asm.R1, 0)) // a place for the label, whatever comes next
-}
-
-// status sets a bit in the status of the device whose slot R6 points to.
-func (b *builder) status(bit int32) {
-	b.storeImm(stMask, bit)
-	b.add(asm.LoadMem(asm.R1, asm.R6, slotStatus, asm.Word))
-	b.or()
 }
 
 // tail is where the other pieces jump to when they are done with the event.
@@ -436,43 +554,26 @@ func (b *builder) tail() {
 	for _, end := range []struct {
 		label string
 		bit   int32
-	}{{"all", statusAll}, {"outside", statusOutside}} {
+	}{{"full", statusFull}, {"deep", statusDeep}, {"internal", statusInternal}} {
 		if !b.jumpsTo(end.label) {
 			continue
 		}
 		b.label(end.label)
-		b.status(end.bit)
-		b.add(asm.Ja.Label("exit"))
+		b.lostEntry()
+		b.add(asm.Mov.Imm(asm.R1, end.bit), atomicOr(asm.R0, asm.R1, lostStatus*8), asm.Ja.Label("exit"))
 	}
-	for _, end := range []struct {
-		label string
-		bit   int32
-	}{{"full", statusFull}, {"unreadable", statusUnreadable}} {
-		if !b.jumpsTo(end.label) {
-			continue
-		}
-		b.label(end.label)
-		b.storeImm(stMask, end.bit)
-		b.add(asm.Mov.Imm(asm.R1, wordLost))
-		b.or()
-		b.add(asm.Ja.Label("exit"))
+	if b.jumpsTo("long") {
+		b.label("long")
+		b.lostEntry()
+		b.add(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, lostBios*8), asm.Ja.Label("exit"))
 	}
-	if !b.jumpsTo("internal") {
-		return
-	}
-	// Not through or, whose own way out this is. The first word is always there.
-	b.label("internal")
-	b.add(
-		asm.StoreImm(asm.RFP, stIndex, wordLost, asm.Word),
-		asm.LoadMapPtr(asm.R1, b.m.words.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, stIndex),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "exit"),
-		asm.Mov.Imm(asm.R1, int32(statusInternal)),
-		atomicOr(asm.R0, asm.R1),
-		asm.Ja.Label("exit"),
-	)
+}
+
+// lostEntry points R0 to what no slot can be named for.
+func (b *builder) lostEntry() {
+	b.add(asm.StoreImm(asm.RFP, stEntry, 0, asm.Word))
+	b.lookup(b.m.lost, stEntry)
+	b.add(asm.JEq.Imm(asm.R0, 0, "exit")) // it is always there
 }
 
 func (b *builder) jumpsTo(label string) bool {
@@ -488,236 +589,250 @@ func argument(dst asm.Register, index int) asm.Instruction {
 	return asm.LoadMem(dst, asm.R1, int16(index)*8, asm.DWord)
 }
 
+// firstTurn ends the program if another copy has dealt with this event: the
+// completion of so many bytes, in R8, of the request in R7, on the disk in
+// stDisk. What is remembered is a number made of all that tells one event from
+// another: which request of the device, where it has got to, and when it began,
+// to the nanosecond. Without a time no event is remembered, and every copy does
+// all of the work. So it does if an interrupt between two copies brought an event
+// of another disk that took the place: then the event is counted twice.
+func (b *builder) firstTurn() {
+	mix := func(with asm.Register) {
+		b.add(asm.Xor.Reg(asm.R9, with), asm.Mul.Reg(asm.R9, asm.R2))
+	}
+	b.follow(asm.R9, asm.R7, b.k.rq.start)
+	b.add(asm.JEq.Imm(asm.R9, 0, "turn"), asm.LoadImm(asm.R2, 0x9e3779b97f4a7c15-1<<64, asm.DWord))
+	b.add(asm.Mul.Reg(asm.R9, asm.R2))
+	b.follow(asm.R1, asm.R7, b.k.rq.sector)
+	mix(asm.R1)
+	b.follow(asm.R1, asm.R7, b.k.rq.tag)
+	b.add(asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R1, asm.R8))
+	mix(asm.R1)
+	b.load(asm.R1, stDisk)
+	mix(asm.R1)
+	b.add(asm.StoreImm(asm.RFP, stEntry, 0, asm.Word))
+	b.lookup(b.m.turns, stEntry)
+	b.add(asm.JEq.Imm(asm.R0, 0, "turn"))
+	// The place is by the tag, which two requests under way on one disk do not share.
+	b.follow(asm.R1, asm.R7, b.k.rq.tag)
+	b.load(asm.R2, stDisk)
+	b.add(
+		asm.Mul.Imm(asm.R2, 37),
+		asm.Add.Reg(asm.R1, asm.R2),
+		asm.And.Imm(asm.R1, turns-1),
+		asm.LSh.Imm(asm.R1, 3),
+		asm.Add.Reg(asm.R0, asm.R1),
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
+		asm.JEq.Reg(asm.R1, asm.R9, "exit"),
+		asm.StoreMem(asm.R0, 0, asm.R9, asm.DWord),
+	)
+	b.label("turn")
+}
+
 // requestComplete marks the range of a completed request, for devices with a
 // request queue.
-func requestComplete(k *kernel, m maps) (asm.Instructions, error) {
+func requestComplete(k *kernel, m maps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.add(
 		argument(asm.R7, k.complete.rq),
 		argument(asm.R8, k.complete.bytes),
 		asm.Mov.Reg32(asm.R8, asm.R8), // an unsigned int; the upper half is not defined
 	)
-	rq, err := b.readSpan(asm.R7, k.rq.q, k.rq.cmdFlags, k.rq.sector, k.rq.bio)
-	if err != nil {
-		return nil, err
-	}
-	rq.load(asm.R1, k.rq.cmdFlags)
+	b.follow(asm.R1, asm.R7, k.rq.cmdFlags)
 	b.writeOp(asm.R1)
-	b.store(stLeft, asm.R8)
-	rq.load(asm.R1, k.rq.sector)
-	b.store(stSector, asm.R1)
-	rq.load(asm.R1, k.rq.bio)
-	b.store(stNext, asm.R1)
-	rq.load(asm.R7, k.rq.q)
-	b.probe(stPtr, 8, asm.R7, k.queue.disk.off, "unreadable")
-	b.load(asm.R7, stPtr)
-	b.add(asm.JEq.Imm(asm.R7, 0, "exit")) // a queue without a disk
-	if err := b.diskKey(asm.R7); err != nil {
-		return nil, err
-	}
-	b.lookup(m.devices)
-	b.add(asm.JEq.Imm(asm.R0, 0, "exit"), asm.Mov.Reg(asm.R6, asm.R0))
-	b.load(asm.R1, stKey)
-	b.store(stSlot, asm.R1)
+	b.follow(asm.R1, asm.R7, k.rq.q)
+	b.add(asm.JEq.Imm(asm.R1, 0, "exit"))
+	b.follow(asm.R9, asm.R1, k.queue.disk) // none, if the queue has no disk
+	b.diskKey(asm.R9)
+	b.firstTurn()
 
 	b.load(asm.R1, stOp)
 	for _, op := range k.ranged {
 		b.add(asm.JEq.Imm(asm.R1, op, "plain"))
 	}
 	b.add(asm.JNE.Imm(asm.R1, k.discard, "all"))
-	b.load(asm.R7, stNext)
+	b.tracked(false)
+	b.store(stLeft, asm.R8)
 	b.storeImm(stCount, 0)
-	b.add(asm.JNE.Imm(asm.R7, 0, "walk"))
+	b.follow(asm.R7, asm.R7, k.rq.bio)
+	b.add(asm.JNE.Imm(asm.R7, 0, "walk"), asm.Ja.Label("exit"))
 
 	b.label("plain")
-	b.load(asm.R1, stLeft)
-	b.toSectors(asm.R1) // none in a flush that was sent as an empty write
-	b.store(stSectors, asm.R1)
-	b.storeImm(stNext, 0)
-	b.storeImm(stCount, 0)
-	b.add(asm.Ja.Label("mark"))
+	b.toSectors(asm.R8) // none in a flush that was sent as an empty write
+	b.store(stSectors, asm.R8)
+	b.follow(asm.R1, asm.R7, k.rq.sector)
+	b.store(stSector, asm.R1)
+	b.mark(forRequest)
+	b.add(asm.Ja.Label("exit"))
 
 	// A discard may have been merged from ranges that do not touch.
 	b.label("walk")
-	bio, err := b.readSpan(asm.R7, k.bio.next, k.bio.sector, k.bio.size)
-	if err != nil {
-		return nil, err
-	}
-	bio.load(asm.R1, k.bio.sector)
+	b.follow(asm.R1, asm.R7, k.bio.sector)
 	b.store(stSector, asm.R1)
-	bio.load(asm.R1, k.bio.next)
-	bio.load(asm.R2, k.bio.size)
+	b.follow(asm.R2, asm.R7, k.bio.size)
+	b.follow(asm.R7, asm.R7, k.bio.next)
 	b.load(asm.R3, stLeft)
 	b.add(
 		asm.JLT.Reg(asm.R2, asm.R3, "more"),
-		asm.Mov.Imm(asm.R1, 0), // the completion ends in this bio
-		asm.Mov.Reg(asm.R3, asm.R2),
+		asm.Mov.Imm(asm.R7, 0), // the completion ends in this bio
+		asm.Mov.Reg(asm.R2, asm.R3),
 	)
 	b.label("more")
-	b.store(stNext, asm.R1)
 	b.add(asm.Sub.Reg(asm.R3, asm.R2))
 	b.store(stLeft, asm.R3)
 	b.toSectors(asm.R2)
 	b.store(stSectors, asm.R2)
-	// A jump to what comes next anyway: kernels before 6.9 let a loop be closed
-	// by a jump only, and seen from "plain" the loop begins at "mark".
-	b.add(asm.Ja.Label("mark"))
-
-	b.label("mark")
-	b.mark(stSlot)
-	b.load(asm.R7, stNext)
+	b.mark(forRequest)
 	b.add(asm.JEq.Imm(asm.R7, 0, "exit"))
 	b.load(asm.R1, stCount)
 	b.add(asm.Add.Imm(asm.R1, 1), asm.JGE.Imm(asm.R1, bioWalk, "all"))
 	b.store(stCount, asm.R1)
 	b.add(asm.Ja.Label("walk"))
 
-	return b.finish("request_complete"), nil
+	b.label("all")
+	b.markAll()
+	return b.finish("request_complete")
 }
 
 // bioSubmitted marks the range of a bio that is given to a device with a request
 // queue, before it gets there; see the package comment on completions that no
 // program sees.
-func bioSubmitted(k *kernel, m maps) (asm.Instructions, error) {
+func bioSubmitted(k *kernel, m maps) asm.Instructions {
 	b := &builder{k: k, m: m}
-	b.add(argument(asm.R9, k.queued.bio))
-	bio, err := b.readSpan(asm.R9, k.bio.bdev, k.bio.opf, k.bio.sector, k.bio.size)
-	if err != nil {
-		return nil, err
-	}
-	bio.load(asm.R1, k.bio.opf)
-	b.writeOp(asm.R1)
-	bio.load(asm.R1, k.bio.sector)
-	b.store(stSector, asm.R1)
-	bio.load(asm.R1, k.bio.size)
-	b.toSectors(asm.R1)
-	b.store(stSectors, asm.R1)
-	bio.load(asm.R7, k.bio.bdev)
-	if err := b.bdevKey(asm.R7); err != nil {
-		return nil, err
-	}
-	b.lookup(m.devices)
-	b.add(asm.JEq.Imm(asm.R0, 0, "exit"))
-	b.load(asm.R1, stKey)
-	b.store(stSlot, asm.R1)
-	b.mark(stSlot)
-	return b.finish("bio_submitted"), nil
+	b.submitted()
+	b.mark(forSubmission)
+	return b.finish("bio_submitted")
 }
 
-// remember keeps a bio's range in the hash: the bio in R9, the range in stSector
-// and stSectors, its operation in stOp. It does not come back.
+// submitted begins a program about a bio that is given to a device: the bio in
+// R9, its range and its disk on the stack.
+func (b *builder) submitted() {
+	b.add(argument(asm.R9, b.k.queued.bio))
+	b.follow(asm.R1, asm.R9, b.k.bio.opf)
+	b.writeOp(asm.R1)
+	b.bioRange()
+	b.follow(asm.R7, asm.R9, b.k.bio.bdev)
+	b.bdevKey(asm.R7)
+}
+
+// bioRange reads the range of the bio in R9.
+func (b *builder) bioRange() {
+	b.follow(asm.R1, asm.R9, b.k.bio.sector)
+	b.store(stSector, asm.R1)
+	b.follow(asm.R1, asm.R9, b.k.bio.size)
+	b.toSectors(asm.R1)
+	b.store(stSectors, asm.R1)
+}
+
+// remember keeps a bio's range in the hash: the bio in R9, the disk in stDisk,
+// the range in stSector and stSectors, the operation in stOp. It does not come
+// back.
 func (b *builder) remember() {
-	b.store(stKey, asm.R9)
+	b.store(stBio, asm.R9)
 	b.load(asm.R1, stOp)
 	for _, op := range append([]int32{b.k.discard}, b.k.ranged...) {
 		b.add(asm.JEq.Imm(asm.R1, op, "ranged"))
 	}
 	b.storeImm(stSectors, wholeDevice)
 	b.label("ranged")
-	b.load(asm.R1, stSector)
-	b.store(stValue+knownSector, asm.R1)
-	b.load(asm.R1, stSectors)
-	b.store(stValue+knownSectors, asm.R1)
-	update := func(flag int32) {
+	b.lookup(b.m.bios, stBio)
+	b.add(asm.JNE.Imm(asm.R0, 0, "there"))
+	for off := int16(0); off < knownSize; off += 8 {
+		b.storeImm(stValue+off, 0)
+	}
+	b.add(asm.Ja.Label("own0"))
+
+	b.label("there")
+	b.add(asm.Mov.Reg(asm.R6, asm.R0))
+	b.known()
+	b.load(asm.R2, stDisk)
+	for owner := range int16(ownersOfBio) {
+		b.load(asm.R1, stValue+owner*ownerSize+ownerDisk)
 		b.add(
-			asm.LoadMapPtr(asm.R1, b.m.bios.FD()),
-			asm.Mov.Reg(asm.R2, asm.RFP),
-			asm.Add.Imm(asm.R2, stKey),
-			asm.Mov.Reg(asm.R3, asm.RFP),
-			asm.Add.Imm(asm.R3, stValue),
-			asm.Mov.Imm(asm.R4, flag),
-			asm.FnMapUpdateElem.Call(),
+			asm.JEq.Imm(asm.R1, 0, fmt.Sprintf("own%d", owner)),
+			asm.JEq.Reg(asm.R1, asm.R2, fmt.Sprintf("again%d", owner)),
 		)
 	}
-	// First as a new one, to know whether there is one more in flight.
-	update(int32(ebpf.UpdateNoExist))
-	b.add(asm.JNE.Imm(asm.R0, 0, "there"))
-	b.inFlight(1)
-	b.add(asm.Ja.Label("exit"))
-	b.label("there")
-	update(int32(ebpf.UpdateAny))
-	b.add(asm.JNE.Imm(asm.R0, 0, "full"))
-	b.add(asm.Ja.Label("exit"))
-}
-
-// inFlight changes the count of bios in the hash.
-func (b *builder) inFlight(by int32) {
-	b.add(
-		asm.StoreImm(asm.RFP, stIndex, wordInFlight, asm.Word),
-		asm.LoadMapPtr(asm.R1, b.m.words.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, stIndex),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "internal"),
-		asm.Mov.Imm(asm.R1, by),
-		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0),
-	)
-}
-
-// forget takes the bio in stKey out of the hash; if it is not in it any more, it
-// goes on at gone.
-func (b *builder) forget(gone string) {
+	b.add(asm.Ja.Label("deep"))
+	for owner := range int16(ownersOfBio) {
+		// What the bio was remembered with on this device may have completed
+		// unseen, and the bio may be another one in the same place.
+		at := stValue + owner*ownerSize
+		b.label(fmt.Sprintf("again%d", owner))
+		b.add(asm.LoadMem(asm.R2, asm.RFP, at+ownerSector, asm.DWord), asm.LoadMem(asm.R3, asm.RFP, at+ownerLength, asm.DWord), asm.Mov.Imm(asm.R4, forBio), asm.Call.Label(markName))
+		b.label(fmt.Sprintf("own%d", owner))
+		for _, from := range [][2]int16{{ownerDisk, stDisk}, {ownerSector, stSector}, {ownerLength, stSectors}} {
+			b.load(asm.R1, from[1])
+			b.store(at+from[0], asm.R1)
+		}
+		b.add(asm.Ja.Label("keep"))
+	}
+	b.marks = true
+	b.label("keep")
 	b.add(
 		asm.LoadMapPtr(asm.R1, b.m.bios.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, stKey),
-		asm.FnMapDeleteElem.Call(),
-		asm.JNE.Imm(asm.R0, 0, gone),
+		asm.Add.Imm(asm.R2, stBio),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, int32(stValue)),
+		asm.Mov.Imm(asm.R4, int32(ebpf.UpdateAny)),
+		asm.FnMapUpdateElem.Call(),
+		asm.JNE.Imm(asm.R0, 0, "full"),
 	)
-	b.inFlight(-1)
+	b.add(asm.Ja.Label("exit"))
 }
 
-// ownSlot lets R6 point to the slot of the one device of this load.
-func (b *builder) ownSlot(key uint64) {
-	b.add(asm.LoadImm(asm.R1, int64(key), asm.DWord))
-	b.store(stSlot, asm.R1)
+// known copies what R6 points to in the hash of bios to the stack.
+func (b *builder) known() {
+	for off := int16(0); off < knownSize; off += 8 {
+		b.add(asm.LoadMem(asm.R1, asm.R6, off, asm.DWord))
+		b.store(stValue+off, asm.R1)
+	}
+}
+
+// markKnown marks the range of the bio that R0 points to, on every device that
+// it is known of.
+func (b *builder) markKnown() {
+	b.add(asm.Mov.Reg(asm.R6, asm.R0))
+	b.known()
+	for owner := range int16(ownersOfBio) {
+		at := stValue + owner*ownerSize
+		none := fmt.Sprintf("none%d", owner)
+		b.load(asm.R1, at+ownerDisk)
+		b.add(asm.JEq.Imm(asm.R1, 0, none))
+		b.load(asm.R2, at+ownerSector)
+		b.load(asm.R3, at+ownerLength)
+		b.add(asm.Mov.Imm(asm.R4, forBio), asm.Call.Label(markName))
+		b.label(none)
+		b.add(asm.Mov.Imm(asm.R1, 0)) // a place for the label, whatever comes next
+	}
+	b.marks = true
+}
+
+// forget takes the bio in stBio out of the hash.
+func (b *builder) forget() {
 	b.add(
-		asm.LoadMapPtr(asm.R1, b.m.devices.FD()),
+		asm.LoadMapPtr(asm.R1, b.m.bios.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, stSlot),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "internal"),
-		asm.Mov.Reg(asm.R6, asm.R0),
+		asm.Add.Imm(asm.R2, stBio),
+		asm.FnMapDeleteElem.Call(),
 	)
 }
 
-// found copies the range that R0 points to.
-func (b *builder) found() {
-	b.add(asm.LoadMem(asm.R1, asm.R0, knownSector, asm.DWord))
-	b.store(stSector, asm.R1)
-	b.add(asm.LoadMem(asm.R1, asm.R0, knownSectors, asm.DWord))
-	b.store(stSectors, asm.R1)
-}
-
-// bioQueued remembers the range of a bio that is given to the device with the
-// key, a device without a request queue.
-func bioQueued(k *kernel, m maps, key uint64) (asm.Instructions, error) {
+// bioQueued remembers the range of a bio that is given to a tracked device
+// without a request queue.
+func bioQueued(k *kernel, m maps) asm.Instructions {
 	b := &builder{k: k, m: m}
-	b.add(argument(asm.R9, k.queued.bio))
-	bio, err := b.readSpan(asm.R9, k.bio.bdev, k.bio.opf, k.bio.sector, k.bio.size)
-	if err != nil {
-		return nil, err
-	}
-	bio.load(asm.R1, k.bio.opf)
-	b.writeOp(asm.R1)
-	bio.load(asm.R1, k.bio.sector)
-	b.store(stSector, asm.R1)
-	bio.load(asm.R1, k.bio.size)
-	b.toSectors(asm.R1)
-	b.store(stSectors, asm.R1)
-	bio.load(asm.R7, k.bio.bdev)
-	if err := b.bdevKey(asm.R7); err != nil {
-		return nil, err
-	}
-	b.load(asm.R1, stKey)
-	b.add(asm.LoadImm(asm.R2, int64(key), asm.DWord), asm.JNE.Reg(asm.R1, asm.R2, "exit"))
+	b.submitted()
+	b.tracked(true)
 	b.remember()
-	return b.finish("bio_queued"), nil
+	return b.finish("bio_queued")
 }
 
-// bioRemapped remembers the range of a bio, or of what is left of it, that the
-// device with the key hands on to another device, or that another hands to it.
-func bioRemapped(k *kernel, m maps, key uint64) (asm.Instructions, error) {
+// bioRemapped remembers the range of a bio, or of what is left of it, that a
+// tracked device without a queue hands on to another device, or that another
+// hands to it.
+func bioRemapped(k *kernel, m maps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.add(
 		argument(asm.R9, k.remapped.bio),
@@ -725,53 +840,46 @@ func bioRemapped(k *kernel, m maps, key uint64) (asm.Instructions, error) {
 		argument(asm.R8, k.remapped.from),
 		asm.Mov.Reg32(asm.R7, asm.R7),
 	)
-	bio, err := b.readSpan(asm.R9, k.bio.bdev, k.bio.opf, k.bio.sector, k.bio.size)
-	if err != nil {
-		return nil, err
-	}
-	bio.load(asm.R1, k.bio.opf)
+	b.follow(asm.R1, asm.R9, k.bio.opf)
 	b.writeOp(asm.R1)
-	bio.load(asm.R1, k.bio.size)
-	b.toSectors(asm.R1)
-	b.store(stSectors, asm.R1)
-	b.store(stSector, asm.R8)
-	// From the device? A dev_t inside the kernel: 12 bits major, 20 bits minor.
+	b.bioRange()
+	// From such a device? A dev_t inside the kernel: 12 bits major, 20 bits minor.
 	b.add(
 		asm.Mov.Reg(asm.R1, asm.R7),
 		asm.RSh.Imm(asm.R1, 20),
 		asm.LSh.Imm(asm.R1, 32),
 		asm.And.Imm(asm.R7, 1<<20-1),
 		asm.Or.Reg(asm.R1, asm.R7),
-		asm.LoadImm(asm.R2, int64(key), asm.DWord),
-		asm.JEq.Reg(asm.R1, asm.R2, "ours"),
 	)
-	// To the device? Then its range is where it is going.
-	bio.load(asm.R1, k.bio.sector)
-	b.store(stSector, asm.R1)
-	bio.load(asm.R7, k.bio.bdev)
-	if err := b.bdevKey(asm.R7); err != nil {
-		return nil, err
-	}
-	b.load(asm.R1, stKey)
-	b.add(asm.LoadImm(asm.R2, int64(key), asm.DWord), asm.JNE.Reg(asm.R1, asm.R2, "exit"))
+	b.store(stDisk, asm.R1)
+	b.storeImm(stIndex, 0)
+	b.lookup(b.m.table, stDisk)
+	b.add(asm.JEq.Imm(asm.R0, 0, "to"))
+	b.isBio("to")
+	b.store(stSector, asm.R8)
+	b.add(asm.Ja.Label("ours"))
+	// To such a device? Then its range is where it is going.
+	b.label("to")
+	b.follow(asm.R7, asm.R9, k.bio.bdev)
+	b.bdevKey(asm.R7)
+	b.tracked(true)
 	b.label("ours")
 	b.remember()
-	return b.finish("bio_remapped"), nil
+	return b.finish("bio_remapped")
 }
 
-// bioComplete marks the range of a bio that completes on the device with the
-// key. The last copy forgets it; copies run in the order they were attached in.
-func bioComplete(k *kernel, m maps, key uint64, last bool) (asm.Instructions, error) {
+// bioComplete marks the range of a bio that completes on a tracked device without
+// a request queue. The last copy forgets it; copies run in the order they were
+// attached in.
+func bioComplete(k *kernel, m maps, last bool) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.add(argument(asm.R9, k.done.bio))
-	b.store(stKey, asm.R9)
-	b.lookup(m.bios)
+	b.store(stBio, asm.R9)
+	b.lookup(m.bios, stBio)
 	b.add(asm.JEq.Imm(asm.R0, 0, "unknown"))
-	b.found()
-	b.ownSlot(key)
 	b.markKnown()
 	if last {
-		b.forget("exit")
+		b.forget()
 	}
 	b.add(asm.Ja.Label("exit"))
 
@@ -779,37 +887,31 @@ func bioComplete(k *kernel, m maps, key uint64, last bool) (asm.Instructions, er
 	// by the driver, is no such thing: the whole completes after its parts, and
 	// the parts point to it.
 	b.label("unknown")
-	bio, err := b.readSpan(asm.R9, k.bio.bdev, k.bio.opf, k.bio.private)
-	if err != nil {
-		return nil, err
-	}
-	bio.load(asm.R1, k.bio.opf)
+	b.follow(asm.R1, asm.R9, k.bio.opf)
 	b.writeOp(asm.R1)
-	bio.load(asm.R1, k.bio.private)
+	b.follow(asm.R1, asm.R9, k.bio.private)
 	b.store(stNext, asm.R1)
-	bio.load(asm.R7, k.bio.bdev)
-	if err := b.bdevKey(asm.R7); err != nil {
-		return nil, err
-	}
-	b.load(asm.R1, stKey)
-	b.add(asm.LoadImm(asm.R2, int64(key), asm.DWord), asm.JNE.Reg(asm.R1, asm.R2, "exit"))
-	b.ownSlot(key)
+	b.follow(asm.R7, asm.R9, k.bio.bdev)
+	b.bdevKey(asm.R7)
+	b.tracked(true)
 	b.parent("exit", "all")
-	return b.finish("bio_complete"), nil
+	b.label("all")
+	b.markAll()
+	return b.finish("bio_complete")
 }
 
 // parentDepth is how often a bio may have been split, and the halves again.
 const parentDepth = 4
 
 // parent looks for a remembered bio among the parents of the one whose
-// bi_private is in stNext. It goes on at found, with R0 at the range and the
-// parent in stKey, or at none.
+// bi_private is in stNext. It goes on at found, with R0 at what is known of the
+// parent and the parent in stBio, or at none.
 func (b *builder) parent(found, none string) {
 	for depth := range parentDepth {
 		b.load(asm.R7, stNext)
 		b.add(asm.JEq.Imm(asm.R7, 0, none))
-		b.store(stKey, asm.R7)
-		b.lookup(b.m.bios)
+		b.store(stBio, asm.R7)
+		b.lookup(b.m.bios, stBio)
 		b.add(asm.JNE.Imm(asm.R0, 0, found))
 		if depth < parentDepth-1 {
 			// This may be anything, and not a bio at all; it is only compared.
@@ -819,10 +921,24 @@ func (b *builder) parent(found, none string) {
 	b.add(asm.Ja.Label(none))
 }
 
-// requestRemapped marks the ranges of bios that the device with the key handed
-// on as they were, and that complete as part of another device's request. The
-// last copy forgets those that are complete.
-func requestRemapped(k *kernel, m maps, key uint64, last bool) (asm.Instructions, error) {
+// probe reads n bytes at src+off into place. If the kernel will not, it goes on
+// at fail.
+func (b *builder) probe(place int16, n int16, src asm.Register, off int16, fail string) {
+	b.add(
+		asm.Mov.Reg(asm.R3, src),
+		asm.Add.Imm(asm.R3, int32(off)),
+		asm.Mov.Reg(asm.R1, asm.RFP),
+		asm.Add.Imm(asm.R1, int32(place)),
+		asm.Mov.Imm(asm.R2, int32(n)),
+		asm.FnProbeReadKernel.Call(),
+		asm.JNE.Imm(asm.R0, 0, fail),
+	)
+}
+
+// requestRemapped marks the ranges of bios that a tracked device without a queue
+// handed on as they were, and that complete as part of another device's request.
+// The last copy forgets those that are complete.
+func requestRemapped(k *kernel, m maps, last bool) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.add(
 		argument(asm.R7, k.complete.rq),
@@ -830,68 +946,55 @@ func requestRemapped(k *kernel, m maps, key uint64, last bool) (asm.Instructions
 		asm.Mov.Reg32(asm.R8, asm.R8),
 	)
 	b.store(stLeft, asm.R8)
-	rq, err := b.readSpan(asm.R7, k.rq.cmdFlags, k.rq.bio)
-	if err != nil {
-		return nil, err
-	}
-	rq.load(asm.R1, k.rq.cmdFlags)
+	b.follow(asm.R1, asm.R7, k.rq.cmdFlags)
 	b.writeOp(asm.R1)
-	rq.load(asm.R9, k.rq.bio)
+	b.follow(asm.R9, asm.R7, k.rq.bio)
 	b.add(asm.JEq.Imm(asm.R9, 0, "exit"))
-	b.ownSlot(key)
 	b.storeImm(stCount, 0)
 
 	b.label("walk") // R9: the bio
-	bio, err := b.readSpan(asm.R9, k.bio.next, k.bio.size, k.bio.private)
-	if err != nil {
-		return nil, err
-	}
-	bio.load(asm.R1, k.bio.private)
+	b.store(stBio, asm.R9)
+	b.follow(asm.R1, asm.R9, k.bio.private)
 	b.store(stNext, asm.R1)
-	bio.load(asm.R1, k.bio.next)
-	bio.load(asm.R2, k.bio.size)
+	b.follow(asm.R2, asm.R9, k.bio.size)
+	b.follow(asm.R9, asm.R9, k.bio.next)
 	b.load(asm.R3, stLeft)
 	b.storeImm(stWhole, 1)
 	b.add(
 		asm.JLT.Reg(asm.R2, asm.R3, "more"),
-		asm.Mov.Imm(asm.R1, 0), // the completion ends in this bio
+		asm.Mov.Imm(asm.R9, 0), // the completion ends in this bio
 		asm.JEq.Reg(asm.R2, asm.R3, "more"),
 	)
 	b.storeImm(stWhole, 0)
-	b.add(asm.Mov.Reg(asm.R3, asm.R2))
+	b.add(asm.Mov.Reg(asm.R2, asm.R3))
 	b.label("more")
-	b.store(stArg, asm.R1)
 	b.add(asm.Sub.Reg(asm.R3, asm.R2))
 	b.store(stLeft, asm.R3)
-	b.store(stKey, asm.R9)
-	b.lookup(m.bios)
+	b.lookup(m.bios, stBio)
 	b.add(asm.JNE.Imm(asm.R0, 0, "known"))
 	b.parent("known", "next")
 
 	b.label("known")
-	b.found()
 	b.markKnown()
 	if last {
 		// The bio is done with when it is complete and no part of it is still
 		// under way; the kernel counts them, the bio itself included.
 		b.load(asm.R1, stWhole)
 		b.add(asm.JEq.Imm(asm.R1, 0, "next"))
-		b.load(asm.R7, stKey)
+		b.load(asm.R7, stBio)
 		b.probe(stPtr, k.bio.remaining.size, asm.R7, k.bio.remaining.off, "next")
 		b.add(
 			asm.LoadMem(asm.R1, asm.RFP, stPtr, asm.Word),
 			asm.JGT.Imm(asm.R1, 1, "next"),
 		)
-		b.forget("next")
+		b.forget()
 	}
 
 	b.label("next")
-	b.load(asm.R9, stArg)
 	b.add(asm.JEq.Imm(asm.R9, 0, "exit"))
 	b.load(asm.R1, stCount)
-	b.add(asm.Add.Imm(asm.R1, 1), asm.JGE.Imm(asm.R1, bioWalk, "all"))
+	b.add(asm.Add.Imm(asm.R1, 1), asm.JGE.Imm(asm.R1, bioWalk, "long"))
 	b.store(stCount, asm.R1)
 	b.add(asm.Ja.Label("walk"))
-
-	return b.finish("request_remapped"), nil
+	return b.finish("request_remapped")
 }

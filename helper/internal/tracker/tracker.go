@@ -23,10 +23,15 @@
 // exchange. Nothing is queued on the way, so nothing can overflow. Nothing has
 // to be set up on the device, and any number of trackers can watch it at once.
 //
-// The array holds four levels of bits for each device. On level 0 a bit is a
-// cluster, on each higher level a bit is a whole word of the level below, so
-// that any range, a discard of 4 GiB as well as a write of one sector, takes at
-// most eight ORs, with no loop and nothing marked that was not in the range.
+// All devices of one Open share one load of the programs. A table leads from the
+// disk of a write to its slots: one for each tracker, of the whole disk or of a
+// part, with an array of marks of its own. Slots come and go while the programs
+// run. A write to a disk without a slot costs one look into the table.
+//
+// The array holds four levels of bits. On level 0 a bit is a cluster, on each
+// higher level a bit is a whole word of the level below, so that any range, a
+// discard of 4 GiB as well as a write of one sector, takes at most eight ORs,
+// with no loop and nothing marked that was not in the range.
 //
 // On a device with a request queue the completion of each request marks its
 // range: the tracepoint block_rq_complete names it. Discards are the exception,
@@ -45,21 +50,24 @@
 //
 // The kernel skips a program that would run inside itself, when a completion
 // interrupt arrives during that very program on the same processor. A mark must
-// not be lost to that, so each marking program is attached three times. There
-// are three contexts that can be stacked on a processor (task, softirq, hardirq),
-// each is inside at most one copy at a time, and so the innermost always finds a
-// copy that is free. Kernels that let tasks be preempted inside a tracepoint
-// can stack more; there, if every copy was skipped at least once since the last
-// Swap, the whole device is marked.
+// not be lost to that, so each program that marks a completion is attached three
+// times. There are three contexts that can be stacked on a processor (task,
+// softirq, hardirq), each is inside at most one copy at a time, and so the
+// innermost always finds a copy that is free. A copy that comes to a request that
+// another one has dealt with leaves at once. Kernels that let tasks be preempted
+// inside a tracepoint can stack more; there, if every copy was skipped at least
+// once since the last Swap, the whole device is marked.
 //
 // There may be completions that no program sees: one kernel was met on which the
 // programs on a tracepoint are not run when its event interrupts one particular
 // task, and nothing counts them as skipped. So on a device with a request queue
 // a write is marked twice, when it is submitted, in its submitter's own context,
 // and when it completes. The first mark alone would not do: a cluster may be read
-// between the two. Therefore Swap returns what it returned before once more,
-// unless no write was under way after the marks were taken and before any cluster
-// of the map is read, or a minute has gone by.
+// between the two. Therefore the sectors that were seen to complete are held
+// against the kernel's own count of them (/sys/block/X/stat), and when they
+// disagree Swap returns what it returned during the last minute once more. How
+// that is done so that a device that is never quiet still converges is said in
+// unseen.go.
 //
 // Requests that bypass the block layer's operations (SG_IO, NVMe passthrough)
 // and carry data to the device say nothing of a range and mark all of it.
@@ -109,8 +117,8 @@ type Finding struct {
 	Text string `json:"text,omitempty"` // in plain words: what was found, and what to do if it is not OK
 }
 
-// Open starts to track all devices, in the order given. The devices with request
-// queues share one load of the programs. kind is "ebpf", or "auto" for the best
+// Open starts to track all devices, in the order given. They share one load of
+// the programs. kind is "ebpf", or "auto" for the best
 // that this kernel has. When Open returns, every write that is not complete yet
 // will be in a map that Swap returns.
 func Open(kind string, devs []Device) ([]Tracker, error) {

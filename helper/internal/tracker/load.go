@@ -1,0 +1,410 @@
+package tracker
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// biosAtOnce is how many writes can be under way on the devices without a
+	// request queue. An entry takes about 120 bytes.
+	biosAtOnce = 1 << 16
+	// slotsAtOnce is how many devices a load can have.
+	slotsAtOnce = 1 << 10
+	// largestSlot is how many words the marks of one device may take: 2 GiB.
+	largestSlot = 1 << 28
+)
+
+// load is one set of programs with its maps. Devices come and go while it runs.
+type load struct {
+	k    *kernel
+	maps maps
+	lost shared // maps.lost, in our memory
+
+	progs []*ebpf.Program
+	links []link.Link
+	// copies are the programs that can stand in for each other, by what they do.
+	copies [][]*ebpf.Program
+	// submission is the program that marks writes to devices with a request queue
+	// on their way there.
+	submission *ebpf.Program
+	// preemptible: tasks can be preempted inside a tracepoint, so copies may not
+	// be enough.
+	preemptible bool
+
+	mu       sync.Mutex
+	disks    map[uint64][]*slot // by disk, in the order of their numbers
+	attached map[string]bool    // what kinds of devices there are programs for
+}
+
+// slot is one device in a load.
+type slot struct {
+	load   *load
+	disk   uint64
+	array  *ebpf.Map
+	shared shared
+	base   [levels]uint32 // index of each level's first word
+	length [levels]uint32 // in words
+}
+
+// shared is the memory of a map, shared with the kernel.
+type shared struct {
+	memory []byte
+	words  []uint64
+}
+
+func mapMemory(m *ebpf.Map) (s shared, err error) {
+	bytes := int(m.MaxEntries()) * entrySize
+	page := os.Getpagesize()
+	s.memory, err = unix.Mmap(m.FD(), 0, (bytes+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return s, fmt.Errorf("mapping the marks: %w", err)
+	}
+	s.words = unsafe.Slice((*uint64)(unsafe.Pointer(&s.memory[0])), bytes/8)
+	return s, nil
+}
+
+func (s *shared) unmap() error {
+	if s.memory == nil {
+		return nil
+	}
+	err := unix.Munmap(s.memory)
+	s.memory, s.words = nil, nil
+	return err
+}
+
+// slotSpec is the array of a slot with so many words. All of them go into one
+// table, whatever their size.
+func slotSpec(words uint64) *ebpf.MapSpec {
+	return &ebpf.MapSpec{
+		Name: "handover_marks", Type: ebpf.Array, KeySize: 4, ValueSize: entrySize,
+		MaxEntries: uint32((words + entryWords - 1) / entryWords), Flags: unix.BPF_F_MMAPABLE | unix.BPF_F_INNER_MAP,
+	}
+}
+
+// newLoad makes the maps that all programs share; the programs come with the
+// devices that need them.
+func newLoad(k *kernel) (_ *load, err error) {
+	l := &load{k: k, preemptible: preemptibleTracepoints(), disks: map[uint64][]*slot{}, attached: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			l.destroy()
+		}
+	}()
+	l.maps.table, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "handover_slots", Type: ebpf.HashOfMaps, KeySize: 16, ValueSize: 4, MaxEntries: slotsAtOnce, InnerMap: slotSpec(slotMarks),
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.maps.lost, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "handover_lost", Type: ebpf.Array, KeySize: 4, ValueSize: entrySize, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if l.lost, err = mapMemory(l.maps.lost); err != nil {
+		return nil, err
+	}
+	l.maps.turns, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "handover_turns", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: turns * 8, MaxEntries: 1,
+	})
+	return l, err
+}
+
+// newSlot makes the slot of a device; nothing is marked in it, and nobody marks.
+func newSlot(l *load, d *device) (_ *slot, err error) {
+	s := &slot{load: l, disk: d.key()}
+	words := uint64(slotMarks)
+	n := uint64(d.size()+int64(d.cluster)-1) / uint64(d.cluster)
+	for level := range levels {
+		n = (n + 63) / 64
+		s.base[level], s.length[level] = uint32(words), uint32(n)
+		words += n
+		if words > largestSlot {
+			return nil, fmt.Errorf("the map of %s would not fit into memory: choose larger clusters", d.path)
+		}
+	}
+	if s.array, err = ebpf.NewMap(slotSpec(words)); err != nil {
+		return nil, err
+	}
+	if s.shared, err = mapMemory(s.array); err != nil {
+		s.array.Close()
+		return nil, err
+	}
+	w := s.shared.words
+	var flags uint64
+	if d.partition {
+		flags |= flagPart
+	}
+	if d.bio {
+		flags |= flagBio
+	}
+	w[slotStart] = uint64(d.start)
+	w[slotEnd] = uint64(d.start + d.sectors)
+	w[slotShape] = uint64(bits.TrailingZeros(uint(d.cluster))-9) | flags<<32
+	for level := range levels {
+		w[slotBases+level/2] |= uint64(s.base[level]) << (32 * (level % 2))
+	}
+	return s, nil
+}
+
+func (s *slot) close() error { return errors.Join(s.shared.unmap(), s.array.Close()) }
+
+// add begins to track a device.
+func (l *load) add(d *device) (s *slot, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slots := l.disks[d.key()]
+	if len(slots) == slotsOfDisk {
+		return nil, fmt.Errorf("%d parts of the disk %s are tracked already, which is the most that can be", slotsOfDisk, d.name)
+	}
+	if s, err = newSlot(l, d); err != nil {
+		return nil, err
+	}
+	if err := l.put(s, len(slots)); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	for _, other := range slots {
+		atomic.OrUint64(&other.shared.words[slotShape], flagMore<<32)
+	}
+	l.disks[s.disk] = append(slots, s)
+	if err := l.attachFor(d); err != nil {
+		return nil, errors.Join(err, l.take(s))
+	}
+	return s, nil
+}
+
+// put gives a slot its place in the table. When it returns, every program that
+// still saw what was there before has ended: the kernel waits for that.
+func (l *load) put(s *slot, number int) error {
+	return l.maps.table.Put(tableKey{s.disk, uint64(number)}, s.array)
+}
+
+// remove ends the tracking of a device, and takes everything out of the kernel
+// with the last.
+func (l *load) remove(s *slot) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.take(s)
+	if len(l.disks) == 0 {
+		err = errors.Join(err, l.destroy())
+	}
+	return err
+}
+
+// take takes a slot out of the table. The last one of the disk moves into its
+// place first; for a moment it is there twice, never not at all.
+func (l *load) take(s *slot) error {
+	slots := l.disks[s.disk]
+	at, end := slices.Index(slots, s), len(slots)-1
+	if at < end {
+		last := slots[end]
+		atomic.OrUint64(&last.shared.words[slotShape], flagMore<<32)
+		if err := l.put(last, at); err != nil {
+			return err
+		}
+		slots[at] = last
+	}
+	if err := l.maps.table.Delete(tableKey{s.disk, uint64(end)}); err != nil {
+		return err
+	}
+	if slots = slots[:end]; len(slots) == 0 {
+		delete(l.disks, s.disk)
+	} else {
+		atomic.AndUint64(&slots[end-1].shared.words[slotShape], ^uint64(flagMore<<32))
+		l.disks[s.disk] = slots
+	}
+	return s.close()
+}
+
+// attachFor attaches the programs that a kind of device needs and that are not
+// there yet.
+//
+// For devices without a request queue completion comes first: a bio that is
+// queued before block_bio_queue is attached is then one that nobody knows, which
+// marks all, and not one that nobody sees.
+func (l *load) attachFor(d *device) error {
+	if !d.bio {
+		return l.once("queues", func() error {
+			err := l.attachCopies("block_rq_complete", func(bool) asm.Instructions { return requestComplete(l.k, l.maps) })
+			if err == nil {
+				l.submission, err = l.attach("block_bio_queue", bioSubmitted(l.k, l.maps))
+			}
+			return err
+		})
+	}
+	if d.handsOn() {
+		if err := l.once("handing on", func() error {
+			err := l.bios()
+			if err == nil {
+				err = l.attachCopies("block_rq_complete", func(last bool) asm.Instructions { return requestRemapped(l.k, l.maps, last) })
+			}
+			if err == nil {
+				_, err = l.attach("block_bio_remap", bioRemapped(l.k, l.maps))
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return l.once("bios", func() error {
+		err := l.bios()
+		if err == nil {
+			err = l.attachCopies("block_bio_complete", func(last bool) asm.Instructions { return bioComplete(l.k, l.maps, last) })
+		}
+		if err == nil {
+			_, err = l.attach("block_bio_queue", bioQueued(l.k, l.maps))
+		}
+		return err
+	})
+}
+
+// once attaches what a kind of device needs, the first time.
+func (l *load) once(kind string, attach func() error) error {
+	if l.attached[kind] {
+		return nil
+	}
+	if err := attach(); err != nil {
+		return err
+	}
+	l.attached[kind] = true
+	return nil
+}
+
+// bios makes the hash of bios.
+func (l *load) bios() (err error) {
+	if l.maps.bios == nil {
+		l.maps.bios, err = ebpf.NewMap(&ebpf.MapSpec{
+			Name: "handover_bios", Type: ebpf.Hash, KeySize: 8, ValueSize: knownSize, MaxEntries: biosAtOnce,
+		})
+	}
+	return err
+}
+
+// attachCopies attaches a marking program as often as it has to be there. A
+// program that marks nothing needs no copies: a bio that it was skipped for is
+// one that nobody knows, or is remembered by the other one.
+func (l *load) attachCopies(tracepoint string, build func(last bool) asm.Instructions) error {
+	var group []*ebpf.Program
+	for i := range copies {
+		p, err := l.attach(tracepoint, build(i == copies-1))
+		if err != nil {
+			return err
+		}
+		group = append(group, p)
+	}
+	l.copies = append(l.copies, group)
+	return nil
+}
+
+func (l *load) attach(tracepoint string, ins asm.Instructions) (*ebpf.Program, error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         strings.TrimPrefix(tracepoint, "block_"),
+		Type:         ebpf.Tracing,
+		AttachType:   ebpf.AttachTraceRawTp,
+		AttachTo:     tracepoint,
+		Instructions: ins,
+		License:      "Dual MIT/GPL", // the kernel lends some of its helpers to such programs only
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", tracepoint, err)
+	}
+	l.progs = append(l.progs, p)
+	at, err := link.AttachTracing(link.TracingOptions{Program: p})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", tracepoint, err)
+	}
+	l.links = append(l.links, at)
+	return p, nil
+}
+
+// destroy takes everything out of the kernel again.
+func (l *load) destroy() error {
+	var errs []error
+	for _, at := range l.links {
+		errs = append(errs, at.Close())
+	}
+	for _, p := range l.progs {
+		errs = append(errs, p.Close())
+	}
+	for _, m := range []*ebpf.Map{l.maps.table, l.maps.lost, l.maps.turns, l.maps.bios} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(append(errs, l.lost.unmap())...)
+}
+
+// underWay returns what the hash of bios knows of a disk: the writes that were
+// not seen to complete. sectors is wholeDevice for one without a range.
+func (l *load) underWay(disk uint64) (list []knownBio, err error) {
+	if l.maps.bios == nil {
+		return nil, nil
+	}
+	const batch = 256
+	keys, values := make([]uint64, batch), make([]knownValue, batch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := l.maps.bios.BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			for _, o := range values[i] {
+				if o.Disk == disk {
+					list = append(list, knownBio{keys[i], o})
+				}
+			}
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return list, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// knownValue is a value in the hash of bios.
+type knownValue [ownersOfBio]owner
+
+// owner is a device that a bio was seen on, and what it writes there.
+type owner struct {
+	Disk, Sector uint64
+	Sectors      int64
+}
+
+// knownBio is one write that is under way, as far as was seen.
+type knownBio struct {
+	bio uint64
+	owner
+}
+
+// preemptibleTracepoints says whether this kernel may let tasks be preempted in
+// a program on a tracepoint; kernels up to 6.18 do not.
+func preemptibleTracepoints() bool {
+	major, minor := kernelVersion()
+	return major == 0 || major > 6 || major == 6 && minor > 18
+}
+
+// kernelVersion is the running kernel's, or 0 if it does not say.
+func kernelVersion() (major, minor int) {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return 0, 0
+	}
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
+		return 0, 0
+	}
+	return major, minor
+}
