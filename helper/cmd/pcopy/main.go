@@ -49,6 +49,7 @@ var commands = []command{
 	{"fdatasync", "[--dontneed] PATH…", "write the data of files to the disk", fdatasync},
 	{"criu-hook", "", "CRIU's action script", criuHook},
 	{hooks.ThawBehindWord, "CGROUP", "thaw a cgroup when CRIU, which is file 3, has ended; started by criu-hook", thawBehind},
+	{"netavark", "ARGUMENT…", "podman's netavark, with a network that is silent at first", netavark},
 	{"version", "[--json]", "what this is", showVersion},
 }
 

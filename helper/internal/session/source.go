@@ -299,6 +299,9 @@ func (s *source) barrier(ctx context.Context) error {
 // freeze stops the workload and brings over what is left: the last dirty
 // clusters, beside the dump of memory, and then the dump.
 func (s *source) freeze(ctx context.Context) error {
+	if err := s.freezer.shut(ctx); err != nil {
+		return fmt.Errorf("session: before the freeze: %w", err)
+	}
 	s.frozenAt(time.Now())
 	at, err := s.freezer.freeze(ctx)
 	if err != nil {
