@@ -48,7 +48,7 @@ type source struct {
 type folder struct {
 	Tree
 	stream uint32
-	sent   *tree.Scan
+	mirror *tree.Mirror // nil before it was sent first
 }
 
 // Send runs the source's side of the session in dir to its end. The error says
@@ -597,6 +597,11 @@ func (s *source) release() {
 	}
 	for _, v := range s.volumes {
 		err = errors.Join(err, v.Source.Close())
+	}
+	for _, t := range s.trees {
+		if t.mirror != nil {
+			err = errors.Join(err, t.mirror.Close())
+		}
 	}
 	for _, dir := range s.tmpfs {
 		err = errors.Join(err, loop.Unmount(dir))
