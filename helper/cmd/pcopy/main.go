@@ -17,6 +17,8 @@ import (
 	"syscall"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+
+	"github.com/livefleet/handover/helper/internal/wire/dialect"
 )
 
 // version is set when the binary is built.
@@ -33,6 +35,9 @@ type command struct {
 var commands = []command{
 	{"send", "--session DIR", "run the source's side of a session to its end", runSend},
 	{"receive", "--session DIR", "run the destination's side of a session to its end", runReceive},
+	{"send", "--dialect NAME --device DEV [-F COMMAND] [-o FD] [-f FD] [--socket PATH] [--to FILE -- COMMAND…]", "send a disk that is in use to an old ploop copy", runSend},
+	{"receive", "--dialect NAME -d FILE [-i FD] [-f FD] [--socket PATH] [--max-size BYTES]", "receive a disk from an old ploop copy", runReceive},
+	{"copy", "-s DEV … | -d FILE …", "the same with the arguments of ploop copy 1.12", copyLikePloop},
 	{"session show", "DIR", "where a session stands", sessionShow},
 	{"session list", "[--root DIR]", "all sessions of this host", sessionList},
 	{"session wait", "DIR --until WORD[,WORD…] [--timeout SECONDS]", "wait for a state, or for listening, converged, ended", sessionWait},
@@ -40,10 +45,6 @@ var commands = []command{
 	{"session abort", "DIR [--timeout SECONDS]", "end a session that is not released; nothing moves", sessionAbort},
 	{"session resolve", "DIR --outcome resumed|refused [--timeout SECONDS]", "source in doubt: what the destination's session says", sessionResolve},
 	{"identity", "DIR", "the fingerprint of a session's key, made if need be", identity},
-	{"watch start", "DIR", "follow a folder in the background: what is touched from now on is in the list", watchStart},
-	{"watch run", "DIR", "the same in the foreground", watchRun},
-	{"watch list", "[--null] DIR", "names of what was touched since the list before, for rsync --files-from", watchList},
-	{"watch stop", "DIR", "follow it no more", watchStop},
 	{"probe", "", "what this host can do", probe},
 	{"digest", "PATH…", "a digest of images or block devices", digest},
 	{"image info", "[--snapshot GUID] IMAGE", "what a ploop image is: a delta, a DiskDescriptor.xml or its folder", imageInfo},
@@ -53,7 +54,6 @@ var commands = []command{
 	{"fdatasync", "[--dontneed] PATH…", "write the data of files to the disk", fdatasync},
 	{"criu-hook", "", "CRIU's action script", criuHook},
 	{hooks.ThawBehindWord, "CGROUP", "thaw a cgroup when CRIU, which is file 3, has ended; started by criu-hook", thawBehind},
-	{"netavark", "ARGUMENT…", "podman's netavark, with a network that is silent at first", netavark},
 	{"version", "[--json]", "what this is", showVersion},
 }
 
@@ -62,9 +62,13 @@ func main() {
 	err := dispatch(ctx, os.Args[1:])
 	stop()
 	var usage usageError
+	var old *dialect.Failure
 	switch {
 	case err == nil:
 		return
+	case errors.As(err, &old):
+		fmt.Fprintln(os.Stderr, "pcopy:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		os.Exit(old.ExitCode())
 	case errors.As(err, &usage):
 		fmt.Fprintln(os.Stderr, "pcopy:", usage)
 		os.Exit(2)
@@ -122,8 +126,10 @@ func parse(f *flag.FlagSet, args []string, least, most int) ([]string, error) {
 }
 
 // print answers in JSON.
-func print(v any) error {
-	e := json.NewEncoder(os.Stdout)
+func print(v any) error { return printTo(os.Stdout, v) }
+
+func printTo(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }

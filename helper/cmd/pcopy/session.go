@@ -17,10 +17,16 @@ import (
 const sessionsDir = "/var/lib/handover/sessions"
 
 func runSend(ctx context.Context, args []string) error {
+	if speaksDialect(args) {
+		return sendDialect(ctx, args)
+	}
 	return runSide(ctx, "send", args, session.Send)
 }
 
 func runReceive(ctx context.Context, args []string) error {
+	if speaksDialect(args) {
+		return receiveDialect(ctx, args)
+	}
 	return runSide(ctx, "receive", args, session.Receive)
 }
 
@@ -165,7 +171,7 @@ func criuHook(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	goOn, err := session.Hook(session.RunDir, session.Call{Action: action, ImageDir: real, CRIU: os.Getppid(), Root: os.Getenv("CRTOOLS_INIT_PID")})
+	goOn, err := session.Hook(session.RunDir, action, real, os.Getppid())
 	if err != nil {
 		return err
 	}

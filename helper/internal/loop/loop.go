@@ -159,6 +159,46 @@ func Mounted(dir string) (bool, error) {
 	return here.Dev != above.Dev, nil
 }
 
+// MountpointOf returns where the file system on a block device is mounted, or
+// nothing if it is not. Of several places it is the first: a freeze is one of the
+// file system, not of a place.
+func MountpointOf(dev string) (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(dev, &st); err != nil {
+		return "", fmt.Errorf("loop: %s: %w", dev, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return "", nil
+	}
+	number := fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("loop: %w", err)
+	}
+	for line := range strings.Lines(string(table)) {
+		// number, parent, major:minor, root, mount point, …; a blank in a name is
+		// \040, and the like
+		f := strings.Fields(line)
+		if len(f) < 5 || f[2] != number {
+			continue
+		}
+		// Something else may be mounted over it: then this is not the way to it.
+		var at unix.Stat_t
+		if dir := unescape(f[4]); unix.Stat(dir, &at) == nil && at.Dev == st.Rdev {
+			return dir, nil
+		}
+	}
+	return "", nil
+}
+
+// unescape puts in the characters that the kernel writes as octal numbers.
+func unescape(s string) string {
+	for _, c := range [...]string{" ", "\t", "\n"} {
+		s = strings.ReplaceAll(s, fmt.Sprintf("\\%03o", c[0]), c)
+	}
+	return strings.ReplaceAll(s, `\134`, `\`)
+}
+
 // DetachImage gives back every loop device that has this image.
 func DetachImage(image string) error {
 	want, err := filepath.EvalSymlinks(image)

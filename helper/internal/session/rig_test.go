@@ -72,10 +72,7 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	for exists(filepath.Join(control, "armed-takes")) {
 		time.Sleep(5 * time.Millisecond)
 	}
-	hook := func(action string) (bool, error) {
-		return Hook(runDir, Call{Action: action, ImageDir: imageDir, CRIU: os.Getpid()})
-	}
-	if goOn, err := hook(hooks.PreDump); err != nil || !goOn {
+	if goOn, err := Hook(runDir, hooks.PreDump, imageDir, os.Getpid()); err != nil || !goOn {
 		return errors.Join(err, errors.New("the dump was refused before it began"))
 	}
 	if err := cgroup.Thaw(); err != nil {
@@ -88,9 +85,8 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if err := await(filepath.Join(control, "stopped")); err != nil {
 		return err
 	}
-	if goOn, err := hook(hooks.NetworkLock); err != nil || !goOn {
-		_ = os.Remove(frozen)
-		return errors.Join(err, errors.New("the network is not to be locked"))
+	if _, err := Hook(runDir, hooks.NetworkLock, imageDir, os.Getpid()); err != nil {
+		return err
 	}
 	state, err := os.ReadFile(filepath.Join(control, "counter"))
 	if err != nil {
@@ -99,7 +95,7 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if err := os.WriteFile(filepath.Join(imageDir, "pages-1.img"), state, 0o600); err != nil {
 		return err
 	}
-	goOn, err := hook(hooks.PostDump)
+	goOn, err := Hook(runDir, hooks.PostDump, imageDir, os.Getpid())
 	if err == nil && goOn {
 		return os.WriteFile(filepath.Join(control, "killed"), nil, 0o600)
 	}
@@ -120,11 +116,6 @@ func playRestore(control, runDir, imageDir string) error {
 	if err := os.WriteFile(filepath.Join(control, "restoring"), nil, 0o600); err != nil {
 		return err
 	}
-	if namespace, err := os.ReadFile(filepath.Join(control, setUpFile)); err == nil { // podman comes first
-		if err := SetUpNetwork(runDir, imageDir, string(namespace)); err != nil {
-			return err
-		}
-	}
 	if text, err := os.ReadFile(filepath.Join(control, "restore-takes")); err == nil {
 		d, _ := time.ParseDuration(string(text))
 		time.Sleep(d)
@@ -133,8 +124,7 @@ func playRestore(control, runDir, imageDir string) error {
 	if err != nil {
 		return err
 	}
-	root, _ := os.ReadFile(filepath.Join(control, rootFile))
-	goOn, err := Hook(runDir, Call{Action: hooks.PostRestore, ImageDir: imageDir, CRIU: os.Getpid(), Root: string(root)})
+	goOn, err := Hook(runDir, hooks.PostRestore, imageDir, os.Getpid())
 	if err != nil {
 		return err
 	}

@@ -220,24 +220,13 @@ func newStdio(in, out *os.File) (*stdio, error) {
 		from *os.File
 		to   **os.File
 	}{{in, &s.in}, {out, &s.out}} {
-		// A descriptor of our own, and not blocking if it is a pipe or a socket:
-		// only then does a deadline end a call that waits.
-		fd, err := unix.FcntlInt(side.from.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		f, restore, err := own(int(side.from.Fd()), side.from.Name())
 		if err != nil {
 			s.Close()
 			return nil, fmt.Errorf("transport: %s: %w", side.from.Name(), err)
 		}
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-		if err != nil {
-			unix.Close(fd)
-			s.Close()
-			return nil, fmt.Errorf("transport: %s: %w", side.from.Name(), err)
-		}
-		if flags&unix.O_NONBLOCK == 0 && unix.SetNonblock(fd, true) == nil {
-			// The flag belongs to all who share the stream: give it back.
-			s.restore = append(s.restore, func() { _ = unix.SetNonblock(int(side.from.Fd()), false) })
-		}
-		*side.to = os.NewFile(uintptr(fd), side.from.Name())
+		*side.to = f
+		s.restore = append(s.restore, restore)
 	}
 	return s, nil
 }

@@ -1,0 +1,335 @@
+package dialect
+
+import (
+	"crypto/md5" //nolint:gosec // the format has it, against accidents
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+const (
+	marker9     = 0x4cc0ac3e
+	header9Size = 24
+)
+
+// The types of packets.
+const (
+	typeData uint32 = iota
+	typeCommand
+	typeAsync
+	typeDevice
+	typeCBT
+)
+
+// The commands.
+const (
+	cmdSync uint32 = iota
+	cmdFinish
+	cmdInitPloop
+	cmdInitQCOW
+	cmdMount
+	cmdUnmount
+)
+
+// The features.
+const (
+	featureMD5 = 1 << iota
+	featureDevice
+)
+
+// maxPacket is the most that a packet carries: its MD5 is known only when all of
+// it was read. It is ploop's largest cluster.
+const maxPacket = 16 << 20
+
+// sender9 writes the format of 9.x.
+type sender9 struct {
+	*link
+	block int
+	limit time.Duration
+	md5   bool
+	ended bool
+	buf   []byte
+}
+
+// Options9 are how the 9.x format is spoken; the zero value is good.
+type Options9 struct {
+	Block int           // bytes of data in a packet, 1 MiB
+	Limit time.Duration // how long an answer may take, FeedbackLimit
+	// Plain leaves the handshake out, for the oldest receivers.
+	Plain bool
+	// Disk, if it is not 0, has the receiver make a ploop image for a disk of so
+	// many bytes, in clusters of Block.
+	Disk int64
+}
+
+// NewSender9 speaks to a receiver of 9.x over a socket. It has shaken hands when
+// it returns.
+func NewSender9(socket io.ReadWriter, opt Options9) (Sender, error) {
+	s := &sender9{link: newLink(socket), block: opt.Block, limit: opt.Limit}
+	if s.block == 0 {
+		s.block = piece
+	}
+	if s.limit == 0 {
+		s.limit = FeedbackLimit
+	}
+	if s.block > maxPacket || s.block%512 != 0 {
+		return nil, Fail(Parameter, fmt.Errorf("dialect: packets of %d bytes: whole sectors, at most %d bytes", s.block, maxPacket))
+	}
+	if !opt.Plain {
+		answer, err := s.ask(typeCommand, command(cmdSync, 4), featureMD5|featureDevice)
+		if err != nil {
+			return nil, err
+		}
+		// The features come negated. What was not asked for cannot be agreed.
+		if answer > 0 || answer < -(featureMD5|featureDevice) {
+			return nil, Fail(Protocol, fmt.Errorf("dialect: the receiver answered the handshake with %d", answer))
+		}
+		s.md5 = -answer&featureMD5 != 0
+	}
+	if opt.Disk != 0 {
+		if err := s.command(command(cmdInitPloop, s.block/512), opt.Disk, Protocol, "make an image"); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// command is the payload of one: its number, and as many bytes as there must be.
+func command(number uint32, size int) []byte {
+	b := make([]byte, max(size, 4))
+	binary.NativeEndian.PutUint32(b, number)
+	return b
+}
+
+// ask sends a packet and waits for its answer.
+func (s *sender9) ask(typ uint32, payload []byte, pos int64) (int32, error) {
+	s.buf = s.buf[:0]
+	for _, v := range []uint32{marker9, typ, uint32(len(payload)), 0} {
+		s.buf = binary.NativeEndian.AppendUint32(s.buf, v)
+	}
+	s.buf = binary.NativeEndian.AppendUint64(s.buf, uint64(pos))
+	if s.md5 {
+		sum := md5.Sum(payload) //nolint:gosec
+		s.buf = append(s.buf, sum[:]...)
+	}
+	s.buf = append(s.buf, payload...)
+	s.link.limit(s.limit)
+	if err := s.write(s.buf); err != nil {
+		return 0, err
+	}
+	var answer [4]byte
+	if err := s.readFull(answer[:], "an answer"); err != nil {
+		return 0, err
+	}
+	return int32(binary.NativeEndian.Uint32(answer[:])), nil
+}
+
+// command asks for something, and 0 is the one good answer; code is for others.
+func (s *sender9) command(payload []byte, pos int64, code Code, what string) error {
+	answer, err := s.ask(typeCommand, payload, pos)
+	if err == nil && answer != 0 {
+		err = Fail(code, fmt.Errorf("dialect: the receiver was asked to %s and answered %d", what, answer))
+	}
+	return err
+}
+
+// Write sends a frame about the image, a packet at a time. The old senders do not
+// look at the answers to data, and nobody knows what all receivers put there; but
+// less than nothing is no success.
+func (s *sender9) Write(f *wire.Frame) error {
+	return pieces(f, s.block, func(p []byte, pos int64) error {
+		answer, err := s.ask(typeDevice, p, pos)
+		if err == nil && answer < 0 {
+			err = Fail(Write, fmt.Errorf("dialect: the receiver could not write %d bytes at %d: it answered %d", len(p), pos, answer))
+		}
+		return err
+	})
+}
+
+// Flush has nothing to do: nothing waits here.
+func (s *sender9) Flush() error { return nil }
+
+// Barrier has the receiver sync.
+func (s *sender9) Barrier([4]byte) error {
+	return s.command(command(cmdSync, 4), 0, Fsync, "sync")
+}
+
+// End has the receiver put everything on its disk and let go.
+func (s *sender9) End() error {
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	return s.command(nil, 0, Fsync, "finish")
+}
+
+// receiver9 reads the format of 9.x.
+type receiver9 struct {
+	*link
+	md5    bool
+	ask    Request // what the next Read gives, beside data; 0 for nothing
+	answer int32   // what a good end of it is answered with
+	due    bool    // somebody waits for an answer
+	agree  bool    // MD5 begins after it
+	ended  bool
+	packet []byte
+	data   []byte // of packet, not given yet
+	pos    int64
+	head   [header9Size]byte
+}
+
+// NewReceiver9 hears a sender of 9.x on a socket.
+func NewReceiver9(socket io.ReadWriter) Receiver {
+	return &receiver9{link: newLink(socket)}
+}
+
+// Read gives the next frame: the pieces of a packet, and then the request to
+// answer it.
+func (r *receiver9) Read(f *wire.Frame) error {
+	for {
+		switch {
+		case len(r.data) > 0:
+			n := min(len(r.data), piece)
+			payload, err := r.room(f, n)
+			if err != nil {
+				return err
+			}
+			copy(payload, r.data)
+			*f = wire.Frame{Type: wire.Data, Pos: r.pos, Length: int64(n), Payload: payload}
+			r.data, r.pos = r.data[n:], r.pos+int64(n)
+			return nil
+		case r.ask != 0:
+			*f = wire.Frame{Type: wire.Control, Flags: uint16(r.ask), Pos: r.pos, Payload: f.Payload[:0]}
+			r.ended = r.ask == End
+			r.ask = 0
+			return nil
+		case r.ended:
+			return io.EOF
+		}
+		if err := r.next(); err != nil {
+			return err
+		}
+	}
+}
+
+// next reads a packet and says what has to be done about it.
+func (r *receiver9) next() error {
+	if err := r.readFull(r.head[:], "a header"); err != nil {
+		return err
+	}
+	u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(r.head[at:]) }
+	marker, typ, size, pos := u32(0), u32(4), int64(u32(8)), binary.NativeEndian.Uint64(r.head[16:])
+	switch {
+	case marker != marker9:
+		return Fail(Protocol, fmt.Errorf("dialect: where a packet should begin is %#08x, and not the marker %#08x: does the sender speak another version?", marker, marker9))
+	case typ > typeCBT:
+		return Fail(Protocol, fmt.Errorf("dialect: a packet of the unknown type %d", typ))
+	case size > maxPacket:
+		return Fail(Protocol, fmt.Errorf("dialect: a packet of %d bytes, more than the %d that a cluster can have", size, maxPacket))
+	}
+	if err := inside(pos, size); err != nil {
+		return err
+	}
+	r.pos = int64(pos)
+	var sum [md5.Size]byte
+	if r.md5 {
+		if err := r.readFull(sum[:], "an MD5"); err != nil {
+			return err
+		}
+	}
+	if err := r.payload(int(size)); err != nil {
+		return err
+	}
+	if r.md5 && md5.Sum(r.packet) != sum { //nolint:gosec
+		return Fail(Protocol, fmt.Errorf("dialect: the %d bytes at %d are not those that were sent: their MD5 is %x and should be %x", size, pos, md5.Sum(r.packet), sum)) //nolint:gosec
+	}
+
+	r.answer, r.due = 0, typ != typeAsync
+	switch {
+	case size == 0:
+		r.ask, r.due = End, true
+	case typ == typeCommand:
+		return r.command(pos)
+	case typ == typeCBT:
+		// It says which blocks the next incremental backup has to take. There is
+		// no such record here, so the next backup is a full one.
+		r.ask = Done
+	default:
+		r.data = r.packet
+		if r.due {
+			r.ask = Done
+		}
+	}
+	return nil
+}
+
+// payload reads what a packet carries. The memory grows with what really comes,
+// not with what the sender says.
+func (r *receiver9) payload(size int) error {
+	r.packet = r.packet[:0]
+	for len(r.packet) < size {
+		n := min(size-len(r.packet), piece)
+		at := len(r.packet)
+		if cap(r.packet) < at+n {
+			r.packet = append(make([]byte, 0, max(at+n, min(2*at, size))), r.packet...)
+		}
+		r.packet = r.packet[:at+n]
+		if err := r.readFull(r.packet[at:], "a payload"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *receiver9) command(pos uint64) error {
+	if len(r.packet) < 4 {
+		return Fail(Protocol, fmt.Errorf("dialect: a command of %d bytes, and its number alone has 4", len(r.packet)))
+	}
+	switch number := binary.NativeEndian.Uint32(r.packet); number {
+	case cmdSync:
+		r.ask = Barrier
+		if pos&featureMD5 != 0 {
+			// What the real ones answer to any features with MD5 among them.
+			r.answer, r.agree = -featureMD5, true
+		}
+	case cmdFinish:
+		r.ask = End
+	case cmdInitPloop, cmdInitQCOW:
+		if pos == 0 || pos%512 != 0 || pos > math.MaxInt64 {
+			return Fail(Protocol, fmt.Errorf("dialect: an image for a disk of %d bytes was asked for", pos))
+		}
+		r.ask = Make
+	case cmdMount:
+		r.ask, r.answer = Mount, -1
+	case cmdUnmount:
+		r.ask = Barrier // nothing is mounted; what was written is all that matters
+	default:
+		return Fail(Protocol, fmt.Errorf("dialect: the unknown command %d", number))
+	}
+	return nil
+}
+
+// Answer answers the packet that was read last.
+func (r *receiver9) Answer(good bool) error {
+	if !r.due {
+		return nil
+	}
+	r.due = false
+	answer := r.answer
+	if !good {
+		answer = -1
+		r.agree = false
+	}
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], uint32(answer))
+	if err := r.write(b[:]); err != nil {
+		return err
+	}
+	r.md5 = r.md5 || r.agree
+	r.agree = false
+	return nil
+}

@@ -1,0 +1,220 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""pcopy's dialects against the old peer: each as a sender and as a receiver, with feedback and without.
+
+The two were written from one description by different hands. A byte on which they disagree is one that somebody misread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+PEER = HERE / "peer.py"
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+PCOPY = HERE.parent.parent / "roles" / "pcopy" / "files" / f"pcopy-linux-{MACHINES[platform.machine()]}"
+LIMIT = 60
+
+# Noise, zeroes, a little more noise, and an end of zeroes that is no whole block.
+IMAGE = random.Random(11).randbytes(2_500_096) + bytes(3 << 20) + random.Random(12).randbytes(512) + bytes(700_416)
+
+OLD_SENDER = ("ploop-1.10", False), ("ploop-1.11", False), ("ploop-1.12", False), ("ploop-1.12", True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def binary():
+    if not PCOPY.exists():
+        pytest.fail(f"{PCOPY} is missing: run `make helper` first")
+
+
+@pytest.fixture
+def image(tmp_path):
+    path = tmp_path / "image"
+    path.write_bytes(IMAGE)
+    return path
+
+
+@contextlib.contextmanager
+def pipes(count):
+    ends = [os.pipe() for _index in range(count)]
+    try:
+        yield ends
+    finally:
+        for end in sum(ends, ()):
+            with contextlib.suppress(OSError):
+                os.close(end)
+
+
+def start(program, *words, descriptors=(), **streams):
+    command = [str(PCOPY)] if program == "pcopy" else [sys.executable, str(PEER)]
+    return subprocess.Popen(
+        [*command, *map(str, words)], pass_fds=descriptors, stderr=subprocess.PIPE, **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **streams}
+    )
+
+
+def end(process):
+    out, err = process.communicate(timeout=LIMIT)
+    return process.returncode, (out or b"").decode(), err.decode()
+
+
+def join(sender, receiver, feedback):
+    """Runs both with a pipe from one to the other, and one back where there is feedback. Each is a program and its words."""
+    with pipes(2) as ((inlet, outlet), (back, answer)):
+        there = start(receiver[0], *receiver[1:], "-i", inlet, *(("-f", answer) if feedback else ()), descriptors=(inlet, answer))
+        here = start(sender[0], *sender[1:], "-o", outlet, *(("-f", back) if feedback else ()), descriptors=(outlet, back))
+        for descriptor in (inlet, outlet, back, answer):
+            os.close(descriptor)  # an end that we hold open would hide that a side is gone
+        return end(here), end(there)
+
+
+def good(*ends):
+    assert [code for code, _out, _err in ends] == [0] * len(ends), ends
+
+
+@pytest.mark.parametrize(("dialect", "feedback"), OLD_SENDER)
+def test_pcopy_sends(dialect, feedback, image, tmp_path):
+    out = tmp_path / "out"
+    good(
+        *join(
+            ("pcopy", "send", "--dialect", dialect, "--device", image, "--tracker", "none"),
+            ("peer", "receive", "--dialect", dialect.removeprefix("ploop-"), "--image", out),
+            feedback,
+        )
+    )
+    assert out.read_bytes() == IMAGE
+    assert out.stat().st_blocks * 512 < len(IMAGE)
+
+
+@pytest.mark.parametrize(("dialect", "feedback"), OLD_SENDER)
+def test_pcopy_receives(dialect, feedback, image, tmp_path):
+    out = tmp_path / "out"
+    good(
+        *join(
+            ("peer", "send", "--dialect", dialect.removeprefix("ploop-"), "--image", image, "--blind-seconds", 0),
+            ("pcopy", "receive", "--dialect", dialect, "-d", out),
+            feedback,
+        )
+    )
+    assert out.read_bytes() == IMAGE
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert out.stat().st_blocks * 512 < len(IMAGE)
+
+
+@pytest.mark.parametrize("newer", ["ploop-1.11", "ploop-1.12"])
+def test_an_older_receiver_is_not_harmed_by_a_sync_command(newer, image, tmp_path):
+    out = tmp_path / "out"
+    good(
+        *join(
+            ("pcopy", "send", "--dialect", newer, "--device", image, "--tracker", "none"),
+            ("peer", "receive", "--dialect", "1.10", "--image", out),
+            False,
+        )
+    )
+    assert out.read_bytes() == IMAGE
+
+
+def when_listening(path):
+    for _tenth in range(LIMIT * 10):
+        if path.is_socket():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"nobody listens on {path}")
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["with MD5", "without features"])
+@pytest.mark.parametrize("pcopy_sends", [True, False], ids=["pcopy sends", "pcopy receives"])
+def test_packets(pcopy_sends, old, image, tmp_path):
+    out, sock = tmp_path / "out", tmp_path / "socket"
+    features = ("--old",) if old else ()
+    if pcopy_sends:
+        there = start("peer", "receive", "--dialect", "9", "--image", out, "--socket", sock, *features)
+        when_listening(sock)
+        here = start("pcopy", "send", "--dialect", "ploop-9", "--device", image, "--tracker", "none", "--socket", sock)
+    else:
+        there = start("pcopy", "receive", "--dialect", "ploop-9", "-d", out, "--socket", sock)
+        when_listening(sock)
+        here = start("peer", "send", "--dialect", "9", "--image", image, "--socket", sock, *features)
+    good(end(here), end(there))
+    assert out.read_bytes() == IMAGE
+
+
+# What an old host has: `ploop copy` of one release, played by the peer. A release before 1.12 knows no -f.
+SHIM = """#!{python}
+import os, sys
+words = sys.argv[1:]
+assert words.pop(0) == "copy", words
+passed = ["receive", "--dialect", "{version}"]
+while words:
+    word = words.pop(0)
+    passed += ["--image", words.pop(0)] if word == "-d" else [word[:2], word[2:]]
+os.execv("{python}", ["{python}", "{peer}", *passed])
+"""
+
+
+@pytest.mark.parametrize("version", ["1.10", "1.11", "1.12"])
+def test_a_peer_that_pcopy_runs(version, image, tmp_path):
+    out, ploop = tmp_path / "out", tmp_path / "ploop"
+    ploop.write_text(SHIM.format(python=sys.executable, version=version, peer=PEER))
+    ploop.chmod(0o755)
+    code, told, err = end(start("pcopy", "send", "--dialect", "ploop-1.12", "--device", image, "--tracker", "none", "--to", out, "--", ploop))
+    assert code == 0, err
+    assert json.loads(told)["bytes"] == len(IMAGE)
+    assert out.read_bytes() == IMAGE
+
+
+def test_the_peers_exit_status_is_not_lost(image, tmp_path):
+    out, ploop = tmp_path / "out", tmp_path / "ploop"
+    out.write_text("in the way")
+    ploop.write_text(SHIM.format(python=sys.executable, version="1.12", peer=PEER))
+    ploop.chmod(0o755)
+    code, _told, err = end(start("pcopy", "send", "--dialect", "ploop-1.12", "--device", image, "--tracker", "none", "--to", out, "--", ploop))
+    assert code != 0
+    assert "exit status 7" in err and "File exists" in err
+    assert out.read_text() == "in the way"
+
+
+def test_pcopy_is_probed_as_a_peer_that_knows_feedback():
+    code, _out, _err = end(start("pcopy", "copy", "-i0", "-f1", "-d", "/dev/null"))
+    assert code != 38
+
+
+def test_called_like_ploop(image, tmp_path):
+    out = tmp_path / "out"
+    marker = tmp_path / "frozen"
+    good(*join(("pcopy", "copy", "-s", image, "-F", f"touch {marker}", "--tracker", "none"), ("pcopy", "copy", "-d", out), True))
+    assert out.read_bytes() == IMAGE
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "stream", "code", "text"),
+    [
+        (("-d", "{out}"), b"", 6, "the stream ended after 0 of 16 bytes of a header"),
+        (("-d", "{out}"), b"x" * 16, 13, "and not the marker 0x4cc0ac3d"),
+        (("-d", "{out}", "--dialect", "ploop-9"), b"x" * 24, 13, "and not the marker 0x4cc0ac3e"),
+        (("-d", "{out}", "--dialect", "ploop-1.13"), b"", 38, "choose one of ploop-1.10, ploop-1.11, ploop-1.12, ploop-9"),
+        (("-d", "{out}", "-f", "1", "--dialect", "ploop-1.11"), b"", 38, "ploop-1.11 knows no feedback descriptor"),
+        (("-d", "{out}", "-f", "77"), b"", 38, "there is no open file descriptor 77"),
+        (("-d", "{out}", "--max-size", "0"), b"", 38, "--max-size 0: a number of bytes above 0"),
+        (("-d", "{out}", "--frobnicate"), b"", 38, "flag provided but not defined: -frobnicate"),
+        (("-d", "/nowhere/at/all"), b"", 7, "/nowhere/at/all: no such file or directory"),
+    ],
+)
+def test_a_bad_call_and_a_bad_peer(words, stream, code, text, tmp_path):
+    out = tmp_path / "out"
+    process = subprocess.run([PCOPY, "copy", *[w.format(out=out) for w in words]], input=stream, capture_output=True, timeout=LIMIT, check=False)
+    assert process.returncode == code, process.stderr
+    assert text in process.stderr.decode()
+    assert not list(tmp_path.iterdir())
