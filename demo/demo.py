@@ -33,10 +33,18 @@ import yaml
 CHECKOUT = Path(__file__).resolve().parent.parent
 CLIENTS = CHECKOUT / "tests" / "clients"
 sys.path.insert(0, str(CLIENTS))
+import psycopg  # noqa: E402
 from pgbench import Pgbench  # noqa: E402
+from psql import Sessions  # noqa: E402
+from wire import Resets  # noqa: E402
 
 BIN = Path(sys.executable).parent
-HOSTS = ("node1", "node2")
+
+# What the database knows of its clients' connections, but for the one that asks.
+CONNECTIONS = """
+SELECT pid::text, host(client_addr), client_port::text, backend_start::text FROM pg_stat_activity
+WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY backend_start, pid
+"""
 
 # Transactions a second: a steady load that leaves the move the better part of two cores.
 RATE = 100
@@ -50,15 +58,29 @@ class Failure(Exception):
     """What went wrong, in one sentence for the user."""
 
 
-def parameters(path: str) -> dict[str, t.Any]:
-    return yaml.safe_load((CHECKOUT / path).read_text(encoding="utf-8"))
+def read(path: Path) -> dict[str, t.Any]:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+class Fleet:
+    """The lab's own fleet, or one beside it: a folder with an inventory of its own and parameters that differ."""
+
+    def __init__(self, folder: Path | None) -> None:
+        own = [CHECKOUT / "lab/group_vars/all/parameters.yml", CHECKOUT / "demo/group_vars/all.yml"]
+        inventory = folder / "inventory.yml" if folder else CHECKOUT / "lab/inventory.yml"
+        files = [*own, folder / "parameters.yml"] if folder else own
+        self.parameters = {name: value for file in files for name, value in read(file).items()}
+        self.here, self.there = list(read(inventory)["lab_hosts"]["children"]["lab"]["hosts"])[:2]
+        # The lab's inventory is ansible.cfg's, and brings its parameters along.
+        self.words = [f"--inventory={inventory}", *[f"--extra-vars=@{file}" for file in files]] if folder else []
 
 
 class Plays:
     """Runs playbooks of this checkout. What they print goes into a log, unless it is worth looking at."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, fleet: Fleet) -> None:
         self.log = log
+        self.fleet = fleet
         self.environment = {
             **os.environ,
             "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"),
@@ -99,10 +121,9 @@ class Plays:
             said = self.log.read_bytes()[start:].decode("utf-8", "replace")
             raise Failure(f"{playbook}: {last_error(said)} (all of it is in {self.log})")
 
-    @staticmethod
-    def _command(playbook: str, variables: dict[str, str]) -> list[str]:
+    def _command(self, playbook: str, variables: dict[str, str]) -> list[str]:
         words = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
-        return [str(BIN / "ansible-playbook"), playbook, *words]
+        return [str(BIN / "ansible-playbook"), *self.fleet.words, playbook, *words]
 
 
 def last_error(said: str) -> str:
@@ -112,22 +133,40 @@ def last_error(said: str) -> str:
 
 
 class Customers:
-    """pgbench and the ledger, for as long as the context lasts; afterwards `seen` is what they saw."""
+    """The clients, for as long as the context lasts; afterwards `seen` is what they saw.
 
-    def __init__(self, address: str, root: Path, folder: Path) -> None:
-        self.dsn = f"host={address} user=postgres dbname=postgres"
+    The ledger has one connection over IPv6, pgbench four over IPv4, and two psql sessions each way are open and idle.
+    """
+
+    def __init__(self, shop: dict[str, t.Any], folder: Path) -> None:
+        address, address6 = shop["demo_address"], shop["demo_address6"]
+        root = Path(shop["lab_cache"]) / "images/postgres/root"
+        self.dsn = f"host={address6} user=postgres dbname=postgres"
         self.acknowledged = folder / "acknowledged"
         self.pgbench = Pgbench(root, address, folder / "pgbench", RATE)
+        self.sessions = Sessions(root, [address, address6] * 2)
+        self.resets = Resets(shop["lab_bridge"], shop["demo_mac"])
         self.seen: dict[str, t.Any] = {}
 
     def __enter__(self) -> Customers:
-        self.ledger = subprocess.Popen(self._ledger("write"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.resets.start()
+        self.ledger = subprocess.Popen(self._ledger("write") + ["--one-connection"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         self.pgbench.start()
+        self.sessions.start()
         return self
 
+    def look(self, moment: str) -> None:
+        """Notes which connections the database has."""
+        with psycopg.connect(self.dsn, connect_timeout=30) as connection:
+            rows = connection.execute(CONNECTIONS).fetchall()
+        self.seen.setdefault("connections", {})[moment] = [dict(zip(("backend", "address", "port", "since"), row)) for row in rows]
+
     def __exit__(self, *_: t.Any) -> None:
+        # Whoever closes a connection may reset it.
+        self.seen["wire"] = self.resets.stop()
         self.ledger.terminate()
         self.seen["pgbench"] = self.pgbench.stop()
+        self.seen["psql"] = self.sessions.stop()
         told, _nothing = self.ledger.communicate(timeout=60)
         self.seen["ledger"] = json.loads(told) if told else {}
 
@@ -143,9 +182,9 @@ class Customers:
 
 
 def complaints(found: dict[str, t.Any]) -> list[str]:
-    """What must not be. Connections that had to be made again are told, and break no promise."""
+    """What must not be."""
     ledger, beats, books = found["ledger"], found["heartbeat"], found["books"]
-    sentences = []
+    sentences = lost_connections(found)
     if not ledger.get("acknowledged"):
         sentences.append(f"the ledger could not commit anything: {'; '.join(ledger.get('errors', [])) or 'it said nothing'}")
     if ledger.get("lost"):
@@ -161,36 +200,49 @@ def complaints(found: dict[str, t.Any]) -> list[str]:
     return sentences
 
 
+def lost_connections(found: dict[str, t.Any]) -> list[str]:
+    """Connections that ended, by everybody who would notice: the database, the clients, the wire."""
+    ledger, load, wire = found["ledger"], found["pgbench"], found["wire"]
+    before, after = found["connections"]["before"], found["connections"]["after"]
+    sentences = []
+    gone = [each for each in before if each not in after]
+    if gone or not before:
+        sentences.append(f"{len(gone)} of {len(before)} connections did not live through it" + (f", the first from port {gone[0]['port']}" if gone else ""))
+    if ledger.get("lost_connections"):
+        sentences.append(f"the ledger lost its connection: {'; '.join(ledger['errors'][:1])}")
+    if load["errors"] or not load["ran_until_stopped"]:
+        sentences.append(f"pgbench lost a connection: {'; '.join(load['errors'][:1]) or 'it ended'}")
+    sentences += found["psql"]["wrong"]
+    if wire["resets"]:
+        sentences.append(f"{wire['resets']} resets were on the wire, the first at {wire['first'][0]}")
+    return sentences
+
+
 def summary(found: dict[str, t.Any]) -> list[str]:
-    ledger, load, beats = found["ledger"], found["pgbench"], found["heartbeat"]
-    lived = not ledger["reconnects"] and load["ran_until_stopped"] and not load["errors"]
+    ledger, load, beats, connections = found["ledger"], found["pgbench"], found["heartbeat"], found["connections"]
+    six = sum(":" in each["address"] for each in connections["after"])
     return [
         f"heartbeat    inside, the container stood still for {beats['gap_ms'] / 1000:.3f} s at the longest; {beats['beats']} beats, none lost",
         f"ledger       {ledger['acknowledged']} commits acknowledged, {len(ledger['lost'])} lost, {len(ledger['twice'])} twice; "
         f"longest stall {ledger['longest_stall_ms'] / 1000:.3f} s",
         f"pgbench      {load['transactions']} transactions in {load['seconds']} s, {load['failed']} failed",
-        f"connections  {'every one lived through it' if lived else broken(ledger, load)}",
+        f"connections  {len(connections['before'])} open before, the same {len(connections['after'])} after, {six} of them over IPv6; no reset on the wire",
         f"books        pgbench's four sums agree over {found['books']['transactions']} transactions",
         "pg_amcheck   nothing wrong in any table or index",
     ]
 
 
-def broken(ledger: dict[str, t.Any], load: dict[str, t.Any]) -> str:
-    said = [*ledger["errors"], *load["errors"]]
-    pgbench = "on" if load["ran_until_stopped"] else "no further"
-    return f"the ledger had to connect again {ledger['reconnects']} times, pgbench ran {pgbench}: {'; '.join(said[:2])}"
-
-
 def move_and_audit(plays: Plays, options: argparse.Namespace, reports: Path, stamp: str) -> None:
-    demo = parameters("demo/group_vars/all.yml")
-    lab = parameters("lab/group_vars/all/parameters.yml")
-    workload = demo["demo_workload"]
+    shop = plays.fleet.parameters
+    hosts = plays.fleet.here, plays.fleet.there
+    workload = shop["demo_workload"]
     moves: list[dict[str, t.Any]] = []
     with tempfile.TemporaryDirectory(prefix="handover-demo-") as folder:
-        with Customers(demo["demo_address"], Path(lab["lab_cache"]) / "images/postgres/root", Path(folder)) as customers:
+        with Customers(shop, Path(folder)) as customers:
             time.sleep(LEAD_SECONDS)
+            customers.look("before")
             for number in range(options.moves):
-                here, there = HOSTS[number % 2], HOSTS[(number + 1) % 2]
+                here, there = hosts[number % 2], hosts[(number + 1) % 2]
                 session = f"{workload}-{stamp}-{number + 1}"
                 asked = {
                     "handover_workload": workload,
@@ -205,6 +257,7 @@ def move_and_audit(plays: Plays, options: argparse.Namespace, reports: Path, sta
                     plays.show("playbooks/migrate.yml", **asked)
                 moves.append(json.loads((reports / f"{session}.json").read_text(encoding="utf-8")))
                 time.sleep(LEAD_SECONDS)
+            customers.look("after")
         print()
         customers.check()
         findings = Path(folder) / "findings"
@@ -230,11 +283,11 @@ def move_and_audit(plays: Plays, options: argparse.Namespace, reports: Path, sta
 @contextlib.contextmanager
 def fleet(plays: Plays, keep: bool) -> t.Iterator[None]:
     """The lab with a shop in it. What was brought up goes down again."""
-    found = Path(parameters("lab/group_vars/all/parameters.yml")["lab_state"]).exists()
+    found = Path(plays.fleet.parameters["lab_state"]).exists()
     try:
         plays.run("Bring two hosts up on this machine", "lab/create.yml")
         plays.run("Build the container images and load them", "lab/images.yml")
-        plays.run("Open a shop on the first of them", "demo/setup.yml")
+        plays.run("Open a shop on the first of them", "demo/setup.yml", demo_source=plays.fleet.here)
         yield
     finally:
         # A second Ctrl-C must not leave half of it behind.
@@ -254,13 +307,14 @@ def main() -> int:
     parser.add_argument("--moves", type=int, default=1, help="how often, there and back (%(default)s)")
     parser.add_argument("--keep", action="store_true", help="leave the fleet up, with the shop on it")
     parser.add_argument("--quiet", action="store_true", help="one line for each move")
+    parser.add_argument("--fleet", type=Path, metavar="FOLDER", help="another fleet than the lab's own: its inventory.yml and parameters.yml")
     options = parser.parse_args()
 
     began = time.monotonic()
     stamp = time.strftime("%Y%m%dt%H%M%S", time.gmtime())
     reports = Path.cwd() / "handover-reports"
     reports.mkdir(exist_ok=True)
-    plays = Plays(reports / f"demo-{stamp}.log")
+    plays = Plays(reports / f"demo-{stamp}.log", Fleet(options.fleet))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with fleet(plays, options.keep):

@@ -4,8 +4,16 @@ go 1.25
 
 require (
 	github.com/cilium/ebpf v0.21.0
+	github.com/google/nftables v0.3.0
 	github.com/klauspost/compress v1.20.3
+	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42
 	github.com/pierrec/lz4/v4 v4.1.33
 	golang.org/x/sync v0.19.0
 	golang.org/x/sys v0.41.0
+)
+
+require (
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/mdlayher/socket v0.5.1 // indirect
+	golang.org/x/net v0.46.0 // indirect
 )

@@ -121,6 +121,7 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t
         "privileged": bool(host.get("Privileged")),
         "runtime": posixpath.basename(inspect.get("OCIRuntime") or ""),
         "network_mode": host.get("NetworkMode") or "",
+        "network_namespace": (inspect.get("NetworkSettings") or {}).get("SandboxKey") or "",
         "pid_mode": host.get("PidMode") or "",
         "ipc_mode": host.get("IpcMode") or "",
         "uts_mode": host.get("UTSMode") or "",

@@ -203,6 +203,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sessions impor
 CRIU_CONFIGURATION = "/etc/criu/runc.conf"
 CONFIGURATION_ANNOTATION = "org.criu.config"
 PROBE_SECONDS = 20.0
+HELPER_DIRECTORIES = ("/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman")
 
 
 class WorkloadInfo:
@@ -347,6 +348,7 @@ class WorkloadInfo:
                 "path": self.runtime.find("podman") or "",
                 "runtime": runtime.get("name", ""),
                 "runtime_path": runtime.get("path", ""),
+                "network": self._network_backend(info),
                 "store": {
                     "driver": store.get("graphDriverName", ""),
                     "path": store.get("graphRoot", ""),
@@ -366,6 +368,15 @@ class WorkloadInfo:
                 "volumes": {volume["Name"]: volume.get("Options") or {} for volume in (self._ask(self.podman.volumes, []) if self.has_podman else [])},
             },
         }
+
+    @staticmethod
+    def _network_backend(info: t.Mapping[str, t.Any]) -> t.Dict[str, str]:
+        """Which program makes podman's networks, and where it is: older versions of podman do not tell, but look in these places."""
+        of_host = info.get("host") or {}
+        backend = of_host.get("networkBackend", "")
+        places = [os.path.join(directory, backend) for directory in HELPER_DIRECTORIES if backend]
+        found = next((place for place in places if os.access(place, os.X_OK)), "")
+        return {"backend": backend, "path": (of_host.get("networkBackendInfo") or {}).get("path") or found}
 
     def _images(self) -> t.List[t.Dict[str, t.Any]]:
         return [{"id": image["Id"], "names": image.get("Names") or []} for image in self._ask(self.podman.images, [])]

@@ -5,7 +5,8 @@
 
 """Keeps a ledger in a database: one row a commit, with a running number, and beside it a file of the numbers whose commit was acknowledged.
 
-    ledger.py write --dsn DSN --acknowledged FILE    until SIGTERM; then prints what it saw, as JSON
+    ledger.py write --dsn DSN --acknowledged FILE    until SIGTERM; then prints what it saw, as JSON. With --one-connection
+                                                     the first that it loses ends it
     ledger.py check --dsn DSN --acknowledged FILE    compares both, prints the result as JSON, and fails if a commit was lost
 
 A number that is in the file and not in the table is a commit that was promised and lost. A number that is in the table twice was
@@ -35,8 +36,9 @@ SILENCE_SECONDS = 30
 class Writer:
     """Writes until it is told to stop, and remembers what a user of the database would have noticed."""
 
-    def __init__(self, dsn: str, acknowledged: Path, interval: float) -> None:
+    def __init__(self, dsn: str, acknowledged: Path, interval: float, one_connection: bool = False) -> None:
         self.dsn = dsn
+        self.one_connection = one_connection
         self.acknowledged = acknowledged
         self.interval = interval
         self.number = max(read_numbers(acknowledged), default=0)
@@ -69,6 +71,7 @@ class Writer:
                     if connection is not None:
                         lost_one = True
                         self.lost_at.append(datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"))
+                    self.stopped = self.stopped or (self.one_connection and lost_one)
                     connection = self._give_up(connection, error)
                     time.sleep(0.1)
                     continue
@@ -86,6 +89,7 @@ class Writer:
             "commits": self.commits,
             "last": self.number,
             "reconnects": self.reconnects,
+            "lost_connections": len(self.lost_at),
             "connection_lost_at": self.lost_at,
             "errors": self.errors,
             "longest_stall_ms": round(self.stall * 1000, 1),
@@ -132,10 +136,11 @@ def main() -> int:
     parser.add_argument("verb", choices=["write", "check"])
     parser.add_argument("--dsn", required=True, help="where the database is, as libpq understands it")
     parser.add_argument("--acknowledged", required=True, type=Path, metavar="FILE", help="the numbers whose commit was acknowledged, one a line")
+    parser.add_argument("--one-connection", action="store_true", help="do not connect again when the connection is lost")
     parser.add_argument("--interval", type=float, default=0.005, help="seconds between two commits (%(default)s)")
     options = parser.parse_args()
     if options.verb == "write":
-        writer = Writer(options.dsn, options.acknowledged, options.interval)
+        writer = Writer(options.dsn, options.acknowledged, options.interval, options.one_connection)
         signal.signal(signal.SIGTERM, writer.stop)
         signal.signal(signal.SIGINT, writer.stop)
         print(json.dumps(writer.run()))

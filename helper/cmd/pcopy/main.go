@@ -45,6 +45,10 @@ var commands = []command{
 	{"session abort", "DIR [--timeout SECONDS]", "end a session that is not released; nothing moves", sessionAbort},
 	{"session resolve", "DIR --outcome resumed|refused [--timeout SECONDS]", "source in doubt: what the destination's session says", sessionResolve},
 	{"identity", "DIR", "the fingerprint of a session's key, made if need be", identity},
+	{"watch start", "DIR", "follow a folder in the background: what is touched from now on is in the list", watchStart},
+	{"watch run", "DIR", "the same in the foreground", watchRun},
+	{"watch list", "[--null] DIR", "names of what was touched since the list before, for rsync --files-from", watchList},
+	{"watch stop", "DIR", "follow it no more", watchStop},
 	{"probe", "", "what this host can do", probe},
 	{"digest", "PATH…", "a digest of images or block devices", digest},
 	{"image info", "[--snapshot GUID] IMAGE", "what a ploop image is: a delta, a DiskDescriptor.xml or its folder", imageInfo},
@@ -54,6 +58,7 @@ var commands = []command{
 	{"fdatasync", "[--dontneed] PATH…", "write the data of files to the disk", fdatasync},
 	{"criu-hook", "", "CRIU's action script", criuHook},
 	{hooks.ThawBehindWord, "CGROUP", "thaw a cgroup when CRIU, which is file 3, has ended; started by criu-hook", thawBehind},
+	{"netavark", "ARGUMENT…", "podman's netavark, with a network that is silent at first", netavark},
 	{"version", "[--json]", "what this is", showVersion},
 }
 

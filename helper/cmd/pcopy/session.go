@@ -171,7 +171,7 @@ func criuHook(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	goOn, err := session.Hook(session.RunDir, action, real, os.Getppid())
+	goOn, err := session.Hook(session.RunDir, session.Call{Action: action, ImageDir: real, CRIU: os.Getppid(), Root: os.Getenv("CRTOOLS_INIT_PID")})
 	if err != nil {
 		return err
 	}

@@ -10,11 +10,16 @@
 //
 //	pre-dump       source: CRIU is ready, nothing is frozen. Status 0: it freezes
 //	               and dumps; anything else: it ends
-//	network-lock   source: tasks are frozen, nothing of them is dumped yet
+//	network-lock   source: tasks are frozen, nothing of them is dumped yet, and the
+//	               network is open still. Status 0: it is locked and they are
+//	               dumped; anything else: they run on
 //	post-dump      source: the dump is complete, tasks are still frozen.
 //	               status 0: CRIU kills them; anything else: they run on
 //	post-restore   destination: everything is restored, tasks are stopped.
 //	               status 0: they resume; anything else: CRIU kills them
+//
+// On the destination podman comes by before CRIU, when it makes the network; that
+// is called network-setup here.
 //
 // So the script that blocks at pre-dump keeps the start of three processes out of
 // the pause, the one that blocks at post-dump holds the source, and the one that
@@ -27,6 +32,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -41,6 +47,8 @@ const DefaultTimeout = 60 * time.Second
 type Command struct {
 	Argv    []string `json:"argv"`
 	Timeout int      `json:"timeout,omitempty"` // seconds; 0 means DefaultTimeout
+	// Env is added to pcopy's own environment.
+	Env map[string]string `json:"env,omitempty"`
 	// Gate is the directory that CRIU writes to, or reads from, when this
 	// command drives CRIU and is to be held by its hooks.
 	Gate string `json:"gate,omitempty"`
@@ -87,6 +95,10 @@ func (c *Command) Start() (*Process, error) {
 	p := &Process{name: strings.Join(c.Argv, " "), done: make(chan struct{})}
 	p.cmd = exec.Command(c.Argv[0], c.Argv[1:]...)
 	p.cmd.Stderr = &p.stderr
+	p.cmd.Env = os.Environ()
+	for name, value := range c.Env {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// A grandchild that keeps standard error open (conmon does) must not keep
 	// us waiting once the command itself is gone.

@@ -17,19 +17,18 @@ import (
 )
 
 // The points at which CRIU's action script reports, in the order in which CRIU
-// comes to them.
+// comes to them; at NetworkSetup it is podman, before CRIU.
 const (
-	PreDump     = "pre-dump"
-	NetworkLock = "network-lock"
-	PostDump    = "post-dump"
-	PostRestore = "post-restore"
+	PreDump      = "pre-dump"
+	NetworkLock  = "network-lock"
+	PostDump     = "post-dump"
+	NetworkSetup = "network-setup"
+	PostRestore  = "post-restore"
 )
 
 // holds reports whether the script waits there for a decision; at other points
-// it is only noted that CRIU came by.
-func holds(action string) bool {
-	return action == PreDump || action == PostDump || action == PostRestore
-}
+// it is only noted that somebody came by.
+func holds(action string) bool { return action != NetworkSetup }
 
 // Registration says whose gate stands before a directory of CRIU images. It
 // outlives the process that serves the gate, so that a script which finds nobody
@@ -72,6 +71,7 @@ type Gate struct {
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at each change
 	arrived  map[string]time.Time
+	root     string // process ID of the workload's first task, once CRIU has told it
 	answers  map[string]bool
 	fallback *bool // the answer for every point that was not decided one by one
 }
@@ -125,17 +125,19 @@ func (g *Gate) serve() {
 	}
 }
 
-// talk is one call of the script: one line with the point, one line back.
+// talk is one call of the script: one line with the point and the ID of the
+// workload's first process, if there is one, and one line back.
 func (g *Gate) talk(c net.Conn) {
 	defer c.Close()
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
 		return
 	}
-	action := strings.TrimSpace(line)
+	action, root, _ := strings.Cut(strings.TrimSpace(line), " ")
 	g.mu.Lock()
 	if _, again := g.arrived[action]; !again {
 		g.arrived[action] = time.Now()
+		g.root = root
 		g.announce()
 	}
 	answer := !holds(action)
@@ -191,6 +193,14 @@ func (g *Gate) Await(ctx context.Context, action string, p *Process) (time.Time,
 	}
 }
 
+// Root is the process ID of the workload's first task, as CRIU told it at the
+// last point that it came to; empty if it did not.
+func (g *Gate) Root() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.root
+}
+
 // Answer decides one point: go on, or refuse.
 func (g *Gate) Answer(action string, goOn bool) {
 	g.mu.Lock()
@@ -221,15 +231,15 @@ const (
 // ErrNobody says that there is a gate but no process behind it.
 var ErrNobody = errors.New("nobody serves this gate")
 
-// Ask is the script's side: it reports a point and waits, as long as it takes,
-// for the answer.
-func (r *Registration) Ask(action string) (goOn bool, err error) {
+// Ask is the script's side: it reports a point, and the ID of the workload's first
+// process if it knows one, and waits, as long as it takes, for the answer.
+func (r *Registration) Ask(action, root string) (goOn bool, err error) {
 	c, err := net.Dial("unix", r.Socket)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrNobody, err)
 	}
 	defer c.Close()
-	if _, err := fmt.Fprintln(c, action); err != nil {
+	if _, err := fmt.Fprintln(c, strings.TrimSpace(action+" "+root)); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrNobody, err)
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')

@@ -85,13 +85,13 @@ func TestGateHoldsUntilAnswered(t *testing.T) {
 			t.Fatalf("%+v, %v", reg, err)
 		}
 		// A point that nobody decides is only noted.
-		if ok, err := reg.Ask(NetworkLock); err != nil || !ok {
-			t.Fatalf("network-lock: %v, %v", ok, err)
+		if ok, err := reg.Ask(NetworkSetup, ""); err != nil || !ok {
+			t.Fatalf("network-setup: %v, %v", ok, err)
 		}
 		got := make(chan bool, 2)
 		for range 2 { // CRIU may call the script twice for one point
 			go func() {
-				ok, err := reg.Ask(PostDump)
+				ok, err := reg.Ask(PostDump, "4711")
 				got <- ok && err == nil
 			}()
 		}
@@ -101,6 +101,9 @@ func TestGateHoldsUntilAnswered(t *testing.T) {
 		}
 		if _, err := g.Await(context.Background(), PostDump, p); err != nil {
 			t.Fatal(err)
+		}
+		if root := g.Root(); root != "4711" {
+			t.Errorf("the first process is %q", root)
 		}
 		select {
 		case <-got:
@@ -114,7 +117,7 @@ func TestGateHoldsUntilAnswered(t *testing.T) {
 				t.Errorf("answered %v, heard %v", yes, ok)
 			}
 		}
-		if ok, _ := reg.Ask(PostDump); ok != yes {
+		if ok, _ := reg.Ask(PostDump, ""); ok != yes {
 			t.Error("a later call got another answer")
 		}
 		if err := g.Close(); err != nil {
@@ -132,7 +135,7 @@ func TestGateRefusesWhatHasNotComeYet(t *testing.T) {
 	defer g.Close()
 	g.Refuse()
 	reg, _ := Lookup(run, images)
-	if ok, err := reg.Ask(PostRestore); ok || err != nil {
+	if ok, err := reg.Ask(PostRestore, ""); ok || err != nil {
 		t.Errorf("%v, %v", ok, err)
 	}
 }
@@ -144,7 +147,7 @@ func TestGateWithoutAProcess(t *testing.T) {
 	if err != nil || reg == nil {
 		t.Fatalf("the registration went with the process: %v", err)
 	}
-	if _, err := reg.Ask(PostDump); !errors.Is(err, ErrNobody) {
+	if _, err := reg.Ask(PostDump, ""); !errors.Is(err, ErrNobody) {
 		t.Errorf("%v", err)
 	}
 	if _, err := OpenGate(run, images, "/sessions/two"); err == nil || !strings.Contains(err.Error(), "session one still has a gate") {

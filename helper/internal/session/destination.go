@@ -170,7 +170,6 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 	}{
 		msgHello:    {[]State{Prepare}, d.hello},
 		msgBarrier:  {[]State{Presync, Barrier}, d.barrier},
-		msgGone:     {[]State{Presync, Barrier, Frozen}, d.gone},
 		msgFrozen:   {[]State{Barrier}, func(context.Context, *message) error { return d.reach(Frozen, "") }},
 		msgFlushed:  {[]State{Frozen}, d.flushed},
 		msgVerified: {[]State{Flushed}, d.prepareWorkload},
@@ -280,15 +279,6 @@ func (d *destination) chunk(f *wire.Frame) error {
 	u.w.Close()
 	delete(d.unpacking, f.Stream)
 	return <-u.done
-}
-
-func (d *destination) gone(_ context.Context, m *message) error {
-	for i := range d.spec.Trees {
-		if t := &d.spec.Trees[i]; t.Name == m.Tree {
-			return tree.Remove(t.Path, m.Paths)
-		}
-	}
-	return fmt.Errorf("session: the source speaks of a tree %q, and there is none", m.Tree)
 }
 
 // flushed: everything has come.

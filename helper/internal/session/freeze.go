@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/network"
 )
 
 // freezer stops the workload on the source, keeps it stopped, and in the end
@@ -16,6 +17,8 @@ type freezer interface {
 	// arm does everything that freezing needs and that can be done while the
 	// workload runs.
 	arm(ctx context.Context) error
+	// shut returns when nobody new gets in to the workload, which runs still.
+	shut(ctx context.Context) error
 	// freeze returns when no task of the workload runs any more: since when.
 	freeze(ctx context.Context) (time.Time, error)
 	// dumped returns when the state dump is complete and held.
@@ -54,7 +57,7 @@ func newFreezer(b *base) (freezer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &criuDump{h: h, gate: g}, nil
+	return &criuDump{h: h, gate: g, quiet: quiet{namespace: b.spec.Network.Namespace}}, nil
 }
 
 func newRestorer(b *base) (restorer, error) {
@@ -66,13 +69,14 @@ func newRestorer(b *base) (restorer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &criuRestore{h: h, gate: g}, nil
+	return &criuRestore{base: b, h: h, gate: g}, nil
 }
 
 // idle is for copies: nothing is frozen.
 type idle struct{}
 
 func (idle) arm(context.Context) error                 { return nil }
+func (idle) shut(context.Context) error                { return nil }
 func (idle) freeze(context.Context) (time.Time, error) { return time.Now(), nil }
 func (idle) dumped(context.Context) (time.Time, error) { return time.Now(), nil }
 func (idle) thaw(context.Context) error                { return nil }
@@ -85,6 +89,8 @@ type stopper struct {
 }
 
 func (s *stopper) arm(context.Context) error { return nil }
+
+func (s *stopper) shut(context.Context) error { return nil }
 
 func (s *stopper) freeze(ctx context.Context) (time.Time, error) {
 	s.stopped = true // also if it fails: a stop that failed half-way has to be undone
@@ -117,9 +123,10 @@ func runIfGiven(ctx context.Context, c *hooks.Command) error {
 // criuDump is a command that makes CRIU dump the workload; CRIU's hooks hold it,
 // first before it has frozen anything.
 type criuDump struct {
-	h    Hooks
-	gate *hooks.Gate
-	p    *hooks.Process
+	h     Hooks
+	gate  *hooks.Gate
+	quiet quiet
+	p     *hooks.Process
 }
 
 func (d *criuDump) arm(ctx context.Context) error {
@@ -131,17 +138,25 @@ func (d *criuDump) arm(ctx context.Context) error {
 	return err
 }
 
+func (d *criuDump) shut(ctx context.Context) error { return d.quiet.turnAway(ctx) }
+
 func (d *criuDump) freeze(ctx context.Context) (at time.Time, err error) {
 	if d.h.Freeze.Cgroup == "" {
 		d.gate.Answer(hooks.PreDump, true)
-		return d.await(ctx, hooks.NetworkLock)
+		at, err = d.await(ctx, hooks.NetworkLock)
+	} else {
+		limited, cancel := d.limited(ctx)
+		defer cancel()
+		at, err = d.h.Freeze.Cgroup.Freeze(limited)
 	}
-	limited, cancel := d.limited(ctx)
-	defer cancel()
-	if at, err = d.h.Freeze.Cgroup.Freeze(limited); err != nil {
+	if err == nil {
+		err = d.quiet.silence(ctx)
+	}
+	if err != nil {
 		return time.Time{}, err
 	}
 	d.gate.Answer(hooks.PreDump, true)
+	d.gate.Answer(hooks.NetworkLock, true)
 	return at, nil
 }
 
@@ -161,6 +176,9 @@ func (d *criuDump) limited(ctx context.Context) (context.Context, context.Cancel
 }
 
 func (d *criuDump) thaw(ctx context.Context) error {
+	// Before the tasks run again, and whether they do or not: nobody is heard
+	// only while somebody else may be.
+	heard := d.quiet.lift()
 	d.gate.Refuse()
 	if d.p != nil {
 		if err := released(ctx, d.p, d.h.Freeze.Argv); err != nil {
@@ -169,7 +187,7 @@ func (d *criuDump) thaw(ctx context.Context) error {
 		d.p = nil
 	}
 	// CRIU leaves the cgroup as it found it: frozen.
-	return errors.Join(d.h.Freeze.Cgroup.Thaw(), d.gate.Close())
+	return errors.Join(heard, d.h.Freeze.Cgroup.Thaw(), d.gate.Close())
 }
 
 // released waits for the end of a command whose CRIU was refused. Its failure is
@@ -204,6 +222,7 @@ func (s *starter) refuse(context.Context) error      { return nil }
 // criuRestore is a command that makes CRIU restore the workload; its post-restore
 // hook holds it before the first instruction.
 type criuRestore struct {
+	*base
 	h    Hooks
 	gate *hooks.Gate
 	p    *hooks.Process
@@ -217,13 +236,23 @@ func (r *criuRestore) restore(ctx context.Context) error {
 	limit := r.h.Restore.Limit()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not come there within %s", limit))
 	defer cancel()
-	_, err = r.gate.Await(ctx, hooks.PostRestore, r.p)
+	if _, err = r.gate.Await(ctx, hooks.PostRestore, r.p); err != nil || !r.spec.Network.Silent {
+		return err
+	}
+	silent, err := network.Silent(namespaceOf(r.gate.Root()))
+	if err == nil && !silent {
+		err = errors.New("session: the workload's network came up without being silent: podman did not take the helper's netavark")
+	}
 	return err
 }
 
 func (r *criuRestore) resume(ctx context.Context) error {
+	var silent error
+	if r.spec.Network.Silent {
+		silent = r.speak(namespaceOf(r.gate.Root()))
+	}
 	r.gate.Answer(hooks.PostRestore, true)
-	if err := r.p.Wait(ctx, r.h.Restore.Limit()); err != nil {
+	if err := errors.Join(silent, r.p.Wait(ctx, r.h.Restore.Limit())); err != nil {
 		return err
 	}
 	return errors.Join(r.gate.Close(), runIfGiven(ctx, r.h.Resume))

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,12 +36,14 @@ const (
 	Discarded State = "discarded"
 	Failed    State = "failed"
 	InDoubt   State = "in_doubt"
+	Fenced    State = "fenced"
 )
 
 // next is which state may follow which, for each side. What is not here does
 // not happen, and Append refuses it: above all nothing leads from the source's
-// released to thawed but over refused, and nothing from the destination's
-// refused to resumed.
+// released to thawed but over refused or fenced, and nothing from the
+// destination's refused to resumed. The model (helper/model/handover.pml) has the
+// same table.
 var next = map[Role]map[State][]State{
 	Source: {
 		Prepare:  {Presync, Failed},
@@ -50,9 +53,10 @@ var next = map[Role]map[State][]State{
 		Flushed:  {Prepared, Thawed, Done}, // done: mode copy hands nothing over
 		Prepared: {Released, Thawed},
 		Released: {Resumed, Refused, InDoubt},
-		InDoubt:  {Resumed, Refused},
-		Resumed:  {Settled}, // never in_doubt again: from there a refusal could thaw
+		InDoubt:  {Resumed, Refused, Fenced},
+		Resumed:  {Settled, Fenced}, // never in_doubt again: from there a refusal could thaw
 		Refused:  {Thawed},
+		Fenced:   {Thawed},
 		Settled:  {Done},
 	},
 	Destination: {
@@ -60,13 +64,14 @@ var next = map[Role]map[State][]State{
 		Presync:  {Barrier, Discarded},
 		Barrier:  {Frozen, Discarded},
 		Frozen:   {Flushed, Discarded},
-		Flushed:  {Prepared, Refused, Discarded, Done},
+		Flushed:  {Prepared, Refused, Discarded, Done}, // discarded, done: mode copy has nothing to refuse
 		Prepared: {Released, Refused},
 		Released: {Resumed, InDoubt},
-		InDoubt:  {Resumed, Refused},
-		Resumed:  {Settled},
+		InDoubt:  {Resumed, Refused, Fenced},
+		Resumed:  {Settled, Fenced},
 		Refused:  {Discarded},
-		Settled:  {Done},
+		Fenced:   {Discarded},
+		Settled:  {Done, Fenced},
 	},
 }
 
@@ -75,7 +80,7 @@ var next = map[Role]map[State][]State{
 // "undo", lost or not, and in the freeze a sync costs.
 var durable = map[State]bool{
 	Released: true, Resumed: true, Refused: true, Settled: true, Done: true,
-	Thawed: true, Discarded: true, Failed: true, InDoubt: true,
+	Thawed: true, Discarded: true, Failed: true, InDoubt: true, Fenced: true,
 }
 
 // Ended reports whether nothing more will come.
@@ -83,16 +88,23 @@ func (s State) Ended() bool {
 	return s == Done || s == Thawed || s == Discarded || s == Failed
 }
 
-// Record is one line of a journal: a checksum, a space, and this as JSON.
+// Record is one line of a journal: a checksum, a space, and this as JSON. Boot is
+// the kernel's id of the boot in which it was made: what ran then is gone if this
+// is another one.
 type Record struct {
 	Time  time.Time `json:"time"`
 	State State     `json:"state"`
+	Boot  string    `json:"boot,omitempty"`
 	Why   string    `json:"why,omitempty"`
 }
 
 // Journal is the file that survives everything. Several processes may append to
 // it, one after the other: the session's own, a CRIU hook that outlived it, an
 // operator's abort. Each looks first how far the others got.
+//
+// A record counts when it is on the disk, whoever reads it: one that was read, and
+// acted upon, must not be gone after a loss of power. So a process that was killed
+// between writing and syncing leaves the syncing to the next who looks.
 type Journal struct {
 	role    Role
 	f       *os.File
@@ -111,15 +123,41 @@ func OpenJournal(dir string, role Role) (*Journal, error) {
 		f.Close()
 		return nil, err
 	}
+	err = j.sync()
+	// The names, too: of the journal in its folder, and of the folder.
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		err = errors.Join(err, syncDir(d))
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err == nil {
 		err = errors.Join(d.Sync(), d.Close())
 	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("session: %w", err)
+		return fmt.Errorf("session: %w", err)
 	}
-	return j, nil
+	return nil
+}
+
+// syncFile is a variable so that a test can be killed before it, so to speak.
+var syncFile = func(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
+
+// sync puts the last record on the disk if anything may rest on it.
+func (j *Journal) sync() error {
+	if !durable[j.State()] {
+		return nil
+	}
+	if err := syncFile(j.f); err != nil {
+		return fmt.Errorf("session: syncing %s: %w", j.f.Name(), err)
+	}
+	return nil
 }
 
 // Close closes the file.
@@ -199,12 +237,12 @@ func (j *Journal) Append(s State, why string) error {
 	}
 	at := j.State()
 	if at == s {
-		return nil
+		return j.sync()
 	}
 	if !slices.Contains(next[j.role][at], s) {
 		return fmt.Errorf("session: the %s is %q and cannot become %q", j.role, at, s)
 	}
-	r := Record{Time: time.Now().UTC(), State: s, Why: why}
+	r := Record{Time: time.Now().UTC(), State: s, Boot: thisBoot(), Why: why}
 	body, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
@@ -214,11 +252,26 @@ func (j *Journal) Append(s State, why string) error {
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("session: writing %s: %w", j.f.Name(), err)
 	}
-	if durable[s] {
-		if err := unix.Fdatasync(int(j.f.Fd())); err != nil {
-			return fmt.Errorf("session: syncing %s: %w", j.f.Name(), err)
+	j.records = append(j.records, r)
+	return j.sync()
+}
+
+// Restarted reports whether the host was restarted since this state was reached.
+func (j *Journal) Restarted(since State) bool {
+	for _, r := range j.records {
+		if r.State == since {
+			return r.Boot != thisBoot()
 		}
 	}
-	j.records = append(j.records, r)
-	return nil
+	return false
 }
+
+// thisBoot is the kernel's id of this boot; a variable so that a test can restart
+// the host, so to speak.
+var thisBoot = sync.OnceValue(func() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "" // no procfs: boots cannot be told apart
+	}
+	return string(bytes.TrimSpace(id))
+})

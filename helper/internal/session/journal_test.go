@@ -2,8 +2,10 @@ package session
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -93,11 +95,15 @@ func TestNoPathThawsAReleasedSource(t *testing.T) {
 	var walk func(at State, path []State)
 	walk = func(at State, path []State) {
 		path = append(slices.Clone(path), at)
-		if at == Thawed && slices.Contains(path, Released) && !slices.Contains(path, Refused) {
+		fenced := slices.Contains(path, Fenced)
+		if at == Thawed && slices.Contains(path, Released) && !slices.Contains(path, Refused) && !fenced {
 			t.Errorf("%v", path)
 		}
-		if (at == Thawed || at == Failed) && slices.Contains(path, Resumed) {
+		if (at == Thawed || at == Failed) && slices.Contains(path, Resumed) && !fenced {
 			t.Errorf("%v", path)
+		}
+		if fenced && slices.Contains(path, Settled) {
+			t.Errorf("the destination had everything, and it is fenced: %v", path)
 		}
 		for _, s := range next[Source][at] {
 			if !slices.Contains(path, s) {
@@ -121,6 +127,99 @@ func TestNoPathThawsAReleasedSource(t *testing.T) {
 		}
 	}
 	walk(Prepare, nil)
+}
+
+// What was read has to be there after a loss of power, too: who reads a record
+// that a process wrote and did not live to sync, syncs it.
+func TestWhoReadsARecordSyncsIt(t *testing.T) {
+	j, dir := newJournal(t, Destination)
+	real := syncFile
+	t.Cleanup(func() { syncFile = real })
+	syncFile = func(*os.File) error { return errors.New("killed before it") }
+	appendAll(t, j, destinationWay[:5]...)
+	if err := j.Append(Released, ""); err == nil {
+		t.Fatal("released was recorded without a sync")
+	}
+	synced := 0
+	syncFile = func(f *os.File) error { synced++; return real(f) }
+	again, err := OpenJournal(dir, Destination)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if again.State() != Released || synced != 1 {
+		t.Errorf("%s was read after %d syncs", again.State(), synced)
+	}
+	if err := again.Append(Released, "once more"); err != nil || synced != 2 {
+		t.Errorf("recorded once more: %v, after %d syncs", err, synced)
+	}
+}
+
+func TestJournalKnowsRestarts(t *testing.T) {
+	j, dir := newJournal(t, Destination)
+	appendAll(t, j, destinationWay[:7]...)
+	if j.Restarted(Released) {
+		t.Error("restarted before it was")
+	}
+	real := thisBoot
+	t.Cleanup(func() { thisBoot = real })
+	thisBoot = func() string { return "another" }
+	again, err := OpenJournal(dir, Destination)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	appendAll(t, again, Settled)
+	if !again.Restarted(Released) || again.Restarted(Settled) || again.Restarted(Refused) {
+		t.Errorf("restarted since released %t, since settled %t, since refused %t", again.Restarted(Released), again.Restarted(Settled), again.Restarted(Refused))
+	}
+}
+
+// The model that spin explores is one of this code only if both have one table.
+func TestTheModelHasTheSameTable(t *testing.T) {
+	text, err := os.ReadFile("../../model/handover.pml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the model leaves out: copies, which hand nothing over.
+	copies := map[Role]map[State]State{Source: {Flushed: Done}, Destination: {Flushed: Done}}
+	for role, name := range map[Role]string{Source: "SOURCE_NEXT", Destination: "DESTINATION_NEXT"} {
+		_, table, ok := strings.Cut(string(text), "#define "+name+"(a, b)")
+		if !ok {
+			t.Fatalf("no %s in the model", name)
+		}
+		table, _, _ = strings.Cut(table, "\n#define")
+		var model, code []string
+		for _, row := range regexp.MustCompile(`\(a == (\w+) && \(([^)]*)\)\)`).FindAllStringSubmatch(table, -1) {
+			for _, to := range regexp.MustCompile(`b == (\w+)`).FindAllStringSubmatch(row[2], -1) {
+				model = append(model, row[1]+" "+to[1])
+			}
+		}
+		for from, tos := range next[role] {
+			for _, to := range tos {
+				if copies[role][from] != to && !(role == Destination && from == Flushed && to == Discarded) {
+					code = append(code, string(from)+" "+string(to))
+				}
+			}
+		}
+		slices.Sort(model)
+		slices.Sort(code)
+		if !slices.Equal(model, code) {
+			t.Errorf("the %s's table:\nmodel %v\ncode  %v", role, model, code)
+		}
+	}
+	var marked []string
+	_, list, _ := strings.Cut(string(text), "#define DURABLE(a) (")
+	list, _, _ = strings.Cut(list, ")\n")
+	for _, s := range regexp.MustCompile(`a == (\w+)`).FindAllStringSubmatch(list, -1) {
+		marked = append(marked, s[1])
+		if !durable[State(s[1])] {
+			t.Errorf("%s is durable in the model and not in the code", s[1])
+		}
+	}
+	if len(marked) != len(durable) {
+		t.Errorf("durable in the model: %v; in the code: %v", marked, durable)
+	}
 }
 
 func TestJournalTornAndDamaged(t *testing.T) {

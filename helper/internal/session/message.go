@@ -19,7 +19,6 @@ const (
 	msgBarrier  kind = "barrier"  // → put all you have on the disk
 	msgSynced   kind = "synced"   // ← done
 	msgFrozen   kind = "frozen"   // → what comes from now on is last
-	msgGone     kind = "gone"     // → entries of a tree that are to be removed
 	msgFlushed  kind = "flushed"  // → that was everything
 	msgVerified kind = "verified" // ← digests of what lies here; → they match
 	msgPrepared kind = "prepared" // ← restored, held
@@ -44,8 +43,6 @@ type message struct {
 	TokenHash string             `json:"token_hash,omitempty"`
 	Token     string             `json:"token,omitempty"`
 	Verify    bool               `json:"verify,omitempty"`
-	Tree      string             `json:"tree,omitempty"`
-	Paths     []string           `json:"paths,omitempty"`
 	Empty     bool               `json:"empty,omitempty"`
 	Can       []string           `json:"can,omitempty"` // what this side understands beyond what each does
 	Roots     []image.Root       `json:"roots,omitempty"`

@@ -11,33 +11,48 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/network"
 )
+
+// Call is one call of CRIU's action script.
+type Call struct {
+	Action   string
+	ImageDir string
+	CRIU     int    // CRIU's process ID
+	Root     string // the ID of the workload's first process; empty if CRIU has none yet
+}
 
 // Hook is CRIU's action script. It asks the process that serves the session, and
 // if there is none it decides by the journal, as that process would have. It
-// returns whether CRIU, the process criu, may go on.
+// returns whether CRIU may go on.
 //
 // It blocks for as long as the outcome is not known: CRIU keeps the tasks where
 // they are meanwhile, and that is what it is for.
-func Hook(runDir, action, imageDir string, criu int) (goOn bool, err error) {
-	reg, err := hooks.Lookup(runDir, imageDir)
+func Hook(runDir string, c Call) (goOn bool, err error) {
+	reg, err := hooks.Lookup(runDir, c.ImageDir)
 	if err != nil {
 		return false, err // a gate that cannot be read may be one that says no
 	}
 	if reg == nil {
 		return true, nil // not ours: somebody checkpoints on his own
 	}
+	var guard *network.Guard
+	defer func() { guard.Close() }()
 	for {
-		goOn, err := reg.Ask(action)
+		goOn, err := reg.Ask(c.Action, c.Root)
 		decided := err == nil || !errors.Is(err, hooks.ErrNobody)
 		if !decided {
-			goOn, decided, err = orphan(reg.Session, action)
+			goOn, decided, err = orphan(reg.Session, c)
 		}
 		if err != nil || decided {
 			if !goOn {
-				err = errors.Join(err, thawLater(reg.Session, criu))
+				err = errors.Join(err, thawLater(reg.Session, c.CRIU))
 			}
 			return goOn, err
+		}
+		// The process took its guard along, and the workload may run elsewhere.
+		if guard == nil {
+			guard = standIn(reg.Session)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -54,8 +69,27 @@ func thawLater(dir string, criu int) error {
 	return spec.Hooks.Freeze.Cgroup.ThawBehind(criu)
 }
 
+// standIn keeps the source's network silent in the place of a process that is
+// gone; nil if that cannot be done, or not yet: it is no reason to let CRIU thaw.
+func standIn(dir string) *network.Guard {
+	spec, err := LoadSpec(dir)
+	if err != nil || spec.Network.Namespace == "" {
+		return nil
+	}
+	g, err := network.NewGuard(spec.Network.Namespace)
+	if err == nil {
+		err = g.Silence()
+	}
+	if err != nil {
+		g.Close()
+		return nil
+	}
+	return g
+}
+
 // orphan decides in the place of a process that is gone.
-func orphan(dir, action string) (goOn, decided bool, err error) {
+func orphan(dir string, c Call) (goOn, decided bool, err error) {
+	action := c.Action
 	spec, err := LoadSpec(dir)
 	if err != nil {
 		return false, false, err
@@ -72,7 +106,11 @@ func orphan(dir, action string) (goOn, decided bool, err error) {
 		}
 		switch j.State() {
 		case Released, Resumed, Settled, Done:
-			return true, true, nil // the token came, and was recorded
+			// The token came, and was recorded.
+			if spec.Network.Silent {
+				err = network.Open(namespaceOf(c.Root))
+			}
+			return err == nil, true, err
 		case Refused, Discarded:
 			return false, true, nil
 		case Flushed, Prepared:

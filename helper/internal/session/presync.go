@@ -186,41 +186,29 @@ const chunkSize = 256 << 10
 // flagLast marks the last frame of a tree's stream.
 const flagLast uint16 = 1
 
-// namesAtOnce bounds a message that lists paths.
-const namesAtOnce = 1000
-
 // sendTree sends a tree the first time whole, and then what has changed.
-func (s *source) sendTree(ctx context.Context, t *folder) error {
-	scan := tree.Take
-	if s.t0.IsZero() {
-		scan = tree.First // it is in use, and looked at again in the freeze
+func (s *source) sendTree(ctx context.Context, t *folder) (err error) {
+	since := time.Now()
+	if s.t0.IsZero() { // it is in use, and looked at again in the freeze
+		if since, err = tree.WriteBack(t.Path); err != nil {
+			return err
+		}
 	}
-	now, err := scan(t.Path)
-	if err != nil {
-		return err
-	}
-	paths := now.Paths()
-	if t.sent != nil {
-		var gone []string
-		paths, gone = now.Changed(t.sent)
-		for len(gone) > 0 {
-			n := min(len(gone), namesAtOnce)
-			if err := send(s.conn, message{Kind: msgGone, Tree: t.Name, Paths: gone[:n]}); err != nil {
-				return err
-			}
-			gone = gone[n:]
+	if t.mirror == nil {
+		if t.mirror, err = tree.Open(t.Path); err != nil {
+			return err
 		}
 	}
 	w := &chunkWriter{ctx: ctx, conn: s.conn, stream: t.stream}
 	b := bufio.NewWriterSize(w, chunkSize)
-	if err := errors.Join(now.Pack(b, paths), b.Flush()); err != nil {
+	sent, err := t.mirror.Everything(b, tree.Changes{Since: since})
+	if err := errors.Join(err, b.Flush()); err != nil {
 		return s.explain(err)
 	}
 	if err := s.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: t.stream, Flags: flagLast, Pos: w.pos}); err != nil {
 		return err
 	}
-	t.sent = now
-	s.log.Emit("tree", map[string]any{"tree": t.Name, "entries": len(paths), "bytes": w.pos})
+	s.log.Emit("tree", map[string]any{"tree": t.Name, "entries": sent.Entries, "removed": sent.Removed, "bytes": w.pos})
 	return nil
 }
 

@@ -72,7 +72,10 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	for exists(filepath.Join(control, "armed-takes")) {
 		time.Sleep(5 * time.Millisecond)
 	}
-	if goOn, err := Hook(runDir, hooks.PreDump, imageDir, os.Getpid()); err != nil || !goOn {
+	hook := func(action string) (bool, error) {
+		return Hook(runDir, Call{Action: action, ImageDir: imageDir, CRIU: os.Getpid()})
+	}
+	if goOn, err := hook(hooks.PreDump); err != nil || !goOn {
 		return errors.Join(err, errors.New("the dump was refused before it began"))
 	}
 	if err := cgroup.Thaw(); err != nil {
@@ -85,8 +88,9 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if err := await(filepath.Join(control, "stopped")); err != nil {
 		return err
 	}
-	if _, err := Hook(runDir, hooks.NetworkLock, imageDir, os.Getpid()); err != nil {
-		return err
+	if goOn, err := hook(hooks.NetworkLock); err != nil || !goOn {
+		_ = os.Remove(frozen)
+		return errors.Join(err, errors.New("the network is not to be locked"))
 	}
 	state, err := os.ReadFile(filepath.Join(control, "counter"))
 	if err != nil {
@@ -95,7 +99,7 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if err := os.WriteFile(filepath.Join(imageDir, "pages-1.img"), state, 0o600); err != nil {
 		return err
 	}
-	goOn, err := Hook(runDir, hooks.PostDump, imageDir, os.Getpid())
+	goOn, err := hook(hooks.PostDump)
 	if err == nil && goOn {
 		return os.WriteFile(filepath.Join(control, "killed"), nil, 0o600)
 	}
@@ -116,6 +120,11 @@ func playRestore(control, runDir, imageDir string) error {
 	if err := os.WriteFile(filepath.Join(control, "restoring"), nil, 0o600); err != nil {
 		return err
 	}
+	if namespace, err := os.ReadFile(filepath.Join(control, setUpFile)); err == nil { // podman comes first
+		if err := SetUpNetwork(runDir, imageDir, string(namespace)); err != nil {
+			return err
+		}
+	}
 	if text, err := os.ReadFile(filepath.Join(control, "restore-takes")); err == nil {
 		d, _ := time.ParseDuration(string(text))
 		time.Sleep(d)
@@ -124,7 +133,8 @@ func playRestore(control, runDir, imageDir string) error {
 	if err != nil {
 		return err
 	}
-	goOn, err := Hook(runDir, hooks.PostRestore, imageDir, os.Getpid())
+	root, _ := os.ReadFile(filepath.Join(control, rootFile))
+	goOn, err := Hook(runDir, Call{Action: hooks.PostRestore, ImageDir: imageDir, CRIU: os.Getpid(), Root: string(root)})
 	if err != nil {
 		return err
 	}

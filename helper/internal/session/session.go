@@ -28,12 +28,14 @@
 //
 // Other ends: source failed (nothing was frozen), thawed (runs on), in_doubt
 // (released, and the outcome is not known: frozen until somebody resolves it);
-// destination refused, discarded.
+// destination refused, discarded. Both: fenced, when an operator had the
+// destination switched off and ordered the source to go on without it.
 //
 // The rule of safety: at every instant at most one copy runs. The destination
 // restores held and resumes only on the run token. The source sends the token
 // only after `released` is on its disk, and after that it never thaws by itself:
-// only on the destination's durable `refused`.
+// only on the destination's durable `refused`, or by an operator's order when the
+// destination is fenced. helper/model is a model of this for spin.
 package session
 
 import (

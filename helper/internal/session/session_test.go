@@ -131,6 +131,22 @@ func (r *rig) reached(dir string, role Role, st State) time.Time {
 	return time.Time{}
 }
 
+// intruder writes to the device past its file system, each time that the marks
+// were taken in the freeze.
+type intruder struct {
+	tracker.Tracker
+	frozen string
+	dev    *os.File
+}
+
+func (i intruder) Swap() (*blockmap.Map, error) {
+	m, err := i.Tracker.Swap()
+	if err == nil && exists(i.frozen) {
+		_, err = i.dev.WriteAt(image.Buffer(4096), rigSize-4096) // nothing of the file system's is there
+	}
+	return m, err
+}
+
 // Whatever writes past the frozen file system is seen by the last look at the
 // tracker.
 func TestAWriteAfterTheFreezeIsSeen(t *testing.T) {
@@ -140,28 +156,18 @@ func TestAWriteAfterTheFreezeIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		defer dev.Close()
-		block := image.Buffer(4096)
-		for { // the last block holds nothing of the file system's
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			if _, err := dev.WriteAt(block, rigSize-4096); err != nil {
-				t.Errorf("writing past the file system: %v", err)
-				return
-			}
+	defer dev.Close()
+	openTrackers = func(kind string, devs []tracker.Device) ([]tracker.Tracker, error) {
+		ts, err := tracker.Open(kind, devs)
+		for i := range ts {
+			ts[i] = intruder{ts[i], filepath.Join(r.control, "frozen"), dev}
 		}
-	}()
+		return ts, err
+	}
+	defer func() { openTrackers = tracker.Open }()
 	r.start()
 	r.wait(r.src, UntilConverged)
 	src, dst := r.cutover()
-	close(stop)
-	<-stopped
 	if src.State != Thawed || dst.State != Discarded {
 		t.Fatalf("source %s (%s), destination %s", src.State, src.Error, dst.State)
 	}

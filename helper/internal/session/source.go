@@ -48,7 +48,7 @@ type source struct {
 type folder struct {
 	Tree
 	stream uint32
-	sent   *tree.Scan
+	mirror *tree.Mirror // nil before it was sent first
 }
 
 // Send runs the source's side of the session in dir to its end. The error says
@@ -299,6 +299,9 @@ func (s *source) barrier(ctx context.Context) error {
 // freeze stops the workload and brings over what is left: the last dirty
 // clusters, beside the dump of memory, and then the dump.
 func (s *source) freeze(ctx context.Context) error {
+	if err := s.freezer.shut(ctx); err != nil {
+		return fmt.Errorf("session: before the freeze: %w", err)
+	}
 	s.frozenAt(time.Now())
 	at, err := s.freezer.freeze(ctx)
 	if err != nil {
@@ -594,6 +597,11 @@ func (s *source) release() {
 	}
 	for _, v := range s.volumes {
 		err = errors.Join(err, v.Source.Close())
+	}
+	for _, t := range s.trees {
+		if t.mirror != nil {
+			err = errors.Join(err, t.mirror.Close())
+		}
 	}
 	for _, dir := range s.tmpfs {
 		err = errors.Join(err, loop.Unmount(dir))

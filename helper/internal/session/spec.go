@@ -39,18 +39,19 @@ const DefaultCluster = 64 << 10
 // Spec says what a session does. The controller writes one for each side; a
 // side believes only its own: nothing that the peer says can name a path here.
 type Spec struct {
-	Version  int    `json:"version"`
-	ID       string `json:"id"`
-	Role     Role   `json:"role"`
-	Mode     string `json:"mode"`
-	Workload string `json:"workload,omitempty"`
-	Driver   string `json:"driver,omitempty"`
-	Listen   string `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any
-	Peer     Peer   `json:"peer"`
-	Volumes  []Vol  `json:"volumes,omitempty"`
-	Trees    []Tree `json:"trees,omitempty"`
-	Hooks    Hooks  `json:"hooks"`
-	Policy   Policy `json:"policy"`
+	Version  int     `json:"version"`
+	ID       string  `json:"id"`
+	Role     Role    `json:"role"`
+	Mode     string  `json:"mode"`
+	Workload string  `json:"workload,omitempty"`
+	Driver   string  `json:"driver,omitempty"`
+	Listen   string  `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any
+	Peer     Peer    `json:"peer"`
+	Volumes  []Vol   `json:"volumes,omitempty"`
+	Trees    []Tree  `json:"trees,omitempty"`
+	Network  Network `json:"network"`
+	Hooks    Hooks   `json:"hooks"`
+	Policy   Policy  `json:"policy"`
 }
 
 // Peer is the other side: its address (only the source needs it) and the
@@ -87,6 +88,13 @@ type Tree struct {
 	Name  string `json:"name"`
 	Path  string `json:"path"`
 	Stage string `json:"stage,omitempty"`
+}
+
+// Network is the workload's own network, if it has one that others can reach and
+// that is to be silent while both hosts have it.
+type Network struct {
+	Namespace string `json:"namespace,omitempty"` // source: its path
+	Silent    bool   `json:"silent,omitempty"`    // destination: it comes up silent
 }
 
 // Hooks is the driver's row of commands.
@@ -227,6 +235,12 @@ func (s *Spec) check() error {
 		if s.Role == Source && t.Stage != StagePresync && t.Stage != StageFreeze && t.Stage != StageDump {
 			return fmt.Errorf("tree %s: stage %q: presync, freeze or dump", t.Name, t.Stage)
 		}
+	}
+	if n := s.Network.Namespace; n != "" && !filepath.IsAbs(n) {
+		return fmt.Errorf("network: the namespace %q is not an absolute path", n)
+	}
+	if s.Network != (Network{}) && s.Mode != Live {
+		return fmt.Errorf("network: mode %s moves no connections, and nothing has to be silent", s.Mode)
 	}
 	if s.Role == Source && s.Mode != Copy && !s.Hooks.Freeze.Given() {
 		return errors.New("hooks: freeze is missing")

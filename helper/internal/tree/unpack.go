@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unpack reads a stream of Pack and lays its entries down below root, which must
-// exist. Entries replace what has their name; a folder stays and gets the new
-// owner, mode and times.
+// Unpack reads the stream of a pass and lays its entries down below root, which
+// must exist. Entries replace what has their name; a folder stays and gets the
+// new owner, mode and times.
 func Unpack(root string, r io.Reader) error {
 	dir, err := openRoot(root)
 	if err != nil {
@@ -23,11 +23,7 @@ func Unpack(root string, r io.Reader) error {
 	}
 	defer unix.Close(dir)
 	t := tar.NewReader(r)
-	type stamp struct {
-		name string
-		h    *tar.Header
-	}
-	var folders []stamp // their times last: laying down what is in them changes those
+	stamps := map[string]stamp{}
 	for {
 		h, err := t.Next()
 		if err == io.EOF {
@@ -36,17 +32,24 @@ func Unpack(root string, r io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("tree: the stream for %s: %w", root, err)
 		}
-		if err := unpack(dir, t, h); err != nil {
+		folder, do := filepath.Dir(filepath.Clean(h.Name)), unpack
+		if h.Typeflag == typeGone || h.Typeflag == typeOnly {
+			folder, do = filepath.Clean(h.Name), tidy
+		}
+		if err := stampOf(dir, folder, stamps); err != nil {
+			return fmt.Errorf("tree: %s in %s: %w", folder, root, err)
+		}
+		if err := do(dir, t, h); err != nil {
 			return fmt.Errorf("tree: %s in %s: %w", h.Name, root, err)
 		}
 		if h.Typeflag == tar.TypeDir {
-			folders = append(folders, stamp{h.Name, h})
+			stamps[filepath.Clean(h.Name)] = stampFrom(h)
 		}
 	}
-	for i := len(folders) - 1; i >= 0; i-- {
-		f := folders[i]
-		if err := at(dir, f.name, func(parent int, base string) error { return times(parent, base, f.h) }); err != nil {
-			return fmt.Errorf("tree: %s in %s: %w", f.name, root, err)
+	for name, s := range stamps {
+		err := at(dir, name, func(parent int, base string) error { return s.set(parent, base) })
+		if err != nil && !absent(err) {
+			return fmt.Errorf("tree: %s in %s: %w", name, root, err)
 		}
 	}
 	// What the tar reader leaves behind the last entry belongs to the stream.
@@ -56,18 +59,40 @@ func Unpack(root string, r io.Reader) error {
 	return nil
 }
 
-// Remove removes the named entries below root, folders with all that is in them.
-func Remove(root string, paths []string) error {
-	dir, err := openRoot(root)
-	if err != nil {
-		return err
+// stamp are the times that an entry is to have.
+type stamp [2]unix.Timespec
+
+func stampFrom(h *tar.Header) stamp {
+	access := h.AccessTime
+	if access.IsZero() {
+		access = h.ModTime
 	}
-	defer unix.Close(dir)
-	for _, p := range paths {
-		err := at(dir, p, func(parent int, base string) error { return removeAt(parent, base) })
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("tree: removing %s in %s: %w", p, root, err)
+	return stamp{timespec(access), timespec(h.ModTime)}
+}
+
+// stampOf notes the times of a folder in which something is about to be laid
+// down: that changes them, and only the folder's own entry in the stream may.
+func stampOf(root int, folder string, stamps map[string]stamp) error {
+	if _, noted := stamps[folder]; noted {
+		return nil
+	}
+	err := at(root, folder, func(parent int, base string) error {
+		var st unix.Stat_t
+		if err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
 		}
+		stamps[folder] = stamp{st.Atim, st.Mtim}
+		return nil
+	})
+	if absent(err) {
+		return nil // whoever lays something down there will say so
+	}
+	return err
+}
+
+func (s stamp) set(parent int, base string) error {
+	if err := unix.UtimesNanoAt(parent, base, s[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("its times: %w", err)
 	}
 	return nil
 }
@@ -80,6 +105,8 @@ func openRoot(root string) (int, error) {
 	return dir, nil
 }
 
+var errLeadsOut = errors.New("the name leads out of the folder")
+
 // at calls do with the folder that holds the entry, opened so that no link and
 // no ".." on the way leads anywhere else.
 func at(root int, name string, do func(parent int, base string) error) error {
@@ -88,17 +115,72 @@ func at(root int, name string, do func(parent int, base string) error) error {
 		return do(root, ".")
 	}
 	if filepath.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") {
-		return errors.New("the name leads out of the folder")
+		return errLeadsOut
 	}
-	parent, err := unix.Openat2(root, filepath.Dir(clean), &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	parent, err := openFolder(root, filepath.Dir(clean), unix.O_PATH)
 	if err != nil {
 		return fmt.Errorf("the folder above it: %w", err)
 	}
 	defer unix.Close(parent)
 	return do(parent, filepath.Base(clean))
+}
+
+// openFolder opens a folder below root, so that nothing on the way leads
+// anywhere else.
+func openFolder(root int, name string, flags uint64) (int, error) {
+	for {
+		fd, err := unix.Openat2(root, name, &unix.OpenHow{
+			Flags:   flags | unix.O_DIRECTORY | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		if !errors.Is(err, unix.EAGAIN) { // something was moved while the kernel followed the path
+			return fd, err
+		}
+	}
+}
+
+// maxNames bounds the data of a list of names, which is held in memory.
+const maxNames = 1 << 30
+
+// tidy removes from a folder what a list names, or what it does not name.
+func tidy(root int, r io.Reader, h *tar.Header) error {
+	if h.Size > maxNames {
+		return fmt.Errorf("a list of names of %d bytes", h.Size)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	if clean := filepath.Clean(h.Name); filepath.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") {
+		return errLeadsOut
+	}
+	dir, err := openFolder(root, filepath.Clean(h.Name), unix.O_RDONLY)
+	if absent(err) {
+		return nil // nothing is in it, either
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	named := map[string]bool{}
+	for name := range strings.SplitSeq(string(data), "\x00") {
+		if strings.Contains(name, "/") || name == "." || name == ".." {
+			return errLeadsOut
+		}
+		named[name] = true
+	}
+	found, err := entries(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range found {
+		if named[name] == (h.Typeflag == typeGone) {
+			if err := removeAt(dir, name); err != nil {
+				return fmt.Errorf("removing %s: %w", name, err)
+			}
+		}
+	}
+	return nil
 }
 
 func unpack(root int, r io.Reader, h *tar.Header) error {
@@ -118,17 +200,42 @@ func unpack(root int, r io.Reader, h *tar.Header) error {
 				return fmt.Errorf("its mode: %w", err)
 			}
 		}
-		for k, v := range h.PAXRecords {
-			name, ok := strings.CutPrefix(k, xattrPrefix)
-			if !ok {
-				continue
-			}
-			if err := unix.Lsetxattr(fmt.Sprintf("/proc/self/fd/%d/%s", parent, base), name, []byte(v), 0); err != nil {
-				return fmt.Errorf("its extended attribute %s: %w", name, err)
+		if err := attributes(fmt.Sprintf("/proc/self/fd/%d/%s", parent, base), h.PAXRecords); err != nil {
+			return err
+		}
+		return stampFrom(h).set(parent, base)
+	})
+}
+
+// hostsOwn is an attribute that a host gives its files itself: one that did not
+// come along stays.
+const hostsOwn = "security.selinux"
+
+// attributes gives an entry these extended attributes and no others: it may have
+// some from a default access list of its folder, or from before.
+func attributes(path string, records map[string]string) error {
+	has, err := xattrs(path)
+	if err != nil {
+		return err
+	}
+	for k := range has {
+		name, _ := strings.CutPrefix(k, xattrPrefix)
+		if _, stays := records[k]; !stays && name != hostsOwn {
+			if err := unix.Lremovexattr(path, name); err != nil && !errors.Is(err, unix.ENODATA) {
+				return fmt.Errorf("its extended attribute %s: removing it: %w", name, err)
 			}
 		}
-		return times(parent, base, h)
-	})
+	}
+	for k, v := range records {
+		name, ok := strings.CutPrefix(k, xattrPrefix)
+		if old, there := has[k]; !ok || there && old == v {
+			continue
+		}
+		if err := unix.Lsetxattr(path, name, []byte(v), 0); err != nil {
+			return fmt.Errorf("its extended attribute %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func permissions(h *tar.Header) uint32 { return uint32(h.Mode) & 0o7777 }
@@ -163,8 +270,7 @@ func lay(root, parent int, base string, r io.Reader, h *tar.Header) error {
 			return err
 		}
 		f := os.NewFile(uintptr(fd), base)
-		_, err = io.Copy(f, r)
-		return errors.Join(err, f.Close())
+		return errors.Join(putTogether(f, r, h), f.Close())
 	case tar.TypeSymlink:
 		return unix.Symlinkat(h.Linkname, parent, base)
 	case tar.TypeLink:
@@ -177,18 +283,6 @@ func lay(root, parent int, base string, r io.Reader, h *tar.Header) error {
 		return unix.Mknodat(parent, base, unix.S_IFIFO|permissions(h), 0)
 	}
 	return fmt.Errorf("an entry of the unknown type %q", h.Typeflag)
-}
-
-func times(parent int, base string, h *tar.Header) error {
-	access := h.AccessTime
-	if access.IsZero() {
-		access = h.ModTime
-	}
-	ts := []unix.Timespec{timespec(access), timespec(h.ModTime)}
-	if err := unix.UtimesNanoAt(parent, base, ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fmt.Errorf("its times: %w", err)
-	}
-	return nil
 }
 
 func timespec(t time.Time) unix.Timespec {

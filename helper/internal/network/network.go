@@ -1,0 +1,126 @@
+// Package network keeps a workload's network namespace silent for as long as two
+// hosts hold it, and tells the segment where it is afterwards.
+//
+// A workload takes its addresses along, the hardware address too. From the
+// freeze to the resume both hosts have a namespace with these addresses, and
+// neither may be heard: a segment that reaches a namespace whose sockets are
+// gone, or not there yet, is answered with a reset, and an answer to an ARP
+// request or a neighbour solicitation from the wrong host sends the clients
+// there. Silence drops, inside the namespace and in both directions, everything
+// that comes and goes: IP, ICMP with neighbour discovery, ARP. What clients send
+// meanwhile they send again.
+//
+// On the source the silence belongs to a Guard, and so to a process: the kernel
+// lifts it when that is gone, and a workload that is thawed can never be left
+// behind it. On the destination it belongs to the namespace, from before the
+// first interface is made: it goes with the namespace, or when it is opened.
+//
+// A guard can also turn away new connections, and only these: CRIU cannot carry
+// a connection that nobody has accepted yet, nor what is left to send on one
+// that was closed. Settled says whether there are any.
+package network
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// inside runs f in the network namespace at path (/run/netns/…, /proc/…/ns/net).
+// Sockets that f makes, and what it reads below /proc/thread-self/net and
+// /proc/sys/net, are the namespace's. f must not start goroutines that do either.
+func inside(path string, f func() error) error {
+	ns, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("network: the workload's namespace: %w", err)
+	}
+	defer ns.Close()
+	failed := make(chan error, 1)
+	go func() {
+		// The thread is never unlocked: it ends with the goroutine, and nobody
+		// else comes to work in the namespace by accident.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			failed <- fmt.Errorf("network: entering %s: %w", path, err)
+			return
+		}
+		failed <- f()
+	}()
+	return <-failed
+}
+
+// SkipDetection makes interfaces that are made in the namespace from now on use
+// their IPv6 addresses at once. Asking the segment first whether another host has
+// them takes a second or two, and the answer is known: the source has them, and
+// lets go of them.
+func SkipDetection(path string) error {
+	return inside(path, func() error {
+		err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0)
+		if errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+			return nil
+		}
+		return err
+	})
+}
+
+// Unsettled is what a namespace has at the moment that a dump would lose.
+type Unsettled struct {
+	Waiting int // connections that nobody has accepted yet
+	Opening int // connections whose handshake is under way
+	Closing int // connections that were closed, with something left to send
+}
+
+// Settled reads the namespace's sockets.
+func Settled(path string) (u Unsettled, err error) {
+	err = inside(path, func() error {
+		for _, table := range []string{"tcp", "tcp6"} {
+			text, err := os.ReadFile("/proc/thread-self/net/" + table)
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			} else if err != nil {
+				return fmt.Errorf("network: %w", err)
+			}
+			u.add(string(text))
+		}
+		return nil
+	})
+	return u, err
+}
+
+// States of a socket as the kernel prints them.
+const (
+	synRecv  = "03"
+	finWait1 = "04"
+	lastAck  = "09"
+	listen   = "0A"
+	closing  = "0B"
+)
+
+// add counts in one of the kernel's tables. Its columns are: number, local and
+// remote address, state, queues (to send:received, in hexadecimal; of a listener
+// the second is how many wait), timer, retransmissions, user, timeout, inode.
+func (u *Unsettled) add(table string) {
+	for _, line := range strings.Split(table, "\n")[1:] {
+		c := strings.Fields(line)
+		if len(c) < 10 {
+			continue
+		}
+		_, received, _ := strings.Cut(c[4], ":")
+		switch owned := c[9] != "0"; c[3] {
+		case listen:
+			var n int
+			_, _ = fmt.Sscanf(received, "%x", &n)
+			u.Waiting += n
+		case synRecv:
+			u.Opening++
+		case finWait1, lastAck, closing:
+			if !owned {
+				u.Closing++
+			}
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/network"
+)
+
+// How long the workload may take to accept the connections that wait for it,
+// while it runs, and how long what it had closed may take to be sent, while it is
+// frozen.
+const (
+	acceptLimit = time.Second
+	drainLimit  = 100 * time.Millisecond
+)
+
+// quiet keeps the source's network silent, in steps, and lifts the silence when
+// the workload is to run on. Without a namespace it does nothing.
+type quiet struct {
+	namespace string
+	guard     *network.Guard
+	silent    bool
+}
+
+// turnAway lets no new connection in, and waits until those that came before have
+// been accepted: CRIU refuses to dump a listener with somebody at its door.
+func (q *quiet) turnAway(ctx context.Context) (err error) {
+	if q.namespace == "" {
+		return nil
+	}
+	if q.guard, err = network.NewGuard(q.namespace); err != nil {
+		return err
+	}
+	if err := q.guard.TurnAway(); err != nil {
+		return err
+	}
+	left, err := q.settle(ctx, acceptLimit, func(u network.Unsettled) bool { return u.Waiting+u.Opening == 0 })
+	if err == nil && left.Waiting > 0 {
+		err = fmt.Errorf("session: %d connections wait to be accepted by the workload, which does not accept them, and CRIU cannot carry them: "+
+			"try again when it does, or move it offline", left.Waiting)
+	}
+	return err
+}
+
+// silence is for when the tasks are frozen: what they had closed may still be
+// sent, and then nothing comes or goes any more.
+func (q *quiet) silence(ctx context.Context) error {
+	if q.namespace == "" {
+		return nil
+	}
+	if _, err := q.settle(ctx, drainLimit, func(u network.Unsettled) bool { return u.Closing == 0 }); err != nil {
+		return err
+	}
+	q.silent = true
+	return q.guard.Silence()
+}
+
+// settle waits for a condition of the namespace's sockets, and returns how they
+// were last.
+func (q *quiet) settle(ctx context.Context, limit time.Duration, enough func(network.Unsettled) bool) (network.Unsettled, error) {
+	for until := time.Now().Add(limit); ; {
+		u, err := network.Settled(q.namespace)
+		if err != nil || enough(u) || time.Now().After(until) {
+			return u, err
+		}
+		select {
+		case <-ctx.Done():
+			return u, context.Cause(ctx)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// lift is for when the workload runs on here. The destination's namespace may
+// have been heard meanwhile, so the segment is told.
+func (q *quiet) lift() error {
+	q.guard.Close()
+	if !q.silent {
+		return nil
+	}
+	q.silent = false
+	return network.Announce(q.namespace)
+}
+
+// namespaceOf is the network namespace of a process.
+func namespaceOf(pid string) string { return "/proc/" + pid + "/ns/net" }
+
+// SetUpNetwork is for the moment in which podman is about to make the interfaces
+// of what CRIU will restore from the images in imageDir: the namespace is silent
+// before the first of them is there. It does nothing where no session asked for
+// that, as when the workload is started anew later on.
+func SetUpNetwork(runDir, imageDir, namespace string) error {
+	dir, err := filepath.EvalSymlinks(imageDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("session: the directory of CRIU's images: %w", err)
+	}
+	reg, err := hooks.Lookup(runDir, dir)
+	if err != nil || reg == nil {
+		return err
+	}
+	if _, err := reg.Ask(hooks.NetworkSetup, ""); err != nil {
+		return fmt.Errorf("session: the network of what session %s restores: %w", reg.Session, err)
+	}
+	return errors.Join(network.Silence(namespace), network.SkipDetection(namespace))
+}
+
+// announcements are the times, after the resume, at which the segment is told
+// where the workload is: a frame may get lost, and a port may be slow to open.
+var announcements = []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, time.Second}
+
+// speak ends the silence of a restored workload's namespace. The first
+// announcement is out when it returns; the others follow.
+func (b *base) speak(namespace string) error {
+	if err := network.Open(namespace); err != nil {
+		return err
+	}
+	announce := func() {
+		if err := network.Announce(namespace); err != nil {
+			b.log.Emit("warning", map[string]any{"text": err.Error()})
+		}
+	}
+	for _, after := range announcements {
+		if after == 0 {
+			announce()
+		} else {
+			time.AfterFunc(after, announce)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/network"
+)
+
+// What a rig with a network tells those who play CRIU and podman.
+const (
+	rootFile  = "root"   // the ID of a process in the destination's namespace
+	setUpFile = "set-up" // the namespace that podman is to set up, if it asks the helper
+)
+
+// networks gives the workload a network namespace on each side.
+func (r *rig) networks() (here, there string) {
+	r.t.Helper()
+	paths := make([]string, 2)
+	for i, side := range []string{"src", "dst"} {
+		name := "handover-" + side + filepath.Base(r.top)
+		if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
+			r.t.Fatalf("%v: %s", err, out)
+		}
+		r.t.Cleanup(func() { _ = exec.Command("ip", "netns", "delete", name).Run() })
+		paths[i] = "/run/netns/" + name
+	}
+	here, there = paths[0], paths[1]
+	p := exec.Command("ip", "netns", "exec", filepath.Base(there), "sleep", "600")
+	if err := p.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = p.Process.Kill(); _ = p.Wait() })
+	ours, _ := os.Readlink(namespaceOf("self"))
+	for {
+		if theirs, err := os.Readlink(namespaceOf(strconv.Itoa(p.Process.Pid))); err != nil {
+			r.t.Fatal(err)
+		} else if theirs != ours {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	r.spec.src.Network.Namespace = here
+	r.spec.dst.Network.Silent = true
+	r.note(rootFile, strconv.Itoa(p.Process.Pid))
+	r.note(setUpFile, there)
+	return here, there
+}
+
+func (r *rig) note(name, text string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.control, name), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// orphanGate leaves the destination's gate without a process behind it.
+func (r *rig) orphanGate() {
+	r.t.Helper()
+	g, err := hooks.OpenGate(r.dstRun, r.dstGate, r.dst)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(hooks.Gates(r.dstRun), "*.json"))
+	registration, err := os.ReadFile(files[0])
+	if err := errors.Join(err, g.Close(), os.WriteFile(files[0], registration, 0o600)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// silence demands that a namespace is silent, or that it is not.
+func (r *rig) silence(path string, want bool) {
+	r.t.Helper()
+	if got, err := network.Silent(path); err != nil || got != want {
+		r.t.Errorf("silence in %s: %v (%v), wanted: %v", path, got, err, want)
+	}
+}
+
+func TestBothNetworksAreSilentDuringTheHandover(t *testing.T) {
+	r := newRig(t)
+	here, there := r.networks()
+	r.note("restore-takes", "700ms")
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	r.silence(here, false)
+	seen := make(chan struct{})
+	go func() {
+		defer close(seen)
+		_ = await(filepath.Join(r.control, "restoring"))
+		time.Sleep(200 * time.Millisecond)
+		r.silence(here, true)
+		r.silence(there, true)
+	}()
+	src, dst := r.cutover()
+	<-seen
+	if src.State != Done || dst.State != Done {
+		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.runsOnce(w, Destination)
+	r.silence(there, false)
+}
+
+func TestAThawedNetworkIsHeard(t *testing.T) {
+	r := newRig(t)
+	here, _ := r.networks()
+	r.note("restore-fails", "CRIU says no")
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, _ := r.cutover()
+	if src.State != Thawed {
+		t.Fatalf("source %s %q", src.State, src.Error)
+	}
+	r.runsOnce(w, Source)
+	r.silence(here, false)
+}
+
+func TestANetworkThatWouldBeHeardIsRefused(t *testing.T) {
+	r := newRig(t)
+	here, _ := r.networks()
+	if err := os.Remove(filepath.Join(r.control, setUpFile)); err != nil { // podman does not ask
+		t.Fatal(err)
+	}
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, dst := r.cutover()
+	if src.State != Thawed || dst.State != Discarded || !strings.Contains(src.Error, "podman did not take the helper's netavark") {
+		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.runsOnce(w, Source)
+	r.silence(here, false)
+}
+
+// Killed before the release: the kernel lifts the silence with the process, and
+// the workload that CRIU lets go is heard.
+func TestAKilledSendersNetworkIsHeard(t *testing.T) {
+	r := newRig(t)
+	here, _ := r.networks()
+	r.note("restore-takes", "1s")
+	w := r.startWriter()
+	kill := r.startApart(Source)
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	if err := await(filepath.Join(r.control, "restoring")); err != nil {
+		t.Fatal(err)
+	}
+	r.silence(here, true)
+	kill()
+	<-r.receive
+	r.runsOnce(w, Source)
+	r.silence(here, false)
+}
+
+// Killed after the release: CRIU's hook keeps the silence until the outcome is
+// known.
+func TestAKilledSenderInDoubtStaysSilent(t *testing.T) {
+	r := newRig(t)
+	here, there := r.networks()
+	r.note("resume-takes", "1s")
+	w := r.startWriter()
+	kill := r.startApart(Source)
+	r.wait(r.src, UntilConverged)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	go func() { _, _ = Cutover(ctx, r.src) }()
+	r.wait(r.dst, string(Released))
+	kill()
+	<-r.receive
+	for { // the hook looks every 100 ms
+		silent, err := network.Silent(here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if silent {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal("nobody keeps the source silent")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.runsOnce(w, Destination)
+	r.silence(there, false)
+	if s, err := Resolve(ctx, r.src, r.srcRun, Resumed); err != nil || s.State != Done {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	r.runsOnce(w, Destination)
+}
+
+// Killed between the release and the resume: CRIU's hook lets the workload run,
+// and it is heard.
+func TestAKilledReceiverWithTheTokenIsHeard(t *testing.T) {
+	r := newRig(t)
+	_, there := r.networks()
+	if err := network.Silence(there); err != nil {
+		t.Fatal(err)
+	}
+	r.write(r.dst, r.spec.dst)
+	j, err := OpenJournal(r.dst, Destination)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, st := range []State{Presync, Barrier, Frozen, Flushed, Prepared, Released} {
+		if err := j.Append(st, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.Close()
+	root, err := os.ReadFile(filepath.Join(r.control, rootFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(r.dstGate, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.orphanGate()
+	goOn, err := Hook(r.dstRun, Call{Action: hooks.PostRestore, ImageDir: r.dstGate, CRIU: os.Getpid(), Root: string(root)})
+	if !goOn || err != nil {
+		t.Fatalf("%v, %v", goOn, err)
+	}
+	r.silence(there, false)
+}
+
+// Somebody who waits at the door of a workload that does not open is found
+// before anything is frozen.
+func TestAConnectionThatNobodyAccepts(t *testing.T) {
+	r := newRig(t)
+	here, _ := r.networks()
+	w := r.startWriter()
+	done := make(chan error)
+	var l net.Listener
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends in the namespace
+		done <- func() error {
+			ns, err := os.Open(here)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+				return err
+			}
+			_, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second)
+			return err
+		}()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, dst := r.cutover()
+	if src.State != Thawed && src.State != Failed || dst.State != Discarded || !strings.Contains(src.Error, "1 connections wait to be accepted by the workload") {
+		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
+	}
+	if exists(filepath.Join(r.control, "stopped")) {
+		t.Error("it was frozen")
+	}
+	r.runsOnce(w, Source)
+	r.silence(here, false)
+}
+
+func TestNobodyAskedForSilence(t *testing.T) {
+	r := newRig(t)
+	_, there := r.networks()
+	if err := os.Mkdir(r.dstGate, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{r.dstGate, filepath.Join(r.top, "gone")} {
+		if err := SetUpNetwork(r.dstRun, dir, there); err != nil {
+			t.Error(err)
+		}
+	}
+	r.silence(there, false)
+	// A session that does not answer is another matter.
+	r.write(r.dst, r.spec.dst)
+	r.orphanGate()
+	if err := SetUpNetwork(r.dstRun, r.dstGate, there); !errors.Is(err, hooks.ErrNobody) {
+		t.Errorf("%v", err)
+	}
+}

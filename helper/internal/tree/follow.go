@@ -1,0 +1,175 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/watch"
+)
+
+// Follower is a folder that is in use, and its mirror: each pass sends what was
+// touched since the one before. The first sends everything.
+type Follower struct {
+	*Mirror
+	watch   *watch.Watch
+	pending watch.Set
+	first   bool
+}
+
+// Follow begins to watch a folder.
+func Follow(path string) (*Follower, error) {
+	m, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	w, err := watch.Start(path)
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	return &Follower{Mirror: m, watch: w, first: true}, nil
+}
+
+// Close ends the watch.
+func (f *Follower) Close() error { return errors.Join(f.watch.Close(), f.Mirror.Close()) }
+
+// Lose notes that the other side may not have what it was taken to have.
+func (f *Follower) Lose(why string) { f.pending.Everything = why }
+
+// Collect takes what was touched since the last time to what the next pass will
+// look at. It returns how much that is: entries, and about how many bytes.
+func (f *Follower) Collect() (entries int, bytes int64, err error) {
+	s, err := f.watch.Swap(f.Knows)
+	if err != nil {
+		return 0, 0, err
+	}
+	if f.pending.Everything == "" {
+		f.pending.Everything = s.Everything
+	}
+	f.pending.Touched = watch.Merge(append(f.pending.Touched, s.Touched...))
+	f.pending.Inodes = append(f.pending.Inodes, s.Inodes...)
+	slices.Sort(f.pending.Inodes)
+	f.pending.Inodes = slices.Compact(f.pending.Inodes)
+	return len(f.pending.Touched) + len(f.pending.Inodes), f.Weigh(f.pending.Touched), nil
+}
+
+// Note takes what is in the folder now for what the other side will have: it is
+// about to be copied by somebody else.
+func (f *Follower) Note() error {
+	c, err := f.changes(false)
+	if err != nil {
+		return err
+	}
+	f.first = false
+	return f.Mirror.Note(c)
+}
+
+// List names what somebody else has to copy, or to remove, for the other side to
+// hold what the folder holds now. The text says why it cannot: everything has to
+// be copied then, and what is touched from now on is in the next list.
+func (f *Follower) List() (names []string, why string, err error) {
+	c, err := f.changes(false)
+	if err != nil {
+		return nil, "", err
+	}
+	if c.Set.Everything != "" {
+		return nil, c.Set.Everything, f.Mirror.Note(c)
+	}
+	names, err = f.Mirror.List(c)
+	return names, "", err
+}
+
+// Pass writes one pass to w. With last, nothing uses the folder any more. The
+// text says why every entry was looked at, if they were for another reason than
+// that the pass is the first.
+func (f *Follower) Pass(w io.Writer, last bool) (Stats, string, error) {
+	c, err := f.changes(last)
+	if err != nil {
+		return Stats{}, "", err
+	}
+	if f.first {
+		f.first = false
+		s, err := f.Everything(w, c)
+		return s, "", err
+	}
+	if c.Set.Everything != "" {
+		s, err := f.Everything(w, c)
+		return s, c.Set.Everything, err
+	}
+	s, err := f.Some(w, c)
+	return s, "", err
+}
+
+// changes takes what a pass has to know.
+func (f *Follower) changes(last bool) (Changes, error) {
+	if _, _, err := f.Collect(); err != nil {
+		return Changes{}, err
+	}
+	c := Changes{Set: f.pending, Since: time.Now()}
+	f.pending = watch.Set{}
+	var err error
+	if c.InUse, err = f.watch.InUse(f.Knows); err != nil {
+		return c, err
+	}
+	if !last {
+		err = f.writeBack(c.InUse)
+	}
+	return c, err
+}
+
+// writeBack has the pages of mapped files written to the disk, so that the next
+// write to one of them sets the file's change time.
+func (f *Follower) writeBack(used []watch.Use) error {
+	for _, u := range used {
+		if !u.Mapped {
+			continue
+		}
+		names := f.names(u.Inode)
+		if u.Path != "" {
+			names = []string{u.Path}
+		}
+		for _, name := range names {
+			err := at(f.root, name, func(parent int, base string) error {
+				fd, err := unix.Openat(parent, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+				if err != nil {
+					return err
+				}
+				defer unix.Close(fd)
+				return unix.Fdatasync(fd)
+			})
+			if err != nil && !absent(err) {
+				return fmt.Errorf("tree: %s in %s: writing it back: %w", name, f.path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Quiet tells what was touched since the last pass, and nothing if nothing was.
+func (f *Follower) Quiet() error {
+	n, _, err := f.Collect()
+	if err != nil {
+		return err
+	}
+	if f.pending.Everything != "" {
+		return fmt.Errorf("tree: %s: %s", f.path, f.pending.Everything)
+	}
+	if n == 0 {
+		return nil
+	}
+	var names []string
+	for _, t := range f.pending.Touched {
+		names = append(names, t.Path)
+	}
+	const some = 3
+	if len(names) > some {
+		names = append(names[:some], fmt.Sprintf("and %d more", len(names)-some))
+	}
+	return fmt.Errorf("tree: %s: something outside of the workload writes to it: %s", f.path, strings.Join(names, ", "))
+}

@@ -1,0 +1,719 @@
+package tree
+
+import (
+	"archive/tar"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/watch"
+)
+
+// Mirror is a folder on the sending side, and what the other side holds of it.
+type Mirror struct {
+	// Count, if it is set, is told of each piece of content that was read.
+	Count func(bytes int64)
+
+	path  string
+	root  int // the folder, open
+	dev   uint64
+	begun bool
+
+	seed maphash.Seed
+	held map[uint64]held     // by inode
+	also map[uint64][]string // the further names of files that have several
+}
+
+// held is what the other side holds of one file.
+type held struct {
+	mark uint64 // what stat said when it was sent
+	name string
+}
+
+// The lowest bits of a mark; the others are a digest of what stat says.
+const (
+	markTrusted = 1 << iota // the same mark means the same content
+	markOld                 // and also if an event about it was lost
+	markBits    = markTrusted | markOld
+)
+
+// Lost is how old a change must be for its time to be trusted where events may
+// have been lost: a write that is stuck for longer than that, after it has set
+// the time, would be missed.
+const Lost = time.Minute
+
+// Changes is what may have changed since the pass before.
+type Changes struct {
+	watch.Set
+	InUse []watch.Use
+	Since time.Time // from then on, changes may go on: InUse was looked at after it
+}
+
+// Stats is what one pass sent.
+type Stats struct {
+	Entries int   // that were sent whole
+	Removed int   // that were named to be removed
+	Bytes   int64 // of content
+}
+
+// Open begins with a folder of which the other side holds nothing.
+func Open(path string) (*Mirror, error) {
+	root, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("tree: %s: %w", path, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(root, &st); err != nil {
+		unix.Close(root)
+		return nil, fmt.Errorf("tree: %s: %w", path, err)
+	}
+	return &Mirror{path: path, root: root, dev: st.Dev, seed: maphash.MakeSeed(), held: map[uint64]held{}, also: map[uint64][]string{}}, nil
+}
+
+// Close gives the folder back.
+func (m *Mirror) Close() error { return unix.Close(m.root) }
+
+// Knows reports whether a file of this inode was sent before.
+func (m *Mirror) Knows(inode uint64) bool {
+	_, ok := m.held[inode]
+	return ok
+}
+
+// Everything writes a pass that looks at every entry: the first time all of
+// them, and then those of which the other side holds something else, and what is
+// not there any more. Changes that are younger than c.Since, or of files in
+// c.InUse by asynchronous I/O, will count as changed in the next pass.
+func (m *Mirror) Everything(w io.Writer, c Changes) (Stats, error) {
+	p := m.pass(w, c)
+	p.listing = m.begun
+	var st unix.Stat_t
+	if err := unix.Fstat(m.root, &st); err != nil {
+		return p.stats, m.error(".", err)
+	}
+	if err := p.folder(m.root, "", ".", &st); err != nil {
+		return p.stats, err
+	}
+	m.begun = true
+	return p.stats, p.close()
+}
+
+// Some writes a pass that looks only where c says that something may have
+// changed. It comes after Everything.
+func (m *Mirror) Some(w io.Writer, c Changes) (Stats, error) {
+	p := m.pass(w, c)
+	todo, err := p.plan()
+	if err != nil {
+		return p.stats, err
+	}
+	if err := p.carryOut(todo); err != nil {
+		return p.stats, err
+	}
+	return p.stats, p.close()
+}
+
+// Note takes everything that is in the folder for what the other side holds: it
+// is about to be copied by somebody else.
+func (m *Mirror) Note(c Changes) error {
+	_, err := m.Everything(nil, c)
+	return err
+}
+
+// List names what Some would send or remove, for somebody else to copy.
+func (m *Mirror) List(c Changes) ([]string, error) {
+	p := m.pass(nil, c)
+	e, err := p.plan()
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]bool{}
+	for rel := range e.send {
+		named[rel] = true
+	}
+	absentees := []string{}
+	for dir, names := range e.gone {
+		for _, name := range names {
+			absentees = append(absentees, join(dir, name))
+		}
+	}
+	if len(e.only) > 0 {
+		for name := range m.every() { // what the folders held in whose places these came
+			if !named[name] && replaced(e.only, name) {
+				absentees = append(absentees, name)
+			}
+		}
+	}
+	for _, name := range absentees {
+		if err := m.topmostAbsent(name, named); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.carryOut(e); err != nil {
+		return nil, err
+	}
+	return sorted(named), nil
+}
+
+// topmostAbsent names the highest folder above an entry that is not there any
+// more, or the entry itself; nothing if it is there.
+func (m *Mirror) topmostAbsent(rel string, named map[string]bool) error {
+	highest := ""
+	for ; rel != "."; rel, _ = split(rel) {
+		if _, err := m.stat(rel); err == nil {
+			break
+		} else if !absent(err) {
+			return m.error(rel, err)
+		}
+		highest = rel
+	}
+	if highest != "" {
+		named[highest] = true
+	}
+	return nil
+}
+
+// every is each name that the other side has.
+func (m *Mirror) every() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for ino := range m.held {
+			for _, name := range m.names(ino) {
+				if !yield(name) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// replaced reports whether one of the folders above an entry is among these.
+func replaced(folders map[string][]string, rel string) bool {
+	for rel != "." {
+		rel, _ = split(rel)
+		if _, ok := folders[rel]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// Weigh is about how many bytes a pass over these entries would send.
+func (m *Mirror) Weigh(touched []watch.Touch) (n int64) {
+	for _, t := range touched {
+		if st, err := m.stat(t.Path); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && t.How != watch.Closed {
+			n += min(st.Size, st.Blocks*512)
+		}
+	}
+	return n
+}
+
+// pass is one walk.
+type pass struct {
+	*Mirror
+	Changes
+	out     *tar.Writer // nil: nothing is sent, only noted
+	stats   Stats
+	async   map[uint64]bool   // in use by asynchronous I/O
+	listing bool              // say what a folder holds, so that the other side removes the rest
+	first   map[uint64]string // inode of a file with several names → the one that was sent in this pass
+	buf     []byte
+}
+
+func (m *Mirror) pass(w io.Writer, c Changes) *pass {
+	p := &pass{Mirror: m, Changes: c, async: map[uint64]bool{}, first: map[uint64]string{}}
+	if w != nil {
+		p.out, p.buf = tar.NewWriter(w), make([]byte, 256<<10)
+	}
+	for _, u := range c.InUse {
+		p.async[u.Inode] = p.async[u.Inode] || u.Async
+	}
+	return p
+}
+
+func (p *pass) close() error {
+	if p.out == nil {
+		return nil
+	}
+	return p.out.Close()
+}
+
+func (m *Mirror) error(rel string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("tree: %s in %s: %w", rel, m.path, err)
+}
+
+// absent reports whether an error means that there is nothing of this name, or
+// that it leads out of the folder.
+func absent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV)
+}
+
+func (m *Mirror) stat(rel string) (*unix.Stat_t, error) {
+	var st unix.Stat_t
+	err := at(m.root, rel, func(parent int, base string) error { return unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	return &st, err
+}
+
+// mark is a digest of what stat says of a file.
+func (m *Mirror) mark(st *unix.Stat_t) uint64 {
+	var b [56]byte
+	for i, v := range []uint64{st.Ino, uint64(st.Mode), uint64(st.Size), uint64(st.Ctim.Sec), uint64(st.Ctim.Nsec), uint64(st.Uid)<<32 | uint64(st.Gid), st.Rdev} {
+		binary.LittleEndian.PutUint64(b[8*i:], v)
+	}
+	return maphash.Bytes(m.seed, b[:]) &^ markBits
+}
+
+func severalNames(st *unix.Stat_t) bool {
+	return st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR
+}
+
+// names are those under which the other side has a file.
+func (m *Mirror) names(inode uint64) []string {
+	h, ok := m.held[inode]
+	if !ok {
+		return nil
+	}
+	return append([]string{h.name}, m.also[inode]...)
+}
+
+// keep notes what the other side will hold of an entry after this pass. The stat
+// is of before its content was read.
+func (p *pass) keep(rel string, st *unix.Stat_t) {
+	mark := p.mark(st)
+	at := time.Unix(st.Ctim.Unix())
+	if !p.async[st.Ino] && at.Before(p.Since.Add(-Settle)) {
+		mark |= markTrusted
+		if at.Before(p.Since.Add(-Lost)) {
+			mark |= markOld
+		}
+	}
+	p.held[st.Ino] = held{mark, rel}
+	delete(p.also, st.Ino)
+}
+
+// changed reports whether the other side may hold something else under this
+// name. What was noted without the bit of need is not relied on.
+func (p *pass) changed(rel string, st *unix.Stat_t, need uint64) bool {
+	h, ok := p.held[st.Ino]
+	if !ok || h.mark&need == 0 || h.mark&^markBits != p.mark(st) {
+		return true
+	}
+	return h.name != rel && !slices.Contains(p.also[st.Ino], rel)
+}
+
+// errands are what a pass over some is to do.
+type errands struct {
+	send map[string]*unix.Stat_t
+	gone map[string][]string // folder → names that are to be removed from it
+	only map[string][]string // folder → names that are not
+}
+
+// plan finds out what has to be sent.
+func (p *pass) plan() (*errands, error) {
+	e := &errands{send: map[string]*unix.Stat_t{}, gone: map[string][]string{}, only: map[string][]string{}}
+	for _, t := range p.Touched {
+		if err := p.consider(e, t.Path, t.How); err != nil {
+			return nil, err
+		}
+	}
+	others := p.Inodes
+	for _, u := range p.InUse {
+		if u.Path == "" {
+			others = append(others, u.Inode)
+		} else if err := p.consider(e, u.Path, watch.Closed); err != nil {
+			return nil, err
+		}
+	}
+	for _, ino := range others {
+		// Its names in the folder are known: each came with a pass, or is to come
+		// with this one, since it is touched. One that has none has left.
+		for _, name := range p.names(ino) {
+			if st, err := p.stat(name); err == nil && st.Ino == ino {
+				if err := p.consider(e, name, watch.Written); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return e, p.complete(e)
+}
+
+// consider looks at one entry that was touched.
+func (p *pass) consider(e *errands, rel string, how watch.How) error {
+	st, err := p.stat(rel)
+	if absent(err) {
+		if rel != "." {
+			dir, base := split(rel)
+			if !slices.Contains(e.gone[dir], base) {
+				e.gone[dir] = append(e.gone[dir], base)
+			}
+		}
+		return nil
+	}
+	if err != nil {
+		return p.error(rel, err)
+	}
+	if how == watch.Closed && !p.changed(rel, st, markTrusted) {
+		return nil
+	}
+	if e.send[rel] == nil {
+		e.send[rel] = st
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR && how&watch.Named != 0 && rel != "." {
+		// It may be another one than before, and have come with all that is in it.
+		return p.whole(e, rel)
+	}
+	return nil
+}
+
+// whole has everything below a folder sent.
+func (p *pass) whole(e *errands, rel string) error {
+	fd, err := openFolder(p.root, rel, unix.O_RDONLY|unix.O_NOATIME)
+	if absent(err) {
+		return nil
+	} else if err != nil {
+		return p.error(rel, err)
+	}
+	defer unix.Close(fd)
+	names, err := entries(fd)
+	if absent(err) {
+		return nil
+	} else if err != nil {
+		return p.error(rel, err)
+	}
+	e.only[rel] = names
+	for _, name := range names {
+		if err := p.consider(e, join(rel, name), watch.Named); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete adds what follows from the rest: the other names of a file, and the
+// folders whose times change because something in them does.
+func (p *pass) complete(e *errands) error {
+	for _, st := range e.send {
+		if !severalNames(st) {
+			continue
+		}
+		for _, name := range p.names(st.Ino) {
+			if e.send[name] != nil {
+				continue
+			}
+			if other, err := p.stat(name); err == nil && other.Ino == st.Ino {
+				e.send[name] = other
+			} else if err != nil && !absent(err) {
+				return p.error(name, err)
+			}
+		}
+	}
+	above := map[string]bool{}
+	for rel := range e.send {
+		if rel != "." {
+			dir, _ := split(rel)
+			above[dir] = true
+		}
+	}
+	for dir := range e.gone {
+		above[dir] = true
+	}
+	for dir := range above {
+		if e.send[dir] != nil {
+			continue
+		}
+		st, err := p.stat(dir)
+		if absent(err) || err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			continue
+		}
+		if err != nil {
+			return p.error(dir, err)
+		}
+		e.send[dir] = st
+	}
+	return nil
+}
+
+func split(rel string) (dir, base string) {
+	if i := strings.LastIndexByte(rel, '/'); i >= 0 {
+		return rel[:i], rel[i+1:]
+	}
+	return ".", rel
+}
+
+// carryOut writes what was planned: first what has to go, then the entries,
+// those above before those below.
+func (p *pass) carryOut(e *errands) error {
+	for _, dir := range sorted(e.gone) {
+		slices.Sort(e.gone[dir])
+		if err := p.list(typeGone, dir, e.gone[dir]); err != nil {
+			return err
+		}
+		p.stats.Removed += len(e.gone[dir])
+	}
+	for _, rel := range sorted(e.send) {
+		err := at(p.root, rel, func(parent int, base string) error { return p.entry(parent, base, rel, e.send[rel]) })
+		if err != nil && !absent(err) {
+			return err
+		}
+		if names, ok := e.only[rel]; ok {
+			if err := p.list(typeOnly, rel, names); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func sorted[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// folder sends what has changed of a folder and of what is in it.
+func (p *pass) folder(parent int, base, rel string, st *unix.Stat_t) error {
+	if p.changed(rel, st, markOld) {
+		if err := p.entry(parent, base, rel, st); err != nil {
+			return err
+		}
+	}
+	fd := parent
+	if base != "" {
+		var err error
+		if fd, err = unix.Openat(parent, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_CLOEXEC, 0); absent(err) {
+			return nil
+		} else if err != nil {
+			return p.error(rel, err)
+		}
+		defer unix.Close(fd)
+	}
+	names, err := entries(fd)
+	if absent(err) && rel != "." {
+		return nil // it was removed meanwhile
+	}
+	if err != nil {
+		return p.error(rel, err)
+	}
+	if p.listing {
+		if err := p.list(typeOnly, rel, names); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		below := join(rel, name)
+		var st unix.Stat_t
+		if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); absent(err) {
+			continue
+		} else if err != nil {
+			return p.error(below, err)
+		}
+		switch {
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+			if st.Dev != p.dev {
+				return fmt.Errorf("tree: another file system is mounted on %s in %s: unmount it, or have it moved by itself", below, p.path)
+			}
+			err = p.folder(fd, name, below, &st)
+		case p.changed(below, &st, markOld):
+			err = p.entry(fd, name, below, &st)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entries is what a folder holds, sorted.
+func entries(dir int) ([]string, error) {
+	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), ".")
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	slices.Sort(names)
+	return names, err
+}
+
+func join(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// list writes a list of names in one folder.
+func (p *pass) list(kind byte, dir string, names []string) error {
+	if p.out == nil {
+		return nil
+	}
+	data := strings.Join(names, "\x00")
+	h := &tar.Header{Typeflag: kind, Name: dir, Size: int64(len(data)), Format: tar.FormatPAX}
+	if err := p.out.WriteHeader(h); err != nil {
+		return p.error(dir, err)
+	}
+	_, err := io.WriteString(p.out, data)
+	return p.error(dir, err)
+}
+
+// entry sends one entry. What vanishes meanwhile, or becomes something else, is
+// left out: in presync that is an event, or seen in the next pass, and in the
+// freeze nothing changes any more.
+func (p *pass) entry(parent int, base, rel string, st *unix.Stat_t) error {
+	kind := st.Mode & unix.S_IFMT
+	if kind == unix.S_IFSOCK {
+		return nil
+	}
+	if base == "" {
+		base = "."
+	}
+	if p.out == nil {
+		p.sent(rel, st)
+		return nil
+	}
+	if severalNames(st) {
+		if first, ok := p.first[st.Ino]; ok {
+			p.sent(rel, st)
+			return p.error(rel, p.out.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: rel, Linkname: first, Format: tar.FormatPAX}))
+		}
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", parent, base)
+	h := &tar.Header{Name: rel, Format: tar.FormatPAX}
+	switch kind {
+	case unix.S_IFREG:
+		return p.file(parent, base, rel, st, h, path)
+	case unix.S_IFDIR:
+		h.Typeflag = tar.TypeDir
+	case unix.S_IFLNK:
+		h.Typeflag = tar.TypeSymlink
+		target, err := os.Readlink(path)
+		if gone(err) {
+			return nil
+		} else if err != nil {
+			return p.error(rel, err)
+		}
+		h.Linkname = target
+	case unix.S_IFCHR:
+		h.Typeflag = tar.TypeChar
+	case unix.S_IFBLK:
+		h.Typeflag = tar.TypeBlock
+	case unix.S_IFIFO:
+		h.Typeflag = tar.TypeFifo
+	}
+	fill(h, st)
+	var err error
+	if h.PAXRecords, err = xattrs(path); gone(err) {
+		return nil
+	} else if err != nil {
+		return p.error(rel, err)
+	}
+	p.sent(rel, st)
+	return p.error(rel, p.out.WriteHeader(h))
+}
+
+// gone is absent, for what went while it was looked at.
+func gone(err error) bool { return absent(err) || errors.Is(err, unix.EINVAL) }
+
+// sent notes that an entry went out under its own name.
+func (p *pass) sent(rel string, st *unix.Stat_t) {
+	p.stats.Entries++
+	if severalNames(st) {
+		if _, again := p.first[st.Ino]; again {
+			p.also[st.Ino] = append(p.also[st.Ino], rel)
+			return
+		}
+		p.first[st.Ino] = rel
+	}
+	p.keep(rel, st)
+}
+
+func fill(h *tar.Header, st *unix.Stat_t) {
+	h.Mode, h.Uid, h.Gid = int64(st.Mode&0o7777), int(st.Uid), int(st.Gid)
+	h.ModTime, h.AccessTime = time.Unix(st.Mtim.Unix()), time.Unix(st.Atim.Unix())
+	if kind := st.Mode & unix.S_IFMT; kind == unix.S_IFCHR || kind == unix.S_IFBLK {
+		h.Devmajor, h.Devminor = int64(unix.Major(st.Rdev)), int64(unix.Minor(st.Rdev))
+	}
+}
+
+// file sends a file with its content.
+func (p *pass) file(parent int, base, rel string, before *unix.Stat_t, h *tar.Header, path string) error {
+	fd, err := unix.Openat(parent, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if absent(err) {
+		return nil
+	} else if err != nil {
+		return p.error(rel, err)
+	}
+	f := os.NewFile(uintptr(fd), rel)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return p.error(rel, err)
+	}
+	if st.Ino != before.Ino || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil // another one took its name
+	}
+	h.Typeflag = tar.TypeReg
+	fill(h, &st)
+	if h.PAXRecords, err = xattrs(path); gone(err) {
+		return nil
+	} else if err != nil {
+		return p.error(rel, err)
+	}
+	pieces := []piece{{0, st.Size}}
+	if st.Blocks*512 < st.Size {
+		if pieces, err = extents(fd, st.Size); err != nil {
+			return p.error(rel, err)
+		}
+	}
+	table := layOut(h, st.Size, pieces)
+	p.sent(rel, &st)
+	if err := p.out.WriteHeader(h); err != nil {
+		return p.error(rel, err)
+	}
+	if _, err := p.out.Write(table); err != nil {
+		return p.error(rel, err)
+	}
+	for _, c := range pieces {
+		if err := p.copy(f, c); err != nil {
+			return p.error(rel, err)
+		}
+	}
+	return nil
+}
+
+// copy sends one piece of a file. The header has promised its size: where the
+// file has shrunk meanwhile zeroes take the place. It has a new change time then.
+func (p *pass) copy(f *os.File, c piece) error {
+	for c.length > 0 {
+		b := p.buf[:min(int64(len(p.buf)), c.length)]
+		n, err := f.ReadAt(b, c.off)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		clear(b[n:])
+		if _, err := p.out.Write(b); err != nil {
+			return err
+		}
+		c.off += int64(len(b))
+		c.length -= int64(len(b))
+		p.stats.Bytes += int64(len(b))
+		if p.Count != nil {
+			p.Count(int64(len(b)))
+		}
+	}
+	return nil
+}

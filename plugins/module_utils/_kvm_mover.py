@@ -1,0 +1,381 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Moves one guest between two libvirts, through libvirt's own binding.
+
+The connection to each side is made before anything is moved: what has to be done at the end, or undone, needs no new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+import typing as t
+from dataclasses import asdict, dataclass
+
+from ansible_collections.livefleet.handover.plugins.module_utils import _kvm_migration as migration
+from ansible_collections.livefleet.handover.plugins.module_utils._domain_xml import Guest, parse
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm_cache import live_migration
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm_host import place_of
+from ansible_collections.livefleet.handover.plugins.module_utils._loop import read_mounts
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import HandoverError
+
+# How often progress is looked at, and how long idle processors are measured, in seconds.
+POLL_SECONDS = 0.1
+IDLE_SECONDS = 0.25
+# A libvirt that was restarted is back after that; until then nothing is decided.
+RECONNECT_SECONDS = 30.0
+
+
+def load_libvirt() -> t.Any:
+    """libvirt's binding, or None where it is not installed."""
+    try:
+        import libvirt
+    except ImportError:
+        return None
+    # It would print each error besides raising it.
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    return libvirt
+
+
+@dataclass(frozen=True)
+class MovePlan:
+    """What is to be done, and why memory travels as it does."""
+
+    flags: list[str]
+    parameters: dict[str, t.Any]
+    why: str
+    images: list[dict[str, t.Any]]
+    hold: bool
+    postcopy: bool
+
+    def as_dict(self) -> dict[str, t.Any]:
+        return {key: value for key, value in asdict(self).items() if key not in ("hold", "postcopy")}
+
+
+class Mover:
+    """One guest, the host that it is on, and the one that it goes to."""
+
+    def __init__(self, libvirt: t.Any, guest: str, uri: str, destination_uri: str) -> None:
+        self.libvirt, self.name = libvirt, guest
+        self.uris = {"source": uri, "destination": destination_uri}
+        self._open: dict[str, t.Any] = {}
+        self._disks: dict[str, int] = {}
+
+    def __enter__(self) -> Mover:
+        for side in self.uris:
+            self._connection(side)
+        if self._connection("source").getHostname() == self._connection("destination").getHostname():
+            raise HandoverError(f"the destination {self.uris['destination']} is this host itself: name another one")
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        for connection in self._open.values():
+            with contextlib.suppress(self.libvirt.libvirtError):
+                connection.close()
+
+    def _connection(self, side: str) -> t.Any:
+        try:
+            if side in self._open and self._open[side].isAlive():
+                return self._open[side]
+            self._open[side] = self.libvirt.open(self.uris[side])
+        except self.libvirt.libvirtError as exc:
+            raise HandoverError(
+                f"libvirt on the {side} cannot be reached as {self.uris[side]} ({exc}): "
+                f"try `virsh --connect {self.uris[side]} list` on the source, as root"
+            ) from exc
+        return self._open[side]
+
+    def _domain(self, side: str) -> t.Any:
+        """The guest there, or None."""
+        try:
+            return self._connection(side).lookupByName(self.name)
+        except self.libvirt.libvirtError as exc:
+            if exc.get_error_code() == self.libvirt.VIR_ERR_NO_DOMAIN:
+                return None
+            raise
+
+    # --- what each side says ---
+
+    def standing(self, side: str) -> str:
+        """What a side says of the guest, in the words of _kvm_migration."""
+        running = (self.libvirt.VIR_DOMAIN_RUNNING, self.libvirt.VIR_DOMAIN_BLOCKED, self.libvirt.VIR_DOMAIN_PMSUSPENDED)
+        try:
+            domain = self._domain(side)
+            if domain is None:
+                return migration.ABSENT
+            state = domain.state()[0]
+        except (self.libvirt.libvirtError, HandoverError):
+            return migration.SILENT
+        if state in running:
+            return migration.RUNNING
+        return migration.PAUSED if state == self.libvirt.VIR_DOMAIN_PAUSED else migration.OFF
+
+    def has_moved(self) -> bool:
+        return self.standing("source") == migration.ABSENT and self.standing("destination") == migration.RUNNING
+
+    def _migrating(self) -> bool:
+        """Whether libvirt is at work on it, on either side."""
+        for side in self.uris:
+            with contextlib.suppress(self.libvirt.libvirtError, HandoverError):
+                domain = self._domain(side)
+                if domain is not None and domain.isActive() and domain.jobInfo()[0] != self.libvirt.VIR_DOMAIN_JOB_NONE:
+                    return True
+        return False
+
+    # --- before ---
+
+    def plan(self, wish: migration.Wish, link_mbit: int | None, ignore: frozenset[str]) -> MovePlan:
+        """Makes every check. The first thing that is in the way is an error."""
+        domain = self._domain("source")
+        if domain is None:
+            known = ", ".join(sorted(d.name() for d in self._connection("source").listAllDomains())) or "none"
+            raise HandoverError(f"this host has no guest {self.name}: `virsh list --all` names those it has ({known})")
+        if wish.mode == "offline":
+            if domain.isActive():
+                raise HandoverError(f"{self.name} runs, and mode offline moves guests that do not: shut it down first, or choose mode live")
+        elif not domain.isActive():
+            raise HandoverError(f"{self.name} does not run: start it first, or choose mode offline")
+        if self.standing("destination") in (migration.RUNNING, migration.PAUSED):
+            raise HandoverError(f"the destination runs a guest {self.name} already: see what it is there, and use state resolved if an earlier migration left it")
+
+        guest = parse(domain.XMLDesc(self.libvirt.VIR_DOMAIN_XML_MIGRATABLE if domain.isActive() else 0))
+        idle = idle_processors()
+        choice = migration.Choice(wish.compression, wish.connections or 1, "as asked for")
+        if wish.compression == "auto":
+            choice = migration.choose(link_mbit or link_speed(self._destination_address()), idle)
+        # QEMU switches to fetching pages over a single plain stream.
+        if wish.compression == "auto" and wish.mode == "postcopy":
+            choice = migration.Choice("none", 1, "pages that are fetched after the switch are not packed")
+        wish = migration.Wish(**{**asdict(wish), "compression": choice.compression, "connections": wish.connections or choice.connections})
+        refused = migration.refusal(wish)
+        if refused:
+            raise HandoverError(refused)
+
+        for check, problem in self._problems(domain, guest, wish):
+            if check not in ignore:
+                raise HandoverError(f"{problem} (or put {check} into `ignore`)")
+        made = migration.plan(wish)
+        unknown = [flag for flag in made.flags if not hasattr(self.libvirt, flag)]
+        if unknown:
+            raise HandoverError(f"this host's libvirt does not know {unknown[0]}: install a newer python3-libvirt, or do without")
+        return MovePlan(made.flags, made.parameters, choice.reason, self._images(domain, guest, wish), wish.hold, wish.mode == "postcopy")
+
+    def _problems(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> t.Iterator[tuple[str, str]]:
+        """What is in the way: the check's name, and a sentence."""
+        there = self._connection("destination")
+        yield from self._machine_problems(there, guest)
+        if domain.isActive():
+            yield from self._cpu_problems(there, domain, guest)
+            free = there.getFreeMemory()
+            if 0 < free < guest.memory:
+                # Page cache counts as used there, and is given back when it is asked for.
+                stats = there.getMemoryStats(self.libvirt.VIR_NODE_MEMORY_STATS_ALL_CELLS)
+                free += 1024 * (stats.get("cached", 0) + stats.get("buffers", 0))
+                if free < guest.memory:
+                    yield "memory", f"{self.name} needs {guest.memory >> 20} MiB, and the destination has {free >> 20} MiB free: make room there"
+        networks = {network.name(): network.isActive() for network in there.listAllNetworks()}
+        for interface in guest.interfaces:
+            if interface.kind == "network" and not networks.get(interface.source or ""):
+                state = "is not active" if interface.source in networks else "does not exist"
+                yield "networks", f"the network {interface.source} of {self.name} {state} on the destination: define and start it there"
+        if wish.storage == "shared":
+            mounts, version = read_mounts(), self._connection("source").getVersion()
+            qemu = (version // 1_000_000, version // 1000 % 1000, version % 1000)
+            for disk in guest.disks:
+                local = disk.source is not None and disk.kind in ("file", "block")
+                verdict = live_migration(disk, place_of(t.cast(str, disk.source), mounts) if local else place_of("", mounts), qemu)
+                if verdict.verdict == "no":
+                    yield "storage", f"{self.name} cannot be migrated with its disk {disk.target} as it is: {verdict.reason}"
+
+    def _machine_problems(self, there: t.Any, guest: Guest) -> t.Iterator[tuple[str, str]]:
+        try:
+            there.getDomainCapabilities(None, None, guest.machine, guest.kind)
+        except self.libvirt.libvirtError as exc:
+            yield "machine", f"the destination cannot run {self.name} (machine {guest.machine}, {guest.kind}): {exc}: upgrade QEMU there"
+
+    def _cpu_problems(self, there: t.Any, domain: t.Any, guest: Guest) -> t.Iterator[tuple[str, str]]:
+        found = re.search(r"<cpu\b.*?(?:</cpu>|/>)", domain.XMLDesc(self.libvirt.VIR_DOMAIN_XML_MIGRATABLE), re.DOTALL)
+        if guest.kind != "kvm" or found is None:
+            return  # an emulated processor has what the definition says, on any host
+        try:
+            same = there.compareHypervisorCPU(None, None, guest.machine, guest.kind, found.group(0), 0)
+        except self.libvirt.libvirtError as exc:
+            yield "cpu", f"the destination cannot tell whether it has the processor of {self.name}: {exc}"
+            return
+        if same == self.libvirt.VIR_CPU_COMPARE_INCOMPATIBLE:
+            yield "cpu", f"the destination's processor lacks features that {self.name} ({guest.cpu}) uses: give it a CPU model that both hosts have, and restart it"
+
+    def _images(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> list[dict[str, t.Any]]:
+        if wish.storage == "shared":
+            return []
+        asked = set(wish.disks)
+        unknown = sorted(asked - {disk.target for disk in guest.disks})
+        if unknown:
+            raise HandoverError(f"{self.name} has no disk {unknown[0]}: it has {', '.join(disk.target for disk in guest.disks)}")
+        return [
+            {"target": disk.target, "path": disk.source, "format": disk.format, "size": domain.blockInfo(disk.target)[0], "backing": list(disk.backing)}
+            for disk in guest.disks
+            if disk.source is not None and not disk.read_only and disk.kind == "file" and (not asked or disk.target in asked)
+        ]
+
+    def _destination_address(self) -> str:
+        found = re.match(r"[^:]+://(?:[^@/]*@)?(\[[^\]]+\]|[^:/?]+)", self.uris["destination"])
+        return found.group(1).strip("[]") if found else ""
+
+    # --- the move ---
+
+    def migrate(self, plan: MovePlan, max_downtime_ms: int, postcopy_after: int, timeout: float) -> dict[str, t.Any]:
+        """Migrates, lets the guest run, and says what was measured. A guest that stayed is an error that says so."""
+        domain = self._domain("source")
+        autostart = bool(domain.autostart()) if domain.isPersistent() else False
+        flags = 0
+        for flag in plan.flags:
+            flags |= getattr(self.libvirt, flag)
+        failure: list[Exception] = []
+
+        def perform() -> None:
+            try:
+                domain.migrateToURI3(self.uris["destination"], plan.parameters, flags)
+            except self.libvirt.libvirtError as exc:
+                failure.append(exc)
+
+        began = time.monotonic()
+        worker = threading.Thread(target=perform, daemon=True)
+        worker.start()
+        given_up = self._watch(worker, domain, plan, max_downtime_ms, postcopy_after, began + timeout)
+        ended = time.monotonic()
+        reason = f"it had not ended within {timeout:.0f} s" if given_up else "; ".join(map(str, failure))
+        decision = self._settle()
+        if not decision.moved:
+            raise HandoverError(f"{self.name} was not migrated: {reason or decision.sentence}. {decision.sentence.capitalize()}")
+        result: dict[str, t.Any] = {"moved": True, "outcome": decision.sentence, "figures": self._figures()}
+        if plan.hold:
+            result["held_ms"] = round((time.monotonic() - ended) * 1000, 1)
+        if autostart:
+            self._domain("destination").setAutostart(1)
+        return result
+
+    def _watch(self, worker: threading.Thread, domain: t.Any, plan: MovePlan, max_downtime_ms: int, postcopy_after: int, deadline: float) -> bool:
+        """Until the migration has ended. Says whether it was given up for its time."""
+        set_downtime, switched, given_up = max_downtime_ms > 0, not plan.postcopy, False
+        while worker.is_alive():
+            worker.join(POLL_SECONDS)
+            with contextlib.suppress(self.libvirt.libvirtError):
+                self._note_disks(domain.jobStats())
+                if set_downtime:
+                    domain.migrateSetMaxDowntime(max_downtime_ms)
+                    set_downtime = False
+                if not switched and domain.jobStats().get("memory_iteration", 0) > postcopy_after:
+                    domain.migrateStartPostCopy()
+                    switched = True
+                if time.monotonic() > deadline and not given_up:
+                    domain.abortJob()
+                    given_up = True
+        return given_up
+
+    def _note_disks(self, stats: t.Mapping[str, t.Any]) -> None:
+        """Of copied disks libvirt tells while it copies, and no more when it is done."""
+        for name in ("disk_total", "disk_processed"):
+            self._disks[name] = max(self._disks.get(name, 0), stats.get(name, 0))
+
+    def _decision(self) -> migration.Decision:
+        source = self.standing("source")
+        # A source without the guest has nothing left to do about it; and while the guest stands still, a question less counts.
+        busy = source not in (migration.ABSENT, migration.SILENT) and self._migrating()
+        return migration.decide(source, self.standing("destination"), busy)
+
+    def _settle(self, patience: float = RECONNECT_SECONDS) -> migration.Decision:
+        """Asks both sides until they say enough, and does what follows from it. `patience`, in seconds, is for a libvirt still at work."""
+        began = time.monotonic()
+        while True:
+            decision = self._decision()
+            limit = {"wait": patience, "ask": RECONNECT_SECONDS}.get(decision.act, 0.0)
+            if time.monotonic() - began >= limit:
+                break
+            time.sleep(POLL_SECONDS)
+        self._act(decision)
+        return decision
+
+    def _act(self, decision: migration.Decision) -> None:
+        if decision.act in ("ask", "wait"):
+            raise HandoverError(
+                f"{self.name}: {decision.sentence}. When both sides answer, run this again with state resolved: it finishes the migration, or undoes it"
+            )
+        try:
+            if decision.act == "resume_destination":
+                self._domain("destination").resume()
+            elif decision.act == "resume_source":
+                self._domain("source").resume()
+            elif decision.act == "destroy_destination":
+                self._discard(self._domain("destination"))
+        except self.libvirt.libvirtError as exc:
+            raise HandoverError(f"{self.name}: {decision.sentence}; but {decision.act.replace('_', ' on the ')} failed: {exc}") from exc
+
+    def _discard(self, domain: t.Any) -> None:
+        """Takes away what arrived and was never let run."""
+        if domain.isPersistent():
+            domain.undefineFlags(self.libvirt.VIR_DOMAIN_UNDEFINE_NVRAM | self.libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE)
+        domain.destroy()
+
+    def resolve(self, patience: float, check_mode: bool) -> dict[str, t.Any]:
+        """What state=resolved does."""
+        decision = self._decision() if check_mode else self._settle(patience)
+        return {"changed": decision.act.startswith(("resume", "destroy")), "moved": decision.moved, "outcome": decision.sentence}
+
+    def _figures(self) -> dict[str, t.Any]:
+        """The destination knows how long the guest stood still."""
+        try:
+            stats = self._domain("destination").jobStats(self.libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
+        except self.libvirt.libvirtError:
+            stats = {}
+        return migration.figures({**stats, **self._disks})
+
+
+def idle_processors(seconds: float = IDLE_SECONDS, path: str = "/proc/stat") -> float:
+    """How many processors' worth of time this host leaves idle."""
+
+    def look() -> tuple[int, int]:
+        with open(path, encoding="ascii") as source:
+            fields = [int(word) for word in source.readline().split()[1:9]]
+        return fields[3] + fields[4], sum(fields)  # idle and waiting for disks
+
+    idle, total = look()
+    time.sleep(seconds)
+    idle_later, total_later = look()
+    share = (idle_later - idle) / max(1, total_later - total)
+    return share * (os.cpu_count() or 1)
+
+
+def link_speed(address: str, sys_net: str = "/sys/class/net", route: str = "/proc/net/route") -> int | None:
+    """Mbit/s of the interface that leads to an IPv4 address, or None where the kernel does not know: virtual interfaces make theirs up."""
+    device = _device_to(address, route)
+    if device is None or not os.path.exists(os.path.join(sys_net, device, "device")):
+        return None
+    try:
+        with open(os.path.join(sys_net, device, "speed"), encoding="ascii") as source:
+            speed = int(source.read())
+    except (OSError, ValueError):
+        return None
+    return speed if speed > 0 else None
+
+
+def _device_to(host: str, route: str) -> str | None:
+    import socket
+    import struct
+
+    try:
+        wanted = struct.unpack("<I", socket.inet_aton(socket.gethostbyname(host)))[0]
+    except OSError:
+        return None
+    best: tuple[int, str] | None = None
+    with open(route, encoding="ascii") as source:
+        for fields in map(str.split, source.readlines()[1:]):
+            target, mask = int(fields[1], 16), int(fields[7], 16)
+            if wanted & mask == target:
+                best = max(best or (-1, ""), (bin(mask).count("1"), fields[0]))
+    return best[1] if best else None

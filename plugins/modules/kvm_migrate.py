@@ -1,0 +1,284 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kvm_migrate
+
+short_description: Migrate a KVM guest to another host
+
+version_added: 0.2.0
+
+description:
+  - Runs on the host that has the guest, and has libvirt migrate it to another one, with its definition.
+  - The guest arrives paused, and is let run only when libvirt has taken it from the source. So a lost answer never leaves it running
+    twice. What became of it is asked of both sides, and O(state=resolved) does that alone, at any time later.
+  - In check mode it makes all checks, changes nothing, and returns the plan.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Makes all checks and returns RV(plan).
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+    details:
+      - A guest that is on the destination and not on the source any more has been migrated; nothing is done then.
+
+options:
+  guest:
+    description: Name of the guest.
+    type: str
+    required: true
+  destination_uri:
+    description:
+      - How the source's libvirt reaches the destination's, as in V(qemu+ssh://node2/system).
+    type: str
+    required: true
+  state:
+    description:
+      - V(migrated) migrates the guest.
+      - V(resolved) finishes or undoes what an earlier migration left, by what both sides say, and migrates nothing.
+    type: str
+    choices: [migrated, resolved]
+    default: migrated
+  mode:
+    description:
+      - V(live) keeps the guest running.
+      - V(postcopy) switches early and fetches the rest of the memory afterwards. It always ends, but from the switch on the guest needs
+        both hosts, and is lost if either fails.
+      - V(offline) moves the definition of a guest that does not run.
+    type: str
+    choices: [live, postcopy, offline]
+    default: live
+  storage:
+    description:
+      - V(shared) leaves the disks where they are, where both hosts reach them.
+      - V(copy) copies them whole, V(incremental) only what is above a backing file that both hosts have. The images have to exist on the
+        destination, with the right size.
+    type: str
+    choices: [shared, copy, incremental]
+    default: shared
+  disks:
+    description: Targets of the disks to copy, as in V(vda). All that can be written if empty.
+    type: list
+    elements: str
+    default: []
+  compression:
+    description:
+      - How memory is packed. V(auto) packs with zstd where the link is slower than the idle processors pack.
+      - V(qatzip), V(qpl) and V(uadk) need hardware and a QEMU built for it.
+    type: str
+    choices: [auto, none, zstd, zlib, xbzrle, qatzip, qpl, uadk]
+    default: auto
+  connections:
+    description: Connections that memory travels over. V(0) chooses with O(compression=auto), and is one otherwise.
+    type: int
+    default: 0
+  link_mbit:
+    description: Speed of the link between the hosts. Read from the network interface if not given.
+    type: int
+  bandwidth:
+    description: MiB per second at most; V(0) is no limit.
+    type: int
+    default: 0
+  max_downtime_ms:
+    description: How long the guest may stand still at the switch; V(0) is QEMU's own default.
+    type: int
+    default: 0
+  auto_converge:
+    description: Let QEMU slow the guest's processors down where its memory changes faster than it travels.
+    type: bool
+    default: false
+  tls:
+    description: Encrypt the migration with the certificates of QEMU (C(/etc/pki/qemu) or C(/etc/pki/libvirt-migrate)).
+    type: bool
+    default: false
+  synchronous_writes:
+    description: While disks are copied, have the guest's writes wait for the destination, so that the copy always ends.
+    type: bool
+    default: false
+  hold:
+    description:
+      - Whether the guest arrives paused and is let run by this module. Only a lock on its disks (virtlockd, sanlock) is as safe.
+      - Not with O(mode=postcopy), where the guest runs on the destination before the source is done.
+    type: bool
+    default: true
+  listen:
+    description: Address that the destination listens on.
+    type: str
+  migrate_uri:
+    description: Where the memory goes, as in V(tcp://10.0.0.2). Chosen by libvirt if not given.
+    type: str
+  postcopy_after:
+    description: With O(mode=postcopy), the number of passes after which the switch is made.
+    type: int
+    default: 1
+  ignore:
+    description: Checks that are made and not heeded.
+    type: list
+    elements: str
+    choices: [cpu, machine, networks, memory, storage]
+    default: []
+  uri:
+    description: How this host's libvirt is reached.
+    type: str
+    default: qemu:///system
+  timeout:
+    description:
+      - Seconds after which the migration is given up, and the guest stays where it is. With O(state=resolved), how long a migration that is
+        still under way is waited for.
+    type: int
+    default: 3600
+
+requirements:
+  - libvirt's Python binding (Debian's package python3-libvirt)
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Migrate a guest and its disks
+  livefleet.handover.kvm_migrate:
+    guest: web1
+    destination_uri: qemu+ssh://node2/system
+    storage: copy
+    auto_converge: true
+
+- name: Find out what became of a guest whose migration was interrupted
+  livefleet.handover.kvm_migrate:
+    guest: web1
+    destination_uri: qemu+ssh://node2/system
+    state: resolved
+"""
+
+RETURN = r"""
+moved:
+  description: Whether the guest is on the destination now.
+  returned: not in check mode
+  type: bool
+  sample: true
+outcome:
+  description: Why it is where it is.
+  returned: not in check mode
+  type: str
+  sample: the source has let the guest go, and the destination has it
+plan:
+  description: What is done, or would be.
+  returned: with O(state=migrated)
+  type: dict
+  contains:
+    flags:
+      description: libvirt's flags.
+      type: list
+      elements: str
+      sample: [VIR_MIGRATE_PEER2PEER, VIR_MIGRATE_LIVE, VIR_MIGRATE_PAUSED]
+    parameters:
+      description: libvirt's parameters.
+      type: dict
+      sample: {compression: zstd, parallel.connections: 2}
+    why:
+      description: Why memory travels as it does.
+      type: str
+      sample: 1000 Mbit/s and 2.0 idle processors, 2 threads of zstd fill more than the link
+    images:
+      description: The images that have to exist on the destination, with their C(path), C(format) and C(size) in bytes.
+      type: list
+      elements: dict
+      sample: [{path: /var/lib/libvirt/images/web1.qcow2, format: qcow2, size: 8589934592}]
+figures:
+  description: What libvirt measured. Bytes, and milliseconds where the name says so.
+  returned: when it was migrated now
+  type: dict
+  sample: {total_ms: 812, downtime_ms: 88, ram_total: 151003136, ram_transferred: 40912896, iterations: 3, disk_total: 268435456, disk_transferred: 268435456}
+held_ms:
+  description: How long the guest waited on the destination until it was let run. Part of the time it stood still, beside C(downtime_ms).
+  returned: when it was migrated now and held
+  type: float
+  sample: 6.1
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm_migration import (
+    Wish,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm_mover import (
+    Mover,
+    load_libvirt,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+)
+
+
+def wish(params: t.Mapping[str, t.Any]) -> Wish:
+    """What the options ask for."""
+    same = ("mode", "storage", "compression", "connections", "bandwidth", "auto_converge", "tls", "synchronous_writes", "listen", "migrate_uri")
+    return Wish(**{name: params[name] for name in same}, disks=tuple(params["disks"]), hold=params["hold"] and params["mode"] == "live")
+
+
+def run(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
+    """The result of the module."""
+    params = module.params
+    with Mover(libvirt, params["guest"], params["uri"], params["destination_uri"]) as mover:
+        if params["state"] == "resolved":
+            return mover.resolve(params["timeout"], module.check_mode)
+        if mover.has_moved():
+            return {"changed": False, "moved": True, "outcome": "the guest is on the destination, and the source has none"}
+        plan = mover.plan(wish(params), params["link_mbit"], frozenset(params["ignore"]))
+        if module.check_mode:
+            return {"changed": True, "plan": plan.as_dict()}
+        return {"changed": True, "plan": plan.as_dict(), **mover.migrate(plan, params["max_downtime_ms"], params["postcopy_after"], params["timeout"])}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "guest": {"type": "str", "required": True},
+            "destination_uri": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["migrated", "resolved"], "default": "migrated"},
+            "mode": {"type": "str", "choices": ["live", "postcopy", "offline"], "default": "live"},
+            "storage": {"type": "str", "choices": ["shared", "copy", "incremental"], "default": "shared"},
+            "disks": {"type": "list", "elements": "str", "default": []},
+            "compression": {"type": "str", "choices": ["auto", "none", "zstd", "zlib", "xbzrle", "qatzip", "qpl", "uadk"], "default": "auto"},
+            "connections": {"type": "int", "default": 0},
+            "link_mbit": {"type": "int"},
+            "bandwidth": {"type": "int", "default": 0},
+            "max_downtime_ms": {"type": "int", "default": 0},
+            "auto_converge": {"type": "bool", "default": False},
+            "tls": {"type": "bool", "default": False},
+            "synchronous_writes": {"type": "bool", "default": False},
+            "hold": {"type": "bool", "default": True},
+            "listen": {"type": "str"},
+            "migrate_uri": {"type": "str"},
+            "postcopy_after": {"type": "int", "default": 1},
+            "ignore": {"type": "list", "elements": "str", "choices": ["cpu", "machine", "networks", "memory", "storage"], "default": []},
+            "uri": {"type": "str", "default": "qemu:///system"},
+            "timeout": {"type": "int", "default": 3600},
+        },
+        supports_check_mode=True,
+    )
+    libvirt = load_libvirt()
+    if libvirt is None:
+        module.fail_json(msg=missing_required_lib("libvirt", reason="to migrate guests; Debian's package is python3-libvirt"))
+    try:
+        module.exit_json(**run(module, libvirt))
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()
