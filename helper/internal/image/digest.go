@@ -131,15 +131,15 @@ func (d *Digests) FirstDifference(o *Digests) (off int64, differ bool, err error
 	return 0, false, nil
 }
 
-// Equal says whether two roots stand for the same image, and if not, why.
+// Equal says whether two roots stand for the same, and if not, why.
 func (r Root) Equal(o Root) error {
 	switch {
 	case r.Algorithm != o.Algorithm || r.Cluster != o.Cluster:
 		return fmt.Errorf("image: a digest by %s in clusters of %d cannot be compared with one by %s in clusters of %d", r.Algorithm, r.Cluster, o.Algorithm, o.Cluster)
 	case r.Size != o.Size:
-		return fmt.Errorf("image: the images have %d and %d bytes", r.Size, o.Size)
+		return fmt.Errorf("image: they have %d and %d bytes", r.Size, o.Size)
 	case r.Root != o.Root:
-		return fmt.Errorf("image: the images differ: digest %s here, %s there", r.Root, o.Root)
+		return fmt.Errorf("image: they differ: digest %s here, %s there", r.Root, o.Root)
 	}
 	return nil
 }

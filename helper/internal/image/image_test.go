@@ -656,7 +656,7 @@ func TestDigest(t *testing.T) {
 		if err != nil || !differ || at != off/cluster*cluster {
 			t.Errorf("byte %d was changed: difference %v at %d, %v", off, differ, at, err)
 		}
-		says(t, memory.Root().Equal(changed.Root()), "the images differ: digest ")
+		says(t, memory.Root().Equal(changed.Root()), "they differ: digest ")
 	}
 
 	b, err := json.Marshal(memory.Root())
@@ -673,7 +673,7 @@ func TestDigest(t *testing.T) {
 	}
 	_, _, err = memory.FirstDifference(short)
 	says(t, err, "cannot be compared")
-	says(t, memory.Root().Equal(short.Root()), "the images have 5242980 and 5242979 bytes")
+	says(t, memory.Root().Equal(short.Root()), "they have 5242980 and 5242979 bytes")
 	other, err := Digest(ctx, bytes.NewReader(content), size, 2*cluster)
 	if err != nil {
 		t.Fatal(err)

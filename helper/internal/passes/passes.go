@@ -56,18 +56,11 @@ type Pass struct {
 	MS      float64 `json:"ms"`
 }
 
-// Progress is how far the pass that is under way has come.
-type Progress struct {
-	Pass  int
-	Bytes int64 // of the whole pass
-	Done  int64
-	Rate  int64 // bytes a second, 0 at the beginning
-}
-
 // Options are how a Copy works; the zero value is good.
 type Options struct {
-	// Watch hears of the progress, from one goroutine at a time.
-	Watch func(Progress)
+	// Count hears of each step how many bytes it dealt with, from one goroutine at a
+	// time.
+	Count func(bytes int64)
 	// Open opens the trackers; tracker.Open if it is nil.
 	Open func(kind string, devs []tracker.Device) ([]tracker.Tracker, error)
 }
@@ -83,9 +76,6 @@ type Copy struct {
 
 // New begins a copy: every cluster of every volume has to travel.
 func New(sender *pipeline.Sender, volumes []*Volume, opt Options) *Copy {
-	if opt.Watch == nil {
-		opt.Watch = func(Progress) {}
-	}
 	if opt.Open == nil {
 		opt.Open = tracker.Open
 	}
@@ -165,21 +155,13 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 	}
 	c.pass++
 	p := Pass{Pass: c.pass, Bytes: total}
-	at := Progress{Pass: c.pass, Bytes: total}
 	began := time.Now()
-	c.opt.Watch(at)
 	for _, v := range c.volumes {
 		m := v.todo.Swap()
 		if m.Empty() {
 			continue
 		}
-		pass := pipeline.Pass{SkipZero: v.Empty, Limit: limit, Count: func(n int64) {
-			at.Done += n
-			if t := time.Since(began).Seconds(); t > 0 {
-				at.Rate = int64(float64(at.Done) / t)
-			}
-			c.opt.Watch(at)
-		}}
+		pass := pipeline.Pass{SkipZero: v.Empty, Limit: limit, Count: c.opt.Count}
 		stats, err := c.sender.Send(ctx, pipeline.Volume{Stream: v.Stream, Source: v.Source}, m, pass)
 		if err != nil {
 			return p, fmt.Errorf("passes: volume %s: %w", v.Name, err)

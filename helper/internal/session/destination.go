@@ -28,6 +28,7 @@ type destination struct {
 
 	targets   []*image.Target
 	created   []string          // images that we made
+	filled    []string          // directory volumes: they were empty
 	devices   map[string]string // mount point → loop device that we attached
 	mounted   []string          // mount points that we mounted
 	tmpfs     []string
@@ -141,6 +142,9 @@ func (d *destination) prepare() error {
 			return fmt.Errorf("session: volume %s: something is mounted on %s already: unmount it, or choose another mount point", v.Name, v.Mountpoint)
 		}
 	}
+	if err := d.findDirectories(); err != nil {
+		return err
+	}
 	if r := d.spec.Hooks.Restore; r.Given() && r.Gate != "" {
 		if mounted, err := loop.Mounted(r.Gate); err != nil {
 			return err
@@ -197,12 +201,18 @@ func (d *destination) hello(_ context.Context, m *message) error {
 		return fmt.Errorf("session: the source is about to send %s (session %s, %s), and this side waits for %s (session %s, %s)",
 			m.Workload, m.ID, m.Mode, d.spec.Workload, d.spec.ID, d.spec.Mode)
 	}
-	if len(m.Volumes) != len(d.spec.Volumes) || len(m.Trees) != len(d.spec.Trees) {
-		return fmt.Errorf("session: the source has %d volumes and %d trees, this side expects %d and %d", len(m.Volumes), len(m.Trees), len(d.spec.Volumes), len(d.spec.Trees))
+	if len(m.Volumes) != len(d.spec.Volumes) || len(m.Directories) != len(d.spec.Directories) || len(m.Trees) != len(d.spec.Trees) {
+		return fmt.Errorf("session: the source has %d volumes, %d directories and %d trees, this side expects %d, %d and %d",
+			len(m.Volumes), len(m.Directories), len(m.Trees), len(d.spec.Volumes), len(d.spec.Directories), len(d.spec.Trees))
 	}
 	for i, v := range d.spec.Volumes {
 		if h := m.Volumes[i]; h.Name != v.Name || h.Size != v.Size || h.Cluster != v.Cluster {
 			return fmt.Errorf("session: volume %d is %s (%d bytes, clusters of %d) on the source and %s (%d, %d) here", i, h.Name, h.Size, h.Cluster, v.Name, v.Size, v.Cluster)
+		}
+	}
+	for i, v := range d.spec.Directories {
+		if m.Directories[i] != v.Name {
+			return fmt.Errorf("session: directory %d is %s on the source and %s here", i, m.Directories[i], v.Name)
 		}
 	}
 	for i, t := range d.spec.Trees {
@@ -238,14 +248,20 @@ func (d *destination) datasync() error {
 	for _, t := range d.targets {
 		g.Go(t.Datasync)
 	}
+	g.Go(d.syncDirectories)
 	return g.Wait()
 }
 
 func (d *destination) tree(stream uint32) (*Tree, error) {
-	if int64(stream) >= int64(len(d.spec.Trees)) {
-		return nil, fmt.Errorf("session: the source sent a piece of tree %d, and there are %d", stream, len(d.spec.Trees))
+	trees, n := d.spec.Trees, int64(stream)
+	if n < int64(len(trees)) {
+		return &trees[n], nil
 	}
-	return &d.spec.Trees[stream], nil
+	if n -= int64(len(trees)); n < int64(len(d.spec.Directories)) {
+		v := d.spec.Directories[n]
+		return &Tree{Name: v.Name, Path: v.Path}, nil
+	}
+	return nil, fmt.Errorf("session: the source sent a piece of tree %d, and there are %d trees and %d directories", stream, len(trees), len(d.spec.Directories))
 }
 
 // chunk handles one piece of a tree.
@@ -292,24 +308,8 @@ func (d *destination) flushed(ctx context.Context, m *message) error {
 	if !d.verify {
 		return d.prepareWorkload(ctx, m)
 	}
-	roots := make([]image.Root, len(d.targets))
-	g, gctx := errgroup.WithContext(ctx)
-	for i, v := range d.spec.Volumes {
-		g.Go(func() error {
-			// Read back from the file, not remembered from the wire.
-			src, err := image.OpenSource(v.Image)
-			if err != nil {
-				return err
-			}
-			defer src.Close()
-			digests, err := image.Digest(gctx, src, v.Size, v.Cluster)
-			if err == nil {
-				roots[i] = digests.Root()
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	roots, err := d.reread(ctx)
+	if err != nil {
 		return err
 	}
 	return send(d.conn, message{Kind: msgVerified, Roots: roots})
@@ -474,6 +474,10 @@ func (d *destination) removeReceived() (err error) {
 		err = errors.Join(err, t.Close())
 	}
 	d.targets = nil
+	for _, path := range d.filled {
+		err = errors.Join(err, tree.Clear(path))
+	}
+	d.filled = nil
 	for _, path := range d.created {
 		if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, fmt.Errorf("session: %w", e))

@@ -34,20 +34,21 @@ const (
 // message is the payload of a Control frame. Which fields count depends on the
 // kind.
 type message struct {
-	Kind      kind               `json:"kind"`
-	ID        string             `json:"id,omitempty"`
-	Workload  string             `json:"workload,omitempty"`
-	Mode      string             `json:"mode,omitempty"`
-	Volumes   []volumeHello      `json:"volumes,omitempty"`
-	Trees     []string           `json:"trees,omitempty"`
-	TokenHash string             `json:"token_hash,omitempty"`
-	Token     string             `json:"token,omitempty"`
-	Verify    bool               `json:"verify,omitempty"`
-	Empty     bool               `json:"empty,omitempty"`
-	Can       []string           `json:"can,omitempty"` // what this side understands beyond what each does
-	Roots     []image.Root       `json:"roots,omitempty"`
-	Why       string             `json:"why,omitempty"`
-	Took      map[string]float64 `json:"took,omitempty"` // milliseconds by stage
+	Kind        kind               `json:"kind"`
+	ID          string             `json:"id,omitempty"`
+	Workload    string             `json:"workload,omitempty"`
+	Mode        string             `json:"mode,omitempty"`
+	Volumes     []volumeHello      `json:"volumes,omitempty"`
+	Directories []string           `json:"directories,omitempty"`
+	Trees       []string           `json:"trees,omitempty"`
+	TokenHash   string             `json:"token_hash,omitempty"`
+	Token       string             `json:"token,omitempty"`
+	Verify      bool               `json:"verify,omitempty"`
+	Empty       bool               `json:"empty,omitempty"`
+	Can         []string           `json:"can,omitempty"` // what this side understands beyond what each does
+	Roots       []image.Root       `json:"roots,omitempty"`
+	Why         string             `json:"why,omitempty"`
+	Took        map[string]float64 `json:"took,omitempty"` // milliseconds by stage
 }
 
 type volumeHello struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
+	"github.com/livefleet/handover/helper/internal/tree"
 )
 
 // Call is one call of CRIU's action script.
@@ -319,6 +320,11 @@ func abandonDestination(ctx context.Context, dir, runDir string, spec *Spec, j *
 		err = errors.Join(err, loop.DetachImage(v.Image))
 		if e := os.Remove(v.Image); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, e)
+		}
+	}
+	if st != Prepare { // from then on it is known that they were empty
+		for _, v := range spec.Directories {
+			err = errors.Join(err, tree.Clear(v.Path))
 		}
 	}
 	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {

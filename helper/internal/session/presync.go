@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/tree"
@@ -45,15 +48,15 @@ func (s *source) presync(ctx context.Context) error {
 		if err := s.sendPass(ctx); err != nil {
 			return err
 		}
-		if err := s.copy.Collect(); err != nil {
+		dirty, _, err := s.collect()
+		if err != nil {
 			return err
 		}
-		dirty := s.copy.Dirty()
 		s.update(true, func(st *Status) { st.DirtyBytes = dirty })
 		if why := s.converged(dirty, before); why != "" {
 			s.update(true, func(st *Status) {
 				if !st.Converged {
-					s.log.Emit("converged", map[string]any{"why": why, "pass": s.copy.Passes(), "dirty": dirty})
+					s.log.Emit("converged", map[string]any{"why": why, "pass": s.pass, "dirty": dirty})
 				}
 				st.Converged, st.Why = true, why
 			})
@@ -86,10 +89,10 @@ func (s *source) converged(dirty, before int64) string {
 	switch {
 	case dirty <= s.spec.Policy.TargetDirty:
 		return fmt.Sprintf("%d bytes are left, at most %d were wanted", dirty, s.spec.Policy.TargetDirty)
-	case s.copy.Passes() >= 2 && float64(dirty) > shrink*float64(before) && before > 0:
+	case s.pass >= 2 && float64(dirty) > shrink*float64(before) && before > 0:
 		return fmt.Sprintf("the passes do not get shorter: %d bytes were written during the last one, %d during the one before", dirty, before)
-	case s.copy.Passes() >= s.spec.Policy.MaxPasses:
-		return fmt.Sprintf("%d passes were done", s.copy.Passes())
+	case s.pass >= s.spec.Policy.MaxPasses:
+		return fmt.Sprintf("%d passes were done", s.pass)
 	}
 	return ""
 }
@@ -132,20 +135,70 @@ func (s *source) idle(ctx context.Context, dirty int64) (*request, error) {
 	}
 }
 
-// sendPass sends everything that is marked now.
+// collect takes what was written since the last time to what the next pass has
+// to send: about how many bytes, and whether there is anything.
+func (s *source) collect() (dirty int64, some bool, err error) {
+	if err := s.copy.Collect(); err != nil {
+		return 0, false, fmt.Errorf("session: %w", err)
+	}
+	dirty = s.copy.Dirty()
+	some = dirty > 0
+	for _, d := range s.directories {
+		if err := d.collect(); err != nil {
+			return 0, false, err
+		}
+		dirty += d.bytes
+		some = some || d.entries > 0
+	}
+	return dirty, some, nil
+}
+
+// sendPass sends everything that is marked now: images and directories side by
+// side, over the one connection.
 func (s *source) sendPass(ctx context.Context) error {
+	dirty, some, err := s.collect()
+	if err != nil || !some {
+		return err
+	}
+	s.pass++
+	began := time.Now()
+	s.watch(dirty, began)
 	limit := int64(0)
 	if s.t0.IsZero() { // a limit is there to spare others, and in the pause nobody is spared
 		limit = s.spec.Policy.Limit
 	}
-	p, err := s.copy.Send(ctx, limit)
-	if err != nil {
-		return s.explain(fmt.Errorf("session: %w", err))
-	}
-	if p.Bytes == 0 {
+	p := Pass{Pass: passes.Pass{Pass: s.pass, Bytes: dirty}}
+	var images passes.Pass
+	stats, why := make([]tree.Stats, len(s.directories)), make([]string, len(s.directories))
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		if images, err = s.copy.Send(gctx, limit); err != nil {
+			return s.explain(fmt.Errorf("session: %w", err))
+		}
 		return nil
+	})
+	for i, d := range s.directories {
+		g.Go(func() (err error) {
+			stats[i], why[i], err = d.send(gctx, s)
+			return err
+		})
 	}
-	s.log.Emit("pass", map[string]any{"pass": p.Pass, "bytes": p.Bytes, "sent": p.Sent, "zero": p.Zero, "payload": p.Payload, "ms": p.MS})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	p.Sent, p.Zero, p.Payload = images.Sent, images.Zero, images.Payload
+	for i, st := range stats {
+		p.Files += st.Entries + st.Removed
+		p.Sent += st.Bytes
+		p.Payload += st.Bytes
+		if why[i] != "" {
+			p.Everything = why[i]
+		}
+	}
+	p.MS = ms(time.Since(began))
+	s.log.Emit("pass", map[string]any{
+		"pass": p.Pass.Pass, "bytes": p.Bytes, "sent": p.Sent, "zero": p.Zero, "payload": p.Payload, "files": p.Files, "everything": p.Everything, "ms": p.MS,
+	})
 	s.update(false, func(st *Status) {
 		st.Passes = append(st.Passes[:len(st.Passes):len(st.Passes)], p)
 		st.DoneBytes, st.SentBytes = p.Bytes, s.conn.Sent()
@@ -153,16 +206,19 @@ func (s *source) sendPass(ctx context.Context) error {
 	return nil
 }
 
-// watch shows how far a pass is.
-func (s *source) watch(p passes.Progress) {
-	s.update(false, func(st *Status) {
-		st.Pass, st.PassBytes, st.DoneBytes = p.Pass, p.Bytes, p.Done
-		if p.Done == 0 {
-			st.DirtyBytes = p.Bytes
-			return
-		}
-		st.SentBytes, st.Rate = s.conn.Sent(), p.Rate
-	})
+// watch begins to show how far a pass comes.
+func (s *source) watch(bytes int64, began time.Time) {
+	s.update(false, func(st *Status) { st.Pass, st.PassBytes, st.DoneBytes, st.DirtyBytes = s.pass, bytes, 0, bytes })
+	var done atomic.Int64
+	s.count = func(n int64) {
+		all := done.Add(n)
+		s.update(false, func(st *Status) {
+			st.DoneBytes, st.SentBytes = all, s.conn.Sent()
+			if t := time.Since(began).Seconds(); t > 0 {
+				st.Rate = int64(float64(all) / t)
+			}
+		})
+	}
 }
 
 // explain prefers what the destination had to say over the bare fact that the
@@ -199,16 +255,14 @@ func (s *source) sendTree(ctx context.Context, t *folder) (err error) {
 			return err
 		}
 	}
-	w := &chunkWriter{ctx: ctx, conn: s.conn, stream: t.stream}
-	b := bufio.NewWriterSize(w, chunkSize)
-	sent, err := t.mirror.Everything(b, tree.Changes{Since: since})
-	if err := errors.Join(err, b.Flush()); err != nil {
-		return s.explain(err)
-	}
-	if err := s.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: t.stream, Flags: flagLast, Pos: w.pos}); err != nil {
+	var sent tree.Stats
+	if err := s.stream(ctx, t.stream, func(w *bufio.Writer) (err error) {
+		sent, err = t.mirror.Everything(w, tree.Changes{Since: since})
+		return err
+	}); err != nil {
 		return err
 	}
-	s.log.Emit("tree", map[string]any{"tree": t.Name, "entries": sent.Entries, "removed": sent.Removed, "bytes": w.pos})
+	s.log.Emit("tree", map[string]any{"tree": t.Name, "entries": sent.Entries, "removed": sent.Removed, "bytes": sent.Bytes})
 	return nil
 }
 

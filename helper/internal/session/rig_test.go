@@ -175,6 +175,7 @@ type rig struct {
 	mountpoint       string
 	dstImage, dstMnt string
 	layer, dstLayer  string
+	files, dstFiles  string // a directory volume
 	gate, dstGate    string
 	proxy            *proxy
 	spec             struct{ src, dst Spec }
@@ -199,8 +200,9 @@ func newRig(t *testing.T) *rig {
 	at := func(p string) string { return filepath.Join(top, p) }
 	r.control, r.src, r.dst, r.srcRun, r.dstRun = at("control"), at("src"), at("dst"), at("run-src"), at("run-dst")
 	r.mountpoint, r.dstMnt, r.layer, r.dstLayer, r.gate, r.dstGate = at("mnt"), at("mnt-dst"), at("layer"), at("layer-dst"), at("gate"), at("gate-dst")
+	r.files, r.dstFiles = at("files"), at("files-dst")
 	r.image, r.dstImage = at("volume.img"), at("received/volume.img")
-	for _, d := range []string{r.control, r.src, r.dst, r.srcRun, r.dstRun, r.mountpoint, r.layer, r.dstLayer, at("received")} {
+	for _, d := range []string{r.control, r.src, r.dst, r.srcRun, r.dstRun, r.mountpoint, r.layer, r.dstLayer, r.files, at("received"), r.dstFiles} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -255,15 +257,17 @@ func (r *rig) specs() {
 	r.proxy = newProxy(r.t)
 	r.spec.src = Spec{
 		Version: 1, ID: "rig", Role: Source, Mode: Live, Workload: "shop", Peer: Peer{Address: r.proxy.addr(), Fingerprint: prints[1]},
-		Volumes: []Vol{{Name: "data", Size: rigSize, Device: r.device, Mountpoint: r.mountpoint}},
-		Trees:   []Tree{{Name: "layer", Path: r.layer, Stage: StagePresync}, {Name: "dump", Path: r.gate, Stage: StageDump}},
-		Hooks:   Hooks{Freeze: &hooks.Command{Argv: []string{self, actDump, r.control, r.srcRun, r.gate}, Gate: r.gate}},
-		Policy:  Policy{Verify: true, PeerTimeout: 5},
+		Volumes:     []Vol{{Name: "data", Size: rigSize, Device: r.device, Mountpoint: r.mountpoint}},
+		Directories: []Directory{{Name: "files", Path: r.files, Size: 1 << 20}},
+		Trees:       []Tree{{Name: "layer", Path: r.layer, Stage: StagePresync}, {Name: "dump", Path: r.gate, Stage: StageDump}},
+		Hooks:       Hooks{Freeze: &hooks.Command{Argv: []string{self, actDump, r.control, r.srcRun, r.gate}, Gate: r.gate}},
+		Policy:      Policy{Verify: true, PeerTimeout: 5},
 	}
 	r.spec.dst = Spec{
 		Version: 1, ID: "rig", Role: Destination, Mode: Live, Workload: "shop", Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: prints[0]},
-		Volumes: []Vol{{Name: "data", Size: rigSize, Image: r.dstImage, Mountpoint: r.dstMnt, Fstype: "ext4", Options: "noatime"}},
-		Trees:   []Tree{{Name: "layer", Path: r.dstLayer}, {Name: "dump", Path: r.dstGate}},
+		Volumes:     []Vol{{Name: "data", Size: rigSize, Image: r.dstImage, Mountpoint: r.dstMnt, Fstype: "ext4", Options: "noatime"}},
+		Directories: []Directory{{Name: "files", Path: r.dstFiles}},
+		Trees:       []Tree{{Name: "layer", Path: r.dstLayer}, {Name: "dump", Path: r.dstGate}},
 		Hooks: Hooks{
 			Restore: &hooks.Command{Argv: []string{self, actRestore, r.control, r.dstRun, r.dstGate}, Gate: r.dstGate},
 			Discard: &hooks.Command{Argv: []string{"touch", filepath.Join(r.control, "discarded")}},
@@ -359,7 +363,8 @@ func (r *rig) cutover() (src, dst *Status) {
 }
 
 // writer is the workload: it appends numbered lines to a file on the volume,
-// rewrites blocks of another one in place, and notes what was acknowledged. It
+// rewrites blocks of another one in place, makes and replaces files in the
+// directory volume, and notes what was acknowledged. It
 // stops while the file "frozen" is there, and goes on when it is gone.
 type writer struct {
 	r     *rig
@@ -415,7 +420,14 @@ func (w *writer) run() {
 		}
 		_, err1 := fmt.Fprintln(f, n)
 		_, err2 := g.WriteAt(block, int64(n%512)*int64(len(block)))
-		if err := errors.Join(err1, err2); err != nil {
+		name := filepath.Join(w.r.files, strconv.Itoa(n%7), strconv.Itoa(n%91))
+		err3 := os.MkdirAll(filepath.Dir(name), 0o755)
+		if n%50 == 0 {
+			err3 = os.RemoveAll(filepath.Dir(name))
+		} else {
+			err3 = errors.Join(err3, os.WriteFile(name+".new", []byte(strconv.Itoa(n)), 0o640), os.Rename(name+".new", name))
+		}
+		if err := errors.Join(err1, err2, err3); err != nil {
 			w.r.t.Errorf("write %d: %v", n, err)
 			return
 		}

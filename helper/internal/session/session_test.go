@@ -16,6 +16,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/tracker"
+	"github.com/livefleet/handover/helper/internal/tree"
 )
 
 // runsOnce demands that exactly one copy runs, and on which side.
@@ -42,6 +43,9 @@ func (r *rig) cleanDestination() {
 	r.t.Helper()
 	if exists(r.dstImage) {
 		r.t.Error("the image is still on the destination")
+	}
+	if empty, err := tree.Empty(r.dstFiles); err != nil || !empty {
+		r.t.Errorf("the directory volume is not as empty as it was (%v)", err)
 	}
 	for _, dir := range []string{r.dstMnt, r.dstGate} {
 		if m, err := loop.Mounted(dir); err != nil || m {
@@ -82,6 +86,7 @@ func TestLiveHandover(t *testing.T) {
 	if !src.Verify.Checked || src.Verify.Source["data"] != src.Verify.Destination["data"] || src.Verify.Source["data"] == "" {
 		t.Errorf("verify: %+v", src.Verify)
 	}
+	r.sameFiles()
 	if b, err := os.ReadFile(filepath.Join(r.dstLayer, "late")); err != nil || string(b) != "written after the first pass" {
 		t.Errorf("the layer's late file: %q, %v", b, err)
 	}

@@ -33,15 +33,18 @@ type source struct {
 	lost    chan struct{} // closed when the connection is gone
 	lostErr error
 
-	volumes []*passes.Volume
-	copy    *passes.Copy
-	trees   []*folder
-	freezer freezer
-	token   string
-	tmpfs   []string  // dump folders that we mounted
-	t0      time.Time // when the freeze began
-	early   []func()  // stages from before the freeze, to be noted when it begins
-	deaf    bool      // a cutover was asked for: no second one
+	volumes     []*passes.Volume
+	copy        *passes.Copy
+	directories []*directory
+	trees       []*folder
+	pass        int         // how many were begun
+	count       func(int64) // of the pass that is under way
+	freezer     freezer
+	token       string
+	tmpfs       []string  // dump folders that we mounted
+	t0          time.Time // when the freeze began
+	early       []func()  // stages from before the freeze, to be noted when it begins
+	deaf        bool      // a cutover was asked for: no second one
 }
 
 // folder is one tree on its way.
@@ -117,6 +120,9 @@ func (s *source) prepare(ctx context.Context) error {
 		}
 		hello.Volumes = append(hello.Volumes, volumeHello{Name: v.Name, Size: v.Size, Cluster: v.Cluster})
 	}
+	for _, d := range s.spec.Directories {
+		hello.Directories = append(hello.Directories, d.Name)
+	}
 	for i, t := range s.spec.Trees {
 		s.trees = append(s.trees, &folder{Tree: t, stream: uint32(i)})
 		hello.Trees = append(hello.Trees, t.Name)
@@ -151,12 +157,15 @@ func (s *source) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.copy = passes.New(sender, s.volumes, passes.Options{Watch: s.watch, Open: openTrackers})
+	s.copy = passes.New(sender, s.volumes, passes.Options{Count: func(n int64) { s.count(n) }, Open: openTrackers})
 	kinds, err := s.copy.Track()
 	for _, kind := range kinds {
 		s.update(false, func(st *Status) { st.Tracker = kind })
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.follow()
 }
 
 // newSender makes what sends the volumes: as the spec says, as far as the other
@@ -382,46 +391,11 @@ func (s *source) sealVolumes(ctx context.Context) error {
 	if err := s.copy.Silent(); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
+	if err := s.undisturbed(); err != nil {
+		return err
+	}
 	s.stage("seal", began, time.Now())
 	return nil
-}
-
-// verify compares digests of the frozen source with what the destination reads
-// back. It is slow, in the pause, and for those who ask for it.
-func (s *source) verify(ctx context.Context) error {
-	began := time.Now()
-	mine := make([]*image.Digests, len(s.volumes))
-	g, gctx := errgroup.WithContext(ctx)
-	for i, v := range s.volumes {
-		g.Go(func() (err error) {
-			mine[i], err = image.Digest(gctx, v.Source, v.Source.Size(), v.Cluster)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	m, err := s.expect(ctx, 10*time.Minute, msgVerified)
-	if err != nil {
-		return err
-	}
-	if len(m.Roots) != len(s.volumes) {
-		return fmt.Errorf("session: the destination sent %d digests for %d volumes", len(m.Roots), len(s.volumes))
-	}
-	here, there := map[string]string{}, map[string]string{}
-	var differ error
-	for i, v := range s.volumes {
-		here[v.Name], there[v.Name] = mine[i].Root().Root, m.Roots[i].Root
-		if err := mine[i].Root().Equal(m.Roots[i]); err != nil {
-			differ = errors.Join(differ, fmt.Errorf("session: volume %s: the destination differs from the frozen source: %w", v.Name, err))
-		}
-	}
-	s.update(false, func(st *Status) { st.setVerify(here, there) })
-	if differ != nil {
-		return differ
-	}
-	s.stage("verify", began, time.Now())
-	return send(s.conn, message{Kind: msgVerified})
 }
 
 // handOver is the part that the rule of safety is about.
@@ -439,6 +413,11 @@ func (s *source) handOver(ctx context.Context) error {
 	}
 	s.remote(m, began)
 	s.stage("restore", began, time.Now())
+	// No file system under a directory is frozen: only this tells that nobody else
+	// wrote to it. It is the last moment at which that can be undone.
+	if err := s.undisturbed(); err != nil {
+		return err
+	}
 	if err := s.reach(Prepared, ""); err != nil {
 		return err
 	}
@@ -597,6 +576,9 @@ func (s *source) release() {
 	}
 	for _, v := range s.volumes {
 		err = errors.Join(err, v.Source.Close())
+	}
+	for _, d := range s.directories {
+		err = errors.Join(err, d.follower.Close())
 	}
 	for _, t := range s.trees {
 		if t.mirror != nil {

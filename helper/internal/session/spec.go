@@ -39,19 +39,20 @@ const DefaultCluster = 64 << 10
 // Spec says what a session does. The controller writes one for each side; a
 // side believes only its own: nothing that the peer says can name a path here.
 type Spec struct {
-	Version  int     `json:"version"`
-	ID       string  `json:"id"`
-	Role     Role    `json:"role"`
-	Mode     string  `json:"mode"`
-	Workload string  `json:"workload,omitempty"`
-	Driver   string  `json:"driver,omitempty"`
-	Listen   string  `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any
-	Peer     Peer    `json:"peer"`
-	Volumes  []Vol   `json:"volumes,omitempty"`
-	Trees    []Tree  `json:"trees,omitempty"`
-	Network  Network `json:"network"`
-	Hooks    Hooks   `json:"hooks"`
-	Policy   Policy  `json:"policy"`
+	Version     int         `json:"version"`
+	ID          string      `json:"id"`
+	Role        Role        `json:"role"`
+	Mode        string      `json:"mode"`
+	Workload    string      `json:"workload,omitempty"`
+	Driver      string      `json:"driver,omitempty"`
+	Listen      string      `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any
+	Peer        Peer        `json:"peer"`
+	Volumes     []Vol       `json:"volumes,omitempty"`
+	Directories []Directory `json:"directories,omitempty"`
+	Trees       []Tree      `json:"trees,omitempty"`
+	Network     Network     `json:"network"`
+	Hooks       Hooks       `json:"hooks"`
+	Policy      Policy      `json:"policy"`
 }
 
 // Peer is the other side: its address (only the source needs it) and the
@@ -223,6 +224,14 @@ func (s *Spec) check() error {
 		}
 		if err := v.check(s.Role); err != nil {
 			return fmt.Errorf("volume %s: %w", v.Name, err)
+		}
+	}
+	for _, d := range s.Directories {
+		if err := once("volume", d.Name); err != nil {
+			return err
+		}
+		if err := d.check(); err != nil {
+			return fmt.Errorf("volume %s: %w", d.Name, err)
 		}
 	}
 	for _, t := range s.Trees {

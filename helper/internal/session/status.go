@@ -18,30 +18,37 @@ import (
 // Status is where a session stands, for those who watch. The journal decides;
 // the rest is for the eye.
 type Status struct {
-	ID         string        `json:"id"`
-	Role       Role          `json:"role"`
-	Workload   string        `json:"workload"`
-	Mode       string        `json:"mode"`
-	State      State         `json:"state"`
-	Ended      bool          `json:"ended"`
-	Running    bool          `json:"running"` // a process serves it now
-	Held       bool          `json:"held"`    // source: frozen until somebody resolves it
-	Error      string        `json:"error"`
-	Listen     string        `json:"listen,omitempty"`
-	Converged  bool          `json:"converged"`
-	Why        string        `json:"converged_why,omitempty"`
-	Pass       int           `json:"pass"`
-	Passes     []passes.Pass `json:"passes"`
-	TotalBytes int64         `json:"total_bytes"`
-	SentBytes  int64         `json:"sent_bytes"`
-	DoneBytes  int64         `json:"done_bytes"` // of this pass, read or received
-	PassBytes  int64         `json:"pass_bytes"` // all of this pass
-	DirtyBytes int64         `json:"dirty_bytes"`
-	Rate       int64         `json:"rate"` // bytes per second
-	Tracker    string        `json:"tracker,omitempty"`
-	Stages     []Stage       `json:"stages"`
-	FrozenMS   float64       `json:"frozen_ms"`
-	Verify     *Verify       `json:"verify,omitempty"`
+	ID         string  `json:"id"`
+	Role       Role    `json:"role"`
+	Workload   string  `json:"workload"`
+	Mode       string  `json:"mode"`
+	State      State   `json:"state"`
+	Ended      bool    `json:"ended"`
+	Running    bool    `json:"running"` // a process serves it now
+	Held       bool    `json:"held"`    // source: frozen until somebody resolves it
+	Error      string  `json:"error"`
+	Listen     string  `json:"listen,omitempty"`
+	Converged  bool    `json:"converged"`
+	Why        string  `json:"converged_why,omitempty"`
+	Pass       int     `json:"pass"`
+	Passes     []Pass  `json:"passes"`
+	TotalBytes int64   `json:"total_bytes"`
+	SentBytes  int64   `json:"sent_bytes"`
+	DoneBytes  int64   `json:"done_bytes"` // of this pass, read or received
+	PassBytes  int64   `json:"pass_bytes"` // all of this pass
+	DirtyBytes int64   `json:"dirty_bytes"`
+	Rate       int64   `json:"rate"` // bytes per second
+	Tracker    string  `json:"tracker,omitempty"`
+	Stages     []Stage `json:"stages"`
+	FrozenMS   float64 `json:"frozen_ms"`
+	Verify     *Verify `json:"verify,omitempty"`
+}
+
+// Pass is one walk over what was dirty.
+type Pass struct {
+	passes.Pass
+	Files      int    `json:"files,omitempty"`      // of directory volumes, that were sent or removed
+	Everything string `json:"everything,omitempty"` // why every entry of a directory volume was looked at, if that was so
 }
 
 // Stage is a piece of the cutover; stages overlap. Start counts from the
@@ -97,7 +104,7 @@ func Show(dir string) (*Status, error) {
 		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %q: "+way, s.State, dir)
 	}
 	if s.Passes == nil {
-		s.Passes = []passes.Pass{}
+		s.Passes = []Pass{}
 	}
 	if s.Stages == nil {
 		s.Stages = []Stage{}

@@ -36,6 +36,9 @@ func Follow(path string) (*Follower, error) {
 	return &Follower{Mirror: m, watch: w, first: true}, nil
 }
 
+// First reports whether nothing was sent yet.
+func (f *Follower) First() bool { return f.first }
+
 // Close ends the watch.
 func (f *Follower) Close() error { return errors.Join(f.watch.Close(), f.Mirror.Close()) }
 
@@ -53,7 +56,16 @@ func (f *Follower) Collect() (entries int, bytes int64, err error) {
 		f.pending.Everything = s.Everything
 	}
 	f.pending.Touched = watch.Merge(append(f.pending.Touched, s.Touched...))
-	f.pending.Inodes = append(f.pending.Inodes, s.Inodes...)
+	for _, ino := range s.Inodes {
+		// The number may be another file's by now. One that is in the folder under a
+		// name that is not known yet is touched besides.
+		if slices.ContainsFunc(f.names(ino), func(name string) bool {
+			st, err := f.stat(name)
+			return err == nil && st.Ino == ino
+		}) {
+			f.pending.Inodes = append(f.pending.Inodes, ino)
+		}
+	}
 	slices.Sort(f.pending.Inodes)
 	f.pending.Inodes = slices.Compact(f.pending.Inodes)
 	return len(f.pending.Touched) + len(f.pending.Inodes), f.Weigh(f.pending.Touched), nil

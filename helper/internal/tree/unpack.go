@@ -97,6 +97,40 @@ func (s stamp) set(parent int, base string) error {
 	return nil
 }
 
+// Empty reports whether there is nothing in a folder.
+func Empty(root string) (bool, error) {
+	dir, err := openRoot(root)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(dir)
+	names, err := entries(dir)
+	if err != nil {
+		return false, fmt.Errorf("tree: %s: %w", root, err)
+	}
+	return len(names) == 0, nil
+}
+
+// Clear removes everything that is in a folder.
+func Clear(root string) error {
+	dir, err := openRoot(root)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	names, err := entries(dir)
+	for _, name := range names {
+		err = errors.Join(err, removeAt(dir, name))
+	}
+	if err != nil {
+		return fmt.Errorf("tree: emptying %s: %w", root, err)
+	}
+	return nil
+}
+
 func openRoot(root string) (int, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
