@@ -248,7 +248,7 @@ func TestNothingIsMissed(t *testing.T) {
 					all.Add(1)
 					go func() {
 						defer all.Done()
-						for range 1500 {
+						for range 1000 {
 							w.step()
 							if w.rnd.IntN(20) == 0 {
 								time.Sleep(time.Millisecond)
