@@ -124,9 +124,10 @@ func OpenJournal(dir string, role Role) (*Journal, error) {
 		return nil, err
 	}
 	err = j.sync()
-	// The names, too: of the journal in its folder, and of the folder.
-	for _, d := range []string{dir, filepath.Dir(dir)} {
-		err = errors.Join(err, syncDir(d))
+	if len(j.records) == 0 {
+		// The names, before the first record: of the journal in its folder, and of
+		// the folder.
+		err = errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
 	}
 	if err != nil {
 		f.Close()
