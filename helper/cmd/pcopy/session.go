@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -133,6 +134,34 @@ func sessionAbort(ctx context.Context, args []string) error {
 	return print(s)
 }
 
+func sessionRecover(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("session recover", flag.ContinueOnError)
+	every := f.Bool("all", false, "")
+	root := f.String("root", sessionsDir, "")
+	timeout := f.Int("timeout", 300, "")
+	words, err := parse(f, args, 0, 1)
+	if err != nil {
+		return err
+	}
+	if (len(words) == 1) == *every {
+		return usageError("session recover: name a session's folder, or --all")
+	}
+	if *timeout <= 0 {
+		return usageError(fmt.Sprintf("session recover: --timeout %d: a number of seconds above 0", *timeout))
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(*timeout)*time.Second)
+	defer cancel()
+	if *every {
+		all, err := session.RecoverAll(ctx, *root, session.RunDir)
+		return errors.Join(err, print(all))
+	}
+	s, err := session.Recover(ctx, words[0], session.RunDir)
+	if err != nil {
+		return err
+	}
+	return print(s)
+}
+
 func sessionResolve(ctx context.Context, args []string) error {
 	var outcome *string
 	ctx, cancel, dir, err := timed(ctx, "session resolve", args, 120, func(f *flag.FlagSet) { outcome = f.String("outcome", "", "") })
@@ -157,6 +186,19 @@ func identity(_ context.Context, args []string) error {
 		return err
 	}
 	return print(map[string]string{"fingerprint": id.Fingerprint()})
+}
+
+func ociHook(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("oci-hook", flag.ContinueOnError)
+	root := f.String("root", sessionsDir, "")
+	if _, err := parse(f, args, 0, 0); err != nil {
+		return err
+	}
+	state, err := session.ReadOCIState(os.Stdin)
+	if err != nil {
+		return err
+	}
+	return session.MayStart(ctx, *root, session.RunDir, state)
 }
 
 func criuHook(_ context.Context, args []string) error {

@@ -23,19 +23,8 @@ func Forget(ctx context.Context, runDir, imageDir, session string) error {
 	if err != nil || reg == nil || reg.Session != session {
 		return err
 	}
-	for {
-		pid, err := user(dir)
-		if err != nil {
-			return err
-		}
-		if pid == "" {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("hooks: process %s still works in %s: %w", pid, dir, context.Cause(ctx))
-		case <-time.After(50 * time.Millisecond):
-		}
+	if err := done(ctx, dir); err != nil {
+		return err
 	}
 	base := filepath.Join(Gates(runDir), key(dir))
 	_ = os.Remove(base + ".sock")
@@ -43,6 +32,61 @@ func Forget(ctx context.Context, runDir, imageDir, session string) error {
 		return fmt.Errorf("hooks: %w", err)
 	}
 	return nil
+}
+
+// done waits until nobody works in dir any more.
+func done(ctx context.Context, dir string) error {
+	for {
+		pid, err := user(dir)
+		if err != nil || pid == "" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("hooks: process %s still works in %s: %w", pid, dir, context.Cause(ctx))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// RanMark is an empty file in the directory of the images. CRIU's action script
+// writes to it at pre-resume, the last point before the restored tasks run. It
+// does that itself, without pcopy, which would take longer: it is in the pause.
+const RanMark = "handover-ran"
+
+// WatchRun puts the empty mark into imageDir.
+func WatchRun(imageDir string) error {
+	if err := os.WriteFile(filepath.Join(imageDir, RanMark), nil, 0o600); err != nil {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	return nil
+}
+
+// Ran waits until CRIU is done with imageDir, and reports whether what it restored
+// from there has run.
+func Ran(ctx context.Context, imageDir string) (bool, error) {
+	dir, err := filepath.EvalSymlinks(imageDir)
+	if err == nil {
+		err = done(ctx, dir)
+	}
+	if err != nil {
+		return true, fmt.Errorf("hooks: %w", err)
+	}
+	return MayHaveRun(dir), nil
+}
+
+// MayHaveRun reports whether what CRIU restores from imageDir has run, or still
+// may. It never did if the mark is empty and CRIU is gone.
+func MayHaveRun(imageDir string) bool {
+	dir, err := filepath.EvalSymlinks(imageDir)
+	if err != nil {
+		return true
+	}
+	if pid, err := user(dir); err != nil || pid != "" {
+		return true
+	}
+	mark, err := os.Lstat(filepath.Join(dir, RanMark))
+	return err != nil || mark.Size() > 0
 }
 
 // user is a process that has the directory open, as CRIU has its images from the

@@ -16,13 +16,14 @@ import (
 const (
 	askCutover = "cutover" // source: freeze and hand over
 	askAbort   = "abort"   // before the release: undo
-	askResolve = "resolve" // source, in doubt: what the destination says became of it
+	askResolve = "resolve" // what the other side says became of it
+	askStart   = "start"   // from the OCI hook: may the container start here?
 )
 
 // request is one line to the control socket; reply is the line back.
 type request struct {
 	Do      string `json:"do"`
-	Outcome State  `json:"outcome,omitempty"` // resolve: resumed or refused
+	Outcome State  `json:"outcome,omitempty"` // resolve: resumed, refused or fenced
 	reply   chan reply
 }
 
@@ -42,16 +43,17 @@ func (r request) answer(err error) {
 // control is the socket of a running session. Only root can connect to it.
 type control struct {
 	listener net.Listener
+	mayStart func() error // answers askStart at once: it may be the session's own doing that asks
 	requests chan request
 	done     chan struct{}
 }
 
-func listenControl(path string) (*control, error) {
+func listenControl(path string, mayStart func() error) (*control, error) {
 	l, err := transport.ListenUnix(path)
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	c := &control{listener: l, requests: make(chan request), done: make(chan struct{})}
+	c := &control{listener: l, mayStart: mayStart, requests: make(chan request), done: make(chan struct{})}
 	go c.serve()
 	return c, nil
 }
@@ -80,6 +82,11 @@ func (c *control) talk(conn net.Conn) {
 	}
 	r.reply = make(chan reply, 1)
 	out := reply{Error: "the session is ending"}
+	if r.Do == askStart {
+		r.answer(c.mayStart())
+		_ = json.NewEncoder(conn).Encode(<-r.reply)
+		return
+	}
 	select {
 	case c.requests <- r:
 		select {
@@ -124,11 +131,22 @@ func Cutover(ctx context.Context, dir string) (*Status, error) {
 	return Wait(ctx, dir, []string{UntilEnded, UntilHeld})
 }
 
-// Resolve tells a source in doubt what became of the workload on the
-// destination: resumed or refused.
+// Resolve tells a side what the other one says.
+//
+// To a source: resumed says that the destination has settled, refused that it
+// refused or discarded, fenced that it was switched off and the source is ordered
+// to go on without it. To a destination: resumed says that the source has settled
+// or is done, and will never thaw; refused, that a workload in doubt does not run
+// here; fenced, that the source was ordered to go on without it.
+//
+// Each of them is believed. A wrong word makes the workload run twice, or not at
+// all.
 func Resolve(ctx context.Context, dir, runDir string, outcome State) (*Status, error) {
-	if outcome != Resumed && outcome != Refused {
-		return nil, fmt.Errorf("session: an outcome is %s or %s, not %q", Resumed, Refused, outcome)
+	if outcome != Resumed && outcome != Refused && outcome != Fenced {
+		return nil, fmt.Errorf("session: an outcome is %s, %s or %s, not %q", Resumed, Refused, Fenced, outcome)
+	}
+	if s, err := Show(dir); err != nil || s.Ended {
+		return s, err
 	}
 	err := ask(ctx, dir, request{Do: askResolve, Outcome: outcome})
 	if errors.Is(err, errNobody) {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/livefleet/handover/helper/internal/codec"
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/pipeline"
@@ -33,6 +34,7 @@ type destination struct {
 	mounted   []string          // mount points that we mounted
 	tmpfs     []string
 	unpacking map[uint32]*unpacking
+	late      map[string][]string // folder → what came into it after the freeze
 	restorer  restorer
 	tokenHash string
 	verify    bool
@@ -42,11 +44,12 @@ type destination struct {
 type unpacking struct {
 	w    *io.PipeWriter
 	done chan error
+	laid []string // by this stream, if it came after the freeze; to be read after done
 }
 
 // Receive runs the destination's side of the session in dir to its end.
 func Receive(ctx context.Context, dir, runDir string) error {
-	b, err := open(dir, runDir, Destination)
+	b, err := open(dir, runDir, Destination, func() error { return receiverMayStart(dir, runDir) })
 	if err != nil {
 		return err
 	}
@@ -95,12 +98,6 @@ func (d *destination) run(ctx context.Context) error {
 	if err == io.EOF {
 		err = errors.New("session: the source closed the connection")
 	}
-	if err != nil && d.journal.State() == Settled {
-		// It runs here and everything is on the disk: the goodbye is all that
-		// is missing, and nobody needs it.
-		d.log.Emit("warning", map[string]any{"text": err.Error()})
-		return d.finish()
-	}
 	return cause(ctx, err)
 }
 
@@ -111,8 +108,11 @@ func (d *destination) watchRequests(ctx context.Context, cancel context.CancelCa
 			return
 		case r := <-d.control.requests:
 			switch {
+			case r.Do == askResolve && r.Outcome == Resumed && d.journal.Reached(Settled):
+				r.answer(nil)
+				cancel(errConfirmed)
 			case r.Do != askAbort:
-				r.answer(errors.New("this is the destination: it follows the source, and can only be aborted"))
+				r.answer(errors.New("this is the destination, and its session goes on: it follows the source, and can only be aborted"))
 			case d.journal.Reached(Released):
 				r.answer(errors.New("the workload was handed over: it runs here"))
 			default:
@@ -126,6 +126,9 @@ func (d *destination) watchRequests(ctx context.Context, cancel context.CancelCa
 // prepare makes what will be written to, and nothing that the peer could choose.
 func (d *destination) prepare() error {
 	for _, v := range d.spec.Volumes {
+		if err := willMake(d.dir, v.Image); err != nil {
+			return err
+		}
 		t, err := image.CreateTarget(v.Image, v.Size)
 		if err != nil {
 			return err
@@ -155,6 +158,9 @@ func (d *destination) prepare() error {
 			return err
 		}
 		d.tmpfs = append(d.tmpfs, r.Gate)
+		if err := hooks.WatchRun(r.Gate); err != nil {
+			return err
+		}
 	}
 	var err error
 	d.restorer, err = newRestorer(d.base)
@@ -231,17 +237,23 @@ func (d *destination) hello(_ context.Context, m *message) error {
 	return send(d.conn, message{Kind: msgWelcome, Empty: empty, Can: codec.Packings()})
 }
 
-// barrier puts on the disk what has come.
+// errConfirmed: who asks has it from the source that it can never thaw again.
+var errConfirmed = errors.New("session: the source has let go")
+
+// barrier puts on the disk what has come, and what was prepared for the workload.
 func (d *destination) barrier(context.Context, *message) error {
 	if err := d.reach(Barrier, ""); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := d.datasync(); err != nil {
+	if err := errors.Join(d.datasync(), syncTrees(d.spec)); err != nil {
 		return err
 	}
 	return send(d.conn, message{Kind: msgSynced, Took: map[string]float64{"datasync": ms(time.Since(began))}})
 }
+
+// syncVolumes is a variable so that a test can have the disk fail.
+var syncVolumes = (*destination).datasync
 
 func (d *destination) datasync() error {
 	var g errgroup.Group
@@ -250,6 +262,17 @@ func (d *destination) datasync() error {
 	}
 	g.Go(d.syncDirectories)
 	return g.Wait()
+}
+
+// syncTrees puts the file systems on the disk that the trees are on: the engine's
+// own records of the workload, and its image, are there too. It is not for the
+// pause: others write there as well.
+func syncTrees(spec *Spec) (err error) {
+	for _, t := range spec.Trees {
+		_, e := tree.WriteBack(t.Path)
+		err = errors.Join(err, e)
+	}
+	return err
 }
 
 func (d *destination) tree(stream uint32) (*Tree, error) {
@@ -278,8 +301,13 @@ func (d *destination) chunk(f *wire.Frame) error {
 		r, w := io.Pipe()
 		u = &unpacking{w: w, done: make(chan error, 1)}
 		d.unpacking[f.Stream] = u
+		late := d.journal.State() == Frozen
 		go func() {
-			err := tree.Unpack(t.Path, r)
+			err := tree.UnpackNoting(t.Path, r, func(name string) {
+				if late { // earlier ones were synced at the barrier
+					u.laid = append(u.laid, name)
+				}
+			})
 			r.CloseWithError(err) // a writer that waits gets the reason
 			u.done <- err
 		}()
@@ -294,7 +322,22 @@ func (d *destination) chunk(f *wire.Frame) error {
 	}
 	u.w.Close()
 	delete(d.unpacking, f.Stream)
-	return <-u.done
+	if err := <-u.done; err != nil {
+		return err
+	}
+	if d.late == nil {
+		d.late = map[string][]string{}
+	}
+	d.late[t.Path] = append(d.late[t.Path], u.laid...)
+	return nil
+}
+
+// syncLate puts on the disk what has come of the trees since the freeze.
+func (d *destination) syncLate() (err error) {
+	for path, names := range d.late {
+		err = errors.Join(err, tree.Sync(path, names))
+	}
+	return err
 }
 
 // flushed: everything has come.
@@ -328,6 +371,14 @@ func (d *destination) prepareWorkload(ctx context.Context, _ *message) error {
 	}
 	took := map[string]float64{}
 	began := time.Now()
+	// All that was frozen on the source is on the disk here before anything runs
+	// on it: whatever the workload acknowledges then rests on it, and the
+	// source, which does not have that, is no way back any more. It costs no pause
+	// as long as it takes no longer than the restore.
+	var sync errgroup.Group
+	sync.Go(func() error { return syncVolumes(d) })
+	sync.Go(d.syncLate)
+	defer sync.Wait() //nolint:errcheck // looked at below; this is for the ways out before
 	for _, v := range d.spec.Volumes {
 		if err := d.attach(v); err != nil {
 			return err
@@ -339,6 +390,11 @@ func (d *destination) prepareWorkload(ctx context.Context, _ *message) error {
 		return fmt.Errorf("session: restoring: %w", err)
 	}
 	took["criu_restore"] = ms(time.Since(began))
+	began = time.Now()
+	if err := sync.Wait(); err != nil {
+		return err
+	}
+	took["datasync"] = ms(time.Since(began))
 	d.log.Emit("prepared", map[string]any{"took": took})
 	if err := d.reach(Prepared, ""); err != nil {
 		return err
@@ -357,6 +413,9 @@ func (d *destination) attach(v Vol) error {
 	}
 	d.devices[v.Mountpoint] = dev
 	if _, err := os.Lstat(v.Mountpoint); errors.Is(err, os.ErrNotExist) {
+		if err := willMake(d.dir, v.Mountpoint); err != nil {
+			return err
+		}
 		d.created = append(d.created, v.Mountpoint) // Mount makes it
 	}
 	if err := loop.Mount(dev, v.Mountpoint, v.Fstype, v.Options); err != nil {
@@ -378,8 +437,7 @@ func (d *destination) resume(ctx context.Context, m *message) error {
 	began := time.Now()
 	// Not the connection's context: from here on its loss changes nothing.
 	if err := d.restorer.resume(context.WithoutCancel(ctx)); err != nil {
-		err = fmt.Errorf("session: it was told to resume, and then: %w: look whether it runs here before anything is done on the source", err)
-		_ = send(d.conn, message{Kind: msgDoubt, Why: err.Error()})
+		err = fmt.Errorf("session: it was told to resume, and then: %w", err)
 		return errors.Join(err, d.reach(InDoubt, err.Error()))
 	}
 	took := ms(time.Since(began))
@@ -400,7 +458,7 @@ func (d *destination) resume(ctx context.Context, m *message) error {
 
 // settle: all that was received is on the disk, after it runs.
 func (d *destination) settle() error {
-	if err := d.datasync(); err != nil {
+	if err := errors.Join(d.datasync(), syncTrees(d.spec)); err != nil {
 		return err
 	}
 	return d.reach(Settled, "")
@@ -417,14 +475,33 @@ func (d *destination) finish() error {
 // nothing stays.
 func (d *destination) undo(why error) error {
 	switch st := d.journal.State(); st {
-	case Released, Resumed, InDoubt:
-		d.log.Emit("error", map[string]any{"text": why.Error()})
-		d.update(true, func(s *Status) { s.Error = why.Error() })
+	case Settled:
+		if errors.Is(why, errConfirmed) {
+			return d.finish()
+		}
+		// It runs here, and everything is on the disk. The source's goodbye is
+		// missing: as long as nobody has asked it, it may be one that did not hear
+		// of the outcome, and that an operator lets thaw when this host is fenced.
+		d.log.Emit("warning", map[string]any{"text": why.Error()})
+		return nil
+	case Done:
 		return why
-	case Settled, Done:
-		return why
+	case InDoubt:
+		if d.restorer.mayHaveRun() {
+			break
+		}
+		return d.discard(why)
+	case Released, Resumed:
+	default:
+		return d.discard(why)
 	}
-	return d.discard(why)
+	why = fmt.Errorf("%w: look whether it runs here before anything is done on the source", why)
+	if d.conn != nil {
+		_ = send(d.conn, message{Kind: msgDoubt, Why: why.Error()})
+	}
+	d.log.Emit("error", map[string]any{"text": why.Error()})
+	d.update(true, func(s *Status) { s.Error = why.Error() })
+	return why
 }
 
 // discard refuses, tells the source, and removes what came.
@@ -440,7 +517,7 @@ func (d *destination) discard(why error) error {
 	}
 	word := msgFail
 	st := d.journal.State()
-	if err == nil && (st == Flushed && d.spec.Mode != Copy || st == Prepared) {
+	if err == nil && (st == Flushed && d.spec.Mode != Copy || st == Prepared || st == InDoubt) {
 		word = msgRefused
 		err = d.reach(Refused, why.Error())
 	}

@@ -36,6 +36,9 @@ type restorer interface {
 	restore(ctx context.Context) error
 	// resume lets it run. An error means that it is not known what came of it.
 	resume(ctx context.Context) error
+	// mayHaveRun reports, when resume has failed, whether anything of the
+	// workload may have run here.
+	mayHaveRun() bool
 	// refuse makes sure that what was restored never runs.
 	refuse(ctx context.Context) error
 }
@@ -63,7 +66,7 @@ func newFreezer(b *base) (freezer, error) {
 func newRestorer(b *base) (restorer, error) {
 	h := b.spec.Hooks
 	if !h.Restore.Given() || h.Restore.Gate == "" {
-		return &starter{h: h}, nil
+		return &starter{base: b, h: h}, nil
 	}
 	g, err := hooks.OpenGate(b.runDir, h.Restore.Gate, b.dir)
 	if err != nil {
@@ -213,11 +216,15 @@ func (d *criuDump) reclaim(ctx context.Context) error {
 
 // starter is for offline on the destination: what restore prepared is started by
 // resume.
-type starter struct{ h Hooks }
+type starter struct {
+	*base
+	h Hooks
+}
 
 func (s *starter) restore(ctx context.Context) error { return runIfGiven(ctx, s.h.Restore) }
 func (s *starter) resume(ctx context.Context) error  { return runIfGiven(ctx, s.h.Resume) }
 func (s *starter) refuse(context.Context) error      { return nil }
+func (s *starter) mayHaveRun() bool                  { return startedHere(s.runDir, s.spec) }
 
 // criuRestore is a command that makes CRIU restore the workload; its post-restore
 // hook holds it before the first instruction.
@@ -257,6 +264,8 @@ func (r *criuRestore) resume(ctx context.Context) error {
 	}
 	return errors.Join(r.gate.Close(), runIfGiven(ctx, r.h.Resume))
 }
+
+func (r *criuRestore) mayHaveRun() bool { return hooks.MayHaveRun(r.h.Restore.Gate) }
 
 func (r *criuRestore) refuse(ctx context.Context) error {
 	r.gate.Refuse()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
-	"github.com/livefleet/handover/helper/internal/tree"
 )
 
 // Call is one call of CRIU's action script.
@@ -125,17 +123,17 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 		return true, true, nil
 	}
 	switch j.State() {
-	case Resumed, Settled, Done:
+	case Settled, Done:
 		// The destination runs it. Our file systems may be frozen still, and
 		// tasks that die have to write to them.
 		return true, true, thawFileSystems(spec)
-	case Released, InDoubt:
+	case Released, InDoubt, Resumed:
 		return false, false, nil // frozen until somebody resolves it
 	}
 	if err := thawFileSystems(spec); err != nil {
 		return false, false, err
 	}
-	if st := j.State(); st != Thawed && st != Failed {
+	if st := j.State(); !st.Ended() {
 		// The record after the fact would be lost if we were killed now; before
 		// it, it is a promise that nobody can break: only we let CRIU go on.
 		to := Thawed
@@ -229,7 +227,7 @@ func abandon(ctx context.Context, dir, runDir string) error {
 func abandonSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {
 	st := j.State()
 	switch st {
-	case Released, InDoubt, Resumed, Settled:
+	case Released, InDoubt, Resumed, Settled, Fenced:
 		return fmt.Errorf("session: %s is %s: the destination may run the workload: ask it, then `pcopy session resolve`", spec.ID, st)
 	}
 	err := errors.Join(thawFileSystems(spec), thawCgroup(spec))
@@ -266,35 +264,6 @@ func forgetSource(ctx context.Context, dir, runDir string, spec *Spec) (err erro
 	return err
 }
 
-// resolveOrphan is Resolve for a source whose process is gone. CRIU's hook, which
-// holds the tasks, reads the outcome from the journal.
-func resolveOrphan(ctx context.Context, dir, runDir string, outcome State) error {
-	spec, j, closeBoth, err := takeOver(dir)
-	if err != nil {
-		return err
-	}
-	defer closeBoth()
-	// Thawing what CRIU still holds lets nothing run.
-	if err := errors.Join(thawFileSystems(spec), thawCgroup(spec)); err != nil {
-		return err
-	}
-	if err := j.Append(outcome, "resolved after the session's process had died"); err != nil {
-		return err
-	}
-	if outcome == Refused && spec.Mode == Offline {
-		if err := runIfGiven(ctx, spec.Hooks.Thaw); err != nil {
-			return err
-		}
-	}
-	if err := forgetSource(ctx, dir, runDir, spec); err != nil {
-		return err
-	}
-	if outcome == Refused {
-		return j.Append(Thawed, "")
-	}
-	return errors.Join(j.Append(Settled, ""), j.Append(Done, ""))
-}
-
 func abandonDestination(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {
 	st := j.State()
 	switch st {
@@ -307,33 +276,7 @@ func abandonDestination(ctx context.Context, dir, runDir string, spec *Spec, j *
 			}
 		}
 	}
-	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
-		if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
-			return err
-		}
-	}
-	err := runIfGiven(ctx, spec.Hooks.Discard)
-	for _, v := range spec.Volumes {
-		if v.Mountpoint != "" {
-			err = errors.Join(err, unmountIfMounted(v.Mountpoint))
-		}
-		err = errors.Join(err, loop.DetachImage(v.Image))
-		if e := os.Remove(v.Image); e != nil && !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
-	}
-	if st != Prepare { // from then on it is known that they were empty
-		for _, v := range spec.Directories {
-			err = errors.Join(err, tree.Clear(v.Path))
-		}
-	}
-	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
-		err = errors.Join(err, unmountIfMounted(r.Gate))
-	}
-	if err != nil {
-		return err
-	}
-	return j.Append(Discarded, why)
+	return discardOrphan(ctx, dir, runDir, spec, j, why)
 }
 
 func unmountIfMounted(dir string) error {

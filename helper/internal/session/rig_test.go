@@ -141,11 +141,30 @@ func playRestore(control, runDir, imageDir string) error {
 	if !goOn {
 		return errors.New("the restore was refused")
 	}
+	if text, err := os.ReadFile(filepath.Join(control, "resume-fails")); err == nil {
+		return errors.New(string(text))
+	}
+	if err := preResume(imageDir); err != nil { // what the action script does there
+		return err
+	}
+	if text, err := os.ReadFile(filepath.Join(control, "resume-fails-late")); err == nil {
+		return errors.New(string(text))
+	}
 	if text, err := os.ReadFile(filepath.Join(control, "resume-takes")); err == nil {
 		d, _ := time.ParseDuration(string(text))
 		time.Sleep(d)
 	}
 	return os.WriteFile(filepath.Join(control, "resumed"), state, 0o600)
+}
+
+// preResume runs the action script that the role pcopy installs.
+func preResume(imageDir string) error {
+	script := exec.Command("../../../roles/pcopy/files/criu-hook")
+	script.Env = []string{"CRTOOLS_SCRIPT_ACTION=pre-resume", "CRTOOLS_IMAGE_DIR=" + imageDir}
+	if out, err := script.CombinedOutput(); err != nil {
+		return fmt.Errorf("criu-hook: %w: %s", err, out)
+	}
+	return nil
 }
 
 func await(path string) error {

@@ -8,8 +8,9 @@
 //	journal       the states this side has reached, one record a line
 //	events.jsonl  what happened, for reports
 //	status.json   where it stands, for those who watch (Status)
-//	control.sock  requests to the running process: cutover, abort, resolve
+//	control.sock  requests to the running process: cutover, abort, resolve, start
 //	lock          held (flock) by the running process
+//	made          destination: the paths that it made, or was about to make
 //
 // The states, in the order in which a side reaches them, and what a side does
 // that stops in one of them:
@@ -62,6 +63,7 @@ const (
 	statusFile   = "status.json"
 	controlFile  = "control.sock"
 	lockFile     = "lock"
+	madeFile     = "made"
 	workloadLock = "locks"
 )
 
@@ -85,8 +87,9 @@ type base struct {
 }
 
 // open takes hold of a session's folder: nobody else serves it now, and nobody
-// else moves the workload.
-func open(dir, runDir string, role Role) (_ *base, err error) {
+// else moves the workload. mayStart is asked whether its container may be started
+// on this host.
+func open(dir, runDir string, role Role, mayStart func() error) (_ *base, err error) {
 	spec, err := LoadSpec(dir)
 	if err != nil {
 		return nil, err
@@ -120,7 +123,7 @@ func open(dir, runDir string, role Role) (_ *base, err error) {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	b.log = report.NewWriter(b.events)
-	if b.control, err = listenControl(filepath.Join(dir, controlFile)); err != nil {
+	if b.control, err = listenControl(filepath.Join(dir, controlFile), mayStart); err != nil {
 		return nil, err
 	}
 	b.status = Status{ID: spec.ID, Role: role, Workload: spec.Workload, Mode: spec.Mode, State: Prepare}

@@ -308,7 +308,7 @@ func TestAnUnknownOutcomeStaysFrozen(t *testing.T) {
 		r.proxy.cut()
 	}()
 	src, dst := r.cutover()
-	if src.State != InDoubt || dst.State != Done {
+	if src.State != InDoubt || dst.State != Settled {
 		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 	}
 	r.runsOnce(w, Destination)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -41,10 +42,11 @@ type source struct {
 	count       func(int64) // of the pass that is under way
 	freezer     freezer
 	token       string
-	tmpfs       []string  // dump folders that we mounted
-	t0          time.Time // when the freeze began
-	early       []func()  // stages from before the freeze, to be noted when it begins
-	deaf        bool      // a cutover was asked for: no second one
+	tmpfs       []string    // dump folders that we mounted
+	t0          time.Time   // when the freeze began
+	early       []func()    // stages from before the freeze, to be noted when it begins
+	deaf        bool        // a cutover was asked for: no second one
+	stopped     atomic.Bool // the workload must not be started here, see mayStart
 }
 
 // folder is one tree on its way.
@@ -57,12 +59,13 @@ type folder struct {
 // Send runs the source's side of the session in dir to its end. The error says
 // why the workload was not moved; the journal says what that means.
 func Send(ctx context.Context, dir, runDir string) error {
-	b, err := open(dir, runDir, Source)
+	s := &source{inbox: make(chan *message, 16), lost: make(chan struct{})}
+	b, err := open(dir, runDir, Source, s.mayStart)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	s := &source{base: b, inbox: make(chan *message, 16), lost: make(chan struct{})}
+	s.base = b
 	err = s.run(ctx)
 	if err != nil {
 		err = s.undo(err)
@@ -308,6 +311,7 @@ func (s *source) barrier(ctx context.Context) error {
 // freeze stops the workload and brings over what is left: the last dirty
 // clusters, beside the dump of memory, and then the dump.
 func (s *source) freeze(ctx context.Context) error {
+	s.stopped.Store(true)
 	if err := s.freezer.shut(ctx); err != nil {
 		return fmt.Errorf("session: before the freeze: %w", err)
 	}
@@ -515,6 +519,7 @@ func (s *source) undo(why error) error {
 
 // thaw lets the workload run on here.
 func (s *source) thaw(ctx context.Context, why error) error {
+	s.stopped.Store(false)
 	err := s.thawVolumes()
 	if s.freezer != nil {
 		err = errors.Join(err, s.freezer.thaw(ctx))
@@ -538,7 +543,7 @@ func (s *source) thaw(ctx context.Context, why error) error {
 
 // doubt keeps everything frozen until somebody who has asked the destination
 // says what became of it. If it is known to run there, and only its settling is
-// not, then resumed is the one answer that the journal takes.
+// not, then the journal takes no refused.
 func (s *source) doubt(ctx context.Context, why error) error {
 	text := fmt.Sprintf("%v. The workload stays frozen here until its fate is known: `pcopy session resolve` with what the destination's session says (resumed or refused)", why)
 	if s.journal.State() == Released {
@@ -560,8 +565,11 @@ func (s *source) doubt(ctx context.Context, why error) error {
 		// Before the answer: who asked looks at the status next.
 		s.update(true, func(st *Status) { st.Held = false })
 		r.answer(nil)
-		if r.Outcome == Refused {
+		switch r.Outcome {
+		case Refused:
 			return s.thaw(ctx, fmt.Errorf("session: the destination refused: %w", why))
+		case Fenced:
+			return s.thaw(ctx, fmt.Errorf("session: an operator had the destination fenced, and it runs on here by his order: %w", why))
 		}
 		return s.finish(ctx)
 	}

@@ -45,6 +45,7 @@ type Spec struct {
 	Mode        string      `json:"mode"`
 	Workload    string      `json:"workload,omitempty"`
 	Driver      string      `json:"driver,omitempty"`
+	Bundle      string      `json:"bundle,omitempty"` // the workload's OCI bundle here: what the OCI hook knows it by
 	Listen      string      `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any
 	Peer        Peer        `json:"peer"`
 	Volumes     []Vol       `json:"volumes,omitempty"`
@@ -250,6 +251,9 @@ func (s *Spec) check() error {
 	}
 	if s.Network != (Network{}) && s.Mode != Live {
 		return fmt.Errorf("network: mode %s moves no connections, and nothing has to be silent", s.Mode)
+	}
+	if s.Bundle != "" && !filepath.IsAbs(s.Bundle) {
+		return fmt.Errorf("bundle %q is not an absolute path", s.Bundle)
 	}
 	if s.Role == Source && s.Mode != Copy && !s.Hooks.Freeze.Given() {
 		return errors.New("hooks: freeze is missing")

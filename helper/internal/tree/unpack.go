@@ -17,6 +17,12 @@ import (
 // must exist. Entries replace what has their name; a folder stays and gets the
 // new owner, mode and times.
 func Unpack(root string, r io.Reader) error {
+	return UnpackNoting(root, r, func(string) {})
+}
+
+// UnpackNoting is Unpack, and names every entry that it has laid down or removed:
+// what Sync takes.
+func UnpackNoting(root string, r io.Reader, laid func(name string)) error {
 	dir, err := openRoot(root)
 	if err != nil {
 		return err
@@ -42,6 +48,7 @@ func Unpack(root string, r io.Reader) error {
 		if err := do(dir, t, h); err != nil {
 			return fmt.Errorf("tree: %s in %s: %w", h.Name, root, err)
 		}
+		laid(h.Name)
 		if h.Typeflag == tar.TypeDir {
 			stamps[filepath.Clean(h.Name)] = stampFrom(h)
 		}

@@ -1,0 +1,27 @@
+package loop
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func TestMountUnit(t *testing.T) {
+	for path, want := range map[string]string{
+		"/var/lib/handover/mnt/shop":  "var-lib-handover-mnt-shop.mount",
+		"/srv/shop-data/":             `srv-shop\x2ddata.mount`,
+		"/.hidden/a.b":                `\x2ehidden-a.b.mount`,
+		"/":                           "-.mount",
+		"/srv/with space/ü":           `srv-with\x20space-\xc3\xbc.mount`,
+		"/var/lib//handover/../x_y:z": "var-lib-x_y:z.mount",
+	} {
+		if got := MountUnit(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+		if !strings.Contains(path, "..") {
+			if out, err := exec.Command("systemd-escape", "--path", "--suffix=mount", path).Output(); err == nil && strings.TrimSpace(string(out)) != want {
+				t.Errorf("systemd-escape makes %s of %s", out, path)
+			}
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/tree"
+)
+
+// Recover brings a side whose process is gone as far as it may go without asking
+// anybody. systemd runs it when the process has ended, however that was, and when
+// the host has booted; it may be run at any time, and again.
+//
+//	source       before released     nothing is frozen any more: failed, thawed
+//	             released            in_doubt: frozen until somebody resolves it
+//	             refused, fenced     thawed
+//	             settled             done
+//	destination  before the token    refused where it has to be, discarded
+//	             released, in_doubt  it runs, or may have: resumed, settled.
+//	                                 It never did: refused, discarded
+//	             resumed             settled
+//	             refused, fenced     discarded
+//
+// After a boot, memory and tasks are gone. What a source had not released, and
+// what a destination was done with, may start there again by whatever starts it.
+// All else is kept from starting (MayStart) until somebody has asked the other
+// side; a destination's volumes are mounted meanwhile.
+func Recover(ctx context.Context, dir, runDir string) (*Status, error) {
+	spec, j, closeBoth, err := takeOver(dir)
+	if errors.Is(err, errLocked) {
+		return Show(dir) // its process lives, and does all this itself
+	} else if err != nil {
+		return nil, err
+	}
+	defer closeBoth()
+	recover := recoverSource
+	if spec.Role == Destination {
+		recover = recoverDestination
+	}
+	if err := recover(ctx, dir, runDir, spec, j); err != nil {
+		return nil, err
+	}
+	return Show(dir)
+}
+
+// RecoverAll is Recover for every session below root; one that fails keeps no
+// other from being recovered.
+func RecoverAll(ctx context.Context, root, runDir string) ([]*Status, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	all := []*Status{}
+	var failed error
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		if _, err := os.Stat(filepath.Join(dir, specFile)); err != nil {
+			continue
+		}
+		s, err := Recover(ctx, dir, runDir)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		all = append(all, s)
+	}
+	return all, failed
+}
+
+const processGone = "the session's process ended before the workload was handed over"
+
+func recoverSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
+	switch j.State() {
+	case Released:
+		return j.Append(InDoubt, "the session's process ended before it knew what became of the run token")
+	case InDoubt, Resumed, Done, Thawed, Failed:
+		return nil
+	case Refused, Fenced, Settled:
+		return endSource(ctx, dir, runDir, spec, j)
+	}
+	return abandonSource(ctx, dir, runDir, spec, j, processGone)
+}
+
+// endSource ends a source whose outcome is recorded: refused and fenced thaw, and
+// settled lets go.
+func endSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
+	// Thawing what CRIU still holds lets nothing run.
+	if err := errors.Join(thawFileSystems(spec), thawCgroup(spec)); err != nil {
+		return err
+	}
+	if j.State() == Settled {
+		return errors.Join(forgetSource(ctx, dir, runDir, spec), j.Append(Done, ""))
+	}
+	if spec.Mode == Offline {
+		if err := runIfGiven(ctx, spec.Hooks.Thaw); err != nil {
+			return err
+		}
+	}
+	if err := forgetSource(ctx, dir, runDir, spec); err != nil {
+		return err
+	}
+	return j.Append(Thawed, "")
+}
+
+func recoverDestination(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
+	switch j.State() {
+	case Released, InDoubt:
+		ran, err := ranHere(ctx, runDir, spec, j)
+		if err != nil {
+			return err
+		}
+		if !ran {
+			return errors.Join(j.Append(InDoubt, "it was told to resume, and never ran"), refuseAndDiscard(ctx, dir, runDir, spec, j))
+		}
+		if err := j.Append(Resumed, ""); err != nil {
+			return err
+		}
+		return settleOrphan(ctx, dir, runDir, spec, j)
+	case Resumed:
+		return settleOrphan(ctx, dir, runDir, spec, j)
+	case Settled, Done:
+		return attachOrphan(spec, j)
+	case Discarded:
+		return nil
+	case Refused, Fenced:
+		return discardOrphan(ctx, dir, runDir, spec, j, "")
+	}
+	return abandonDestination(ctx, dir, runDir, spec, j, processGone)
+}
+
+// ranHere decides, when CRIU is done, whether a workload that was told to resume
+// may have run. After a boot nobody knows, and so it may have.
+func ranHere(ctx context.Context, runDir string, spec *Spec, j *Journal) (bool, error) {
+	if j.Restarted(Released) {
+		return true, nil
+	}
+	r := spec.Hooks.Restore
+	if !r.Given() || r.Gate == "" {
+		return startedHere(runDir, spec), nil
+	}
+	return hooks.Ran(ctx, r.Gate)
+}
+
+func refuseAndDiscard(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
+	if err := j.Append(Refused, ""); err != nil {
+		return err
+	}
+	return discardOrphan(ctx, dir, runDir, spec, j, "")
+}
+
+// settleOrphan puts everything on the disk, as a living process would have, and
+// clears away what only the move needed.
+func settleOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
+	for _, v := range spec.Volumes {
+		if err := datasync(v.Image); err != nil {
+			return err
+		}
+	}
+	for _, path := range folders(spec) {
+		// What was on a tmpfs went with the boot.
+		if _, err := tree.WriteBack(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if err := forgetDestination(ctx, dir, runDir, spec); err != nil {
+		return err
+	}
+	if err := j.Append(Settled, ""); err != nil {
+		return err
+	}
+	return attachOrphan(spec, j)
+}
+
+func folders(spec *Spec) (paths []string) {
+	for _, t := range spec.Trees {
+		paths = append(paths, t.Path)
+	}
+	for _, v := range spec.Directories {
+		paths = append(paths, v.Path)
+	}
+	return paths
+}
+
+func datasync(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = errors.Join(unix.Fdatasync(int(f.Fd())), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("session: syncing %s: %w", path, err)
+	}
+	return nil
+}
+
+// attachOrphan mounts the volumes of a workload that was handed over to this host
+// and lost them in a boot. Those that have a mount unit are systemd's.
+func attachOrphan(spec *Spec, j *Journal) error {
+	if spec.Mode == Copy || !j.Restarted(Released) {
+		return nil
+	}
+	for _, v := range spec.Volumes {
+		if v.Mountpoint == "" || hasMountUnit(v.Mountpoint) {
+			continue
+		}
+		if mounted, err := loop.Mounted(v.Mountpoint); err != nil || mounted {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		dev, err := loop.Attach(v.Image)
+		if err != nil {
+			return err
+		}
+		if err := loop.Mount(dev, v.Mountpoint, v.Fstype, v.Options); err != nil {
+			return errors.Join(err, loop.Detach(dev))
+		}
+		if err := loop.DetachWithLastUser(dev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unitDirs are where an administrator's units are, and those of the collection.
+var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system"}
+
+func hasMountUnit(mountpoint string) bool {
+	for _, d := range unitDirs {
+		if _, err := os.Lstat(filepath.Join(d, loop.MountUnit(mountpoint))); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetDestination removes the gate of a destination's dead process when CRIU is
+// done, and the tmpfs that the dump came to.
+func forgetDestination(ctx context.Context, dir, runDir string, spec *Spec) error {
+	r := spec.Hooks.Restore
+	if !r.Given() || r.Gate == "" {
+		return nil
+	}
+	if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
+		return err
+	}
+	return unmountIfMounted(r.Gate)
+}
+
+// resolveOrphan is Resolve for a side whose process is gone. CRIU's hook, which
+// holds a source's tasks, reads the outcome from the journal.
+func resolveOrphan(ctx context.Context, dir, runDir string, outcome State) error {
+	spec, j, closeBoth, err := takeOver(dir)
+	if err != nil {
+		return err
+	}
+	defer closeBoth()
+	if spec.Role == Destination {
+		return resolveDestination(ctx, dir, runDir, spec, j, outcome)
+	}
+	if j.State() == Released { // as the process would have, had it lived
+		if err := j.Append(InDoubt, "the session's process ended before it knew what became of the run token"); err != nil {
+			return err
+		}
+	}
+	// An outcome that is there already is brought to its end.
+	if st := j.State(); !st.Ended() && st != Settled {
+		if err := j.Append(outcome, "resolved after the session's process had ended"); err != nil {
+			return err
+		}
+	}
+	if j.State() == Resumed {
+		if err := j.Append(Settled, ""); err != nil {
+			return err
+		}
+	}
+	if j.State().Ended() {
+		return nil
+	}
+	return endSource(ctx, dir, runDir, spec, j)
+}
+
+// resolveDestination ends a destination that runs the workload, or may: resumed
+// says that the source has let go and can never thaw again, fenced that the source
+// was ordered to go on without this host.
+func resolveDestination(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, outcome State) error {
+	switch outcome {
+	case Resumed:
+		if j.State() == InDoubt {
+			if err := j.Append(Resumed, "resolved: the source has let go"); err != nil {
+				return err
+			}
+		}
+		if j.State() == Resumed {
+			if err := settleOrphan(ctx, dir, runDir, spec, j); err != nil {
+				return err
+			}
+		}
+		return j.Append(Done, "")
+	case Refused:
+		if err := j.Append(Refused, "resolved: it does not run here"); err != nil {
+			return err
+		}
+	case Fenced:
+		if j.State() == Released {
+			if err := j.Append(InDoubt, ""); err != nil {
+				return err
+			}
+		}
+		if err := j.Append(Fenced, "the source was ordered to go on without this host"); err != nil {
+			return err
+		}
+	}
+	return discardOrphan(ctx, dir, runDir, spec, j, "")
+}
+
+// discardOrphan removes what came, and what was made for it.
+func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {
+	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
+		if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
+			return err
+		}
+	}
+	err := runIfGiven(ctx, spec.Hooks.Discard)
+	made, e := readMade(dir)
+	err = errors.Join(err, e)
+	for _, v := range spec.Volumes {
+		if v.Mountpoint != "" && made[v.Image] {
+			err = errors.Join(err, unmountIfMounted(v.Mountpoint))
+		}
+		if made[v.Image] {
+			err = errors.Join(err, loop.DetachImage(v.Image))
+		}
+	}
+	for path := range made {
+		if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, fmt.Errorf("session: %w", e))
+		}
+	}
+	if j.Reached(Presync) { // from then on it is known that they were empty
+		for _, v := range spec.Directories {
+			err = errors.Join(err, tree.Clear(v.Path))
+		}
+	}
+	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
+		err = errors.Join(err, unmountIfMounted(r.Gate))
+	}
+	if err != nil {
+		return err
+	}
+	return j.Append(Discarded, why)
+}

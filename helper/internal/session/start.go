@@ -1,0 +1,181 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/loop"
+)
+
+// A container can be started by hand, by its restart policy, by a unit, by a
+// reboot. Each of them goes through the OCI runtime, and that runs pcopy's hook
+// first. While a session is under way for the container, its process says whether
+// it may start; when there is none, the journal does:
+//
+//	source       before released, thawed, failed    it is at home here
+//	             all others                         it may run on the destination
+//	destination  done                               it is at home here
+//	             resumed, settled                   the same, until the host was
+//	                                                restarted: then the source is
+//	                                                asked first, which an operator
+//	                                                may have let thaw meanwhile
+//	             all others                         it is the source's
+//
+// A container on the destination whose volumes are not mounted does not start: it
+// would see empty folders.
+
+// startPatience bounds what a process may take to say whether a container may
+// start: one that is stopped, or stuck, must not hold up a boot.
+const startPatience = 10 * time.Second
+
+// OCIState is what an OCI runtime tells its hooks of a container.
+type OCIState struct {
+	Bundle string `json:"bundle"`
+}
+
+// ReadOCIState reads what the runtime writes to a hook.
+func ReadOCIState(r io.Reader) (*OCIState, error) {
+	var s OCIState
+	if err := json.NewDecoder(r).Decode(&s); err != nil {
+		return nil, fmt.Errorf("session: the OCI runtime told nothing of the container: %w", err)
+	}
+	return &s, nil
+}
+
+// MayStart is the OCI hook: an error keeps the container in that bundle from
+// being started.
+func MayStart(ctx context.Context, root, runDir string, c *OCIState) error {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		text, err := os.ReadFile(filepath.Join(dir, specFile))
+		if err != nil || !bytes.Contains(text, []byte(c.Bundle)) {
+			continue // not this container's, or no session yet
+		}
+		spec, err := LoadSpec(dir)
+		if err == nil && spec.Bundle == c.Bundle {
+			err = mayStart(ctx, dir, runDir, spec)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mayStart(ctx context.Context, dir, runDir string, spec *Spec) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	err := ask(ctx, dir, request{Do: askStart})
+	if !errors.Is(err, errNobody) {
+		return err
+	}
+	j, err := readJournal(dir, spec.Role)
+	if err != nil {
+		return err
+	}
+	if spec.Role == Source {
+		return sourceMayStart(spec, j)
+	}
+	return destinationMayStart(spec, j)
+}
+
+func sourceMayStart(spec *Spec, j *Journal) error {
+	switch st := j.State(); st {
+	case Prepare, Presync, Barrier, Frozen, Flushed, Prepared, Thawed, Failed:
+		return nil
+	case Settled, Done:
+		return fmt.Errorf("session: %s has moved to the other host (session %s): start it there", spec.Workload, spec.ID)
+	default:
+		return fmt.Errorf("session: %s may run on the other host (session %s is %s here): bring that session to its end first, with the playbook livefleet.handover.recover",
+			spec.Workload, spec.ID, st)
+	}
+}
+
+func destinationMayStart(spec *Spec, j *Journal) error {
+	switch st := j.State(); {
+	case st == Done, (st == Resumed || st == Settled) && !j.Restarted(Released):
+	case st == Resumed || st == Settled || st == Released || st == InDoubt:
+		return fmt.Errorf("session: %s was handed over to this host, which was then restarted, and the other one may have gone on without it (session %s is %s): bring that session to its end first, with the playbook livefleet.handover.recover",
+			spec.Workload, spec.ID, st)
+	default:
+		return fmt.Errorf("session: %s is the other host's, and this is only prepared for it (session %s is %s): start it there", spec.Workload, spec.ID, st)
+	}
+	for _, v := range spec.Volumes {
+		if v.Mountpoint == "" {
+			continue
+		}
+		if mounted, err := loop.Mounted(v.Mountpoint); err != nil {
+			return err
+		} else if !mounted {
+			return fmt.Errorf("session: %s: its volume %s is not mounted on %s: `pcopy session recover --all` mounts it", spec.Workload, v.Name, v.Mountpoint)
+		}
+	}
+	return nil
+}
+
+// mayStart is the answer of the process that serves a source: not from the moment
+// in which it stops the workload, until it thaws it.
+func (s *source) mayStart() error {
+	if s.stopped.Load() {
+		return errors.New("the workload is being handed over to the other host")
+	}
+	return nil
+}
+
+// receiverMayStart is the answer of the process that serves a destination: the
+// engine brings the container up for the restore, and later starts what it was
+// told to.
+func receiverMayStart(dir, runDir string) error {
+	spec, err := LoadSpec(dir)
+	if err != nil {
+		return err
+	}
+	j, err := readJournal(dir, Destination)
+	if err != nil {
+		return err
+	}
+	switch st := j.State(); st {
+	case Frozen, Flushed, Resumed, Settled, Done:
+		return nil
+	case Released:
+		return noteStart(runDir, spec)
+	default:
+		return fmt.Errorf("%s is the other host's, and only prepared here (session %s is %s): start it there", spec.Workload, spec.ID, st)
+	}
+}
+
+// A workload that is stopped and started, not restored, has run when it was let
+// through here. The note goes with a boot, as what it is about.
+func startNote(runDir string, spec *Spec) string { return filepath.Join(runDir, "started", spec.ID) }
+
+func noteStart(runDir string, spec *Spec) error {
+	path := startNote(runDir, spec)
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = os.WriteFile(path, nil, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+// startedHere reports whether the workload may have been started. Without a
+// bundle no hook saw it.
+func startedHere(runDir string, spec *Spec) bool {
+	_, err := os.Lstat(startNote(runDir, spec))
+	return spec.Bundle == "" || !errors.Is(err, os.ErrNotExist)
+}
