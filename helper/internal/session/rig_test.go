@@ -114,6 +114,11 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 
 // playRestore does what CRIU does on the destination.
 func playRestore(control, runDir, imageDir string) error {
+	images, err := os.Open(imageDir) // as CRIU has it, from its beginning to its end
+	if err != nil {
+		return err
+	}
+	defer images.Close()
 	if text, err := os.ReadFile(filepath.Join(control, "restore-fails")); err == nil {
 		return errors.New(string(text))
 	}
