@@ -126,6 +126,15 @@ func (m *Map) OrWord(word int64, set uint64) {
 	}
 }
 
+// Words are the marks as they are kept, in a slice of their own.
+func (m *Map) Words() []uint64 {
+	words := make([]uint64, len(m.words))
+	for i := range m.words {
+		words[i] = atomic.LoadUint64(&m.words[i])
+	}
+	return words
+}
+
 // Has reports whether the cluster that holds byte off is marked.
 func (m *Map) Has(off int64) bool {
 	if off < 0 || off >= m.size {

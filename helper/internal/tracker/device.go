@@ -137,9 +137,9 @@ func (d *device) unchanged() error {
 	}
 	switch was := d.geometry(); {
 	case g.diskseq != was.diskseq:
-		return fmt.Errorf("tracker: %s: another medium is in the device than when tracking began", d.path)
+		return lost("tracker: %s: another medium is in the device than when tracking began", d.path)
 	case g != was:
-		return fmt.Errorf("tracker: %s: the device was resized or moved while it was tracked: from %d sectors at %d to %d at %d",
+		return lost("tracker: %s: the device was resized or moved while it was tracked: from %d sectors at %d to %d at %d",
 			d.path, was.sectors, was.start, g.sectors, g.start)
 	}
 	return nil

@@ -38,6 +38,7 @@ type ebpfTracker struct {
 	settled bool       // no write from before Open is left
 	untold  bool       // such a write may complete without a trace
 	opened  time.Time
+	before  int64 // sectors seen to be written in slots that this one came after
 	unseen  unseen
 }
 
@@ -74,7 +75,7 @@ func openEBPF(devs []Device) (trackers []Tracker, err error) {
 		return nil, explain(looked, err)
 	}
 	for _, d := range looked {
-		t, err := l.track(d)
+		t, err := l.track(d, nil)
 		if err != nil {
 			if len(trackers) == 0 {
 				err = errors.Join(err, l.destroy())
@@ -87,8 +88,8 @@ func openEBPF(devs []Device) (trackers []Tracker, err error) {
 }
 
 // track adds a device to the load.
-func (l *load) track(d *device) (*ebpfTracker, error) {
-	s, err := l.add(d)
+func (l *load) track(d *device, first func(*slot) error) (*ebpfTracker, error) {
+	s, err := l.add(d, first)
 	if err != nil {
 		return nil, err
 	}
@@ -226,25 +227,31 @@ func (t *ebpfTracker) complete(m *blockmap.Map) error {
 
 // take takes the marks out of the kernel's hands.
 func (s *slot) take(m *blockmap.Map) {
-	s.takeLevel(0, func(word int64, set uint64) { m.OrWord(word, set) })
-	for level := 1; level < levels; level++ {
-		span := int64(1) << (6 * (level - 1)) // words of level 0 that a bit stands for
-		s.takeLevel(level, func(word int64, set uint64) {
-			for ; set != 0; set &= set - 1 {
-				first := (word*64 + int64(bits.TrailingZeros64(set))) * span
-				for i := range span {
-					m.OrWord(first+i, ^uint64(0))
-				}
-			}
-		})
-	}
+	s.each(m, func(word *uint64) uint64 { return atomic.SwapUint64(word, 0) })
 }
 
-func (s *slot) takeLevel(level int, each func(word int64, set uint64)) {
-	words := s.shared.words[s.base[level]:][:s.length[level]]
-	for i := range words {
-		if atomic.LoadUint64(&words[i]) != 0 {
-			each(int64(i), atomic.SwapUint64(&words[i], 0))
+// look copies the marks and leaves them where they are.
+func (s *slot) look(m *blockmap.Map) { s.each(m, atomic.LoadUint64) }
+
+func (s *slot) each(m *blockmap.Map, get func(word *uint64) uint64) {
+	for level := range levels {
+		span := int64(1) << (6 * max(0, level-1)) // words of level 0 that a bit stands for
+		words := s.shared.words[s.base[level]:][:s.length[level]]
+		for i := range words {
+			if atomic.LoadUint64(&words[i]) == 0 {
+				continue
+			}
+			set := get(&words[i])
+			if level == 0 {
+				m.OrWord(int64(i), set)
+				continue
+			}
+			for ; set != 0; set &= set - 1 {
+				first := (int64(i)*64 + int64(bits.TrailingZeros64(set))) * span
+				for n := range span {
+					m.OrWord(first+n, ^uint64(0))
+				}
+			}
 		}
 	}
 }
@@ -253,13 +260,13 @@ func (s *slot) takeLevel(level int, each func(word int64, set uint64)) {
 func (t *ebpfTracker) reason(status uint64) error {
 	switch {
 	case status&statusOutside != 0:
-		return fmt.Errorf("tracker: %s: a write was completed outside the %d bytes that the device had when tracking began: it was resized, start the session again", t.dev.path, t.dev.size())
+		return lost("tracker: %s: a write was completed outside the %d bytes that the device had when tracking began: it was resized, start the session again", t.dev.path, t.dev.size())
 	case status&statusFull != 0:
-		return fmt.Errorf("tracker: %s: a write could not be tracked: more than %d were under way at once: start the session again under less load, or pass --tracker=hash", t.dev.path, biosAtOnce)
+		return lost("tracker: %s: a write could not be tracked: more than %d were under way at once: start the session again under less load, or pass --tracker=hash", t.dev.path, biosAtOnce)
 	case status&statusDeep != 0:
-		return fmt.Errorf("tracker: %s: a write could not be tracked: it went through more than %d of the tracked devices: track the uppermost of them only, or pass --tracker=hash", t.dev.path, ownersOfBio)
+		return lost("tracker: %s: a write could not be tracked: it went through more than %d of the tracked devices: track the uppermost of them only, or pass --tracker=hash", t.dev.path, ownersOfBio)
 	case status&statusInternal != 0:
-		return fmt.Errorf("tracker: %s: a write could not be tracked: it fell outside the tracker's map: pass --tracker=hash, and report this", t.dev.path)
+		return lost("tracker: %s: a write could not be tracked: it fell outside the tracker's map: pass --tracker=hash, and report this", t.dev.path)
 	}
 	return nil
 }

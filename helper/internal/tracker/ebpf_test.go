@@ -292,7 +292,7 @@ func TestNeighboursComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr, err := l.track(d)
+		tr, err := l.track(d, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -821,7 +821,7 @@ func TestACompletionIsCountedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen := tr.slot.seen(); after-before != 800 || seen > 800 || seen < 400 {
+	if seen := tr.seen(); after-before != 800 || seen > 800 || seen < 400 {
 		t.Errorf("100 writes of 8 sectors: the kernel counts %d sectors, and %d were seen", after-before, seen)
 	}
 }

@@ -29,12 +29,13 @@ const (
 
 // load is one set of programs with its maps. Devices come and go while it runs.
 type load struct {
-	k    *kernel
-	maps maps
+	k    *kernel // to build programs
+	maps bpfMaps
 	lost shared // maps.lost, in our memory
 
 	progs []*ebpf.Program
 	links []link.Link
+	kinds map[string][]link.Link // the links, by the kind of device they are for
 	// copies are the programs that can stand in for each other, by what they do.
 	copies [][]*ebpf.Program
 	// submission is the program that marks writes to devices with a request queue
@@ -44,9 +45,8 @@ type load struct {
 	// be enough.
 	preemptible bool
 
-	mu       sync.Mutex
-	disks    map[uint64][]*slot // by disk, in the order of their numbers
-	attached map[string]bool    // what kinds of devices there are programs for
+	mu    sync.Mutex
+	disks map[uint64][]*slot // by disk, in the order of their numbers
 }
 
 // slot is one device in a load.
@@ -97,7 +97,7 @@ func slotSpec(words uint64) *ebpf.MapSpec {
 // newLoad makes the maps that all programs share; the programs come with the
 // devices that need them.
 func newLoad(k *kernel) (_ *load, err error) {
-	l := &load{k: k, preemptible: preemptibleTracepoints(), disks: map[uint64][]*slot{}, attached: map[string]bool{}}
+	l := &load{k: k, preemptible: preemptibleTracepoints(), disks: map[uint64][]*slot{}, kinds: map[string][]link.Link{}}
 	defer func() {
 		if err != nil {
 			l.destroy()
@@ -128,9 +128,7 @@ func newLoad(k *kernel) (_ *load, err error) {
 func newSlot(l *load, d *device) (_ *slot, err error) {
 	s := &slot{load: l, disk: d.key()}
 	words := uint64(slotMarks)
-	n := uint64(d.size()+int64(d.cluster)-1) / uint64(d.cluster)
-	for level := range levels {
-		n = (n + 63) / 64
+	for level, n := range levelWords(d.size(), d.cluster) {
 		s.base[level], s.length[level] = uint32(words), uint32(n)
 		words += n
 		if words > largestSlot {
@@ -152,6 +150,7 @@ func newSlot(l *load, d *device) (_ *slot, err error) {
 	if d.bio {
 		flags |= flagBio
 	}
+	w[slotDisk] = s.disk
 	w[slotStart] = uint64(d.start)
 	w[slotEnd] = uint64(d.start + d.sectors)
 	w[slotShape] = uint64(bits.TrailingZeros(uint(d.cluster))-9) | flags<<32
@@ -161,10 +160,21 @@ func newSlot(l *load, d *device) (_ *slot, err error) {
 	return s, nil
 }
 
+// levelWords is how many words the levels of a map take.
+func levelWords(size int64, cluster int) (words [levels]uint64) {
+	n := uint64(size+int64(cluster)-1) / uint64(cluster)
+	for level := range levels {
+		n = (n + 63) / 64
+		words[level] = n
+	}
+	return words
+}
+
 func (s *slot) close() error { return errors.Join(s.shared.unmap(), s.array.Close()) }
 
-// add begins to track a device.
-func (l *load) add(d *device) (s *slot, err error) {
+// add begins to track a device. first, if there is one, is done to the slot before
+// the programs know it.
+func (l *load) add(d *device, first func(*slot) error) (s *slot, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	slots := l.disks[d.key()]
@@ -174,7 +184,13 @@ func (l *load) add(d *device) (s *slot, err error) {
 	if s, err = newSlot(l, d); err != nil {
 		return nil, err
 	}
-	if err := l.put(s, len(slots)); err != nil {
+	if first != nil {
+		err = first(s)
+	}
+	if err == nil {
+		err = l.put(s, len(slots))
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	for _, other := range slots {
@@ -230,15 +246,21 @@ func (l *load) take(s *slot) error {
 	return s.close()
 }
 
-// attachFor attaches the programs that a kind of device needs and that are not
-// there yet.
+// The kinds of devices, by the programs that they need.
+const (
+	kindQueue  = "queue"  // with a request queue
+	kindBios   = "bios"   // without one
+	kindHandOn = "handon" // without one, and bios may be given to another device as they are
+)
+
+// attachFor attaches the programs that a device needs and that are not there yet.
 //
 // For devices without a request queue completion comes first: a bio that is
 // queued before block_bio_queue is attached is then one that nobody knows, which
 // marks all, and not one that nobody sees.
 func (l *load) attachFor(d *device) error {
 	if !d.bio {
-		return l.once("queues", func() error {
+		return l.once(kindQueue, func() error {
 			err := l.attachCopies("block_rq_complete", func(bool) asm.Instructions { return requestComplete(l.k, l.maps) })
 			if err == nil {
 				l.submission, err = l.attach("block_bio_queue", bioSubmitted(l.k, l.maps))
@@ -247,7 +269,7 @@ func (l *load) attachFor(d *device) error {
 		})
 	}
 	if d.handsOn() {
-		if err := l.once("handing on", func() error {
+		if err := l.once(kindHandOn, func() error {
 			err := l.bios()
 			if err == nil {
 				err = l.attachCopies("block_rq_complete", func(last bool) asm.Instructions { return requestRemapped(l.k, l.maps, last) })
@@ -260,7 +282,7 @@ func (l *load) attachFor(d *device) error {
 			return err
 		}
 	}
-	return l.once("bios", func() error {
+	return l.once(kindBios, func() error {
 		err := l.bios()
 		if err == nil {
 			err = l.attachCopies("block_bio_complete", func(last bool) asm.Instructions { return bioComplete(l.k, l.maps, last) })
@@ -274,13 +296,14 @@ func (l *load) attachFor(d *device) error {
 
 // once attaches what a kind of device needs, the first time.
 func (l *load) once(kind string, attach func() error) error {
-	if l.attached[kind] {
+	if l.kinds[kind] != nil {
 		return nil
 	}
+	before := len(l.links)
 	if err := attach(); err != nil {
 		return err
 	}
-	l.attached[kind] = true
+	l.kinds[kind] = l.links[before:len(l.links):len(l.links)]
 	return nil
 }
 

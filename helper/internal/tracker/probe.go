@@ -48,7 +48,7 @@ func tryLoad(k *kernel, d *device) error {
 	if err != nil {
 		return explain([]*device{d}, err)
 	}
-	s, err := l.add(d)
+	s, err := l.add(d, nil)
 	if err != nil {
 		return explain([]*device{d}, errors.Join(err, l.destroy()))
 	}

@@ -54,6 +54,7 @@ const (
 	slotEnd    = 2 // first sector behind it
 	slotShape  = 3 // low half: sectors to clusters, a shift; high half: flags
 	slotBases  = 4 // two words: the index of each level's first word, 32 bits each
+	slotDisk   = 6 // whose slot it is; not for the programs
 	slotSeen   = 8 // sectors of the disk whose writing was seen to complete
 	slotMarks  = 2 * entryWords
 )
@@ -132,8 +133,8 @@ const (
 	mkOffset  = -72 // in the entry at hand
 )
 
-// maps are what the programs of one load share.
-type maps struct {
+// bpfMaps are what the programs of one load share.
+type bpfMaps struct {
 	table *ebpf.Map // disk and number → slot
 	lost  *ebpf.Map // one entry: what no slot can be named for
 	turns *ebpf.Map // for each processor, what it has dealt with
@@ -149,7 +150,7 @@ type tableKey struct {
 // builder makes one program.
 type builder struct {
 	k     *kernel
-	m     maps
+	m     bpfMaps
 	ins   asm.Instructions
 	next  string // label for the next instruction
 	marks bool   // mark is called
@@ -321,7 +322,7 @@ func (b *builder) or() {
 // markSlot makes the function that marks a range, or everything, in one slot:
 // mark_slot(disk, number, sector, sectors, why). It returns whether there may be
 // a slot of the next number.
-func markSlot(k *kernel, m maps) asm.Instructions {
+func markSlot(k *kernel, m bpfMaps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.label(slotName)
 	b.add(
@@ -448,7 +449,7 @@ func markSlot(k *kernel, m maps) asm.Instructions {
 
 // markFunction makes the function that marks a range, or everything, in every
 // slot of a disk: mark(disk, sector, sectors, why).
-func markFunction(k *kernel, m maps) asm.Instructions {
+func markFunction(k *kernel, m bpfMaps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.label(markName)
 	b.add(
@@ -631,7 +632,7 @@ func (b *builder) firstTurn() {
 
 // requestComplete marks the range of a completed request, for devices with a
 // request queue.
-func requestComplete(k *kernel, m maps) asm.Instructions {
+func requestComplete(k *kernel, m bpfMaps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.add(
 		argument(asm.R7, k.complete.rq),
@@ -697,7 +698,7 @@ func requestComplete(k *kernel, m maps) asm.Instructions {
 // bioSubmitted marks the range of a bio that is given to a device with a request
 // queue, before it gets there; see the package comment on completions that no
 // program sees.
-func bioSubmitted(k *kernel, m maps) asm.Instructions {
+func bioSubmitted(k *kernel, m bpfMaps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.submitted()
 	b.mark(forSubmission)
@@ -821,7 +822,7 @@ func (b *builder) forget() {
 
 // bioQueued remembers the range of a bio that is given to a tracked device
 // without a request queue.
-func bioQueued(k *kernel, m maps) asm.Instructions {
+func bioQueued(k *kernel, m bpfMaps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.submitted()
 	b.tracked(true)
@@ -832,7 +833,7 @@ func bioQueued(k *kernel, m maps) asm.Instructions {
 // bioRemapped remembers the range of a bio, or of what is left of it, that a
 // tracked device without a queue hands on to another device, or that another
 // hands to it.
-func bioRemapped(k *kernel, m maps) asm.Instructions {
+func bioRemapped(k *kernel, m bpfMaps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.add(
 		argument(asm.R9, k.remapped.bio),
@@ -871,7 +872,7 @@ func bioRemapped(k *kernel, m maps) asm.Instructions {
 // bioComplete marks the range of a bio that completes on a tracked device without
 // a request queue. The last copy forgets it; copies run in the order they were
 // attached in.
-func bioComplete(k *kernel, m maps, last bool) asm.Instructions {
+func bioComplete(k *kernel, m bpfMaps, last bool) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.add(argument(asm.R9, k.done.bio))
 	b.store(stBio, asm.R9)
@@ -938,7 +939,7 @@ func (b *builder) probe(place int16, n int16, src asm.Register, off int16, fail 
 // requestRemapped marks the ranges of bios that a tracked device without a queue
 // handed on as they were, and that complete as part of another device's request.
 // The last copy forgets those that are complete.
-func requestRemapped(k *kernel, m maps, last bool) asm.Instructions {
+func requestRemapped(k *kernel, m bpfMaps, last bool) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.add(
 		argument(asm.R7, k.complete.rq),

@@ -104,6 +104,16 @@ type Tracker interface {
 	Close() error
 }
 
+// LostError says that it is not known any more what was written, and will not be
+// again: whoever needs to know begins anew, with a whole copy.
+type LostError struct{ err error }
+
+func (e *LostError) Error() string { return e.err.Error() }
+
+func (e *LostError) Unwrap() error { return e.err }
+
+func lost(format string, args ...any) error { return &LostError{fmt.Errorf(format, args...)} }
+
 // Device is what is tracked.
 type Device struct {
 	Path    string // of a block device: a whole disk or a partition

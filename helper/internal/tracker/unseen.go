@@ -146,6 +146,9 @@ func (u *unseen) keep(fresh *blockmap.Map, now time.Time) error {
 // seen is how many sectors of its disk were seen to be written.
 func (s *slot) seen() int64 { return int64(atomic.LoadUint64(&s.shared.words[slotSeen])) }
 
+// seen is how many were since tracking began, in this slot or in one before it.
+func (t *ebpfTracker) seen() int64 { return t.before + t.slot.seen() }
+
 // submissionSkipped is how often the program that marks on submission was.
 func (l *load) submissionSkipped() (uint64, error) {
 	s, err := l.submission.Stats()
@@ -174,12 +177,12 @@ func (t *ebpfTracker) compare() (quiet bool, v verdict, err error) {
 		if err != nil {
 			return false, dontKnow, err
 		}
-		seen := t.slot.seen()
+		seen := t.seen()
 		kernel, err := t.dev.written()
 		if err != nil {
 			return false, dontKnow, err
 		}
-		if t.slot.seen() != seen {
+		if t.seen() != seen {
 			continue
 		}
 		after, err := t.activity()
