@@ -67,9 +67,12 @@ class ActionModule(ActionBase):
                     shown = current
             now = time.monotonic()
             if now - heard > UNREACHABLE_SECONDS:
-                raise AnsibleConnectionFailure("{0}: its host has been out of reach for {1:.0f} s; the migration goes on there".format(asked["guest"], now - heard))
+                raise AnsibleConnectionFailure(
+                    "{0}: its host has been out of reach for {1:.0f} s; the migration goes on there".format(asked["guest"], now - heard)
+                )
             if now - began > asked["timeout"]:
-                return dict(failed=True, msg="{0} has not arrived within {1} s; the migration goes on: look again later".format(asked["guest"], asked["timeout"]))
+                late = "{0} has not arrived within {1} s; the migration goes on: look again later".format(asked["guest"], asked["timeout"])
+                return dict(failed=True, msg=late)
             time.sleep(asked["interval"])
 
     def _ask(self, module: str, arguments: t.Dict[str, t.Any], task_vars: t.Optional[t.Dict[str, t.Any]]) -> t.Optional[t.Dict[str, t.Any]]:

@@ -33,13 +33,13 @@ COHERENT_FILE_SYSTEMS = frozenset(["gfs2", "ocfs2", "ceph"])
 # Whether QEMU tells the guest of a write before it is on the disk, whether it uses the host's page cache, whether it ignores flushes.
 # From QEMU's documentation of -drive cache=.
 MODES = {
-    #                write cache, page cache, ignores flushes
-    "none":         (True,  False, False),
-    "writeback":    (True,  True,  False),
-    "writethrough": (False, True,  False),
-    "directsync":   (False, False, False),
-    "unsafe":       (True,  True,  True),
-}  # fmt: skip
+    # (write cache, page cache, ignores flushes)
+    "none": (True, False, False),
+    "writeback": (True, True, False),
+    "writethrough": (False, True, False),
+    "directsync": (False, False, False),
+    "unsafe": (True, True, True),
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,11 @@ def power_loss(disk: Disk, guest_flushes: str) -> Verdict:
         NO: Verdict(NO, f"the guest does not flush, and cache={disk.cache} relies on that: turn barriers on in the guest, or use writethrough"),
     }.get(
         guest_flushes,
-        Verdict(UNKNOWN, f"cache={disk.cache} passes the guest's flushes on; whether the guest flushes is not known: install its guest agent, or look at its mount options"),
+        Verdict(
+            UNKNOWN,
+            f"cache={disk.cache} passes the guest's flushes on; whether the guest flushes is not known: install its guest agent, "
+            "or look at its mount options",
+        ),
     )
 
 

@@ -141,7 +141,9 @@ class Mover:
         elif not domain.isActive():
             raise HandoverError(f"{self.name} does not run: start it first, or choose mode offline")
         if self.standing("destination") in (migration.RUNNING, migration.PAUSED):
-            raise HandoverError(f"the destination runs a guest {self.name} already: see what it is there, and use state resolved if an earlier migration left it")
+            raise HandoverError(
+                f"the destination runs a guest {self.name} already: see what it is there, and use state resolved if an earlier migration left it"
+            )
 
         guest = parse(domain.XMLDesc(self.libvirt.VIR_DOMAIN_XML_MIGRATABLE if domain.isActive() else 0))
         idle = idle_processors()
@@ -208,7 +210,8 @@ class Mover:
             yield "cpu", f"the destination cannot tell whether it has the processor of {self.name}: {exc}"
             return
         if same == self.libvirt.VIR_CPU_COMPARE_INCOMPATIBLE:
-            yield "cpu", f"the destination's processor lacks features that {self.name} ({guest.cpu}) uses: give it a CPU model that both hosts have, and restart it"
+            lacking = f"the destination's processor lacks features that {self.name} ({guest.cpu}) uses"
+            yield "cpu", f"{lacking}: give it a CPU model that both hosts have, and restart it"
 
     def _images(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> list[dict[str, t.Any]]:
         if wish.storage == "shared":

@@ -39,7 +39,10 @@ class Sessions:
     def start(self) -> None:
         for number, host in enumerate(self.hosts):
             process = subprocess.Popen(
-                ["chroot", str(self.root), "psql", "--no-psqlrc", "--quiet", "--tuples-only", "--no-align", f"--host={host}", "--username=postgres", "postgres"],
+                [
+                    "chroot", str(self.root), "psql", "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
+                    f"--host={host}", "--username=postgres", "postgres",
+                ],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )  # fmt: skip
             self.processes.append(process)

@@ -138,7 +138,10 @@ def receive_frames(version: Version, incoming: int, feedback: int | None, path: 
     """Until the end frame. Only from 1.12 on, and only with a descriptor for it, is a sync command answered."""
     if feedback is not None and not version.answers:
         raise Stop(PARAMETER, "this version knows no feedback descriptor")
-    read = lambda size: os.read(incoming, size)  # noqa: E731
+
+    def read(size: int) -> bytes:
+        return os.read(incoming, size)
+
     with new_image(path) as image:
         while True:
             marker, size, pos = FRAME.unpack(read_exactly(read, FRAME.size))
@@ -172,7 +175,10 @@ def send_frames(version: Version, outgoing: int, feedback: int | None, path: str
     """The whole file in order, a sync command where the version has one, the first block once more, the end."""
     if feedback is not None and not version.answers:
         raise Stop(PARAMETER, "this version knows no feedback descriptor")
-    write = lambda data: write_all(lambda rest: os.write(outgoing, rest), data)  # noqa: E731
+
+    def write(data: bytes) -> None:
+        write_all(lambda rest: os.write(outgoing, rest), data)
+
     with open(path, "rb") as image:
         head = image.read(4)
         for pos, block in blocks(image):

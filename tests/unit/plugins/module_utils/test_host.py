@@ -88,12 +88,9 @@ class TestTheCgroupToFreeze:
         )
 
     def test_is_not_one_that_its_processes_made(self, tmp_path):
-        assert (
-            self.found(
-                tmp_path, "0::/machine.slice/libpod-4c6b8ac0c5c4.scope/init.scope\n", "sys/fs/cgroup/unified/machine.slice/libpod-4c6b8ac0c5c4.scope/cgroup.freeze"
-            )
-            == "/sys/fs/cgroup/unified/machine.slice/libpod-4c6b8ac0c5c4.scope"
-        )
+        scope = "machine.slice/libpod-4c6b8ac0c5c4.scope"
+        found = self.found(tmp_path, f"0::/{scope}/init.scope\n", f"sys/fs/cgroup/unified/{scope}/cgroup.freeze")
+        assert found == f"/sys/fs/cgroup/unified/{scope}"
 
     def test_is_none_where_the_kernel_cannot_freeze_it(self, tmp_path):
         assert self.found(tmp_path, "0::/libpod-4c6b8ac0c5c4\n", "sys/fs/cgroup/unified/libpod-4c6b8ac0c5c4/cgroup.procs") == ""
