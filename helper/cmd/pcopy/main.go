@@ -17,7 +17,6 @@ import (
 	"syscall"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
-
 	"github.com/livefleet/handover/helper/internal/wire/dialect"
 )
 

@@ -209,6 +209,36 @@ func (m *Map) Merge(o *Map) error {
 	return nil
 }
 
+// MarkWithin marks every cluster that lies whole within the bytes from off to
+// off+n. The last cluster of the image is whole where the image ends.
+func (m *Map) MarkWithin(off, n int64) {
+	if off < 0 || n <= 0 || off >= m.size {
+		return
+	}
+	end := off + n
+	if end >= m.size || end < off {
+		end = m.Clusters() << m.shift
+	}
+	first, last := (off+1<<m.shift-1)>>m.shift, end>>m.shift-1
+	if first <= last {
+		m.markClusters(first, last)
+	}
+}
+
+// Subtract takes back here every mark that o has, which must be of the same shape.
+func (m *Map) Subtract(o *Map) error {
+	if m.size != o.size || m.shift != o.shift {
+		return fmt.Errorf("blockmap: one of %d bytes in clusters of %d cannot be taken from a map of %d bytes in clusters of %d",
+			o.size, o.Cluster(), m.size, m.Cluster())
+	}
+	for i := range o.words {
+		if set := atomic.LoadUint64(&o.words[i]); set != 0 {
+			atomic.AndUint64(&m.words[i], ^set)
+		}
+	}
+	return nil
+}
+
 // Runs walks the marked clusters as (offset, length) in bytes, in ascending
 // order. Adjacent clusters are joined as long as a run has at most limit bytes;
 // a limit below one cluster means one cluster a run, and a limit of zero or

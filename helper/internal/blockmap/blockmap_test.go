@@ -216,3 +216,35 @@ func TestNoMarkIsLostInASwap(t *testing.T) {
 		t.Errorf("%d clusters were marked once each; %d came out, %d different ones", clusters, marks, seen.Count())
 	}
 }
+
+// MarkWithin marks no cluster of which a byte lies outside, and Subtract takes back
+// just what the other has.
+func TestMarkWithinAndSubtract(t *testing.T) {
+	const size, cluster = 100*4096 + 700, 4096
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		off, n := rnd.Int64N(size+9000)-100, rnd.Int64N(60*cluster)-10
+		m, o := New(size, cluster), New(size, cluster)
+		m.MarkWithin(off, n)
+		o.MarkRange(rnd.Int64N(size), rnd.Int64N(size))
+		left := New(size, cluster)
+		if err := left.Merge(m); err != nil {
+			t.Fatal(err)
+		}
+		if err := left.Subtract(o); err != nil {
+			t.Fatal(err)
+		}
+		for at := int64(0); at < size; at += cluster {
+			want := off >= 0 && n > 0 && at >= off && min(at+cluster, size) <= off+n
+			if m.Has(at) != want {
+				t.Fatalf("%d bytes at %d: the cluster at %d is marked: %v", n, off, at, m.Has(at))
+			}
+			if left.Has(at) != (want && !o.Has(at)) {
+				t.Fatalf("%d bytes at %d: the cluster at %d is left: %v", n, off, at, left.Has(at))
+			}
+		}
+	}
+	if New(size, cluster).Subtract(New(size, 2*cluster)) == nil {
+		t.Error("maps of different shape were subtracted")
+	}
+}

@@ -303,6 +303,8 @@ func TestNextData(t *testing.T) {
 		t.Error(err)
 	}
 	d := source(t, loop(t, MiB))
+	d.below.f.Close()
+	d.below = nil // as of any device but a loop device
 	if start, end, err := d.NextData(4096); start != 4096 || end != MiB || err != nil {
 		t.Errorf("a device: %d, %d, %v", start, end, err)
 	}

@@ -17,6 +17,7 @@ type Source struct {
 	size   int64
 	block  bool
 	direct bool
+	below  *backing  // of a loop device; nil: nobody knows its holes
 	bounce sync.Pool // *[]byte, for reads that are not aligned
 }
 
@@ -46,6 +47,9 @@ func OpenSource(path string) (*Source, error) {
 	case s.block:
 		f.Close()
 		return nil, fmt.Errorf("image: %s: this block device cannot be read with O_DIRECT (%w), and its cache does not show what a mounted file system writes", path, cause(err))
+	}
+	if s.block {
+		s.below = openBacking(s.f, s.size)
 	}
 	return s, nil
 }
@@ -159,18 +163,23 @@ func readAtLeast(f *os.File, p []byte, off int64, least int) (int, error) {
 }
 
 // NextData finds the next stretch that may hold something other than zeroes: it
-// begins at off or after it. Where there is none it returns io.EOF. A block
-// device knows of no holes and is one stretch; so is a file whose file system
-// cannot tell.
+// begins at off or after it. Where there is none it returns io.EOF. A loop device
+// has the holes of the file below it. Any other block device knows of none and is
+// one stretch; so is a file whose file system cannot tell.
+//
+// While the source is written to, the answer is about the past, as FreeSpace's is.
 func (s *Source) NextData(off int64) (start, end int64, err error) {
 	if off < 0 || off >= s.size {
 		return s.size, s.size, io.EOF
 	}
+	fd, offset := int(s.f.Fd()), int64(0)
 	if s.block {
-		return off, s.size, nil
+		if s.below == nil {
+			return off, s.size, nil
+		}
+		fd, offset = int(s.below.f.Fd()), s.below.offset
 	}
-	fd := int(s.f.Fd())
-	start, err = unix.Seek(fd, off, unix.SEEK_DATA)
+	start, err = unix.Seek(fd, off+offset, unix.SEEK_DATA)
 	switch {
 	case err == unix.ENXIO:
 		return s.size, s.size, io.EOF
@@ -179,18 +188,23 @@ func (s *Source) NextData(off int64) (start, end int64, err error) {
 	case err != nil:
 		return 0, 0, fmt.Errorf("image: %s: looking for data from offset %d on: %w", s.path, off, err)
 	}
-	if start >= s.size {
+	if start -= offset; start >= s.size {
 		return s.size, s.size, io.EOF
 	}
-	end, err = unix.Seek(fd, start, unix.SEEK_HOLE)
+	end, err = unix.Seek(fd, start+offset, unix.SEEK_HOLE)
 	if err != nil {
 		return 0, 0, fmt.Errorf("image: %s: looking for a hole from offset %d on: %w", s.path, start, err)
 	}
-	return start, min(end, s.size), nil
+	return start, min(end-offset, s.size), nil
 }
 
 // Close closes the source.
-func (s *Source) Close() error { return s.f.Close() }
+func (s *Source) Close() error {
+	if s.below != nil {
+		s.below.f.Close()
+	}
+	return s.f.Close()
+}
 
 // cause strips what package os adds: our own sentence names the path already.
 func cause(err error) error {

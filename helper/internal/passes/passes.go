@@ -8,9 +8,12 @@
 //   - Track comes before the first cluster is read;
 //   - a pass takes the marks first and reads the clusters afterwards, so a cluster
 //     that changes while it is read is marked again;
-//   - every cluster that a tracker names is sent;
+//   - holes, and what the file system does not use, are found after Track, and taken
+//     off the map of everything only: every cluster that a tracker names is sent;
 //   - zero clusters are left out on the first pass only, and only where the
 //     destination is known to hold nothing but zeroes;
+//   - after Freeze the file systems are asked again for what they use, and the last
+//     pass sends what had been left out;
 //   - Silent comes after Freeze and the last pass: a mark that is found then, or
 //     a write that is still under way, is an error.
 package passes
@@ -40,8 +43,12 @@ type Volume struct {
 	Stream     uint32 // the volume's number on the wire
 	Source     *image.Source
 	Empty      bool // the destination holds nothing but zeroes
+	SkipFree   bool // what the file system does not use is not sent: zeroes there
 
+	Survey  Survey // what need not be read, once Track is done
 	tracker tracker.Tracker
+	blank   *blockmap.Map // not read, to be made zeroes with the first pass; or nil
+	left    *blockmap.Map // free when it was left out, and zeroes over there; or nil
 	todo    *blockmap.Map // for the next pass
 	frozen  bool          // its file system is frozen by us
 }
@@ -87,7 +94,7 @@ func New(sender *pipeline.Sender, volumes []*Volume, opt Options) *Copy {
 }
 
 // Track starts the trackers, with one load of the programs for all devices of a
-// kind, and returns the kinds by volume.
+// kind, and finds what need not be read. It returns the kinds by volume.
 func (c *Copy) Track() (map[string]string, error) {
 	kinds := map[string][]*Volume{}
 	for _, v := range c.volumes {
@@ -108,6 +115,11 @@ func (c *Copy) Track() (map[string]string, error) {
 		for i, v := range vs {
 			v.tracker = ts[i]
 			found[v.Name] = ts[i].Kind()
+		}
+	}
+	for _, v := range c.volumes {
+		if err := v.survey(); err != nil {
+			return nil, fmt.Errorf("passes: volume %s: %w", v.Name, err)
 		}
 	}
 	return found, nil
@@ -149,6 +161,9 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 	if err := c.Collect(); err != nil {
 		return Pass{}, err
 	}
+	if err := c.blanks(); err != nil {
+		return Pass{}, err
+	}
 	total := c.Dirty()
 	if total == 0 {
 		return Pass{}, nil
@@ -160,6 +175,9 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 		m := v.todo.Swap()
 		if m.Empty() {
 			continue
+		}
+		if err := v.goes(m); err != nil {
+			return p, err
 		}
 		pass := pipeline.Pass{SkipZero: v.Empty, Limit: limit, Count: c.opt.Count}
 		stats, err := c.sender.Send(ctx, pipeline.Volume{Stream: v.Stream, Source: v.Source}, m, pass)
@@ -173,6 +191,21 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 	}
 	p.MS = float64(time.Since(began).Microseconds()) / 1000
 	return p, nil
+}
+
+// blanks makes zero on the destination what is not read, once. It comes before all
+// data: what was written since it was found goes behind it, and stays.
+func (c *Copy) blanks() error {
+	for _, v := range c.volumes {
+		if v.blank == nil {
+			continue
+		}
+		if err := c.sender.Zeroes(v.Stream, v.blank); err != nil {
+			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
+		}
+		v.blank = nil
+	}
+	return nil
 }
 
 // Sync writes out what the file systems hold in memory.
@@ -195,6 +228,9 @@ func (c *Copy) Freeze() error {
 				return err
 			}
 			v.frozen = true
+		}
+		if err := v.recheck(); err != nil {
+			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
 		}
 	}
 	return nil

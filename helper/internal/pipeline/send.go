@@ -177,6 +177,16 @@ func (s *Sender) Send(ctx context.Context, vol Volume, m *blockmap.Map, pass Pas
 	return (&sending{Sender: s, vol: vol, m: m, pass: pass, out: make(chan parcel)}).run(ctx)
 }
 
+// Zeroes says of every cluster that m marks that it is zeroes, unread.
+func (s *Sender) Zeroes(stream uint32, m *blockmap.Map) error {
+	for off, n := range m.Runs(0) {
+		if err := s.conn.Write(&wire.Frame{Type: wire.Zero, Stream: stream, Pos: off, Length: n}); err != nil {
+			return err
+		}
+	}
+	return s.conn.Flush()
+}
+
 func (s *sending) run(ctx context.Context) (Stats, error) {
 	began := time.Now()
 	g, gctx := errgroup.WithContext(ctx)

@@ -117,6 +117,7 @@ func (s *source) prepare(ctx context.Context) error {
 		}
 		s.volumes = append(s.volumes, &passes.Volume{
 			Name: v.Name, Device: v.Device, Mountpoint: v.Mountpoint, Tracker: v.Tracker, Cluster: v.Cluster, Stream: uint32(i), Source: src,
+			SkipFree: s.spec.Policy.Free == FreeSkip,
 		})
 		if src.Size() != v.Size {
 			return fmt.Errorf("session: volume %s: %s has %d bytes and the session was told %d: was it grown meanwhile? Start again", v.Name, v.Device, src.Size(), v.Size)
@@ -164,6 +165,9 @@ func (s *source) prepare(ctx context.Context) error {
 	kinds, err := s.copy.Track()
 	for _, kind := range kinds {
 		s.update(false, func(st *Status) { st.Tracker = kind })
+	}
+	for _, v := range s.volumes {
+		s.log.Emit("survey", map[string]any{"volume": v.Name, "holes": v.Survey.Holes, "free": v.Survey.Free, "why": v.Survey.Why})
 	}
 	if err != nil {
 		return err

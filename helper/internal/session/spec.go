@@ -33,6 +33,13 @@ const (
 	Copy    = "copy"
 )
 
+// What becomes of blocks that a file system does not use: they are zeroes on the
+// destination, or they are sent as they are.
+const (
+	FreeSkip = "skip"
+	FreeSend = "send"
+)
+
 // DefaultCluster is the unit of copying where the spec names none.
 const DefaultCluster = 64 << 10
 
@@ -115,6 +122,7 @@ type Policy struct {
 	TargetDirty int64  `json:"target_dirty,omitempty"` // bytes
 	Limit       int64  `json:"limit,omitempty"`        // bytes per second, 0 = none
 	Verify      bool   `json:"verify,omitempty"`
+	Free        string `json:"free,omitempty"`         // what the file systems do not use: skip, send
 	Compression string `json:"compression,omitempty"`  // how what is sent is packed: none, lz4, zstd
 	PeerTimeout int    `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
 }
@@ -161,6 +169,9 @@ func ParseSpec(data []byte) (*Spec, error) {
 	if s.Policy.MaxPasses == 0 {
 		s.Policy.MaxPasses = defaultMaxPasses
 	}
+	if s.Policy.Free == "" {
+		s.Policy.Free = FreeSkip
+	}
 	if s.Policy.TargetDirty == 0 {
 		s.Policy.TargetDirty = defaultTargetDirty
 	}
@@ -195,6 +206,8 @@ func (s *Spec) check() error {
 		return fmt.Errorf("workload %q is no name", s.Workload)
 	case s.Mode != Copy && s.Workload == "":
 		return fmt.Errorf("mode %s needs a workload", s.Mode)
+	case s.Policy.Free != FreeSkip && s.Policy.Free != FreeSend:
+		return fmt.Errorf("policy: free %q: skip or send", s.Policy.Free)
 	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.PeerTimeout < 1:
 		return errors.New("policy: a number is out of range")
 	}

@@ -52,6 +52,7 @@ func TestSpec(t *testing.T) {
 			vol(s)["image"], vol(s)["fstype"] = "/v.img", "ext4"
 		}, "a live restore needs a command and a gate"},
 		{"policy", func(s map[string]any) { s["policy"] = map[string]any{"limit": -5} }, "out of range"},
+		{"free", func(s map[string]any) { s["policy"] = map[string]any{"free": "maybe"} }, `policy: free "maybe": skip or send`},
 		{"compression", func(s map[string]any) { s["policy"] = map[string]any{"compression": "zip"} }, `policy: compression: codec: there is no compression "zip": choose one of none, lz4, zstd`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,19 +12,14 @@ import (
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
-// roots are the digests of all volumes, images first, then directories. open
-// gives the image of a volume and what to do with it afterwards.
-func (b *base) roots(ctx context.Context, open func(i int) (*image.Source, func(), error)) ([]image.Root, error) {
+// roots are the digests of all volumes, images first, then directories. look makes
+// those of an image.
+func (b *base) roots(ctx context.Context, look func(ctx context.Context, i int) (*image.Digests, error)) ([]image.Root, error) {
 	roots := make([]image.Root, len(b.spec.Volumes)+len(b.spec.Directories))
 	g, gctx := errgroup.WithContext(ctx)
-	for i, v := range b.spec.Volumes {
+	for i := range b.spec.Volumes {
 		g.Go(func() error {
-			src, done, err := open(i)
-			if err != nil {
-				return err
-			}
-			defer done()
-			digests, err := image.Digest(gctx, src, v.Size, v.Cluster)
+			digests, err := look(gctx, i)
 			if err == nil {
 				roots[i] = digests.Root()
 			}
@@ -45,7 +40,7 @@ func (b *base) roots(ctx context.Context, open func(i int) (*image.Source, func(
 // back. It is slow, in the pause, and for those who ask for it.
 func (s *source) verify(ctx context.Context) error {
 	began := time.Now()
-	mine, err := s.roots(ctx, func(i int) (*image.Source, func(), error) { return s.volumes[i].Source, func() {}, nil })
+	mine, err := s.roots(ctx, func(ctx context.Context, i int) (*image.Digests, error) { return s.volumes[i].Digest(ctx) })
 	if err != nil {
 		return err
 	}
@@ -82,8 +77,13 @@ func (s *source) verify(ctx context.Context) error {
 // reread are the digests of what has arrived, read back from the files and not
 // remembered from the wire.
 func (d *destination) reread(ctx context.Context) ([]image.Root, error) {
-	return d.roots(ctx, func(i int) (*image.Source, func(), error) {
-		src, err := image.OpenSource(d.spec.Volumes[i].Image)
-		return src, func() { src.Close() }, err
+	return d.roots(ctx, func(ctx context.Context, i int) (*image.Digests, error) {
+		v := d.spec.Volumes[i]
+		src, err := image.OpenSource(v.Image)
+		if err != nil {
+			return nil, err
+		}
+		defer src.Close()
+		return image.Digest(ctx, src, v.Size, v.Cluster)
 	})
 }
