@@ -74,6 +74,10 @@ class Podman:
         """All volumes; `volume ls` answers as `volume inspect` does."""
         return self._documents("volume", "ls", "--format", "json")
 
+    def users_of_volume(self, name: str) -> t.List[str]:
+        """Names of the containers that have this volume, whether they run or not."""
+        return self.run("ps", "--all", "--filter", "volume=" + name, "--format", "{{.Names}}", timeout=ANSWER_SECONDS).stdout.split()
+
     def info(self) -> t.Dict[str, t.Any]:
         return self._answer("info", "--format", "json")
 

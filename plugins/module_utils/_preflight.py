@@ -82,6 +82,12 @@ class Plan:
                     volume["podman_volume"] = mount["name"]
         return list(found.values())
 
+    @property
+    def directories(self) -> t.List[Facts]:
+        """Its directory volumes, each once."""
+        mounts = self.container.get("mounts", []) if self.known else []
+        return list({mount["name"]: mount["directory_volume"] for mount in mounts if mount.get("directory_volume")}.values())
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -208,12 +214,25 @@ def _systemd_unit(plan: Plan) -> t.Iterator[str]:
 
 def _directories(plan: Plan) -> t.Iterator[str]:
     for mount in plan.container["mounts"]:
-        if mount["image_volume"] is None and mount["type"] in ("volume", "bind"):
+        if mount["image_volume"] is None and not mount.get("directory_volume") and mount["type"] in ("volume", "bind"):
             what = "volume {0}".format(mount["name"]) if mount["type"] == "volume" else "directory {0}".format(mount["source"])
             yield (
-                "{0} mounts the {1} on {2}, which is not an image volume and would stay behind on {3}: "
-                "move its files to a volume made by livefleet.handover.image_volume, or list the check 'directories' in migrate_ignore "
+                "{0} mounts the {1} on {2}, which is neither an image volume nor a plain volume of podman's and would stay behind on {3}: "
+                "move its files to a volume made by livefleet.handover.image_volume or by podman volume create, "
+                "or list the check 'directories' in migrate_ignore "
                 "if {4} has the same files".format(plan.workload, what, mount["destination"], plan.source, plan.destination)
+            )
+
+
+def _directory_volumes(plan: Plan) -> t.Iterator[str]:
+    for volume in plan.directories:
+        if volume["anonymous"]:
+            yield "{0} has a volume without a name of its own ({1}), which its twin on {2} would not have: create it with --volume NAME:PATH".format(
+                plan.workload, volume["name"][:12], plan.destination
+            )
+        if volume["shared_with"]:
+            yield "{0} shares the volume {1} on {2} with {3}, and only one of them would have it afterwards: give each a volume of its own".format(
+                plan.workload, volume["name"], plan.source, ", ".join(volume["shared_with"])
             )
 
 
@@ -272,6 +291,11 @@ def _volumes_taken(plan: Plan) -> t.Iterator[str]:
     for mount in plan.container["mounts"]:
         if mount["type"] == "volume" and mount["name"] in defined and mount["volume"] and defined[mount["name"]] != mount["volume"]["options"]:
             yield "podman on {0} has another volume named {1}: remove it with `podman volume rm {1}` there".format(plan.destination, mount["name"])
+    for volume in plan.directories:
+        if volume["name"] in defined and not defined[volume["name"]]:
+            yield "podman on {0} has a volume named {1} already, and what is in it is never overwritten: remove it with `podman volume rm {1}` there".format(
+                plan.destination, volume["name"]
+            )
 
 
 def _image_directories(plan: Plan) -> t.Iterator[str]:
@@ -297,9 +321,9 @@ def _space(plan: Plan) -> t.Iterator[str]:
         )
     store = plan.there["host"]["podman"]["store"]
     # An image that has to be brought along is there twice for a moment: as an archive, and unpacked.
-    need = plan.container["layer"] + (0 if image_present(plan) else 2 * plan.container["image"]["size"])
+    need = sum(volume["size"] for volume in plan.directories) + plan.container["layer"] + (0 if image_present(plan) else 2 * plan.container["image"]["size"])
     if need + SPARE_DISK > store["free"]:
-        yield "the container's own layer and image take {0}, and {1} has {2} free in {3}: free {4} there".format(
+        yield "the container's own layer, image and directory volumes take {0}, and {1} has {2} free in {3}: free {4} there".format(
             format_size(need), plan.destination, format_size(store["free"]), store["path"], format_size(need + SPARE_DISK - store["free"])
         )
 
@@ -543,6 +567,7 @@ CHECKS: t.Dict[str, Check] = {
     "create_command": _create_command,
     "systemd_unit": _systemd_unit,
     "directories": _directories,
+    "directory_volumes": _directory_volumes,
     "devices": _devices,
     "namespaces": _namespaces,
     "obstacles": _obstacles,

@@ -40,7 +40,7 @@ options:
   state:
     description:
       - With V(prepared) the container exists, equals O(source) and has never run here. The podman volumes that it names exist,
-        bound to the mount points of their image volumes, which are not mounted yet.
+        bound to the mount points of their image volumes, which are not mounted yet. Those that are plain directories are empty.
       - With V(absent) no container of this name exists, nor the volumes listed in O(volumes).
     type: str
     choices: [prepared, absent]
@@ -51,8 +51,8 @@ options:
     type: dict
   volumes:
     description:
-      - For O(state=absent), names of podman volumes to remove with the container. Only the definition goes; what an image volume
-        holds is not touched.
+      - For O(state=absent), names of podman volumes to remove with the container. Of an image volume only
+        the definition goes, and what it holds is not touched; one that is a plain directory goes with all that is in it.
     type: list
     elements: str
     default: []
@@ -245,9 +245,13 @@ class PodmanWorkload:
         """Has podman write the container's OCI configuration, without which it cannot be restored into.
 
         podman fills a volume that is used for the first time with what the image has at that path. The image volumes come
-        later and bring their own files, so what is filled now is a tmpfs that goes again.
+        later and bring their own files, and so do directory volumes; what is filled now is a tmpfs that goes again.
         """
+        plain = {mount["name"] for mount in source["mounts"] if mount.get("directory_volume")}
         with contextlib.ExitStack() as covers:
+            for volume in self.podman.volumes() if plain else []:
+                if volume["Name"] in plain:
+                    covers.enter_context(self._covered(volume["Mountpoint"]))
             for directory in sorted({mount["image_volume"]["mountpoint"] for mount in source["mounts"] if mount["image_volume"]}):
                 covers.enter_context(self._covered(directory))
             for directory in sorted({mount["directory"] for mount in source["mounts"] if mount["image_volume"]}):

@@ -144,6 +144,17 @@ volumes:
       size: 1073741824
       allocated: 271392768
       podman_volume: pgdata
+directories:
+  description: The volumes that move along and are plain directories of podman's, with where they are on the source.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - name: uploads
+      path: /var/lib/containers/storage/volumes/uploads/_data
+      size: 73400320
+      anonymous: false
+      shared_with: []
 """
 
 import dataclasses
@@ -184,7 +195,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
                 if params["listen"]
                 else "{0} has no address at which {1} could reach it: give it one".format(plan.destination, plan.source)
             )
-        result.update(image_present=preflight.image_present(plan), listen=address, volumes=plan.volumes)
+        result.update(image_present=preflight.image_present(plan), listen=address, volumes=plan.volumes, directories=plan.directories)
     if sentences and params["fail"]:
         result["msg"] = (
             sentences[0]

@@ -107,7 +107,9 @@ workload:
       type: str
       sample: /sys/fs/cgroup/machine.slice/libpod-4c6b8ac0c5c4.scope
     mounts:
-      description: Its volumes and binds. For one that lies on an image volume, C(image_volume) says which.
+      description:
+        - Its volumes and binds. For one that lies on an image volume, C(image_volume) says which. For one that podman keeps as a plain
+          directory, C(directory_volume) says where, how large it is, and who else uses it.
       type: list
       elements: dict
       sample:
@@ -256,7 +258,7 @@ class WorkloadInfo:
         volumes = {volume["Name"]: volume for volume in self._ask(self.podman.volumes, [])}
         mounts = loop.read_mounts()
         for mount in facts["mounts"]:
-            mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts))
+            mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, name))
         options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
         processes = host.processes_of(facts["pid"]) if facts["running"] else host.Processes((), 0, ())
         facts.update(
@@ -283,14 +285,26 @@ class WorkloadInfo:
         except CommandError as exc:
             return str(exc)
 
-    def _volume(self, mount: t.Dict[str, t.Any], volume: t.Dict[str, t.Any], mounts: t.List[loop.Mount]) -> t.Dict[str, t.Any]:
-        """What podman's volume is bound to, and the image volume that this is, if it is one."""
+    def _volume(self, mount: t.Dict[str, t.Any], volume: t.Dict[str, t.Any], mounts: t.List[loop.Mount], workload_name: str) -> t.Dict[str, t.Any]:
+        """What podman's volume is bound to, and the image volume or plain directory that this is, if it is one."""
         options = volume.get("Options") or {}
         directory = options.get("device", "") if mount["type"] == "volume" else mount["source"]
         return {
             "volume": {"driver": volume.get("Driver", ""), "options": options, "labels": volume.get("Labels") or {}} if volume else None,
             "directory": directory,
             "image_volume": self._image_volume(directory, mounts) if directory else None,
+            "directory_volume": self._directory_volume(mount, volume, workload_name) if volume.get("Driver") == "local" and not options else None,
+        }
+
+    def _directory_volume(self, mount: t.Dict[str, t.Any], volume: t.Dict[str, t.Any], workload_name: str) -> t.Dict[str, t.Any]:
+        """A volume that podman keeps as a plain directory of its own."""
+        users = self._ask(lambda: self.podman.users_of_volume(mount["name"]), [])
+        return {
+            "name": mount["name"],
+            "path": mount["source"],
+            "size": host.allocated(mount["source"]),
+            "anonymous": bool(volume.get("Anonymous")),
+            "shared_with": sorted(set(users) - {workload_name}),
         }
 
     def _image_volume(self, directory: str, mounts: t.List[loop.Mount]) -> t.Optional[t.Dict[str, t.Any]]:

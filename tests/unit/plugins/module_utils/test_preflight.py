@@ -32,6 +32,24 @@ MOUNT = {
     "image_volume": VOLUME,
     "volume": {"driver": "local", "labels": {}, "options": {"type": "none", "o": "bind", "device": "/var/lib/handover/mnt/pgdata"}},
 }
+# A volume that podman keeps as a plain directory.
+DIRECTORY = {
+    "name": "uploads",
+    "path": "/var/lib/containers/storage/volumes/uploads/_data",
+    "size": 2 * GIB,
+    "anonymous": False,
+    "shared_with": [],
+}
+PLAIN = {
+    "type": "volume",
+    "name": "uploads",
+    "source": DIRECTORY["path"],
+    "destination": "/srv/uploads",
+    "directory": "",
+    "image_volume": None,
+    "directory_volume": DIRECTORY,
+    "volume": {"driver": "local", "labels": {}, "options": {}},
+}
 CONTAINER = {
     "exists": True,
     "running": True,
@@ -163,9 +181,17 @@ FAULTS = [
     ("create_command", put("here.workload.dependencies", ["b" * 64]), "shop shares a namespace with another container (bbbbbbbbbbbb)"),
     ("systemd_unit", put("here.workload.systemd_unit", "shop.service"), "the systemd unit shop.service on node1, which would start it again there"),
     ("directories", put("here.workload.mounts.0", {**MOUNT, "image_volume": None}),
-     "shop mounts the volume pgdata on /var/lib/postgresql, which is not an image volume"),
+     "shop mounts the volume pgdata on /var/lib/postgresql, which is neither an image volume nor a plain volume of podman's"),
     ("directories", put("here.workload.mounts.0", {**MOUNT, "type": "bind", "source": "/srv/files", "image_volume": None}),
      "the directory /srv/files on /var/lib/postgresql"),
+    ("directory_volumes", put("here.workload.mounts.0", {**PLAIN, "directory_volume": {**DIRECTORY, "anonymous": True}}),
+     "shop has a volume without a name of its own (uploads), which its twin on node2 would not have"),
+    ("directory_volumes", put("here.workload.mounts.0", {**PLAIN, "directory_volume": {**DIRECTORY, "shared_with": ["cache"]}}),
+     "shop shares the volume uploads on node1 with cache, and only one of them would have it afterwards"),
+    ("volumes", both(put("here.workload.mounts.0", PLAIN), put("there.host.podman.volumes", {"uploads": {}})),
+     "podman on node2 has a volume named uploads already, and what is in it is never overwritten"),
+    ("space", both(put("here.workload.mounts.0", PLAIN), put("there.host.podman.store.free", GIB)),
+     "the container's own layer, image and directory volumes take 2 GiB, and node2 has 1 GiB free"),
     ("devices", put("here.workload.devices", ["/dev/kvm"]), "shop has devices of node1 (/dev/kvm)"),
     ("namespaces", put("here.workload.network_mode", "host"), "shop uses the network namespace of the host and not one of its own"),
     ("namespaces", put("here.workload.pid_mode", "container:abc"), "shop uses the process namespace of another container"),
@@ -182,7 +208,7 @@ FAULTS = [
     ("space", put("there.host.images.free", 100 * 2**20),
      "the image volumes of shop take 256 MiB, and node2 has 100 MiB free in /var/lib/handover/volumes: free 220 MiB there"),
     ("space", both(put("there.host.podman.images", []), put("there.host.podman.store.free", 500 * 2**20)),
-     "the container's own layer and image take 801 MiB, and node2 has 500 MiB free in /var/lib/containers/storage"),
+     "the container's own layer, image and directory volumes take 801 MiB, and node2 has 500 MiB free in /var/lib/containers/storage"),
     ("memory", put("there.host.memory_available", GIB), "moving it takes 1.1 GiB on node2, and 1 GiB are available there"),
     ("memory", put("here.host.memory_available", GIB // 2), "moving it takes 640 MiB on node1, and 512 MiB are available there"),
     ("networks", put("there.host.podman.networks", []), "podman on node2 has no network named lan, which shop is on: create it there with the driver macvlan"),
