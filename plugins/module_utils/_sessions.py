@@ -120,6 +120,8 @@ class Session:
             # Only the helper itself may be ended with the unit: its commands hold containers.
             "--property=KillMode=process",
             "--property=Restart=no",
+            # However it ends: what it leaves is brought as far as it may go without anybody being asked.
+            "--property=ExecStopPost={0} session recover {1}".format(self.pcopy.path, self.directory),
             self.pcopy.path,
             COMMANDS[role],
             "--session",
