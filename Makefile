@@ -68,6 +68,23 @@ lab-clean: setup ## Take the fleet down and forget the built images too
 lab-check: setup ## List what the lab has on this machine; fails if there is anything
 	@ansible-playbook lab/check_clean.yml
 
+# --- a Ceph cluster, on a fleet of its own ------------------------------------
+
+CEPH_PLAY = ansible-playbook -i lab/ceph/inventory.yml -e @lab/ceph/parameters.yml
+
+# CEPH=18.2 is Debian 13's; STORES is a list as in lab/ceph/vars.yml.
+.PHONY: ceph-up
+ceph-up: setup ## Start a Ceph cluster: CEPH=16.2 (or 18.2), two hosts, four OSDs
+	@$(CEPH_PLAY) $(if $(CEPH),-e ceph_release=$(CEPH)) $(if $(STORES),-e '{"ceph_stores": [$(STORES)]}') lab/ceph.yml
+
+.PHONY: ceph-slow
+ceph-slow: setup ## Hold its disks to READS=100 reads a second; without READS, lift that
+	@$(CEPH_PLAY) -e lab_read_iops=$(or $(READS),0) lab/ceph_slow.yml
+
+.PHONY: ceph-down
+ceph-down: setup ## Take the cluster and its hosts down
+	@$(CEPH_PLAY) lab/destroy.yml
+
 # --- the main job, and the proof --------------------------------------------
 
 .PHONY: demo

@@ -103,6 +103,20 @@ from ansible.module_utils import lab_machine
 
 SETUP_TIMEOUT = 20
 KILL_TIMEOUT = 10
+# Starts systemd-nspawn, in cgroups of its own, again each time that the host reboots: as a service it would say so with this status
+# and leave it to systemd. $1 are the cgroups, the rest is the command.
+KEEPER = """
+cgroups=$1
+shift
+while
+    (for cgroup in $cgroups; do sh -c 'echo $PPID' > "$cgroup/cgroup.procs"; done; exec "$@")
+    status=$?
+    [ $status = 133 ]
+do
+    :
+done
+exit $status
+"""
 
 
 class HostError(Exception):
@@ -229,11 +243,6 @@ class Host:
             own.append(os.path.join(tree, lab_machine.cgroup_name(self.state_dir, self.name)))
             os.makedirs(own[-1], exist_ok=True)
 
-        def join_cgroups() -> None:
-            for path in own:
-                with open(os.path.join(path, "cgroup.procs"), "w", encoding="ascii") as file:
-                    file.write("0")
-
         environment = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             # cgroup v2 alone inside, whatever the machine has.
@@ -245,21 +254,24 @@ class Host:
             "SYSTEMD_SECCOMP": "0",
         }
         with open(self.console, "wb") as console:
-            nspawn = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=console, stderr=console,
-                start_new_session=True, preexec_fn=join_cgroups, env=environment, cwd="/",
+            keeper = subprocess.Popen(
+                ["/bin/sh", "-c", KEEPER, "handover-lab", " ".join(own), *self._command()],
+                stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True, env=environment, cwd="/",
             )
-        if not lab_machine.wait_until(
-            lambda: nspawn.poll() is not None or lab_machine.first_process(nspawn.pid), SETUP_TIMEOUT
-        ):
+
+        def running() -> int | None:
+            nspawn = self._nspawn()
+            return lab_machine.first_process(nspawn) if nspawn else None
+
+        if not lab_machine.wait_until(lambda: keeper.poll() is not None or running(), SETUP_TIMEOUT):
             self._clear()
             raise HostError(f"{self.name}: systemd-nspawn set nothing up within {SETUP_TIMEOUT} s: see {self.console}")
-        if nspawn.poll() is not None:
+        if keeper.poll() is not None:
             with open(self.console, encoding="utf-8", errors="replace") as console:
                 said = " ".join(console.read().split()[-40:])
             self._clear()
-            raise HostError(f"{self.name}: systemd-nspawn ended with status {nspawn.returncode}: {said}")
-        return lab_machine.first_process(nspawn.pid)
+            raise HostError(f"{self.name}: systemd-nspawn ended with status {keeper.returncode}: {said}")
+        return running()
 
     def _clear(self) -> None:
         """Ends the host, whatever state it is in, and takes away all it held but its disk."""

@@ -129,10 +129,10 @@ def ssh_masters(state_dir: str) -> dict[int, str]:
 
 
 def cgroup_trees() -> list[str]:
-    """The hierarchies a booted host needs a cgroup in: v2, and name=systemd where it is mounted."""
+    """The hierarchies a host gets a cgroup in: v2, and where they are mounted name=systemd, to boot, and blkio, to limit its disks."""
     trees = []
     for fields, kind, options in _mountinfo():
-        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options.split(",")):
+        if kind == "cgroup2" or (kind == "cgroup" and {"name=systemd", "blkio"} & set(options.split(","))):
             if os.path.isdir(fields[4]):
                 trees.append(fields[4])
     return trees

@@ -1,0 +1,129 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ansible module: how fast a host's disks are."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: lab_throttle
+short_description: Make the disks of a host of the lab as slow as asked for
+description:
+  - Limits how often a second the host may read from each of its loop devices, by the cgroup that all of the host is in. A long read counts as
+    one, so that reading in order is quick and reading here and there is slow, as with a hard disk.
+  - Runs on the machine, not on the host.
+attributes:
+  check_mode: {support: full}
+  diff_mode: {support: none}
+options:
+  host:
+    description: The host's name.
+    type: str
+    required: true
+  state_dir:
+    description: The lab's state folder.
+    type: path
+    required: true
+  files:
+    description: Only devices whose file has this in its path.
+    type: str
+    default: ""
+  read_iops:
+    description: Reads a second from each device. V(0) for no limit.
+    type: int
+    default: 0
+"""
+
+RETURN = r"""
+devices:
+  description: The loop devices that are limited so.
+  type: list
+  elements: str
+  returned: always
+  sample: [/dev/loop3, /dev/loop4]
+"""
+
+EXAMPLES = r"""
+- name: Give the host hard disks
+  lab_throttle:
+    host: ceph1
+    state_dir: /var/lib/handover-ceph
+    read_iops: 100
+"""
+
+import os
+import re
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils import lab_machine
+
+# The file of the cgroup, how a limit is written there, and how "no limit" is: cgroup v1 and v2.
+FILES = {
+    "blkio.throttle.read_iops_device": ("{device} {limit}", "0"),
+    "io.max": ("{device} riops={limit}", "max"),
+}
+
+
+class Throttle:
+    """The disks of one host."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.host = module.params["host"]
+        self.state_dir = module.params["state_dir"]
+
+    def apply(self) -> dict:
+        """Limits every device that is not limited so."""
+        file = self._file()
+        line, unlimited = FILES[os.path.basename(file)]
+        limit = str(self.module.params["read_iops"] or unlimited)
+        devices = self._devices()
+        changed = False
+        for name in devices:
+            number = f"{lab_machine.LOOP_MAJOR}:{name.removeprefix('/dev/loop')}"
+            if self._found(file, number) == limit.replace(unlimited, ""):
+                continue
+            changed = True
+            if not self.module.check_mode:
+                with open(file, "w", encoding="ascii") as target:
+                    target.write(line.format(device=number, limit=limit))
+        return {"changed": changed, "devices": devices}
+
+    def _file(self) -> str:
+        for path in lab_machine.cgroups(self.state_dir, self.host):
+            for name in FILES:
+                if os.path.exists(os.path.join(path, name)):
+                    return os.path.join(path, name)
+        return self.module.fail_json(
+            msg=f"{self.host} has no cgroup in which reads can be limited: bring it up, on a kernel with CONFIG_BLK_DEV_THROTTLING"
+        )
+
+    def _devices(self) -> list[str]:
+        known = lab_machine.loops(os.path.join(self.state_dir, "hosts", self.host))
+        return sorted(loop.device for loop in known if self.module.params["files"] in loop.backing)
+
+    @staticmethod
+    def _found(file: str, number: str) -> str:
+        """The limit that a device has now, empty for none."""
+        with open(file, encoding="ascii") as source:
+            match = re.search(rf"^{number} (?:.*\briops=)?(\d+|max)", source.read(), re.MULTILINE)
+        return match[1].replace("max", "") if match else ""
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "host": {"type": "str", "required": True},
+            "state_dir": {"type": "path", "required": True},
+            "files": {"type": "str", "default": ""},
+            "read_iops": {"type": "int", "default": 0},
+        },
+        supports_check_mode=True,
+    )
+    module.exit_json(**Throttle(module).apply())
+
+
+if __name__ == "__main__":
+    main()
