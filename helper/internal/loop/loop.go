@@ -15,7 +15,17 @@ import (
 
 // Attach gives the image a loop device of its own and returns its path.
 func Attach(image string) (string, error) {
-	f, err := os.OpenFile(image, os.O_RDWR|unix.O_CLOEXEC, 0)
+	return attach(image, os.O_RDWR, unix.LO_FLAGS_DIRECT_IO)
+}
+
+// AttachReadOnly gives an image, or a block device that others have for
+// themselves, a loop device to be read, through the page cache.
+func AttachReadOnly(image string) (string, error) {
+	return attach(image, os.O_RDONLY, unix.LO_FLAGS_READ_ONLY)
+}
+
+func attach(image string, mode int, flags uint32) (string, error) {
+	f, err := os.OpenFile(image, mode|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", fmt.Errorf("loop: %w", err)
 	}
@@ -33,9 +43,9 @@ func Attach(image string) (string, error) {
 			return "", fmt.Errorf("loop: no free loop device: %w", err)
 		}
 		dev := fmt.Sprintf("/dev/loop%d", n)
-		err = configure(dev, f, image, unix.LO_FLAGS_DIRECT_IO)
+		err = configure(dev, f, image, flags)
 		if errors.Is(err, unix.EINVAL) { // the file system below cannot do direct I/O
-			err = configure(dev, f, image, 0)
+			err = configure(dev, f, image, flags&^unix.LO_FLAGS_DIRECT_IO)
 		}
 		if errors.Is(err, unix.EBUSY) {
 			continue
