@@ -29,6 +29,8 @@ SPEC = "spec.json"
 COMMANDS = {"source": "send", "destination": "receive"}
 # How far the helper has to come before the next side can go on.
 STARTED = {"source": "presync", "destination": "listening"}
+# Where a side that was not told how the other one ended waits.
+UNTOLD = {"source": ("in_doubt",), "destination": ("in_doubt", "settled")}
 # From the source's release on, only the outcome on the destination decides.
 RELEASED = ("released", "resumed", "in_doubt")
 

@@ -42,7 +42,8 @@ options:
       - With V(identity) this side has a key; its fingerprint is returned.
       - With V(started) the helper runs, and has come as far as the other side needs. The destination listens; the source is connected,
         tracks writes, and has begun to copy.
-      - With V(resolved) a source that did not learn what became of the workload is told, and thaws or lets go of it.
+      - With V(resolved) a side that did not learn what became of the workload is told. A source thaws it or lets go of it; a destination
+        that runs it takes the source's part as done.
       - With V(absent) nothing is left of it. Before the release this ends the session, and the workload stays or goes on
         where it was; after it, the task fails until the outcome is known.
     type: str
@@ -59,10 +60,10 @@ options:
     type: dict
   outcome:
     description:
-      - For O(state=resolved), what the destination's own session says of the workload. The source believes it, and a wrong word here
-        makes the workload run twice or not at all.
+      - For O(state=resolved), what the other side's own session says of the workload, V(fenced) if the destination was switched off for
+        good. It is believed, and a wrong word here makes the workload run twice or not at all.
     type: str
-    choices: [resumed, refused]
+    choices: [resumed, refused, fenced]
   sessions:
     description:
       - The directory that holds the sessions.
@@ -157,6 +158,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
     ROOT,
     STARTED,
+    UNTOLD,
     Sessions,
     typed,
 )
@@ -225,7 +227,7 @@ class OneSession:
         if not self.session.specified:
             raise HandoverError("there is no session {0} on this host".format(self.session.identifier))
         status = self.session.status()
-        if status["state"] != "in_doubt":
+        if status["state"] not in UNTOLD[status["role"]]:
             return {"status": status}
         self.reasons.append("session {0} did not learn what became of {1}".format(self.session.identifier, status["workload"]))
         if self.check_mode:
@@ -261,7 +263,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["identity", "started", "resolved", "absent"], "required": True},
             "role": {"type": "str", "choices": ["source", "destination"]},
             "spec": {"type": "dict"},
-            "outcome": {"type": "str", "choices": ["resumed", "refused"]},
+            "outcome": {"type": "str", "choices": ["resumed", "refused", "fenced"]},
             "sessions": {"type": "path", "default": ROOT},
             "timeout": {"type": "int", "default": 60},
         },

@@ -99,7 +99,7 @@ func sourceMayStart(spec *Spec, j *Journal) error {
 	case Settled, Done:
 		return fmt.Errorf("session: %s has moved to the other host (session %s): start it there", spec.Workload, spec.ID)
 	default:
-		return fmt.Errorf("session: %s may run on the other host (session %s is %s here): bring that session to its end first, with the playbook livefleet.handover.recover",
+		return fmt.Errorf("session: %s may run on the other host (session %s is %s here): bring that session to its end first: run the play that moved it again, or see `pcopy session resolve`",
 			spec.Workload, spec.ID, st)
 	}
 }
@@ -108,7 +108,7 @@ func destinationMayStart(spec *Spec, j *Journal) error {
 	switch st := j.State(); {
 	case st == Done, (st == Resumed || st == Settled) && !j.Restarted(Released):
 	case st == Resumed || st == Settled || st == Released || st == InDoubt:
-		return fmt.Errorf("session: %s was handed over to this host, which was then restarted, and the other one may have gone on without it (session %s is %s): bring that session to its end first, with the playbook livefleet.handover.recover",
+		return fmt.Errorf("session: %s was handed over to this host, which was then restarted, and the other one may have gone on without it (session %s is %s): bring that session to its end first: run the play that moved it again, or see `pcopy session resolve`",
 			spec.Workload, spec.ID, st)
 	default:
 		return fmt.Errorf("session: %s is the other host's, and this is only prepared for it (session %s is %s): start it there", spec.Workload, spec.ID, st)

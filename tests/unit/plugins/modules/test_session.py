@@ -172,6 +172,15 @@ class TestResolved:
         assert module("resolved", outcome="resumed")["status"]["state"] == "done"
         assert "--outcome resumed" in helper.commands[0]
 
+    def test_a_destination_that_missed_the_goodbye_is_told(self, helper, module):
+        helper.place("shop-1", role="destination", state="settled")
+        helper.answers["resolve"] = {"state": "done", "ended": True}
+        assert module("resolved", outcome="resumed")["status"]["state"] == "done"
+
+    def test_a_source_that_waits_for_the_destinations_disk_is_left_alone(self, helper, module):
+        helper.place("shop-1", state="settled")
+        assert not module("resolved", outcome="resumed")["changed"]
+
     def test_one_that_knows_is_not(self, helper, module):
         helper.place("shop-1", state="done", ended=True)
         assert not module("resolved", outcome="refused")["changed"]
