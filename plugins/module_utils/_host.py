@@ -12,13 +12,9 @@ import re
 import stat
 import struct
 import typing as t
-from dataclasses import dataclass
 
 # Docker's and systemd's loopback, and link-local addresses, are on every host and belong to nobody.
 _EVERYWHERE = ("127.", "::1", "fe80:", "169.254.")
-
-# CRIU copies deleted files that are still open ("ghost files") only up to this size, unless told otherwise.
-GHOST_LIMIT = 2**20
 
 
 def read_text(path: str) -> str:
@@ -135,6 +131,25 @@ def listening_ports(proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
     return [found[key] for key in sorted(found)]
 
 
+def connections(pid: int, proc: str = "/proc") -> t.Dict[str, int]:
+    """How many TCP connections with others a process's network namespace has open, by their address here."""
+    found: t.Dict[str, int] = {}
+    for table in ("tcp", "tcp6"):
+        for line in read_text(os.path.join(proc, str(pid), "net", table)).splitlines()[1:]:
+            columns = line.split()
+            if len(columns) > 3 and columns[3] == "01":
+                ours, theirs = (_unmapped(_decode_address(columns[index].partition(":")[0])) for index in (1, 2))
+                if ours != theirs and not ours.startswith(_EVERYWHERE):
+                    found[ours] = found.get(ours, 0) + 1
+    return found
+
+
+def _unmapped(address: str) -> str:
+    """An IPv4 address that an IPv6 socket uses is that address."""
+    parsed = ipaddress.ip_address(address)
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+
+
 def _decode_address(text: str) -> str:
     """The kernel prints addresses as 32-bit words in the host's byte order."""
     words = [int(text[index : index + 8], 16) for index in range(0, len(text), 8)]
@@ -165,80 +180,3 @@ def freezable_cgroup(pid: int, container: str, criu_options: t.Mapping[str, str]
             if os.path.exists(os.path.join(root, directory.lstrip("/"), "cgroup.freeze")):
                 return directory
     return ""
-
-
-@dataclass(frozen=True)
-class Processes:
-    """The processes of a container."""
-
-    pids: t.Tuple[int, ...]
-    memory: int  # bytes that a dump of them takes
-    obstacles: t.Tuple[str, ...]  # what CRIU will refuse, one sentence each
-
-
-def processes_of(pid: int, proc: str = "/proc") -> Processes:
-    """The processes that share the process namespace of `pid`, or live in one below it."""
-    own = _namespace(proc, pid, "pid")
-    if not own:
-        return Processes((), 0, ())
-    pids, memory, obstacles = [], 0, []
-    for each in sorted(int(entry) for entry in os.listdir(proc) if entry.isdigit()):
-        if _namespace(proc, each, "pid") == own:
-            pids.append(each)
-            memory += _dumped_memory(proc, each)
-            obstacles += _obstacles(proc, each)
-    for each in _nested(proc, pids):
-        obstacles.append(each)
-    return Processes(tuple(pids), memory, tuple(dict.fromkeys(obstacles)))
-
-
-def _namespace(proc: str, pid: int, kind: str) -> str:
-    try:
-        return os.readlink(os.path.join(proc, str(pid), "ns", kind))
-    except OSError:
-        return ""
-
-
-def _nested(proc: str, pids: t.Sequence[int]) -> t.Iterator[str]:
-    """Namespaces that a workload made inside its own; CRIU restores only mount and network namespaces among them."""
-    for pid in pids:
-        for kind in ("pid_for_children", "user", "ipc", "uts"):
-            reference = "pid" if kind == "pid_for_children" else kind
-            if _namespace(proc, pid, kind) != _namespace(proc, pids[0], reference) and _namespace(proc, pid, kind):
-                yield "{0} (pid {1}) is in a {2} namespace of its own".format(_command(proc, pid), pid, reference)
-
-
-def _command(proc: str, pid: int) -> str:
-    return read_text(os.path.join(proc, str(pid), "comm")).strip() or "a process"
-
-
-def _dumped_memory(proc: str, pid: int) -> int:
-    """Private and shared memory, each page counted once among those who share it; pages of files are not dumped."""
-    text = read_text(os.path.join(proc, str(pid), "smaps_rollup"))
-    found = dict(re.findall(r"^(Pss|Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", text, re.MULTILINE))
-    # Kernels before 5.4 do not split the sum.
-    names = ("Pss_Anon", "Pss_Shmem", "SwapPss") if "Pss_Anon" in found else ("Pss", "SwapPss")
-    return sum(int(found.get(name, 0)) for name in names) * 1024
-
-
-def _obstacles(proc: str, pid: int) -> t.Iterator[str]:
-    """Open files that CRIU refuses to dump."""
-    directory = os.path.join(proc, str(pid), "fd")
-    try:
-        entries = os.listdir(directory)
-    except OSError:
-        return
-    for entry in entries:
-        path = os.path.join(directory, entry)
-        try:
-            target = os.readlink(path)
-            if target == "anon_inode:[io_uring]":
-                yield "{0} (pid {1}) uses io_uring, which CRIU cannot dump".format(_command(proc, pid), pid)
-            elif target.endswith(" (deleted)") and not target.startswith("/memfd:"):
-                status = os.stat(path)
-                if stat.S_ISREG(status.st_mode) and status.st_nlink == 0 and status.st_size > GHOST_LIMIT:
-                    yield "{0} (pid {1}) holds the deleted file {2} open, which is too large for CRIU to carry ({3} bytes)".format(
-                        _command(proc, pid), pid, target[: -len(" (deleted)")], status.st_size
-                    )
-        except OSError:
-            continue

@@ -35,6 +35,9 @@ SPARE_MEMORY = 128 * 2**20
 # Workloads keep time by the wall clock too: leases, certificates, tokens.
 CLOCK_SECONDS = 30.0
 
+# What the operator's playbooks call the list of checks that do not count.
+IGNORE = "handover_ignore_checks"
+
 PCOPY_CURE = "apply the role livefleet.handover.pcopy to it"
 
 Facts = t.Mapping[str, t.Any]
@@ -219,8 +222,9 @@ def _directories(plan: Plan) -> t.Iterator[str]:
             yield (
                 "{0} mounts the {1} on {2}, which is neither an image volume nor a plain volume of podman's and would stay behind on {3}: "
                 "move its files to a volume made by livefleet.handover.image_volume or by podman volume create, "
-                "or list the check 'directories' in migrate_ignore "
-                "if {4} has the same files".format(plan.workload, what, mount["destination"], plan.source, plan.destination)
+                "or list the check 'directories' in {5} if {4} has the same files".format(
+                    plan.workload, what, mount["destination"], plan.source, plan.destination, IGNORE
+                )
             )
 
 
@@ -252,10 +256,69 @@ def _namespaces(plan: Plan) -> t.Iterator[str]:
             )
 
 
-def _obstacles(plan: Plan) -> t.Iterator[str]:
-    if plan.live:
-        for obstacle in plan.container["obstacles"]:
-            yield "{0} cannot be dumped on {1}: {2}: move it with migrate_mode=offline".format(plan.workload, plan.source, obstacle)
+def _connections(plan: Plan) -> t.Iterator[str]:
+    if not plan.live:
+        return
+    for network in plan.container["networks"]:
+        number = sum(plan.container["connections"].get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        if number and not network["shared"]:
+            yield (
+                "{0} has {1} TCP {2} open over the network {3}, which is a bridge of {4} alone, so they would break: "
+                "put it on a network that both hosts are on (macvlan, or an unmanaged bridge), or list the check 'connections' in {5}".format(
+                    plan.workload, number, "connection" if number == 1 else "connections", network["name"], plan.source, IGNORE
+                )
+            )
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """What CRIU refuses to dump: in words, the cure, and since which version of CRIU it does not."""
+
+    what: str
+    cure: str
+    until: t.Tuple[int, ...] = ()
+
+
+# By check. The words are about one process; they may use {detail}, {size} and {limit}.
+OBSTACLES: t.Dict[str, Obstacle] = {
+    "io_uring": Obstacle("uses io_uring", "set it to another way of reading and writing (for PostgreSQL, io_method=worker)"),
+    "nested_namespaces": Obstacle("is in a {detail} namespace of its own, inside the container's", "run it without one"),
+    "ghost_files": Obstacle(
+        "holds the deleted file {detail} open, which takes {size}, and CRIU carries up to {limit}",
+        "have it close the file, or set ghost-limit in /etc/criu/runc.conf on both hosts",
+    ),
+    "pidfds": Obstacle("holds a file descriptor of a process (a pidfd)", "install CRIU 4.1 or later on both hosts", (4, 1)),
+    "thread_pidfds": Obstacle("holds a file descriptor of a thread (a pidfd with PIDFD_THREAD)", "end what opened it"),
+    "packet_pipes": Obstacle("has a pipe in packet mode (O_DIRECT)", "end what opened it"),
+    "overmounts": Obstacle("holds {detail} open, over which something else is mounted now", "have it close the file, or unmount what lies over it"),
+    "sockets": Obstacle("has a socket of a kind that CRIU does not know, {detail}", "end what opened it (programs in Go use MPTCP unless GODEBUG=multipathtcp=0 is set)"),
+    "files": Obstacle("holds something open that CRIU does not know, {detail}", "end what opened it"),
+    "traced": Obstacle("is traced by the process {detail}, and CRIU has to trace it itself", "end the debugger or strace"),
+}
+
+
+def _obstacle(check: str) -> Check:
+    """The check for one kind of obstacle. The same of several processes is told once, of the first."""
+    row = OBSTACLES[check]
+
+    def find(plan: Plan) -> t.Iterator[str]:
+        criu = plan.here["host"]["criu"]
+        if not plan.live or (row.until and criu["version"] >= list(row.until)):
+            return
+        found = [obstacle for obstacle in plan.container["obstacles"] if obstacle["check"] == check]
+        for detail in dict.fromkeys(obstacle["detail"] for obstacle in found):
+            same = [obstacle for obstacle in found if obstacle["detail"] == detail]
+            yield "{0} cannot be dumped on {1}: {2} (pid {3}{4}) {5}: {6}, or move it with migrate_mode=offline".format(
+                plan.workload,
+                plan.source,
+                same[0]["process"],
+                same[0]["pid"],
+                " and {0} more".format(len(same) - 1) if len(same) > 1 else "",
+                row.what.format(detail=detail, size=format_size(same[0]["size"]), limit=format_size(criu["ghost_limit"])),
+                row.cure,
+            )
+
+    return find
 
 
 # The destination's room for it
@@ -414,8 +477,29 @@ def _architecture(plan: Plan) -> t.Iterator[str]:
         yield "{0} is a {1} host and {2} is {3}: choose a destination of the same architecture".format(plan.source, here, plan.destination, there)
 
 
+# What the kernel prints among the features of a processor and a program cannot use: power, virtualisation, and what is done about the
+# processor's own mistakes. It differs between hosts that are the same to every program.
+KERNELS_OWN = frozenset(
+    (
+        "acpi", "amd_lbr_v2", "amd_ppin", "aperfmperf", "apic", "arat", "arch_capabilities", "arch_lbr", "arch_perfmon", "avic", "bmec", "bpext", "bts",
+        "bus_lock_detect", "cat_l2", "cat_l3", "cdp_l2", "cdp_l3", "constant_tsc", "core_capabilities", "cppc", "cpb", "cpuid", "cpuid_fault", "cqm",
+        "cqm_llc", "cqm_mbm_local", "cqm_mbm_total", "cqm_occup_llc", "dca", "debug_swap", "decodeassists", "de", "ds_cpl", "dtes64", "dtherm", "dts",
+        "epb", "ept", "ept_ad", "est", "extapic", "extd_apicid", "flexpriority", "flush_l1d", "flushbyasid", "hfi", "ht", "hw_pstate", "hwp",
+        "hwp_act_window", "hwp_epp", "hwp_notify", "hwp_pkg_req", "hypervisor", "ibpb", "ibpb_brtype", "ibrs", "ibrs_enhanced", "ibs", "ida",
+        "intel_pt", "intel_ppin", "invpcid", "invpcid_single", "irperf", "la57", "lbrv", "lbr_v2", "mba", "mca", "mce", "md_clear", "monitor", "msr",
+        "mtrr", "mwaitx", "nonstop_tsc", "npt", "nrip_save", "nx", "osvw", "overflow_recov", "pae", "pat", "pausefilter", "pbe", "pcid", "pconfig", "pdcm",
+        "pdpe1gb", "pebs", "perfctr_core", "perfctr_llc", "perfctr_nb", "perfmon_v2", "pfthreshold", "pge", "pln", "proc_feedback", "pse", "pse36",
+        "pti", "pts", "rapl", "rdt_a", "rep_good", "rsb_ctxsw", "sdbg", "sev", "sev_es", "sev_snp", "skinit", "sme", "smap", "smca", "smep", "smx",
+        "spec_ctrl", "split_lock_detect", "srbds_ctrl", "ss", "ssbd", "ssbs", "stibp", "stibp_always_on", "succor", "svm", "svm_lock", "tm", "tm2", "tme",
+        "topoext", "tpr_shadow", "tsc_adjust", "tsc_deadline_timer", "tsc_known_freq", "tsc_reliable", "tsc_scale", "tsx_force_abort", "umip",
+        "v_spec_ctrl", "v_vmsave_vmload", "vgif", "vmcb_clean", "vme", "vmmcall", "vmx", "vnmi", "vpid", "virt_ssbd", "wbnoinvd", "wdt", "x2apic", "x2avic",
+        "xtopology", "xtpr",
+    )
+)  # fmt: skip
+
+
 def _cpu(plan: Plan) -> t.Iterator[str]:
-    missing = sorted(set(plan.here["host"]["cpu_features"]) - set(plan.there["host"]["cpu_features"]))
+    missing = sorted(set(plan.here["host"]["cpu_features"]) - set(plan.there["host"]["cpu_features"]) - KERNELS_OWN)
     if plan.live and missing and plan.here["host"]["arch"] == plan.there["host"]["arch"]:
         yield "the processor of {0} lacks {1}, which programs on {2} may be using: move it with migrate_mode=offline, or choose another destination".format(
             plan.destination, _some(missing), plan.source
@@ -478,6 +562,43 @@ def _criu_versions(plan: Plan) -> t.Iterator[str]:
         yield "CRIU is {0} on {1} and {2} on {3}, which may not read what the newer one writes: install the same version there".format(
             _dotted(here["criu"]["version"]), plan.source, _dotted(there["criu"]["version"]), plan.destination
         )
+
+
+def _kernel_versions(plan: Plan) -> t.Iterator[str]:
+    (_source, here), (_destination, there) = plan.hosts
+    if plan.live and _kernel(here) > _kernel(there):
+        yield (
+            "the kernel is {0} on {1} and {2} on {3}, which is older and may lack what processes have in use: "
+            "boot the same kernel there, use migrate_mode=offline, or list the check 'kernel' in {4} if a trial on a like pair of hosts went well".format(
+                here["kernel"], plan.source, there["kernel"], plan.destination, IGNORE
+            )
+        )
+
+
+def _network_lock(plan: Plan) -> t.Iterator[str]:
+    """While CRIU dumps, nothing may reach the workload's sockets."""
+    if not plan.live or not plan.container["networks"]:
+        return
+    lock = plan.here["host"]["criu"]["network_lock"]
+    if lock["method"] == "skip":
+        yield "CRIU on {0} is told not to lock the network (network-lock in /etc/criu/runc.conf), so connections would break: {1}".format(plan.source, PCOPY_CURE)
+    elif not lock["works"] and plan.here["host"]["criu"]["version"]:
+        yield "CRIU on {0} cannot lock the network with {1}: install the package {1} there, or use migrate_mode=offline".format(plan.source, lock["method"])
+
+
+def _silence(plan: Plan) -> t.Iterator[str]:
+    """Nobody may be heard under the workload's addresses while both hosts have them."""
+    if not plan.live or not plan.container["networks"]:
+        return
+    for name, host in plan.hosts:
+        silence = host["pcopy"].get("silence")
+        if silence and not silence["ok"]:
+            yield "a workload's network cannot be kept silent on {0}: {1}".format(name, silence["text"])
+        backend = host["podman"]["network"]
+        if backend["backend"] not in ("", "netavark") or not backend["path"]:
+            yield "podman on {0} makes its networks with {1}, and the helper works with netavark only: set network_backend = \"netavark\" in containers.conf there, or use migrate_mode=offline".format(
+                name, backend["backend"] or "an unknown program"
+            )
 
 
 def _seccomp(plan: Plan) -> t.Iterator[str]:
@@ -570,7 +691,8 @@ CHECKS: t.Dict[str, Check] = {
     "directory_volumes": _directory_volumes,
     "devices": _devices,
     "namespaces": _namespaces,
-    "obstacles": _obstacles,
+    "connections": _connections,
+    **{check: _obstacle(check) for check in OBSTACLES},
     "already_there": _already_there,
     "images": _images_taken,
     "image_directories": _image_directories,
@@ -588,6 +710,9 @@ CHECKS: t.Dict[str, Check] = {
     "criu": _criu,
     "criu_sockets": _criu_sockets,
     "criu_versions": _criu_versions,
+    "kernel": _kernel_versions,
+    "network_lock": _network_lock,
+    "silence": _silence,
     "seccomp": _seccomp,
     "action_script": _action_script,
     "pcopy": _pcopy,

@@ -50,6 +50,12 @@ def command_of(inspect: Document) -> t.List[str]:
     return [inspect.get("Path") or "", *(inspect.get("Args") or [])]
 
 
+def is_shared(network: Document) -> bool:
+    """Whether a network leads out of its host at the level of hardware addresses, so that an address can move with its container."""
+    driver, mode = network.get("driver", ""), (network.get("options") or {}).get("mode", "")
+    return driver in ("macvlan", "ipvlan") or (driver == "bridge" and mode == "unmanaged")
+
+
 def networks_of(inspect: Document, networks: t.Iterable[Document]) -> t.List[t.Dict[str, t.Any]]:
     """The networks that the container is on, with what it has there; in the order of its interfaces."""
     known = {network["name"]: network for network in networks}
@@ -62,6 +68,7 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> t.List[t.D
                 "name": name,
                 "driver": network.get("driver", ""),
                 "subnets": [subnet["subnet"] for subnet in network.get("subnets") or []],
+                "shared": is_shared(network),
                 "interface": next(iter(sorted(interfaces)), ""),
                 "ip": endpoint.get("IPAddress") or "",
                 "ip6": endpoint.get("GlobalIPv6Address") or "",

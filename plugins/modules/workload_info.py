@@ -98,10 +98,15 @@ workload:
       type: int
       sample: 41943040
     obstacles:
-      description: What CRIU would refuse to dump, one sentence each.
+      description: What CRIU would refuse to dump, each with the process that has it. M(livefleet.handover.preflight) says what it means.
       type: list
-      elements: str
-      sample: []
+      elements: dict
+      sample:
+        - check: ghost_files
+          process: postgres
+          pid: 31
+          detail: /var/lib/postgresql/old.log
+          size: 2097152
     cgroup:
       description: The directory of its cgroup, if freezing that spares CRIU a wait in the pause.
       type: str
@@ -167,6 +172,7 @@ problems:
   sample: []
 """
 
+import dataclasses
 import os
 import platform
 import time
@@ -178,6 +184,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _loop as loop,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _processes as processes,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
@@ -199,6 +208,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
     ROOT,
     Sessions,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    parse_size,
 )
 
 # runc hands this file to CRIU unless the container's annotations name another.
@@ -260,12 +272,13 @@ class WorkloadInfo:
         for mount in facts["mounts"]:
             mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, name))
         options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
-        processes = host.processes_of(facts["pid"]) if facts["running"] else host.Processes((), 0, ())
+        found = processes.processes_of(facts["pid"], _ghost_limit(options)) if facts["running"] else processes.Processes((), 0, ())
         facts.update(
-            pids=list(processes.pids),
-            seccomp_filter=any(host.has_seccomp_filter(pid) for pid in processes.pids),
-            memory=processes.memory,
-            obstacles=list(processes.obstacles),
+            pids=list(found.pids),
+            seccomp_filter=any(host.has_seccomp_filter(pid) for pid in found.pids),
+            memory=found.memory,
+            connections=host.connections(facts["pid"]) if facts["running"] else {},
+            obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
             cannot_recreate=self._cannot_recreate(facts["create_command"]),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             cgroup=host.freezable_cgroup(facts["pid"], facts["id"], options) if facts["running"] else "",
@@ -414,20 +427,31 @@ class WorkloadInfo:
             "action_script": options.get("action-script", ""),
             "action_script_works": os.access(options.get("action-script", ""), os.X_OK),
             "tcp_established": "tcp-established" in options,
+            "ghost_limit": _ghost_limit(options),
+            "network_lock": {"method": options.get("network-lock", "iptables"), "works": False},
         }
         path = self.runtime.find("criu")
         if path is not None:
+            found["network_lock"]["works"] = self._network_lock(path, found["network_lock"]["method"])
             checked = self._ask(lambda: self.runtime.run([path, "check"], accept=range(0, 256), timeout=PROBE_SECONDS), None)
             if checked is not None:
                 found.update(check=checked.rc == 0, said=checked.last_words)
         return found
+
+    def _network_lock(self, criu: str, method: str) -> bool:
+        """Whether CRIU can lock a network in the way that it is configured for."""
+        if method == "nftables":
+            asked = self._ask(lambda: self.runtime.run([criu, "check", "--feature", "network_lock_nftables"], accept=range(0, 256), timeout=PROBE_SECONDS), None)
+            return asked is not None and asked.rc == 0
+        return method == "iptables" and all(self.runtime.find(tool) for tool in ("iptables-restore", "ip6tables-restore"))
 
     def _pcopy(self) -> t.Dict[str, t.Any]:
         found: t.Dict[str, t.Any] = {"installed": os.access(self.pcopy.path, os.X_OK), "version": "", "protocol": 0, "findings": [], "sessions": []}
         if found["installed"]:
             version = self._ask(self.pcopy.version, {})
             found.update(version=version.get("version", ""), protocol=version.get("protocol", 0))
-            found["findings"] = self._ask(lambda: self.pcopy.call("probe", timeout=PROBE_SECONDS), {}).get("findings", [])
+            probed = self._ask(lambda: self.pcopy.call("probe", timeout=PROBE_SECONDS), {})
+            found.update(findings=probed.get("findings", []), silence=probed.get("silence"))
             found["sessions"] = self._sessions()
         return found
 
@@ -445,6 +469,14 @@ def _taken(network: t.Mapping[str, t.Any]) -> t.List[t.Dict[str, str]]:
         for interface in (container.get("interfaces") or {}).values()
         for subnet in interface.get("subnets") or []
     ]
+
+
+def _ghost_limit(options: t.Mapping[str, str]) -> int:
+    """How large a deleted file may be that CRIU copies, by its configuration."""
+    try:
+        return parse_size(options.get("ghost-limit", "")) or processes.GHOST_LIMIT
+    except ValueError:
+        return processes.GHOST_LIMIT
 
 
 def _files(directory: str) -> t.List[str]:

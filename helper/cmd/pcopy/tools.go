@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/session"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/wire"
@@ -57,7 +58,11 @@ func probe(_ context.Context, args []string) error {
 	if _, err := parse(flag.NewFlagSet("probe", flag.ContinueOnError), args, 0, 0); err != nil {
 		return err
 	}
-	return print(map[string]any{"findings": tracker.Probe()})
+	silence := tracker.Finding{Name: "silence", OK: true, Text: "a network can be kept silent"}
+	if err := network.Probe(); err != nil {
+		silence.OK, silence.Text = false, err.Error()
+	}
+	return print(map[string]any{"findings": tracker.Probe(), "silence": silence})
 }
 
 func showVersion(_ context.Context, args []string) error {

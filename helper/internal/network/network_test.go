@@ -424,3 +424,12 @@ func TestNoSuchNamespace(t *testing.T) {
 		}
 	}
 }
+
+func TestProbe(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	if err := Probe(); err != nil {
+		t.Error(err)
+	}
+}

@@ -121,46 +121,28 @@ def test_space_of_a_directory_that_does_not_exist_yet(tmp_path):
     assert host.free_space(str(tmp_path / "a" / "b")) > 0
 
 
-class TestProcesses:
-    @staticmethod
-    def process(proc, pid, pid_namespace, **links):
-        write(proc, "{0}/comm".format(pid), "db\n")
-        write(proc, "{0}/smaps_rollup".format(pid), "Rss: 900 kB\nPss: 800 kB\nPss_Anon: 100 kB\nPss_File: 600 kB\nPss_Shmem: 20 kB\nSwapPss: 3 kB\n")
-        write(proc, "{0}/status".format(pid), "Name:\tdb\nSeccomp:\t2\n")
-        namespaces = {"pid": pid_namespace, "pid_for_children": pid_namespace, "user": "user:[1]", "ipc": "ipc:[2]", "uts": "uts:[3]", **links}
-        (proc / str(pid) / "ns").mkdir()
-        (proc / str(pid) / "fd").mkdir()
-        for name, target in namespaces.items():
-            os.symlink(target, proc / str(pid) / "ns" / name)
-
-    def test_those_of_one_container_and_their_memory(self, tmp_path):
-        self.process(tmp_path, 1, "pid:[1]")
-        self.process(tmp_path, 70, "pid:[9]")
-        self.process(tmp_path, 71, "pid:[9]")
-        found = host.processes_of(70, str(tmp_path))
-        assert found.pids == (70, 71)
-        assert found.memory == 2 * (100 + 20 + 3) * 1024
-        assert found.obstacles == ()
-        assert host.has_seccomp_filter(70, str(tmp_path))
-
-    def test_io_uring_is_found(self, tmp_path):
-        self.process(tmp_path, 70, "pid:[9]")
-        os.symlink("anon_inode:[io_uring]", tmp_path / "70" / "fd" / "4")
-        assert host.processes_of(70, str(tmp_path)).obstacles == ("db (pid 70) uses io_uring, which CRIU cannot dump",)
-
-    def test_a_namespace_inside_the_containers_own_is_found(self, tmp_path):
-        self.process(tmp_path, 70, "pid:[9]")
-        self.process(tmp_path, 71, "pid:[9]", user="user:[8]")
-        assert host.processes_of(70, str(tmp_path)).obstacles == ("db (pid 71) is in a user namespace of its own",)
-
-    def test_a_large_deleted_file_is_found_in_a_real_process(self, tmp_path):
-        own = os.getpid()
-        path = tmp_path / "big"
-        with open(path, "wb") as big:
-            big.truncate(host.GHOST_LIMIT + 1)
-            path.unlink()
-            found = [each for each in host._obstacles("/proc", own) if str(path) in each]
-        assert found and "too large for CRIU to carry" in found[0]
-
-    def test_a_process_that_has_gone(self, tmp_path):
-        assert host.processes_of(4711, str(tmp_path)) == host.Processes((), 0, ())
+def test_open_connections_are_counted_by_the_address_here(tmp_path):
+    header = "  sl  local_address rem_address   st tx_queue rx_queue\n"
+    write(
+        tmp_path,
+        "70/net/tcp",
+        header
+        + "   0: 00000000:1538 00000000:0000 0A 00000000:00000000\n"
+        + "   1: 3C00D50A:1538 0100D50A:C001 01 00000000:00000000\n"
+        + "   2: 3C00D50A:1538 0100D50A:C002 01 00000000:00000000\n"
+        + "   3: 3C00D50A:1538 0100D50A:C003 06 00000000:00000000\n"
+        + "   4: 0100007F:1538 0100007F:C004 01 00000000:00000000\n"
+        + "   5: 3C00D50A:1538 3C00D50A:C005 01 00000000:00000000\n",
+    )
+    # One of IPv6, and one of IPv4 on a socket of IPv6.
+    write(
+        tmp_path,
+        "70/net/tcp6",
+        header
+        + "   0: 1E9A4CFD00307B000000000064000000:1538 1E9A4CFD00307B000000000001000000:C006 01 00000000:00000000\n"
+        + "   1: 0000000000000000FFFF00003C00D50A:1538 0000000000000000FFFF00000100D50A:C007 01 00000000:00000000\n",
+    )
+    found = host.connections(70, str(tmp_path))
+    assert found.pop("10.213.0.60") == 3
+    assert list(found.values()) == [1]
+    assert host.connections(71, str(tmp_path)) == {}

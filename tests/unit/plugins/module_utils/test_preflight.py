@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import copy
+import pathlib
+import re
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -69,7 +71,13 @@ CONTAINER = {
     "layer": 2**20,
     "memory": GIB // 2,
     "mounts": [MOUNT],
-    "networks": [{"name": "lan", "driver": "macvlan", "subnets": ["10.213.0.0/24"], "interface": "eth0", "ip": "10.213.0.60", "ip6": "", "mac": "02::60"}],
+    "connections": {"10.213.0.60": 4},
+    "networks": [
+        {
+            "name": "lan", "driver": "macvlan", "subnets": ["10.213.0.0/24"], "shared": True,
+            "interface": "eth0", "ip": "10.213.0.60", "ip6": "", "mac": "02::60",
+        }
+    ],
     "ports": [{"container_port": 80, "protocol": "tcp", "host_port": "8080", "host_ip": ""}],
     "runtime": "runc",
     "seccomp_filter": True,
@@ -96,12 +104,16 @@ def host(address, **other):
             "said": "Looks good.",
             "action_script": "/usr/local/libexec/handover/criu-hook",
             "action_script_works": True,
+            "ghost_limit": 2**20,
+            "network_lock": {"method": "nftables", "works": True},
         },
-        "pcopy": {"installed": True, "version": "0.1.0", "protocol": 1, "findings": [{"name": "kernel", "ok": True, "text": "Linux"}], "sessions": []},
+        "pcopy": {"installed": True, "version": "0.1.0", "protocol": 1, "findings": [{"name": "kernel", "ok": True, "text": "Linux"}], "sessions": [],
+                  "silence": {"name": "silence", "ok": True, "text": ""}},
         "podman": {
             "installed": True,
             "version": [5, 4, 2],
             "runtime": "runc",
+            "network": {"backend": "netavark", "path": "/usr/lib/podman/netavark"},
             "store": {"path": "/var/lib/containers/storage", "free": 10 * GIB},
             "containers": [{"name": "shop", "id": "1", "state": "running"}, {"name": "cache", "id": "2", "state": "running"}],
             "networks": [{"name": "lan", "driver": "macvlan", "subnets": ["10.213.0.0/24"], "taken": []}],
@@ -151,6 +163,10 @@ def put(path, value):
     return break_it
 
 
+def obstacles(check, detail="", size=0):
+    return put("here.workload.obstacles", [{"check": check, "process": "db", "pid": 7, "detail": detail, "size": size}])
+
+
 def both(*faults):
     def break_it(facts):
         for fault in faults:
@@ -195,8 +211,21 @@ FAULTS = [
     ("devices", put("here.workload.devices", ["/dev/kvm"]), "shop has devices of node1 (/dev/kvm)"),
     ("namespaces", put("here.workload.network_mode", "host"), "shop uses the network namespace of the host and not one of its own"),
     ("namespaces", put("here.workload.pid_mode", "container:abc"), "shop uses the process namespace of another container"),
-    ("obstacles", put("here.workload.obstacles", ["db (pid 7) uses io_uring, which CRIU cannot dump"]),
-     "shop cannot be dumped on node1: db (pid 7) uses io_uring"),
+    ("connections", both(put("here.workload.networks.0.shared", False), put("here.workload.connections", {"10.213.0.60": 3, "192.0.2.1": 1})),
+     "shop has 3 TCP connections open over the network lan, which is a bridge of node1 alone, so they would break"),
+    ("io_uring", obstacles("io_uring"), "shop cannot be dumped on node1: db (pid 7) uses io_uring: set it to another way"),
+    ("nested_namespaces", obstacles("nested_namespaces", "user"), "db (pid 7) is in a user namespace of its own"),
+    ("ghost_files", obstacles("ghost_files", "/old.log", 2**21),
+     "db (pid 7) holds the deleted file /old.log open, which takes 2 MiB, and CRIU carries up to 1 MiB: have it close the file, or set ghost-limit"),
+    ("pidfds", both(obstacles("pidfds"), put("here.host.criu.version", [4, 0]), put("there.host.criu.version", [4, 0]),
+                    put("here.host.kernel", "6.12.1"), put("there.host.kernel", "6.12.1")),
+     "db (pid 7) holds a file descriptor of a process (a pidfd): install CRIU 4.1 or later on both hosts"),
+    ("thread_pidfds", obstacles("thread_pidfds"), "db (pid 7) holds a file descriptor of a thread"),
+    ("packet_pipes", obstacles("packet_pipes"), "db (pid 7) has a pipe in packet mode"),
+    ("overmounts", obstacles("overmounts", "/srv/a"), "db (pid 7) holds /srv/a open, over which something else is mounted now"),
+    ("sockets", obstacles("sockets", "MPTCP"), "db (pid 7) has a socket of a kind that CRIU does not know, MPTCP"),
+    ("files", obstacles("files", "/dev/fuse"), "db (pid 7) holds something open that CRIU does not know, /dev/fuse"),
+    ("traced", obstacles("traced", "9"), "db (pid 7) is traced by the process 9"),
     ("already_there", put("there.workload", {"exists": True, "running": False, "held": False, "name": "shop", "state": "exited"}),
      "node2 has a container named shop already, which is exited: remove it with `podman rm shop` there"),
     ("images", put("there.host.images.present", ["pgdata.img"]), "/var/lib/handover/volumes/pgdata.img exists on node2 already and is never overwritten"),
@@ -227,8 +256,15 @@ FAULTS = [
     ("criu", put("here.host.criu.version", [3, 17, 1]), "CRIU is 3.17.1 on node1, and its hooks work under runc from 3.19 on"),
     ("criu", put("here.host.criu.check", False), "CRIU does not work on node1: `criu check` says: Looks good."),
     ("criu_sockets", both(put("here.host.criu.version", [4, 1, 1])), "CRIU is 4.1.1 on node1, and with its kernel 6.18.1-arch1 TCP sockets need 4.2 or later"),
-    ("criu_versions", both(put("there.host.criu.version", [4, 1, 1]), put("there.host.kernel", "6.12.43")),
+    ("criu_versions", both(put("there.host.criu.version", [4, 1, 1]), put("here.host.kernel", "6.12.43"), put("there.host.kernel", "6.12.43")),
      "CRIU is 4.2.1 on node1 and 4.1.1 on node2, which may not read"),
+    ("kernel", put("there.host.kernel", "6.12.43+deb13-amd64"), "the kernel is 6.18.1-arch1 on node1 and 6.12.43+deb13-amd64 on node2, which is older"),
+    ("network_lock", put("here.host.criu.network_lock", {"method": "iptables", "works": False}),
+     "CRIU on node1 cannot lock the network with iptables: install the package iptables there"),
+    ("network_lock", put("here.host.criu.network_lock", {"method": "skip", "works": False}), "CRIU on node1 is told not to lock the network"),
+    ("silence", put("there.host.pcopy.silence", {"name": "silence", "ok": False, "text": "the kernel has no nftables"}),
+     "a workload's network cannot be kept silent on node2: the kernel has no nftables"),
+    ("silence", put("there.host.podman.network", {"backend": "cni", "path": ""}), "podman on node2 makes its networks with cni"),
     ("seccomp", put("there.host.seccomp_filter", True), "node2 is itself a container whose system calls are filtered"),
     ("action_script", put("there.host.criu.action_script", ""), "CRIU on node2 has no action script in /etc/criu/runc.conf"),
     ("action_script", put("here.host.criu.action_script_works", False), "CRIU's action script /usr/local/libexec/handover/criu-hook is missing on node1"),
@@ -259,6 +295,12 @@ def test_every_check_has_a_planted_fault():
     assert {check for check, _fault, _text in FAULTS} == {*preflight.BASICS, *preflight.CHECKS}
 
 
+def test_every_check_is_in_the_documentation():
+    page = (pathlib.Path(__file__).parents[4] / "docs" / "preflight.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+)`", page))
+    assert {*preflight.BASICS, *preflight.CHECKS} - named == set()
+
+
 def test_all_that_is_wrong_is_told_at_once(facts):
     both(put("there.host.arch", "aarch64"), put("there.host.images.free", 0), put("here.workload.auto_remove", True))(facts)
     assert {name for name, _sentence in facts.sentences()} == {"architecture", "space", "rm"}
@@ -287,7 +329,10 @@ def test_the_basics_cannot_be_ignored(facts):
     "fault",
     [
         put("there.host.criu.version", []),
-        put("here.workload.obstacles", ["x uses io_uring"]),
+        obstacles("io_uring"),
+        both(put("here.workload.networks.0.shared", False), put("here.workload.connections", {"10.213.0.60": 3})),
+        put("there.host.kernel", "5.4.1"),
+        put("there.host.podman.network", {"backend": "cni", "path": ""}),
         put("there.host.cpu_features", []),
         put("here.workload.runtime", "crun"),
         put("there.host.memory_available", 0),
@@ -318,6 +363,30 @@ def test_an_older_kernel_does_not_need_the_newest_criu(facts):
     for side in (facts.here, facts.there):
         side["host"].update(kernel="6.12.43+deb13-amd64")
         side["host"]["criu"]["version"] = [4, 1, 1]
+    assert facts.sentences() == []
+
+
+def test_a_pidfd_is_no_obstacle_for_a_newer_criu(facts):
+    obstacles("pidfds")(facts)
+    assert facts.sentences() == []
+
+
+def test_the_same_of_several_processes_is_told_once(facts):
+    obstacles("io_uring")(facts)
+    facts.shop["obstacles"] += [dict(facts.shop["obstacles"][0], process="worker", pid=8), dict(facts.shop["obstacles"][0], process="worker", pid=9)]
+    ((_check, sentence),) = facts.sentences()
+    assert "db (pid 7 and 2 more) uses io_uring" in sentence
+
+
+def test_features_that_no_program_can_use_are_not_missed(facts):
+    facts.here["host"]["cpu_features"] = ["avx", "hypervisor", "sse2", "vmx"]
+    assert facts.sentences() == []
+
+
+def test_a_workload_without_a_network_needs_no_silence(facts):
+    facts.shop["networks"] = []
+    facts.there["host"]["podman"]["network"] = {"backend": "cni", "path": ""}
+    facts.here["host"]["criu"]["network_lock"] = {"method": "iptables", "works": False}
     assert facts.sentences() == []
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
 )
@@ -90,7 +91,7 @@ class TestFacts:
         assert facts["checkpoint_dir"].endswith("/5a3e7d04f11b/userdata/checkpoint")
         assert facts["shm_dir"].endswith("/5a3e7d04f11b/userdata/shm")
         assert facts["networks"] == [
-            {"name": "lan", "driver": "macvlan", "subnets": ["10.77.0.0/24"], "interface": "eth0", "ip": "10.77.0.50", "ip6": "", "mac": "02:00:0a:4d:00:32"}
+            {"name": "lan", "driver": "macvlan", "subnets": ["10.77.0.0/24"], "shared": True, "interface": "eth0", "ip": "10.77.0.50", "ip6": "", "mac": "02:00:0a:4d:00:32"}
         ]
         assert [(port["container_port"], port["host_port"], port["host_ip"]) for port in facts["ports"]] == [(53, "53", "10.0.0.1"), (80, "8080", "")]
 
@@ -99,6 +100,19 @@ class TestFacts:
 
     def test_the_systemd_unit_that_owns_it(self):
         assert workload.facts_of(changed("Config.Labels", {"PODMAN_SYSTEMD_UNIT": "shop.service"}), ())["systemd_unit"] == "shop.service"
+
+    @pytest.mark.parametrize(
+        ("network", "shared"),
+        [
+            ({"driver": "macvlan"}, True),
+            ({"driver": "ipvlan", "options": {}}, True),
+            ({"driver": "bridge", "options": {"mode": "unmanaged"}}, True),
+            ({"driver": "bridge", "options": {"mtu": "1400"}}, False),
+            ({"driver": "bridge", "options": None}, False),
+        ],
+    )
+    def test_a_network_that_leads_out_of_the_host(self, network, shared):
+        assert workload.is_shared(network) is shared
 
     def test_a_network_that_is_not_described(self):
         assert workload.facts_of(INSPECT, ())["networks"][0]["subnets"] == []
