@@ -117,6 +117,15 @@ def parse_addresses(document: t.Iterable[t.Mapping[str, t.Any]]) -> t.List[t.Dic
     return found
 
 
+def link_speed(interface: str, sysfs: str = "/sys") -> int:
+    """Megabits per second of an interface; 0 where the kernel does not know."""
+    try:
+        with open(os.path.join(sysfs, "class/net", interface, "speed"), encoding="ascii") as source:
+            return max(0, int(source.read()))
+    except (OSError, ValueError):
+        return 0
+
+
 def listening_ports(proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
     """Ports of this host's network namespace that somebody listens on."""
     found = {}

@@ -737,5 +737,17 @@ def listen_address(plan: Plan, wanted: str = "") -> t.Optional[str]:
     return "[{0}]:0".format(address) if ":" in address else "{0}:0".format(address)
 
 
+# Where the kernel does not say how fast a link is.
+USUAL_MBITS = 1000
+
+
+def link_rate(plan: Plan, listen: str) -> int:
+    """Bytes per second of the slower of the links over which the hosts talk to each other."""
+    there = [address for address in plan.there["host"]["addresses"] if listen.rpartition(":")[0].strip("[]") == address["address"]]
+    here = [address for address in plan.here["host"]["addresses"] if there and ipaddress.ip_address(address["address"]) in _subnet(there[0])]
+    speeds = [address.get("speed") or USUAL_MBITS for address in here[:1] + there]
+    return min(speeds or [USUAL_MBITS]) * 125000
+
+
 def _subnet(address: Facts) -> t.Union[ipaddress.IPv4Network, ipaddress.IPv6Network]:
     return ipaddress.ip_network("{address}/{prefix}".format(**address), strict=False)

@@ -27,10 +27,11 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 ROOT = "/var/lib/handover/sessions"
 SPEC = "spec.json"
 COMMANDS = {"source": "send", "destination": "receive"}
-# How far the helper has to come before the next side can go on.
+# How far the helper has to come before the next side can go on. A trial has no other side, and is over soon.
 STARTED = {"source": "presync", "destination": "listening"}
 # Where a side that was not told how the other one ended waits.
 UNTOLD = {"source": ("in_doubt",), "destination": ("in_doubt", "settled")}
+TRIAL, ENDED = "trial", "ended"
 # From the source's release on, only the outcome on the destination decides.
 RELEASED = ("released", "resumed", "in_doubt")
 
@@ -170,6 +171,11 @@ class Session:
 
 _NUMBERS = frozenset(("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "peer_timeout"))
 _FLAGS = frozenset(("verify",))
+
+
+def begun(role: str, spec: t.Mapping[str, t.Any]) -> str:
+    """The word for a session that has begun as it should."""
+    return ENDED if spec.get("mode") == TRIAL else STARTED[role]
 
 
 def typed(spec: t.Any, key: str = "") -> t.Any:

@@ -30,6 +30,7 @@ LABELS = {
     "release": "Release",
     "resume": "Resume",
     "settle": "Settle",
+    "thaw": "Run on",
 }
 # Without memory that moves, these are no work of their own.
 LIVE_ONLY = ("arm", "dump", "criu_restore")
@@ -57,6 +58,13 @@ def rows(status: Status) -> t.List[t.Dict[str, t.Any]]:
             }
         )
     return found
+
+
+def expected(trial: Status, rate: float) -> float:
+    """Milliseconds that a move would pause a workload, after a trial: frozen and dumped as in the trial, its state sent at a rate in bytes
+    per second, and restored in about the time that the dump took."""
+    took = {stage["stage"]: float(stage["ms"]) for stage in trial.get("stages") or []}
+    return took.get("freeze", 0.0) + 2 * took.get("dump", 0.0) + 1000 * float(trial.get("state_bytes") or 0) / rate
 
 
 def table(status: Status) -> t.List[str]:

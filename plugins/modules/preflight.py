@@ -124,6 +124,11 @@ image_present:
   returned: success
   type: bool
   sample: true
+link_rate:
+  description: Bytes per second of the slower of the links between the two hosts, as their kernels tell it; of a gigabit where they do not.
+  returned: when nothing is in the way
+  type: int
+  sample: 125000000
 listen:
   description: Where the destination is to listen for the source, on a port of its own choice.
   returned: success
@@ -195,7 +200,13 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
                 if params["listen"]
                 else "{0} has no address at which {1} could reach it: give it one".format(plan.destination, plan.source)
             )
-        result.update(image_present=preflight.image_present(plan), listen=address, volumes=plan.volumes, directories=plan.directories)
+        result.update(
+            image_present=preflight.image_present(plan),
+            listen=address,
+            link_rate=preflight.link_rate(plan, address or ""),
+            volumes=plan.volumes,
+            directories=plan.directories,
+        )
     if sentences and params["fail"]:
         result["msg"] = (
             sentences[0]

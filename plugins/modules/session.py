@@ -157,9 +157,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
     ROOT,
-    STARTED,
     UNTOLD,
     Sessions,
+    begun,
     typed,
 )
 
@@ -217,7 +217,7 @@ class OneSession:
         self.session.write_spec(spec)
         self.session.start(role)
         try:
-            return {"status": self.session.wait([STARTED[role]], self.runtime.remaining() - 5)}
+            return {"status": self.session.wait([begun(role, spec)], self.runtime.remaining() - 5)}
         except PcopyError as exc:
             # What stopped the session says more than that the wait for it was in vain.
             reason = self.session.status()["error"] or str(exc)

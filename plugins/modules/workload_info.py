@@ -409,7 +409,8 @@ class WorkloadInfo:
         return [{"id": image["Id"], "names": image.get("Names") or []} for image in self._ask(self.podman.images, [])]
 
     def _addresses(self) -> t.List[t.Dict[str, t.Any]]:
-        return host.parse_addresses(self.runtime.run_json([self.runtime.tool("ip", "iproute2"), "-json", "address"]) or [])
+        addresses = host.parse_addresses(self.runtime.run_json([self.runtime.tool("ip", "iproute2"), "-json", "address"]) or [])
+        return [{**address, "speed": host.link_speed(address["interface"])} for address in addresses]
 
     def _first_version(self, argv: t.List[str]) -> t.List[int]:
         path = self.runtime.find(argv[0])

@@ -28,12 +28,14 @@
 package hooks
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,6 +49,9 @@ const DefaultTimeout = 60 * time.Second
 type Command struct {
 	Argv    []string `json:"argv"`
 	Timeout int      `json:"timeout,omitempty"` // seconds; 0 means DefaultTimeout
+	// Log is where CRIU writes what it does: the reason of a failure is there,
+	// and what drives CRIU only names the file.
+	Log string `json:"log,omitempty"`
 	// Env is added to pcopy's own environment.
 	Env map[string]string `json:"env,omitempty"`
 	// Gate is the directory that CRIU writes to, or reads from, when this
@@ -103,6 +108,7 @@ func (c *Command) Start() (*Process, error) {
 	// A grandchild that keeps standard error open (conmon does) must not keep
 	// us waiting once the command itself is gone.
 	p.cmd.WaitDelay = 100 * time.Millisecond
+	before := written(c.Log)
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("hooks: %s: %w", c.Argv[0], err)
 	}
@@ -112,7 +118,7 @@ func (c *Command) Start() (*Process, error) {
 			err = nil // it exited with status 0; only its pipe was still open
 		}
 		if err != nil {
-			p.err = fmt.Errorf("hooks: `%s` failed: %w%s", p.name, err, p.stderr.said())
+			p.err = fmt.Errorf("hooks: `%s` failed: %w%s", p.name, err, p.reason(c.Log, before))
 		}
 		close(p.done)
 	}()
@@ -141,6 +147,40 @@ func (p *Process) Wait(ctx context.Context, limit time.Duration) error {
 		<-p.done
 		return fmt.Errorf("hooks: `%s` was killed: it took longer than %s%s", p.name, limit, p.stderr.said())
 	}
+}
+
+// criuError is a line of CRIU's log that tells an error: (seconds) Error (place): what.
+var criuError = regexp.MustCompile(`^\([0-9.]+\)\s+(?:[0-9]+: )?Error \([^)]*\): (.*)`)
+
+// criuGoesOn is in errors that CRIU tells and gets over.
+const criuGoesOn = "rlimit: Can't setup"
+
+// written is when a file was last written to; zero if there is none.
+func written(path string) time.Time {
+	i, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return i.ModTime()
+}
+
+// reason is CRIU's first error, if it has written its log since then; else the
+// last thing that the command said.
+func (p *Process) reason(log string, before time.Time) string {
+	f, err := os.Open(log)
+	if err != nil {
+		return p.stderr.said()
+	}
+	defer f.Close()
+	if written(log).Equal(before) {
+		return p.stderr.said()
+	}
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if m := criuError.FindStringSubmatch(s.Text()); m != nil && !strings.Contains(m[1], criuGoesOn) {
+			return ": CRIU: " + m[1]
+		}
+	}
+	return p.stderr.said()
 }
 
 // tail keeps the end of what a command says.

@@ -62,6 +62,40 @@ func TestCommandDoesNotWaitForAGrandchildThatKeepsItsPipe(t *testing.T) {
 	}
 }
 
+func TestTheReasonIsInTheLogOfCRIU(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "dump.log")
+	fails := func(script string, words ...string) string {
+		c := &Command{Argv: append([]string{"sh", "-c", script, "sh"}, words...), Log: log}
+		err := c.Run(context.Background())
+		if err == nil {
+			t.Fatal("it did not fail")
+		}
+		return err.Error()
+	}
+	const write = `log=$1; shift; printf '%s\n' "$@" >"$log"; echo "log file: $log" >&2; exit 1`
+	for _, c := range []struct {
+		script string
+		words  []string
+		text   string
+	}{
+		{"echo 'no log yet' >&2; exit 1", nil, ": no log yet"},
+		{write, []string{
+			log,
+			"(00.004450) Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted",
+			"(00.219000) Dumping path for 9 fd via self 16 [/data/a]",
+			"(00.219073) Error (criu/files-reg.c:1031): Can't dump ghost file /data/a of 2097152 size, increase limit",
+			"(00.238660) Error (criu/cr-dump.c:1975): Dumping FAILED.",
+		}, ": CRIU: Can't dump ghost file /data/a of 2097152 size, increase limit"},
+		{"echo 'the log is of another time' >&2; exit 1", nil, ": the log is of another time"},
+		{"sleep 0.02; " + write, []string{log, "(01.2)     12: Error (criu/x.c:1): no such thing"}, ": CRIU: no such thing"}, // a restore names the process
+		{"sleep 0.02; " + write, []string{log, "(01.2) all is well"}, ": log file: " + log},
+	} {
+		if text := fails(c.script, c.words...); !strings.HasSuffix(text, c.text) {
+			t.Errorf("%q does not end with %q", text, c.text)
+		}
+	}
+}
+
 func gate(t *testing.T) (*Gate, string, string) {
 	t.Helper()
 	run, err := os.MkdirTemp("", "g") // t.TempDir can be too long for a socket's path

@@ -99,6 +99,10 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if err := os.WriteFile(filepath.Join(imageDir, "pages-1.img"), state, 0o600); err != nil {
 		return err
 	}
+	if text, err := os.ReadFile(filepath.Join(control, "dump-takes")); err == nil {
+		d, _ := time.ParseDuration(string(text))
+		time.Sleep(d)
+	}
 	goOn, err := hook(hooks.PostDump)
 	if err == nil && goOn {
 		return os.WriteFile(filepath.Join(control, "killed"), nil, 0o600)
@@ -325,24 +329,30 @@ func (r *rig) startApart(apart Role) (kill func()) {
 			go func() { ended <- here(context.Background(), dir, run) }()
 			return
 		}
-		self, err := os.Executable()
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		p := exec.Command(self, word, dir, run)
-		p.Stderr = os.Stderr
-		if err := p.Start(); err != nil {
-			r.t.Fatal(err)
-		}
-		kill = func() {
-			_ = p.Process.Kill()
-			_ = p.Wait()
-		}
+		kill = r.apart(word, dir, run)
 	}
 	begin(Destination, actReceive, r.dst, r.dstRun, Receive, r.receive)
 	r.proxy.to(r.wait(r.dst, UntilListening).Listen)
 	begin(Source, actSend, r.src, r.srcRun, Send, r.send)
 	return kill
+}
+
+// apart runs one side in a process of its own; the function kills it.
+func (r *rig) apart(word, dir, run string) (kill func()) {
+	r.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p := exec.Command(self, word, dir, run)
+	p.Stderr = os.Stderr
+	if err := p.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	return func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	}
 }
 
 func (r *rig) wait(dir, until string) *Status {

@@ -66,7 +66,11 @@ func Send(ctx context.Context, dir, runDir string) error {
 	}
 	defer b.close()
 	s.base = b
-	err = s.run(ctx)
+	if s.spec.Mode == Trial {
+		err = s.try(ctx)
+	} else {
+		err = s.run(ctx)
+	}
 	if err != nil {
 		err = s.undo(err)
 	}

@@ -25,12 +25,14 @@ const (
 	Destination Role = "destination"
 )
 
-// The modes: live (memory moves too), offline (stop and start), copy (no
-// workload: only the bytes).
+// The modes: live (memory moves too), offline (stop and start), copy (no workload:
+// only the bytes), trial (the workload is frozen and dumped, and runs on where it
+// is).
 const (
 	Live    = "live"
 	Offline = "offline"
 	Copy    = "copy"
+	Trial   = "trial"
 )
 
 // What becomes of blocks that a file system does not use: they are zeroes on the
@@ -200,8 +202,10 @@ func (s *Spec) check() error {
 		return fmt.Errorf("id %q: small letters, digits and dashes, at most 64", s.ID)
 	case s.Role != Source && s.Role != Destination:
 		return fmt.Errorf("role %q: source or destination", s.Role)
-	case s.Mode != Live && s.Mode != Offline && s.Mode != Copy:
-		return fmt.Errorf("mode %q: live, offline or copy", s.Mode)
+	case s.Mode != Live && s.Mode != Offline && s.Mode != Copy && s.Mode != Trial:
+		return fmt.Errorf("mode %q: live, offline, copy or trial", s.Mode)
+	case s.Mode == Trial && s.Role != Source:
+		return errors.New("mode trial is for the source alone")
 	case s.Workload != "" && !namePattern.MatchString(s.Workload):
 		return fmt.Errorf("workload %q is no name", s.Workload)
 	case s.Mode != Copy && s.Workload == "":
@@ -214,15 +218,10 @@ func (s *Spec) check() error {
 	if err := codec.CheckCompression(s.Policy.Compression); err != nil {
 		return fmt.Errorf("policy: compression: %w", err)
 	}
-	if err := transport.CheckFingerprint(s.Peer.Fingerprint); err != nil {
-		return fmt.Errorf("peer: %w", err)
-	}
-	address := s.Peer.Address
-	if s.Role == Destination {
-		address = s.Listen
-	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("the address %q: IP:PORT is needed: %w", address, err)
+	if s.Mode != Trial {
+		if err := s.checkPeer(); err != nil {
+			return err
+		}
 	}
 	seen := map[string]bool{}
 	once := func(kind, name string) error {
@@ -262,7 +261,7 @@ func (s *Spec) check() error {
 	if n := s.Network.Namespace; n != "" && !filepath.IsAbs(n) {
 		return fmt.Errorf("network: the namespace %q is not an absolute path", n)
 	}
-	if s.Network != (Network{}) && s.Mode != Live {
+	if s.Network != (Network{}) && s.Mode != Live && s.Mode != Trial {
 		return fmt.Errorf("network: mode %s moves no connections, and nothing has to be silent", s.Mode)
 	}
 	if s.Bundle != "" && !filepath.IsAbs(s.Bundle) {
@@ -274,7 +273,7 @@ func (s *Spec) check() error {
 	if s.Role == Source && s.Mode == Offline && !s.Hooks.Thaw.Given() {
 		return errors.New("hooks: thaw is missing: what is stopped must be startable again")
 	}
-	if s.Role == Source && s.Mode == Live && s.Hooks.Freeze.Gate == "" {
+	if s.Role == Source && (s.Mode == Live || s.Mode == Trial) && s.Hooks.Freeze.Gate == "" {
 		return errors.New("hooks: a live freeze needs a gate, the directory that CRIU writes to")
 	}
 	if f := s.Hooks.Freeze; f != nil && f.Cgroup != "" && !filepath.IsAbs(string(f.Cgroup)) {
@@ -285,6 +284,20 @@ func (s *Spec) check() error {
 	}
 	if s.Role == Destination && s.Mode == Offline && !s.Hooks.Resume.Given() {
 		return errors.New("hooks: resume is missing")
+	}
+	return nil
+}
+
+func (s *Spec) checkPeer() error {
+	if err := transport.CheckFingerprint(s.Peer.Fingerprint); err != nil {
+		return fmt.Errorf("peer: %w", err)
+	}
+	address := s.Peer.Address
+	if s.Role == Destination {
+		address = s.Listen
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("the address %q: IP:PORT is needed: %w", address, err)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func TestSpec(t *testing.T) {
 		{"newer", func(s map[string]any) { s["version"] = 2 }, "version is 2, and this pcopy understands 1"},
 		{"id leads elsewhere", func(s map[string]any) { s["id"] = "../x" }, "small letters, digits and dashes"},
 		{"role", func(s map[string]any) { s["role"] = "both" }, "source or destination"},
-		{"mode", func(s map[string]any) { s["mode"] = "lively" }, "live, offline or copy"},
+		{"mode", func(s map[string]any) { s["mode"] = "lively" }, "live, offline, copy or trial"},
 		{"workload", func(s map[string]any) { s["workload"] = "a/b" }, "is no name"},
 		{"no workload", func(s map[string]any) { delete(s, "workload") }, "mode live needs a workload"},
 		{"print", func(s map[string]any) { s["peer"].(map[string]any)["fingerprint"] = "md5:0" }, "peer: "},

@@ -41,6 +41,7 @@ type Status struct {
 	Tracker    string  `json:"tracker,omitempty"`
 	Stages     []Stage `json:"stages"`
 	FrozenMS   float64 `json:"frozen_ms"`
+	StateBytes int64   `json:"state_bytes,omitempty"` // trial: of the dump, and what else would travel in the pause
 	Verify     *Verify `json:"verify,omitempty"`
 }
 

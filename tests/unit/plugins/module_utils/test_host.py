@@ -104,6 +104,12 @@ class TestTheCgroupToFreeze:
         assert self.found(tmp_path, *hybrid, criu_options={"manage-cgroups": "ignore"}) == "/sys/fs/cgroup/unified/libpod-4c6b8ac0c5c4"
 
 
+def test_the_speed_of_a_link(tmp_path):
+    write(tmp_path, "class/net/eth0/speed", "10000\n")
+    write(tmp_path, "class/net/br0/speed", "-1\n")
+    assert [host.link_speed(name, str(tmp_path)) for name in ("eth0", "br0", "none")] == [10000, 0, 0]
+
+
 def test_space_taken_counts_holes_and_second_names_once(tmp_path):
     sparse = tmp_path / "sparse"
     with open(sparse, "wb") as target:

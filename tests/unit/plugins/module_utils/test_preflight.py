@@ -396,6 +396,22 @@ def test_a_volume_is_counted_once_however_often_it_is_mounted(facts):
     assert [volume["podman_volume"] for volume in volumes] == ["pgdata"]
 
 
+class TestLinkRate:
+    def test_the_slower_link_counts(self, facts):
+        facts.here["host"]["addresses"][0]["speed"], facts.there["host"]["addresses"][0]["speed"] = 10000, 2500
+        assert preflight.link_rate(facts.plan(), "10.213.0.12:0") == 2500 * 125000
+
+    def test_where_nothing_is_known_it_is_a_gigabit(self, facts):
+        facts.there["host"]["addresses"][0]["speed"] = 0
+        assert preflight.link_rate(facts.plan(), "10.213.0.12:0") == 125_000_000
+        assert preflight.link_rate(facts.plan(), "[2001:db8::7]:0") == 125_000_000
+
+    def test_over_ipv6(self, facts):
+        facts.here["host"]["addresses"].append({"address": "2001:db8::6", "prefix": 64, "interface": "eth1", "speed": 40000})
+        facts.there["host"]["addresses"].append({"address": "2001:db8::7", "prefix": 64, "interface": "eth1", "speed": 25000})
+        assert preflight.link_rate(facts.plan(), "[2001:db8::7]:0") == 25000 * 125000
+
+
 class TestListenAddress:
     def test_one_in_a_network_that_both_are_in(self, facts):
         facts.there["host"]["addresses"].insert(0, {"address": "192.0.2.7", "prefix": 24, "interface": "wan"})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
+    begun,
     outcome,
     typed,
 )
@@ -50,3 +51,9 @@ def test_numbers_that_templates_made_text_are_numbers_again():
         "hooks": {"freeze": {"argv": ["podman", "stop", "60"], "timeout": 60}},
         "policy": {"max_passes": 3, "verify": False, "limit": 0},
     }
+
+
+def test_a_trial_has_begun_when_it_is_over():
+    assert begun("source", {"mode": "live"}) == "presync"
+    assert begun("destination", {}) == "listening"
+    assert begun("source", {"mode": "trial"}) == "ended"

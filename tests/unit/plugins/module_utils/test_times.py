@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from ansible_collections.livefleet.handover.plugins.module_utils._times import (
+    expected,
     rows,
     table,
 )
@@ -49,3 +50,10 @@ def test_offline_the_stages_have_other_names_and_no_memory_moves():
 
 def test_without_stages_there_is_only_the_total():
     assert table({})[-1].endswith("0.000 s")
+
+
+def test_what_a_trial_says_of_a_move():
+    trial = {"stages": [{"stage": "freeze", "start_ms": 0.0, "ms": 30.0}, {"stage": "dump", "start_ms": 30.0, "ms": 100.0}], "state_bytes": 50_000_000}
+    # 30 to freeze, 100 to dump, 400 to send, 100 to restore.
+    assert expected(trial, 125_000_000) == 630.0
+    assert expected({}, 1) == 0.0

@@ -1,0 +1,86 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// try freezes the workload and has CRIU dump it, as a move would, and lets it run
+// on: CRIU is refused at its post-dump. What CRIU cannot dump is known then, long
+// before a move, and how long the source's half of the pause is. Nothing of it
+// stays, and no other host has a part in it.
+//
+// It goes through the states of a source as far as frozen, and so has its way
+// back: whatever happens to this process, the workload runs on.
+func (s *source) try(ctx context.Context) (err error) {
+	if s.freezer, err = s.prepareFreezer(); err != nil {
+		return err
+	}
+	for _, st := range []State{Presync, Barrier} {
+		if err := s.reach(st, ""); err != nil {
+			return err
+		}
+	}
+	if err := s.freezer.arm(ctx); err != nil {
+		return fmt.Errorf("session: preparing the freeze: %w", err)
+	}
+	if err := s.freezer.shut(ctx); err != nil {
+		return fmt.Errorf("session: before the freeze: %w", err)
+	}
+	s.frozenAt(time.Now())
+	frozen, err := s.freezer.freeze(ctx)
+	if err != nil {
+		return fmt.Errorf("session: freezing: %w", err)
+	}
+	s.stage("freeze", s.t0, frozen)
+	if err := s.reach(Frozen, ""); err != nil {
+		return err
+	}
+	dumped, err := s.freezer.dumped(ctx)
+	if err != nil {
+		return fmt.Errorf("session: dumping: %w", err)
+	}
+	s.stage("dump", frozen, dumped)
+	// While it is there: the thaw takes the dump away.
+	state, err := s.stateBytes()
+	if err := s.freezer.thaw(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("session: thawing: %w", err)
+	}
+	thawed := time.Now()
+	s.stage("thaw", dumped, thawed)
+	if err != nil {
+		return err
+	}
+	s.update(false, func(st *Status) { st.FrozenMS, st.StateBytes = ms(thawed.Sub(s.t0)), state })
+	return s.reach(Thawed, "")
+}
+
+// stateBytes is how much of the trees would have to travel in the pause: what
+// files take, holes left out.
+func (s *source) stateBytes() (sum int64, err error) {
+	for _, t := range s.spec.Trees {
+		if t.Stage == StagePresync {
+			continue
+		}
+		err := filepath.WalkDir(t.Path, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			var st unix.Stat_t
+			if err := unix.Lstat(path, &st); err != nil {
+				return err
+			}
+			sum += st.Blocks * 512
+			return nil
+		})
+		if err != nil {
+			return 0, fmt.Errorf("session: tree %s: %w", t.Name, err)
+		}
+	}
+	return sum, nil
+}
