@@ -1,8 +1,9 @@
 // Package codec decides how a run of clusters travels.
 //
-// A run is cut into pieces of one kind each: zeroes, which need no payload, and
-// data, which is packed or sent as it is. Neighbouring clusters of one kind are
-// one piece. What packing does not make a good deal smaller goes as it is:
+// A run is cut into pieces of one kind each: zeroes, which need no payload; data,
+// which is packed or sent as it is; and clusters that were sent before, of which
+// only what has changed in them goes (Delta). Neighbouring clusters of one kind
+// are one piece. What packing does not make a good deal smaller goes as it is:
 // packing never loses.
 //
 // How a piece was packed is its Packing, which travels in its frame's flags.
@@ -16,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Piece is a part of a run.
@@ -25,57 +27,165 @@ type Piece struct {
 	Zero    bool    // all zeroes: no payload
 	Packing Packing // how Payload was made
 	Payload []byte
+	Before  int // how long Payload was before it was packed
 }
 
-// Encoder cuts runs into pieces; the zero value packs nothing. Any number of goroutines may use it at once.
+// Encoder cuts runs into pieces; the zero value packs nothing. Any number of
+// goroutines may use it at once.
 type Encoder struct {
 	packing Packing
+	auto    *chooser // chooses instead
 }
 
-// NewEncoder makes an encoder that packs in the way that has this name.
+// NewEncoder makes an encoder that packs in the way that has this name, or, by
+// Auto, in the one that is best at the time.
 func NewEncoder(compression string) (*Encoder, error) {
 	if err := CheckCompression(compression); err != nil {
 		return nil, err
 	}
-	return &Encoder{packing: Packing(slices.Index(packings, compression))}, nil
+	if compression == Auto {
+		return &Encoder{auto: newChooser(idleTime)}, nil
+	}
+	return &Encoder{packing: Packing(slices.Index(packingNames[:], compression))}, nil
 }
 
 // CheckCompression says why a compression cannot be chosen, or nil if it can.
 func CheckCompression(name string) error {
-	if !slices.Contains(packings, name) {
-		return fmt.Errorf("codec: there is no compression %q: choose one of %s", name, strings.Join(packings, ", "))
+	if name != Auto && !slices.Contains(packingNames[:], name) {
+		return fmt.Errorf("codec: there is no compression %q: choose one of %s, %s", name, Auto, strings.Join(packingNames[:], ", "))
 	}
 	return nil
 }
 
-// Packs reports whether Encode has use for room.
-func (e *Encoder) Packs() bool { return e.packing != Plain }
+// Packing is the way that is in use now.
+func (e *Encoder) Packing() Packing {
+	if e.auto != nil {
+		return Packing(e.auto.now.Load())
+	}
+	return e.packing
+}
+
+// Packs reports whether Encode may have use for room.
+func (e *Encoder) Packs() bool { return e.auto != nil || e.packing != Plain }
+
+// Wrote tells what Auto goes by: how many bytes a payload that has been sent was
+// before and after it was packed, how long sending it took and how long the
+// sending side had waited for it. lines is how many connections send side by side.
+func (e *Encoder) Wrote(before, after int, took, waited time.Duration, lines int) {
+	if e.auto != nil {
+		e.auto.wrote(before, after, took, waited, lines)
+	}
+}
+
+// kind is what a cluster is sent as.
+type kind uint8
+
+const (
+	zero kind = iota
+	data
+	delta
+)
 
 // Encode cuts a run that begins on a cluster boundary into pieces, in order.
-// Together they are the whole run. Payloads are parts of the run or lie in room,
-// which is used if it has at least Room(len(run)) bytes.
-func (e *Encoder) Encode(run []byte, cluster int, room []byte) []Piece {
+// Together they are the whole run, which stands at off in its volume. Payloads
+// are parts of the run or lie in room, which is used if it has at least
+// Room(len(run)) bytes. Where h is not nil, clusters that were sent before are
+// sent as what has changed in them.
+func (e *Encoder) Encode(run []byte, off int64, cluster int, room []byte, h *History) []Piece {
+	if h != nil && len(room) < Room(len(run)) || e.auto != nil && !e.auto.worthDelta() {
+		h.skip(off, len(run))
+		h = nil
+	}
+	var bitmap []byte
+	if h != nil {
+		bitmap = make([]byte, bitmapLen(len(run)))
+	}
 	var pieces []Piece
-	for off := 0; off < len(run); off += cluster {
-		c := run[off:min(off+cluster, len(run))]
-		zero := IsZero(c)
-		if n := len(pieces); n > 0 && pieces[n-1].Zero == zero {
+	var last kind
+	for at := 0; at < len(run); at += cluster {
+		c := run[at:min(at+cluster, len(run))]
+		k := data
+		switch {
+		case IsZero(c):
+			k = zero
+			if h != nil {
+				h.forget(off + int64(at))
+			}
+		case h != nil:
+			changed, known := h.changes(off+int64(at), c, bitmap[at/sector/8:])
+			if known && float64(changed) <= worthDelta*float64(len(c)) {
+				k = delta
+			}
+		}
+		if n := len(pieces); n > 0 && last == k {
 			pieces[n-1].Len += len(c)
 		} else {
-			pieces = append(pieces, Piece{Off: off, Len: len(c), Zero: zero})
+			pieces = append(pieces, Piece{Off: at, Len: len(c), Zero: k == zero})
+			if k == delta {
+				pieces[n].Packing = Delta
+			}
 		}
+		last = k
 	}
+	e.sample(run, pieces, room)
 	for i := range pieces {
 		p := &pieces[i]
 		if p.Zero {
 			continue
 		}
-		p.Payload, p.Packing = Pack(room, run[p.Off:p.Off+p.Len], e.packing)
+		src := run[p.Off : p.Off+p.Len]
+		if p.Packing == Delta {
+			from := p.Off / sector / 8
+			src = appendDelta(room[:0], src, bitmap[from:from+bitmapLen(p.Len)])
+			p.Before = len(src)
+			p.Payload, p.Packing = e.pack(room[len(src):], src, packDelta)
+			if p.Packing != Plain|Delta { // it lies behind what it was made of
+				p.Payload = room[:copy(room, p.Payload)]
+			}
+			room = room[len(p.Payload):]
+			continue
+		}
+		p.Before = len(src)
+		p.Payload, p.Packing = e.pack(room, src, Pack)
 		if p.Packing != Plain {
 			room = room[len(p.Payload):]
 		}
 	}
 	return pieces
+}
+
+// pack packs in the way that is in use and tells the chooser what came of it.
+func (e *Encoder) pack(room, src []byte, how func(room, src []byte, p Packing) ([]byte, Packing)) ([]byte, Packing) {
+	p := e.Packing()
+	if e.auto == nil || p == Plain {
+		return how(room, src, p)
+	}
+	began := time.Now()
+	out, got := how(room, src, p)
+	e.auto.packed(p, len(src), len(out), time.Since(began))
+	return out, got
+}
+
+// sample packs a part of the first piece of data in all ways that are not in use,
+// if it is time to, so that the chooser knows what they would do.
+func (e *Encoder) sample(run []byte, pieces []Piece, room []byte) {
+	if e.auto == nil || !e.auto.wantsSample() {
+		return
+	}
+	for _, piece := range pieces {
+		if piece.Zero || piece.Packing != Plain {
+			continue
+		}
+		src := run[piece.Off : piece.Off+min(piece.Len, sampleLen)]
+		for p := range packingNames {
+			if p := Packing(p); p != Plain && p != e.Packing() {
+				began := time.Now()
+				out, _ := Pack(room, src, p)
+				e.auto.packed(p, len(src), len(out), time.Since(began))
+			}
+		}
+		return
+	}
 }
 
 // IsZero reports whether b holds nothing but zeroes.

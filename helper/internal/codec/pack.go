@@ -22,18 +22,21 @@ const (
 	Zstd                 // Zstandard
 )
 
-// packings is what the ways are called, in specs and between the two sides.
-var packings = []string{Plain: "none", LZ4: "lz4", Zstd: "zstd"}
+// packingNames is what the ways are called, in specs and between the two sides.
+var packingNames = [...]string{Plain: "none", LZ4: "lz4", Zstd: "zstd"}
 
 func (p Packing) String() string {
-	if int(p) < len(packings) {
-		return packings[p]
+	switch {
+	case p&Delta != 0:
+		return DeltaName + ", " + (p &^ Delta).String()
+	case int(p) < len(packingNames):
+		return packingNames[p]
 	}
 	return fmt.Sprintf("packing %d", uint16(p))
 }
 
-// Packings lists what Unpack understands, for the other side.
-func Packings() []string { return slices.Clone(packings) }
+// Understood lists what this side understands, for the other one.
+func Understood() []string { return append(slices.Clone(packingNames[:]), DeltaName) }
 
 // gain is how much packing has to make of a piece, at least, as a part of its
 // length: less is not worth the other side's work.

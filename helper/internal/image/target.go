@@ -128,6 +128,18 @@ func (t *Target) inside(off, n int64) error {
 	return nil
 }
 
+// ReadAt reads len(p) bytes at off, as they were last written.
+func (t *Target) ReadAt(p []byte, off int64) (int, error) {
+	if err := t.inside(off, int64(len(p))); err != nil {
+		return 0, err
+	}
+	n, err := readFull(t.f, p, off)
+	if err != nil {
+		return n, t.explain("reading", off+int64(n), err)
+	}
+	return n, nil
+}
+
 // WriteAt writes all of p at off.
 func (t *Target) WriteAt(p []byte, off int64) (int, error) {
 	if err := t.inside(off, int64(len(p))); err != nil {

@@ -25,7 +25,9 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/tracker"
 )
@@ -42,8 +44,10 @@ type Volume struct {
 	Cluster    int
 	Stream     uint32 // the volume's number on the wire
 	Source     *image.Source
-	Empty      bool // the destination holds nothing but zeroes
-	SkipFree   bool // what the file system does not use is not sent: zeroes there
+	Ledger     *ledger.Ledger // of what is sent; nil: the destination does not compare
+	History    *codec.History // nil: what was sent before goes whole
+	Empty      bool           // the destination holds nothing but zeroes
+	SkipFree   bool           // what the file system does not use is not sent: zeroes there
 
 	Survey  Survey // what need not be read, once Track is done
 	tracker tracker.Tracker
@@ -161,7 +165,7 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 	if err := c.Collect(); err != nil {
 		return Pass{}, err
 	}
-	if err := c.blanks(); err != nil {
+	if err := c.blanks(ctx); err != nil {
 		return Pass{}, err
 	}
 	total := c.Dirty()
@@ -180,7 +184,7 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 			return p, err
 		}
 		pass := pipeline.Pass{SkipZero: v.Empty, Limit: limit, Count: c.opt.Count}
-		stats, err := c.sender.Send(ctx, pipeline.Volume{Stream: v.Stream, Source: v.Source}, m, pass)
+		stats, err := c.sender.Send(ctx, v.vol(), m, pass)
 		if err != nil {
 			return p, fmt.Errorf("passes: volume %s: %w", v.Name, err)
 		}
@@ -193,14 +197,19 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 	return p, nil
 }
 
+// vol is the volume as the pipeline knows it.
+func (v *Volume) vol() pipeline.Volume {
+	return pipeline.Volume{Stream: v.Stream, Source: v.Source, Ledger: v.Ledger, History: v.History}
+}
+
 // blanks makes zero on the destination what is not read, once. It comes before all
 // data: what was written since it was found goes behind it, and stays.
-func (c *Copy) blanks() error {
+func (c *Copy) blanks(ctx context.Context) error {
 	for _, v := range c.volumes {
 		if v.blank == nil {
 			continue
 		}
-		if err := c.sender.Zeroes(v.Stream, v.blank); err != nil {
+		if err := c.sender.Zeroes(ctx, v.vol(), v.blank); err != nil {
 			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
 		}
 		v.blank = nil

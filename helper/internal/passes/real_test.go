@@ -136,7 +136,7 @@ func TestRealFileSystems(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer target.Close()
-			sender, err := pipeline.NewSender(toTarget{target}, pipeline.SendOptions{})
+			sender, err := pipeline.NewSender([]pipeline.FrameWriter{toTarget{target}}, pipeline.SendOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -286,7 +286,7 @@ func TestDiscardsTravel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer target.Close()
-	sender, err := pipeline.NewSender(toTarget{target}, pipeline.SendOptions{})
+	sender, err := pipeline.NewSender([]pipeline.FrameWriter{toTarget{target}}, pipeline.SendOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -55,10 +56,9 @@ type Received struct {
 	Zeroed  int64 // bytes made zero
 }
 
-// Receiver writes what comes from one connection.
+// Receiver writes what comes from one connection, or from several side by side.
 type Receiver struct {
-	conn FrameReader
-	opt  ReceiveOptions
+	opt ReceiveOptions
 
 	frames, written, zeroed atomic.Int64
 
@@ -67,18 +67,39 @@ type Receiver struct {
 	ready  chan *task    // tasks that wait for no other
 
 	mu      sync.Mutex
-	targets map[uint32]Target
+	conns   []FrameReader // the first is the one for control and chunks
+	volumes map[uint32]volume
 	tasks   []*task       // not done yet, in the order in which they came
 	idle    chan struct{} // closed when there are none
-	err     error         // the first error of a worker
+	err     error         // the first error of a worker or of a further connection
+	fence   fence
+
+	started bool
+	ctx     context.Context // of Run; valid once it has started
+	cancel  context.CancelCauseFunc
+	reading sync.WaitGroup // further connections that are being read
+}
+
+// volume is what is known of a stream.
+type volume struct {
+	Target
+	ledger *ledger.Ledger
+}
+
+// fence is where the connections meet: what comes behind it on one of them waits
+// for what comes before it on all.
+type fence struct {
+	number  int64 // of the last one that was passed
+	arrived int
+	open    chan struct{} // closed when all have arrived and all is written
 }
 
 // task is a frame about a volume.
 type task struct {
 	wire.Frame
-	target Target
-	waits  int     // how many earlier tasks it waits for
-	next   []*task // tasks that wait for this one
+	volume
+	waits int     // how many earlier tasks it waits for
+	next  []*task // tasks that wait for this one
 }
 
 // NewReceiver makes a Receiver for the volumes in targets, by stream.
@@ -90,26 +111,62 @@ func NewReceiver(conn FrameReader, targets map[uint32]*image.Target, opt Receive
 		opt.Memory = DefaultMemory
 	}
 	r := &Receiver{
-		conn:    conn,
 		opt:     opt,
+		conns:   []FrameReader{conn},
 		memory:  newMemory(opt.Memory),
 		places:  make(chan struct{}, tasksAtOnce),
 		ready:   make(chan *task, tasksAtOnce),
-		targets: make(map[uint32]Target, len(targets)),
+		volumes: make(map[uint32]volume, len(targets)),
 		idle:    make(chan struct{}),
+		fence:   fence{open: make(chan struct{})},
 	}
 	close(r.idle)
 	for stream, t := range targets {
-		r.targets[stream] = t
+		r.Add(stream, t, nil)
 	}
 	return r
 }
 
-// Add makes one more volume known, at any time.
-func (r *Receiver) Add(stream uint32, t Target) {
+// Add makes one more volume known, at any time. What is written into it is noted
+// in l, if that is not nil.
+func (r *Receiver) Add(stream uint32, t Target, l *ledger.Ledger) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.targets[stream] = t
+	r.volumes[stream] = volume{t, l}
+}
+
+// Join takes a further connection of the same session, on which frames about
+// volumes come. The other side must not send a fence before all have joined.
+func (r *Receiver) Join(conn FrameReader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conns = append(r.conns, conn)
+	if r.started {
+		r.readFurther(conn)
+	}
+}
+
+// readFurther reads a further connection until it ends; the caller holds mu.
+func (r *Receiver) readFurther(conn FrameReader) {
+	r.reading.Add(1)
+	go func() {
+		defer r.reading.Done()
+		stop := context.AfterFunc(r.ctx, func() { conn.Interrupt(context.Cause(r.ctx)) })
+		defer stop()
+		no := func(f *wire.Frame) error {
+			return fmt.Errorf("pipeline: a %s frame on a connection that is only for volumes", f.Type)
+		}
+		err := r.loop(r.ctx, conn, func(_ context.Context, f *wire.Frame) error { return no(f) }, no)
+		if err == io.EOF {
+			return // the first connection says whether it was time
+		}
+		r.mu.Lock()
+		if r.err == nil {
+			r.err = err
+		}
+		r.mu.Unlock()
+		r.cancel(err)
+	}()
 }
 
 // Received returns what was done so far. It may be called at any time.
@@ -129,6 +186,13 @@ func (r *Receiver) Received() Received {
 func (r *Receiver) Run(ctx context.Context, control func(context.Context, *wire.Frame) error, chunk func(*wire.Frame) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	r.mu.Lock()
+	r.started, r.ctx, r.cancel = true, ctx, cancel
+	first := r.conns[0]
+	for _, conn := range r.conns[1:] {
+		r.readFurther(conn)
+	}
+	r.mu.Unlock()
 	var workers sync.WaitGroup
 	for range r.opt.Writers {
 		workers.Add(1)
@@ -139,12 +203,14 @@ func (r *Receiver) Run(ctx context.Context, control func(context.Context, *wire.
 	}
 	// A Read that waits for the other side must not outlive the context, nor a
 	// write that failed.
-	stop := context.AfterFunc(ctx, func() { r.conn.Interrupt(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() { first.Interrupt(context.Cause(ctx)) })
 
-	err := r.loop(ctx, control, chunk)
+	err := r.loop(ctx, first, control, chunk)
 	stop()
+	cancel(errors.Join(err, errEnded)) // for those who still read
+	r.reading.Wait()
 	// An error of a worker is the cause, and what the loop saw its consequence.
-	if werr := r.fence(); werr != nil {
+	if werr := r.settle(); werr != nil && !errors.Is(werr, errEnded) {
 		err = werr
 	}
 	close(r.ready)
@@ -155,21 +221,26 @@ func (r *Receiver) Run(ctx context.Context, control func(context.Context, *wire.
 	return err
 }
 
-func (r *Receiver) loop(ctx context.Context, control func(context.Context, *wire.Frame) error, chunk func(*wire.Frame) error) error {
-	r.conn.TakeMemory(func(n int) ([]byte, error) { return r.memory.take(ctx, n) })
+// errEnded is why a further connection is not read any more when Run ends.
+var errEnded = errors.New("pipeline: the first connection has ended")
+
+func (r *Receiver) loop(ctx context.Context, conn FrameReader, control func(context.Context, *wire.Frame) error, chunk func(*wire.Frame) error) error {
+	conn.TakeMemory(func(n int) ([]byte, error) { return r.memory.take(ctx, n) })
 	for {
 		var f wire.Frame
-		if err := r.conn.Read(&f); err != nil {
+		if err := conn.Read(&f); err != nil {
 			return err
 		}
 		var err error
 		switch f.Type {
 		case wire.Control:
-			if err = r.fence(); err == nil {
+			if err = r.settle(); err == nil {
 				err = control(ctx, &f)
 			}
 		case wire.Chunk:
 			err = chunk(&f)
+		case wire.Fence:
+			err = r.meet(ctx, f.Pos)
 		default:
 			if err := r.dispatch(ctx, &f); err != nil {
 				return err
@@ -193,7 +264,7 @@ func (r *Receiver) release(f *wire.Frame) {
 // dispatch makes a task of a frame about a volume.
 func (r *Receiver) dispatch(ctx context.Context, f *wire.Frame) error {
 	r.mu.Lock()
-	t, ok := r.targets[f.Stream]
+	t, ok := r.volumes[f.Stream]
 	r.mu.Unlock()
 	if !ok {
 		return fmt.Errorf("pipeline: a %s frame for volume %d, which was never announced", f.Type, f.Stream)
@@ -210,7 +281,7 @@ func (r *Receiver) dispatch(ctx context.Context, f *wire.Frame) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	n := &task{Frame: *f, target: t}
+	n := &task{Frame: *f, volume: t}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.tasks) == 0 {
@@ -269,8 +340,38 @@ func (r *Receiver) finish(t *task, err error) {
 	<-r.places
 }
 
-// fence waits until everything that was dispatched is written.
-func (r *Receiver) fence() error {
+// meet waits at a fence until all connections have come to it and everything
+// before it is written.
+func (r *Receiver) meet(ctx context.Context, number int64) error {
+	r.mu.Lock()
+	f := &r.fence
+	if number != f.number+1 {
+		defer r.mu.Unlock()
+		return fmt.Errorf("pipeline: fence %d came, and %d was due", number, f.number+1)
+	}
+	f.arrived++
+	open, last := f.open, f.arrived == len(r.conns)
+	r.mu.Unlock()
+	if !last {
+		select {
+		case <-open:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if err := r.settle(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fence = fence{number: number, open: make(chan struct{})}
+	close(open)
+	return nil
+}
+
+// settle waits until everything that was dispatched is written.
+func (r *Receiver) settle() error {
 	r.mu.Lock()
 	idle := r.idle
 	r.mu.Unlock()
@@ -283,42 +384,79 @@ func (r *Receiver) fence() error {
 // worker is one of those who write, and the memory that it unpacks into.
 type worker struct {
 	*Receiver
-	room []byte
+	room, body []byte
 }
 
 func (w *worker) do(t *task) error {
 	switch t.Type {
 	case wire.Data:
-		return w.write(t, t.Payload)
+		return w.write(t, t.Payload, whole(t.Payload))
 	case wire.Packed:
-		if int64(len(w.room)) < t.Length {
-			w.room = image.Buffer(int(t.Length))
+		data, changed, err := w.unpack(t)
+		if err != nil {
+			return fmt.Errorf("pipeline: %s at offset %d: %w", t.Path(), t.Pos, err)
 		}
-		data := w.room[:t.Length]
-		if err := codec.Unpack(data, t.Payload, codec.Packing(t.Flags)); err != nil {
-			return fmt.Errorf("pipeline: %s at offset %d: %w", t.target.Path(), t.Pos, err)
-		}
-		return w.write(t, data)
+		return w.write(t, data, changed)
 	case wire.Zero:
-		if err := t.target.Zero(t.Pos, t.Length); err != nil {
+		if err := t.Zero(t.Pos, t.Length); err != nil {
 			return err
 		}
 		w.zeroed.Add(t.Length)
-		return nil
+		return t.noteZero()
 	case wire.Discard:
-		return t.target.Discard(t.Pos, t.Length)
+		if err := t.Discard(t.Pos, t.Length); err != nil {
+			return err
+		}
+		return t.noteZero()
 	}
 	return fmt.Errorf("pipeline: a %s frame is about no volume", t.Type)
 }
 
-func (w *worker) write(t *task, data []byte) error {
-	n, err := t.target.WriteAt(data, t.Pos)
-	if err == nil && n < len(data) {
-		err = fmt.Errorf("pipeline: %s: %d of %d bytes written at offset %d: %w", t.target.Path(), n, len(data), t.Pos, io.ErrShortWrite)
+func whole(data []byte) []codec.Range { return []codec.Range{{Off: 0, Len: len(data)}} }
+
+// unpack returns what is in the range now, and which parts of it have changed.
+func (w *worker) unpack(t *task) (data []byte, changed []codec.Range, err error) {
+	if int64(len(w.room)) < t.Length {
+		w.room = image.Buffer(int(t.Length))
 	}
-	if err != nil {
-		return err
+	data = w.room[:t.Length]
+	how := codec.Packing(t.Flags)
+	if how&codec.Delta == 0 {
+		return data, whole(data), codec.Unpack(data, t.Payload, how)
 	}
-	w.written.Add(t.Length)
-	return nil
+	before, ok := t.Target.(io.ReaderAt)
+	if !ok {
+		return nil, nil, errors.New("a delta came, and what it is about cannot be read")
+	}
+	if n, err := before.ReadAt(data, t.Pos); n < len(data) {
+		return nil, nil, fmt.Errorf("reading what was there before: %w", err)
+	}
+	changed, w.body, err = codec.Patch(data, t.Payload, how, w.body)
+	return data, changed, err
+}
+
+// write writes the parts of data that have changed, and notes all of it.
+func (w *worker) write(t *task, data []byte, changed []codec.Range) error {
+	for _, c := range changed {
+		part, off := data[c.Off:c.Off+c.Len], t.Pos+int64(c.Off)
+		n, err := t.WriteAt(part, off)
+		if err == nil && n < len(part) {
+			err = fmt.Errorf("pipeline: %s: %d of %d bytes written at offset %d: %w", t.Path(), n, len(part), off, io.ErrShortWrite)
+		}
+		if err != nil {
+			return err
+		}
+		w.written.Add(int64(n))
+	}
+	if t.ledger == nil {
+		return nil
+	}
+	return t.ledger.Note(t.Pos, data)
+}
+
+func (t *task) noteZero() error {
+	if t.ledger == nil {
+		return nil
+	}
+	return t.ledger.NoteZero(t.Pos, t.Length)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -43,8 +44,10 @@ var _ Source = (*image.Source)(nil)
 
 // Volume is what is sent, and its number on the wire.
 type Volume struct {
-	Stream uint32
-	Source Source
+	Stream  uint32
+	Source  Source
+	Ledger  *ledger.Ledger // nil: nobody asks in the end
+	History *codec.History // nil: clusters that were sent before go whole
 }
 
 // SendOptions are how a Sender works; the zero value is good.
@@ -98,12 +101,13 @@ type Stats struct {
 	Elapsed  time.Duration // from the first read to the last flush
 }
 
-// Sender sends volumes over one connection.
+// Sender sends volumes over one connection, or over several side by side.
 type Sender struct {
-	conn FrameWriter
-	opt  SendOptions
-	idle chan *slot
-	pace pace
+	conns []FrameWriter
+	opt   SendOptions
+	idle  chan *slot
+	pace  pace
+	fence int64 // how many fences were sent
 }
 
 // fresh makes all slots anew. Their memory is made when it is first used: a small
@@ -118,12 +122,16 @@ func (s *Sender) fresh() {
 // slot is the memory of one run on its way: as it was read, and as it was packed.
 type slot struct{ run, room []byte }
 
-// NewSender makes a Sender. The connection stays the caller's.
-func NewSender(conn FrameWriter, opt SendOptions) (*Sender, error) {
+// NewSender makes a Sender. The connections stay the caller's. With more than one
+// the other side has to know of all of them before anything is sent.
+func NewSender(conns []FrameWriter, opt SendOptions) (*Sender, error) {
+	if len(conns) == 0 {
+		return nil, errors.New("pipeline: there is no connection to send over")
+	}
 	if err := opt.fill(); err != nil {
 		return nil, err
 	}
-	s := &Sender{conn: conn, opt: opt}
+	s := &Sender{conns: conns, opt: opt}
 	s.fresh()
 	return s, nil
 }
@@ -147,9 +155,9 @@ type job struct {
 
 // parcel is one frame on its way to a connection.
 type parcel struct {
-	frame wire.Frame
-	bytes int64 // of the volume
-	job   *job  // whose memory the payload is; nil for zeroes
+	frame  wire.Frame
+	before int  // how long the payload was before it was packed
+	job    *job // whose memory the payload is; nil for zeroes
 }
 
 // sending is one Send.
@@ -165,8 +173,12 @@ type sending struct {
 }
 
 // Send reads every cluster that m marks and sends it. It returns when everything
-// was handed to the connection below conn, or with the first error; then the
-// connection may be broken. One Send runs at a time.
+// was handed to what is below the connections, or with the first error; then they
+// may be broken. One Send runs at a time.
+//
+// In one Send no cluster is sent twice, so it does not matter which connection
+// takes a frame: whichever is free does. Between two Sends a fence on all of them
+// keeps the order.
 func (s *Sender) Send(ctx context.Context, vol Volume, m *blockmap.Map, pass Pass) (Stats, error) {
 	switch {
 	case m.Size() != vol.Source.Size():
@@ -178,13 +190,24 @@ func (s *Sender) Send(ctx context.Context, vol Volume, m *blockmap.Map, pass Pas
 }
 
 // Zeroes says of every cluster that m marks that it is zeroes, unread.
-func (s *Sender) Zeroes(stream uint32, m *blockmap.Map) error {
+func (s *Sender) Zeroes(ctx context.Context, vol Volume, m *blockmap.Map) error {
+	first := s.conns[0]
+	stop := interruptOn(ctx, first)
+	defer stop()
 	for off, n := range m.Runs(0) {
-		if err := s.conn.Write(&wire.Frame{Type: wire.Zero, Stream: stream, Pos: off, Length: n}); err != nil {
+		if vol.Ledger != nil {
+			if err := vol.Ledger.NoteZero(off, n); err != nil {
+				return err
+			}
+		}
+		if err := first.Write(&wire.Frame{Type: wire.Zero, Stream: vol.Stream, Pos: off, Length: n}); err != nil {
 			return err
 		}
 	}
-	return s.conn.Flush()
+	if err := first.Flush(); err != nil {
+		return err
+	}
+	return s.sendFence(ctx)
 }
 
 func (s *sending) run(ctx context.Context) (Stats, error) {
@@ -214,8 +237,11 @@ func (s *sending) run(ctx context.Context) (Stats, error) {
 	for range s.opt.Encoders {
 		g.Go(func() error {
 			for j := range toEncode {
-				s.encode(j)
-				j.ready <- nil
+				err := s.encode(j)
+				j.ready <- err
+				if err != nil {
+					return err
+				}
 			}
 			return nil
 		})
@@ -224,20 +250,17 @@ func (s *sending) run(ctx context.Context) (Stats, error) {
 		defer close(s.out)
 		return s.inOrder(gctx, order)
 	})
-	g.Go(func() error {
-		stop := interruptOn(gctx, s.conn)
-		defer stop()
-		for p := range s.out {
-			if err := s.write(gctx, p); err != nil {
-				return err
-			}
-		}
-		if err := context.Cause(gctx); err != nil {
-			return err
-		}
-		return s.conn.Flush()
-	})
+	for _, conn := range s.conns {
+		g.Go(func() error {
+			stop := interruptOn(gctx, conn)
+			defer stop()
+			return s.writeAll(gctx, conn)
+		})
+	}
 	err := g.Wait()
+	if err == nil {
+		err = s.sendFence(ctx)
+	}
 	if err != nil {
 		s.fresh() // some are lost with their jobs
 	}
@@ -287,11 +310,27 @@ func (s *sending) read(todo <-chan *job, done chan<- *job) error {
 	return nil
 }
 
-func (s *sending) encode(j *job) {
-	if s.opt.Encoder.Packs() && len(j.slot.room) < codec.Room(len(j.run)) {
+// encode makes pieces of a run, and notes what they hold.
+func (s *sending) encode(j *job) error {
+	if (s.opt.Encoder.Packs() || s.vol.History != nil) && len(j.slot.room) < codec.Room(len(j.run)) {
 		j.slot.room = make([]byte, codec.Room(len(j.slot.run)))
 	}
-	j.pieces = s.opt.Encoder.Encode(j.run, s.m.Cluster(), j.slot.room)
+	j.pieces = s.opt.Encoder.Encode(j.run, j.off, s.m.Cluster(), j.slot.room, s.vol.History)
+	if s.vol.Ledger == nil {
+		return nil
+	}
+	for _, p := range j.pieces {
+		var err error
+		if off := j.off + int64(p.Off); p.Zero {
+			err = s.vol.Ledger.NoteZero(off, int64(p.Len))
+		} else {
+			err = s.vol.Ledger.Note(off, j.run[p.Off:p.Off+p.Len])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inOrder hands the pieces on in the order of the walk.
@@ -347,7 +386,7 @@ func (s *sending) piece(ctx context.Context, j *job, p *codec.Piece) error {
 		f.Type, f.Flags = wire.Packed, uint16(p.Packing)
 	}
 	j.parts.Add(1)
-	return s.hand(ctx, parcel{f, n, j})
+	return s.hand(ctx, parcel{f, p.Before, j})
 }
 
 func (s *sending) flushZero(ctx context.Context) error {
@@ -356,7 +395,7 @@ func (s *sending) flushZero(ctx context.Context) error {
 	}
 	f := s.zero
 	s.zero.Length = 0
-	return s.hand(ctx, parcel{f, f.Length, nil})
+	return s.hand(ctx, parcel{f, 0, nil})
 }
 
 func (s *sending) hand(ctx context.Context, p parcel) error {
@@ -368,13 +407,37 @@ func (s *sending) hand(ctx context.Context, p parcel) error {
 	}
 }
 
+// writeAll is what one connection does: it takes parcels as long as there are
+// some.
+func (s *sending) writeAll(ctx context.Context, conn FrameWriter) error {
+	for began := time.Now(); ; {
+		p, ok := <-s.out
+		if !ok {
+			break
+		}
+		came := time.Now()
+		if err := s.write(ctx, conn, p); err != nil {
+			return err
+		}
+		if p.job != nil {
+			gone := time.Now()
+			s.opt.Encoder.Wrote(p.before, len(p.frame.Payload), gone.Sub(came), came.Sub(began), len(s.conns))
+			began = gone
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return conn.Flush()
+}
+
 // write puts one frame on its way.
-func (s *sending) write(ctx context.Context, p parcel) error {
+func (s *sending) write(ctx context.Context, conn FrameWriter, p parcel) error {
 	n := int64(len(p.frame.Payload))
 	if s.pass.Limit > 0 {
 		if wait := s.pace.pay(time.Now(), n, s.pass.Limit); wait > 0 {
 			// What is waiting in the connection's buffer must not wait for us.
-			if err := s.conn.Flush(); err != nil {
+			if err := conn.Flush(); err != nil {
 				return err
 			}
 			if err := sleep(ctx, wait); err != nil {
@@ -382,15 +445,36 @@ func (s *sending) write(ctx context.Context, p parcel) error {
 			}
 		}
 	}
-	if err := s.conn.Write(&p.frame); err != nil {
+	if err := conn.Write(&p.frame); err != nil {
 		return err
 	}
+	length := p.frame.Length
 	if p.job == nil {
-		s.done(func(st *Stats) { st.Zero += p.bytes }, p.bytes)
+		s.done(func(st *Stats) { st.Zero += length }, length)
 		return nil
 	}
 	s.release(p.job)
-	s.done(func(st *Stats) { st.Sent += p.bytes; st.Payload += n }, p.bytes)
+	s.done(func(st *Stats) { st.Sent += length; st.Payload += n }, length)
+	return nil
+}
+
+// sendFence says on all connections that what follows comes after what was sent.
+// One connection keeps its own order.
+func (s *Sender) sendFence(ctx context.Context) error {
+	if len(s.conns) == 1 {
+		return nil
+	}
+	s.fence++
+	for _, conn := range s.conns {
+		stop := interruptOn(ctx, conn)
+		defer stop()
+		if err := conn.Write(&wire.Frame{Type: wire.Fence, Pos: s.fence}); err != nil {
+			return err
+		}
+		if err := conn.Flush(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

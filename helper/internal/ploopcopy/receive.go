@@ -53,7 +53,7 @@ func Receive(ctx context.Context, conn dialect.Receiver, path string, limit int6
 	}
 	r := &receiving{conn: conn, disk: d, log: log}
 	p := pipeline.NewReceiver(within{conn, d}, nil, pipeline.ReceiveOptions{})
-	p.Add(0, d)
+	p.Add(0, d, nil)
 	err = p.Run(ctx, r.control, func(*wire.Frame) error { return nil })
 	if err != nil {
 		// A sender that waits for an answer hears that it is not a good one.

@@ -122,7 +122,7 @@ func (s *sending) open() error {
 		s.image.Close()
 		return dialect.Fail(dialect.Parameter, err)
 	}
-	sender, err := pipeline.NewSender(s.conn, pipeline.SendOptions{})
+	sender, err := pipeline.NewSender([]pipeline.FrameWriter{s.conn}, pipeline.SendOptions{})
 	if err != nil {
 		s.image.Close()
 		return err

@@ -121,11 +121,17 @@ func compressible(size int) []byte {
 	return b
 }
 
-func TestCopyCompressed(t *testing.T) {
+// By whatever way it goes, what arrives is what was sent, and both sides' ledgers
+// say so.
+func TestCopy(t *testing.T) {
 	content := compressible(16<<20 + 4096 + 17)
-	for _, compression := range []string{"", "none", "lz4", "zstd"} {
-		t.Run("by "+compression, func(t *testing.T) {
-			c := newCopied(t, content, Policy{Compression: compression})
+	no := false
+	for _, policy := range []Policy{
+		{}, {Compression: "none"}, {Compression: "lz4"}, {Compression: "zstd"},
+		{Connections: 4}, {Connections: 2, Delta: &no, Compression: "none"},
+	} {
+		t.Run(fmt.Sprintf("%s, %d connections", policy.Compression, policy.Connections), func(t *testing.T) {
+			c := newCopied(t, content, policy)
 			c.start()
 			s, serr, rerr := c.finish()
 			if serr != nil || rerr != nil {
@@ -136,8 +142,17 @@ func TestCopyCompressed(t *testing.T) {
 				t.Fatalf("what arrived is not what was sent (%v)", err)
 			}
 			first := s.Passes[0]
-			if packs := compression == "lz4" || compression == "zstd"; packs != (first.Payload < first.Sent*3/4) || first.Sent < int64(len(content))*7/10 {
+			packs := policy.Compression == "lz4" || policy.Compression == "zstd"
+			if auto := policy.Compression == ""; !auto && packs != (first.Payload < first.Sent*3/4) || first.Sent < int64(len(content))*7/10 {
 				t.Errorf("%+v", first)
+			}
+			there, err := Show(c.dst)
+			if err != nil || len(s.Totals) != 1 || len(there.Totals) != 1 || s.Totals[0] != there.Totals[0] {
+				t.Errorf("ledgers: %v here, %v there, %v", s.Totals, there.Totals, err)
+			}
+			left, err := filepath.Glob(filepath.Join(c.src, "ledger*"))
+			if err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
 			}
 		})
 	}

@@ -7,13 +7,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/transport"
@@ -26,6 +28,11 @@ type destination struct {
 	*base
 	conn     *wire.Conn
 	receiver *pipeline.Receiver
+	listener *transport.Listener // until all connections are there
+	further  []*wire.Conn
+	joining  sync.WaitGroup
+	cancel   context.CancelCauseFunc // ends the receiver
+	ledgers  []*ledger.Ledger        // of what was written, by volume; empty if the source keeps none
 
 	targets   []*image.Target
 	created   []string          // images that we made
@@ -87,13 +94,9 @@ func (d *destination) run(ctx context.Context) error {
 	if err != nil {
 		return cause(ctx, err)
 	}
-	l.Close()
 	d.conn = wire.NewConn(c)
-	targets := map[uint32]*image.Target{}
-	for i, t := range d.targets {
-		targets[uint32(i)] = t
-	}
-	d.receiver = pipeline.NewReceiver(d.conn, targets, pipeline.ReceiveOptions{})
+	d.listener, d.cancel = l, cancel
+	d.receiver = pipeline.NewReceiver(d.conn, nil, pipeline.ReceiveOptions{})
 	err = d.receiver.Run(ctx, d.message, d.chunk)
 	if err == io.EOF {
 		err = errors.New("session: the source closed the connection")
@@ -182,6 +185,7 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 		msgBarrier:  {[]State{Presync, Barrier}, d.barrier},
 		msgFrozen:   {[]State{Barrier}, func(context.Context, *message) error { return d.reach(Frozen, "") }},
 		msgFlushed:  {[]State{Frozen}, d.flushed},
+		msgSum:      {[]State{Frozen}, d.sum},
 		msgVerified: {[]State{Flushed}, d.prepareWorkload},
 		msgRun:      {[]State{Prepared}, d.resume},
 		msgEnd:      {[]State{Settled, Done}, func(context.Context, *message) error { return errors.Join(d.finish(), pipeline.ErrStop) }},
@@ -202,7 +206,7 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 }
 
 // hello compares what the source is about to send with what we were told.
-func (d *destination) hello(_ context.Context, m *message) error {
+func (d *destination) hello(ctx context.Context, m *message) error {
 	if m.ID != d.spec.ID || m.Workload != d.spec.Workload || m.Mode != d.spec.Mode {
 		return fmt.Errorf("session: the source is about to send %s (session %s, %s), and this side waits for %s (session %s, %s)",
 			m.Workload, m.ID, m.Mode, d.spec.Workload, d.spec.ID, d.spec.Mode)
@@ -234,7 +238,10 @@ func (d *destination) hello(_ context.Context, m *message) error {
 	for _, t := range d.targets {
 		empty = empty && t.Empty()
 	}
-	return send(d.conn, message{Kind: msgWelcome, Empty: empty, Can: codec.Packings()})
+	d.openVolumes(slices.Contains(m.Can, canCompare))
+	lines := min(max(m.Lines, 1), maxConnections)
+	d.join(ctx, lines-1)
+	return send(d.conn, message{Kind: msgWelcome, Empty: empty, Can: understood(), Lines: lines})
 }
 
 // errConfirmed: who asks has it from the source that it can never thaw again.
@@ -344,6 +351,9 @@ func (d *destination) syncLate() (err error) {
 func (d *destination) flushed(ctx context.Context, m *message) error {
 	if len(d.unpacking) > 0 {
 		return errors.New("session: the source says that everything was sent, and a tree has no end")
+	}
+	if differs, err := d.compare(m); differs || err != nil {
+		return err
 	}
 	if err := d.reach(Flushed, ""); err != nil {
 		return err
@@ -575,6 +585,10 @@ func (d *destination) release() {
 		for _, dir := range d.tmpfs {
 			err = errors.Join(err, loop.Unmount(dir))
 		}
+	}
+	d.closeFurther()
+	for _, l := range d.ledgers {
+		err = errors.Join(err, l.Close())
 	}
 	if d.conn != nil {
 		d.conn.Close()

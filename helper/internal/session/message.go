@@ -16,10 +16,13 @@ type kind string
 const (
 	msgHello    kind = "hello"    // → what comes; the run token's digest
 	msgWelcome  kind = "welcome"  // ← ready to receive
+	msgJoin     kind = "join"     // ↔ on a further connection: it belongs to this session
 	msgBarrier  kind = "barrier"  // → put all you have on the disk
 	msgSynced   kind = "synced"   // ← done
 	msgFrozen   kind = "frozen"   // → what comes from now on is last
 	msgFlushed  kind = "flushed"  // → that was everything
+	msgDiffers  kind = "differs"  // ← and it is not what lies here
+	msgSum      kind = "sum"      // → how do these clusters lie there? ← so
 	msgVerified kind = "verified" // ← digests of what lies here; → they match
 	msgPrepared kind = "prepared" // ← restored, held
 	msgRun      kind = "run"      // → the run token: the source is released
@@ -46,9 +49,20 @@ type message struct {
 	Verify      bool               `json:"verify,omitempty"`
 	Empty       bool               `json:"empty,omitempty"`
 	Can         []string           `json:"can,omitempty"` // what this side understands beyond what each does
+	Lines       int                `json:"connections,omitempty"`
+	Totals      []string           `json:"totals,omitempty"` // the ledgers' sums, by volume
+	Range       *clusters          `json:"range,omitempty"`
+	Sum         string             `json:"sum,omitempty"`
 	Roots       []image.Root       `json:"roots,omitempty"`
 	Why         string             `json:"why,omitempty"`
 	Took        map[string]float64 `json:"took,omitempty"` // milliseconds by stage
+}
+
+// clusters is a range of clusters of a volume.
+type clusters struct {
+	Volume int   `json:"volume"`
+	First  int64 `json:"first"`
+	End    int64 `json:"end"`
 }
 
 type volumeHello struct {

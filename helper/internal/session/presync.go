@@ -201,7 +201,7 @@ func (s *source) sendPass(ctx context.Context) error {
 	})
 	s.update(false, func(st *Status) {
 		st.Passes = append(st.Passes[:len(st.Passes):len(st.Passes)], p)
-		st.DoneBytes, st.SentBytes = p.Bytes, s.conn.Sent()
+		st.DoneBytes, st.SentBytes = p.Bytes, s.sentBytes()
 	})
 	return nil
 }
@@ -213,7 +213,7 @@ func (s *source) watch(bytes int64, began time.Time) {
 	s.count = func(n int64) {
 		all := done.Add(n)
 		s.update(false, func(st *Status) {
-			st.DoneBytes, st.SentBytes = all, s.conn.Sent()
+			st.DoneBytes, st.SentBytes = all, s.sentBytes()
 			if t := time.Since(began).Seconds(); t > 0 {
 				st.Rate = int64(float64(all) / t)
 			}

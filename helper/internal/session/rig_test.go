@@ -289,7 +289,7 @@ func (r *rig) specs() {
 		Directories: []Directory{{Name: "files", Path: r.files, Size: 1 << 20}},
 		Trees:       []Tree{{Name: "layer", Path: r.layer, Stage: StagePresync}, {Name: "dump", Path: r.gate, Stage: StageDump}},
 		Hooks:       Hooks{Freeze: &hooks.Command{Argv: []string{self, actDump, r.control, r.srcRun, r.gate}, Gate: r.gate}},
-		Policy:      Policy{Verify: true, PeerTimeout: 5},
+		Policy:      Policy{Verify: true, PeerTimeout: 5, Connections: 2},
 	}
 	r.spec.dst = Spec{
 		Version: 1, ID: "rig", Role: Destination, Mode: Live, Workload: "shop", Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: prints[0]},

@@ -9,17 +9,14 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/passes"
-	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
@@ -30,6 +27,7 @@ import (
 type source struct {
 	*base
 	conn    *wire.Conn
+	further []*wire.Conn // over which volumes are sent, too
 	inbox   chan *message
 	lost    chan struct{} // closed when the connection is gone
 	lostErr error
@@ -113,7 +111,10 @@ func (s *source) prepare(ctx context.Context) error {
 	if s.freezer, err = s.prepareFreezer(); err != nil {
 		return err
 	}
-	hello := message{Kind: msgHello, ID: s.spec.ID, Workload: s.spec.Workload, Mode: s.spec.Mode, TokenHash: tokenHash(s.token), Verify: s.spec.Policy.Verify}
+	hello := message{
+		Kind: msgHello, ID: s.spec.ID, Workload: s.spec.Workload, Mode: s.spec.Mode, TokenHash: tokenHash(s.token), Verify: s.spec.Policy.Verify,
+		Can: understood(), Lines: s.spec.Policy.Connections,
+	}
 	for i, v := range s.spec.Volumes {
 		src, err := image.OpenSource(v.Device)
 		if err != nil {
@@ -140,13 +141,9 @@ func (s *source) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dialing, cancel := context.WithTimeout(ctx, s.patience())
-	defer cancel()
-	c, err := transport.Dial(dialing, s.spec.Peer.Address, id, s.spec.Peer.Fingerprint)
-	if err != nil {
+	if s.conn, err = s.dial(ctx, id); err != nil {
 		return err
 	}
-	s.conn = wire.NewConn(c)
 	go s.listen()
 	if err := send(s.conn, hello); err != nil {
 		return err
@@ -160,6 +157,9 @@ func (s *source) prepare(ctx context.Context) error {
 	for _, v := range s.volumes {
 		v.Empty = welcome.Empty
 		s.update(false, func(st *Status) { st.TotalBytes += v.Source.Size() })
+	}
+	if err := s.joinFurther(ctx, id, welcome.Lines-1); err != nil {
+		return err
 	}
 	sender, err := s.newSender(welcome)
 	if err != nil {
@@ -177,21 +177,6 @@ func (s *source) prepare(ctx context.Context) error {
 		return err
 	}
 	return s.follow()
-}
-
-// newSender makes what sends the volumes: as the spec says, as far as the other
-// side understands it.
-func (s *source) newSender(welcome *message) (*pipeline.Sender, error) {
-	packing := s.spec.Policy.Compression
-	if !slices.Contains(welcome.Can, packing) {
-		s.log.Emit("warning", map[string]any{"text": fmt.Sprintf("the destination does not understand compression by %s: nothing is compressed", packing)})
-		packing = codec.Plain.String()
-	}
-	encoder, err := codec.NewEncoder(packing)
-	if err != nil {
-		return nil, err
-	}
-	return pipeline.NewSender(s.conn, pipeline.SendOptions{Encoder: encoder})
 }
 
 // prepareFreezer puts a tmpfs where CRIU writes its dump, so that the dump costs
@@ -283,6 +268,9 @@ func (s *source) expect(ctx context.Context, limit time.Duration, kinds ...kind)
 				return m, nil
 			}
 		}
+		if m.Kind == msgDiffers {
+			return nil, s.nameDifference(ctx, m)
+		}
 		if m.Kind == msgFail || m.Kind == msgRefused {
 			return nil, fmt.Errorf("session: on the destination: %s", m.Why)
 		}
@@ -345,7 +333,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err := s.sealVolumes(ctx); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgFlushed}); err != nil {
+	if err := send(s.conn, message{Kind: msgFlushed, Totals: s.totals()}); err != nil {
 		return err
 	}
 	if err := s.reach(Flushed, ""); err != nil {
@@ -603,6 +591,14 @@ func (s *source) release() {
 	}
 	for _, dir := range s.tmpfs {
 		err = errors.Join(err, loop.Unmount(dir))
+	}
+	for _, v := range s.volumes {
+		if v.Ledger != nil {
+			err = errors.Join(err, v.Ledger.Close())
+		}
+	}
+	for _, c := range s.further {
+		c.Close()
 	}
 	if s.conn != nil {
 		s.conn.Close()

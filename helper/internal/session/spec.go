@@ -125,7 +125,9 @@ type Policy struct {
 	Limit       int64  `json:"limit,omitempty"`        // bytes per second, 0 = none
 	Verify      bool   `json:"verify,omitempty"`
 	Free        string `json:"free,omitempty"`         // what the file systems do not use: skip, send
-	Compression string `json:"compression,omitempty"`  // how what is sent is packed: none, lz4, zstd
+	Compression string `json:"compression,omitempty"`  // how what is sent is packed: auto, none, lz4, zstd
+	Delta       *bool  `json:"delta,omitempty"`        // of what was sent before, only what has changed
+	Connections int    `json:"connections,omitempty"`  // over which volumes are sent side by side
 	PeerTimeout int    `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
 }
 
@@ -133,6 +135,8 @@ const (
 	defaultMaxPasses   = 10
 	defaultTargetDirty = 8 << 20
 	defaultPeerTimeout = 30
+	defaultConnections = 1
+	maxConnections     = 16
 )
 
 var (
@@ -178,7 +182,14 @@ func ParseSpec(data []byte) (*Spec, error) {
 		s.Policy.TargetDirty = defaultTargetDirty
 	}
 	if s.Policy.Compression == "" {
-		s.Policy.Compression = codec.Plain.String()
+		s.Policy.Compression = codec.Auto
+	}
+	if s.Policy.Delta == nil {
+		yes := true
+		s.Policy.Delta = &yes
+	}
+	if s.Policy.Connections == 0 {
+		s.Policy.Connections = defaultConnections
 	}
 	if s.Policy.PeerTimeout == 0 {
 		s.Policy.PeerTimeout = defaultPeerTimeout
@@ -214,6 +225,8 @@ func (s *Spec) check() error {
 		return fmt.Errorf("policy: free %q: skip or send", s.Policy.Free)
 	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.PeerTimeout < 1:
 		return errors.New("policy: a number is out of range")
+	case s.Policy.Connections < 1 || s.Policy.Connections > maxConnections:
+		return fmt.Errorf("policy: %d connections: 1 to %d", s.Policy.Connections, maxConnections)
 	}
 	if err := codec.CheckCompression(s.Policy.Compression); err != nil {
 		return fmt.Errorf("policy: compression: %w", err)

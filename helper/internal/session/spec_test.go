@@ -53,7 +53,9 @@ func TestSpec(t *testing.T) {
 		}, "a live restore needs a command and a gate"},
 		{"policy", func(s map[string]any) { s["policy"] = map[string]any{"limit": -5} }, "out of range"},
 		{"free", func(s map[string]any) { s["policy"] = map[string]any{"free": "maybe"} }, `policy: free "maybe": skip or send`},
-		{"compression", func(s map[string]any) { s["policy"] = map[string]any{"compression": "zip"} }, `policy: compression: codec: there is no compression "zip": choose one of none, lz4, zstd`},
+		{"connections", func(s map[string]any) { s["policy"] = map[string]any{"connections": 17} }, "policy: 17 connections: 1 to 16"},
+		{"delta", func(s map[string]any) { s["policy"] = map[string]any{"delta": "no"} }, "cannot unmarshal string"},
+		{"compression", func(s map[string]any) { s["policy"] = map[string]any{"compression": "zip"} }, `policy: compression: codec: there is no compression "zip": choose one of auto, none, lz4, zstd`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := goodSpec()
@@ -66,7 +68,8 @@ func TestSpec(t *testing.T) {
 			switch {
 			case c.text == "" && err != nil:
 				t.Fatal(err)
-			case c.text == "" && (spec.Policy.MaxPasses != defaultMaxPasses || spec.Volumes[0].Cluster != DefaultCluster || spec.Volumes[0].Tracker != "auto"):
+			case c.text == "" && (spec.Policy.MaxPasses != defaultMaxPasses || spec.Volumes[0].Cluster != DefaultCluster || spec.Volumes[0].Tracker != "auto" ||
+				spec.Policy.Compression != "auto" || !*spec.Policy.Delta || spec.Policy.Connections != 1):
 				t.Errorf("defaults: %+v", spec)
 			case c.text != "" && (err == nil || !strings.Contains(err.Error(), c.text)):
 				t.Errorf("%v, without %q", err, c.text)

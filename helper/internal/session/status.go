@@ -18,31 +18,32 @@ import (
 // Status is where a session stands, for those who watch. The journal decides;
 // the rest is for the eye.
 type Status struct {
-	ID         string  `json:"id"`
-	Role       Role    `json:"role"`
-	Workload   string  `json:"workload"`
-	Mode       string  `json:"mode"`
-	State      State   `json:"state"`
-	Ended      bool    `json:"ended"`
-	Running    bool    `json:"running"` // a process serves it now
-	Held       bool    `json:"held"`    // source: frozen until somebody resolves it
-	Error      string  `json:"error"`
-	Listen     string  `json:"listen,omitempty"`
-	Converged  bool    `json:"converged"`
-	Why        string  `json:"converged_why,omitempty"`
-	Pass       int     `json:"pass"`
-	Passes     []Pass  `json:"passes"`
-	TotalBytes int64   `json:"total_bytes"`
-	SentBytes  int64   `json:"sent_bytes"`
-	DoneBytes  int64   `json:"done_bytes"` // of this pass, read or received
-	PassBytes  int64   `json:"pass_bytes"` // all of this pass
-	DirtyBytes int64   `json:"dirty_bytes"`
-	Rate       int64   `json:"rate"` // bytes per second
-	Tracker    string  `json:"tracker,omitempty"`
-	Stages     []Stage `json:"stages"`
-	FrozenMS   float64 `json:"frozen_ms"`
-	StateBytes int64   `json:"state_bytes,omitempty"` // trial: of the dump, and what else would travel in the pause
-	Verify     *Verify `json:"verify,omitempty"`
+	ID         string   `json:"id"`
+	Role       Role     `json:"role"`
+	Workload   string   `json:"workload"`
+	Mode       string   `json:"mode"`
+	State      State    `json:"state"`
+	Ended      bool     `json:"ended"`
+	Running    bool     `json:"running"` // a process serves it now
+	Held       bool     `json:"held"`    // source: frozen until somebody resolves it
+	Error      string   `json:"error"`
+	Listen     string   `json:"listen,omitempty"`
+	Converged  bool     `json:"converged"`
+	Why        string   `json:"converged_why,omitempty"`
+	Pass       int      `json:"pass"`
+	Passes     []Pass   `json:"passes"`
+	TotalBytes int64    `json:"total_bytes"`
+	SentBytes  int64    `json:"sent_bytes"`
+	DoneBytes  int64    `json:"done_bytes"` // of this pass, read or received
+	PassBytes  int64    `json:"pass_bytes"` // all of this pass
+	DirtyBytes int64    `json:"dirty_bytes"`
+	Rate       int64    `json:"rate"` // bytes per second
+	Tracker    string   `json:"tracker,omitempty"`
+	Stages     []Stage  `json:"stages"`
+	FrozenMS   float64  `json:"frozen_ms"`
+	Totals     []string `json:"totals,omitempty"`      // by volume: the ledger's sum, source of what was sent, destination of what was written
+	StateBytes int64    `json:"state_bytes,omitempty"` // trial: of the dump, and what else would travel in the pause
+	Verify     *Verify  `json:"verify,omitempty"`
 }
 
 // Pass is one walk over what was dirty.

@@ -1,0 +1,110 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/livefleet/handover/helper/internal/ledger"
+)
+
+// Both sides keep a ledger of each volume: the source of what it has read and
+// sent, the destination of what it has unpacked and written. When everything has
+// been sent the source tells the sums of its ledgers, which are ready, and the
+// destination holds them against its own. If they are not the same, the source
+// asks for sums of ever smaller parts until it knows the first cluster that
+// differs. This goes on in the pause and costs one message if all is well.
+
+// openLedgers begins the source's ledgers.
+func (s *source) openLedgers() {
+	for _, v := range s.volumes {
+		v.Ledger = ledger.New(v.Source.Size(), v.Cluster, s.dir, 0)
+	}
+}
+
+// openVolumes tells the receiver what there is to be written, and begins the
+// destination's ledgers if the source keeps some.
+func (d *destination) openVolumes(compare bool) {
+	for i, t := range d.targets {
+		var l *ledger.Ledger
+		if compare {
+			l = ledger.New(t.Size(), d.spec.Volumes[i].Cluster, d.dir, 0)
+			d.ledgers = append(d.ledgers, l)
+		}
+		d.receiver.Add(uint32(i), t, l)
+	}
+}
+
+// totals is what the source says that it has sent.
+func (s *source) totals() []string {
+	var totals []string
+	for _, v := range s.volumes {
+		if v.Ledger != nil {
+			totals = append(totals, v.Ledger.Total().String())
+		}
+	}
+	s.update(false, func(st *Status) { st.Totals = totals })
+	return totals
+}
+
+// compare holds what the source says that it has sent against what was written.
+// If that differs, the source is told where, and asks on.
+func (d *destination) compare(m *message) (differs bool, err error) {
+	if len(m.Totals) != len(d.ledgers) {
+		return false, fmt.Errorf("session: the source tells the sums of %d volumes, and there are %d ledgers", len(m.Totals), len(d.ledgers))
+	}
+	var totals []string
+	for i, l := range d.ledgers {
+		total := l.Total().String()
+		totals = append(totals, total)
+		if total != m.Totals[i] {
+			return true, send(d.conn, message{Kind: msgDiffers, Range: &clusters{Volume: i, End: l.Clusters()}})
+		}
+	}
+	d.update(false, func(st *Status) { st.Totals = totals })
+	return false, nil
+}
+
+// sum answers what the source asks when something differs.
+func (d *destination) sum(_ context.Context, m *message) error {
+	if m.Range == nil || m.Range.Volume < 0 || m.Range.Volume >= len(d.ledgers) {
+		return errors.New("session: the source asks for the sum of clusters of a volume that there is not")
+	}
+	s, err := d.ledgers[m.Range.Volume].Sum(m.Range.First, m.Range.End)
+	if err != nil {
+		return err
+	}
+	return send(d.conn, message{Kind: msgSum, Range: m.Range, Sum: s.String()})
+}
+
+// nameDifference finds the first cluster of a volume in which what was written is
+// not what was sent, and names it.
+func (s *source) nameDifference(ctx context.Context, m *message) error {
+	if m.Range == nil || m.Range.Volume < 0 || m.Range.Volume >= len(s.volumes) || s.volumes[m.Range.Volume].Ledger == nil {
+		return errors.New("session: the destination says that something differs, and not where")
+	}
+	v := s.volumes[m.Range.Volume]
+	// What comes before first is the same; between first and end something differs.
+	first, end := int64(0), v.Ledger.Clusters()
+	for end-first > 1 {
+		half := clusters{Volume: m.Range.Volume, First: first, End: (first + end) / 2}
+		mine, err := v.Ledger.Sum(half.First, half.End)
+		if err != nil {
+			return err
+		}
+		if err := send(s.conn, message{Kind: msgSum, Range: &half}); err != nil {
+			return err
+		}
+		answer, err := s.expect(ctx, s.patience(), msgSum)
+		if err != nil {
+			return err
+		}
+		if answer.Sum == mine.String() {
+			first = half.End
+		} else {
+			end = half.End
+		}
+	}
+	return fmt.Errorf("session: volume %s: the cluster at offset %d is on the destination not what was sent: it was damaged in memory, or left out, between reading it here and writing it there: nothing has moved; if it happens again, check the memory of both hosts",
+		v.Name, v.Ledger.Offset(first))
+}

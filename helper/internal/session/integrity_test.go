@@ -1,0 +1,213 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/livefleet/handover/helper/internal/ledger"
+	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/transport"
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+// The other side in these tests is the test itself, which speaks the session's
+// messages by hand and damages what it is about.
+
+const (
+	differSize    = 40 * DefaultCluster
+	differCluster = 23 // is the one that is damaged
+)
+
+func identityIn(t *testing.T, dir string) *transport.Identity {
+	t.Helper()
+	id, err := Identity(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// A destination in whose memory a byte was flipped before it was written: the
+// source finds the cluster and names it, and nothing has moved.
+func TestTheSourceNamesWhatDiffers(t *testing.T) {
+	c := newCopied(t, compressible(differSize), Policy{})
+	ours, theirs := identityIn(t, c.src), identityIn(t, c.dst)
+	l, err := transport.Listen("127.0.0.1:0", theirs, ours.Fingerprint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, err := json.Marshal(Spec{
+		Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: Peer{Address: l.Addr().String(), Fingerprint: theirs.Fingerprint()},
+		Volumes: []Vol{{Name: "data", Size: differSize, Device: c.image, Tracker: "none"}},
+	})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.src, specFile), b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.send, c.receive = make(chan error, 1), make(chan error, 1)
+	go func() { c.send <- Send(context.Background(), c.src, c.src) }()
+	go func() { c.receive <- damagingDestination(t, l) }()
+	c.wait(c.src, UntilConverged)
+	s, serr, rerr := c.finish()
+	if rerr != nil {
+		t.Error(rerr)
+	}
+	want := fmt.Sprintf("volume data: the cluster at offset %d is on the destination not what was sent", differCluster*DefaultCluster)
+	if serr == nil || !strings.Contains(serr.Error(), want) || s.State != Thawed {
+		t.Errorf("%s: %v; should say %q", s.State, serr, want)
+	}
+}
+
+func damagingDestination(t *testing.T, l *transport.Listener) error {
+	raw, err := l.Accept(t.Context())
+	if err != nil {
+		return err
+	}
+	conn := wire.NewConn(raw)
+	defer conn.Close()
+	mine := ledger.New(differSize, DefaultCluster, t.TempDir(), 0)
+	r := pipeline.NewReceiver(conn, nil, pipeline.ReceiveOptions{})
+	r.Add(0, forgetful{}, mine)
+	return r.Run(t.Context(), func(_ context.Context, f *wire.Frame) error {
+		m, err := parseMessage(f)
+		if err != nil {
+			return err
+		}
+		switch m.Kind {
+		case msgHello:
+			return send(conn, message{Kind: msgWelcome, Empty: true, Can: understood(), Lines: 1})
+		case msgBarrier:
+			return send(conn, message{Kind: msgSynced})
+		case msgFlushed:
+			if len(m.Totals) != 1 || m.Totals[0] != mine.Total().String() {
+				return fmt.Errorf("the source's totals are %v, and here lies %s", m.Totals, mine.Total())
+			}
+			if err := mine.Note(differCluster*DefaultCluster, bytes.Repeat([]byte{9}, DefaultCluster)); err != nil {
+				return err
+			}
+			return send(conn, message{Kind: msgDiffers, Range: &clusters{Volume: 0, End: mine.Clusters()}})
+		case msgSum:
+			s, err := mine.Sum(m.Range.First, m.Range.End)
+			return errors.Join(err, send(conn, message{Kind: msgSum, Range: m.Range, Sum: s.String()}))
+		case msgFail:
+			return pipeline.ErrStop
+		}
+		return nil
+	}, func(*wire.Frame) error { return nil })
+}
+
+// forgetful is a target that keeps nothing.
+type forgetful struct{}
+
+func (forgetful) Path() string                           { return "nowhere" }
+func (forgetful) Size() int64                            { return differSize }
+func (forgetful) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+func (forgetful) Zero(_, _ int64) error                  { return nil }
+func (forgetful) Discard(_, _ int64) error               { return nil }
+
+// A source that says that it has sent what has not come: the destination does
+// not go on, answers what it is asked, and keeps nothing when the source gives up.
+func TestTheDestinationCompares(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ask  *clusters // instead of going on
+		text string
+	}{
+		{"good", nil, ""},
+		{"differs", &clusters{Volume: 0, First: 3, End: 7}, "on the source: it differs"},
+		{"a volume that there is not", &clusters{Volume: 1}, "the sum of clusters of a volume that there is not"},
+		{"clusters that there are not", &clusters{Volume: 0, First: 3, End: 99}, "there are no clusters 3 to 99"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newCopied(t, nil, Policy{})
+			ours, theirs := identityIn(t, d.src), identityIn(t, d.dst)
+			b, err := json.Marshal(Spec{
+				Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: ours.Fingerprint()},
+				Volumes: []Vol{{Name: "data", Size: differSize, Image: d.arrived}},
+			})
+			if err == nil {
+				err = os.WriteFile(filepath.Join(d.dst, specFile), b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			received := make(chan error, 1)
+			go func() { received <- Receive(context.Background(), d.dst, d.dst) }()
+			raw, err := transport.Dial(t.Context(), d.wait(d.dst, UntilListening).Listen, ours, theirs.Fingerprint())
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn := wire.NewConn(raw)
+			defer conn.Close()
+			mine := ledger.New(differSize, DefaultCluster, t.TempDir(), 0)
+			data := bytes.Repeat([]byte{7}, DefaultCluster)
+			if err := mine.Note(5*DefaultCluster, data); err != nil {
+				t.Fatal(err)
+			}
+			hello := message{Kind: msgHello, ID: "copied", Mode: Copy, Can: understood(), Volumes: []volumeHello{{"data", differSize, DefaultCluster}}}
+			say := func(m message, answer kind) *message {
+				t.Helper()
+				if err := send(conn, m); err != nil {
+					t.Fatal(err)
+				}
+				if answer == "" {
+					return nil
+				}
+				var f wire.Frame
+				if err := conn.Read(&f); err != nil {
+					t.Fatal(err, <-received)
+				}
+				a, err := parseMessage(&f)
+				if err != nil || a.Kind != answer {
+					t.Fatalf("%+v, %v, and not %s", a, err, answer)
+				}
+				return a
+			}
+			say(hello, msgWelcome)
+			if c.ask == nil {
+				if err := conn.Write(&wire.Frame{Type: wire.Data, Pos: 5 * DefaultCluster, Payload: data}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			say(message{Kind: msgBarrier}, msgSynced)
+			say(message{Kind: msgFrozen}, "")
+			flushed := message{Kind: msgFlushed, Totals: []string{mine.Total().String()}}
+			if c.ask == nil {
+				say(flushed, msgSettled)
+				say(message{Kind: msgEnd}, "")
+				if err := <-received; err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if m := say(flushed, msgDiffers); m.Range == nil || m.Range.Volume != 0 {
+				t.Errorf("%+v", m)
+			}
+			if c.text == "on the source: it differs" {
+				none := ledger.Sum{}
+				if m := say(message{Kind: msgSum, Range: c.ask}, msgSum); m.Sum != none.String() {
+					t.Errorf("%+v", m)
+				}
+				say(message{Kind: msgFail, Why: "it differs"}, "")
+			} else {
+				say(message{Kind: msgSum, Range: c.ask}, "")
+			}
+			if err := <-received; err == nil || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%v; should say %q", err, c.text)
+			}
+			if exists(d.arrived) {
+				t.Error("the image is still there")
+			}
+		})
+	}
+}
