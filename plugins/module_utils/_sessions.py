@@ -169,8 +169,8 @@ class Session:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
 
 
-_NUMBERS = frozenset(("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "peer_timeout"))
-_FLAGS = frozenset(("verify",))
+_NUMBERS = frozenset(("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "connections", "peer_timeout"))
+_FLAGS = frozenset(("delta", "verify"))
 
 
 def begun(role: str, spec: t.Mapping[str, t.Any]) -> str:
