@@ -177,6 +177,7 @@ def write(results: dict[str, list[float]], runs: int) -> bool:
         "date": datetime.date.today().isoformat(),
     }
     folder = CHECKOUT / "docs" / "benchmarks"
+    folder.mkdir(exist_ok=True)
     (folder / "freeze.json").write_text(json.dumps([record], indent=2) + "\n", encoding="utf-8")
     rows = "\n".join(
         f"| {name} | {runs} | {s['min']:.3f} | {s['median']:.3f} | {s['max']:.3f} |" for name, s in ((n, spread(v)) for n, v in results.items())
