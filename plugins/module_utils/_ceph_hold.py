@@ -114,7 +114,11 @@ class Hold:
         """Lets go, and leaves nothing behind."""
         self.unit.stop()
         if os.path.exists(self.drop_in):
-            shutil.rmtree(os.path.dirname(self.drop_in)) if os.listdir(os.path.dirname(self.drop_in)) == [os.path.basename(self.drop_in)] else os.unlink(self.drop_in)
+            folder, own = os.path.split(self.drop_in)
+            if os.listdir(folder) == [own]:
+                shutil.rmtree(folder)
+            else:
+                os.unlink(self.drop_in)
             self._reload()
         if os.path.exists(self.ranges):
             os.unlink(self.ranges)

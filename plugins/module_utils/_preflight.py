@@ -291,7 +291,9 @@ OBSTACLES: t.Dict[str, Obstacle] = {
     "thread_pidfds": Obstacle("holds a file descriptor of a thread (a pidfd with PIDFD_THREAD)", "end what opened it"),
     "packet_pipes": Obstacle("has a pipe in packet mode (O_DIRECT)", "end what opened it"),
     "overmounts": Obstacle("holds {detail} open, over which something else is mounted now", "have it close the file, or unmount what lies over it"),
-    "sockets": Obstacle("has a socket of a kind that CRIU does not know, {detail}", "end what opened it (programs in Go use MPTCP unless GODEBUG=multipathtcp=0 is set)"),
+    "sockets": Obstacle(
+        "has a socket of a kind that CRIU does not know, {detail}", "end what opened it (programs in Go use MPTCP unless GODEBUG=multipathtcp=0 is set)"
+    ),
     "files": Obstacle("holds something open that CRIU does not know, {detail}", "end what opened it"),
     "traced": Obstacle("is traced by the process {detail}, and CRIU has to trace it itself", "end the debugger or strace"),
 }
@@ -581,7 +583,9 @@ def _network_lock(plan: Plan) -> t.Iterator[str]:
         return
     lock = plan.here["host"]["criu"]["network_lock"]
     if lock["method"] == "skip":
-        yield "CRIU on {0} is told not to lock the network (network-lock in /etc/criu/runc.conf), so connections would break: {1}".format(plan.source, PCOPY_CURE)
+        yield "CRIU on {0} is told not to lock the network (network-lock in /etc/criu/runc.conf), so connections would break: {1}".format(
+            plan.source, PCOPY_CURE
+        )
     elif not lock["works"] and plan.here["host"]["criu"]["version"]:
         yield "CRIU on {0} cannot lock the network with {1}: install the package {1} there, or use migrate_mode=offline".format(plan.source, lock["method"])
 
@@ -596,9 +600,10 @@ def _silence(plan: Plan) -> t.Iterator[str]:
             yield "a workload's network cannot be kept silent on {0}: {1}".format(name, silence["text"])
         backend = host["podman"]["network"]
         if backend["backend"] not in ("", "netavark") or not backend["path"]:
-            yield "podman on {0} makes its networks with {1}, and the helper works with netavark only: set network_backend = \"netavark\" in containers.conf there, or use migrate_mode=offline".format(
-                name, backend["backend"] or "an unknown program"
-            )
+            yield (
+                "podman on {0} makes its networks with {1}, and the helper works with netavark only: "
+                'set network_backend = "netavark" in containers.conf there, or use migrate_mode=offline'
+            ).format(name, backend["backend"] or "an unknown program")
 
 
 def _seccomp(plan: Plan) -> t.Iterator[str]:

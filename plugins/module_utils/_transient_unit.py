@@ -72,7 +72,8 @@ class TransientUnit:
             return ""
         said = self.runtime.run([journalctl, "--quiet", "--no-pager", "--output=cat", "--lines=20", f"--unit={self.service}"], accept=range(256))
         # Lines of systemd itself speak of the unit.
-        lines = [line.strip() for line in said.stdout.splitlines() if line.strip() and not line.startswith((self.service, "Started ", "Starting ", "Failed to start "))]
+        own = (self.service, "Started ", "Starting ", "Failed to start ")
+        lines = [line.strip() for line in said.stdout.splitlines() if line.strip() and not line.startswith(own)]
         return lines[-1] if lines else ""
 
     def _systemctl(self) -> str:

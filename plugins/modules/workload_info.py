@@ -442,7 +442,8 @@ class WorkloadInfo:
     def _network_lock(self, criu: str, method: str) -> bool:
         """Whether CRIU can lock a network in the way that it is configured for."""
         if method == "nftables":
-            asked = self._ask(lambda: self.runtime.run([criu, "check", "--feature", "network_lock_nftables"], accept=range(0, 256), timeout=PROBE_SECONDS), None)
+            probe = [criu, "check", "--feature", "network_lock_nftables"]
+            asked = self._ask(lambda: self.runtime.run(probe, accept=range(0, 256), timeout=PROBE_SECONDS), None)
             return asked is not None and asked.rc == 0
         return method == "iptables" and all(self.runtime.find(tool) for tool in ("iptables-restore", "ip6tables-restore"))
 

@@ -56,7 +56,10 @@ if os.fork() == 0:
 """,
         ("nested_namespaces", "pid"),
     ),
-    "a large deleted file": ("f = open('{tmp}/big', 'wb'); f.write(bytes(2 * 2**20)); f.flush(); os.fsync(f.fileno()); os.unlink('{tmp}/big')", ("ghost_files", "{tmp}/big")),
+    "a large deleted file": (
+        "f = open('{tmp}/big', 'wb'); f.write(bytes(2 * 2**20)); f.flush(); os.fsync(f.fileno()); os.unlink('{tmp}/big')",
+        ("ghost_files", "{tmp}/big"),
+    ),
     "a small deleted file": ("f = open('{tmp}/small', 'wb'); f.write(bytes(4096)); f.flush(); os.unlink('{tmp}/small')", None),
     "a deleted file that is all holes": ("f = open('{tmp}/holes', 'wb'); f.truncate(2**30); os.unlink('{tmp}/holes')", None),
     "a pidfd": ("fd = call(434, os.getpid(), 0)", ("pidfds", "")),

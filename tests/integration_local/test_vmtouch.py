@@ -91,7 +91,8 @@ def test_more_than_the_memory_that_is_available_is_refused(vmtouch: Run, file: P
 
     monkeypatch.setattr(_memory, "memory_available", lambda: 2**20)
     assert vmtouch(file, reserve="768K")["pages"] == PAGES
-    with pytest.raises(Exception, match="is 256 KiB, and this host has 1 MiB of memory available, of which 769 KiB are to stay free: free memory, or name less"):
+    refused = "is 256 KiB, and this host has 1 MiB of memory available, of which 769 KiB are to stay free: free memory, or name less"
+    with pytest.raises(Exception, match=refused):
         vmtouch(file, reserve="769K")
 
 

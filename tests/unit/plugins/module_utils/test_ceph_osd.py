@@ -64,7 +64,8 @@ def test_packaged(tmp_path: Path) -> None:
 
 def test_ceph_ansible_in_containers(tmp_path: Path) -> None:
     root = tree(tmp_path, "var/lib/ceph/osd/ceph-2")
-    host = Host({"ceph-osd@2.service": "{ path=/usr/bin/docker ; argv[]=/usr/bin/docker run --rm --name=ceph-osd-2 … }"}, ["ceph-mon-a", "ceph-osd-2"], "docker")
+    start = "{ path=/usr/bin/docker ; argv[]=/usr/bin/docker run --rm --name=ceph-osd-2 … }"
+    host = Host({"ceph-osd@2.service": start}, ["ceph-mon-a", "ceph-osd-2"], "docker")
     (osd,) = _ceph_osd.find_osds(host, root)
     assert (osd.layout.deployment, osd.unit) == ("ceph-ansible", "ceph-osd@2.service")
     assert osd.tool(host, "ceph-bluestore-tool") == ["/usr/bin/docker", "exec", "ceph-osd-2", "ceph-bluestore-tool"]

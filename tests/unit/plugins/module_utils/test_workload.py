@@ -91,7 +91,10 @@ class TestFacts:
         assert facts["checkpoint_dir"].endswith("/5a3e7d04f11b/userdata/checkpoint")
         assert facts["shm_dir"].endswith("/5a3e7d04f11b/userdata/shm")
         assert facts["networks"] == [
-            {"name": "lan", "driver": "macvlan", "subnets": ["10.77.0.0/24"], "shared": True, "interface": "eth0", "ip": "10.77.0.50", "ip6": "", "mac": "02:00:0a:4d:00:32"}
+            {
+                "name": "lan", "driver": "macvlan", "subnets": ["10.77.0.0/24"], "shared": True,
+                "interface": "eth0", "ip": "10.77.0.50", "ip6": "", "mac": "02:00:0a:4d:00:32",
+            }  # fmt: skip
         ]
         assert [(port["container_port"], port["host_port"], port["host_ip"]) for port in facts["ports"]] == [(53, "53", "10.0.0.1"), (80, "8080", "")]
 

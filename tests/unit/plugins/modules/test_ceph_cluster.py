@@ -142,7 +142,10 @@ def test_a_calm_cluster_lets_an_osd_stop(gate) -> None:
     [
         ({"health": {"MON_DOWN": "1/3 mons down"}}, r"osd.2 may not be stopped: the cluster is not healthy \(MON_DOWN: 1/3 mons down\); mend that, or name"),
         ({"groups": {"active+clean": 90, "peering": 7}}, r"osd.2 may not be stopped: not all placement groups are active\+clean \(7 peering\)"),
-        ({"ok_to_stop": False}, r"osd.2 may not be stopped: unsafe to stop osd\(s\) at this time \(20 PGs are or would become offline\) \(a pool whose min_size"),
+        (
+            {"ok_to_stop": False},
+            r"osd.2 may not be stopped: unsafe to stop osd\(s\) at this time \(20 PGs are or would become offline\) \(a pool whose min_size",
+        ),
     ],
 )
 def test_what_keeps_an_osd_from_being_stopped(gate, cluster, plant, sentence) -> None:
@@ -311,7 +314,8 @@ def test_the_hosts_of_a_run_join_it(restart_run, cluster) -> None:
 def test_another_run_is_refused_until_the_first_is_finished_or_forgotten(restart_run, cluster) -> None:
     restart_run(osds=[0, 1])
     cluster.restart(0)
-    with pytest.raises(Exception, match=r"a restart of osd.0, osd.1 that began at .*Z was not brought to its end \(osd.1 left\): ask for the same OSDs to go on"):
+    begun = r"a restart of osd.0, osd.1 that began at .*Z was not brought to its end \(osd.1 left\): ask for the same OSDs to go on"
+    with pytest.raises(Exception, match=begun):
         restart_run(osds=[1, 2])
     assert restart_run(osds=[1, 2], afresh=True)["done"] == []
 
