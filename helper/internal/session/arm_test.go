@@ -63,7 +63,7 @@ func TestAKilledSenderThawsTheCgroup(t *testing.T) {
 	r.wait(r.src, string(Flushed))
 	kill()
 	<-r.receive
-	r.wait(r.src, string(Thawed))
+	r.waitForHook(r.src, string(Thawed))
 	r.runsOnce(w, Source)
 	comesBack(t, runs)
 }
@@ -89,7 +89,7 @@ func TestAKilledSenderThawsTheCgroupBeforeTheDump(t *testing.T) {
 	}
 	_ = os.Remove(stop)
 	<-r.receive
-	r.wait(r.src, string(Thawed))
+	r.waitForHook(r.src, string(Thawed))
 	comesBack(t, runs)
 	r.runsOnce(w, Source)
 	r.cleanDestination()

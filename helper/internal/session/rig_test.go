@@ -373,6 +373,24 @@ func (r *rig) wait(dir, until string) *Status {
 	return s
 }
 
+// waitForHook waits for a state that CRIU's hook records once the session's
+// process is gone: Wait gives up where there is no process.
+func (r *rig) waitForHook(dir, until string) *Status {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	for {
+		s, err := Wait(ctx, dir, []string{until})
+		if err == nil {
+			return s
+		}
+		if ctx.Err() != nil {
+			r.t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // cutover asks for it and returns where both sides ended.
 func (r *rig) cutover() (src, dst *Status) {
 	r.t.Helper()

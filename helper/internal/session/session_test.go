@@ -343,7 +343,7 @@ func TestAKilledSenderThaws(t *testing.T) {
 	r.wait(r.src, string(Flushed))
 	kill()
 	<-r.receive
-	s := r.wait(r.src, string(Thawed))
+	s := r.waitForHook(r.src, string(Thawed))
 	if !strings.Contains(s.Error, "the session's process was gone") {
 		t.Errorf("the error is %q", s.Error)
 	}
