@@ -10,8 +10,8 @@ The format is libvirt's: https://libvirt.org/formatdomain.html. Sizes are in byt
 from __future__ import annotations
 
 import typing as t
-import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, field
+from xml.etree import ElementTree
 
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import HandoverError
 

@@ -44,7 +44,7 @@ PROGRAM = (
 
 def assemble(program: t.Sequence[tuple[str, int, int, str, str]]) -> bytes:
     """The program as the kernel reads it: jumps are counted from the next line."""
-    places = {label: place for place, (label, *_) in enumerate(program) if label}
+    places = {label: place for place, (label, *_rest) in enumerate(program) if label}
 
     def jump(label: str, place: int) -> int:
         return places[label] - place - 1 if label else 0

@@ -289,8 +289,9 @@ def send_packets(stream: socket.socket, path: str, features: int = MD5 | COPY_DE
     packets = Packets(stream)
     seen: dict[str, t.Any] = {"md5": False, "answer": None}
     if features:
-        seen["answer"] = packets.ask(CMD, WORD.pack(SYNC), features)
-        packets.md5 = seen["md5"] = bool(-seen["answer"] & MD5) if seen["answer"] < 0 else False
+        answer = packets.ask(CMD, WORD.pack(SYNC), features)
+        seen["answer"] = answer
+        packets.md5 = seen["md5"] = answer < 0 and bool(-answer & MD5)
     size = os.stat(path).st_size
     command = WORD.pack(INIT_PLOOP).ljust(cluster // 512, b"\0")
     if packets.ask(CMD, command, size):
