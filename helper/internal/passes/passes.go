@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
@@ -70,6 +71,9 @@ type Options struct {
 	Count func(bytes int64)
 	// Open opens the trackers; tracker.Open if it is nil.
 	Open func(kind string, devs []tracker.Device) ([]tracker.Tracker, error)
+	// Begin, if it is there, tells the other side which round begins, before the
+	// first frame of each; see Resume.
+	Begin func(round int) error
 }
 
 // Copy is volumes on their way over one connection. Its methods are called by
@@ -79,6 +83,10 @@ type Copy struct {
 	volumes []*Volume
 	opt     Options
 	pass    int
+
+	mu       sync.Mutex
+	round    int    // how many rounds were begun
+	underWay []sent // those that may not have arrived whole
 }
 
 // New begins a copy: every cluster of every volume has to travel.
@@ -171,6 +179,9 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 	c.pass++
 	p := Pass{Pass: c.pass, Bytes: total}
 	began := time.Now()
+	if err := c.begin(); err != nil {
+		return p, err
+	}
 	for _, v := range c.volumes {
 		m := v.todo.Swap()
 		if m.Empty() {
@@ -179,6 +190,7 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 		if err := v.goes(m); err != nil {
 			return p, err
 		}
+		c.remember(v.Stream, m)
 		pass := pipeline.Pass{SkipZero: v.Empty, Limit: limit, Count: c.opt.Count}
 		stats, err := c.sender.Send(ctx, pipeline.Volume{Stream: v.Stream, Source: v.Source}, m, pass)
 		if err != nil {
@@ -200,10 +212,15 @@ func (c *Copy) blanks() error {
 		if v.blank == nil {
 			continue
 		}
-		if err := c.sender.Zeroes(v.Stream, v.blank); err != nil {
+		if err := c.begin(); err != nil {
+			return err
+		}
+		blank := v.blank
+		v.blank = nil
+		c.remember(v.Stream, blank)
+		if err := c.sender.Zeroes(v.Stream, blank); err != nil {
 			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
 		}
-		v.blank = nil
 	}
 	return nil
 }
