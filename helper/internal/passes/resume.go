@@ -64,6 +64,13 @@ func (c *Copy) remember(stream uint32, m *blockmap.Map) {
 	}
 }
 
+// Round is how many rounds were begun.
+func (c *Copy) Round() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.round
+}
+
 // Confirm says that the destination has heard that a round began: all before it
 // arrived. It may be called at any time.
 func (c *Copy) Confirm(round int) {

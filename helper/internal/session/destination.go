@@ -15,6 +15,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
@@ -25,7 +26,8 @@ import (
 type destination struct {
 	*base
 	conn     *wire.Conn
-	receiver *pipeline.Receiver
+	arrivals *passes.Arrivals
+	streams  map[uint32]pipeline.Target // the targets, as connections see them
 
 	targets   []*image.Target
 	created   []string          // images that we made
@@ -38,6 +40,7 @@ type destination struct {
 	restorer  restorer
 	tokenHash string
 	verify    bool
+	empty     bool // the images held nothing but zeroes at first
 }
 
 // unpacking is one tree's stream on its way to the disk.
@@ -82,23 +85,7 @@ func (d *destination) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go d.watchRequests(ctx, cancel)
-
-	c, err := l.Accept(ctx)
-	if err != nil {
-		return cause(ctx, err)
-	}
-	l.Close()
-	d.conn = wire.NewConn(c)
-	targets := map[uint32]*image.Target{}
-	for i, t := range d.targets {
-		targets[uint32(i)] = t
-	}
-	d.receiver = pipeline.NewReceiver(d.conn, targets, pipeline.ReceiveOptions{})
-	err = d.receiver.Run(ctx, d.message, d.chunk)
-	if err == io.EOF {
-		err = errors.New("session: the source closed the connection")
-	}
-	return cause(ctx, err)
+	return d.receive(ctx, l)
 }
 
 func (d *destination) watchRequests(ctx context.Context, cancel context.CancelCauseFunc) {
@@ -179,6 +166,8 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 		do func(context.Context, *message) error
 	}{
 		msgHello:    {[]State{Prepare}, d.hello},
+		msgAgain:    {[]State{Presync}, d.again},
+		msgRound:    {[]State{Presync}, d.round},
 		msgBarrier:  {[]State{Presync, Barrier}, d.barrier},
 		msgFrozen:   {[]State{Barrier}, func(context.Context, *message) error { return d.reach(Frozen, "") }},
 		msgFlushed:  {[]State{Frozen}, d.flushed},
@@ -234,7 +223,13 @@ func (d *destination) hello(_ context.Context, m *message) error {
 	for _, t := range d.targets {
 		empty = empty && t.Empty()
 	}
-	return send(d.conn, message{Kind: msgWelcome, Empty: empty, Can: codec.Packings()})
+	d.empty = empty
+	return d.welcome(0)
+}
+
+// welcome says that this side is ready, and which round is under way.
+func (d *destination) welcome(round int) error {
+	return send(d.conn, message{Kind: msgWelcome, Round: round, Empty: d.empty && round == 0, Can: codec.Packings()})
 }
 
 // errConfirmed: who asks has it from the source that it can never thaw again.

@@ -16,6 +16,9 @@ type kind string
 const (
 	msgHello    kind = "hello"    // → what comes; the run token's digest
 	msgWelcome  kind = "welcome"  // ← ready to receive
+	msgRound    kind = "round"    // → a round begins; ← everything before it was written
+	msgAgain    kind = "again"    // → the same process, over another connection
+	msgCame     kind = "came"     // ← a piece of what of the round came; then a welcome
 	msgBarrier  kind = "barrier"  // → put all you have on the disk
 	msgSynced   kind = "synced"   // ← done
 	msgFrozen   kind = "frozen"   // → what comes from now on is last
@@ -47,6 +50,10 @@ type message struct {
 	Empty       bool               `json:"empty,omitempty"`
 	Can         []string           `json:"can,omitempty"` // what this side understands beyond what each does
 	Roots       []image.Root       `json:"roots,omitempty"`
+	Round       int                `json:"round,omitempty"`
+	Volume      int                `json:"volume,omitempty"`
+	Word        int64              `json:"word,omitempty"`  // the first of
+	Words       []byte             `json:"words,omitempty"` // a piece of a map, little endian
 	Why         string             `json:"why,omitempty"`
 	Took        map[string]float64 `json:"took,omitempty"` // milliseconds by stage
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -34,19 +35,15 @@ const idlePass = 250 * time.Millisecond
 //
 // A cutover that is asked for earlier waits for that.
 func (s *source) presync(ctx context.Context) error {
-	for _, t := range s.trees {
-		if t.Stage == StagePresync {
-			if err := s.sendTree(ctx, t); err != nil {
-				return err
-			}
-		}
-	}
 	var before int64
 	var asked *request
 	for {
 		// Only the pass numbers and sizes decide; they are in the status too.
-		if err := s.sendPass(ctx); err != nil {
-			return err
+		if err := s.presyncPass(ctx); err != nil {
+			if err := s.resume(ctx, err); err != nil {
+				return err
+			}
+			continue
 		}
 		dirty, _, err := s.collect()
 		if err != nil {
@@ -67,7 +64,10 @@ func (s *source) presync(ctx context.Context) error {
 		before = dirty
 		r, err := s.idle(ctx, dirty)
 		if err != nil {
-			return err
+			if err := s.resume(ctx, err); err != nil {
+				return err
+			}
+			continue
 		}
 		if r != nil {
 			asked = r
@@ -76,6 +76,18 @@ func (s *source) presync(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// presyncPass sends the trees, once, and what is marked.
+func (s *source) presyncPass(ctx context.Context) error {
+	for _, t := range s.trees {
+		if t.Stage == StagePresync && t.mirror == nil {
+			if err := s.sendTree(ctx, t); err != nil {
+				return err
+			}
+		}
+	}
+	return s.sendPass(ctx)
 }
 
 func (s *source) isConverged() bool {
@@ -126,7 +138,7 @@ func (s *source) idle(ctx context.Context, dirty int64) (*request, error) {
 		case <-s.lost:
 			return nil, fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
 		case m := <-s.inbox:
-			return nil, fmt.Errorf("session: on the destination: %s", m.Why)
+			return nil, &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-t.C:
@@ -201,7 +213,7 @@ func (s *source) sendPass(ctx context.Context) error {
 	})
 	s.update(false, func(st *Status) {
 		st.Passes = append(st.Passes[:len(st.Passes):len(st.Passes)], p)
-		st.DoneBytes, st.SentBytes = p.Bytes, s.conn.Sent()
+		st.DoneBytes, st.SentBytes = p.Bytes, s.sent+s.conn.Sent()
 	})
 	return nil
 }
@@ -213,7 +225,7 @@ func (s *source) watch(bytes int64, began time.Time) {
 	s.count = func(n int64) {
 		all := done.Add(n)
 		s.update(false, func(st *Status) {
-			st.DoneBytes, st.SentBytes = all, s.conn.Sent()
+			st.DoneBytes, st.SentBytes = all, s.sent+s.conn.Sent()
 			if t := time.Since(began).Seconds(); t > 0 {
 				st.Rate = int64(float64(all) / t)
 			}
@@ -229,7 +241,7 @@ func (s *source) explain(err error) error {
 	select {
 	case m := <-s.inbox:
 		if m.Kind == msgFail {
-			return fmt.Errorf("session: on the destination: %s", m.Why)
+			return &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
 		}
 	case <-t.C:
 	}
@@ -255,6 +267,7 @@ func (s *source) sendTree(ctx context.Context, t *folder) (err error) {
 			return err
 		}
 	}
+	t.round = math.MaxInt // unless all of it goes out
 	var sent tree.Stats
 	if err := s.stream(ctx, t.stream, func(w *bufio.Writer) (err error) {
 		sent, err = t.mirror.Everything(w, tree.Changes{Since: since})
@@ -262,6 +275,7 @@ func (s *source) sendTree(ctx context.Context, t *folder) (err error) {
 	}); err != nil {
 		return err
 	}
+	t.round = s.copy.Round()
 	s.log.Emit("tree", map[string]any{"tree": t.Name, "entries": sent.Entries, "removed": sent.Removed, "bytes": sent.Bytes})
 	return nil
 }

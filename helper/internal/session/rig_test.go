@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -490,7 +491,9 @@ type proxy struct {
 	l  net.Listener
 	mu sync.Mutex
 	up string
-	cs []net.Conn
+	cs []net.Conn // by twos: the source's side, the destination's
+
+	held []net.Conn
 }
 
 func newProxy(t *testing.T) *proxy {
@@ -499,7 +502,13 @@ func newProxy(t *testing.T) *proxy {
 		t.Fatal(err)
 	}
 	p := &proxy{l: l}
-	t.Cleanup(func() { l.Close(); p.cut() })
+	t.Cleanup(func() {
+		l.Close()
+		p.cut()
+		for _, c := range p.held {
+			c.Close()
+		}
+	})
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -510,8 +519,8 @@ func newProxy(t *testing.T) *proxy {
 			u, err := net.Dial("tcp", p.up)
 			if err == nil {
 				p.cs = append(p.cs, c, u)
-				go func() { _, _ = io.Copy(u, c); u.Close(); c.Close() }()
-				go func() { _, _ = io.Copy(c, u); u.Close(); c.Close() }()
+				go p.carry(u, c)
+				go p.carry(c, u)
 			} else {
 				c.Close()
 			}
@@ -519,6 +528,18 @@ func newProxy(t *testing.T) *proxy {
 		}
 	}()
 	return p
+}
+
+// carry brings what comes from one side to the other, and the end of it too,
+// unless the other is not to notice.
+func (p *proxy) carry(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(p.held, to) && !slices.Contains(p.held, from) {
+		to.Close()
+		from.Close()
+	}
 }
 
 func (p *proxy) addr() string { return p.l.Addr().String() }
@@ -534,6 +555,18 @@ func (p *proxy) cut() {
 	defer p.mu.Unlock()
 	for _, c := range p.cs {
 		c.Close()
+	}
+	p.cs = nil
+}
+
+// hush cuts the connections so that only the source notices.
+func (p *proxy) hush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := 0; i < len(p.cs); i += 2 {
+		_ = p.cs[i].(*net.TCPConn).SetLinger(0)
+		p.held = append(p.held, p.cs[i+1])
+		p.cs[i].Close()
 	}
 	p.cs = nil
 }

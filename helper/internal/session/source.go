@@ -7,8 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -21,18 +19,15 @@ import (
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/tracker"
-	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
-	"github.com/livefleet/handover/helper/internal/wire"
 )
 
 // source is the sending side of one session.
 type source struct {
 	*base
-	conn    *wire.Conn
-	inbox   chan *message
-	lost    chan struct{} // closed when the connection is gone
-	lostErr error
+	*line
+	sent     int64 // bytes that went over connections that are gone
+	confirms atomic.Pointer[passes.Copy]
 
 	volumes     []*passes.Volume
 	copy        *passes.Copy
@@ -54,12 +49,13 @@ type folder struct {
 	Tree
 	stream uint32
 	mirror *tree.Mirror // nil before it was sent first
+	round  int          // the one in which it was sent last, to its end
 }
 
 // Send runs the source's side of the session in dir to its end. The error says
 // why the workload was not moved; the journal says what that means.
 func Send(ctx context.Context, dir, runDir string) error {
-	s := &source{inbox: make(chan *message, 16), lost: make(chan struct{})}
+	s := &source{line: &line{}}
 	b, err := open(dir, runDir, Source, s.mayStart)
 	if err != nil {
 		return err
@@ -132,19 +128,7 @@ func (s *source) prepare(ctx context.Context) error {
 		hello.Trees = append(hello.Trees, t.Name)
 	}
 
-	id, err := transport.Load(filepath.Join(s.dir, identityDir))
-	if err != nil {
-		return err
-	}
-	dialing, cancel := context.WithTimeout(ctx, s.patience())
-	defer cancel()
-	c, err := transport.Dial(dialing, s.spec.Peer.Address, id, s.spec.Peer.Fingerprint)
-	if err != nil {
-		return err
-	}
-	s.conn = wire.NewConn(c)
-	go s.listen()
-	if err := send(s.conn, hello); err != nil {
+	if err := s.connect(ctx, s.patience(), hello); err != nil {
 		return err
 	}
 	welcome, err := s.expect(ctx, s.patience(), msgWelcome)
@@ -161,7 +145,8 @@ func (s *source) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.copy = passes.New(sender, s.volumes, passes.Options{Count: func(n int64) { s.count(n) }, Open: openTrackers})
+	s.copy = passes.New(sender, s.volumes, passes.Options{Count: func(n int64) { s.count(n) }, Open: openTrackers, Begin: s.beginRound})
+	s.confirms.Store(s.copy)
 	kinds, err := s.copy.Track()
 	for _, kind := range kinds {
 		s.update(false, func(st *Status) { st.Tracker = kind })
@@ -218,31 +203,6 @@ func tokenHash(token string) string {
 // openTrackers is a variable so that a test can lose a mark on purpose.
 var openTrackers = tracker.Open
 
-// listen passes the peer's messages on until the connection ends.
-func (s *source) listen() {
-	defer close(s.lost)
-	var f wire.Frame
-	for {
-		if err := s.conn.Read(&f); err != nil {
-			if err == io.EOF {
-				err = errors.New("the destination closed the connection")
-			}
-			s.lostErr = err
-			return
-		}
-		if f.Type != wire.Control {
-			s.lostErr = fmt.Errorf("the destination sent a %s frame", f.Type)
-			return
-		}
-		m, err := parseMessage(&f)
-		if err != nil {
-			s.lostErr = err
-			return
-		}
-		s.inbox <- m
-	}
-}
-
 // patience is how long an answer may take that needs no work.
 func (s *source) patience() time.Duration {
 	return time.Duration(s.spec.Policy.PeerTimeout) * time.Second
@@ -280,7 +240,7 @@ func (s *source) expect(ctx context.Context, limit time.Duration, kinds ...kind)
 			}
 		}
 		if m.Kind == msgFail || m.Kind == msgRefused {
-			return nil, fmt.Errorf("session: on the destination: %s", m.Why)
+			return nil, &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
 		}
 		return nil, fmt.Errorf("session: the destination said %q where %v was due", m.Kind, kinds)
 	}

@@ -125,12 +125,15 @@ type Policy struct {
 	Free        string `json:"free,omitempty"`         // what the file systems do not use: skip, send
 	Compression string `json:"compression,omitempty"`  // how what is sent is packed: none, lz4, zstd
 	PeerTimeout int    `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
+	// ResumeTimeout is for how many seconds a connection that broke in presync may be made again.
+	ResumeTimeout int `json:"resume_timeout,omitempty"`
 }
 
 const (
 	defaultMaxPasses   = 10
 	defaultTargetDirty = 8 << 20
 	defaultPeerTimeout = 30
+	defaultResume      = 60
 )
 
 var (
@@ -181,6 +184,9 @@ func ParseSpec(data []byte) (*Spec, error) {
 	if s.Policy.PeerTimeout == 0 {
 		s.Policy.PeerTimeout = defaultPeerTimeout
 	}
+	if s.Policy.ResumeTimeout == 0 {
+		s.Policy.ResumeTimeout = defaultResume
+	}
 	for i := range s.Volumes {
 		if s.Volumes[i].Cluster == 0 {
 			s.Volumes[i].Cluster = DefaultCluster
@@ -208,7 +214,7 @@ func (s *Spec) check() error {
 		return fmt.Errorf("mode %s needs a workload", s.Mode)
 	case s.Policy.Free != FreeSkip && s.Policy.Free != FreeSend:
 		return fmt.Errorf("policy: free %q: skip or send", s.Policy.Free)
-	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.PeerTimeout < 1:
+	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1:
 		return errors.New("policy: a number is out of range")
 	}
 	if err := codec.CheckCompression(s.Policy.Compression); err != nil {

@@ -41,6 +41,8 @@ type Status struct {
 	Tracker    string  `json:"tracker,omitempty"`
 	Stages     []Stage `json:"stages"`
 	FrozenMS   float64 `json:"frozen_ms"`
+	Resumed    int     `json:"resumed,omitempty"`  // how often a broken connection was made again
+	Resuming   string  `json:"resuming,omitempty"` // it is broken, and why
 	Verify     *Verify `json:"verify,omitempty"`
 }
 
