@@ -114,6 +114,20 @@ func (c *Copy) Resume(sender *pipeline.Sender, round int, arrived map[uint32]*bl
 	return nil
 }
 
+// Spare takes off what is to be sent what the destination is known to hold. It
+// comes between Track and the first pass.
+func (c *Copy) Spare(stream uint32, same *blockmap.Map) error {
+	for _, v := range c.volumes {
+		if v.Stream != stream {
+			continue
+		}
+		if err := v.todo.Subtract(same); err != nil {
+			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
 // Arrivals is what came of the round that is under way.
 type Arrivals struct {
 	mu    sync.Mutex

@@ -26,6 +26,7 @@ import (
 type destination struct {
 	*base
 	conn     *wire.Conn
+	receiver *pipeline.Receiver
 	arrivals *passes.Arrivals
 	streams  map[uint32]pipeline.Target // the targets, as connections see them
 
@@ -167,6 +168,7 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 	}{
 		msgHello:    {[]State{Prepare}, d.hello},
 		msgAgain:    {[]State{Presync}, d.again},
+		msgAfresh:   {[]State{Presync}, d.afresh},
 		msgRound:    {[]State{Presync}, d.round},
 		msgBarrier:  {[]State{Presync, Barrier}, d.barrier},
 		msgFrozen:   {[]State{Barrier}, func(context.Context, *message) error { return d.reach(Frozen, "") }},
@@ -190,8 +192,23 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 	return fmt.Errorf("session: the source sent %q while this side is %s: that is no order in which a session goes", m.Kind, at)
 }
 
-// hello compares what the source is about to send with what we were told.
+// hello is the first word of a source.
 func (d *destination) hello(_ context.Context, m *message) error {
+	if err := d.agree(m); err != nil {
+		return err
+	}
+	if err := d.reach(Presync, ""); err != nil {
+		return err
+	}
+	d.empty = true
+	for _, t := range d.targets {
+		d.empty = d.empty && t.Empty()
+	}
+	return d.welcome(0)
+}
+
+// agree compares what the source is about to send with what we were told.
+func (d *destination) agree(m *message) error {
 	if m.ID != d.spec.ID || m.Workload != d.spec.Workload || m.Mode != d.spec.Mode {
 		return fmt.Errorf("session: the source is about to send %s (session %s, %s), and this side waits for %s (session %s, %s)",
 			m.Workload, m.ID, m.Mode, d.spec.Workload, d.spec.ID, d.spec.Mode)
@@ -216,15 +233,7 @@ func (d *destination) hello(_ context.Context, m *message) error {
 		}
 	}
 	d.tokenHash, d.verify = m.TokenHash, m.Verify
-	if err := d.reach(Presync, ""); err != nil {
-		return err
-	}
-	empty := true
-	for _, t := range d.targets {
-		empty = empty && t.Empty()
-	}
-	d.empty = empty
-	return d.welcome(0)
+	return nil
 }
 
 // welcome says that this side is ready, and which round is under way.

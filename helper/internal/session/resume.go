@@ -245,10 +245,7 @@ func (s *source) goOn(welcome *message, arrived map[uint32]*blockmap.Map) error 
 // receive serves one connection after the other: the first, and in presync those
 // that come after one that broke.
 func (d *destination) receive(ctx context.Context, l *transport.Listener) error {
-	d.arrivals, d.streams = passes.NewArrivals(), map[uint32]pipeline.Target{}
-	for i, t := range d.targets {
-		d.streams[uint32(i)] = d.arrivals.Target(uint32(i), t, d.spec.Volumes[i].Cluster)
-	}
+	d.expectAll()
 	c, err := l.Accept(ctx)
 	if err != nil {
 		return cause(ctx, err)
@@ -308,6 +305,14 @@ func (d *destination) receive(ctx context.Context, l *transport.Listener) error 
 	}
 }
 
+// expectAll begins to note what comes, with nothing.
+func (d *destination) expectAll() {
+	d.arrivals, d.streams = passes.NewArrivals(), map[uint32]pipeline.Target{}
+	for i, t := range d.targets {
+		d.streams[uint32(i)] = d.arrivals.Target(uint32(i), t, d.spec.Volumes[i].Cluster)
+	}
+}
+
 var errReplaced = errors.New("session: the source has made another connection")
 
 // serve serves one connection to its end, and says whether the connection is what
@@ -315,11 +320,11 @@ var errReplaced = errors.New("session: the source has made another connection")
 func (d *destination) serve(ctx context.Context, conn *wire.Conn) (broke bool, err error) {
 	d.conn = conn
 	reader := &lineReader{Conn: conn}
-	receiver := pipeline.NewReceiver(reader, nil, pipeline.ReceiveOptions{})
+	d.receiver = pipeline.NewReceiver(reader, nil, pipeline.ReceiveOptions{})
 	for stream, t := range d.streams {
-		receiver.Add(stream, t)
+		d.receiver.Add(stream, t)
 	}
-	err = receiver.Run(ctx, d.message, d.chunk)
+	err = d.receiver.Run(ctx, d.message, d.chunk)
 	broke = err != nil && reader.err != nil && errors.Is(err, reader.err)
 	if broke {
 		for stream, u := range d.unpacking {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -152,4 +153,72 @@ func TestAbortWhileTheConnectionIsBroken(t *testing.T) {
 	<-r.receive
 	r.runsOnce(w, Source)
 	r.cleanDestination()
+}
+
+// A sender that is killed in presync and started again trusts nothing: it finds
+// what the destination does not hold by digests, also what was written while
+// nobody tracked.
+func TestASenderThatIsStartedAgainComparesDigests(t *testing.T) {
+	r := newRig(t)
+	r.filled(24)
+	r.spec.src.Policy.Limit = 24 << 20
+	w := r.startWriter()
+	kill := r.startApart(Source)
+	r.passed(12 << 20)
+	kill()
+	// What arrived is changed where no tracker sees it.
+	f, err := os.OpenFile(filepath.Join(r.mountpoint, "ballast"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for off := int64(0); off < 24<<20; off += 1 << 20 {
+		if _, err := f.WriteAt([]byte("written between two processes"), off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Show(r.src); err != nil || !strings.Contains(s.Error, "it can be started again") {
+		t.Errorf("after the kill: %+v, %v", s, err)
+	}
+	go func() { r.send <- Send(context.Background(), r.src, r.srcRun) }()
+	for {
+		if s, err := Show(r.src); err == nil && s.Running {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	r.wait(r.src, UntilConverged)
+	presync, err := Show(r.src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, dst := r.cutover()
+	if src.State != Done || dst.State != Done || src.Error != "" || dst.Error != "" {
+		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.runsOnce(w, Destination)
+	if got, want := r.lastLine(r.dstMnt), w.acknowledged(); got != want {
+		t.Errorf("the destination's ledger ends with %d, and %d was acknowledged", got, want)
+	}
+	if !src.Verify.Checked || src.Verify.Source["data"] != src.Verify.Destination["data"] {
+		t.Errorf("verify: %+v", src.Verify)
+	}
+	if b, err := os.ReadFile(filepath.Join(r.dstMnt, "ballast")); err != nil || string(b[5<<20:][:29]) != "written between two processes" {
+		t.Errorf("the ballast: %v", err)
+	}
+	// Half of the ballast lay there, and is not among what the first pass sent.
+	if len(presync.Passes) == 0 || presync.Passes[0].Sent > 20<<20 {
+		t.Errorf("the passes %+v", presync.Passes)
+	}
+}
+
+// Another process that claims to be the one that began is turned away.
+func TestOnlyTheProcessThatBeganGoesOn(t *testing.T) {
+	d := &destination{base: &base{spec: &Spec{ID: "rig"}}, tokenHash: tokenHash("mine")}
+	err := d.again(context.Background(), &message{Kind: msgAgain, ID: "rig", TokenHash: tokenHash("another's")})
+	if err == nil || !strings.Contains(err.Error(), "another process of the source than the one that began") {
+		t.Errorf("%v", err)
+	}
 }

@@ -72,7 +72,13 @@ func Send(ctx context.Context, dir, runDir string) error {
 
 // run is the way of a migration, from the source.
 func (s *source) run(ctx context.Context) error {
-	if err := s.prepare(ctx); err != nil {
+	again := s.journal.State() == Presync // an earlier process of this session died
+	if again {
+		if err := forgetSource(ctx, s.dir, s.runDir, s.spec); err != nil {
+			return err
+		}
+	}
+	if err := s.prepare(ctx, again); err != nil {
 		return err
 	}
 	if err := s.reach(Presync, ""); err != nil {
@@ -94,7 +100,7 @@ func (s *source) run(ctx context.Context) error {
 }
 
 // prepare connects, opens what is to be sent and starts the trackers.
-func (s *source) prepare(ctx context.Context) error {
+func (s *source) prepare(ctx context.Context, again bool) error {
 	raw := make([]byte, 16)
 	if _, err := rand.Read(raw); err != nil {
 		return err
@@ -105,7 +111,11 @@ func (s *source) prepare(ctx context.Context) error {
 	if s.freezer, err = s.prepareFreezer(); err != nil {
 		return err
 	}
-	hello := message{Kind: msgHello, ID: s.spec.ID, Workload: s.spec.Workload, Mode: s.spec.Mode, TokenHash: tokenHash(s.token), Verify: s.spec.Policy.Verify}
+	kind := msgHello
+	if again {
+		kind = msgAfresh
+	}
+	hello := message{Kind: kind, ID: s.spec.ID, Workload: s.spec.Workload, Mode: s.spec.Mode, TokenHash: tokenHash(s.token), Verify: s.spec.Policy.Verify}
 	for i, v := range s.spec.Volumes {
 		src, err := image.OpenSource(v.Device)
 		if err != nil {
@@ -128,7 +138,11 @@ func (s *source) prepare(ctx context.Context) error {
 		hello.Trees = append(hello.Trees, t.Name)
 	}
 
-	if err := s.connect(ctx, s.patience(), hello); err != nil {
+	connect := s.connect
+	if again {
+		connect = s.connectAgain
+	}
+	if err := connect(ctx, s.patience(), hello); err != nil {
 		return err
 	}
 	welcome, err := s.expect(ctx, s.patience(), msgWelcome)
@@ -156,6 +170,11 @@ func (s *source) prepare(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if again {
+		if err := s.compare(ctx); err != nil {
+			return err
+		}
 	}
 	return s.follow()
 }

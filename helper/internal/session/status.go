@@ -99,11 +99,14 @@ func Show(dir string) (*Status, error) {
 	}
 	s.Ended = s.State.Ended()
 	if !s.Running && !s.Ended && s.Error == "" && (s.State != Prepare || s.Listen != "") {
-		way := "`pcopy session abort %s` cleans up behind it"
+		way := "`pcopy session abort %[2]s` cleans up behind it"
 		if s.State == Released || s.State == InDoubt || s.State == Resumed {
-			way = "ask the other host's session what became of the workload, and then `pcopy session resolve %s`"
+			way = "ask the other host's session what became of the workload, and then `pcopy session resolve %[2]s`"
 		}
-		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %q: "+way, s.State, dir)
+		if spec.Role == Source && s.State == Presync {
+			way = "it can be started again (`pcopy send --session %[2]s`) for as long as the destination waits, or `pcopy session abort %[2]s` cleans up behind it"
+		}
+		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %[1]q: "+way, s.State, dir)
 	}
 	if s.Passes == nil {
 		s.Passes = []Pass{}
