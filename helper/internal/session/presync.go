@@ -34,12 +34,8 @@ const idlePass = 250 * time.Millisecond
 //
 // A cutover that is asked for earlier waits for that.
 func (s *source) presync(ctx context.Context) error {
-	for _, t := range s.trees {
-		if t.Stage == StagePresync {
-			if err := s.sendTree(ctx, t); err != nil {
-				return err
-			}
-		}
+	if err := s.sendTrees(ctx, StagePresync); err != nil {
+		return err
 	}
 	var before int64
 	var asked *request
