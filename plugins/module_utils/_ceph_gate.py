@@ -1,0 +1,103 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a Ceph cluster is in a state in which the next OSD may be stopped.
+
+Placement groups are not asked about by looking at `ceph pg stat` again and again: that is up to seconds old, and a whole
+restart fits between two looks. First the OSDs are told to report, and what was reported has to have arrived.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import Cluster
+
+# States that a placement group may be in beside `active` and `clean`.
+_HARMLESS = frozenset({"scrubbing", "deep", "snaptrim", "snaptrim_wait"})
+# Health checks that the restart of an OSD brings about by itself, and that pass.
+OF_A_RESTART = frozenset(
+    {
+        "OBJECT_MISPLACED",
+        "OBJECT_UNFOUND",
+        "OSD_DOWN",
+        "OSD_FLAGS",
+        "OSD_HOST_DOWN",
+        "OSD_RACK_DOWN",
+        "OSD_ROOT_DOWN",
+        "OSD_SLOW_PING_TIME_BACK",
+        "OSD_SLOW_PING_TIME_FRONT",
+        "PG_AVAILABILITY",
+        "PG_DEGRADED",
+        "PG_RECOVERY_FULL",
+        "SLOW_OPS",
+        "TOO_FEW_OSDS",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the cluster looks like."""
+
+    health: t.Mapping[str, str]  # check → what it says
+    groups: t.Mapping[str, int]  # state → how many placement groups are in it
+    osds: t.Mapping[int, t.Mapping[str, t.Any]]
+
+    def problems(self, ignored: t.Collection[str]) -> dict[str, str]:
+        """Health checks that somebody has to look at."""
+        return {check: text for check, text in self.health.items() if check not in ignored}
+
+    def unclean(self) -> dict[str, int]:
+        """States of placement groups that are not as they should be."""
+        return {state: count for state, count in self.groups.items() if not is_clean(state)}
+
+
+def is_clean(state: str) -> bool:
+    words = set(state.split("+"))
+    return {"active", "clean"} <= words and words - {"active", "clean"} <= _HARMLESS
+
+
+def look(cluster: Cluster) -> Seen:
+    """Looks at the cluster, after its OSDs have reported."""
+    osds = cluster.osds()
+    _flush(cluster, [number for number, osd in osds.items() if osd["up"]])
+    status = cluster.ask("status")
+    return Seen(
+        health={check: detail["summary"]["message"] for check, detail in status["health"].get("checks", {}).items() if not detail.get("muted")},
+        groups={entry["state_name"]: entry["count"] for entry in status["pgmap"].get("pgs_by_state", [])},
+        osds=osds,
+    )
+
+
+def _flush(cluster: Cluster, osds: t.Sequence[int]) -> None:
+    """Has every OSD that is up report its placement groups, and waits until the reports are in."""
+    if not osds:
+        return
+    # One that goes down meanwhile does not answer; the map says so the next time.
+    reported = cluster.run("tell", "osd.*", "flush_pg_stats", accept=range(256)).stdout
+    wanted = parse_sequences(reported)
+    cluster.runtime.wait_for(lambda: all(seq >= wanted.get(osd, 0) for osd, seq in _arrived(cluster).items() if osd in osds), seconds=20, interval=0.5)
+
+
+def _arrived(cluster: Cluster) -> dict[int, int]:
+    """The number of the last report of each OSD."""
+    answer = cluster.ask("pg", "dump", "osds")
+    return {entry["osd"]: entry["seq"] for entry in answer.get("osd_stats", answer) if entry.get("seq") is not None}
+
+
+def parse_sequences(text: str) -> dict[int, int]:
+    """`osd.3: 279172874316` of each OSD that answered."""
+    found = {}
+    for line in text.splitlines():
+        name, _colon, value = line.partition(":")
+        if name.startswith("osd.") and name[4:].isdigit() and value.strip().isdigit():
+            found[int(name[4:])] = int(value)
+    return found
+
+
+def told(problems: t.Mapping[str, str]) -> str:
+    """Health checks as one clause."""
+    return "; ".join(f"{check}: {text}" for check, text in sorted(problems.items()))

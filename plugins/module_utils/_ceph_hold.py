@@ -1,0 +1,138 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Keeps the devices of a BlueStore OSD open, and its database in memory, over a restart.
+
+Three things belong to a hold, and go together: a file that says where the database lies, a transient unit that keeps the
+devices open and the pages locked, and a drop-in of the OSD's unit that reads what was written past the cache meanwhile.
+All of them are below /run, so that nothing is left after a reboot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import typing as t
+from dataclasses import dataclass
+
+from ansible_collections.livefleet.handover.plugins.module_utils._asok import (
+    AdminSocket,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import Osd
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_restart import (
+    LOG_OPTIONS,
+    Overrides,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
+    HELPER,
+    Pcopy,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import Runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._transient_unit import (
+    TransientUnit,
+)
+
+FOLDER = "/run/handover-ceph"
+UNITS = "/run/systemd/system"
+# Longer than this no start waits for the reading; what is missing then the OSD reads by itself.
+READ_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a database lies, and how large it is."""
+
+    extents: t.Mapping[str, t.Sequence[t.Sequence[int]]]
+    tables: int
+    wal: int
+
+    @property
+    def size(self) -> int:
+        return self.tables + self.wal
+
+    @property
+    def devices(self) -> list[str]:
+        return sorted(self.extents)
+
+
+class Hold:
+    """The hold on one OSD."""
+
+    def __init__(self, runtime: Runtime, osd: Osd, helper: str = HELPER) -> None:
+        self.runtime = runtime
+        self.osd = osd
+        self.pcopy = Pcopy(runtime, helper)
+        self.unit = TransientUnit(runtime, f"handover-hold-osd.{osd.id}")
+        self.ranges = os.path.join(FOLDER, f"osd.{osd.id}.json")
+        self.drop_in = os.path.join(UNITS, f"{osd.unit}.d", "handover-hold.conf")
+
+    def layout(self) -> Layout:
+        """Where the database lies now. The OSD may run meanwhile."""
+        work = os.path.join(self.osd.shared, "handover-ceph")
+        os.makedirs(work, mode=0o755, exist_ok=True)
+        inside = os.path.join(self.osd.seen, "handover-ceph")
+        answer = self.pcopy.call(
+            "bluefs", "--home", self.osd.home, "--work", work, "--inside", inside, "--", *self.osd.tool(self.runtime, "ceph-bluestore-tool")
+        )
+        extents = {device: answer["devices"].get(device, []) for device in {*answer["devices"], *self.osd.devices().values()}}
+        return Layout(extents, answer["tables"], answer["wal"])
+
+    def resident(self, layout: Layout) -> int:
+        """Bytes of the database that are in memory."""
+        self._write(self.ranges + ".look", json.dumps(layout.extents))
+        try:
+            answers = self.pcopy.events("pages", "--ranges", self.ranges + ".look", *layout.devices)
+        finally:
+            os.unlink(self.ranges + ".look")
+        # Behind the end of its log there is room that is not the database's.
+        return min(sum(answer["resident"] for answer in answers), layout.size)
+
+    def compact(self) -> None:
+        """Has the running OSD write its database anew, and forget its logs."""
+        overrides = Overrides(self.osd.socket)
+        try:
+            for option in LOG_OPTIONS:
+                overrides.set(option, "0")
+            AdminSocket(self.osd.socket.path, self.runtime.remaining()).call("compact")
+        finally:
+            overrides.restore()
+
+    def begin(self, layout: Layout, seconds: int, lock: bool) -> None:
+        """Opens the devices, and returns when the database is in memory."""
+        self._write(self.ranges, json.dumps(layout.extents))
+        argv = [self.pcopy.path, "hold", f"--seconds={seconds}", "--read", *(["--lock"] if lock else []), "--ranges", self.ranges, *layout.devices]
+        self.unit.start(argv, f"Database of osd.{self.osd.id} kept in memory over its restart", "notify", seconds)
+        self._write(self.drop_in, drop_in(self.pcopy.path, self.ranges, layout.devices))
+        self._reload()
+
+    def exists(self) -> bool:
+        return os.path.exists(self.drop_in) or os.path.exists(self.ranges) or self.unit.running()
+
+    def end(self) -> None:
+        """Lets go, and leaves nothing behind."""
+        self.unit.stop()
+        if os.path.exists(self.drop_in):
+            shutil.rmtree(os.path.dirname(self.drop_in)) if os.listdir(os.path.dirname(self.drop_in)) == [os.path.basename(self.drop_in)] else os.unlink(self.drop_in)
+            self._reload()
+        if os.path.exists(self.ranges):
+            os.unlink(self.ranges)
+
+    def _write(self, path: str, text: str) -> None:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        with open(path, "w", encoding="utf-8") as target:
+            target.write(text)
+
+    def _reload(self) -> None:
+        self.runtime.run([self.runtime.tool("systemctl", "systemd"), "daemon-reload"])
+
+
+def drop_in(helper: str, ranges: str, devices: t.Sequence[str]) -> str:
+    """What is added to the OSD's unit while it is held."""
+    return f"""\
+# Written by livefleet.handover.ceph_osd_hold, which removes it.
+[Service]
+# Fails nothing: what it does not read the OSD reads.
+ExecStartPre=-{helper} pages --read --seconds={READ_SECONDS} --ranges {ranges} {" ".join(devices)}
+"""

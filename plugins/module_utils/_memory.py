@@ -1,0 +1,32 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether there is room in memory for pages that somebody wants to keep there."""
+
+from __future__ import annotations
+
+from ansible_collections.livefleet.handover.plugins.module_utils._host import (
+    memory_available,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+)
+
+
+def check_room(what: str, size: int, limit: int | None, reserve: int) -> None:
+    """Refuses what is over the limit, or would leave less than `reserve` of the memory that is available.
+
+    Pages that are cached already count as available, as the kernel could free them, so they are not subtracted from `size`.
+    """
+    if limit is not None and size > limit:
+        raise HandoverError(f"{what} is {format_size(size)}, more than the limit of {format_size(limit)}: raise the limit, or name less")
+    available = memory_available()
+    if size + reserve > available:
+        raise HandoverError(
+            f"{what} is {format_size(size)}, and this host has {format_size(available)} of memory available, of which {format_size(reserve)} are to stay free: "
+            "free memory, or name less"
+        )

@@ -1,0 +1,222 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_noout
+
+short_description: Keep a few OSDs of a Ceph cluster from being marked out, for a limited time
+
+version_added: 0.1.0
+
+description:
+  - Sets the flag C(noout) for single OSDs, not for the whole cluster, and takes it back.
+  - A flag that was found set stays set. One that this module sets has a lease, which is a systemd timer on this host; when its time is up the flag is
+    taken back whatever became of the play, also if this host was rebooted meanwhile. While no monitor answers, that is tried again and again.
+  - Runs on a host that has the key of the cluster's administrator, and always on the same.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+    details:
+      - To set a flag again that this module has set prolongs its lease, which is not a change.
+
+options:
+  osds:
+    description:
+      - Numbers of the OSDs.
+      - With O(state=restored) and without numbers, all of which there is a lease on this host.
+    type: list
+    elements: int
+    default: []
+  state:
+    description:
+      - With V(set) the OSDs have the flag.
+      - With V(restored) each OSD has the flag if it had it before V(set), and not otherwise.
+    type: str
+    choices: [set, restored]
+    default: set
+  seconds:
+    description:
+      - How long the lease is.
+    type: int
+    default: 1800
+  units:
+    description:
+      - The directory for the units of the leases. One that is lost in a reboot loses the leases too.
+    type: path
+    default: /etc/systemd/system
+  command:
+    description:
+      - How C(ceph) is called on this host. Found by itself if not given.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 120
+
+requirements:
+  - Ceph 14.2 or later
+  - systemd 244 or later on the host
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Keep the OSDs of a host in the cluster for half an hour
+  livefleet.handover.ceph_noout:
+    osds: [4, 5]
+    seconds: 1800
+
+- name: Leave them as they were
+  livefleet.handover.ceph_noout:
+    osds: [4, 5]
+    state: restored
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - osd.4 has no noout
+set:
+  description: OSDs whose flag was set by this module, and is to be taken back.
+  returned: success
+  type: list
+  elements: int
+  sample: [4, 5]
+found:
+  description: Of the OSDs asked for, those that had the flag before and keep it.
+  returned: success
+  type: list
+  elements: int
+  sample: []
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import Cluster
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_lease import (
+    Leases,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+
+FLAG = "noout"
+
+
+class Noout:
+    """The flag of some OSDs."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.params = module.params
+        self.check_mode = module.check_mode
+        runtime = Runtime(module, module.params["timeout"])
+        self.cluster = Cluster(runtime, module.params["command"])
+        self.leases = Leases(runtime, module.params["units"], self.cluster.command)
+        self.reasons: list[str] = []
+
+    def run(self) -> dict[str, t.Any]:
+        """Sets the flags, or takes them back."""
+        flagged = self._flagged()
+        leased = self.leases.held()
+        wanted = self.params["osds"] or leased
+        after = getattr(self, "_" + self.params["state"])(wanted, flagged, leased)
+        return {
+            "changed": bool(self.reasons),
+            "reasons": self.reasons,
+            "set": sorted(set(wanted) & set(self.leases.held())),
+            "found": sorted(set(wanted) & flagged - set(leased)),
+            "diff": {"before": {FLAG: sorted(flagged)}, "after": {FLAG: sorted(after)}},
+        }
+
+    def _flagged(self) -> set[int]:
+        osds = self.cluster.osds()
+        unknown = [f"osd.{osd}" for osd in self.params["osds"] if osd not in osds]
+        if unknown:
+            raise HandoverError(f"the cluster has no {', '.join(unknown)}: name OSDs that `ceph osd ls` lists")
+        return {number for number, osd in osds.items() if FLAG in osd["state"]}
+
+    def _set(self, wanted: list[int], flagged: set[int], leased: list[int]) -> set[int]:
+        ours = [osd for osd in wanted if osd not in flagged or osd in leased]
+        missing = [osd for osd in ours if osd not in flagged]
+        self.reasons += [f"osd.{osd} has no {FLAG}" for osd in missing]
+        if not self.check_mode:
+            # First the lease: a flag without one would stay if we ended here.
+            self.leases.grant(ours, self.params["seconds"])
+            if missing:
+                self.cluster.run("osd", "set-group", FLAG, *_named(missing))
+                self._verify(missing, True)
+        return flagged | set(missing)
+
+    def _restored(self, wanted: list[int], flagged: set[int], leased: list[int]) -> set[int]:
+        ours = [osd for osd in wanted if osd in leased]
+        present = [osd for osd in ours if osd in flagged]
+        self.reasons += [f"{FLAG} of osd.{osd} was set by this module" for osd in present]
+        if not self.check_mode:
+            if present:
+                self._take_back(present)
+            self.leases.end(ours)
+        return flagged - set(present)
+
+    def _take_back(self, osds: list[int]) -> None:
+        try:
+            self.cluster.run("osd", "unset-group", FLAG, *_named(osds))
+        except HandoverError as exc:
+            # Their timers go off now, and try until a monitor answers.
+            self.leases.grant(osds, 0)
+            raise HandoverError(f"{exc}; this host takes {FLAG} of {', '.join(_named(osds))} back by itself as soon as the cluster answers") from exc
+        self._verify(osds, False)
+
+    def _verify(self, osds: list[int], wanted: bool) -> None:
+        differing = [osd for osd in osds if (osd in self._flagged()) is not wanted]
+        if differing:
+            raise HandoverError(f"{FLAG} of {', '.join(_named(differing))} is not as asked for after the cluster said it were: something else changes it")
+
+
+def _named(osds: list[int]) -> list[str]:
+    return [f"osd.{osd}" for osd in osds]
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "osds": {"type": "list", "elements": "int", "default": []},
+            "state": {"type": "str", "choices": ["set", "restored"], "default": "set"},
+            "seconds": {"type": "int", "default": 1800},
+            "units": {"type": "path", "default": "/etc/systemd/system"},
+            "command": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**Noout(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()

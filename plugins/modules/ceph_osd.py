@@ -1,0 +1,196 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_osd
+
+short_description: Restart, start or stop OSDs of a host, and wait until they are up
+
+version_added: 0.1.0
+
+description:
+  - Restarts, starts or stops OSDs of this host by their systemd units, and returns when each of them has told the monitors that it is up and they have
+    agreed. A process that runs is not an OSD that is up.
+  - A restart is one job of systemd's. It comes to its end whatever becomes of the play and its connection.
+  - Reports how long each OSD was away, and how often it read from its disks meanwhile.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: partial
+    details:
+      - O(state=restarted) always restarts.
+
+options:
+  osds:
+    description:
+      - Numbers of the OSDs, which are on this host. They are restarted side by side.
+    type: list
+    elements: int
+    required: true
+  state:
+    description:
+      - What is to be.
+    type: str
+    choices: [restarted, started, stopped]
+    default: restarted
+  tidy_stop:
+    description:
+      - Before a BlueStore OSD stops, whether BlueFS is to compact its log. An OSD reads all of it when it starts, past the page cache, and a busy OSD's has
+        megabytes. Older releases do that only when they shut down in order instead of ending at once (C(osd_fast_shutdown)), which takes a second longer;
+        they are told to.
+      - With V(auto) that is done if the log has more than 4 MiB.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  timeout:
+    description:
+      - Seconds that each of the OSDs may take until it is up.
+    type: int
+    default: 300
+
+requirements:
+  - systemd on the host
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Restart an OSD
+  livefleet.handover.ceph_osd:
+    osds: [2]
+  register: restarted
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - osd.2 is to be restarted
+osds:
+  description: What became of each OSD.
+  returned: success, not in check mode
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: Number of the OSD.
+      type: int
+      sample: 2
+    stop_seconds:
+      description: From the order until its process had ended.
+      type: float
+      sample: 0.71
+    up_seconds:
+      description: From then until it was up. That includes what is done before the process starts.
+      type: float
+      sample: 3.96
+    reads:
+      description: How often it read from its disks in both.
+      type: int
+      sample: 14
+    read_bytes:
+      description: How much that was.
+      type: int
+      sample: 2371584
+    tidy:
+      description: Whether it was shut down in order so that BlueFS compacts its log.
+      type: bool
+      sample: true
+"""
+
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
+    find_osd,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_restart import (
+    Restart,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+
+# What the module may take beside waiting.
+SLACK = 120
+
+
+class Osds:
+    """Some OSDs of this host."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.params = module.params
+        self.check_mode = module.check_mode
+        self.runtime = Runtime(module, 2 * module.params["timeout"] + SLACK)
+        self.osds = [Restart(self.runtime, find_osd(self.runtime, number)) for number in module.params["osds"]]
+        self.reasons: list[str] = []
+
+    def run(self) -> dict[str, t.Any]:
+        """Does it, and waits."""
+        state = self.params["state"]
+        chosen = [each for each in self.osds if state == "restarted" or each.running() is not (state == "started")]
+        self.reasons += [f"osd.{each.osd.id} is to be {state}" for each in chosen]
+        result = {"changed": bool(chosen), "reasons": self.reasons}
+        if not self.check_mode:
+            result["osds"] = self._act(state, chosen) if chosen else []
+        return result
+
+    def _act(self, state: str, chosen: list[Restart]) -> list[dict[str, t.Any]]:
+        if state != "started":
+            for each in chosen:
+                each.tidy(self.params["tidy_stop"])
+        units = [each.osd.unit for each in chosen]
+        for each in chosen:
+            each.begin()
+        systemctl = self.runtime.tool("systemctl", "systemd")
+        # Some units may be started three times in half an hour only, and somebody may have done so.
+        self.runtime.run([systemctl, "reset-failed", *units], accept=(0, 1))
+        verb = {"restarted": "restart", "started": "start", "stopped": "stop"}[state]
+        done = self.runtime.run([systemctl, verb, *units], accept=range(256))
+        if done.rc != 0:
+            for each in chosen:
+                each.untidy()
+            raise HandoverError(f"`systemctl {verb} {' '.join(units)}` failed: {done.last_words}; look at `journalctl -u {units[0]}`")
+        if state == "stopped":
+            return [each.away() for each in chosen]
+        deadline = time.monotonic() + self.params["timeout"]
+        return [each.wait(deadline, self.params["timeout"]) for each in chosen]
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "osds": {"type": "list", "elements": "int", "required": True},
+            "state": {"type": "str", "choices": ["restarted", "started", "stopped"], "default": "restarted"},
+            "tidy_stop": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+            "timeout": {"type": "int", "default": 300},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**Osds(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()

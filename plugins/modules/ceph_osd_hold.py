@@ -1,0 +1,313 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_osd_hold
+
+short_description: Carry the cached database of a BlueStore OSD over its restart
+
+version_added: 0.1.0
+
+description:
+  - A BlueStore OSD keeps its database in the page cache of its block devices. The kernel throws that away when the device is closed for the last time,
+    so that every OSD starts with nothing in memory, however much of it there is. This module has a small process keep the devices open meanwhile.
+  - While the old process still serves, what of the database is not in memory is read, in the order of the disk and in large pieces. All of it is
+    locked in memory, so that it stays under memory pressure too.
+  - What the OSD writes to its write-ahead log between now and its stop goes past the cache. Until the hold is released, the OSD's unit therefore has a
+    drop-in that reads it in large pieces before each start.
+  - The process opens the devices for reading only, takes no lock, ends by itself after O(seconds), and is the first to be ended if memory runs out.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+    details:
+      - An OSD that is held already is not read again.
+
+options:
+  osd:
+    description:
+      - Number of the OSD, which is on this host. It may run or not.
+    type: int
+    required: true
+  state:
+    description:
+      - With V(held) the devices are held open, and the database is in memory.
+      - With V(released) nothing of that is left; the drop-in is gone too.
+    type: str
+    choices: [held, released]
+    default: held
+  seconds:
+    description:
+      - After this time the devices are let go of, whatever became of the play.
+    type: int
+    default: 1800
+  compact:
+    description:
+      - Whether the OSD is told to compact its database first. That empties the write-ahead log, which a start would have to replay, and writes the
+        database anew; while it lasts, the OSD is slower.
+      - With V(auto) it is, if the log is larger than O(compact_log) and the database smaller than O(compact_limit).
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  compact_log:
+    description:
+      - See O(compact).
+    type: str
+    default: 64M
+  compact_limit:
+    description:
+      - See O(compact).
+    type: str
+    default: 4G
+  lock:
+    description:
+      - Whether the pages are locked in memory. If not, the kernel may give them up before the OSD starts.
+    type: bool
+    default: true
+  limit:
+    description:
+      - The most of a database that may be held, as in V(16G). Refused if there is more.
+    type: str
+  reserve:
+    description:
+      - Memory that has to stay available, as in V(1G). Refused if the database would leave less.
+    type: str
+    default: 512M
+  timeout:
+    description:
+      - Seconds that the whole module may take, compaction and reading included.
+    type: int
+    default: 1800
+
+requirements:
+  - the helper pcopy on the host, which the role P(livefleet.handover.pcopy#role) installs
+  - systemd and C(ceph-bluestore-tool) on the host, the latter in the OSD's container if it is in one
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Have the database of osd.2 in memory
+  livefleet.handover.ceph_osd_hold:
+    osd: 2
+
+- name: Restart it
+  livefleet.handover.ceph_osd:
+    osds: [2]
+    state: restarted
+
+- name: Let go
+  livefleet.handover.ceph_osd_hold:
+    osd: 2
+    state: released
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - nobody holds the devices of osd.2
+    - 421 MiB of 652 MiB are not in memory
+usable:
+  description: Whether a hold does any good for this OSD. One that reads its database past the page cache (C(bluefs_buffered_io=false)) has nothing to hold.
+  returned: success
+  type: bool
+  sample: true
+devices:
+  description: The devices that are held.
+  returned: success
+  type: list
+  elements: str
+  sample: [/dev/dm-3]
+size:
+  description: Size of the database, in bytes.
+  returned: with O(state=held), if usable
+  type: int
+  sample: 683671552
+wal:
+  description: How much of that is its write-ahead log.
+  returned: with O(state=held), if usable
+  type: int
+  sample: 3145728
+resident_before:
+  description: Bytes of it that were in memory before.
+  returned: with O(state=held), if usable
+  type: int
+  sample: 242221056
+resident:
+  description: Bytes of it that are in memory now.
+  returned: with O(state=held), if usable
+  type: int
+  sample: 683671552
+compacted:
+  description: Whether the database was compacted, or in check mode would be.
+  returned: with O(state=held), if usable
+  type: bool
+  sample: true
+seconds:
+  description: How long that took, compaction and reading.
+  returned: success
+  type: float
+  sample: 18.4
+unit:
+  description: The systemd unit that holds the devices.
+  returned: success
+  type: str
+  sample: handover-hold-osd.2.service
+"""
+
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils._asok import NoAnswer
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_hold import Hold
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
+    Osd,
+    find_osd,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._memory import (
+    check_room,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+    parse_size,
+)
+
+
+class OsdHold:
+    """The hold on one OSD."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params = module.params
+        self.check_mode = module.check_mode
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.sizes = {name: self._size(name) for name in ("compact_log", "compact_limit", "limit", "reserve")}
+        self.osd: Osd = find_osd(self.runtime, module.params["osd"])
+        self.hold = Hold(self.runtime, self.osd)
+        self.reasons: list[str] = []
+
+    def _size(self, option: str) -> int:
+        text = self.params[option]
+        try:
+            return 0 if text is None else parse_size(text)
+        except ValueError as exc:
+            raise HandoverError(f"{option}: {exc}") from exc
+
+    def run(self) -> dict[str, t.Any]:
+        """Holds, or lets go."""
+        began = time.monotonic()
+        result = getattr(self, "_" + self.params["state"])()
+        return {
+            **result,
+            "changed": bool(self.reasons),
+            "reasons": self.reasons,
+            "unit": self.hold.unit.service,
+            "seconds": round(time.monotonic() - began, 2),
+        }
+
+    def _held(self) -> dict[str, t.Any]:
+        name = f"osd.{self.osd.id}"
+        if self.osd.store() != "bluestore":
+            raise HandoverError(f"{name} is no BlueStore: what a FileStore reads are files, which livefleet.handover.vmtouch keeps in memory")
+        buffered = self._buffered()
+        if buffered is False:
+            self.module.warn(f"{name} has bluefs_buffered_io=false and reads its database past the page cache: there is nothing to hold")
+            return {"usable": False, "devices": []}
+        layout = self.hold.layout()
+        self._check_room(layout)
+        held = self.hold.unit.running()
+        if not held:
+            self.reasons.append(f"nobody holds the devices of {name}")
+        compact = not held and buffered is not None and self._wants_compaction(layout)
+        if compact:
+            self.reasons.append(f"the write-ahead log of {name} has {format_size(layout.wal)}")
+        before = self.hold.resident(layout)
+        if not held and not self.check_mode:
+            if compact:
+                self.hold.compact()
+                layout = self.hold.layout()
+                self._check_room(layout)
+            missing = layout.size - self.hold.resident(layout)
+            if missing:
+                self.reasons.append(f"{format_size(missing)} of {format_size(layout.size)} are not in memory")
+            self.hold.begin(layout, self.params["seconds"], self.params["lock"])
+        return {
+            "usable": True,
+            "devices": layout.devices,
+            "size": layout.size,
+            "wal": layout.wal,
+            "resident_before": before,
+            "resident": self.hold.resident(layout),
+            "compacted": compact,
+        }
+
+    def _check_room(self, layout: t.Any) -> None:
+        check_room(f"the database of osd.{self.osd.id}", layout.size, self.sizes["limit"] or None, self.sizes["reserve"])
+
+    def _buffered(self) -> bool | None:
+        """Whether the OSD reads through the page cache; None while it does not run."""
+        try:
+            return self.osd.socket.call("config get", var="bluefs_buffered_io")["bluefs_buffered_io"] == "true"
+        except NoAnswer:
+            return None
+
+    def _wants_compaction(self, layout: t.Any) -> bool:
+        policy = self.params["compact"]
+        large = layout.wal > self.sizes["compact_log"] and layout.size < self.sizes["compact_limit"]
+        return policy == "always" or (policy == "auto" and large)
+
+    def _released(self) -> dict[str, t.Any]:
+        if self.hold.exists():
+            self.reasons.append(f"the devices of osd.{self.osd.id} are held, or its unit still has the drop-in")
+            if not self.check_mode:
+                self.hold.end()
+        return {"usable": True, "devices": []}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "osd": {"type": "int", "required": True},
+            "state": {"type": "str", "choices": ["held", "released"], "default": "held"},
+            "seconds": {"type": "int", "default": 1800},
+            "compact": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+            "compact_log": {"type": "str", "default": "64M"},
+            "compact_limit": {"type": "str", "default": "4G"},
+            "lock": {"type": "bool", "default": True},
+            "limit": {"type": "str"},
+            "reserve": {"type": "str", "default": "512M"},
+            "timeout": {"type": "int", "default": 1800},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**OsdHold(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()
