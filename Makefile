@@ -86,3 +86,7 @@ test: helper ## Run the whole test suite
 .PHONY: bench-freeze
 bench-freeze: lab-images helper ## Measure the frozen time against podman checkpoint, scp and restore
 	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS))
+
+.PHONY: bench-watch
+bench-watch: root helper ## Measure the second pass over a folder against rsync; RUNS=5
+	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))
