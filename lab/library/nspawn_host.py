@@ -104,10 +104,19 @@ from ansible.module_utils import lab_machine
 SETUP_TIMEOUT = 20
 KILL_TIMEOUT = 10
 # Starts systemd-nspawn, in cgroups of its own, again each time that the host reboots: as a service it would say so with this status
-# and leave it to systemd. $1 are the cgroups, the rest is the command.
-KEEPER = """
+# and leave it to systemd. $1 are the cgroups, $2 the paths it needs, with a colon after each, the rest is the command.
+# What others have mounted on loop devices is not its business: nspawn takes copies of all mounts with it, below the host's root, where
+# no mountinfo shows them, and where the machine's mounts are private the copies hold the devices until the host stops.
+KEEPER = r"""
 cgroups=$1
-shift
+needed=$2
+shift 2
+printf '%s\n' "$(cat /proc/self/mounts)" | while read -r device mountpoint rest; do
+    mountpoint=$(printf %b "$mountpoint")
+    case $device in /dev/loop*) ;; *) continue ;; esac
+    case ":$needed" in *":${mountpoint%/}/"*) continue ;; esac
+    umount --lazy "$mountpoint"
+done
 while
     (for cgroup in $cgroups; do sh -c 'echo $PPID' > "$cgroup/cgroup.procs"; done; exec "$@")
     status=$?
@@ -117,6 +126,7 @@ do
 done
 exit $status
 """
+UNSHARE = ("unshare", "--mount", "--propagation=slave")
 
 
 class HostError(Exception):
@@ -234,6 +244,10 @@ class Host:
             *(f"--bind-ro={outside}:{inside}" for inside, outside in sorted(read_only.items())),
         ]
 
+    def _needed(self) -> str:
+        paths = [self.state_dir, self.params["base"], *self.params["devices"], *self.params["read_only"].values()]
+        return "".join(f"{path}/:" for path in paths)
+
     def _running_command(self, nspawn: int) -> list[str]:
         return dict(lab_machine.processes()).get(nspawn, [])
 
@@ -255,7 +269,7 @@ class Host:
         }
         with open(self.console, "wb") as console:
             keeper = subprocess.Popen(
-                ["/bin/sh", "-c", KEEPER, "handover-lab", " ".join(own), *self._command()],
+                [*UNSHARE, "/bin/sh", "-c", KEEPER, "handover-lab", " ".join(own), self._needed(), *self._command()],
                 stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True, env=environment, cwd="/",
             )
 

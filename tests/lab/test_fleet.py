@@ -81,6 +81,20 @@ def booted_fleet():
     shutil.rmtree(STATE, ignore_errors=True)
 
 
+@pytest.fixture(name="mounted_loop")
+def mounted_loop_device(tmp_path):
+    """A file system of somebody else's, mounted from a file."""
+    image, mountpoint = tmp_path / "disk image", tmp_path / "mount point"
+    mountpoint.mkdir()
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    # With the option loop the device goes with its mount.
+    subprocess.run(["mount", "-o", "loop", image, mountpoint], check=True)
+    yield image, mountpoint
+    subprocess.run(["umount", "--quiet", mountpoint], check=False)
+
+
 def test_hosts_are_whole(fleet):
     assert sorted(fleet) == ["labtest1", "labtest2"]
     for host in fleet:
@@ -102,6 +116,15 @@ def test_second_run_changes_nothing(fleet):
     before = lab_machine.running_hosts(str(STATE))
     assert changed(play("create.yml")) == 0
     assert lab_machine.running_hosts(str(STATE)) == before
+
+
+def test_a_host_holds_no_device_that_is_not_its_own(fleet, mounted_loop):
+    image, mountpoint = mounted_loop
+    host = min(fleet)
+    os.kill(lab_machine.running_hosts(str(STATE))[host], signal.SIGKILL)
+    play("create.yml")
+    subprocess.run(["umount", mountpoint], check=True)
+    assert lab_machine.wait_until(lambda: not lab_machine.loops(str(image.parent)), 10), "the host's mount namespace holds the device"
 
 
 def test_killed_host_comes_back_with_its_disk(fleet):
