@@ -42,7 +42,7 @@ var commands = []command{
 	{"session wait", "DIR --until WORD[,WORD…] [--timeout SECONDS]", "wait for a state, or for listening, converged, ended", sessionWait},
 	{"session cutover", "DIR [--timeout SECONDS]", "source: freeze, hand over, and wait for the outcome", sessionCutover},
 	{"session abort", "DIR [--timeout SECONDS]", "end a session that is not released; nothing moves", sessionAbort},
-	{"session resolve", "DIR --outcome resumed|refused|fenced [--timeout SECONDS]", "a side in doubt: what the other side's session says, or that it was fenced", sessionResolve},
+	{"session resolve", "DIR --outcome resumed|refused|fenced [--journal-lost] [--timeout SECONDS]", "a side in doubt: what the other side's session says, or that it was fenced; with --journal-lost also where the journal cannot be read", sessionResolve},
 	{"session recover", "DIR | --all [--root DIR] [--timeout SECONDS]", "bring a side whose process is gone as far as it may go by itself", sessionRecover},
 	{"identity", "DIR", "the fingerprint of a session's key, made if need be", identity},
 	{"watch start", "DIR", "follow a folder in the background: what is touched from now on is in the list", watchStart},
@@ -77,6 +77,7 @@ func main() {
 	err := dispatch(ctx, os.Args[1:])
 	stop()
 	var usage usageError
+	var no refusal
 	var old *dialect.Failure
 	switch {
 	case err == nil:
@@ -87,6 +88,9 @@ func main() {
 	case errors.As(err, &usage):
 		fmt.Fprintln(os.Stderr, "pcopy:", usage)
 		os.Exit(2)
+	case errors.As(err, &no):
+		fmt.Fprintln(os.Stderr, "pcopy:", no)
+		os.Exit(refused)
 	default:
 		fmt.Fprintln(os.Stderr, "pcopy:", strings.ReplaceAll(err.Error(), "\n", "; "))
 		os.Exit(1)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -164,11 +165,22 @@ func sessionRecover(ctx context.Context, args []string) error {
 
 func sessionResolve(ctx context.Context, args []string) error {
 	var outcome *string
-	ctx, cancel, dir, err := timed(ctx, "session resolve", args, 120, func(f *flag.FlagSet) { outcome = f.String("outcome", "", "") })
+	var lost *bool
+	ctx, cancel, dir, err := timed(ctx, "session resolve", args, 120, func(f *flag.FlagSet) {
+		outcome, lost = f.String("outcome", "", ""), f.Bool("journal-lost", false, "")
+	})
 	if err != nil {
 		return err
 	}
 	defer cancel()
+	if err := session.CheckOutcome(session.State(*outcome)); err != nil {
+		return err // before anything is touched
+	}
+	if *lost {
+		if err := session.SetJournalAside(dir); err != nil {
+			return err
+		}
+	}
 	s, err := session.Resolve(ctx, dir, session.RunDir, session.State(*outcome))
 	if err != nil {
 		return err
@@ -213,15 +225,30 @@ func criuHook(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	goOn, err := session.Hook(session.RunDir, session.Call{Action: action, ImageDir: real, CRIU: os.Getppid(), Root: os.Getenv("CRTOOLS_INIT_PID")})
+	criu := os.Getppid()
+	if told := os.Getenv("HANDOVER_CRIU"); told != "" { // the script stands in between
+		if criu, err = strconv.Atoi(told); err != nil {
+			return usageError(fmt.Sprintf("criu-hook: HANDOVER_CRIU is %q, and not a process ID", told))
+		}
+	}
+	goOn, err := session.Hook(session.RunDir, session.Call{Action: action, ImageDir: real, CRIU: criu, Root: os.Getenv("CRTOOLS_INIT_PID")})
 	if err != nil {
 		return err
 	}
 	if !goOn {
-		return fmt.Errorf("criu-hook: the session refuses to go on at %s", action)
+		return refusal("criu-hook: the session refuses to go on at " + action)
 	}
 	return nil
 }
+
+// refusal is a clear no to CRIU. CRIU's action script takes nothing else for one at
+// post-dump: a pcopy that is missing, killed or at a loss has decided nothing.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// refused is the exit status of a refusal.
+const refused = 3
 
 func thawBehind(_ context.Context, args []string) error {
 	if len(args) != 1 {

@@ -131,6 +131,14 @@ func Cutover(ctx context.Context, dir string) (*Status, error) {
 	return Wait(ctx, dir, []string{UntilEnded, UntilHeld})
 }
 
+// CheckOutcome refuses a word that is no outcome.
+func CheckOutcome(outcome State) error {
+	if outcome != Resumed && outcome != Refused && outcome != Fenced {
+		return fmt.Errorf("session: an outcome is %s, %s or %s, not %q", Resumed, Refused, Fenced, outcome)
+	}
+	return nil
+}
+
 // Resolve tells a side what the other one says.
 //
 // To a source: resumed says that the destination has settled, refused that it
@@ -142,8 +150,8 @@ func Cutover(ctx context.Context, dir string) (*Status, error) {
 // Each of them is believed. A wrong word makes the workload run twice, or not at
 // all.
 func Resolve(ctx context.Context, dir, runDir string, outcome State) (*Status, error) {
-	if outcome != Resumed && outcome != Refused && outcome != Fenced {
-		return nil, fmt.Errorf("session: an outcome is %s, %s or %s, not %q", Resumed, Refused, Fenced, outcome)
+	if err := CheckOutcome(outcome); err != nil {
+		return nil, err
 	}
 	if s, err := Show(dir); err != nil || s.Ended {
 		return s, err

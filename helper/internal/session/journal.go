@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -136,6 +135,62 @@ func OpenJournal(dir string, role Role) (*Journal, error) {
 	return j, nil
 }
 
+// openBegunJournal opens the journal of a session that has come further than its
+// first record. One that is missing or empty is damaged, not new: read as a
+// beginning, it would undo what may be past the release.
+func openBegunJournal(dir string, role Role) (*Journal, error) {
+	path := filepath.Join(dir, journalFile)
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	j, err := OpenJournal(dir, role)
+	if err == nil && len(j.records) == 0 {
+		j.Close()
+		return nil, fmt.Errorf("session: the journal %s is empty, and the session had begun", path)
+	}
+	return j, err
+}
+
+// SetJournalAside puts a journal that cannot be read aside, and begins one that
+// knows only that the outcome is not known: it can be resolved then. It is an
+// operator's order, for a session that no process serves.
+func SetJournalAside(dir string) error {
+	spec, err := LoadSpec(dir)
+	if err != nil {
+		return err
+	}
+	own, err := lock(filepath.Join(dir, lockFile))
+	if err != nil {
+		return fmt.Errorf("session: %s: its process lives: end it first (`systemctl kill --signal=KILL 'handover-%s-*'`): %w", spec.ID, spec.ID, err)
+	}
+	defer own.Close()
+	if j, err := openBegunJournal(dir, spec.Role); err == nil {
+		j.Close()
+		return fmt.Errorf("session: the journal of %s can be read: it is not lost, and it decides", spec.ID)
+	}
+	path := filepath.Join(dir, journalFile)
+	if err := os.Rename(path, path+".damaged"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("session: %w", err)
+	}
+	// Whoever looks in between finds none, and waits.
+	line, err := encodeRecord(Record{Time: time.Now().UTC(), State: InDoubt, Boot: thisBoot(), Why: "an operator ordered to go on without the journal, which could not be read"})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	_, err = f.Write(line)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return syncDir(dir)
+}
+
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err == nil {
@@ -182,8 +237,11 @@ func (j *Journal) Reached(s State) bool {
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// load reads all records. A torn last line, from a crash in the middle of an
-// append, never counted and is cut off; damage anywhere else is an error.
+// load reads all records. A torn last line never counted and is cut off: one
+// without an end, from a process that was killed in the middle of an append, or
+// one with a wrong checksum, from a loss of power. Damage anywhere else is an
+// error, and so is a whole line with a wrong checksum in a boot in which no power
+// was lost: it may have been the release.
 func (j *Journal) load() error {
 	data, err := os.ReadFile(j.f.Name())
 	if err != nil {
@@ -196,7 +254,7 @@ func (j *Journal) load() error {
 		r, err := parseRecord(line)
 		last := good+len(line)+1 >= len(data)
 		if err != nil || !whole {
-			if last {
+			if last && (!whole || len(j.records) == 0 || j.records[len(j.records)-1].Boot != thisBoot()) {
 				break
 			}
 			return fmt.Errorf("session: the journal %s is damaged at byte %d: %v: do not guess: ask both hosts which of them runs the workload", j.f.Name(), good, err)
@@ -213,6 +271,14 @@ func (j *Journal) load() error {
 		return fmt.Errorf("session: %w", err)
 	}
 	return nil
+}
+
+func encodeRecord(r Record) ([]byte, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	return fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(body, table), body), nil
 }
 
 func parseRecord(line []byte) (Record, error) {
@@ -244,13 +310,11 @@ func (j *Journal) Append(s State, why string) error {
 		return fmt.Errorf("session: the %s is %q and cannot become %q", j.role, at, s)
 	}
 	r := Record{Time: time.Now().UTC(), State: s, Boot: thisBoot(), Why: why}
-	body, err := json.Marshal(r)
+	line, err := encodeRecord(r)
 	if err != nil {
-		return fmt.Errorf("session: %w", err)
+		return err
 	}
-	w := bufio.NewWriter(j.f)
-	fmt.Fprintf(w, "%08x %s\n", crc32.Checksum(body, table), body)
-	if err := w.Flush(); err != nil {
+	if _, err := j.f.Write(line); err != nil {
 		return fmt.Errorf("session: writing %s: %w", j.f.Name(), err)
 	}
 	j.records = append(j.records, r)

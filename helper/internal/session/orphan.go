@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
+	"github.com/livefleet/handover/helper/internal/report"
 )
 
 // Call is one call of CRIU's action script.
@@ -26,35 +31,77 @@ type Call struct {
 // returns whether CRIU may go on.
 //
 // It blocks for as long as the outcome is not known: CRIU keeps the tasks where
-// they are meanwhile, and that is what it is for.
+// they are meanwhile, and that is what it is for. An error says no, and at all
+// points but one that is safe: the dump has not begun, or what was restored is
+// killed. At post-dump a no lets the tasks run on, and the source may have been
+// released. There an error is an outcome that is not known: it is said, and then
+// it blocks like any other, until it is gone.
 func Hook(runDir string, c Call) (goOn bool, err error) {
-	reg, err := hooks.Lookup(runDir, c.ImageDir)
-	if err != nil {
-		return false, err // a gate that cannot be read may be one that says no
-	}
-	if reg == nil {
-		return true, nil // not ours: somebody checkpoints on his own
-	}
+	// Who would have read what we say may be gone; that must not end us.
+	signal.Ignore(unix.SIGPIPE)
+	var reg *hooks.Registration
 	var guard *network.Guard
 	defer func() { guard.Close() }()
+	said := ""
 	for {
-		goOn, err := reg.Ask(c.Action, c.Root)
-		decided := err == nil || !errors.Is(err, hooks.ErrNobody)
-		if !decided {
-			goOn, decided, err = orphan(reg.Session, c)
+		if reg == nil {
+			reg, err = hooks.Lookup(runDir, c.ImageDir)
+			if err == nil && reg == nil {
+				return true, nil // not ours: somebody checkpoints on his own
+			}
 		}
-		if err != nil || decided {
-			if !goOn {
+		decided := false
+		if reg != nil {
+			goOn, decided, err = decide(reg, c)
+		}
+		if err != nil && c.Action != hooks.PostDump {
+			goOn, decided = false, true
+		}
+		if decided {
+			if !goOn && reg != nil {
 				err = errors.Join(err, thawLater(reg.Session, c.CRIU))
 			}
 			return goOn, err
 		}
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			sayHeld(reg, said)
+		}
 		// The process took its guard along, and the workload may run elsewhere.
-		if guard == nil {
+		if guard == nil && reg != nil {
 			guard = standIn(reg.Session)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// decide asks the process, or else the journal.
+func decide(reg *hooks.Registration, c Call) (goOn, decided bool, err error) {
+	goOn, err = reg.Ask(c.Action, c.Root)
+	if !errors.Is(err, hooks.ErrNobody) {
+		return goOn, err == nil, err
+	}
+	return orphan(reg.Session, c)
+}
+
+// sayHeld tells why a workload stays frozen, where somebody may look for it: in
+// what CRIU's caller writes, and in the session's events.
+func sayHeld(reg *hooks.Registration, why string) {
+	dir := "the session's folder"
+	if reg != nil {
+		dir = reg.Session
+	}
+	text := fmt.Sprintf("the workload stays frozen: whether the source was released cannot be told: %s. It goes on by itself when that is mended; if it cannot be, ask both hosts which of them runs it, and then `pcopy session resolve %s --journal-lost`", why, dir)
+	fmt.Fprintln(os.Stderr, "pcopy: criu-hook:", text)
+	if reg == nil {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	report.NewWriter(f).Emit("held", map[string]any{"text": text})
 }
 
 // thawLater leaves somebody behind who thaws the workload's cgroup when CRIU has
@@ -93,7 +140,7 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	j, err := OpenJournal(dir, spec.Role)
+	j, err := openBegunJournal(dir, spec.Role)
 	if err != nil {
 		return false, false, err
 	}
