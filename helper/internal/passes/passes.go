@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
@@ -74,6 +75,9 @@ type Options struct {
 	Count func(bytes int64)
 	// Open opens the trackers; tracker.Open if it is nil.
 	Open func(kind string, devs []tracker.Device) ([]tracker.Tracker, error)
+	// Begin, if it is there, tells the other side which round begins, before the
+	// first frame of each; see Resume.
+	Begin func(round int) error
 }
 
 // Copy is volumes on their way over one connection. Its methods are called by
@@ -83,6 +87,10 @@ type Copy struct {
 	volumes []*Volume
 	opt     Options
 	pass    int
+
+	mu       sync.Mutex
+	round    int    // how many rounds were begun
+	underWay []sent // those that may not have arrived whole
 }
 
 // New begins a copy: every cluster of every volume has to travel.
@@ -175,6 +183,9 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 	c.pass++
 	p := Pass{Pass: c.pass, Bytes: total}
 	began := time.Now()
+	if err := c.begin(ctx); err != nil {
+		return p, err
+	}
 	for _, v := range c.volumes {
 		m := v.todo.Swap()
 		if m.Empty() {
@@ -183,6 +194,7 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 		if err := v.goes(m); err != nil {
 			return p, err
 		}
+		c.remember(v.Stream, m)
 		pass := pipeline.Pass{SkipZero: v.Empty, Limit: limit, Count: c.opt.Count}
 		stats, err := c.sender.Send(ctx, v.vol(), m, pass)
 		if err != nil {
@@ -209,10 +221,15 @@ func (c *Copy) blanks(ctx context.Context) error {
 		if v.blank == nil {
 			continue
 		}
-		if err := c.sender.Zeroes(ctx, v.vol(), v.blank); err != nil {
+		if err := c.begin(ctx); err != nil {
+			return err
+		}
+		blank := v.blank
+		v.blank = nil
+		c.remember(v.Stream, blank)
+		if err := c.sender.Zeroes(ctx, v.vol(), blank); err != nil {
 			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
 		}
-		v.blank = nil
 	}
 	return nil
 }

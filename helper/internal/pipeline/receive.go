@@ -26,6 +26,9 @@ const tasksAtOnce = 64
 type ReceiveOptions struct {
 	Writers int   // frames that are unpacked and written at a time
 	Memory  int64 // bytes of all payloads in memory
+	// Arrived, if it is there, hears of each range when all of it was written, from
+	// any number of goroutines.
+	Arrived func(stream uint32, off, n int64)
 }
 
 // FrameReader is where a Receiver gets frames from.
@@ -311,6 +314,9 @@ func (r *Receiver) work(cancel context.CancelCauseFunc) {
 		var err error
 		if !failed {
 			err = w.do(t)
+			if err == nil && r.opt.Arrived != nil {
+				r.opt.Arrived(t.Stream, t.Pos, t.Length)
+			}
 		}
 		r.release(&t.Frame)
 		r.finish(t, err)

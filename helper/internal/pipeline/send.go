@@ -207,7 +207,7 @@ func (s *Sender) Zeroes(ctx context.Context, vol Volume, m *blockmap.Map) error 
 	if err := first.Flush(); err != nil {
 		return err
 	}
-	return s.sendFence(ctx)
+	return s.Fence(ctx)
 }
 
 func (s *sending) run(ctx context.Context) (Stats, error) {
@@ -259,7 +259,7 @@ func (s *sending) run(ctx context.Context) (Stats, error) {
 	}
 	err := g.Wait()
 	if err == nil {
-		err = s.sendFence(ctx)
+		err = s.Fence(ctx)
 	}
 	if err != nil {
 		s.fresh() // some are lost with their jobs
@@ -458,9 +458,9 @@ func (s *sending) write(ctx context.Context, conn FrameWriter, p parcel) error {
 	return nil
 }
 
-// sendFence says on all connections that what follows comes after what was sent.
-// One connection keeps its own order.
-func (s *Sender) sendFence(ctx context.Context) error {
+// Fence says on all connections that what follows comes after what was sent. One
+// connection keeps its own order.
+func (s *Sender) Fence(ctx context.Context) error {
 	if len(s.conns) == 1 {
 		return nil
 	}
