@@ -245,6 +245,26 @@ func (l *Ledger) load(p *page) error {
 	return nil
 }
 
+// Holds reports whether the cluster at an offset has this digest; 0 is that of
+// zeroes.
+func (l *Ledger) Holds(off int64, digest uint64) (bool, error) {
+	c := off / int64(l.cluster)
+	if off < 0 || off%int64(l.cluster) != 0 || c >= l.Clusters() {
+		return false, fmt.Errorf("ledger: no cluster of a volume of %d begins at %d", l.Clusters(), off)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, err := l.page(c/pageClusters, false)
+	if err != nil {
+		return false, err
+	}
+	var d uint64
+	if p != nil {
+		d = p.digests[c%pageClusters]
+	}
+	return d == digest, nil
+}
+
 // Total is the sum of the whole volume.
 func (l *Ledger) Total() Sum {
 	l.mu.Lock()

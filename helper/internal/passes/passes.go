@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -50,12 +51,16 @@ type Volume struct {
 	Empty      bool           // the destination holds nothing but zeroes
 	SkipFree   bool           // what the file system does not use is not sent: zeroes there
 
-	Survey  Survey // what need not be read, once Track is done
+	Survey    Survey // what need not be read, once Track is done
+	Comparing string // why it is compared and not tracked, if it had to be chosen
+
 	tracker tracker.Tracker
 	blank   *blockmap.Map // not read, to be made zeroes with the first pass; or nil
 	left    *blockmap.Map // free when it was left out, and zeroes over there; or nil
+	unused  *blockmap.Map // of left, what is free still; only where a tracker compares
 	todo    *blockmap.Map // for the next pass
 	frozen  bool          // its file system is frozen by us
+	ours    bool          // the ledger is nobody else's
 }
 
 // Pass is one walk over what was dirty.
@@ -87,6 +92,7 @@ type Copy struct {
 	volumes []*Volume
 	opt     Options
 	pass    int
+	fresh   bool // collected since the last Send
 
 	mu       sync.Mutex
 	round    int    // how many rounds were begun
@@ -118,7 +124,11 @@ func (c *Copy) Track() (map[string]string, error) {
 	for kind, vs := range kinds {
 		devs := make([]tracker.Device, len(vs))
 		for i, v := range vs {
-			devs[i] = tracker.Device{Path: v.Device, Cluster: v.Cluster}
+			if v.Ledger == nil && (kind == tracker.Hash || kind == tracker.Auto) {
+				v.Ledger = ledger.New(v.Source.Size(), v.Cluster, os.TempDir(), 0)
+				v.ours = true
+			}
+			devs[i] = tracker.Device{Path: v.Device, Cluster: v.Cluster, Sent: v.isAsSent}
 		}
 		ts, err := c.opt.Open(kind, devs)
 		if err != nil {
@@ -127,6 +137,15 @@ func (c *Copy) Track() (map[string]string, error) {
 		for i, v := range vs {
 			v.tracker = ts[i]
 			found[v.Name] = ts[i].Kind()
+			if v.ours && found[v.Name] != tracker.Hash {
+				if err := v.Ledger.Close(); err != nil {
+					return nil, err
+				}
+				v.Ledger, v.ours = nil, false
+			}
+			if w, ok := ts[i].(interface{ Why() string }); ok {
+				v.Comparing = w.Why()
+			}
 		}
 	}
 	for _, v := range c.volumes {
@@ -137,6 +156,18 @@ func (c *Copy) Track() (map[string]string, error) {
 	return found, nil
 }
 
+// isAsSent reports whether the destination holds a cluster as it is, or nobody needs
+// what is in it.
+func (v *Volume) isAsSent(off int64, data []byte) (bool, error) {
+	if v.unused != nil && v.unused.Has(off) {
+		return true, nil
+	}
+	if codec.IsZero(data) {
+		return v.Ledger.Holds(off, 0)
+	}
+	return v.Ledger.Holds(off, ledger.Digest(data))
+}
+
 // Collect takes what the trackers have seen since the last time into the maps of
 // what is to be sent.
 func (c *Copy) Collect() error {
@@ -144,7 +175,7 @@ func (c *Copy) Collect() error {
 		if v.tracker == nil {
 			continue
 		}
-		m, err := v.tracker.Swap()
+		m, err := v.swap()
 		if err == nil {
 			err = v.todo.Merge(m)
 		}
@@ -152,7 +183,25 @@ func (c *Copy) Collect() error {
 			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
 		}
 	}
+	c.fresh = true
 	return nil
+}
+
+// swap takes the marks of the tracker.
+func (v *Volume) swap() (*blockmap.Map, error) {
+	if v.tracker.Kind() == tracker.Hash && v.left != nil {
+		// What is still free need not be compared: nobody has written anything there
+		// that is needed. Once it is used it is.
+		used, err := v.used()
+		if err != nil {
+			return nil, err
+		}
+		v.unused = blockmap.New(v.Source.Size(), v.Cluster)
+		if err := errors.Join(v.unused.Merge(v.left), v.unused.Subtract(used)); err != nil {
+			return nil, err
+		}
+	}
+	return v.tracker.Swap()
 }
 
 // Dirty is how many bytes the next pass has, as far as they are collected.
@@ -168,11 +217,15 @@ func (c *Copy) Passes() int { return c.pass }
 
 // Send sends everything that is marked now, at most limit bytes a second if that
 // is not 0. Marks that come meanwhile are for the next pass. Where nothing is
-// marked there is no pass, and what it returns is empty.
+// marked there is no pass, and what it returns is empty. It collects first, if
+// nobody has since the last time.
 func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
-	if err := c.Collect(); err != nil {
-		return Pass{}, err
+	if !c.fresh { // twice would be a whole read more where a tracker compares
+		if err := c.Collect(); err != nil {
+			return Pass{}, err
+		}
 	}
+	c.fresh = false
 	if err := c.blanks(ctx); err != nil {
 		return Pass{}, err
 	}
@@ -276,7 +329,7 @@ func (c *Copy) Silent() error {
 		if n != 0 {
 			return fmt.Errorf("passes: volume %s: %d writes to %s are still under way although it is frozen: something writes to the device past its file system", v.Name, n, v.Device)
 		}
-		m, err := v.tracker.Swap()
+		m, err := v.swap()
 		if err != nil {
 			return err
 		}
@@ -307,6 +360,10 @@ func (c *Copy) Close() (err error) {
 		if v.tracker != nil {
 			err = errors.Join(err, v.tracker.Close())
 			v.tracker = nil
+		}
+		if v.ours {
+			err = errors.Join(err, v.Ledger.Close())
+			v.Ledger, v.ours = nil, false
 		}
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -103,8 +104,17 @@ func busy(t *testing.T, mnt string, seed uint64, stop <-chan struct{}) {
 // everything that is in use when it is frozen is there byte by byte, and the
 // digests agree.
 func TestRealFileSystems(t *testing.T) {
-	for fstype, check := range map[string][]string{"ext4": {"e2fsck", "-fn"}, "xfs": {"xfs_repair", "-n"}} {
-		t.Run(fstype, func(t *testing.T) {
+	for _, c := range []struct {
+		fstype, kind string
+		check        []string
+	}{
+		{"ext4", tracker.EBPF, []string{"e2fsck", "-fn"}},
+		{"ext4", tracker.Hash, []string{"e2fsck", "-fn"}},
+		{"xfs", tracker.EBPF, []string{"xfs_repair", "-n"}},
+		{"xfs", tracker.Hash, []string{"xfs_repair", "-n"}},
+	} {
+		fstype, check := c.fstype, c.check
+		t.Run(fstype+" "+c.kind, func(t *testing.T) {
 			const size = 320 << 20
 			dev, mnt := mounted(t, fstype, size)
 			// Rubbish where nothing is: the device is full once, and then free again.
@@ -140,7 +150,7 @@ func TestRealFileSystems(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v := &Volume{Name: fstype, Device: dev, Mountpoint: mnt, Tracker: "auto", Cluster: 64 << 10, Source: src, Empty: true, SkipFree: true}
+			v := &Volume{Name: fstype, Device: dev, Mountpoint: mnt, Tracker: c.kind, Cluster: 64 << 10, Source: src, Empty: true, SkipFree: true}
 			c := New(sender, []*Volume{v}, Options{})
 
 			stop := make(chan struct{})

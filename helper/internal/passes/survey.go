@@ -84,15 +84,21 @@ func (v *Volume) recheck() error {
 	if v.left == nil || v.left.Empty() {
 		return nil
 	}
-	now, err := v.free()
+	used, err := v.used()
 	if err != nil {
 		return err
 	}
-	used := blockmap.New(v.Source.Size(), v.Cluster)
-	if err := errors.Join(used.Merge(v.left), used.Subtract(now)); err != nil {
-		return err
-	}
 	return v.todo.Merge(used)
+}
+
+// used is what of that which was left out as free is not any more.
+func (v *Volume) used() (*blockmap.Map, error) {
+	now, err := v.free()
+	if err != nil {
+		return nil, err
+	}
+	used := blockmap.New(v.Source.Size(), v.Cluster)
+	return used, errors.Join(used.Merge(v.left), used.Subtract(now))
 }
 
 // goes notes that the clusters of a map are sent as they are.

@@ -62,9 +62,20 @@ type geometry struct {
 
 func (d *device) geometry() geometry { return geometry{d.start, d.sectors, d.diskseq} }
 
-// lookDevice finds out everything about a device, and refuses one whose writes
-// cannot all be seen.
+// lookDevice is findDevice, and refuses a device whose writes cannot all be seen.
 func lookDevice(dev Device) (*device, error) {
+	d, err := findDevice(dev)
+	if err != nil {
+		return nil, err
+	}
+	if dax, err := d.read(d.disk, "queue/dax"); err == nil && dax == "1" {
+		return nil, fmt.Errorf("tracker: %s: the device offers DAX, and writes through it leave no trace in the block layer: pass --tracker=hash", d.path)
+	}
+	return d, nil
+}
+
+// findDevice finds out everything about a device.
+func findDevice(dev Device) (*device, error) {
 	if err := blockmap.CheckCluster(dev.Cluster); err != nil {
 		return nil, fmt.Errorf("tracker: %s: %w", dev.Path, err)
 	}
@@ -103,9 +114,6 @@ func lookDevice(dev Device) (*device, error) {
 	}
 	if _, err := os.Stat(filepath.Join(d.disk, "mq")); errors.Is(err, fs.ErrNotExist) {
 		d.bio = true
-	}
-	if dax, err := d.read(d.disk, "queue/dax"); err == nil && dax == "1" {
-		return nil, fmt.Errorf("tracker: %s: the device offers DAX, and writes through it leave no trace in the block layer: pass --tracker=hash", d.path)
 	}
 	return d, nil
 }
@@ -149,6 +157,10 @@ func (d *device) unchanged() error {
 func (d *device) accounted() (bool, error) {
 	s, err := d.read(d.disk, "queue/iostats")
 	return s == "1", err
+}
+
+func (d *device) uncounted() error {
+	return fmt.Errorf("tracker: %s: writes under way cannot be counted, since the kernel's accounting is off: echo 1 > %s/queue/iostats", d.path, d.disk)
 }
 
 // inFlight reads the kernel's own count of writes under way, of the disk or of

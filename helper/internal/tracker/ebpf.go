@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,6 +115,11 @@ func explain(devs []*device, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES) && !isVerifier(err):
 		errors.As(err, &errno)
+		if level, rerr := os.ReadFile(lockdownFile); rerr == nil {
+			if locked := lockedDown(string(level)); locked != nil {
+				return fmt.Errorf("tracker: %s: %w; or pass --tracker=hash", paths(devs), locked)
+			}
+		}
 		return fmt.Errorf("tracker: %s: the kernel refused the block tracepoints (%s): run as root, or give CAP_BPF and CAP_PERFMON, or pass --tracker=hash",
 			paths(devs), unix.ErrnoName(errno))
 	case errors.Is(err, unix.ENOENT):
@@ -328,7 +334,7 @@ func (t *ebpfTracker) InFlight() (int64, error) {
 		known, err := t.load.underWay(t.dev.key())
 		return int64(len(known)), err
 	}
-	return 0, fmt.Errorf("tracker: %s: writes under way cannot be counted, since the kernel's accounting is off: echo 1 > %s/queue/iostats", t.dev.path, t.dev.disk)
+	return 0, t.dev.uncounted()
 }
 
 func (t *ebpfTracker) Close() error {

@@ -288,7 +288,7 @@ func TestNeighboursComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	join := func(path string) *ebpfTracker {
-		d, err := lookDevice(Device{path, cluster})
+		d, err := lookDevice(Device{Path: path, Cluster: cluster})
 		if err != nil {
 			t.Fatal(err)
 		}

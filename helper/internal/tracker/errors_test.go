@@ -31,11 +31,12 @@ func TestOpenRefuses(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	openFails(t, "ploop", Device{file, 65536}, `there is no tracker of the kind "ploop": choose auto or ebpf`)
-	openFails(t, "auto", Device{file, 65536}, file+": this is no block device")
-	openFails(t, "auto", Device{"/dev/null", 65536}, "/dev/null: this is no block device")
-	openFails(t, "auto", Device{file + "x", 65536}, file+"x: no such file or directory")
-	openFails(t, "auto", Device{file, 65535}, "a cluster of 65535 bytes cannot be used: choose a power of two")
+	openFails(t, "guess", Device{Path: file, Cluster: 65536}, `there is no tracker of the kind "guess": choose one of auto, ebpf, hash`)
+	openFails(t, "auto", Device{Path: file, Cluster: 65536}, file+": this is no block device")
+	openFails(t, "auto", Device{Path: "/dev/null", Cluster: 65536}, "/dev/null: this is no block device")
+	openFails(t, "hash", Device{Path: file, Cluster: 65536}, file+": this is no block device")
+	openFails(t, "auto", Device{Path: file + "x", Cluster: 65536}, file+"x: no such file or directory")
+	openFails(t, "auto", Device{Path: file, Cluster: 65535}, "a cluster of 65535 bytes cannot be used: choose a power of two")
 	if trackers, err := Open("auto", nil); len(trackers) != 0 || err != nil {
 		t.Errorf("no devices: %v, %v", trackers, err)
 	}
@@ -47,7 +48,7 @@ func TestOpenRefusesADeviceWithoutMedium(t *testing.T) {
 	for _, node := range nodes {
 		b, err := os.ReadFile("/sys/class/block/" + filepath.Base(node) + "/size")
 		if err == nil && strings.TrimSpace(string(b)) == "0" {
-			openFails(t, "auto", Device{node, 65536}, node+": the device has no medium")
+			openFails(t, "auto", Device{Path: node, Cluster: 65536}, node+": the device has no medium")
 			return
 		}
 	}
@@ -58,7 +59,7 @@ func TestOpenRefusesADeviceWithoutMedium(t *testing.T) {
 // nobody.
 func TestWithoutPermission(t *testing.T) {
 	if dev := os.Getenv("TRACKER_TEST_DEVICE"); dev != "" {
-		_, err := Open("auto", []Device{{dev, 65536}})
+		_, err := Open("auto", []Device{{Path: dev, Cluster: 65536}})
 		fmt.Println(err)
 		return
 	}
@@ -89,6 +90,18 @@ func TestWithoutPermission(t *testing.T) {
 	want := "tracker: " + dev + ": the kernel refused the block tracepoints (EPERM): run as root, or give CAP_BPF and CAP_PERFMON, or pass --tracker=hash\n"
 	if !bytes.HasPrefix(out, []byte(want)) {
 		t.Errorf("got  %swant %s", out, want)
+	}
+}
+
+func TestLockedDown(t *testing.T) {
+	for levels, text := range map[string]string{
+		"[none] integrity confidentiality\n": "",
+		"none [integrity] confidentiality\n": "",
+		"none integrity [confidentiality]\n": "boot it with lockdown=integrity",
+	} {
+		if err := lockedDown(levels); (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", levels, err)
+		}
 	}
 }
 

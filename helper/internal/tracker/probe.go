@@ -2,6 +2,8 @@ package tracker
 
 import (
 	"errors"
+	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +27,9 @@ func Probe() []Finding {
 	if err := unix.Uname(&u); !add("kernel", err, "Linux "+unix.ByteSliceToString(u.Release[:])) {
 		return found
 	}
+	if level, err := os.ReadFile(lockdownFile); err == nil && !add("lockdown", lockedDown(string(level)), "the kernel is not locked down against reading its memory") {
+		return found
+	}
 	k, err := lookKernel()
 	if errors.Is(err, errNoBTF) {
 		add("btf", err, "")
@@ -41,6 +46,18 @@ func Probe() []Finding {
 	bios.bio, bios.name = true, "md"
 	add("stacked devices", tryLoad(k, &bios), "writes can be tracked on devices without a request queue (device mapper, md, zram)")
 	return found
+}
+
+// lockdownFile is there if securityfs is mounted and the kernel can be locked down.
+const lockdownFile = "/sys/kernel/security/lockdown"
+
+// lockedDown says whether a kernel refuses tracing programs, whoever loads them. The
+// level in force stands in brackets.
+func lockedDown(levels string) error {
+	if !strings.Contains(levels, "[confidentiality]") {
+		return nil
+	}
+	return errors.New("the kernel is locked down for confidentiality, and lets nobody's programs read its structures: boot it with lockdown=integrity, or with none")
 }
 
 func tryLoad(k *kernel, d *device) error {

@@ -75,6 +75,22 @@
 // The layout of the kernel's structures is read from the running kernel's own
 // BTF when the programs are built.
 //
+// # The hash tracker
+//
+// Where programs are not allowed on the block tracepoints, all that is left is to
+// read the whole device and to compare it with what was sent. Not with what it was
+// at the last Swap: a cluster that was written, read by the copy, and then written
+// as it had been before would look untouched, and the copy would have what was in
+// between. So whoever copies keeps a digest of each cluster as it was last sent
+// (Device.Sent), and a cluster is marked that is not what was sent, or was never
+// sent. That is the promise for those who send what they are told.
+//
+// It costs a whole read for each Swap, also for those under the freeze: there the
+// pause is longer by several whole reads of the device. Writes past the block
+// layer are seen, too.
+//
+// # What the others do not see
+//
 // A write that does not go through the block layer is out of sight: DAX, and on
 // kernels before 6.3 pages that are given to zram, brd or pmem directly. Open
 // refuses devices where that can happen. It goes without saying that the backing
@@ -82,7 +98,11 @@
 package tracker
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
 )
@@ -98,7 +118,7 @@ type Tracker interface {
 	// in the scheduler are not counted by all kernels: whoever wants to see zero
 	// syncs first.
 	InFlight() (int64, error)
-	// Kind names the way of tracking: "ebpf".
+	// Kind names the way of tracking, as Open knows it.
 	Kind() string
 	// Close ends the tracking.
 	Close() error
@@ -118,6 +138,9 @@ func lost(format string, args ...any) error { return &LostError{fmt.Errorf(forma
 type Device struct {
 	Path    string // of a block device: a whole disk or a partition
 	Cluster int    // the size of a cluster in bytes, as blockmap has it
+	// Sent reports whether a cluster is what was last sent of it, or zeroes if nothing
+	// was. It is called by several goroutines at once. Only the hash tracker needs it.
+	Sent func(off int64, data []byte) (same bool, err error)
 }
 
 // Finding is one thing that Probe found out.
@@ -127,14 +150,54 @@ type Finding struct {
 	Text string `json:"text,omitempty"` // in plain words: what was found, and what to do if it is not OK
 }
 
+// The kinds of trackers.
+const (
+	Auto = "auto" // the best that this kernel lets us use: ebpf, or else hash
+	EBPF = "ebpf"
+	Hash = "hash"
+)
+
+// kinds is how each kind is opened.
+var kinds = map[string]func([]Device) ([]Tracker, error){
+	Auto: openAuto,
+	EBPF: openEBPF,
+	Hash: func(devs []Device) ([]Tracker, error) { return openHash(devs, "") },
+}
+
+// Kinds are those that Open knows.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
+
 // Open starts to track all devices, in the order given. They share one load of
-// the programs. kind is "ebpf", or "auto" for the best
-// that this kernel has. When Open returns, every write that is not complete yet
-// will be in a map that Swap returns.
+// the programs. When Open returns, every write that is not complete yet will be in
+// a map that Swap returns.
 func Open(kind string, devs []Device) ([]Tracker, error) {
-	switch kind {
-	case "auto", "ebpf":
-		return openEBPF(devs)
+	open, ok := kinds[kind]
+	if !ok {
+		return nil, fmt.Errorf("tracker: there is no tracker of the kind %q: choose one of %s", kind, strings.Join(Kinds(), ", "))
 	}
-	return nil, fmt.Errorf("tracker: there is no tracker of the kind %q: choose auto or ebpf", kind)
+	return open(devs)
+}
+
+// openAuto takes hash where the kernel refuses the programs. A device that is none,
+// or is gone, is an error for both.
+func openAuto(devs []Device) ([]Tracker, error) {
+	for _, d := range devs {
+		if _, err := findDevice(d); err != nil {
+			return nil, err
+		}
+	}
+	trackers, err := openEBPF(devs)
+	if err == nil {
+		return trackers, nil
+	}
+	for _, d := range devs {
+		if d.Sent == nil { // then nothing else is left
+			return nil, err
+		}
+	}
+	trackers, herr := openHash(devs, err.Error())
+	if herr != nil {
+		return nil, errors.Join(err, herr)
+	}
+	return trackers, nil
 }
