@@ -138,6 +138,7 @@ func sessionAbort(ctx context.Context, args []string) error {
 func sessionRecover(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("session recover", flag.ContinueOnError)
 	every := f.Bool("all", false, "")
+	restarts := f.Bool("restarts", false, "")
 	root := f.String("root", sessionsDir, "")
 	timeout := f.Int("timeout", 300, "")
 	words, err := parse(f, args, 0, 1)
@@ -146,6 +147,9 @@ func sessionRecover(ctx context.Context, args []string) error {
 	}
 	if (len(words) == 1) == *every {
 		return usageError("session recover: name a session's folder, or --all")
+	}
+	if *restarts && *every {
+		return usageError("session recover: --restarts is about one session, and --all about every one")
 	}
 	if *timeout <= 0 {
 		return usageError(fmt.Sprintf("session recover: --timeout %d: a number of seconds above 0", *timeout))
@@ -156,7 +160,7 @@ func sessionRecover(ctx context.Context, args []string) error {
 		all, err := session.RecoverAll(ctx, *root, session.RunDir)
 		return errors.Join(err, print(all))
 	}
-	s, err := session.Recover(ctx, words[0], session.RunDir)
+	s, err := session.Recover(ctx, words[0], session.RunDir, *restarts)
 	if err != nil {
 		return err
 	}

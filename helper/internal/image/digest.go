@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// digestSize is how much of each cluster's SHA-256 is kept. 128 bits are far
+// DigestSize is how much of each cluster's SHA-256 is kept. 128 bits are far
 // more than accident can match, and the table of a 1 TiB image is half as long.
-const digestSize = 16
+const DigestSize = 16
 
 // Digests holds one digest for each cluster of an image.
 type Digests struct {
 	size    int64
 	cluster int
-	sums    []byte // digestSize bytes a cluster
+	sums    []byte // DigestSize bytes a cluster
 }
 
 // Root is what stands for a whole image: equal roots, equal images.
@@ -49,7 +49,7 @@ func Digest(ctx context.Context, r io.ReaderAt, size int64, cluster int) (*Diges
 		return nil, fmt.Errorf("image: an image of %d bytes in clusters of %d has no digests", size, cluster)
 	}
 	count := (size + int64(cluster) - 1) / int64(cluster)
-	d := &Digests{size: size, cluster: cluster, sums: make([]byte, count*digestSize)}
+	d := &Digests{size: size, cluster: cluster, sums: make([]byte, count*DigestSize)}
 
 	// A worker takes a stretch of clusters at a time, large enough for a device
 	// to read it at full speed.
@@ -78,7 +78,7 @@ func Digest(ctx context.Context, r io.ReaderAt, size int64, cluster int) (*Diges
 					}
 					if (err == io.EOF || start >= end) && end%int64(cluster) == 0 {
 						for c := first; c < last; c++ {
-							copy(d.sums[c*digestSize:], zero[:digestSize])
+							copy(d.sums[c*DigestSize:], zero[:DigestSize])
 						}
 						continue
 					}
@@ -93,7 +93,7 @@ func Digest(ctx context.Context, r io.ReaderAt, size int64, cluster int) (*Diges
 				for c := first; c < last; c++ {
 					part := b[(c-first)*int64(cluster):]
 					sum := sha256.Sum256(part[:min(len(part), cluster)])
-					copy(d.sums[c*digestSize:(c+1)*digestSize], sum[:])
+					copy(d.sums[c*DigestSize:(c+1)*DigestSize], sum[:])
 				}
 			}
 		})
@@ -103,6 +103,9 @@ func Digest(ctx context.Context, r io.ReaderAt, size int64, cluster int) (*Diges
 	}
 	return d, nil
 }
+
+// Sums are the digests themselves, DigestSize bytes a cluster.
+func (d *Digests) Sums() []byte { return d.sums }
 
 // Root makes the one value that stands for all of them.
 func (d *Digests) Root() Root {
@@ -123,9 +126,9 @@ func (d *Digests) FirstDifference(o *Digests) (off int64, differ bool, err error
 		return 0, false, fmt.Errorf("image: digests of %d bytes in clusters of %d cannot be compared with those of %d in clusters of %d",
 			d.size, d.cluster, o.size, o.cluster)
 	}
-	for i := 0; i < len(d.sums); i += digestSize {
-		if string(d.sums[i:i+digestSize]) != string(o.sums[i:i+digestSize]) {
-			return int64(i/digestSize) * int64(d.cluster), true, nil
+	for i := 0; i < len(d.sums); i += DigestSize {
+		if string(d.sums[i:i+DigestSize]) != string(o.sums[i:i+DigestSize]) {
+			return int64(i/DigestSize) * int64(d.cluster), true, nil
 		}
 	}
 	return 0, false, nil

@@ -70,6 +70,13 @@ func (c *Copy) remember(stream uint32, m *blockmap.Map) {
 	}
 }
 
+// Round is how many rounds were begun.
+func (c *Copy) Round() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.round
+}
+
 // Confirm says that the destination has heard that a round began: all before it
 // arrived. It may be called at any time.
 func (c *Copy) Confirm(round int) {
@@ -110,6 +117,20 @@ func (c *Copy) Resume(sender *pipeline.Sender, round int, arrived map[uint32]*bl
 	}
 	c.underWay = nil
 	c.sender = sender
+	return nil
+}
+
+// Spare takes off what is to be sent what the destination is known to hold. It
+// comes between Track and the first pass.
+func (c *Copy) Spare(stream uint32, same *blockmap.Map) error {
+	for _, v := range c.volumes {
+		if v.Stream != stream {
+			continue
+		}
+		if err := v.todo.Subtract(same); err != nil {
+			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
+		}
+	}
 	return nil
 }
 

@@ -78,6 +78,7 @@ type Receiver struct {
 	fence   fence
 
 	started bool
+	ended   bool
 	ctx     context.Context // of Run; valid once it has started
 	cancel  context.CancelCauseFunc
 	reading sync.WaitGroup // further connections that are being read
@@ -143,6 +144,10 @@ func (r *Receiver) Add(stream uint32, t Target, l *ledger.Ledger) {
 func (r *Receiver) Join(conn FrameReader) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ended {
+		conn.Interrupt(errEnded)
+		return
+	}
 	r.conns = append(r.conns, conn)
 	if r.started {
 		r.readFurther(conn)
@@ -211,6 +216,9 @@ func (r *Receiver) Run(ctx context.Context, control func(context.Context, *wire.
 	err := r.loop(ctx, first, control, chunk)
 	stop()
 	cancel(errors.Join(err, errEnded)) // for those who still read
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
 	r.reading.Wait()
 	// An error of a worker is the cause, and what the loop saw its consequence.
 	if werr := r.settle(); werr != nil && !errors.Is(werr, errEnded) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +16,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
@@ -26,13 +26,14 @@ import (
 // destination is the receiving side of one session.
 type destination struct {
 	*base
-	conn     *wire.Conn
-	receiver *pipeline.Receiver
-	listener *transport.Listener // until all connections are there
-	further  []*wire.Conn
-	joining  sync.WaitGroup
-	cancel   context.CancelCauseFunc // ends the receiver
-	ledgers  []*ledger.Ledger        // of what was written, by volume; empty if the source keeps none
+	conn      *wire.Conn
+	receiver  *pipeline.Receiver
+	door      *door
+	arrivals  *passes.Arrivals
+	ledgers   []*ledger.Ledger // of what was written, by volume; empty if the source keeps none
+	lines     int              // how many connections the source wants
+	resumable bool             // it knows how to go on over another connection
+	empty     bool             // the images held nothing but zeroes at first
 
 	targets   []*image.Target
 	created   []string          // images that we made
@@ -89,19 +90,7 @@ func (d *destination) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go d.watchRequests(ctx, cancel)
-
-	c, err := l.Accept(ctx)
-	if err != nil {
-		return cause(ctx, err)
-	}
-	d.conn = wire.NewConn(c)
-	d.listener, d.cancel = l, cancel
-	d.receiver = pipeline.NewReceiver(d.conn, nil, pipeline.ReceiveOptions{})
-	err = d.receiver.Run(ctx, d.message, d.chunk)
-	if err == io.EOF {
-		err = errors.New("session: the source closed the connection")
-	}
-	return cause(ctx, err)
+	return d.receive(ctx, l)
 }
 
 func (d *destination) watchRequests(ctx context.Context, cancel context.CancelCauseFunc) {
@@ -182,6 +171,9 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 		do func(context.Context, *message) error
 	}{
 		msgHello:    {[]State{Prepare}, d.hello},
+		msgAgain:    {[]State{Presync}, d.again},
+		msgAfresh:   {[]State{Presync}, d.afresh},
+		msgRound:    {[]State{Presync}, d.round},
 		msgBarrier:  {[]State{Presync, Barrier}, d.barrier},
 		msgFrozen:   {[]State{Barrier}, func(context.Context, *message) error { return d.reach(Frozen, "") }},
 		msgFlushed:  {[]State{Frozen}, d.flushed},
@@ -205,8 +197,34 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 	return fmt.Errorf("session: the source sent %q while this side is %s: that is no order in which a session goes", m.Kind, at)
 }
 
-// hello compares what the source is about to send with what we were told.
-func (d *destination) hello(ctx context.Context, m *message) error {
+// hello is the first word of a source.
+func (d *destination) hello(_ context.Context, m *message) error {
+	if err := d.agree(m); err != nil {
+		return err
+	}
+	if err := d.reach(Presync, ""); err != nil {
+		return err
+	}
+	d.empty = true
+	for _, t := range d.targets {
+		d.empty = d.empty && t.Empty()
+	}
+	if slices.Contains(m.Can, canCompare) {
+		d.openLedgers()
+	}
+	d.openVolumes()
+	return d.welcome(0)
+}
+
+// welcome says that this side is ready, and which round is under way.
+func (d *destination) welcome(round int) error {
+	return send(d.conn, message{
+		Kind: msgWelcome, Round: round, Empty: d.empty && round == 0, Can: understood(), Lines: min(max(d.lines, 1), maxConnections),
+	})
+}
+
+// agree compares what the source is about to send with what we were told.
+func (d *destination) agree(m *message) error {
 	if m.ID != d.spec.ID || m.Workload != d.spec.Workload || m.Mode != d.spec.Mode {
 		return fmt.Errorf("session: the source is about to send %s (session %s, %s), and this side waits for %s (session %s, %s)",
 			m.Workload, m.ID, m.Mode, d.spec.Workload, d.spec.ID, d.spec.Mode)
@@ -230,18 +248,8 @@ func (d *destination) hello(ctx context.Context, m *message) error {
 			return fmt.Errorf("session: tree %d is %s on the source and %s here", i, m.Trees[i], t.Name)
 		}
 	}
-	d.tokenHash, d.verify = m.TokenHash, m.Verify
-	if err := d.reach(Presync, ""); err != nil {
-		return err
-	}
-	empty := true
-	for _, t := range d.targets {
-		empty = empty && t.Empty()
-	}
-	d.openVolumes(slices.Contains(m.Can, canCompare))
-	lines := min(max(m.Lines, 1), maxConnections)
-	d.join(ctx, lines-1)
-	return send(d.conn, message{Kind: msgWelcome, Empty: empty, Can: understood(), Lines: lines})
+	d.tokenHash, d.verify, d.lines, d.resumable = m.TokenHash, m.Verify, m.Lines, slices.Contains(m.Can, canResume)
+	return nil
 }
 
 // errConfirmed: who asks has it from the source that it can never thaw again.
@@ -252,6 +260,7 @@ func (d *destination) barrier(context.Context, *message) error {
 	if err := d.reach(Barrier, ""); err != nil {
 		return err
 	}
+	d.door.l.Close() // nobody is waited for any more
 	began := time.Now()
 	if err := errors.Join(d.datasync(), syncTrees(d.spec)); err != nil {
 		return err
@@ -586,7 +595,6 @@ func (d *destination) release() {
 			err = errors.Join(err, loop.Unmount(dir))
 		}
 	}
-	d.closeFurther()
 	for _, l := range d.ledgers {
 		err = errors.Join(err, l.Close())
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 
 	"github.com/livefleet/handover/helper/internal/tree"
@@ -35,6 +36,7 @@ type directory struct {
 	Directory
 	stream   uint32
 	follower *tree.Follower
+	round    int   // the one in which its last pass ended
 	entries  int   // that the next pass will look at
 	bytes    int64 // about how much that is
 }
@@ -78,6 +80,7 @@ func (d *directory) send(ctx context.Context, s *source) (tree.Stats, string, er
 		return tree.Stats{}, "", nil
 	}
 	d.follower.Count = s.count
+	d.round = math.MaxInt // unless all of it goes out
 	var sent tree.Stats
 	var why string
 	err := s.stream(ctx, d.stream, func(w *bufio.Writer) (err error) {
@@ -88,6 +91,7 @@ func (d *directory) send(ctx context.Context, s *source) (tree.Stats, string, er
 	if err != nil {
 		return sent, why, fmt.Errorf("session: volume %s: %w", d.Name, err)
 	}
+	d.round = s.copy.Round()
 	d.entries, d.bytes = 0, 0
 	s.log.Emit("directory", map[string]any{"volume": d.Name, "entries": sent.Entries, "removed": sent.Removed, "bytes": sent.Bytes, "everything": why})
 	if why != "" {

@@ -22,14 +22,19 @@ func (s *source) openLedgers() {
 	}
 }
 
-// openVolumes tells the receiver what there is to be written, and begins the
-// destination's ledgers if the source keeps some.
-func (d *destination) openVolumes(compare bool) {
+// openLedgers begins the destination's.
+func (d *destination) openLedgers() {
+	for i, t := range d.targets {
+		d.ledgers = append(d.ledgers, ledger.New(t.Size(), d.spec.Volumes[i].Cluster, d.dir, 0))
+	}
+}
+
+// openVolumes tells the receiver what there is to be written.
+func (d *destination) openVolumes() {
 	for i, t := range d.targets {
 		var l *ledger.Ledger
-		if compare {
-			l = ledger.New(t.Size(), d.spec.Volumes[i].Cluster, d.dir, 0)
-			d.ledgers = append(d.ledgers, l)
+		if d.ledgers != nil {
+			l = d.ledgers[i]
 		}
 		d.receiver.Add(uint32(i), t, l)
 	}

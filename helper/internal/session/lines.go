@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/codec"
@@ -14,13 +17,74 @@ import (
 )
 
 // What both sides say that they can, beyond what every version does.
-const canCompare = "ledger" // keep a ledger, and compare it in the end
+const (
+	canCompare = "ledger" // keep a ledger, and compare it in the end
+	canResume  = "resume" // go on over another connection when one breaks in presync
+)
 
-func understood() []string { return append(codec.Understood(), canCompare) }
+func understood() []string { return append(codec.Understood(), canCompare, canResume) }
+
+// can reports whether the destination can do something that not every version does.
+func (s *source) can(welcome *message, what, otherwise string) bool {
+	if slices.Contains(welcome.Can, what) {
+		return true
+	}
+	s.log.Emit("warning", map[string]any{"text": fmt.Sprintf("the destination's pcopy does not know %q: %s", what, otherwise)})
+	return false
+}
+
+// line is the connections to the destination that belong together, and what comes
+// over the first of them. Volumes are sent over all of them side by side.
+type line struct {
+	conn    *wire.Conn
+	further []*wire.Conn
+	inbox   chan *message
+	lost    chan struct{} // closed when the first connection is gone
+	lostErr error
+}
+
+// close closes all of them, if there are any.
+func (l *line) close() {
+	for _, c := range l.further {
+		c.Close()
+	}
+	if l.conn != nil {
+		l.conn.Close()
+	}
+}
+
+// sentBytes is what has crossed all of them.
+func (l *line) sentBytes() int64 {
+	n := l.conn.Sent()
+	for _, c := range l.further {
+		n += c.Sent()
+	}
+	return n
+}
+
+// brokeBy reports whether an error is that one of the connections broke, and not
+// that somebody here cut it for another reason.
+func (l *line) brokeBy(why error) bool {
+	for _, c := range append([]*wire.Conn{l.conn}, l.further...) {
+		if err := c.SendError(); err != nil && errors.Is(why, err) {
+			return true
+		}
+	}
+	select {
+	case <-l.lost:
+		return errors.Is(why, l.lostErr)
+	default:
+		return false
+	}
+}
 
 // dial makes one connection to the destination.
-func (s *source) dial(ctx context.Context, id *transport.Identity) (*wire.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.patience())
+func (s *source) dial(ctx context.Context, limit time.Duration) (*wire.Conn, error) {
+	id, err := transport.Load(filepath.Join(s.dir, identityDir))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c, err := transport.Dial(ctx, s.spec.Peer.Address, id, s.spec.Peer.Fingerprint)
 	if err != nil {
@@ -29,12 +93,52 @@ func (s *source) dial(ctx context.Context, id *transport.Identity) (*wire.Conn, 
 	return wire.NewConn(c), nil
 }
 
+// connect makes the first connection of a line and says the first word.
+func (s *source) connect(ctx context.Context, limit time.Duration, first message) error {
+	c, err := s.dial(ctx, limit)
+	if err != nil {
+		return err
+	}
+	s.line = &line{conn: c, inbox: make(chan *message, 16), lost: make(chan struct{})}
+	go s.line.listen(s.confirm)
+	return send(c, first)
+}
+
+// listen passes the peer's messages on until the connection ends.
+func (l *line) listen(confirm func(round int)) {
+	defer close(l.lost)
+	var f wire.Frame
+	for {
+		if err := l.conn.Read(&f); err != nil {
+			if err == io.EOF {
+				err = errors.New("the destination closed the connection")
+			}
+			l.lostErr = err
+			return
+		}
+		if f.Type != wire.Control {
+			l.lostErr = fmt.Errorf("the destination sent a %s frame", f.Type)
+			return
+		}
+		m, err := parseMessage(&f)
+		if err != nil {
+			l.lostErr = err
+			return
+		}
+		if m.Kind == msgRound {
+			confirm(m.Round)
+			continue
+		}
+		l.inbox <- m
+	}
+}
+
 // joinFurther makes so many further connections, over which volumes are sent
 // side by side with the first. One after the other: the destination takes the
 // next when it has said yes to the one before.
-func (s *source) joinFurther(ctx context.Context, id *transport.Identity, n int) error {
-	for range n {
-		c, err := s.dial(ctx, id)
+func (s *source) joinFurther(ctx context.Context, n int) error {
+	for range min(n, maxConnections-1) {
+		c, err := s.dial(ctx, s.patience())
 		if err != nil {
 			return err
 		}
@@ -51,36 +155,42 @@ func (s *source) joinFurther(ctx context.Context, id *transport.Identity, n int)
 
 // expectJoin reads the first message on a further connection.
 func expectJoin(ctx context.Context, c *wire.Conn, id string, patience time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
+	var f wire.Frame
+	if err := readFirst(ctx, c, &f, patience); err != nil {
+		return err
+	}
+	if joins(&f, id) {
+		return nil
+	}
+	return fmt.Errorf("it begins with a %s frame that does not say that it belongs to session %q", f.Type, id)
+}
+
+// readFirst reads the first frame on a connection, for which the other side has
+// not longer than patience.
+func readFirst(ctx context.Context, c *wire.Conn, f *wire.Frame, patience time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nothing came within %s", patience))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { c.Interrupt(context.Cause(ctx)) })
 	defer stop()
-	var f wire.Frame
-	if err := c.Read(&f); err != nil {
-		return err
-	}
-	if f.Type != wire.Control {
-		return fmt.Errorf("it begins with a %s frame", f.Type)
-	}
-	m, err := parseMessage(&f)
-	if err != nil {
-		return err
-	}
-	if m.Kind != msgJoin || m.ID != id {
-		return fmt.Errorf("it begins with %q of session %q, and this is session %q", m.Kind, m.ID, id)
-	}
-	return nil
+	return c.Read(f)
 }
 
-// newSender makes what sends the volumes: as the spec says, as far as the other
-// side understands it.
-func (s *source) newSender(welcome *message) (*pipeline.Sender, error) {
-	can := func(what, otherwise string) bool {
-		if slices.Contains(welcome.Can, what) {
-			return true
-		}
-		s.log.Emit("warning", map[string]any{"text": fmt.Sprintf("the destination's pcopy does not know %q: %s", what, otherwise)})
+// joins reports whether a first frame says that its connection is a further one of
+// a session.
+func joins(f *wire.Frame, id string) bool {
+	if f.Type != wire.Control {
 		return false
+	}
+	m, err := parseMessage(f)
+	return err == nil && m.Kind == msgJoin && m.ID == id
+}
+
+// newSender makes the further connections, and what sends the volumes over all of
+// them: as the spec says, as far as the other side understands it. What was sent
+// over earlier connections is nothing that a delta may be about.
+func (s *source) newSender(ctx context.Context, welcome *message) (*pipeline.Sender, error) {
+	if err := s.joinFurther(ctx, welcome.Lines-1); err != nil {
+		return nil, err
 	}
 	// By Auto any of them may be chosen.
 	ways := []string{s.spec.Policy.Compression}
@@ -89,7 +199,7 @@ func (s *source) newSender(welcome *message) (*pipeline.Sender, error) {
 	}
 	compression := s.spec.Policy.Compression
 	for _, way := range ways {
-		if !can(way, "nothing is compressed") {
+		if !s.can(welcome, way, "nothing is compressed") {
 			compression = codec.Plain.String()
 		}
 	}
@@ -97,10 +207,7 @@ func (s *source) newSender(welcome *message) (*pipeline.Sender, error) {
 	if err != nil {
 		return nil, err
 	}
-	if can(canCompare, "what was sent and what was written are not compared in the end") {
-		s.openLedgers()
-	}
-	delta := *s.spec.Policy.Delta && can(codec.DeltaName, "clusters that were sent before go whole")
+	delta := *s.spec.Policy.Delta && s.can(welcome, codec.DeltaName, "clusters that were sent before go whole")
 	if delta {
 		for _, v := range s.volumes {
 			if v.History, err = codec.NewHistory(v.Cluster, codec.DefaultHistory/int64(len(s.volumes))); err != nil {
@@ -116,56 +223,175 @@ func (s *source) newSender(welcome *message) (*pipeline.Sender, error) {
 	return pipeline.NewSender(conns, pipeline.SendOptions{Encoder: encoder})
 }
 
-// sentBytes is what has crossed all connections.
-func (s *source) sentBytes() int64 {
-	n := s.conn.Sent()
-	for _, c := range s.further {
-		n += c.Sent()
-	}
-	return n
+// caller is a connection that has come, and what it began with.
+type caller struct {
+	*wire.Conn
+	first    wire.Frame
+	firstErr error // why there is no first frame
+	take     func(size int) ([]byte, error)
+	said     bool  // the first frame was passed on
+	lost     error // how the connection ended, if it is that which ended
 }
 
-// join waits, beside everything else, for so many further connections. The
-// listener is closed when they are there: nobody else is waited for.
-func (d *destination) join(ctx context.Context, n int) {
-	d.joining.Add(1)
-	go func() {
-		defer d.joining.Done()
-		defer d.listener.Close()
-		for range n {
-			c, err := d.listener.Accept(ctx)
+// TakeMemory is for the first frame, too.
+func (c *caller) TakeMemory(take func(size int) ([]byte, error)) {
+	c.take = take
+	c.Conn.TakeMemory(take)
+}
+
+// Read begins with the first frame, which was read before.
+func (c *caller) Read(f *wire.Frame) error {
+	if !c.said {
+		c.said = true
+		if c.firstErr != nil {
+			return c.ended(c.firstErr)
+		}
+		*f = c.first
+		if size := len(c.first.Payload); size > 0 {
+			b, err := c.take(size)
 			if err != nil {
-				if ctx.Err() == nil {
-					d.cancel(err)
-				}
-				return
+				return err
 			}
-			conn := wire.NewConn(c)
-			d.further = append(d.further, conn)
-			patience := time.Duration(d.spec.Policy.PeerTimeout) * time.Second
-			if err := expectJoin(ctx, conn, d.spec.ID, patience); err != nil {
-				d.cancel(fmt.Errorf("session: a further connection from the source: %w", err))
-				return
-			}
-			// First joined, then said: what is sent after the answer is read by it.
-			d.receiver.Join(conn)
-			if err := send(conn, message{Kind: msgJoin, ID: d.spec.ID}); err != nil {
-				d.cancel(err)
-				return
-			}
+			f.Payload = b[:copy(b, c.first.Payload)]
 		}
-	}()
+		return nil
+	}
+	return c.ended(c.Conn.Read(f))
 }
 
-// closeFurther closes what join opened.
-func (d *destination) closeFurther() {
-	if d.listener != nil {
-		d.listener.Close()
+// ended remembers how the connection ended. What is damaged, or of another
+// version, is no connection that broke.
+func (c *caller) ended(err error) error {
+	if err != nil && !errors.Is(err, wire.ErrCorrupt) && !errors.Is(err, wire.ErrVersion) {
+		c.lost = err
 	}
-	d.joining.Wait()
-	for _, c := range d.further {
-		if err := c.Close(); err != nil && !errors.Is(err, wire.ErrClosed) {
-			d.log.Emit("warning", map[string]any{"text": err.Error()})
+	return err
+}
+
+// door takes connections for as long as there may come some: the first of a line,
+// and those that join it.
+type door struct {
+	d      *destination
+	l      *transport.Listener
+	ctx    context.Context
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+	places chan struct{} // one for each that has not said yet what it is
+	lines  chan *caller  // a line's first; one that was not taken yet is replaced
+	failed chan error    // why nobody can come any more
+
+	mu      sync.Mutex
+	current *caller            // the line that is being served
+	into    *pipeline.Receiver // what joins it
+	joined  []*caller
+}
+
+func (d *destination) openDoor(ctx context.Context, l *transport.Listener) *door {
+	o := &door{d: d, l: l, places: make(chan struct{}, maxConnections), lines: make(chan *caller, 1), failed: make(chan error, 1)}
+	o.ctx, o.cancel = context.WithCancel(ctx)
+	o.ended.Add(1)
+	go o.keep()
+	return o
+}
+
+func (o *door) keep() {
+	defer o.ended.Done()
+	for {
+		select {
+		case o.places <- struct{}{}:
+		case <-o.ctx.Done():
+			return
 		}
+		c, err := o.l.Accept(o.ctx)
+		if err != nil {
+			o.failed <- err
+			return
+		}
+		o.ended.Add(1)
+		go func() {
+			defer o.ended.Done()
+			defer func() { <-o.places }()
+			o.greet(&caller{Conn: wire.NewConn(c)})
+		}()
+	}
+}
+
+// greet finds out what a connection is.
+func (o *door) greet(c *caller) {
+	patience := time.Duration(o.d.spec.Policy.PeerTimeout) * time.Second
+	c.firstErr = readFirst(o.ctx, c.Conn, &c.first, patience)
+	if c.firstErr == nil && joins(&c.first, o.d.spec.ID) {
+		o.join(c)
+		return
+	}
+	st := o.d.journal.State()
+	if st != Prepare && (st != Presync || c.firstErr != nil) {
+		c.Close() // there is nothing to resume
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case old := <-o.lines:
+		old.Close()
+	default:
+	}
+	o.lines <- c
+	if o.current != nil {
+		// Its other end has given the old one up, whether we know it or not.
+		o.current.Interrupt(errReplaced)
+	}
+}
+
+var errReplaced = errors.New("session: the source has made another connection")
+
+// join gives a further connection to the line that is being served.
+func (o *door) join(c *caller) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.into == nil || len(o.joined) >= maxConnections-1 {
+		c.Close()
+		return
+	}
+	c.said = true
+	o.joined = append(o.joined, c)
+	// First joined, then said: what is sent after the answer is read by it.
+	o.into.Join(c)
+	if err := send(c.Conn, message{Kind: msgJoin, ID: o.d.spec.ID}); err != nil {
+		o.current.Interrupt(err)
+	}
+}
+
+// serve has what joins from now on joined to this line.
+func (o *door) serve(c *caller, into *pipeline.Receiver) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.current, o.into = c, into
+}
+
+// hangUp ends the line that was served, and says whether an error is that one of its
+// connections broke.
+func (o *door) hangUp(why error) (broke bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range append(o.joined, o.current) {
+		broke = broke || c.lost != nil && errors.Is(why, c.lost)
+	}
+	for _, c := range o.joined {
+		c.Close()
+	}
+	o.current, o.into, o.joined = nil, nil, nil
+	return broke
+}
+
+// close lets nobody in any more.
+func (o *door) close() {
+	o.cancel()
+	o.ended.Wait()
+	o.l.Close()
+	select {
+	case c := <-o.lines:
+		c.Close()
+	default:
 	}
 }

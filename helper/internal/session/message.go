@@ -17,6 +17,11 @@ const (
 	msgHello    kind = "hello"    // → what comes; the run token's digest
 	msgWelcome  kind = "welcome"  // ← ready to receive
 	msgJoin     kind = "join"     // ↔ on a further connection: it belongs to this session
+	msgRound    kind = "round"    // → a round begins; ← everything before it was written
+	msgAgain    kind = "again"    // → the same process, over another connection
+	msgCame     kind = "came"     // ← a piece of what of the round came; then a welcome
+	msgAfresh   kind = "afresh"   // → a hello of another process: the first one died
+	msgDigests  kind = "digests"  // ← behind the welcome: digests of what lies here, a stretch of clusters; none, at the end
 	msgBarrier  kind = "barrier"  // → put all you have on the disk
 	msgSynced   kind = "synced"   // ← done
 	msgFrozen   kind = "frozen"   // → what comes from now on is last
@@ -54,6 +59,12 @@ type message struct {
 	Range       *clusters          `json:"range,omitempty"`
 	Sum         string             `json:"sum,omitempty"`
 	Roots       []image.Root       `json:"roots,omitempty"`
+	Round       int                `json:"round,omitempty"`
+	Volume      int                `json:"volume,omitempty"`
+	Word        int64              `json:"word,omitempty"`    // the first of
+	Words       []byte             `json:"words,omitempty"`   // a piece of a map, little endian
+	Cluster     int64              `json:"cluster,omitempty"` // the first of
+	Sums        []byte             `json:"sums,omitempty"`    // these digests
 	Why         string             `json:"why,omitempty"`
 	Took        map[string]float64 `json:"took,omitempty"` // milliseconds by stage
 }

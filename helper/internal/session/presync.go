@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,11 @@ const shrink = 0.9
 // that the cutover finds little whenever it is asked for.
 const idlePass = 250 * time.Millisecond
 
+// idleShare is how many times longer than finding out what was written a pause
+// between two passes is, once converged: where that is reading everything, the
+// workload needs the disk, too.
+const idleShare = 10
+
 // presync sends everything while the workload runs, then what was written
 // meanwhile, and so on, until a cutover is asked for. It converges, that is, it
 // says that a cutover now would be a short one, when
@@ -34,19 +40,15 @@ const idlePass = 250 * time.Millisecond
 //
 // A cutover that is asked for earlier waits for that.
 func (s *source) presync(ctx context.Context) error {
-	for _, t := range s.trees {
-		if t.Stage == StagePresync {
-			if err := s.sendTree(ctx, t); err != nil {
-				return err
-			}
-		}
-	}
 	var before int64
 	var asked *request
 	for {
 		// Only the pass numbers and sizes decide; they are in the status too.
-		if err := s.sendPass(ctx); err != nil {
-			return err
+		if err := s.presyncPass(ctx); err != nil {
+			if err := s.resume(ctx, err); err != nil {
+				return err
+			}
+			continue
 		}
 		dirty, _, err := s.collect()
 		if err != nil {
@@ -67,7 +69,10 @@ func (s *source) presync(ctx context.Context) error {
 		before = dirty
 		r, err := s.idle(ctx, dirty)
 		if err != nil {
-			return err
+			if err := s.resume(ctx, err); err != nil {
+				return err
+			}
+			continue
 		}
 		if r != nil {
 			asked = r
@@ -76,6 +81,18 @@ func (s *source) presync(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// presyncPass sends the trees, once, and what is marked.
+func (s *source) presyncPass(ctx context.Context) error {
+	for _, t := range s.trees {
+		if t.Stage == StagePresync && t.mirror == nil {
+			if err := s.sendTree(ctx, t); err != nil {
+				return err
+			}
+		}
+	}
+	return s.sendPass(ctx)
 }
 
 func (s *source) isConverged() bool {
@@ -102,7 +119,7 @@ func (s *source) converged(dirty, before int64) string {
 func (s *source) idle(ctx context.Context, dirty int64) (*request, error) {
 	wait := time.Duration(0)
 	if s.isConverged() {
-		wait = idlePass
+		wait = max(idlePass, idleShare*s.collecting)
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -126,7 +143,7 @@ func (s *source) idle(ctx context.Context, dirty int64) (*request, error) {
 		case <-s.lost:
 			return nil, fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
 		case m := <-s.inbox:
-			return nil, fmt.Errorf("session: on the destination: %s", m.Why)
+			return nil, &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-t.C:
@@ -138,9 +155,11 @@ func (s *source) idle(ctx context.Context, dirty int64) (*request, error) {
 // collect takes what was written since the last time to what the next pass has
 // to send: about how many bytes, and whether there is anything.
 func (s *source) collect() (dirty int64, some bool, err error) {
+	began := time.Now()
 	if err := s.copy.Collect(); err != nil {
 		return 0, false, fmt.Errorf("session: %w", err)
 	}
+	s.collecting = time.Since(began)
 	dirty = s.copy.Dirty()
 	some = dirty > 0
 	for _, d := range s.directories {
@@ -201,7 +220,7 @@ func (s *source) sendPass(ctx context.Context) error {
 	})
 	s.update(false, func(st *Status) {
 		st.Passes = append(st.Passes[:len(st.Passes):len(st.Passes)], p)
-		st.DoneBytes, st.SentBytes = p.Bytes, s.sentBytes()
+		st.DoneBytes, st.SentBytes = p.Bytes, s.sent+s.sentBytes()
 	})
 	return nil
 }
@@ -213,7 +232,7 @@ func (s *source) watch(bytes int64, began time.Time) {
 	s.count = func(n int64) {
 		all := done.Add(n)
 		s.update(false, func(st *Status) {
-			st.DoneBytes, st.SentBytes = all, s.sentBytes()
+			st.DoneBytes, st.SentBytes = all, s.sent+s.sentBytes()
 			if t := time.Since(began).Seconds(); t > 0 {
 				st.Rate = int64(float64(all) / t)
 			}
@@ -229,7 +248,7 @@ func (s *source) explain(err error) error {
 	select {
 	case m := <-s.inbox:
 		if m.Kind == msgFail {
-			return fmt.Errorf("session: on the destination: %s", m.Why)
+			return &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
 		}
 	case <-t.C:
 	}
@@ -255,6 +274,7 @@ func (s *source) sendTree(ctx context.Context, t *folder) (err error) {
 			return err
 		}
 	}
+	t.round = math.MaxInt // unless all of it goes out
 	var sent tree.Stats
 	if err := s.stream(ctx, t.stream, func(w *bufio.Writer) (err error) {
 		sent, err = t.mirror.Everything(w, tree.Changes{Since: since})
@@ -262,6 +282,7 @@ func (s *source) sendTree(ctx context.Context, t *folder) (err error) {
 	}); err != nil {
 		return err
 	}
+	t.round = s.copy.Round()
 	s.log.Emit("tree", map[string]any{"tree": t.Name, "entries": sent.Entries, "removed": sent.Removed, "bytes": sent.Bytes})
 	return nil
 }

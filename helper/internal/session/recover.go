@@ -28,26 +28,34 @@ import (
 //	             resumed             settled
 //	             refused, fenced     discarded
 //
+// Whoever starts a source's process again that was killed in presync says so
+// (restarts): then it stays in presync, for that process to go on with.
+//
 // After a boot, memory and tasks are gone. What a source had not released, and
 // what a destination was done with, may start there again by whatever starts it.
 // All else is kept from starting (MayStart) until somebody has asked the other
 // side; a destination's volumes are mounted meanwhile.
-func Recover(ctx context.Context, dir, runDir string) (*Status, error) {
-	spec, j, closeBoth, err := takeOver(dir)
-	if errors.Is(err, errLocked) {
-		return Show(dir) // its process lives, and does all this itself
-	} else if err != nil {
-		return nil, err
-	}
-	defer closeBoth()
-	recover := recoverSource
-	if spec.Role == Destination {
-		recover = recoverDestination
-	}
-	if err := recover(ctx, dir, runDir, spec, j); err != nil {
+func Recover(ctx context.Context, dir, runDir string, restarts bool) (*Status, error) {
+	err := recoverHere(ctx, dir, runDir, restarts)
+	if err != nil && !errors.Is(err, errLocked) { // if it is locked, its process lives, and does all this itself
 		return nil, err
 	}
 	return Show(dir)
+}
+
+func recoverHere(ctx context.Context, dir, runDir string, restarts bool) error {
+	spec, j, closeBoth, err := takeOver(dir)
+	if err != nil {
+		return err
+	}
+	defer closeBoth()
+	switch {
+	case restarts && spec.Role == Source && spec.Mode != Trial && j.State() == Presync && !j.Restarted(Presync):
+		return forgetSource(ctx, dir, runDir, spec)
+	case spec.Role == Destination:
+		return recoverDestination(ctx, dir, runDir, spec, j)
+	}
+	return recoverSource(ctx, dir, runDir, spec, j)
 }
 
 // RecoverAll is Recover for every session below root; one that fails keeps no
@@ -64,7 +72,7 @@ func RecoverAll(ctx context.Context, root, runDir string) ([]*Status, error) {
 		if _, err := os.Stat(filepath.Join(dir, specFile)); err != nil {
 			continue
 		}
-		s, err := Recover(ctx, dir, runDir)
+		s, err := Recover(ctx, dir, runDir, false)
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue

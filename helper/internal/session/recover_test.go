@@ -38,7 +38,7 @@ func (r *rig) recovered(dir, runDir string, want State) *Status {
 	var s *Status
 	var err error
 	for range 2 {
-		if s, err = Recover(brief(r.t), dir, runDir); err != nil {
+		if s, err = Recover(brief(r.t), dir, runDir, false); err != nil {
 			r.t.Fatal(err)
 		}
 		if s.State != want {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -289,7 +290,7 @@ func (r *rig) specs() {
 		Directories: []Directory{{Name: "files", Path: r.files, Size: 1 << 20}},
 		Trees:       []Tree{{Name: "layer", Path: r.layer, Stage: StagePresync}, {Name: "dump", Path: r.gate, Stage: StageDump}},
 		Hooks:       Hooks{Freeze: &hooks.Command{Argv: []string{self, actDump, r.control, r.srcRun, r.gate}, Gate: r.gate}},
-		Policy:      Policy{Verify: true, PeerTimeout: 5, Connections: 2},
+		Policy:      Policy{Verify: true, PeerTimeout: 5, Connections: 2, ResumeTimeout: 5},
 	}
 	r.spec.dst = Spec{
 		Version: 1, ID: "rig", Role: Destination, Mode: Live, Workload: "shop", Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: prints[0]},
@@ -300,6 +301,7 @@ func (r *rig) specs() {
 			Restore: &hooks.Command{Argv: []string{self, actRestore, r.control, r.dstRun, r.dstGate}, Gate: r.dstGate},
 			Discard: &hooks.Command{Argv: []string{"touch", filepath.Join(r.control, "discarded")}},
 		},
+		Policy: Policy{ResumeTimeout: 5},
 	}
 }
 
@@ -518,7 +520,9 @@ type proxy struct {
 	l  net.Listener
 	mu sync.Mutex
 	up string
-	cs []net.Conn
+	cs []net.Conn // by twos: the source's side, the destination's
+
+	held []net.Conn
 }
 
 func newProxy(t *testing.T) *proxy {
@@ -527,7 +531,13 @@ func newProxy(t *testing.T) *proxy {
 		t.Fatal(err)
 	}
 	p := &proxy{l: l}
-	t.Cleanup(func() { l.Close(); p.cut() })
+	t.Cleanup(func() {
+		l.Close()
+		p.cut()
+		for _, c := range p.held {
+			c.Close()
+		}
+	})
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -538,8 +548,8 @@ func newProxy(t *testing.T) *proxy {
 			u, err := net.Dial("tcp", p.up)
 			if err == nil {
 				p.cs = append(p.cs, c, u)
-				go func() { _, _ = io.Copy(u, c); u.Close(); c.Close() }()
-				go func() { _, _ = io.Copy(c, u); u.Close(); c.Close() }()
+				go p.carry(u, c)
+				go p.carry(c, u)
 			} else {
 				c.Close()
 			}
@@ -547,6 +557,18 @@ func newProxy(t *testing.T) *proxy {
 		}
 	}()
 	return p
+}
+
+// carry brings what comes from one side to the other, and the end of it too,
+// unless the other is not to notice.
+func (p *proxy) carry(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(p.held, to) && !slices.Contains(p.held, from) {
+		to.Close()
+		from.Close()
+	}
 }
 
 func (p *proxy) addr() string { return p.l.Addr().String() }
@@ -562,6 +584,18 @@ func (p *proxy) cut() {
 	defer p.mu.Unlock()
 	for _, c := range p.cs {
 		c.Close()
+	}
+	p.cs = nil
+}
+
+// hush cuts the connections so that only the source notices.
+func (p *proxy) hush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := 0; i < len(p.cs); i += 2 {
+		_ = p.cs[i].(*net.TCPConn).SetLinger(0)
+		p.held = append(p.held, p.cs[i+1])
+		p.cs[i].Close()
 	}
 	p.cs = nil
 }

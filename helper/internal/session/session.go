@@ -116,7 +116,7 @@ func open(dir, runDir string, role Role, mayStart func() error) (_ *base, err er
 	if b.journal, err = OpenJournal(dir, role); err != nil {
 		return nil, err
 	}
-	if st := b.journal.State(); st != Prepare {
+	if st := b.journal.State(); st != Prepare && !(role == Source && st == Presync && spec.Mode != Trial) {
 		return nil, fmt.Errorf("session: %s has got as far as %q before and cannot begin again: end it (`pcopy session abort %s`) and start a new one", spec.ID, st, dir)
 	}
 	if b.events, err = os.OpenFile(filepath.Join(dir, eventsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
@@ -126,7 +126,7 @@ func open(dir, runDir string, role Role, mayStart func() error) (_ *base, err er
 	if b.control, err = listenControl(filepath.Join(dir, controlFile), mayStart); err != nil {
 		return nil, err
 	}
-	b.status = Status{ID: spec.ID, Role: role, Workload: spec.Workload, Mode: spec.Mode, State: Prepare}
+	b.status = Status{ID: spec.ID, Role: role, Workload: spec.Workload, Mode: spec.Mode, State: b.journal.State()}
 	b.publish(true)
 	return b, nil
 }

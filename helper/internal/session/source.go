@@ -7,8 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,26 +18,24 @@ import (
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/tracker"
-	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
-	"github.com/livefleet/handover/helper/internal/wire"
 )
 
 // source is the sending side of one session.
 type source struct {
 	*base
-	conn    *wire.Conn
-	further []*wire.Conn // over which volumes are sent, too
-	inbox   chan *message
-	lost    chan struct{} // closed when the connection is gone
-	lostErr error
+	*line
+	sent      int64 // bytes that went over connections that are gone
+	resumable bool  // the destination knows how to go on over another connection
+	confirms  atomic.Pointer[passes.Copy]
 
 	volumes     []*passes.Volume
 	copy        *passes.Copy
 	directories []*directory
 	trees       []*folder
-	pass        int         // how many were begun
-	count       func(int64) // of the pass that is under way
+	pass        int           // how many were begun
+	collecting  time.Duration // how long the last collect took
+	count       func(int64)   // of the pass that is under way
 	freezer     freezer
 	token       string
 	tmpfs       []string    // dump folders that we mounted
@@ -52,12 +50,13 @@ type folder struct {
 	Tree
 	stream uint32
 	mirror *tree.Mirror // nil before it was sent first
+	round  int          // the one in which it was sent last, to its end
 }
 
 // Send runs the source's side of the session in dir to its end. The error says
 // why the workload was not moved; the journal says what that means.
 func Send(ctx context.Context, dir, runDir string) error {
-	s := &source{inbox: make(chan *message, 16), lost: make(chan struct{})}
+	s := &source{line: &line{}}
 	b, err := open(dir, runDir, Source, s.mayStart)
 	if err != nil {
 		return err
@@ -78,7 +77,13 @@ func Send(ctx context.Context, dir, runDir string) error {
 
 // run is the way of a migration, from the source.
 func (s *source) run(ctx context.Context) error {
-	if err := s.prepare(ctx); err != nil {
+	again := s.journal.State() == Presync // an earlier process of this session died
+	if again {
+		if err := forgetSource(ctx, s.dir, s.runDir, s.spec); err != nil {
+			return err
+		}
+	}
+	if err := s.prepare(ctx, again); err != nil {
 		return err
 	}
 	if err := s.reach(Presync, ""); err != nil {
@@ -99,8 +104,9 @@ func (s *source) run(ctx context.Context) error {
 	return s.handOver(ctx)
 }
 
-// prepare connects, opens what is to be sent and starts the trackers.
-func (s *source) prepare(ctx context.Context) error {
+// prepare connects, opens what is to be sent and starts the trackers. Again: for a
+// session whose first process died.
+func (s *source) prepare(ctx context.Context, again bool) error {
 	raw := make([]byte, 16)
 	if _, err := rand.Read(raw); err != nil {
 		return err
@@ -111,8 +117,12 @@ func (s *source) prepare(ctx context.Context) error {
 	if s.freezer, err = s.prepareFreezer(); err != nil {
 		return err
 	}
+	kind, connect := msgHello, s.connect
+	if again {
+		kind, connect = msgAfresh, s.connectAgain
+	}
 	hello := message{
-		Kind: msgHello, ID: s.spec.ID, Workload: s.spec.Workload, Mode: s.spec.Mode, TokenHash: tokenHash(s.token), Verify: s.spec.Policy.Verify,
+		Kind: kind, ID: s.spec.ID, Workload: s.spec.Workload, Mode: s.spec.Mode, TokenHash: tokenHash(s.token), Verify: s.spec.Policy.Verify,
 		Can: understood(), Lines: s.spec.Policy.Connections,
 	}
 	for i, v := range s.spec.Volumes {
@@ -137,15 +147,7 @@ func (s *source) prepare(ctx context.Context) error {
 		hello.Trees = append(hello.Trees, t.Name)
 	}
 
-	id, err := transport.Load(filepath.Join(s.dir, identityDir))
-	if err != nil {
-		return err
-	}
-	if s.conn, err = s.dial(ctx, id); err != nil {
-		return err
-	}
-	go s.listen()
-	if err := send(s.conn, hello); err != nil {
+	if err := connect(ctx, s.patience(), hello); err != nil {
 		return err
 	}
 	welcome, err := s.expect(ctx, s.patience(), msgWelcome)
@@ -158,14 +160,16 @@ func (s *source) prepare(ctx context.Context) error {
 		v.Empty = welcome.Empty
 		s.update(false, func(st *Status) { st.TotalBytes += v.Source.Size() })
 	}
-	if err := s.joinFurther(ctx, id, welcome.Lines-1); err != nil {
-		return err
+	s.resumable = s.can(welcome, canResume, "a connection that breaks ends the session")
+	if s.can(welcome, canCompare, "what was sent and what was written are not compared in the end") {
+		s.openLedgers()
 	}
-	sender, err := s.newSender(welcome)
+	sender, err := s.newSender(ctx, welcome)
 	if err != nil {
 		return err
 	}
-	s.copy = passes.New(sender, s.volumes, passes.Options{Count: func(n int64) { s.count(n) }, Open: openTrackers})
+	s.copy = passes.New(sender, s.volumes, passes.Options{Count: func(n int64) { s.count(n) }, Open: openTrackers, Begin: s.beginRound})
+	s.confirms.Store(s.copy)
 	kinds, err := s.copy.Track()
 	for _, kind := range kinds {
 		s.update(false, func(st *Status) { st.Tracker = kind })
@@ -176,7 +180,49 @@ func (s *source) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.comparing(kinds); err != nil {
+		return err
+	}
+	if again {
+		if err := s.compare(ctx); err != nil {
+			return err
+		}
+	}
 	return s.follow()
+}
+
+// comparing says what it costs that volumes are compared and not tracked, and
+// refuses if that would be a longer pause than was allowed.
+func (s *source) comparing(kinds map[string]string) error {
+	var bytes int64
+	var names, whys []string
+	for _, v := range s.volumes {
+		if kinds[v.Name] != tracker.Hash {
+			continue
+		}
+		bytes += v.Source.Size()
+		names = append(names, v.Name)
+		if v.Comparing != "" && !slices.Contains(whys, v.Comparing) {
+			whys = append(whys, v.Comparing)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	why := strings.Join(whys, "; ")
+	if why == "" {
+		why = "it was asked for"
+	}
+	text := fmt.Sprintf("volumes %s are compared by digest and not tracked (%s): %d bytes are read for each pass", strings.Join(names, ", "), why, bytes)
+	if s.spec.Mode == Copy {
+		s.log.Emit("warning", map[string]any{"text": text})
+		return nil
+	}
+	if limit := s.spec.Policy.HashLimit; limit > 0 && bytes > limit {
+		return fmt.Errorf("session: %s, also in the pause, and hash_limit allows %d: allow more, or have them tracked", text, limit)
+	}
+	s.log.Emit("warning", map[string]any{"text": text + ", also in the pause"})
+	return nil
 }
 
 // prepareFreezer puts a tmpfs where CRIU writes its dump, so that the dump costs
@@ -206,31 +252,6 @@ func tokenHash(token string) string {
 
 // openTrackers is a variable so that a test can lose a mark on purpose.
 var openTrackers = tracker.Open
-
-// listen passes the peer's messages on until the connection ends.
-func (s *source) listen() {
-	defer close(s.lost)
-	var f wire.Frame
-	for {
-		if err := s.conn.Read(&f); err != nil {
-			if err == io.EOF {
-				err = errors.New("the destination closed the connection")
-			}
-			s.lostErr = err
-			return
-		}
-		if f.Type != wire.Control {
-			s.lostErr = fmt.Errorf("the destination sent a %s frame", f.Type)
-			return
-		}
-		m, err := parseMessage(&f)
-		if err != nil {
-			s.lostErr = err
-			return
-		}
-		s.inbox <- m
-	}
-}
 
 // patience is how long an answer may take that needs no work.
 func (s *source) patience() time.Duration {
@@ -272,7 +293,7 @@ func (s *source) expect(ctx context.Context, limit time.Duration, kinds ...kind)
 			return nil, s.nameDifference(ctx, m)
 		}
 		if m.Kind == msgFail || m.Kind == msgRefused {
-			return nil, fmt.Errorf("session: on the destination: %s", m.Why)
+			return nil, &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
 		}
 		return nil, fmt.Errorf("session: the destination said %q where %v was due", m.Kind, kinds)
 	}
@@ -597,12 +618,7 @@ func (s *source) release() {
 			err = errors.Join(err, v.Ledger.Close())
 		}
 	}
-	for _, c := range s.further {
-		c.Close()
-	}
-	if s.conn != nil {
-		s.conn.Close()
-	}
+	s.line.close()
 	if err != nil {
 		s.log.Emit("warning", map[string]any{"text": err.Error()})
 	}

@@ -9,10 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/passes"
+	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
 
@@ -80,7 +84,7 @@ type Vol struct {
 	Size       int64  `json:"size"`
 	Cluster    int    `json:"cluster,omitempty"`
 	Device     string `json:"device,omitempty"`
-	Tracker    string `json:"tracker,omitempty"` // auto, ebpf; none: what is copied does not change
+	Tracker    string `json:"tracker,omitempty"` // a kind that tracker.Open knows; none: what is copied does not change
 	Image      string `json:"image,omitempty"`
 	Mountpoint string `json:"mountpoint,omitempty"`
 	Fstype     string `json:"fstype,omitempty"`
@@ -129,6 +133,11 @@ type Policy struct {
 	Delta       *bool  `json:"delta,omitempty"`        // of what was sent before, only what has changed
 	Connections int    `json:"connections,omitempty"`  // over which volumes are sent side by side
 	PeerTimeout int    `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
+	// HashLimit is how many bytes may be read in the pause, by a tracker that knows no
+	// other way, to find out what was written; 0 = as many as there are.
+	HashLimit int64 `json:"hash_limit,omitempty"`
+	// ResumeTimeout is for how many seconds a connection that broke in presync may be made again.
+	ResumeTimeout int `json:"resume_timeout,omitempty"`
 }
 
 const (
@@ -137,6 +146,7 @@ const (
 	defaultPeerTimeout = 30
 	defaultConnections = 1
 	maxConnections     = 16
+	defaultResume      = 60
 )
 
 var (
@@ -194,12 +204,15 @@ func ParseSpec(data []byte) (*Spec, error) {
 	if s.Policy.PeerTimeout == 0 {
 		s.Policy.PeerTimeout = defaultPeerTimeout
 	}
+	if s.Policy.ResumeTimeout == 0 {
+		s.Policy.ResumeTimeout = defaultResume
+	}
 	for i := range s.Volumes {
 		if s.Volumes[i].Cluster == 0 {
 			s.Volumes[i].Cluster = DefaultCluster
 		}
 		if s.Volumes[i].Tracker == "" {
-			s.Volumes[i].Tracker = "auto"
+			s.Volumes[i].Tracker = tracker.Auto
 		}
 	}
 	return &s, s.check()
@@ -223,7 +236,7 @@ func (s *Spec) check() error {
 		return fmt.Errorf("mode %s needs a workload", s.Mode)
 	case s.Policy.Free != FreeSkip && s.Policy.Free != FreeSend:
 		return fmt.Errorf("policy: free %q: skip or send", s.Policy.Free)
-	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.PeerTimeout < 1:
+	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0:
 		return errors.New("policy: a number is out of range")
 	case s.Policy.Connections < 1 || s.Policy.Connections > maxConnections:
 		return fmt.Errorf("policy: %d connections: 1 to %d", s.Policy.Connections, maxConnections)
@@ -331,6 +344,9 @@ func (v *Vol) check(role Role) error {
 	}
 	if v.Mountpoint != "" && !filepath.IsAbs(v.Mountpoint) {
 		return fmt.Errorf("mountpoint %q is not an absolute path", v.Mountpoint)
+	}
+	if role == Source && v.Tracker != passes.Untracked && !slices.Contains(tracker.Kinds(), v.Tracker) {
+		return fmt.Errorf("tracker %q: %s or %s", v.Tracker, strings.Join(tracker.Kinds(), ", "), passes.Untracked)
 	}
 	if role == Destination && v.Mountpoint != "" && v.Fstype == "" {
 		return errors.New("fstype is missing, and it is to be mounted")

@@ -43,6 +43,8 @@ type Status struct {
 	FrozenMS   float64  `json:"frozen_ms"`
 	Totals     []string `json:"totals,omitempty"`      // by volume: the ledger's sum, source of what was sent, destination of what was written
 	StateBytes int64    `json:"state_bytes,omitempty"` // trial: of the dump, and what else would travel in the pause
+	Resumed    int      `json:"resumed,omitempty"`     // how often a broken connection was made again
+	Resuming   string   `json:"resuming,omitempty"`    // it is broken, and why
 	Verify     *Verify  `json:"verify,omitempty"`
 }
 
@@ -98,21 +100,43 @@ func Show(dir string) (*Status, error) {
 		}
 	}
 	s.Ended = s.State.Ended()
-	if !s.Running && !s.Ended && s.Error == "" && (s.State != Prepare || s.Listen != "") {
-		way := "`pcopy session abort %s` cleans up behind it"
-		if s.State == Released || s.State == InDoubt || s.State == Resumed {
-			way = "ask the other host's session what became of the workload, and then `pcopy session resolve %s`"
+	if !s.Running && s.restartable() && s.Error == "" {
+		// A source in presync writes its status several times a second.
+		if at, err := os.Stat(filepath.Join(dir, statusFile)); err == nil && time.Since(at.ModTime()) < restartPatience {
+			s.Resuming = "its process died, and may be started again"
+			return s.filled(), nil
 		}
-		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %q: "+way, s.State, dir)
 	}
+	if !s.Running && !s.Ended && s.Error == "" && (s.State != Prepare || s.Listen != "") {
+		way := "`pcopy session abort %[2]s` cleans up behind it"
+		if s.State == Released || s.State == InDoubt || s.State == Resumed {
+			way = "ask the other host's session what became of the workload, and then `pcopy session resolve %[2]s`"
+		}
+		if s.restartable() {
+			way = "it can be started again (`pcopy send --session %[2]s`) for as long as the destination waits, or `pcopy session abort %[2]s` cleans up behind it"
+		}
+		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %[1]q: "+way, s.State, dir)
+	}
+	return s.filled(), nil
+}
+
+// filled has lists where there is nothing to list.
+func (s *Status) filled() *Status {
 	if s.Passes == nil {
 		s.Passes = []Pass{}
 	}
 	if s.Stages == nil {
 		s.Stages = []Stage{}
 	}
-	return s, nil
+	return s
 }
+
+// restartPatience is how long whoever runs a source's process has to start it again
+// when it died in presync, before it counts as gone.
+const restartPatience = 10 * time.Second
+
+// restartable reports whether another process may go on where this session's died.
+func (s *Status) restartable() bool { return s.Role == Source && s.State == Presync && s.Mode != Trial }
 
 // readJournal reads the journal without making one.
 func readJournal(dir string, role Role) (*Journal, error) {

@@ -280,6 +280,14 @@ func (c *Conn) Flush() error {
 	return c.wrote(c.w.Flush())
 }
 
+// SendError is what ended writing, the same value that Write has returned; nil as
+// long as nothing did.
+func (c *Conn) SendError() error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	return c.werr
+}
+
 // wrote keeps the first error of writing; the caller holds wmu.
 func (c *Conn) wrote(err error) error {
 	if err != nil && c.werr == nil {

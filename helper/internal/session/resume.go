@@ -1,0 +1,292 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/passes"
+	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/transport"
+	"github.com/livefleet/handover/helper/internal/tree"
+)
+
+// A connection that breaks in presync is made again. Both processes live on: the
+// trackers go on marking, and what the destination has written it has. The source
+// dials for as long as policy.resume_timeout says, shows that it is the process
+// that began (by the digest of its run token), and hears what came; package passes
+// says how both agree on that. Of a folder's stream that was under way nobody
+// knows how far it got, so such a folder is sent once more, whole.
+//
+// From the barrier on a connection that breaks undoes the session, as any other
+// failure does: then too much hangs on the order of what is said.
+
+// beginRound tells the destination that a round begins. From the barrier on there
+// is no resuming, and nobody needs to know.
+func (s *source) beginRound(round int) error {
+	if s.journal.State() != Presync || !s.resumable {
+		return nil
+	}
+	return send(s.conn, message{Kind: msgRound, Round: round})
+}
+
+func (s *source) confirm(round int) {
+	if c := s.confirms.Load(); c != nil {
+		c.Confirm(round)
+	}
+}
+
+// broken reports whether an error is that a connection broke. Whoever writes may
+// see that before whoever reads, to whom the destination may have said why: so it
+// waits a moment.
+func (s *source) broken(why error) bool {
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-s.lost:
+	case <-t.C:
+	}
+	return len(s.inbox) == 0 && s.brokeBy(why)
+}
+
+// The pauses between two attempts to connect.
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 5 * time.Second
+)
+
+// resume makes a connection again that broke in presync, if that is what why is
+// about. What it returns is why the session ends.
+func (s *source) resume(ctx context.Context, why error) error {
+	var refused *refusal
+	if !s.resumable || ctx.Err() != nil || errors.Is(why, errAborted) || errors.As(why, &refused) || !s.broken(why) {
+		return why
+	}
+	limit := time.Duration(s.spec.Policy.ResumeTimeout) * time.Second
+	s.log.Emit("broken", map[string]any{"text": why.Error(), "seconds": s.spec.Policy.ResumeTimeout})
+	s.update(true, func(st *Status) { st.Resuming = why.Error() })
+	s.sent += s.sentBytes()
+	s.line.close()
+	until := time.Now().Add(limit)
+	pause := firstPause
+	for {
+		err := s.reconnect(ctx, time.Until(until))
+		if err == nil {
+			break
+		}
+		switch {
+		case errors.As(err, &refused), errors.Is(err, errAborted), ctx.Err() != nil:
+			return err
+		case time.Now().Add(pause).After(until):
+			return fmt.Errorf("%w; and no other could be made within %s: %w", why, limit, err)
+		}
+		if err := s.pause(ctx, pause); err != nil {
+			return err
+		}
+		pause = min(2*pause, longestPause)
+	}
+	s.update(true, func(st *Status) { st.Resuming, st.Resumed = "", st.Resumed+1 })
+	s.log.Emit("resumed", map[string]any{"dirty": s.copy.Dirty()})
+	return nil
+}
+
+// pause waits, and can be aborted.
+func (s *source) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		select {
+		case r := <-s.control.requests:
+			if r.Do == askAbort {
+				r.answer(nil)
+				return errAborted
+			}
+			r.answer(errors.New("the connection to the destination is broken and is being made again: ask once more when it is there"))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+			return nil
+		}
+	}
+}
+
+// refusal is an error that another connection does not mend.
+type refusal struct{ error }
+
+func (r *refusal) Unwrap() error { return r.error }
+
+// reconnect makes one attempt.
+func (s *source) reconnect(ctx context.Context, limit time.Duration) error {
+	again := message{Kind: msgAgain, ID: s.spec.ID, TokenHash: tokenHash(s.token), Lines: s.spec.Policy.Connections}
+	if err := s.connect(ctx, min(limit, s.patience()), again); err != nil {
+		return err
+	}
+	arrived := map[uint32]*blockmap.Map{}
+	for _, v := range s.volumes {
+		arrived[v.Stream] = blockmap.New(v.Source.Size(), v.Cluster)
+	}
+	for {
+		m, err := s.expect(ctx, s.patience(), msgCame, msgWelcome)
+		if err != nil {
+			return s.unless(err) // it does not answer, or not to the point
+		}
+		if m.Kind == msgWelcome {
+			return s.goOn(ctx, m, arrived)
+		}
+		if m.Volume < 0 || m.Volume >= len(s.volumes) || len(m.Words)%8 != 0 {
+			return &refusal{fmt.Errorf("session: the destination speaks of volume %d, and there are %d", m.Volume, len(s.volumes))}
+		}
+		for i := range len(m.Words) / 8 {
+			arrived[s.volumes[m.Volume].Stream].OrWord(m.Word+int64(i), binary.LittleEndian.Uint64(m.Words[8*i:]))
+		}
+	}
+}
+
+// unless makes a refusal of an error, unless it is that a new connection broke, too:
+// then there may be another attempt.
+func (s *source) unless(err error) error {
+	var refused *refusal
+	if errors.As(err, &refused) || !s.broken(err) {
+		return &refusal{err}
+	}
+	s.line.close()
+	return err
+}
+
+// goOn goes on over the new connection.
+func (s *source) goOn(ctx context.Context, welcome *message, arrived map[uint32]*blockmap.Map) error {
+	round := welcome.Round
+	sender, err := s.newSender(ctx, welcome)
+	if err != nil {
+		return s.unless(err)
+	}
+	if err := s.copy.Resume(sender, round, arrived); err != nil {
+		return &refusal{err}
+	}
+	for _, t := range s.trees {
+		if t.mirror != nil && t.round >= round {
+			if err := t.mirror.Close(); err != nil {
+				return &refusal{err}
+			}
+			t.mirror = nil
+		}
+	}
+	for i, d := range s.directories {
+		if d.follower.First() || d.round < round {
+			continue
+		}
+		f, err := tree.Follow(d.Path)
+		if err != nil {
+			return &refusal{fmt.Errorf("session: volume %s: %w", d.Name, err)}
+		}
+		err = d.follower.Close()
+		s.directories[i].follower, s.directories[i].entries, s.directories[i].bytes = f, 1, d.Size
+		if err != nil {
+			return &refusal{err}
+		}
+	}
+	return nil
+}
+
+// receive serves one line of connections after the other: the first, and in
+// presync those that come after one that broke.
+func (d *destination) receive(ctx context.Context, l *transport.Listener) error {
+	d.expectAll()
+	d.door = d.openDoor(ctx, l)
+	defer d.door.close()
+	limit := time.Duration(d.spec.Policy.ResumeTimeout) * time.Second
+	var broke error
+	var late <-chan time.Time
+	for {
+		var c *caller
+		select {
+		case c = <-d.door.lines:
+		case err := <-d.door.failed:
+			return cause(ctx, err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-late:
+			return fmt.Errorf("%w; and the source has not come back within %s", broke, limit)
+		}
+		if broke != nil {
+			d.update(true, func(st *Status) { st.Resuming, st.Resumed = "", st.Resumed+1 })
+		}
+		goOn, err := d.serve(ctx, c)
+		if !goOn {
+			return cause(ctx, err)
+		}
+		c.Close()
+		broke, late = err, time.After(limit)
+		d.log.Emit("broken", map[string]any{"text": err.Error(), "seconds": d.spec.Policy.ResumeTimeout})
+		d.update(true, func(st *Status) { st.Resuming = err.Error() })
+	}
+}
+
+// expectAll begins to note what comes, with nothing.
+func (d *destination) expectAll() {
+	d.arrivals = passes.NewArrivals()
+	for i, v := range d.spec.Volumes {
+		d.arrivals.Expect(uint32(i), v.Size, v.Cluster)
+	}
+}
+
+// serve serves one line to its end, and says whether that is no reason to end the
+// session.
+func (d *destination) serve(ctx context.Context, c *caller) (goOn bool, err error) {
+	d.conn = c.Conn
+	d.receiver = pipeline.NewReceiver(c, nil, pipeline.ReceiveOptions{Arrived: d.arrivals.Mark})
+	d.door.serve(c, d.receiver)
+	err = d.receiver.Run(ctx, d.message, d.chunk)
+	broke := d.door.hangUp(err)
+	if err == io.EOF {
+		err = errors.New("session: the source closed the connection")
+	}
+	if err == nil || !broke || !d.resumable || ctx.Err() != nil || d.journal.State() != Presync {
+		return false, err
+	}
+	for stream, u := range d.unpacking {
+		u.w.CloseWithError(err)
+		<-u.done
+		delete(d.unpacking, stream)
+	}
+	return true, err
+}
+
+// round: everything before it was written.
+func (d *destination) round(_ context.Context, m *message) error {
+	if err := d.arrivals.Begin(m.Round); err != nil {
+		return err
+	}
+	return send(d.conn, message{Kind: msgRound, Round: m.Round})
+}
+
+// wordsAtOnce is how many words of a map one message carries.
+const wordsAtOnce = 32 << 10
+
+// again: the source's process is the one that began, and its connection another.
+func (d *destination) again(_ context.Context, m *message) error {
+	if m.ID != d.spec.ID || m.TokenHash != d.tokenHash {
+		return errors.New("session: another process of the source than the one that began wants to go on, and nothing that it says of what was sent can be believed: start a new session")
+	}
+	d.lines = m.Lines
+	d.openVolumes()
+	round, came := d.arrivals.Came()
+	for i := range d.spec.Volumes {
+		words := came[uint32(i)].Words()
+		for at := 0; at < len(words); at += wordsAtOnce {
+			part := words[at:min(at+wordsAtOnce, len(words))]
+			b := make([]byte, 0, 8*len(part))
+			for _, w := range part {
+				b = binary.LittleEndian.AppendUint64(b, w)
+			}
+			if err := send(d.conn, message{Kind: msgCame, Volume: i, Word: int64(at), Words: b}); err != nil {
+				return err
+			}
+		}
+	}
+	return d.welcome(round)
+}
