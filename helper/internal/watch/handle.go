@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,12 +19,25 @@ const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_N
 // open opens an object of the folder's file system by its handle, without
 // touching it.
 func (w *Watch) open(h handle) (int, error) {
-	fd, err := unix.OpenByHandleAt(w.root, h.file(), unix.O_PATH|unix.O_CLOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("open_by_handle_at: %w", err)
+	for again := 0; ; again++ {
+		fd, err := unix.OpenByHandleAt(w.root, h.file(), unix.O_PATH|unix.O_CLOEXEC)
+		if errors.Is(err, unix.ENOMEM) && again < memoryRetries {
+			time.Sleep(memoryPause)
+			continue
+		}
+		if err != nil {
+			return -1, fmt.Errorf("open_by_handle_at: %w", err)
+		}
+		return fd, nil
 	}
-	return fd, nil
 }
+
+// The kernel was seen to have no memory for a handle at one moment, with plenty of
+// it free, and to have some at the next.
+const (
+	memoryRetries = 10
+	memoryPause   = 10 * time.Millisecond
+)
 
 // resolve finds where in the folder a directory is.
 func (w *Watch) resolve(h handle) (string, error) {
