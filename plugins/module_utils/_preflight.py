@@ -54,6 +54,8 @@ class Plan:
     here: Facts  # workload_info of the source
     there: Facts  # workload_info of the destination
     session: str = ""  # our own, which is no obstacle
+    tracker: str = "auto"
+    hash_limit: int = 0  # bytes that may be compared in the pause, where writes cannot be tracked; 0 for any number
     problems: t.Tuple[str, ...] = field(default=())
 
     @property
@@ -646,15 +648,26 @@ def _pcopy(plan: Plan) -> t.Iterator[str]:
 
 # What an image volume, a loop device, does without.
 _NOT_FOR_LOOPS = "stacked devices"
+EBPF, HASH = "ebpf", "hash"
 
 
 def _tracker(plan: Plan) -> t.Iterator[str]:
-    if plan.volumes:
-        for finding in plan.here["host"]["pcopy"]["findings"]:
-            # They stand in the order in which one depends on the other: the first that fails is the reason.
-            if not finding["ok"] and finding["name"] != _NOT_FOR_LOOPS:
-                yield "writes cannot be tracked on {0}: {1}".format(plan.source, finding["text"])
-                break
+    # They stand in the order in which one depends on the other: the first that fails is the reason.
+    missing = [finding["text"] for finding in plan.here["host"]["pcopy"]["findings"] if not finding["ok"] and finding["name"] != _NOT_FOR_LOOPS]
+    if not plan.volumes or plan.tracker != HASH and not missing:
+        return
+    if plan.tracker == EBPF:
+        yield "writes cannot be tracked on {0}: {1}".format(plan.source, missing[0])
+        return
+    size = sum(volume["size"] for volume in plan.volumes)
+    if plan.hash_limit and size > plan.hash_limit:
+        yield "{0} on {1}, so its volumes would be read whole to be compared, also in the pause: {2}, and at most {3} were allowed: {4}allow more with hash_limit".format(
+            "writes are not to be tracked" if plan.tracker == HASH else "writes cannot be tracked",
+            plan.source,
+            format_size(size),
+            format_size(plan.hash_limit),
+            "" if plan.tracker == HASH else "{0}; or ".format(missing[0]),
+        )
 
 
 def _systemd(plan: Plan) -> t.Iterator[str]:

@@ -18,6 +18,8 @@ Status = t.Mapping[str, t.Any]
 def line(status: Status) -> str:
     """`shop: presync, pass 1: 42 % of 1 GiB, 412 MiB/s`."""
     words = "{0}: {1}".format(status["workload"] or status["id"], status["state"])
+    if status.get("resuming"):
+        return "{0}, made again: {1}".format(words, status["resuming"])
     number, size = status.get("pass") or 0, status.get("pass_bytes") or 0
     if status["ended"] or status["state"] != "presync" or not number:
         return words
@@ -41,6 +43,6 @@ def verdict(status: Status, until: str) -> t.Tuple[bool, t.Optional[str]]:
                 status["id"], status["state"], status.get("error") or "it gave no reason"
             )
         return False, None
-    if status["ended"] or (not status["running"] and status["state"] != "prepare"):
+    if status["ended"] or (not status["running"] and not status.get("resuming") and status["state"] != "prepare"):
         return True, None
     return False, None

@@ -122,9 +122,12 @@ class Session:
             "--property=Type=exec",
             # Only the helper itself may be ended with the unit: its commands hold containers.
             "--property=KillMode=process",
-            "--property=Restart=no",
+            # A source that was killed while it copied compares digests with the destination and goes on. In any other state it
+            # refuses to begin again, and that is no reason for another try.
+            "--property=Restart={0}".format("on-abnormal" if role == "source" else "no"),
+            "--property=RestartSec=1",
             # However it ends: what it leaves is brought as far as it may go without anybody being asked.
-            "--property=ExecStopPost={0} session recover {1}".format(self.pcopy.path, self.directory),
+            "--property=ExecStopPost={0} session recover {1}{2}".format(self.pcopy.path, self.directory, " --restarts" if role == "source" else ""),
             self.pcopy.path,
             COMMANDS[role],
             "--session",
@@ -169,7 +172,7 @@ class Session:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
 
 
-_NUMBERS = frozenset(("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "connections", "peer_timeout"))
+_NUMBERS = frozenset(("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "connections", "peer_timeout", "resume_timeout", "hash_limit"))
 _FLAGS = frozenset(("delta", "verify"))
 
 

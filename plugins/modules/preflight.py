@@ -64,6 +64,18 @@ options:
       - The destination's address at which the source is to reach it. If not given, one in a network that both are in.
     type: str
     default: ""
+  tracker:
+    description:
+      - How the source is to find out what was written. With V(ebpf) by programs in its kernel. With V(hash) by reading everything and comparing
+        digests, also in the pause. With V(auto) by the first, and by the other one only where the kernel refuses.
+    type: str
+    choices: [auto, ebpf, hash]
+    default: auto
+  hash_limit:
+    description:
+      - Bytes that may be read to be compared in the pause. With V(0) any number.
+    type: int
+    default: 0
   ignore:
     description:
       - Names of checks whose findings do not count, as RV(findings) gives them.
@@ -181,6 +193,8 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
         here=params["source_facts"],
         there=params["destination_facts"],
         session=params["session"],
+        tracker=params["tracker"],
+        hash_limit=params["hash_limit"],
     )
     unknown = preflight.unknown_names(params["ignore"])
     if unknown:
@@ -230,6 +244,8 @@ def main() -> None:
             "mode": {"type": "str", "choices": ["live", "offline"], "default": "live"},
             "session": {"type": "str", "default": ""},
             "listen": {"type": "str", "default": ""},
+            "tracker": {"type": "str", "choices": ["auto", preflight.EBPF, preflight.HASH], "default": "auto"},
+            "hash_limit": {"type": "int", "default": 0},
             "ignore": {"type": "list", "elements": "str", "default": []},
             "fail": {"type": "bool", "default": True},
         },

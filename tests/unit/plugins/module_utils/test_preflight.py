@@ -13,6 +13,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight as preflight,
 )
 
+MIB = 2**20
 GIB = 2**30
 
 VOLUME = {
@@ -131,13 +132,14 @@ class Facts:
         self.here = {"workload": copy.deepcopy(CONTAINER), "host": host("10.213.0.11"), "problems": []}
         self.there = {"workload": {"exists": False, "running": False, "held": False, "name": "shop"}, "host": host("10.213.0.12"), "problems": []}
         self.source, self.destination, self.mode, self.session = "node1", "node2", "live", "ours"
+        self.tracker, self.hash_limit = "auto", 0
 
     @property
     def shop(self):
         return self.here["workload"]
 
     def plan(self):
-        return preflight.Plan("shop", self.source, self.destination, self.mode, self.here, self.there, self.session)
+        return preflight.Plan("shop", self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit)
 
     def sentences(self, *ignore):
         found, ignored = preflight.examine(self.plan(), ignore)
@@ -181,6 +183,16 @@ def other_session(side, **status):
 
 
 def test_a_workload_that_can_move(facts):
+    assert facts.sentences() == []
+
+
+NO_BTF = [{"name": "btf", "ok": False, "text": "no BTF: boot a kernel with it"}]
+
+
+@pytest.mark.parametrize("tracker", ["auto", "hash"])
+def test_what_cannot_be_tracked_is_compared_if_it_is_small_enough(facts, tracker):
+    facts.here["host"]["pcopy"]["findings"] = NO_BTF
+    facts.tracker, facts.hash_limit = tracker, 1024 * GIB
     assert facts.sentences() == []
 
 
@@ -271,8 +283,12 @@ FAULTS = [
     ("action_script", put("here.workload.criu_configuration", "/etc/own.conf"), "shop has a CRIU configuration of its own (/etc/own.conf)"),
     ("pcopy", put("there.host.pcopy.installed", False), "the helper pcopy is missing on node2: apply the role livefleet.handover.pcopy to it"),
     ("pcopy", put("there.host.pcopy.protocol", 2), "pcopy speaks protocol 1 on node1 and 2 on node2"),
-    ("tracker", put("here.host.pcopy.findings", [{"name": "btf", "ok": False, "text": "no BTF: boot a kernel with it"}]),
+    ("tracker", both(put("here.host.pcopy.findings", NO_BTF), lambda facts: setattr(facts, "tracker", "ebpf")),
      "writes cannot be tracked on node1: no BTF"),
+    ("tracker", both(put("here.host.pcopy.findings", NO_BTF), lambda facts: setattr(facts, "hash_limit", MIB)),
+     "writes cannot be tracked on node1, so its volumes would be read whole to be compared, also in the pause: "),
+    ("tracker", both(lambda facts: setattr(facts, "tracker", "hash"), lambda facts: setattr(facts, "hash_limit", MIB)),
+     " and at most 1 MiB were allowed: allow more with hash_limit"),
     ("systemd", put("there.host.systemd", []), "node2 does not run systemd"),
     ("systemd", put("here.host.systemd", [239]), "systemd is 239 on node1, and 240 or later is needed"),
     ("clock", put("there.host.clock", 1100.0), "the clocks of node1 and node2 are about 100 s apart"),

@@ -30,6 +30,9 @@ class TestLine:
         assert line(status(state="frozen")) == "shop: frozen"
         assert line(status(state="prepare", **{"pass": 0})) == "shop: prepare"
 
+    def test_a_connection_that_is_made_again(self):
+        assert line(status(resuming="the peer is silent")) == "shop: presync, made again: the peer is silent"
+
     def test_a_copy_without_a_workload_goes_by_its_name(self):
         assert line(status(workload="", state="done", ended=True)) == "shop-1: done"
 
@@ -47,6 +50,10 @@ class TestVerdict:
     def test_a_session_whose_process_is_gone_has_failed(self):
         finished, sentence = verdict(status(running=False, error="the pcopy process of this session is gone"), "converged")
         assert finished and "is gone" in sentence
+
+    @pytest.mark.parametrize("until", ["converged", "ended"])
+    def test_a_process_that_is_started_again_goes_on(self, until):
+        assert verdict(status(running=False, resuming="its process died, and may be started again"), until) == (False, None)
 
     @pytest.mark.parametrize("state", ["done", "thawed", "discarded", "failed"])
     def test_ended_however_it_ended(self, state):

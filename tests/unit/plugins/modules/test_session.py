@@ -110,6 +110,12 @@ class TestStarted:
         assert " send --session " in helper.commands[0]
         assert "--until presync" in helper.commands[1]
 
+    def test_only_a_source_that_was_killed_is_started_again(self, helper, module):
+        module("started", role="source", spec=SPEC)
+        assert "--property=Restart=on-abnormal " in helper.commands[0] and "shop-1 --restarts " in helper.commands[0]
+        module("started", name="shop-2", role="destination", spec=SPEC)
+        assert "--property=Restart=no " in helper.commands[2] and "--restarts" not in helper.commands[2]
+
     def test_what_runs_is_left_alone(self, helper, module):
         module("started", role="destination", spec=SPEC)
         helper.commands.clear()
