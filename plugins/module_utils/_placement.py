@@ -9,8 +9,9 @@ places every workload or none, because a host that is half empty cannot be switc
 
 A host takes a workload if it answers, is not under maintenance, has the labels that the workload needs, holds nothing that
 is to stay apart from it, has no container of its name, and has the memory and the disk that the workload uses now, beside
-what is kept free. Of those hosts the one is taken that keeps the larger share of its room free. Large workloads are placed
-first. Where a choice turns out to leave no room for a later workload, it is taken back.
+what is kept free. Of those hosts the one is taken that keeps the larger share of its room free, in hundredths, and of equals
+the one with fewer containers. Large workloads are placed first. Where a choice turns out to leave no room for a later
+workload, it is taken back.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Workload:
     apart: t.FrozenSet[str] = frozenset()
     wave: str = ""
     destination: str = ""  # where it has to go; empty: where there is room
+    resumed: bool = False  # an earlier move has brought it there: only its end is missing
 
 
 @dataclass(frozen=True)
@@ -101,30 +103,28 @@ class _Room:
         self.memory, self.disk = host.memory - spare_memory, host.disk - spare_disk
         self.names = set(host.names)
         self.apart = dict(host.apart)
-        self.placed = 0
 
     def put(self, workload: Workload) -> None:
-        self._change(workload, 1)
+        self.memory -= workload.memory
+        self.disk -= workload.disk
         self.names.add(workload.name)
         self.apart.update(dict.fromkeys(workload.apart, workload.name))
 
     def take(self, workload: Workload) -> None:
         """Undoes put."""
-        self._change(workload, -1)
-        self.names.discard(workload.name)
+        self.memory += workload.memory
+        self.disk += workload.disk
+        self.names -= {workload.name} - self.host.names
         for group in workload.apart:
             del self.apart[group]
-
-    def _change(self, workload: Workload, sign: int) -> None:
-        self.memory -= sign * workload.memory
-        self.disk -= sign * workload.disk
-        self.placed += sign
 
     def refusal(self, workload: Workload) -> str:
         """Why the workload cannot be here; empty if it can."""
         near = sorted(workload.apart & self.apart.keys())
         if self.host.name == workload.source:
             return "it is there"
+        if workload.resumed:
+            return ""
         if self.host.obstacle:
             return self.host.obstacle
         if workload.name in self.names:
@@ -185,7 +185,7 @@ class _Search:
         fitting = [room for room in asked if not refusals[room.host.name]]
         if not fitting:
             self._note(workload, at, ["{0}: {1}".format(name, why) for name, why in refusals.items() if name != workload.source or len(refusals) == 1])
-        return [room.host.name for room in sorted(fitting, key=lambda room: (-room.left(workload), room.placed, room.host.name))]
+        return [room.host.name for room in sorted(fitting, key=lambda room: (-round(room.left(workload), 2), len(room.names), room.host.name))]
 
     def _note(self, workload: Workload, at: int, whys: t.Sequence[str]) -> None:
         """The first workload that stuck at the furthest point says most."""

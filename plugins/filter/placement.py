@@ -1,0 +1,207 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _placement as planner,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    parse_size,
+)
+
+Answers = t.Mapping[str, t.Mapping[str, t.Any]]
+
+_OPTIONS = {"empty": [], "moves": [], "destinations": [], "needs": {}, "apart": {}, "waves": {}, "labels": {}, "serial": 8,
+            "spare_memory": "256M", "spare_disk": "1G", "stamp": ""}  # fmt: skip
+
+
+def placement(answers: Answers, **given: t.Any) -> t.Dict[str, t.Any]:
+    """A plan from what host_info answered of each host: `moves` and the sizes of their `batches`, or `problems`."""
+    unknown = sorted(set(given) - set(_OPTIONS))
+    if unknown:
+        raise AnsibleFilterError("placement: there is no option {0}: the options are {1}".format(unknown[0], ", ".join(sorted(_OPTIONS))))
+    options = {**_OPTIONS, **given}
+    plan: t.Dict[str, t.Any] = {"moves": [], "batches": [], "stay": [], "done": [], "problems": []}
+    try:
+        serial = _count(options["serial"])
+        asked = _asked(answers, options, plan)
+        moves = planner.place(
+            asked, _hosts(answers, options), _size("spare_memory", options["spare_memory"]), _size("spare_disk", options["spare_disk"])
+        )
+        groups = planner.batches(moves, serial)
+    except planner.NoPlan as exc:
+        plan["problems"] = exc.sentences
+        return plan
+    plan["batches"] = [len(group) for group in groups]
+    plan["moves"] = [_row(move, number, group, options["stamp"]) for number, group in enumerate(groups, 1) for move in group]
+    return plan
+
+
+def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp: str) -> t.Dict[str, t.Any]:
+    workload = move.workload
+    return {
+        "name": "{0}@{1}".format(workload.name, workload.source),
+        "workload": workload.name,
+        "source": workload.source,
+        "destination": move.destination,
+        "memory": workload.memory,
+        "disk": workload.disk,
+        "wave": workload.wave,
+        "batch": batch,
+        "session": _session(workload.name, stamp),
+        "together": [_session(other.workload.name, stamp) for other in group if workload.wave and other.workload.wave == workload.wave],
+    }
+
+
+def _session(workload: str, stamp: str) -> str:
+    return (re.sub("[^a-z0-9]+", "-", workload.lower())[:38] + stamp).lstrip("-")
+
+
+def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t.Any]) -> t.List[planner.Workload]:
+    """What is to be moved. What is there already is `done`, and what does not run stays."""
+    problems: t.List[str] = []
+    found: t.List[planner.Workload] = []
+    for source in _list(options["empty"]):
+        if source not in answers or "workloads" not in answers[source]:
+            problems.append("{0} did not tell what runs on it: {1}".format(source, _silence(answers.get(source))))
+            continue
+        for workload in answers[source]["workloads"]:
+            if workload["running"] or _left_over(answers[source], workload["name"]):
+                found.append(_workload(workload, source, "", answers, options))
+            else:
+                plan["stay"].append({"workload": workload["name"], "source": source})
+        # A source that has let go of its container: only the move's end is missing.
+        known = {workload["name"] for workload in answers[source]["workloads"]}
+        for session in answers[source]["sessions"]:
+            if session["role"] == "source" and session["state"] in planner.PAST_RELEASE and session["workload"] not in known:
+                found.append(_workload({"name": session["workload"]}, source, "", answers, options))
+    for number, move in enumerate(options["moves"], 1):
+        try:
+            name = move["workload"]
+        except (KeyError, TypeError):
+            problems.append("handover_moves: entry {0} names no workload: write {{workload: NAME, to: HOST}}, where `to` and `from` may be left out".format(number))
+            continue
+        on = [host for host in _list(move.get("from")) or list(answers) if _has(answers.get(host, {}), name)]
+        running = [host for host in on if _left_over(answers[host], name)] or [host for host in on if _entry(answers[host], name)["running"]] or on
+        if move.get("to") and move["to"] in running and len(running) == 1:
+            plan["done"].append({"workload": name, "source": move["to"]})
+        elif len(running) == 1:
+            found.append(_workload(_entry(answers[running[0]], name), running[0], move.get("to") or "", answers, options))
+        elif running:
+            problems.append("{0} is on {1}: say which of them is meant with `from`".format(name, " and ".join(running)))
+        else:
+            silent = sorted(host for host, answer in answers.items() if "workloads" not in answer)
+            problems.append(
+                "there is no container named {0} on {1}{2}".format(
+                    name, ", ".join(_list(move.get("from")) or sorted(set(answers) - set(silent))), " ({0} did not tell)".format(", ".join(silent)) if silent else ""
+                )
+            )
+    if problems:
+        raise planner.NoPlan(problems)
+    return found
+
+
+def _has(answer: t.Mapping[str, t.Any], name: str) -> bool:
+    return any(workload["name"] == name for workload in answer.get("workloads", ())) or bool(_left_over(answer, name))
+
+
+def _entry(answer: t.Mapping[str, t.Any], name: str) -> t.Dict[str, t.Any]:
+    return next((workload for workload in answer["workloads"] if workload["name"] == name), {"name": name, "running": False})
+
+
+def _left_over(answer: t.Mapping[str, t.Any], name: str) -> t.Optional[t.Mapping[str, t.Any]]:
+    """The session of a move that was not brought to its end."""
+    mine = [each for each in answer.get("sessions", ()) if each["role"] == "source" and each["workload"] == name]
+    return next((each for each in mine if each["state"] in planner.PAST_RELEASE), None)
+
+
+def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answers, options: t.Mapping[str, t.Any]) -> planner.Workload:
+    name, labels = entry["name"], entry.get("labels") or {}
+    unfinished = _left_over(answers[source], name)
+    groups = [group for group, names in options["apart"].items() if name in names]
+    waves = [wave for wave, names in options["waves"].items() if name in names]
+    return planner.Workload(
+        name,
+        source,
+        # An unfinished move has taken its room already.
+        memory=0 if unfinished else entry.get("memory", 0),
+        disk=0 if unfinished else entry.get("disk", 0),
+        needs=frozenset() if unfinished else frozenset(_list(options["needs"].get(name)) + _list(labels.get(planner.NEEDS))),
+        apart=frozenset() if unfinished else frozenset(groups + _list(labels.get(planner.APART))),
+        wave="" if unfinished else (waves or [labels.get(planner.WAVE) or ""])[0],
+        destination=(unfinished or {}).get("destination") or to,
+        resumed=unfinished is not None,
+    )
+
+
+def _hosts(answers: Answers, options: t.Mapping[str, t.Any]) -> t.List[planner.Host]:
+    asked = _list(options["destinations"]) or list(answers)
+    missing = sorted(set(asked) - set(answers))
+    if missing:
+        raise planner.NoPlan(["{0} is not among the hosts that were asked: look further with handover_hosts".format(missing[0])])
+    return [_host(name, answers[name], options) for name in asked]
+
+
+def _host(name: str, answer: t.Mapping[str, t.Any], options: t.Mapping[str, t.Any]) -> planner.Host:
+    if "workloads" not in answer:
+        return planner.Host(name, obstacle=_silence(answer))
+    apart = {
+        group: workload["name"]
+        for workload in answer["workloads"]
+        for group in [*_list((workload["labels"] or {}).get(planner.APART)), *[key for key, names in options["apart"].items() if workload["name"] in names]]
+    }
+    mark = answer.get("maintenance")
+    return planner.Host(
+        name,
+        memory=answer["memory"],
+        disk=answer["disk"],
+        labels=frozenset(_list(options["labels"].get(name))),
+        names=frozenset(workload["name"] for workload in answer["workloads"]),
+        apart=apart,
+        obstacle="it is under maintenance ({0})".format(mark["reason"]) if mark else "",
+    )
+
+
+def _silence(answer: t.Optional[t.Mapping[str, t.Any]]) -> str:
+    if answer is None:
+        return "it was not asked"
+    lines = str(answer.get("msg") or "it gave no answer").strip().splitlines()
+    return "it could not be asked ({0})".format(lines[-1] if answer.get("unreachable") else lines[0])
+
+
+def _list(value: t.Any) -> t.List[str]:
+    """A list of names, also where it was written as one: `a, b`."""
+    if not value:
+        return []
+    return [word for word in re.split(r"[\s,]+", value) if word] if isinstance(value, str) else [str(each) for each in value]
+
+
+def _count(value: t.Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise planner.NoPlan(["handover_serial is '{0}': write how many workloads go side by side, at least 1".format(value)])
+    return number
+
+
+def _size(option: str, value: t.Any) -> int:
+    try:
+        return parse_size(str(value))
+    except ValueError as exc:
+        raise planner.NoPlan(["handover_{0}: {1}".format(option, exc)]) from exc
+
+
+class FilterModule:
+    """Where workloads go."""
+
+    def filters(self) -> t.Dict[str, t.Callable]:
+        """Name → filter."""
+        return {"placement": placement}

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.livefleet.handover.plugins.filter.table import table
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+)
+
+Plan = t.Mapping[str, t.Any]
+
+_COLUMNS = {"workload": "Workload", "source": "From", "destination": "To", "memory": "Memory", "disk": "Disk", "batch": "Batch", "wave": "Wave"}
+_OUTCOME = {"workload": "Workload", "source": "From", "destination": "To", "outcome": "Outcome", "pause": "Paused"}
+
+
+def plan_lines(plan: Plan) -> t.List[str]:
+    """The plan as a table, and what is no part of it."""
+    lines = []
+    if plan["moves"]:
+        rows = [dict(move, memory=format_size(move["memory"]), disk=format_size(move["disk"]), wave=move["wave"] or None) for move in plan["moves"]]
+        lines += table(rows, _COLUMNS)
+    else:
+        lines.append("There is nothing to move.")
+    lines += ["{0} is on {1} already.".format(each["workload"], each["source"]) for each in plan["done"]]
+    lines += ["{0} does not run, and stays on {1}.".format(each["workload"], each["source"]) for each in plan["stay"]]
+    return lines
+
+
+def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
+    """What became of each move: `lines` to print, the workloads that `failed`, and a `sentence` about them."""
+    rows = [dict(move, **_outcome(hostvars[move["name"]], check)) for move in plan["moves"]]
+    failed = [row for row in rows if not row["well"]]
+    return {
+        "lines": table(rows, _OUTCOME) if rows else [],
+        "failed": [row["workload"] for row in failed],
+        "sentence": "{0} of {1} {2} not moved: {3}".format(
+            len(failed), len(rows), "would be" if check else "were", "; ".join("{0}: {1}".format(row["workload"], row["why"]) for row in failed)
+        ),
+    }
+
+
+def _outcome(known: t.Mapping[str, t.Any], check: bool) -> t.Dict[str, t.Any]:
+    if "handover_has_moved" in known:
+        status = (known.get("__migrate_cutover") or {}).get("status") or {}
+        pause = "{0:.2f} s".format(status["frozen_ms"] / 1000) if status.get("frozen_ms") else None
+        return {"well": True, "outcome": "can move" if check else "moved", "pause": pause, "why": ""}
+    if "handover_why" in known:
+        return {"well": False, "outcome": "failed", "pause": None, "why": str(known["handover_why"])}
+    if "handover_has_begun" in known:
+        return {"well": False, "outcome": "not known", "pause": None, "why": "its host did not answer any more: run the same again when it does"}
+    return {"well": False, "outcome": "not begun", "pause": None, "why": "not begun, since others had failed"}
+
+
+class FilterModule:
+    """A plan for people to read."""
+
+    def filters(self) -> t.Dict[str, t.Callable]:
+        """Name → filter."""
+        return {"plan_lines": plan_lines, "plan_outcome": plan_outcome}

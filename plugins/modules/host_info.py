@@ -1,0 +1,234 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_info
+
+short_description: Tell what runs on a host, and what it has room for
+
+version_added: 0.3.0
+
+description:
+  - Returns the containers of this host with the memory and the disk that each of them uses, what the host has free, and whether it is
+    under maintenance. It is what the placement of workloads is decided by.
+  - Asks no more than that. What matters when a container is moved is what M(livefleet.handover.workload_info) returns.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+  - livefleet.handover._attributes.info_module
+
+options:
+  images:
+    description:
+      - The directory in which image volumes that arrive here are laid down; its file system's free space is returned.
+    type: path
+    default: /var/lib/handover/volumes
+  sessions:
+    description:
+      - The directory that holds the sessions of the helper.
+    type: path
+    default: /var/lib/handover/sessions
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 120
+
+requirements:
+  - podman on the host
+
+seealso:
+  - module: livefleet.handover.maintenance
+  - plugin: livefleet.handover.placement
+    plugin_type: filter
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Look at the host
+  livefleet.handover.host_info:
+  register: host
+"""
+
+RETURN = r"""
+memory:
+  description: Bytes of memory that programs could have.
+  returned: success
+  type: int
+  sample: 8123256832
+disk:
+  description: Bytes that are free where volumes are laid down.
+  returned: success
+  type: int
+  sample: 77309411328
+maintenance:
+  description: Since when and why the host is under maintenance. None where it is not.
+  returned: success
+  type: dict
+  sample:
+    since: "2026-11-21T16:30:00Z"
+    reason: the new memory modules
+workloads:
+  description: The containers.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the container.
+      type: str
+      sample: shop
+    running:
+      description: Whether it runs now.
+      type: bool
+      sample: true
+    labels:
+      description: Its labels.
+      type: dict
+      sample: {handover.apart: web}
+    memory:
+      description: Bytes that a dump of its memory takes.
+      type: int
+      sample: 41943040
+    disk:
+      description: Bytes that its volumes and its own layer take.
+      type: int
+      sample: 271392768
+sessions:
+  description: The sessions of the helper on this host.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - {id: shop-20261121t041500z, role: source, workload: shop, state: released, running: true, ended: false, destination: node2}
+"""
+
+import json
+import os
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _host as host,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _loop as loop,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _maintenance as maintenance,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _processes as processes,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
+    HELPER,
+    Pcopy,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
+    ROOT,
+    Sessions,
+)
+
+# What the operator wrote down of a move, beside the session's own files.
+PLAN = "plan.json"
+
+
+class HostInfo:
+    """A host and its containers."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.params = module.params
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.podman = Podman(self.runtime)
+
+    def run(self) -> t.Dict[str, t.Any]:
+        """Asks podman once for everything; a container that it does not answer about has no disk."""
+        listed = self.podman.containers()
+        volumes = {volume["Name"]: volume for volume in self.podman.volumes()}
+        mounts = loop.read_mounts()
+        return {
+            "changed": False,
+            "memory": host.memory_available(),
+            "disk": host.free_space(self.params["images"]),
+            "maintenance": maintenance.read(),
+            "workloads": [self._workload(each, volumes, mounts) for each in listed if not each.get("IsInfra")],
+            "sessions": self._sessions(),
+        }
+
+    def _workload(self, listed: t.Mapping[str, t.Any], volumes: t.Mapping[str, t.Any], mounts: t.List[loop.Mount]) -> t.Dict[str, t.Any]:
+        running = listed.get("State") == "running"
+        return {
+            "name": (listed.get("Names") or [""])[0],
+            "running": running,
+            "labels": listed.get("Labels") or {},
+            "memory": processes.processes_of(int(listed.get("Pid") or 0)).memory if running else 0,
+            "disk": self._disk(listed["Id"], volumes, mounts),
+        }
+
+    def _disk(self, identifier: str, volumes: t.Mapping[str, t.Any], mounts: t.List[loop.Mount]) -> int:
+        try:
+            inspect = self.podman.inspect(identifier)
+        except HandoverError:
+            return 0
+        layer = ((inspect.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""
+        paths = {layer} if layer else set()
+        for mount in inspect.get("Mounts") or []:
+            options = (volumes.get(mount.get("Name") or "") or {}).get("Options") or {}
+            directory = options.get("device") or mount.get("Source") or ""
+            if mount.get("Type") == "volume" and directory:
+                paths.add(_image_of(directory, mounts) or directory)
+        return sum(host.allocated(path) for path in paths)
+
+    def _sessions(self) -> t.List[t.Dict[str, t.Any]]:
+        if not os.access(HELPER, os.X_OK):
+            return []
+        statuses = Sessions(Pcopy(self.runtime), self.params["sessions"]).statuses()
+        keys = ("id", "role", "workload", "state", "ended", "running")
+        return [{**{key: status.get(key) for key in keys}, "destination": self._destination(status["id"])} for status in statuses]
+
+    def _destination(self, identifier: str) -> str:
+        try:
+            with open(os.path.join(self.params["sessions"], identifier, PLAN), encoding="utf-8") as source:
+                return json.load(source).get("destination") or ""
+        except (OSError, ValueError):
+            return ""
+
+
+def _image_of(directory: str, mounts: t.List[loop.Mount]) -> str:
+    """The image file behind the file system that is mounted there; empty where it is none of a loop device."""
+    for mount in reversed(mounts):
+        if mount.mountpoint == directory:
+            return host.backing_file("/sys", os.path.basename(os.path.realpath("/sys/dev/block/" + mount.device)))
+    return ""
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "images": {"type": "path", "default": "/var/lib/handover/volumes"},
+            "sessions": {"type": "path", "default": ROOT},
+            "timeout": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**HostInfo(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.livefleet.handover.plugins.filter.placement import placement
+from ansible_collections.livefleet.handover.plugins.filter.plan import (
+    plan_lines,
+    plan_outcome,
+)
+
+GIB = 2**30
+
+
+def answer(*names, sessions=(), maintenance=None, memory=8, **labels):
+    """What host_info returns of a host with these containers; one in capitals does not run."""
+    return {
+        "memory": memory * GIB, "disk": 100 * GIB, "maintenance": maintenance, "sessions": list(sessions),
+        "workloads": [
+            {"name": name.lower(), "running": name.islower(), "labels": labels.get(name, {}), "memory": GIB, "disk": GIB} for name in names
+        ],
+    }  # fmt: skip
+
+
+def session(state, workload="shop", destination="node2"):
+    return {"id": workload + "-1", "role": "source", "workload": workload, "state": state, "running": True, "ended": False, "destination": destination}
+
+
+def goes(plan):
+    assert not plan["problems"]
+    return {move["workload"]: (move["source"], move["destination"]) for move in plan["moves"]}
+
+
+def problems(answers, **options):
+    return placement(answers, **options)["problems"]
+
+
+def test_a_host_is_emptied_and_what_does_not_run_stays():
+    plan = placement({"node1": answer("shop", "web", "OLD"), "node2": answer(), "node3": answer()}, empty=["node1"], stamp="-20261121t041500z")
+    assert goes(plan) == {"shop": ("node1", "node2"), "web": ("node1", "node3")}
+    assert plan["batches"] == [2]
+    assert plan["stay"] == [{"workload": "old", "source": "node1"}]
+    assert plan["moves"][0]["session"] == "shop-20261121t041500z"
+    assert plan["moves"][0]["name"] == "shop@node1"
+    assert plan["moves"][0]["together"] == []
+
+
+def test_what_was_moved_by_the_run_before_is_not_planned_again():
+    before = {"node1": answer("web"), "node2": answer("shop"), "node3": answer()}
+    assert goes(placement(before, empty=["node1"])) == {"web": ("node1", "node3")}
+    assert placement(before, moves=[{"workload": "shop", "to": "node2"}])["done"] == [{"workload": "shop", "source": "node2"}]
+
+
+def test_a_move_that_was_not_brought_to_its_end_goes_on_to_the_same_host():
+    # The source has let go of it; the destination has the room, the name and the labels taken already, and may be under maintenance by now.
+    answers = {"node1": answer("SHOP", sessions=[session("released")]), "node2": answer("shop", maintenance={"reason": "disks"}), "node3": answer()}
+    assert goes(placement(answers, empty=["node1"])) == {"shop": ("node1", "node2")}
+    assert goes(placement(answers, moves=[{"workload": "shop", "to": "node2"}])) == {"shop": ("node1", "node2")}
+    answers["node1"] = answer(sessions=[session("done")])
+    assert goes(placement(answers, empty=["node1"])) == {"shop": ("node1", "node2")}
+
+
+def test_a_session_that_ended_otherwise_is_no_move():
+    assert goes(placement({"node1": answer("shop", sessions=[session("thawed")]), "node2": answer(maintenance={"reason": "x"}), "node3": answer()}, empty=["node1"])) == {
+        "shop": ("node1", "node3")
+    }
+
+
+def test_labels_of_containers_count():
+    answers = {
+        "node1": answer("db", "web", db={"handover.needs": "ssd"}, web={"handover.apart": "web, front", "handover.wave": "shop"}),
+        "node2": answer("web9", web9={"handover.apart": "front"}),
+        "node3": answer(),
+    }
+    plan = placement(answers, empty=["node1"], labels={"node2": ["ssd"]})
+    assert goes(plan) == {"db": ("node1", "node2"), "web": ("node1", "node3")}
+    assert [move["wave"] for move in plan["moves"]] == ["", "shop"]
+
+
+def test_a_wave_knows_its_sessions():
+    plan = placement({"node1": answer("db", "web", "x"), "node2": answer()}, empty=["node1"], waves={"shop": ["db", "web"]}, serial=2, stamp="-1")
+    assert plan["batches"] == [2, 1]
+    assert [(move["workload"], move["together"]) for move in plan["moves"]] == [("db", ["db-1", "web-1"]), ("web", ["db-1", "web-1"]), ("x", [])]
+
+
+def test_maintenance():
+    answers = {"node1": answer("shop"), "node2": answer(maintenance={"reason": "new disks"})}
+    assert problems(answers, empty=["node1"]) == ["there is no host for shop: node2: it is under maintenance (new disks)"]
+
+
+def test_hosts_that_do_not_answer():
+    silent = {"unreachable": True, "msg": "Task failed\nssh: connect to host node2 port 22: No route to host"}
+    why = "it could not be asked (ssh: connect to host node2 port 22: No route to host)"
+    assert problems({"node1": answer("shop"), "node2": silent}, empty=["node1"]) == ["there is no host for shop: node2: " + why]
+    assert problems({"node1": answer(), "node2": silent}, empty=["node2"]) == ["node2 did not tell what runs on it: " + why]
+    assert problems({"node1": answer(), "node2": silent}, moves=[{"workload": "shop"}]) == ["there is no container named shop on node1 (node2 did not tell)"]
+
+
+def test_where_it_is_has_to_be_plain():
+    answers = {"node1": answer("shop"), "node2": answer("shop"), "node3": answer()}
+    assert problems(answers, moves=[{"workload": "shop"}]) == ["shop is on node1 and node2: say which of them is meant with `from`"]
+    assert goes(placement(answers, moves=[{"workload": "shop", "from": "node2", "to": "node3"}])) == {"shop": ("node2", "node3")}
+    answers["node2"] = answer("SHOP")
+    assert goes(placement(answers, moves=[{"workload": "shop"}])) == {"shop": ("node1", "node3")}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"serial": 0}, "handover_serial is '0': write how many workloads go side by side, at least 1"),
+        ({"spare_disk": "1 GB"}, "handover_spare_disk: '1 GB' is ambiguous: write 1G for powers of 1024"),
+        ({"destinations": ["node7"]}, "node7 is not among the hosts that were asked: look further with handover_hosts"),
+        ({"moves": ["shop"]}, "handover_moves: entry 1 names no workload: write {workload: NAME, to: HOST}, where `to` and `from` may be left out"),
+    ],
+)
+def test_what_cannot_be_meant(options, sentence):
+    assert problems({"node1": answer("shop"), "node2": answer()}, **{"empty": ["node1"], **options}) == [sentence]
+
+
+def test_an_option_that_is_none():
+    with pytest.raises(AnsibleFilterError, match="there is no option spare"):
+        placement({}, spare="1G")
+
+
+def test_a_plan_as_a_table():
+    plan = placement({"node1": answer("shop", "OLD"), "node2": answer()}, empty=["node1"])
+    assert plan_lines(plan) == [
+        "Workload  From   To     Memory  Disk   Batch  Wave",
+        "-" * 50,
+        "shop      node1  node2  1 GiB   1 GiB      1  -",
+        "old does not run, and stays on node1.",
+    ]
+    assert plan_lines(placement({"node1": answer()}, empty=["node1"])) == ["There is nothing to move."]
+
+
+def test_what_became_of_it():
+    plan = placement({"node1": answer("a", "b", "c", "d"), "node2": answer()}, empty=["node1"])
+    known = {
+        "a@node1": {"handover_has_begun": True, "handover_has_moved": True, "__migrate_cutover": {"status": {"frozen_ms": 412.0}}},
+        "b@node1": {"handover_has_begun": True, "handover_why": "node2 has no room"},
+        "c@node1": {"handover_has_begun": True},
+        "d@node1": {},
+    }
+    outcome = plan_outcome(plan, known)
+    assert outcome["failed"] == ["b", "c", "d"]
+    assert outcome["sentence"] == (
+        "3 of 4 were not moved: b: node2 has no room; c: its host did not answer any more: run the same again when it does; "
+        "d: not begun, since others had failed"
+    )
+    assert [line.split() for line in outcome["lines"]][2] == ["a", "node1", "node2", "moved", "0.41", "s"]
