@@ -76,6 +76,11 @@ options:
       - Bytes that may be read to be compared in the pause. With V(0) any number.
     type: int
     default: 0
+  asked_within:
+    description:
+      - Seconds in which first the destination was asked, and then the source. By so much the clocks may differ without being wrong.
+    type: float
+    default: 0
   ignore:
     description:
       - Names of checks whose findings do not count, as RV(findings) gives them.
@@ -195,6 +200,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
         session=params["session"],
         tracker=params["tracker"],
         hash_limit=params["hash_limit"],
+        asked_within=params["asked_within"],
     )
     unknown = preflight.unknown_names(params["ignore"])
     if unknown:
@@ -246,6 +252,7 @@ def main() -> None:
             "listen": {"type": "str", "default": ""},
             "tracker": {"type": "str", "choices": ["auto", preflight.EBPF, preflight.HASH], "default": "auto"},
             "hash_limit": {"type": "int", "default": 0},
+            "asked_within": {"type": "float", "default": 0},
             "ignore": {"type": "list", "elements": "str", "default": []},
             "fail": {"type": "bool", "default": True},
         },

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pathlib
 import re
 
@@ -333,6 +334,15 @@ def test_an_ignored_finding_does_not_count_but_is_told(facts):
     found, ignored = preflight.examine(facts.plan(), ["clock"])
     assert found == []
     assert [finding.check for finding in ignored] == ["clock"]
+
+
+def test_the_time_that_asking_takes_is_no_difference_of_clocks(facts):
+    facts.here["host"]["clock"] = 1100.0  # asked 100 s after the destination
+    plan = dataclasses.replace(facts.plan(), asked_within=101.0)
+    assert preflight.examine(plan) == ([], [])
+    assert [found.check for found in preflight.examine(dataclasses.replace(plan, asked_within=60.0))[0]] == ["clock"]
+    facts.here["host"]["clock"] = 900.0  # no waiting makes a clock go back
+    assert [found.check for found in preflight.examine(dataclasses.replace(facts.plan(), asked_within=101.0))[0]] == ["clock"]
 
 
 def test_the_basics_cannot_be_ignored(facts):
