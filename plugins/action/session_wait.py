@@ -11,14 +11,20 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.livefleet.handover.plugins.module_utils._progress import (
+    landmark,
     line,
     verdict,
 )
+from ansible_collections.livefleet.handover.plugins.plugin_utils._live import tell
 
 display = Display()
 
 # A host that is out of reach for a moment has not stopped copying.
 UNREACHABLE_SECONDS = 60.0
+# Where nobody shows lines live, one is kept when it says something new, and else from time to time.
+PLAIN_SECONDS = 10.0
+# A question costs the controller something, and there may be many who wait: they are asked less often the longer there is to wait.
+PATIENCE, SLOWEST = 20, 10.0
 
 
 class ActionModule(ActionBase):
@@ -39,7 +45,9 @@ class ActionModule(ActionBase):
             }
         )
         began = heard = time.monotonic()
-        shown = ""
+        last = ""
+        shown: t.Tuple[t.Any, float] = (None, began)
+        key = (task_vars or {}).get("inventory_hostname", arguments["session"])
         while True:
             now = time.monotonic()
             answer = self._ask(arguments, task_vars)
@@ -55,10 +63,11 @@ class ActionModule(ActionBase):
                 if not answer["sessions"]:
                     return dict(failed=True, msg="there is no session {0} on this host: it was never begun, or was removed".format(arguments["session"]))
                 status = answer["sessions"][0]
-                current = line(status)
-                if current != shown:
-                    display.display("  {0}".format(current))
-                    shown = current
+                last = line(status)
+                live = tell(key=key, stage="presync", status=status) if arguments["until"] == "converged" else tell(key=key)
+                if not live and (landmark(status) != shown[0] or now - shown[1] >= PLAIN_SECONDS):
+                    display.display("  {0}".format(last))
+                    shown = landmark(status), now
                 finished, sentence = verdict(status, arguments["until"])
                 if finished:
                     result = {"changed": False, "status": status, "waited": round(now - began, 1)}
@@ -67,10 +76,10 @@ class ActionModule(ActionBase):
                 return dict(
                     failed=True,
                     msg="session {0} has not {1} within {2} s{3}: give it longer (timeout), or less to do (target_dirty, limit)".format(
-                        arguments["session"], "converged" if arguments["until"] == "converged" else "ended", arguments["timeout"], ", " + shown if shown else ""
+                        arguments["session"], "converged" if arguments["until"] == "converged" else "ended", arguments["timeout"], ", " + last if last else ""
                     ),
                 )
-            time.sleep(arguments["interval"])
+            time.sleep(min(SLOWEST, max(arguments["interval"], (now - began) / PATIENCE)))
 
     def _ask(self, arguments: t.Dict[str, t.Any], task_vars: t.Optional[t.Dict[str, t.Any]]) -> t.Optional[t.Dict[str, t.Any]]:
         """The answer of session_info, or None where the host cannot be reached."""

@@ -16,7 +16,7 @@ Status = t.Mapping[str, t.Any]
 
 
 def line(status: Status) -> str:
-    """`shop: presync, pass 1: 42 % of 1 GiB, 412 MiB/s`."""
+    """`shop: presync, pass 1: 42 % of 1 GiB, 412 MiB/s, 1 s to go`."""
     words = "{0}: {1}".format(status["workload"] or status["id"], status["state"])
     if status.get("resuming"):
         return "{0}, made again: {1}".format(words, status["resuming"])
@@ -30,7 +30,29 @@ def line(status: Status) -> str:
         words += ", {0}/s".format(format_size(status["rate"]))
     if number > 1 or status.get("converged"):
         words += ", {0} left".format(format_size(status.get("dirty_bytes") or 0))
-    return words + (", converged" if status.get("converged") else "")
+    if status.get("converged"):
+        return words + ", converged"
+    seconds = left(status)
+    return words if seconds is None else "{0}, {1} to go".format(words, duration(seconds))
+
+
+def left(status: Status) -> t.Optional[float]:
+    """Seconds that the pass will take yet, at its present rate."""
+    if status.get("converged") or not status.get("rate"):
+        return None
+    return max(0, (status.get("pass_bytes") or 0) - (status.get("done_bytes") or 0)) / status["rate"]
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `7 min`, `3.5 h`: as exact as an estimate is."""
+    if seconds < 100:
+        return "{0:.0f} s".format(seconds)
+    return "{0:.0f} min".format(seconds / 60) if seconds < 100 * 60 else "{0:.1f} h".format(seconds / 3600)
+
+
+def landmark(status: Status) -> t.Tuple[t.Any, ...]:
+    """What has to change for a line to be worth a place in a log that nobody watches live."""
+    return (status["state"], status.get("pass") or 0, bool(status.get("converged")), bool(status["ended"]))
 
 
 def verdict(status: Status, until: str) -> t.Tuple[bool, t.Optional[str]]:

@@ -59,16 +59,35 @@ def wait(monkeypatch):
     return run
 
 
-def test_a_line_for_each_change_and_no_more(wait):
-    result, shown = wait([status(), status(), status(done_bytes=90), status(converged=True, done_bytes=100)])
+def test_a_log_gets_a_line_when_it_says_something_new(wait):
+    result, shown = wait([status(), status(done_bytes=50), status(done_bytes=90), status(**{"pass": 2}, dirty_bytes=30), status(converged=True, done_bytes=100)])
     assert not result.get("failed")
     assert result["status"]["converged"]
-    assert result["waited"] == 3.0
+    assert result["waited"] == 4.0
     assert shown == [
         "  shop: presync, pass 1: 10 % of 100 B",
-        "  shop: presync, pass 1: 90 % of 100 B",
+        "  shop: presync, pass 2: 10 % of 100 B, 30 B left",
         "  shop: presync, pass 1: 100 % of 100 B, 0 B left, converged",
     ]
+
+
+def test_a_log_gets_a_line_from_time_to_time(wait):
+    _result, shown = wait([status(done_bytes=number) for number in range(25)] + [status(converged=True)])
+    assert [line.split(" % ")[0].split()[-1] for line in shown] == ["0", "10", "20", "10"]
+
+
+def test_where_lines_are_shown_live_the_log_stays_empty(wait, monkeypatch):
+    told = []
+    monkeypatch.setattr(session_wait, "tell", lambda **news: told.append(news) or True)
+    _result, shown = wait([status(), status(converged=True)])
+    assert shown == []
+    assert [(news["key"], news["stage"], news["status"]["converged"]) for news in told] == [("shop-1", "presync", False), ("shop-1", "presync", True)]
+
+
+def test_the_longer_it_takes_the_less_often_it_is_asked(wait):
+    asked = [status()] * 60 + [status(converged=True)]
+    result, _shown = wait(asked, timeout=1000)
+    assert result["waited"] > 2 * 60
 
 
 def test_a_session_that_fails_fails_the_task_with_its_own_reason(wait):

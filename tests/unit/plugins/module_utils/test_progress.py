@@ -20,7 +20,11 @@ def status(**other):
 
 class TestLine:
     def test_the_first_pass(self):
-        assert line(status()) == "shop: presync, pass 1: 25 % of 1 GiB, 400 MiB/s"
+        assert line(status()) == "shop: presync, pass 1: 25 % of 1 GiB, 400 MiB/s, 2 s to go"
+
+    @pytest.mark.parametrize("rate, text", [(2**30, "1 s"), (2**23, "96 s"), (2**20, "13 min"), (2**15, "6.8 h"), (0, None)])
+    def test_what_is_left_to_wait(self, rate, text):
+        assert line(status(rate=rate)).endswith(", {0} to go".format(text) if text else "25 % of 1 GiB")
 
     def test_a_later_pass_says_what_is_left(self):
         text = line(status(**{"pass": 3}, converged=True, dirty_bytes=5 * 2**20, pass_bytes=2**20, done_bytes=2**20, rate=0))
