@@ -140,8 +140,10 @@ class Session:
         # The helper's own limit ends first, so that its sentence is the one that is read.
         return self.pcopy.call("session", "wait", self.directory, "--until", ",".join(until), "--timeout", str(int(timeout)), timeout=timeout + 10)
 
-    def cutover(self, timeout: float) -> t.Dict[str, t.Any]:
-        return self.pcopy.call("session", "cutover", self.directory, "--timeout", str(int(timeout)), timeout=timeout + 10)
+    def cutover(self, timeout: float, wave: t.Sequence[str] = ()) -> t.Dict[str, t.Any]:
+        """Hands over, together with the others of a wave if there are any; the folders of all of it, this one among them."""
+        together = ("--wave", ",".join(wave)) if wave else ()
+        return self.pcopy.call("session", "cutover", self.directory, *together, "--timeout", str(int(timeout)), timeout=timeout + 10)
 
     def resolve(self, outcome: str, timeout: float) -> t.Dict[str, t.Any]:
         """Tells a source in doubt what the destination's session says."""
@@ -172,7 +174,9 @@ class Session:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
 
 
-_NUMBERS = frozenset(("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "connections", "peer_timeout", "resume_timeout", "hash_limit"))
+_NUMBERS = frozenset(
+    ("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "shared", "connections", "peer_timeout", "resume_timeout", "hash_limit")
+)
 _FLAGS = frozenset(("delta", "verify"))
 
 

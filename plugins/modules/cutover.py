@@ -38,6 +38,13 @@ options:
       - Name of the session.
     type: str
     required: true
+  wave:
+    description:
+      - Names of sessions on this host that are handed over as one, O(session) among them. All are frozen at the same moment, and none is
+        released before all are restored; if one of them fails before that, none is moved. Whoever asks first does it for all.
+    type: list
+    elements: str
+    default: []
   source:
     description:
       - How messages should call this host.
@@ -109,6 +116,7 @@ status:
         - {stage: dump, start_ms: 1.1, ms: 41.0}
 """
 
+import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -138,7 +146,8 @@ def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
         if module.check_mode:
             return {"changed": True, "reasons": reasons, "status": status}
         # What is left for the way back of the answer, when the helper's own limit has passed.
-        status = session.cutover(max(1.0, runtime.remaining() - 15))
+        wave = [os.path.join(params["sessions"], name) for name in params["wave"]]
+        status = session.cutover(max(1.0, runtime.remaining() - 15), wave)
     result: t.Dict[str, t.Any] = {"changed": bool(reasons), "reasons": reasons, "status": status}
     sentence = outcome(status, params["source"], params["destination"])
     if sentence is not None:
@@ -151,6 +160,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "session": {"type": "str", "required": True},
+            "wave": {"type": "list", "elements": "str", "default": []},
             "source": {"type": "str", "default": "the source"},
             "destination": {"type": "str", "default": "the destination"},
             "sessions": {"type": "path", "default": ROOT},

@@ -40,7 +40,7 @@ var commands = []command{
 	{"session show", "DIR", "where a session stands", sessionShow},
 	{"session list", "[--root DIR]", "all sessions of this host", sessionList},
 	{"session wait", "DIR --until WORD[,WORD…] [--timeout SECONDS]", "wait for a state, or for listening, converged, ended", sessionWait},
-	{"session cutover", "DIR [--timeout SECONDS]", "source: freeze, hand over, and wait for the outcome", sessionCutover},
+	{"session cutover", "DIR [--wave DIR[,DIR…]] [--timeout SECONDS]", "source: freeze, hand over, and wait for the outcome; with --wave together with other sessions, all or none", sessionCutover},
 	{"session abort", "DIR [--timeout SECONDS]", "end a session that is not released; nothing moves", sessionAbort},
 	{"session resolve", "DIR --outcome resumed|refused|fenced [--journal-lost] [--timeout SECONDS]", "a side in doubt: what the other side's session says, or that it was fenced; with --journal-lost also where the journal cannot be read", sessionResolve},
 	{"session recover", "DIR | --all [--root DIR] [--timeout SECONDS]", "bring a side whose process is gone as far as it may go by itself", sessionRecover},

@@ -110,12 +110,18 @@ func sessionWait(ctx context.Context, args []string) error {
 }
 
 func sessionCutover(ctx context.Context, args []string) error {
-	ctx, cancel, dir, err := timed(ctx, "session cutover", args, 600, nil)
+	var wave *string
+	ctx, cancel, dir, err := timed(ctx, "session cutover", args, 600, func(f *flag.FlagSet) { wave = f.String("wave", "", "") })
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	s, err := session.Cutover(ctx, dir)
+	var s *session.Status
+	if *wave == "" {
+		s, err = session.Cutover(ctx, dir)
+	} else {
+		s, err = session.CutoverWave(ctx, dir, session.RunDir, strings.Split(*wave, ","))
+	}
 	if err != nil {
 		return err
 	}

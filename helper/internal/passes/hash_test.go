@@ -115,7 +115,7 @@ func TestComparingIsWithWhatWasSent(t *testing.T) {
 		}
 		for n := range 5 {
 			frozen = n == 4
-			if _, err := c.Send(context.Background(), 0); err != nil {
+			if _, err := c.Send(context.Background(), nil); err != nil {
 				t.Fatal(err)
 			}
 		}

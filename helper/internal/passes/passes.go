@@ -215,11 +215,11 @@ func (c *Copy) Dirty() (n int64) {
 // Passes is how many passes were begun.
 func (c *Copy) Passes() int { return c.pass }
 
-// Send sends everything that is marked now, at most limit bytes a second if that
-// is not 0. Marks that come meanwhile are for the next pass. Where nothing is
+// Send sends everything that is marked now, as fast as the pace lets it; nil is as
+// fast as it goes. Marks that come meanwhile are for the next pass. Where nothing is
 // marked there is no pass, and what it returns is empty. It collects first, if
 // nobody has since the last time.
-func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
+func (c *Copy) Send(ctx context.Context, pace *pipeline.Pace) (Pass, error) {
 	if !c.fresh { // twice would be a whole read more where a tracker compares
 		if err := c.Collect(); err != nil {
 			return Pass{}, err
@@ -248,7 +248,7 @@ func (c *Copy) Send(ctx context.Context, limit int64) (Pass, error) {
 			return p, err
 		}
 		c.remember(v.Stream, m)
-		pass := pipeline.Pass{SkipZero: v.Empty, Limit: limit, Count: c.opt.Count}
+		pass := pipeline.Pass{SkipZero: v.Empty, Pace: pace, Count: c.opt.Count}
 		stats, err := c.sender.Send(ctx, v.vol(), m, pass)
 		if err != nil {
 			return p, fmt.Errorf("passes: volume %s: %w", v.Name, err)

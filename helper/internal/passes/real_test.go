@@ -169,7 +169,7 @@ func TestRealFileSystems(t *testing.T) {
 			defer c.Close()
 			send := func() Pass {
 				t.Helper()
-				p, err := c.Send(context.Background(), 0)
+				p, err := c.Send(context.Background(), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -318,7 +318,7 @@ func TestDiscardsTravel(t *testing.T) {
 		if err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Send(context.Background(), 0); err != nil {
+		if _, err := c.Send(context.Background(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := target.Datasync(); err != nil {

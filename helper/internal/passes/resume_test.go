@@ -221,7 +221,7 @@ func TestResume(t *testing.T) {
 			for range 3 {
 				write()
 			}
-			_, err := c.Send(context.Background(), 0)
+			_, err := c.Send(context.Background(), nil)
 			if err == nil {
 				n++
 				continue

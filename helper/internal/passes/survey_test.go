@@ -193,7 +193,7 @@ func TestNothingInUseIsLeftOut(t *testing.T) {
 		c, v := d.begin(t, to, empty)
 		for range 1 + d.rnd.IntN(4) {
 			d.a(20)
-			if _, err := c.Send(context.Background(), 0); err != nil {
+			if _, err := c.Send(context.Background(), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -211,7 +211,7 @@ func TestNothingInUseIsLeftOut(t *testing.T) {
 		if err := v.recheck(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Send(context.Background(), 0); err != nil {
+		if _, err := c.Send(context.Background(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Silent(); err != nil {
@@ -267,7 +267,7 @@ func TestTheEndDoesNotHangOnTheTracker(t *testing.T) {
 	to := &far{b: make([]byte, diskSize)}
 	d.used = [clusters]bool{}
 	c, v := d.begin(t, to, true)
-	if _, err := c.Send(context.Background(), 0); err != nil {
+	if _, err := c.Send(context.Background(), nil); err != nil {
 		t.Fatal(err)
 	}
 	d.lose = true
@@ -289,7 +289,7 @@ func TestTheEndDoesNotHangOnTheTracker(t *testing.T) {
 	if err := v.recheck(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Send(context.Background(), 0); err != nil {
+	if _, err := c.Send(context.Background(), nil); err != nil {
 		t.Fatal(err)
 	}
 	now := make([]byte, diskSize)
@@ -316,7 +316,7 @@ func TestTheDigestSeesALostMark(t *testing.T) {
 	d.rnd = rand.New(rand.NewPCG(1, 1))
 	to := &far{b: make([]byte, diskSize)}
 	c, v := d.begin(t, to, true)
-	if _, err := c.Send(context.Background(), 0); err != nil {
+	if _, err := c.Send(context.Background(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if v.Left() == 0 {

@@ -434,8 +434,6 @@ func TestSendRefuses(t *testing.T) {
 	s := source(t, make([]byte, MiB))
 	_, err := send(t.Context(), t, slowLink{}, Volume{Stream: 1, Source: s}, blockmap.New(MiB+1, cluster), SendOptions{}, Pass{})
 	says(t, err, s.Path()+" has 1048576 bytes and its map 1048577")
-	_, err = send(t.Context(), t, slowLink{}, Volume{Stream: 1, Source: s}, blockmap.New(MiB, cluster), SendOptions{}, Pass{Limit: -1})
-	says(t, err, "a limit of -1 bytes a second")
 }
 
 // A failed read ends the send, and the Sender can send again.
@@ -542,6 +540,26 @@ func TestCancelledSendLeavesTheConnection(t *testing.T) {
 	}
 }
 
+func fixed(limit int64) *Pace { return NewPace(func() int64 { return limit }) }
+
+// A limit holds from the moment at which it is another one.
+func TestLimitChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := int64(10)
+		p := NewPace(func() int64 { return limit })
+		began := time.Now()
+		for _, c := range []struct{ limit, bytes int64 }{{10, 10}, {100, 100}, {0, 1 << 40}, {10, 1}} {
+			limit = c.limit
+			if err := p.Wait(t.Context(), c.bytes); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("10 bytes at 10 a second and 100 at 100 took %v, should be 2 s", took)
+		}
+	})
+}
+
 // The limit is kept, by the test's own clock.
 func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -554,7 +572,7 @@ func TestLimit(t *testing.T) {
 			}
 			return len(p), nil
 		}}}
-		stats, err := send(t.Context(), t, noLink{}, vol, m, SendOptions{RunBytes: MiB}, Pass{Limit: 100 * MiB})
+		stats, err := send(t.Context(), t, noLink{}, vol, m, SendOptions{RunBytes: MiB}, Pass{Pace: fixed(100 * MiB)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -565,7 +583,7 @@ func TestLimit(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		if _, err := send(ctx, t, noLink{}, vol, m, SendOptions{}, Pass{Limit: 1}); !errors.Is(err, context.Canceled) {
+		if _, err := send(ctx, t, noLink{}, vol, m, SendOptions{}, Pass{Pace: fixed(1)}); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})

@@ -86,7 +86,7 @@ func (o *SendOptions) fill() error {
 // Pass is what is special about one walk.
 type Pass struct {
 	SkipZero bool          // leave zero clusters out: first pass onto an empty destination only
-	Limit    int64         // bytes a second on the wire, 0 for no limit
+	Pace     *Pace         // how fast, on the wire; nil: as fast as it goes
 	Count    func(n int64) // if it is set, called with the bytes of the volume that each step has dealt with; never twice at a time
 }
 
@@ -106,7 +106,6 @@ type Sender struct {
 	conns []FrameWriter
 	opt   SendOptions
 	idle  chan *slot
-	pace  pace
 	fence int64 // how many fences were sent
 }
 
@@ -180,11 +179,8 @@ type sending struct {
 // takes a frame: whichever is free does. Between two Sends a fence on all of them
 // keeps the order.
 func (s *Sender) Send(ctx context.Context, vol Volume, m *blockmap.Map, pass Pass) (Stats, error) {
-	switch {
-	case m.Size() != vol.Source.Size():
+	if m.Size() != vol.Source.Size() {
 		return Stats{}, fmt.Errorf("pipeline: %s has %d bytes and its map %d", vol.Source.Path(), vol.Source.Size(), m.Size())
-	case pass.Limit < 0:
-		return Stats{}, fmt.Errorf("pipeline: a limit of %d bytes a second cannot be kept", pass.Limit)
 	}
 	return (&sending{Sender: s, vol: vol, m: m, pass: pass, out: make(chan parcel)}).run(ctx)
 }
@@ -434,15 +430,13 @@ func (s *sending) writeAll(ctx context.Context, conn FrameWriter) error {
 // write puts one frame on its way.
 func (s *sending) write(ctx context.Context, conn FrameWriter, p parcel) error {
 	n := int64(len(p.frame.Payload))
-	if s.pass.Limit > 0 {
-		if wait := s.pace.pay(time.Now(), n, s.pass.Limit); wait > 0 {
-			// What is waiting in the connection's buffer must not wait for us.
-			if err := conn.Flush(); err != nil {
-				return err
-			}
-			if err := sleep(ctx, wait); err != nil {
-				return err
-			}
+	if wait := s.pass.Pace.pay(time.Now(), n); wait > 0 {
+		// What is waiting in the connection's buffer must not wait for us.
+		if err := conn.Flush(); err != nil {
+			return err
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
 		}
 	}
 	if err := conn.Write(&p.frame); err != nil {
@@ -508,15 +502,36 @@ func interruptOn(ctx context.Context, conn FrameWriter) (stop func()) {
 	return func() { once.Do(func() { close(finished) }) }
 }
 
-// pace keeps to a limit of bytes a second.
-type pace struct {
-	mu  sync.Mutex
-	end time.Time // when the bytes sent so far are paid for
+// Pace keeps to a limit of bytes a second, which may change from one frame to the
+// next. All that is sent with one Pace keeps to it together. A nil Pace has no
+// limit.
+type Pace struct {
+	limit func() int64
+	mu    sync.Mutex
+	end   time.Time // when the bytes sent so far are paid for
+}
+
+// NewPace keeps to what limit says, 0 for none.
+func NewPace(limit func() int64) *Pace { return &Pace{limit: limit} }
+
+// Wait waits until n more bytes may go.
+func (p *Pace) Wait(ctx context.Context, n int64) error {
+	if wait := p.pay(time.Now(), n); wait > 0 {
+		return sleep(ctx, wait)
+	}
+	return nil
 }
 
 // pay says how long n more bytes have to wait. Time that was not used is not
 // saved up for a burst.
-func (p *pace) pay(now time.Time, n, limit int64) time.Duration {
+func (p *Pace) pay(now time.Time, n int64) time.Duration {
+	if p == nil {
+		return 0
+	}
+	limit := p.limit()
+	if limit <= 0 {
+		return 0
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.end.Before(now) {

@@ -203,7 +203,7 @@ func (s *sending) passes(ctx context.Context) error {
 
 // pass sends what is marked; where nothing is, it returns a pass of no bytes.
 func (s *sending) pass(ctx context.Context) (passes.Pass, error) {
-	p, err := s.copy.Send(ctx, 0)
+	p, err := s.copy.Send(ctx, nil)
 	if err != nil || p.Bytes == 0 {
 		return p, err
 	}

@@ -24,6 +24,7 @@ const (
 type request struct {
 	Do      string `json:"do"`
 	Outcome State  `json:"outcome,omitempty"` // resolve: resumed, refused or fenced
+	Wave    string `json:"wave,omitempty"`    // cutover: the socket at which the sources of a wave meet
 	reply   chan reply
 }
 

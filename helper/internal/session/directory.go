@@ -102,7 +102,7 @@ func (d *directory) send(ctx context.Context, s *source) (tree.Stats, string, er
 
 // stream writes what give gives as one byte stream, to its end.
 func (s *source) stream(ctx context.Context, number uint32, give func(*bufio.Writer) error) error {
-	w := &chunkWriter{ctx: ctx, conn: s.conn, stream: number}
+	w := &chunkWriter{ctx: ctx, conn: s.conn, pace: s.pace, stream: number}
 	b := bufio.NewWriterSize(w, chunkSize)
 	err := give(b)
 	if err := errors.Join(err, b.Flush()); err != nil {

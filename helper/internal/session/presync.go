@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/livefleet/handover/helper/internal/passes"
+	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/tree"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -39,20 +40,20 @@ const idleShare = 10
 //   - policy.max_passes were done.
 //
 // A cutover that is asked for earlier waits for that.
-func (s *source) presync(ctx context.Context) error {
+func (s *source) presync(ctx context.Context) (*request, error) {
 	var before int64
 	var asked *request
 	for {
 		// Only the pass numbers and sizes decide; they are in the status too.
 		if err := s.presyncPass(ctx); err != nil {
 			if err := s.resume(ctx, err); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
 		dirty, _, err := s.collect()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.update(true, func(st *Status) { st.DirtyBytes = dirty })
 		if why := s.converged(dirty, before); why != "" {
@@ -63,21 +64,21 @@ func (s *source) presync(ctx context.Context) error {
 				st.Converged, st.Why = true, why
 			})
 			if asked != nil {
-				return nil
+				return asked, nil
 			}
 		}
 		before = dirty
 		r, err := s.idle(ctx, dirty)
 		if err != nil {
 			if err := s.resume(ctx, err); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
 		if r != nil {
 			asked = r
 			if s.isConverged() {
-				return nil
+				return asked, nil
 			}
 		}
 	}
@@ -182,16 +183,18 @@ func (s *source) sendPass(ctx context.Context) error {
 	s.pass++
 	began := time.Now()
 	s.watch(dirty, began)
-	limit := int64(0)
 	if s.t0.IsZero() { // a limit is there to spare others, and in the pause nobody is spared
-		limit = s.spec.Policy.Limit
+		if err := s.share.Join(); err != nil {
+			return err
+		}
+		defer s.share.Leave()
 	}
 	p := Pass{Pass: passes.Pass{Pass: s.pass, Bytes: dirty}}
 	var images passes.Pass
 	stats, why := make([]tree.Stats, len(s.directories)), make([]string, len(s.directories))
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		if images, err = s.copy.Send(gctx, limit); err != nil {
+		if images, err = s.copy.Send(gctx, s.pace); err != nil {
 			return s.explain(fmt.Errorf("session: %w", err))
 		}
 		return nil
@@ -291,6 +294,7 @@ func (s *source) sendTree(ctx context.Context, t *folder) (err error) {
 type chunkWriter struct {
 	ctx    context.Context
 	conn   *wire.Conn
+	pace   *pipeline.Pace
 	stream uint32
 	pos    int64
 }
@@ -301,6 +305,9 @@ func (w *chunkWriter) Write(p []byte) (n int, err error) {
 			return n, context.Cause(w.ctx)
 		}
 		k := min(len(p)-n, wire.MaxPayload)
+		if err := w.pace.Wait(w.ctx, int64(k)); err != nil {
+			return n, err
+		}
 		if err := w.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: w.stream, Pos: w.pos, Payload: p[n : n+k]}); err != nil {
 			return n, err
 		}

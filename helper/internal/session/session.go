@@ -70,6 +70,9 @@ const (
 // RunDir is where gates and locks live: gone after a reboot, as what they guard.
 const RunDir = "/run/handover"
 
+// sharesDir is where the sessions that copy at the moment are counted.
+const sharesDir = "shares"
+
 // base is what both sides of a session have.
 type base struct {
 	dir     string

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/passes"
+	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/share"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
@@ -38,11 +41,14 @@ type source struct {
 	count       func(int64)   // of the pass that is under way
 	freezer     freezer
 	token       string
-	tmpfs       []string    // dump folders that we mounted
-	t0          time.Time   // when the freeze began
-	early       []func()    // stages from before the freeze, to be noted when it begins
-	deaf        bool        // a cutover was asked for: no second one
-	stopped     atomic.Bool // the workload must not be started here, see mayStart
+	tmpfs       []string  // dump folders that we mounted
+	t0          time.Time // when the freeze began
+	early       []func()  // stages from before the freeze, to be noted when it begins
+	pace        *pipeline.Pace
+	share       *share.Member // of what this host may send; nil: it is not shared
+	wave        *companion    // nil: it is cut over alone
+	deaf        bool          // a cutover was asked for: no second one
+	stopped     atomic.Bool   // the workload must not be started here, see mayStart
 }
 
 // folder is one tree on its way.
@@ -89,13 +95,21 @@ func (s *source) run(ctx context.Context) error {
 	if err := s.reach(Presync, ""); err != nil {
 		return err
 	}
-	if err := s.presync(ctx); err != nil {
+	asked, err := s.presync(ctx)
+	if err != nil {
 		return err
 	}
+	if s.wave, err = joinWave(ctx, asked.Wave, s.spec.ID); err != nil {
+		return err
+	}
+	defer s.wave.leave()
 	if err := s.barrier(ctx); err != nil {
 		return err
 	}
 	if err := s.arm(ctx); err != nil {
+		return err
+	}
+	if err := s.meet(ctx, meetArmed); err != nil {
 		return err
 	}
 	if err := s.freeze(ctx); err != nil {
@@ -163,6 +177,9 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	s.resumable = s.can(welcome, canResume, "a connection that breaks ends the session")
 	if s.can(welcome, canCompare, "what was sent and what was written are not compared in the end") {
 		s.openLedgers()
+	}
+	if err := s.keepPace(); err != nil {
+		return err
 	}
 	sender, err := s.newSender(ctx, welcome)
 	if err != nil {
@@ -243,6 +260,28 @@ func (s *source) prepareFreezer() (freezer, error) {
 		s.tmpfs = append(s.tmpfs, t.Path)
 	}
 	return newFreezer(s.base)
+}
+
+// keepPace takes up the limits: the session's own, and its part of the host's.
+// Neither holds in the pause.
+func (s *source) keepPace() (err error) {
+	policy := s.spec.Policy
+	if policy.Shared > 0 {
+		if s.share, err = share.New(filepath.Join(s.runDir, sharesDir), s.spec.ID); err != nil {
+			return err
+		}
+	}
+	s.pace = pipeline.NewPace(func() int64 {
+		own, part := policy.Limit, s.share.Part(policy.Shared)
+		switch {
+		case s.stopped.Load():
+			return 0
+		case own > 0 && (part == 0 || own < part):
+			return own
+		}
+		return part
+	})
+	return nil
 }
 
 func tokenHash(token string) string {
@@ -440,6 +479,9 @@ func (s *source) handOver(ctx context.Context) error {
 		return err
 	}
 	if err := s.reach(Prepared, ""); err != nil {
+		return err
+	}
+	if err := s.meet(ctx, meetPrepared); err != nil {
 		return err
 	}
 	began = time.Now()

@@ -127,6 +127,7 @@ type Policy struct {
 	MaxPasses   int    `json:"max_passes,omitempty"`
 	TargetDirty int64  `json:"target_dirty,omitempty"` // bytes
 	Limit       int64  `json:"limit,omitempty"`        // bytes per second, 0 = none
+	Shared      int64  `json:"shared,omitempty"`       // bytes per second that all sessions of the source host may take together, 0 = any
 	Verify      bool   `json:"verify,omitempty"`
 	Free        string `json:"free,omitempty"`         // what the file systems do not use: skip, send
 	Compression string `json:"compression,omitempty"`  // how what is sent is packed: auto, none, lz4, zstd
@@ -236,7 +237,7 @@ func (s *Spec) check() error {
 		return fmt.Errorf("mode %s needs a workload", s.Mode)
 	case s.Policy.Free != FreeSkip && s.Policy.Free != FreeSend:
 		return fmt.Errorf("policy: free %q: skip or send", s.Policy.Free)
-	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0:
+	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.Shared < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0:
 		return errors.New("policy: a number is out of range")
 	case s.Policy.Connections < 1 || s.Policy.Connections > maxConnections:
 		return fmt.Errorf("policy: %d connections: 1 to %d", s.Policy.Connections, maxConnections)
