@@ -54,13 +54,13 @@ def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp:
         "disk": workload.disk,
         "wave": workload.wave,
         "batch": batch,
-        "session": _session(workload.name, stamp),
-        "together": [_session(other.workload.name, stamp) for other in group if workload.wave and other.workload.wave == workload.wave],
+        "session": _session(workload, stamp),
+        "together": [_session(other.workload, stamp) for other in group if workload.wave and other.workload.wave == workload.wave],
     }
 
 
-def _session(workload: str, stamp: str) -> str:
-    return (re.sub("[^a-z0-9]+", "-", workload.lower())[:38] + stamp).lstrip("-")
+def _session(workload: planner.Workload, stamp: str) -> str:
+    return workload.session or (re.sub("[^a-z0-9]+", "-", workload.name.lower())[:38] + stamp).lstrip("-")
 
 
 def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t.Any]) -> t.List[planner.Workload]:
@@ -116,9 +116,9 @@ def _entry(answer: t.Mapping[str, t.Any], name: str) -> t.Dict[str, t.Any]:
 
 
 def _left_over(answer: t.Mapping[str, t.Any], name: str) -> t.Optional[t.Mapping[str, t.Any]]:
-    """The session of a move that was not brought to its end."""
-    mine = [each for each in answer.get("sessions", ()) if each["role"] == "source" and each["workload"] == name]
-    return next((each for each in mine if each["state"] in planner.PAST_RELEASE), None)
+    """The session of a move that was not brought to its end; where it was to go is known, and has what it needs."""
+    mine = [each for each in answer.get("sessions", ()) if each["role"] == "source" and each["workload"] == name and each["destination"]]
+    return next((each for each in mine if each["state"] in planner.PAST_RELEASE), next((each for each in mine if not each["ended"]), None))
 
 
 def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answers, options: t.Mapping[str, t.Any]) -> planner.Workload:
@@ -134,9 +134,11 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
         disk=0 if unfinished else entry.get("disk", 0),
         needs=frozenset() if unfinished else frozenset(_list(options["needs"].get(name)) + _list(labels.get(planner.NEEDS))),
         apart=frozenset() if unfinished else frozenset(groups + _list(labels.get(planner.APART))),
-        wave="" if unfinished else (waves or [labels.get(planner.WAVE) or ""])[0],
+        # Those of a wave that were let go of need not wait for anybody.
+        wave="" if unfinished and unfinished["state"] in planner.PAST_RELEASE else (waves or [labels.get(planner.WAVE) or ""])[0],
         destination=(unfinished or {}).get("destination") or to,
         resumed=unfinished is not None,
+        session=(unfinished or {}).get("id", ""),
     )
 
 

@@ -56,7 +56,8 @@ class Workload:
     apart: t.FrozenSet[str] = frozenset()
     wave: str = ""
     destination: str = ""  # where it has to go; empty: where there is room
-    resumed: bool = False  # an earlier move has brought it there: only its end is missing
+    resumed: bool = False  # an earlier move has begun to bring it there
+    session: str = ""  # that move's session
 
 
 @dataclass(frozen=True)

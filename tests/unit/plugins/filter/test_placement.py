@@ -63,8 +63,17 @@ def test_a_move_that_was_not_brought_to_its_end_goes_on_to_the_same_host():
     assert goes(placement(answers, empty=["node1"])) == {"shop": ("node1", "node2")}
 
 
+def test_a_move_that_was_interrupted_while_it_copied_goes_on():
+    interrupted = dict(session("presync"), ended=False)
+    answers = {"node1": answer("shop", sessions=[interrupted]), "node2": answer("SHOP", maintenance={"reason": "disks"}), "node3": answer()}
+    plan = placement(answers, empty=["node1"], waves={"all": ["shop"]}, stamp="-2")
+    assert goes(plan) == {"shop": ("node1", "node2")}
+    assert plan["moves"][0]["session"] == "shop-1"
+    assert plan["moves"][0]["together"] == ["shop-1"]
+
+
 def test_a_session_that_ended_otherwise_is_no_move():
-    assert goes(placement({"node1": answer("shop", sessions=[session("thawed")]), "node2": answer(maintenance={"reason": "x"}), "node3": answer()}, empty=["node1"])) == {
+    assert goes(placement({"node1": answer("shop", sessions=[dict(session("thawed"), ended=True)]), "node2": answer(maintenance={"reason": "x"}), "node3": answer()}, empty=["node1"])) == {
         "shop": ("node1", "node3")
     }
 
