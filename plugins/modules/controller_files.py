@@ -1,0 +1,65 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: controller_files
+
+short_description: Write text files on the controller
+
+version_added: 0.3.0
+
+description:
+  - Writes files on the controller without starting a module there. With many hosts that each leave a report, that is most of what a report costs.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+
+options:
+  directory:
+    description:
+      - Where the files are. It is made if it is not there.
+    type: str
+    required: true
+  files:
+    description:
+      - Name of each file → the text that is to be in it.
+    type: dict
+    required: true
+
+notes:
+  - This is an action plugin. It runs on the controller, as the user that Ansible runs as, and asks no host.
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Leave a report
+  livefleet.handover.controller_files:
+    directory: reports
+    files:
+      shop.json: "{{ report | ansible.builtin.to_nice_json }}\n"
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - shop.json is new, or holds something else
+"""

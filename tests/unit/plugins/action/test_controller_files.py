@@ -1,0 +1,46 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import types
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.action import controller_files
+from ansible_collections.livefleet.handover.plugins.action.controller_files import (
+    ActionModule,
+)
+
+
+@pytest.fixture
+def write(monkeypatch):
+    def run(directory, files, check_mode=False):
+        action = ActionModule.__new__(ActionModule)
+        action._task = types.SimpleNamespace(check_mode=check_mode)
+        monkeypatch.setattr(controller_files.ActionBase, "run", lambda *args, **kwargs: {})
+        monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"directory": str(directory), "files": files}))
+        return action.run(task_vars={})
+
+    return run
+
+
+def test_files_are_written_once(tmp_path, write):
+    folder = tmp_path / "a" / "reports"
+    assert write(folder, {"shop.json": "{}\n"}, check_mode=True)["changed"]
+    assert not folder.exists()
+    assert write(folder, {"shop.json": "{}\n", "shop.html": "<p>"}) == {
+        "changed": True, "reasons": ["shop.json is new, or holds something else", "shop.html is new, or holds something else"],
+    }  # fmt: skip
+    assert sorted(path.name for path in folder.iterdir()) == ["shop.html", "shop.json"]
+    assert (folder / "shop.json").read_text(encoding="utf-8") == "{}\n"
+    assert (folder / "shop.json").stat().st_mode & 0o777 == 0o644
+    assert not write(folder, {"shop.json": "{}\n"})["changed"]
+    assert write(folder, {"shop.json": "{ }\n"})["changed"]
+
+
+def test_what_cannot_be_written_is_told_in_a_sentence(tmp_path, write):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    result = write(tmp_path / "file", {"shop.json": "{}"})
+    assert result["failed"]
+    assert result["msg"] == "{0}: Not a directory: name a directory that can be written to".format(tmp_path / "file" / "shop.json")
