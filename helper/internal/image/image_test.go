@@ -382,9 +382,14 @@ func TestTargetAgainstModel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			content := noise(300_000)
+			// Long and aligned, as the copying has it, a write goes past the page cache.
+			content := Buffer(300_000)
+			copy(content, noise(300_000))
 			for range 300 {
 				off := rand.Int64N(size)
+				if rand.IntN(2) == 0 {
+					off -= off % Align
+				}
 				n := rand.Int64N(min(int64(len(content)), size-off) + 1)
 				switch op := rand.IntN(4); op {
 				case 0:
@@ -411,6 +416,11 @@ func TestTargetAgainstModel(t *testing.T) {
 				}
 				if err != nil {
 					t.Fatal(err)
+				}
+				if got := make([]byte, n); n > 0 {
+					if _, err := tg.ReadAt(got, off); err != nil || !bytes.Equal(got, want[off:off+n]) {
+						t.Fatalf("at %d, length %d, something else is read than was written (%v)", off, n, err)
+					}
 				}
 			}
 			if err := tg.Datasync(); err != nil {
@@ -487,6 +497,15 @@ func TestOutside(t *testing.T) {
 }
 
 func TestNoSpace(t *testing.T) {
+	t.Run("through the cache", func(t *testing.T) { noSpace(t, noise(MiB)[:100<<10]) })
+	t.Run("past the cache", func(t *testing.T) {
+		content := Buffer(MiB)
+		copy(content, noise(MiB))
+		noSpace(t, content)
+	})
+}
+
+func noSpace(t *testing.T, content []byte) {
 	_, mnt := mounted(t, 8*MiB)
 	path := filepath.Join(mnt, "volume.img")
 	tg, err := CreateTarget(path, 64*MiB)
@@ -498,8 +517,7 @@ func TestNoSpace(t *testing.T) {
 	if err != nil || free <= 0 || free > 8*MiB {
 		t.Error(free, err)
 	}
-	content := noise(MiB)
-	for off := int64(0); off < 64*MiB; off += MiB {
+	for off := int64(0); off < 64*MiB; off += int64(len(content)) {
 		if _, err = tg.WriteAt(content, off); err != nil {
 			break
 		}
@@ -540,35 +558,42 @@ func TestDatasync(t *testing.T) {
 }
 
 // With dontneed the pages are gone afterwards, as they were not before.
+// resident is how many pages of a file are in memory.
+func resident(t *testing.T, path string) int {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, roundUp(int(info.Size())), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(m)
+	return mincore(t, m)
+}
+
 func TestDatasyncDropsPages(t *testing.T) {
 	_, mnt := mounted(t, 16*MiB)
 	path := filepath.Join(mnt, "f")
 	if err := os.WriteFile(path, noise(MiB), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	resident := func() int {
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		m, err := unix.Mmap(int(f.Fd()), 0, MiB, unix.PROT_READ, unix.MAP_SHARED)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer unix.Munmap(m)
-		return mincore(t, m)
-	}
 	if err := Datasync(path, false); err != nil {
 		t.Fatal(err)
 	}
-	if resident() == 0 {
+	if resident(t, path) == 0 {
 		t.Skip("this file system keeps nothing in the cache")
 	}
 	if err := Datasync(path, true); err != nil {
 		t.Fatal(err)
 	}
-	if n := resident(); n != 0 {
+	if n := resident(t, path); n != 0 {
 		t.Errorf("%d pages are still there", n)
 	}
 }

@@ -27,6 +27,9 @@ type Target struct {
 	grows bool         // size is the bound, and the file ends where it was written
 	grow  sync.RWMutex // held for writing while the end of a growing file is set
 
+	direct   *direct     // nil: everything goes through the page cache
+	noDirect atomic.Bool // the file system refused a write past it
+
 	dirty   atomic.Int64 // bytes written since write-out was last started
 	noPunch atomic.Bool  // the file system cannot punch holes
 }
@@ -71,6 +74,9 @@ func create(path string, size int64, grows bool) (*Target, error) {
 		os.Remove(path) // it is ours and of no use to anyone
 		return nil, t.explain(fmt.Sprintf("making a file of %d bytes", size), 0, cause(err))
 	}
+	if !grows {
+		t.direct = openDirectWriter(f)
+	}
 	return t, nil
 }
 
@@ -94,6 +100,7 @@ func OpenTarget(path string, size int64) (*Target, error) {
 		f.Close()
 		return nil, err
 	}
+	t.direct = openDirectWriter(f)
 	return t, nil
 }
 
@@ -147,7 +154,11 @@ func (t *Target) WriteAt(p []byte, off int64) (int, error) {
 	}
 	t.grow.RLock()
 	defer t.grow.RUnlock()
-	n := 0
+	n, err := t.writeDirect(p, off)
+	if err != nil {
+		return n, t.explain("writing", off+int64(n), err)
+	}
+	past := n
 	for n < len(p) {
 		m, err := unix.Pwrite(int(t.f.Fd()), p[n:], off+int64(n))
 		if err == unix.EINTR {
@@ -161,11 +172,33 @@ func (t *Target) WriteAt(p []byte, off int64) (int, error) {
 		}
 		n += m
 	}
-	if t.dirty.Add(int64(n)) >= writeBehind {
+	if t.dirty.Add(int64(n-past)) >= writeBehind {
 		t.dirty.Store(0)
 		// Only a hint: it waits for nothing, and errors of write-out come back
 		// from Datasync, which looks at all of them.
 		_ = unix.SyncFileRange(int(t.f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+	}
+	return n, nil
+}
+
+// writeDirect writes of p, from its beginning, what can go past the page cache.
+// The kernel takes pages of the range out of the cache, so what is read through it
+// is always what was written last.
+func (t *Target) writeDirect(p []byte, off int64) (n int, err error) {
+	for !t.noDirect.Load() {
+		k := t.direct.suits(p[n:], off+int64(n))
+		if k == 0 {
+			break
+		}
+		m, err := t.direct.writeAt(p[n:n+k], off+int64(n))
+		if err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.EAGAIN {
+			t.noDirect.Store(true) // some file systems take the flag and refuse the write
+			break
+		}
+		if err != nil {
+			return n, err
+		}
+		n += m
 	}
 	return n, nil
 }
@@ -281,7 +314,7 @@ func (t *Target) Datasync() error {
 
 // Close closes the target. It does not sync.
 func (t *Target) Close() error {
-	if err := t.f.Close(); err != nil {
+	if err := errors.Join(t.direct.close(), t.f.Close()); err != nil {
 		return t.explain("closing", -1, cause(err))
 	}
 	return nil

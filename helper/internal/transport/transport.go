@@ -99,7 +99,7 @@ func (l *Listener) Accept(ctx context.Context) (net.Conn, error) {
 		return nil, errors.New("transport: this listener cannot be interrupted")
 	}
 	_ = tl.SetDeadline(time.Time{}) // fails only if closed: Accept below says so
-	right := make(chan *tls.Conn)
+	right := make(chan *secured)
 	failed := make(chan error, 1)
 	var wg sync.WaitGroup
 	defer func() {
@@ -156,14 +156,10 @@ func (l *Listener) Accept(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-func (l *Listener) handshake(ctx context.Context, raw net.Conn) (*tls.Conn, error) {
+func (l *Listener) handshake(ctx context.Context, raw net.Conn) (*secured, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	conn := tls.Server(raw, l.config)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		return nil, err
-	}
-	return conn, nil
+	return secure(ctx, raw, tls.Server, l.config)
 }
 
 // Dial connects to a Listener at addr whose certificate has the given
@@ -181,8 +177,8 @@ func Dial(ctx context.Context, addr string, id *Identity, peerFingerprint string
 	}
 	hctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
-	conn := tls.Client(raw, id.config(func() string { return peerFingerprint }))
-	if err := conn.HandshakeContext(hctx); err != nil {
+	conn, err := secure(hctx, raw, tls.Client, id.config(func() string { return peerFingerprint }))
+	if err != nil {
 		raw.Close()
 		return nil, fmt.Errorf("transport: connecting to %s: %w", addr, err)
 	}

@@ -86,11 +86,11 @@ func TestPinnedConnection(t *testing.T) {
 		}
 	}
 	for _, end := range []net.Conn{server, client} {
-		state := end.(*tls.Conn).ConnectionState()
+		state := end.(*secured).ConnectionState()
 		if state.Version != tls.VersionTLS13 || state.DidResume || len(state.PeerCertificates) != 1 {
 			t.Errorf("%+v", state)
 		}
-		raw, err := end.(*tls.Conn).NetConn().(syscall.Conn).SyscallConn()
+		raw, err := end.(*secured).NetConn().(syscall.Conn).SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,91 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+)
+
+// batchSize is how much goes to the kernel, or comes from it, in one call.
+const batchSize = 256 << 10
+
+// secured is a TLS connection that hands its records to the kernel in batches: a
+// record has 16 KiB, and a call for each of them, with a wake-up on the other
+// side, costs more than encrypting it.
+//
+// Nothing stays behind in a batch: what a Write has encrypted has been handed on
+// when it returns.
+type secured struct {
+	*tls.Conn
+	raw *batched
+}
+
+// secure makes a connection of what Client or Server makes of raw, when each side
+// has proved who it is.
+func secure(ctx context.Context, raw net.Conn, side func(net.Conn, *tls.Config) *tls.Conn, config *tls.Config) (*secured, error) {
+	b := &batched{Conn: raw, r: bufio.NewReaderSize(raw, batchSize)}
+	c := &secured{Conn: side(b, config), raw: b}
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *secured) Write(p []byte) (int, error) {
+	c.raw.hold()
+	n, err := c.Conn.Write(p)
+	if serr := c.raw.send(); err == nil {
+		err = serr
+	}
+	return n, err
+}
+
+// NetConn is the connection below all of it.
+func (c *secured) NetConn() net.Conn { return c.raw.Conn }
+
+// batched is the connection below TLS.
+type batched struct {
+	net.Conn
+	r *bufio.Reader
+
+	mu      sync.Mutex // the library writes an alert while another goroutine writes data
+	holding int        // Writes of data that are under way
+	out     []byte
+}
+
+func (b *batched) Read(p []byte) (int, error) { return b.r.Read(p) }
+
+func (b *batched) hold() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holding++
+}
+
+func (b *batched) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out = append(b.out, p...)
+	if b.holding > 0 && len(b.out) < batchSize {
+		return len(p), nil
+	}
+	return len(p), b.flush()
+}
+
+// send ends a hold.
+func (b *batched) send() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holding--
+	return b.flush()
+}
+
+func (b *batched) flush() error {
+	if len(b.out) == 0 {
+		return nil
+	}
+	_, err := b.Conn.Write(b.out)
+	b.out = b.out[:0]
+	return err
+}
