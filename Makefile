@@ -100,6 +100,15 @@ test-ledger: helper ## The same there and back, MOVES=10 times, counting every a
 test: helper ## Run the whole test suite
 	@.cache/venv/bin/python tests/suite $(PARTS)
 
+BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
+
+# ROWS="full fio": only these; what was measured of the others stays. RUNS=0 only writes the pages anew.
+.PHONY: bench
+bench: helper ## Measure pcopy against nbdcopy, qemu-img, rsync, dd and scp
+	@$(BENCH_PLAY) lab/create.yml
+	@.cache/venv/bin/python tests/bench/pcopy.py $(if $(ROWS),--rows "$(ROWS)") $(if $(RUNS),--runs $(RUNS)); \
+	status=$$?; $(if $(KEEP),,$(BENCH_PLAY) lab/destroy.yml;) exit $$status
+
 .PHONY: bench-freeze
 bench-freeze: lab-images helper ## Measure the frozen time against podman checkpoint, scp and restore
 	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS))

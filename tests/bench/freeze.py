@@ -20,19 +20,18 @@ docs/benchmarks/freeze.json and freeze.md.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 import typing as t
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent.parent
+import hosts
+from hosts import CHECKOUT
+from results import Bar, save, spread, table
+
 HERE = Path(__file__).resolve().parent
-BIN = Path(sys.executable).parent
 HOSTS = ("node1", "node2")
 IMAGE = "localhost/handover/tools:lab"
 NAMES = {
@@ -49,39 +48,15 @@ WRITER = f"heartbeat -file /data/beat & while :; do od -x /dev/urandom | head -c
 SETTLE_SECONDS = 5.0
 
 
-class Fleet:
-    """The two hosts, over the lab's own ssh configuration."""
+class Fleet(hosts.Fleet):
+    """The two hosts of the default fleet, and the workloads on them."""
 
     def __init__(self) -> None:
-        listing = subprocess.run(
-            [BIN / "ansible-inventory", "--list"], env=self.environment(), cwd=CHECKOUT, check=True, capture_output=True, text=True
-        )
-        hosts = json.loads(listing.stdout)["_meta"]["hostvars"]
-        self.ssh = {
-            name: ["ssh", *hosts[name]["ansible_ssh_common_args"].split(), f"{hosts[name]['ansible_user']}@{hosts[name]['ansible_host']}"]
-            for name in HOSTS
-        }
-        self.address = {name: hosts[name]["ansible_host"] for name in HOSTS}
+        super().__init__(HOSTS)
 
-    @staticmethod
-    def environment() -> dict[str, str]:
-        return {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "PATH": f"{BIN}:{os.environ['PATH']}"}
-
-    def run(self, host: str, *argv: str, timeout: float = 300) -> str:
-        """Runs one command on a host; an argument is one word there too."""
-        quoted = " ".join("'" + a.replace("'", "'\\''") + "'" for a in argv)
-        done = subprocess.run([*self.ssh[host], quoted], capture_output=True, text=True, timeout=timeout, check=False)
-        if done.returncode:
-            sys.exit(f"freeze: on {host}, {' '.join(argv)}: {done.stderr.strip()}")
-        return done.stdout
-
-    def play(self, playbook: Path, **variables: str) -> None:
-        words = [word for key, value in {**NAMES, **variables}.items() for word in ("-e", f"{key}={value}")]
-        done = subprocess.run(
-            [BIN / "ansible-playbook", str(playbook), *words], env=self.environment(), cwd=CHECKOUT, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            sys.exit(f"freeze: {playbook.name} failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
+    def names(self, playbook: Path, **variables: str) -> None:
+        """A play that knows what our things are called."""
+        self.play(playbook, {**NAMES, **variables})
 
     def create(self, host: str, name: str, address: str, mac: str) -> None:
         """A container and its volume have the same name."""
@@ -111,7 +86,7 @@ class Handover:
         self.fleet.create(host, self.workload, "10.213.0.90", "02:00:0a:d5:00:5a")
 
     def move(self, source: str, destination: str) -> None:
-        self.fleet.play(
+        self.fleet.names(
             CHECKOUT / "playbooks" / "migrate.yml",
             handover_workload=self.workload, handover_source=source, handover_destination=destination,
             handover_report_dir=str(self.reports),
@@ -159,46 +134,31 @@ def measure(fleet: Fleet, contender: Handover | Scripted, source: str, destinati
     return gap
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
-
-
 def write(results: dict[str, list[float]], runs: int) -> bool:
     ours, theirs = (statistics.median(results[name]) for name in (Handover.name, Scripted.name))
-    figure = ours / theirs
-    record = {
-        "bar": "od: frozen time, median, as a part of the scripted way's",
-        "figure": round(figure, 4),
-        "limit": 0.5,
-        "met": figure <= 0.5,
-        "runs": runs,
-        "spread": {name: {k: round(v, 4) for k, v in spread(values).items()} for name, values in results.items()},
-        "contender": Scripted.name,
-        "date": datetime.date.today().isoformat(),
-    }
+    spreads = {name: spread(values) for name, values in results.items()}
+    bar = Bar("od: frozen time, median, as a part of the scripted way's", ours / theirs, 0.5, runs, spreads, Scripted.name)
     folder = CHECKOUT / "docs" / "benchmarks"
-    folder.mkdir(exist_ok=True)
-    (folder / "freeze.json").write_text(json.dumps([record], indent=2) + "\n", encoding="utf-8")
-    rows = "\n".join(
-        f"| {name} | {runs} | {s['min']:.3f} | {s['median']:.3f} | {s['max']:.3f} |" for name, s in ((n, spread(v)) for n, v in results.items())
+    save([bar], folder / "freeze.json")
+    rows = table(
+        ["who moves", "moves", "shortest", "median", "longest"],
+        [[name, runs, *(f"{s[k]:.3f}" for k in ("min", "median", "max"))] for name, s in spreads.items()],
     )
     (folder / "freeze.md").write_text(
         f"""# Frozen time
 
-Written by `make bench-freeze` on {record["date"]}, {runs} moves each, turn about, on two lab hosts of one machine with {os.cpu_count()} cores.
+Written by `make bench-freeze` on {bar.date}, {runs} moves each, turn about, on two lab hosts of one machine with {os.cpu_count()} cores.
 Seconds without a beat, seen from inside the container; the workload is `od -x /dev/urandom > file` (the file is begun again at
 {FILE_BYTES >> 20} MiB). Compare the rows with each other, not with another machine's.
 
-| who moves | moves | shortest | median | longest |
-|---|---|---|---|---|
 {rows}
 
-Handover's median is {figure:.3f} of the scripted way's; the bar is {record["limit"]}: {"met" if record["met"] else "missed"}. The scripted way
+Handover's median is {bar.figure:.3f} of the scripted way's; the bar is {bar.limit}: {"met" if bar.met else "missed"}. The scripted way
 carries the volume inside its pause, handover carries it before.
 """,
         encoding="utf-8",
     )
-    return bool(record["met"])
+    return bar.met
 
 
 def main() -> int:
@@ -209,9 +169,9 @@ def main() -> int:
     fleet = Fleet()
     contenders = (Handover(fleet, CHECKOUT / "handover-reports"), Scripted(fleet, arguments.contender_compress))
     results: dict[str, list[float]] = {c.name: [] for c in contenders}
-    fleet.play(HERE / "remove.yml")
+    fleet.names(HERE / "remove.yml")
     try:
-        fleet.play(HERE / "prepare.yml")
+        fleet.names(HERE / "prepare.yml")
         where = {c.name: HOSTS[0] for c in contenders}
         for c in contenders:
             c.begin(HOSTS[0])
@@ -224,7 +184,7 @@ def main() -> int:
                 where[c.name] = destination
                 print(f"{run + 1:3} of {arguments.runs}  {c.name:34} {source} -> {destination}  {seconds:7.3f} s", flush=True)
     finally:
-        fleet.play(HERE / "remove.yml")
+        fleet.names(HERE / "remove.yml")
     for name, values in results.items():
         print("{:34} shortest {min:.3f}  median {median:.3f}  longest {max:.3f} s".format(name, **spread(values)))
     return 0 if write(results, arguments.runs) else 1
