@@ -85,7 +85,9 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t
         try:
             name = move["workload"]
         except (KeyError, TypeError):
-            problems.append("handover_moves: entry {0} names no workload: write {{workload: NAME, to: HOST}}, where `to` and `from` may be left out".format(number))
+            problems.append(
+                "handover_moves: entry {0} names no workload: write {{workload: NAME, to: HOST}}, where `to` and `from` may be left out".format(number)
+            )
             continue
         on = [host for host in _list(move.get("from")) or list(answers) if _has(answers.get(host, {}), name)]
         running = [host for host in on if _left_over(answers[host], name)] or [host for host in on if _entry(answers[host], name)["running"]] or on
@@ -97,11 +99,8 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t
             problems.append("{0} is on {1}: say which of them is meant with `from`".format(name, " and ".join(running)))
         else:
             silent = sorted(host for host, answer in answers.items() if "workloads" not in answer)
-            problems.append(
-                "there is no container named {0} on {1}{2}".format(
-                    name, ", ".join(_list(move.get("from")) or sorted(set(answers) - set(silent))), " ({0} did not tell)".format(", ".join(silent)) if silent else ""
-                )
-            )
+            spoke = ", ".join(_list(move.get("from")) or sorted(set(answers) - set(silent)))
+            problems.append("there is no container named {0} on {1}{2}".format(name, spoke, " ({0} did not tell)".format(", ".join(silent)) if silent else ""))
     if problems:
         raise planner.NoPlan(problems)
     return found

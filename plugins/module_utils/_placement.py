@@ -195,7 +195,7 @@ class _Search:
             self.stuck = ["there is no host for {0}: {1}".format(workload.name, "; ".join(whys) or "no other host was asked")]
 
     def reasons(self) -> t.List[str]:
-        return self.stuck or ["no plan was found after {0} choices were taken back: name the destination of some workloads, or keep less room free".format(CHOICES)]
+        return self.stuck or ["no plan was found in {0} attempts: name the destination of some workloads, or keep less room free".format(CHOICES)]
 
 
 def batches(moves: t.Sequence[Move], size: int) -> t.List[t.List[Move]]:
@@ -214,7 +214,8 @@ def batches(moves: t.Sequence[Move], size: int) -> t.List[t.List[Move]]:
                 ]
             )
         if len(wave) > size:
-            raise NoPlan(["the wave {0} has {1} workloads and at most {2} go side by side: raise handover_serial".format(wave[0].workload.wave, len(wave), size)])
+            name = wave[0].workload.wave
+            raise NoPlan(["the wave {0} has {1} workloads and at most {2} go side by side: raise handover_serial".format(name, len(wave), size)])
     groups: t.List[t.List[Move]] = []
     for wave in sorted(waves.values(), key=lambda each: -len(each)):
         group = next((each for each in groups if len(each) + len(wave) <= size), None)

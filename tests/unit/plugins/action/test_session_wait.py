@@ -60,7 +60,8 @@ def wait(monkeypatch):
 
 
 def test_a_log_gets_a_line_when_it_says_something_new(wait):
-    result, shown = wait([status(), status(done_bytes=50), status(done_bytes=90), status(**{"pass": 2}, dirty_bytes=30), status(converged=True, done_bytes=100)])
+    second = status(**{"pass": 2}, dirty_bytes=30)
+    result, shown = wait([status(), status(done_bytes=50), status(done_bytes=90), second, status(converged=True, done_bytes=100)])
     assert not result.get("failed")
     assert result["status"]["converged"]
     assert result["waited"] == 4.0

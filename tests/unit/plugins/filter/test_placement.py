@@ -73,7 +73,8 @@ def test_a_move_that_was_interrupted_while_it_copied_goes_on():
 
 
 def test_a_session_that_ended_otherwise_is_no_move():
-    assert goes(placement({"node1": answer("shop", sessions=[dict(session("thawed"), ended=True)]), "node2": answer(maintenance={"reason": "x"}), "node3": answer()}, empty=["node1"])) == {
+    answers = {"node1": answer("shop", sessions=[dict(session("thawed"), ended=True)]), "node2": answer(maintenance={"reason": "x"}), "node3": answer()}
+    assert goes(placement(answers, empty=["node1"])) == {
         "shop": ("node1", "node3")
     }
 

@@ -108,7 +108,8 @@ def test_news_of_another_process_are_shown():
     try:
         child = os.fork()
         if child == 0:
-            status = {"workload": "shop", "id": "shop-1", "state": "presync", "ended": False, "pass": 1, "pass_bytes": 2**30, "done_bytes": 2**29, "rate": 2**20}
+            figures = {"pass": 1, "pass_bytes": 2**30, "done_bytes": 2**29, "rate": 2**20}
+            status = {"workload": "shop", "id": "shop-1", "state": "presync", "ended": False, **figures}
             os._exit(0 if tell(key="shop@node1", stage="presync", status=status) else 1)
         assert os.waitpid(child, 0)[1] == 0
         assert _read_until(here, "shop@node1  presync, pass 1: 50 % of 1 GiB, 1 MiB/s, 9 min to go")
