@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,11 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/session"
 )
+
+// collectAt is by how many percent memory may grow before garbage is collected:
+// nearly all of it are buffers without pointers, which live as long as the
+// session, so collecting early costs next to nothing.
+const collectAt = 25
 
 // sessionsDir is where the roles keep their sessions.
 const sessionsDir = "/var/lib/handover/sessions"
@@ -45,6 +51,7 @@ func runSide(ctx context.Context, name string, args []string, run func(context.C
 	if err != nil {
 		return err
 	}
+	debug.SetGCPercent(collectAt)
 	return run(ctx, abs, session.RunDir)
 }
 

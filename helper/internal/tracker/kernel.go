@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"github.com/cilium/ebpf/btf"
 )
@@ -50,7 +51,8 @@ func lookKernel() (*kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kernel's BTF: %w", err)
 	}
-	defer btf.FlushKernelSpec() // some megabytes, needed once
+	defer debug.FreeOSMemory()  // before the copying takes as much for itself
+	defer btf.FlushKernelSpec() // some tens of megabytes, needed once
 	return readLayout(spec)
 }
 
