@@ -27,6 +27,8 @@ HOOKS_SINCE = [3, 19]
 SOCKETS_SINCE = [4, 2]
 SOCKETS_KERNEL = [6, 16]
 SYSTEMD_SINCE = 240
+# podman's states of a container that nothing of is running.
+STOPPED = ("configured", "created", "exited", "stopped")
 
 # Left free on a file system beside what is copied, so that the host itself goes on working.
 SPARE_DISK = 64 * 2**20
@@ -186,10 +188,16 @@ BASICS: t.Dict[str, Check] = {
 
 
 def _not_running(plan: Plan) -> t.Iterator[str]:
-    if not plan.container["running"]:
-        yield "{0} is {1} on {2} and not running: start it there first, as there is nothing to hand over".format(
-            plan.workload, plan.container["state"], plan.source
-        )
+    if plan.container["running"] or (plan.container["state"] in STOPPED and not plan.live):
+        return
+    yield "{0} is {1} on {2} and not running: {3}".format(
+        plan.workload,
+        plan.container["state"],
+        plan.source,
+        "start it there first, as there is no memory to hand over, or move it as it is with migrate_mode=offline"
+        if plan.container["state"] in STOPPED
+        else "start it or stop it there first",
+    )
 
 
 def _auto_remove(plan: Plan) -> t.Iterator[str]:

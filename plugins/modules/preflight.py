@@ -50,7 +50,7 @@ options:
     required: true
   mode:
     description:
-      - With V(live) the memory moves too, and the workload is only paused. With V(offline) it is stopped and started.
+      - With V(live) the memory moves too, and the workload is only paused. With V(offline) it is stopped and started; one that is stopped already stays so.
     type: str
     choices: [live, offline]
     default: live

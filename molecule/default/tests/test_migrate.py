@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The workload moves there, back, and there again by being stopped; and stays where it is when it cannot move.
+"""The workload moves there, back, there again by being stopped, and back while it is stopped; and stays where it is when it cannot move.
 
 In the order of this file: each test finds the workload where the one before it left it.
 """
@@ -28,14 +28,14 @@ from conftest import (
 )
 
 
-def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any]) -> None:
-    """It runs there and nowhere else, with its volume, which will be mounted at the next boot too; and nothing is left of the move."""
+def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str = "running") -> None:
+    """It is there, in that state, and nowhere else, with its volume, which will be mounted at the next boot too; and nothing is left of the move."""
     here = "node1" if there == "node2" else "node2"
     mountpoint = f"/var/lib/handover/mnt/{VOLUME}"
     unit = fleet.hosts[there].check_output(f"systemd-escape --path --suffix=mount {mountpoint}")
     prints = fleet.footprints()
     assert prints[there] == {
-        "containers": f"{WORKLOAD}=running",
+        "containers": f"{WORKLOAD}={state}",
         "podman volumes": VOLUME,
         "sessions": "",
         "volumes": f"{VOLUME}.img",
@@ -217,3 +217,16 @@ def test_it_moves_by_being_stopped_and_started(fleet: Fleet) -> None:
     beats = fleet.heartbeat()
     assert beats["missed"] == 0
     assert beats["broken"] == 0
+
+
+def test_it_moves_while_it_is_stopped_and_stays_stopped(fleet: Fleet) -> None:
+    before = fleet.heartbeat()
+    fleet.hosts["node2"].check_output(f"podman stop --time=0 {WORKLOAD}")
+    assert "or move it as it is with migrate_mode=offline" in fleet.refused(handover_destination="node1")
+    report = fleet.moved(handover_destination="node1", migrate_mode="offline", migrate_verify=True)
+    has_arrived(fleet, "node1", report, state="exited")
+    fleet.hosts["node1"].check_output(f"podman start {WORKLOAD}")
+    beats = fleet.heartbeat()
+    assert beats["missed"] == 0
+    assert beats["broken"] == 0
+    assert beats["last"] >= before["last"]

@@ -197,6 +197,13 @@ def test_what_cannot_be_tracked_is_compared_if_it_is_small_enough(facts, tracker
     assert facts.sentences() == []
 
 
+@pytest.mark.parametrize("state", ["configured", "created", "exited", "stopped"])
+def test_a_stopped_workload_can_move_as_it_is(facts, state):
+    facts.mode = "offline"
+    both(put("here.workload.running", False), put("here.workload.state", state))(facts)
+    assert facts.sentences() == []
+
+
 FAULTS = [
     ("workload", put("here.workload", {"exists": False, "running": False, "held": False, "name": "shop"}),
      "there is no container named shop on node1: name one of its containers (cache, shop)"),
@@ -204,7 +211,11 @@ FAULTS = [
     ("podman", put("there.host.podman.installed", False), "podman is missing on node2: install the package podman there"),
     ("held", put("here.workload.held", True), "podman on node1 does not answer about shop"),
     ("running", both(put("here.workload.running", False), put("here.workload.state", "exited")),
-     "shop is exited on node1 and not running: start it there first"),
+     "shop is exited on node1 and not running: start it there first, as there is no memory to hand over, or move it as it is with migrate_mode=offline"),
+    ("running", both(put("here.workload.running", False), put("here.workload.state", "paused")),
+     "shop is paused on node1 and not running: start it or stop it there first"),
+    ("running", lambda facts: both(put("here.workload.running", False), put("here.workload.state", "paused"))(facts) or setattr(facts, "mode", "offline"),
+     "shop is paused on node1 and not running: start it or stop it there first"),
     ("rm", put("here.workload.auto_remove", True), "shop was started with --rm"),
     ("create_command", put("here.workload.cannot_recreate", "it belongs to a pod"), "shop cannot be created again on node2: it belongs to a pod"),
     ("create_command", put("here.workload.dependencies", ["b" * 64]), "shop shares a namespace with another container (bbbbbbbbbbbb)"),
