@@ -38,6 +38,11 @@ options:
     type: list
     elements: int
     required: true
+  hosts:
+    description:
+      - The OSDs of each host, if the hosts are to be put in order, too.
+    type: dict
+    default: {}
   state:
     description:
       - With V(begun) there is a record for these OSDs. One that covers them all is joined.
@@ -111,6 +116,12 @@ places:
   returned: success
   type: dict
   sample: {"0": ["root default", "host store1"]}
+hosts:
+  description: The hosts, in the order of the first of their OSDs in the CRUSH tree.
+  returned: success
+  type: list
+  elements: str
+  sample: [store1, store2]
 done:
   description: Those of them that were restarted since the run began.
   returned: success
@@ -142,6 +153,7 @@ class Run:
         self.params = module.params
         self.check_mode = module.check_mode
         self.osds: list[int] = module.params["osds"]
+        self.hosts = {host: [int(osd) for osd in osds] for host, osds in module.params["hosts"].items()}
         self.cluster = Cluster(Runtime(module, module.params["timeout"]), module.params["command"])
         self.reasons: list[str] = []
 
@@ -153,6 +165,7 @@ class Run:
         unknown = [f"osd.{osd}" for osd in self.osds if osd not in up_from]
         if unknown:
             raise HandoverError(f"the cluster has no {', '.join(unknown)}: name OSDs that `ceph osd ls` lists")
+        order = list(places)
         found = self.cluster.remembered(KEY)
         record = getattr(self, "_" + self.params["state"])(found, osd_map["epoch"], up_from)
         return {
@@ -161,7 +174,8 @@ class Run:
             "resumed": record is found and found is not None,
             "began": record["began"] if record else None,
             "epoch": record["epoch"] if record else None,
-            "order": sorted(self.osds, key=list(places).index),
+            "order": sorted(self.osds, key=order.index),
+            "hosts": sorted(self.hosts, key=lambda host: min(map(order.index, self.hosts[host]), default=len(order))),
             "places": {str(osd): places[osd] for osd in self.osds},
             "done": _done(record, self.osds, up_from) if record else [],
         }
@@ -203,6 +217,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "osds": {"type": "list", "elements": "int", "required": True},
+            "hosts": {"type": "dict", "default": {}},
             "state": {"type": "str", "choices": ["begun", "ended"], "default": "begun"},
             "afresh": {"type": "bool", "default": False},
             "command": {"type": "list", "elements": "str", "default": []},

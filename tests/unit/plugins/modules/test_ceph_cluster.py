@@ -290,6 +290,10 @@ def test_a_run_in_the_order_of_the_crush_tree(restart_run, cluster) -> None:
     assert json.loads(cluster.kept[ceph_restart_run.KEY])["osds"] == [0, 1, 2, 3]
 
 
+def test_the_hosts_are_put_in_order_too(restart_run) -> None:
+    assert restart_run(hosts={"b": [3, 2], "a": [1, 0], "c": []})["hosts"] == ["a", "b", "c"]
+
+
 def test_what_came_up_since_the_run_began_is_done(restart_run, cluster) -> None:
     restart_run()
     cluster.restart(0)
