@@ -1,0 +1,89 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The impact of a restart on a Ceph cluster: how many placement groups were peering, and for how long.
+
+Each OSD counts the groups that have left the state, and sums the seconds that they had been in it (`peering_latency` of
+`recoverystate_perf`). The growth of these sums is the score, exactly, however seldom one looks. The curve over time is
+drawn from the same growth: n groups that left between two looks after s seconds in all were there s/n seconds each. So
+the area under the curve is the score.
+"""
+
+from __future__ import annotations
+
+import math
+import typing as t
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Impact:
+    """What the counters of the OSDs have shown."""
+
+    last: dict[int, tuple[int, float]] = field(default_factory=dict)
+    left: list[tuple[float, int, int, float]] = field(default_factory=list)  # when seen, OSD, groups, seconds in all
+
+    def see(self, moment: float, osd: int, count: int, seconds: float) -> None:
+        """Takes one look at one OSD's counter. The counter of a process that was started anew begins at zero."""
+        if osd in self.last:
+            count_before, seconds_before = self.last[osd]
+            if count < count_before or seconds < seconds_before:
+                count_before, seconds_before = 0, 0.0
+            if count > count_before:
+                self.left.append((moment, osd, count - count_before, seconds - seconds_before))
+        self.last[osd] = (count, seconds)
+
+    def appear(self, osd: int) -> None:
+        """An OSD that was down, and whose counter is at zero when it comes."""
+        self.last.setdefault(osd, (0, 0.0))
+
+    @property
+    def score(self) -> float:
+        """Seconds times placement groups."""
+        return sum(seconds for _moment, _osd, _groups, seconds in self.left)
+
+    def by_osd(self) -> dict[int, float]:
+        sums: dict[int, float] = {}
+        for _moment, osd, _groups, seconds in self.left:
+            sums[osd] = sums.get(osd, 0.0) + seconds
+        return sums
+
+    def curve(self) -> list[tuple[float, int]]:
+        """(moment, groups that are peering from then on), ascending; begins and ends with none."""
+        steps: dict[float, int] = {}
+        for moment, _osd, groups, seconds in self.left:
+            begin = round(moment - seconds / groups, 3)
+            # A group that peered for less than a millisecond leaves no area.
+            steps[begin] = steps.get(begin, 0) + groups
+            steps[round(moment, 3)] = steps.get(round(moment, 3), 0) - groups
+        level, points = 0, []
+        for moment in sorted(steps):
+            if steps[moment]:
+                level += steps[moment]
+                points.append((moment, level))
+        return points
+
+
+def area(curve: t.Sequence[tuple[float, int]]) -> float:
+    """Seconds times placement groups under a curve."""
+    return sum(level * (after - moment) for (moment, level), (after, _next) in zip(curve, curve[1:]))
+
+
+def percentile(values: t.Sequence[float], part: float) -> float:
+    """The smallest value that `part` of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
+
+
+def latencies(operations: t.Sequence[tuple[float, float]]) -> dict[str, t.Any]:
+    """What a client saw: (when the operation was due, seconds until it was answered) of each operation."""
+    if not operations:
+        return {"operations": 0}
+    seconds = [each for _due, each in operations]
+    return {
+        "operations": len(operations),
+        **{f"p{name}": round(percentile(seconds, part), 4) for name, part in (("50", 0.5), ("95", 0.95), ("99", 0.99))},
+        "worst": round(max(seconds), 4),
+        "worst_at": round(max(operations, key=lambda each: each[1])[0], 3),
+    }

@@ -1,0 +1,279 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""ceph_osd and ceph_osd_hold against an OSD that is a table of answers."""
+
+from __future__ import annotations
+
+import os
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _asok,
+    _ceph_hold,
+    _ceph_osd,
+    _ceph_restart,
+    _memory,
+    _pcopy,
+    _runtime,
+)
+from ansible_collections.livefleet.handover.plugins.modules import (
+    ceph_osd,
+    ceph_osd_hold,
+)
+
+DEFAULTS = {"bluefs_log_compact_min_ratio": "5.0", "bluefs_log_compact_min_size": "16777216", "osd_fast_shutdown": "true", "bluefs_buffered_io": "true"}
+MIB = 1 << 20
+
+
+class Fake:
+    """The host of one BlueStore OSD."""
+
+    def __init__(self) -> None:
+        self.pid: int | None = 100
+        self.options = dict(DEFAULTS)
+        self.log_bytes = 12 * MIB
+        self.log_shrinks = False
+        self.state = "active"
+        self.knows = True
+        self.unit = "active"
+        self.journal = ""
+        self.comes_up = True
+        self.restart_rc = 0
+        self.hold = "inactive"
+        self.wal, self.tables, self.cached = 100 * MIB, 200 * MIB, 250 * MIB
+        self.commands: list[str] = []
+        self.asked: list[str] = []
+
+    def call(self, prefix: str, **arguments: t.Any) -> t.Any:
+        if self.pid is None:
+            raise _asok.NoAnswer("asok does not answer")
+        self.asked.append(" ".join([prefix, *(str(value) for value in arguments.values())]))
+        if prefix == "help":
+            return {"status": ""} if self.knows else {}
+        if prefix == "status":
+            return {"state": self.state}
+        if prefix == "perf dump":
+            return {"bluefs": {"log_bytes": self.log_bytes}}
+        if prefix == "config get":
+            return {arguments["var"]: self.options[arguments["var"]]}
+        if prefix == "config set":
+            self.options[arguments["var"]] = arguments["val"][0]
+            if self.log_shrinks:
+                self.log_bytes = MIB
+        if prefix == "config unset":
+            self.options[arguments["var"]] = DEFAULTS[arguments["var"]]
+        if prefix == "compact":
+            assert self.options["bluefs_log_compact_min_size"] == "0"
+            self.wal = MIB
+        return {}
+
+    def run(self, argv: t.Sequence[str], accept: t.Container[int] = (0,), **_options: t.Any) -> _runtime.Completed:
+        tool = os.path.basename(argv[0])
+        words = " ".join([tool, *argv[1:]])
+        self.commands.append(words)
+        out, rc = "", 0
+        if tool == "systemctl" and argv[1] in ("restart", "start", "stop"):
+            rc = self.restart_rc
+            if "hold" in argv[-1]:
+                self.hold = "inactive"
+            elif not rc:
+                self.pid = {"stop": None}.get(argv[1], 200) if self.comes_up else None
+        elif tool == "systemctl" and argv[1] == "show":
+            name = argv[2].removeprefix("--property=")
+            if name == "ActiveState":
+                out = self.hold if "hold" in argv[-1] else self.unit
+            elif name == "InactiveEnterTimestampMonotonic":
+                out = str(int(time.monotonic() * 1e6))
+        elif tool == "systemd-run":
+            self.hold, self.cached = "active", self.wal + self.tables
+        elif tool == "journalctl":
+            out = self.journal
+        return _runtime.Completed(tuple(argv), rc, out + "\n", "Job failed" if rc else "")
+
+    def pcopy(self, *words: str, **_options: t.Any) -> list[dict[str, t.Any]]:
+        if words[0] == "bluefs":
+            return [{"devices": {"/dev/dm-1": [[0, self.tables + self.wal]]}, "tables": self.tables, "wal": self.wal, "log": self.log_bytes, "files": 9}]
+        return [{"path": "/dev/dm-1", "resident": min(self.cached, self.wal + self.tables)}]
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
+    fake = Fake()
+    layout = _ceph_osd.LAYOUTS[0]
+    osd = _ceph_osd.Osd(2, layout, {"id": "2", "cluster": "ceph"}, str(tmp_path))
+    monkeypatch.setattr(_ceph_osd.Osd, "pid", lambda self: fake.pid)
+    monkeypatch.setattr(_ceph_osd.Osd, "store", lambda self: "bluestore")
+    monkeypatch.setattr(_ceph_osd.Osd, "devices", lambda self: {"block": "/dev/dm-1"})
+    monkeypatch.setattr(_ceph_osd.Osd, "disks", lambda self: [])
+    monkeypatch.setattr(_ceph_osd.Osd, "shared", str(tmp_path))
+    for module in (ceph_osd, ceph_osd_hold):
+        monkeypatch.setattr(module, "find_osd", lambda runtime, number: osd)
+    monkeypatch.setattr(_asok.AdminSocket, "call", lambda self, *args, **kwargs: fake.call(*args, **kwargs))
+    monkeypatch.setattr(_runtime.Runtime, "run", lambda self, *args, **kwargs: fake.run(*args, **kwargs))
+    monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(_pcopy.Pcopy, "events", lambda self, *args, **kwargs: fake.pcopy(*args, **kwargs))
+    monkeypatch.setattr(_memory, "memory_available", lambda: 1 << 30)
+    monkeypatch.setattr(_ceph_hold, "FOLDER", str(tmp_path / "run"))
+    monkeypatch.setattr(_ceph_hold, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(_ceph_restart, "_PAUSE", 0.001)
+    return fake
+
+
+@pytest.fixture
+def restart(run_module, host):
+    def run(check: bool = False, **params: t.Any) -> dict[str, t.Any]:
+        return run_module(ceph_osd.main, {"osds": [2], "timeout": 1, **params}, check=check)
+
+    return run
+
+
+@pytest.fixture
+def hold(run_module, host):
+    def run(state: str = "held", check: bool = False, **params: t.Any) -> dict[str, t.Any]:
+        return run_module(ceph_osd_hold.main, {"osd": 2, "state": state, **params}, check=check)
+
+    return run
+
+
+# Restarting
+
+
+def test_a_restart_is_one_job_of_systemds(restart, host) -> None:
+    assert restart()["osds"][0]["id"] == 2
+    jobs = [command for command in host.commands if command.split()[1] in ("restart", "stop", "start")]
+    assert jobs == ["systemctl restart ceph-osd@2.service"]
+    assert "systemctl reset-failed ceph-osd@2.service" in host.commands
+
+
+def test_a_large_log_of_bluefs_is_compacted_by_a_shutdown_in_order(restart, host) -> None:
+    assert restart()["osds"][0]["tidy"]
+    assert "config set osd_fast_shutdown ['false']" in host.asked
+
+
+def test_a_release_that_compacts_at_once_may_end_at_once(restart, host) -> None:
+    host.log_shrinks = True
+    assert not restart()["osds"][0]["tidy"]
+    assert not [command for command in host.asked if "fast_shutdown" in command]
+
+
+def test_a_small_log_is_left_alone(restart, host) -> None:
+    host.log_bytes = MIB
+    restart()
+    assert not [command for command in host.asked if command.startswith("config set")]
+
+
+def test_an_osd_that_does_not_answer_is_restarted_all_the_same(restart, host) -> None:
+    host.pid = None
+    assert restart()["changed"]
+
+
+def test_if_systemd_refuses_the_options_are_as_before(restart, host) -> None:
+    host.restart_rc = 1
+    with pytest.raises(Exception, match="`systemctl restart ceph-osd@2.service` failed: Job failed; look at `journalctl -u ceph-osd@2.service`"):
+        restart()
+    assert host.options == DEFAULTS
+
+
+def test_a_process_that_runs_is_not_an_osd_that_is_up(restart, host) -> None:
+    host.state = "booting"
+    host.journal = "2026-11-21T14:47:44 7f -1 osd.2 0 unable to obtain rotating service keys; retrying\n2026 7f -1 asok(0x5) AdminSocket: request not defined\n"
+    with pytest.raises(Exception, match="osd.2 did not come up within 1 s: osd.2 0 unable to obtain rotating service keys; retrying; look at `journalctl"):
+        restart()
+
+
+def test_one_that_has_failed_is_not_waited_for(restart, host) -> None:
+    host.comes_up, host.unit = False, "failed"
+    with pytest.raises(Exception, match="osd.2 has failed to start; look at `journalctl -u ceph-osd@2.service`, and run the play again"):
+        restart(timeout=600)
+
+
+def test_it_is_not_asked_what_it_does_not_know_yet(restart, host) -> None:
+    host.knows = False
+    with pytest.raises(Exception, match="did not come up"):
+        restart()
+    assert "status" not in host.asked
+
+
+def test_started_is_idempotent(restart, host) -> None:
+    assert not restart(state="started")["changed"]
+    assert not host.commands
+    host.pid = None
+    assert restart(state="started")["changed"]
+
+
+def test_restart_in_check_mode(restart, host) -> None:
+    assert restart(check=True)["changed"]
+    assert not host.commands
+
+
+def test_what_somebody_else_had_set_is_set_again(host) -> None:
+    host.options["osd_fast_shutdown"] = "false"
+    overrides = _ceph_restart.Overrides(_asok.AdminSocket("asok"))
+    overrides.set("osd_fast_shutdown", "true")
+    overrides.restore()
+    assert host.options["osd_fast_shutdown"] == "false"
+
+
+# Holding
+
+
+def test_hold_and_release(hold, host, tmp_path: Path) -> None:
+    held = hold(compact="never")
+    assert held["changed"] and held["reasons"] == ["nobody holds the devices of osd.2", "50 MiB of 300 MiB are not in memory"]
+    assert (held["size"], held["resident_before"], held["resident"], held["compacted"]) == (300 * MIB, 250 * MIB, 300 * MIB, False)
+    drop_in = (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
+    assert f"ExecStartPre=-{_pcopy.HELPER} pages --read --seconds=60 --ranges {tmp_path}/run/osd.2.json /dev/dm-1\n" in drop_in
+    assert not hold(compact="never")["changed"]
+    assert hold("released")["changed"]
+    assert not list((tmp_path / "units").iterdir()) and not list((tmp_path / "run").iterdir())
+    assert not hold("released")["changed"]
+
+
+def test_the_holder_ends_by_itself_and_goes_first(hold, host) -> None:
+    hold(compact="never", seconds=77)
+    (started,) = [command for command in host.commands if command.startswith("systemd-run")]
+    for word in ("--property=RuntimeMaxSec=77", "--property=OOMScoreAdjust=1000", "--property=Type=notify", "hold --seconds=77 --read --lock", "--collect"):
+        assert word in started
+
+
+@pytest.mark.parametrize(
+    ("policy", "wal", "tables", "compacts"),
+    [("auto", 100, 200, True), ("auto", 10, 200, False), ("auto", 100, 400, False), ("always", 1, 400, True), ("never", 100, 200, False)],
+)
+def test_when_the_database_is_compacted(hold, host, policy, wal, tables, compacts) -> None:
+    host.wal, host.tables = wal * MIB, tables * MIB
+    assert hold(compact=policy, compact_log="64M", compact_limit="400M")["compacted"] is compacts
+    assert ("compact" in host.asked) is compacts
+    assert host.options == DEFAULTS
+
+
+def test_an_osd_that_reads_past_the_cache_has_nothing_to_hold(hold, host) -> None:
+    host.options["bluefs_buffered_io"] = "false"
+    result = hold()
+    assert (result["usable"], result["changed"]) == (False, False)
+    assert result["warnings"] == ["osd.2 has bluefs_buffered_io=false and reads its database past the page cache: there is nothing to hold"]
+
+
+def test_too_little_memory_is_refused_before_anything_is_touched(hold, host, monkeypatch) -> None:
+    monkeypatch.setattr(_memory, "memory_available", lambda: 512 * MIB)
+    with pytest.raises(Exception, match="the database of osd.2 is 300 MiB, and this host has 512 MiB of memory available, of which 512 MiB are to stay free"):
+        hold()
+    with pytest.raises(Exception, match="the database of osd.2 is 300 MiB, more than the limit of 100 MiB"):
+        hold(limit="100M")
+    assert not [command for command in host.asked if not command.startswith("config get")] and host.hold == "inactive"
+
+
+def test_hold_in_check_mode(hold, host, tmp_path: Path) -> None:
+    assert hold(check=True)["changed"]
+    assert host.hold == "inactive" and not (tmp_path / "units").exists() and "compact" not in host.asked
+
+
+def test_a_filestore_is_sent_to_vmtouch(hold, monkeypatch) -> None:
+    monkeypatch.setattr(_ceph_osd.Osd, "store", lambda self: "filestore")
+    with pytest.raises(Exception, match="osd.2 is no BlueStore: what a FileStore reads are files, which livefleet.handover.vmtouch keeps in memory"):
+        hold()
