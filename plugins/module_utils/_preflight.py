@@ -28,7 +28,7 @@ SOCKETS_SINCE = [4, 2]
 SOCKETS_KERNEL = [6, 16]
 SYSTEMD_SINCE = 240
 # podman's states of a container that nothing of is running.
-STOPPED = ("configured", "created", "exited", "stopped")
+STOPPED = ("created", "exited", "stopped")
 
 # Left free on a file system beside what is copied, so that the host itself goes on working.
 SPARE_DISK = 64 * 2**20

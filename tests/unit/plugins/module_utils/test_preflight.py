@@ -197,7 +197,7 @@ def test_what_cannot_be_tracked_is_compared_if_it_is_small_enough(facts, tracker
     assert facts.sentences() == []
 
 
-@pytest.mark.parametrize("state", ["configured", "created", "exited", "stopped"])
+@pytest.mark.parametrize("state", ["created", "exited", "stopped"])
 def test_a_stopped_workload_can_move_as_it_is(facts, state):
     facts.mode = "offline"
     both(put("here.workload.running", False), put("here.workload.state", state))(facts)
