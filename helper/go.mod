@@ -19,3 +19,5 @@ require (
 	github.com/mdlayher/socket v0.5.1 // indirect
 	golang.org/x/net v0.46.0 // indirect
 )
+
+require google.golang.org/protobuf v1.36.12

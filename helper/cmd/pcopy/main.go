@@ -67,6 +67,7 @@ var commands = []command{
 	{"bluefs", "--home DIR [--work DIR [--inside DIR]] [TOOL WORD…]", "where on its devices an OSD keeps its database", bluefsLayout},
 	{"criu-hook", "", "CRIU's action script", criuHook},
 	{"oci-hook", "[--root DIR]", "the OCI runtime's hook before a container starts", ociHook},
+	{"criu-hold", "PROGRAM ARGUMENT…", "stand in for CRIU, and become it when there is something to restore", criuHold},
 	{hooks.ThawBehindWord, "CGROUP", "thaw a cgroup when CRIU, which is file 3, has ended; started by criu-hook", thawBehind},
 	{"netavark", "ARGUMENT…", "podman's netavark, with a network that is silent at first", netavark},
 	{"version", "[--json]", "what this is", showVersion},

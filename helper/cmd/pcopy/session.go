@@ -267,6 +267,17 @@ func (r refusal) Error() string { return string(r) }
 // refused is the exit status of a refusal.
 const refused = 3
 
+// criuHold is called by the program that has CRIU's name, with the path that it
+// was called by and what it was given.
+func criuHold(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return usageError("criu-hold is called by what stands in for CRIU")
+	}
+	return hooks.Held(ctx, args[0], args[1:], func(imageDir string) (bool, error) {
+		return session.Hook(session.RunDir, session.Call{Action: hooks.StartUp, ImageDir: imageDir, CRIU: os.Getpid()})
+	})
+}
+
 func thawBehind(_ context.Context, args []string) error {
 	if len(args) != 1 {
 		return usageError("usage: pcopy " + hooks.ThawBehindWord + " CGROUP")

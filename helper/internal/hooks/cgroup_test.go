@@ -11,10 +11,16 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 )
 
-// The process that ThawBehind starts is this binary.
+// The tests start this binary again: as what ThawBehind leaves behind, as what
+// stands in for CRIU, and as CRIU.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == ThawBehindWord {
-		if err := ThawWhenGone(Cgroup(os.Args[2])); err != nil {
+	acts := map[string]func(args []string) error{
+		ThawBehindWord: func(args []string) error { return ThawWhenGone(Cgroup(args[0])) },
+		actHeld:        standIn,
+		actCRIU:        func([]string) error { return beCRIU() },
+	}
+	if len(os.Args) > 1 && acts[os.Args[1]] != nil {
+		if err := acts[os.Args[1]](os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -15,6 +15,7 @@
 //	               dumped; anything else: they run on
 //	post-dump      source: the dump is complete, tasks are still frozen.
 //	               status 0: CRIU kills them; anything else: they run on
+//	pre-restore    destination: the images have been read, nothing is made yet
 //	post-restore   destination: everything is restored, tasks are stopped.
 //	               status 0: they resume; anything else: CRIU kills them
 //
@@ -35,6 +36,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -60,6 +62,9 @@ type Command struct {
 	// Cgroup is the directory of the workload's cgroup, if freezing it spares
 	// CRIU a wait.
 	Cgroup Cgroup `json:"cgroup,omitempty"`
+	// Hold is a folder with a program criu that stands in for CRIU, if a command
+	// that restores may be started before there is anything to restore.
+	Hold string `json:"hold,omitempty"`
 }
 
 // Given reports whether there is anything to run.
@@ -93,7 +98,13 @@ type Process struct {
 
 // Start starts the command in a process group of its own: a signal meant for
 // pcopy must not reach a dump that is under way.
-func (c *Command) Start() (*Process, error) {
+func (c *Command) Start() (*Process, error) { return c.start("") }
+
+// StartEarly starts a command that restores so that CRIU is held before it reads
+// anything.
+func (c *Command) StartEarly() (*Process, error) { return c.start(c.Hold) }
+
+func (c *Command) start(hold string) (*Process, error) {
 	if !c.Given() {
 		return nil, errors.New("hooks: no command given")
 	}
@@ -103,6 +114,9 @@ func (c *Command) Start() (*Process, error) {
 	p.cmd.Env = os.Environ()
 	for name, value := range c.Env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
+	if hold != "" { // the last of a name counts
+		p.cmd.Env = append(p.cmd.Env, "PATH="+hold+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// A grandchild that keeps standard error open (conmon does) must not keep

@@ -89,6 +89,15 @@ func MayHaveRun(imageDir string) bool {
 	return err != nil || mark.Size() > 0
 }
 
+// RanSince is when CRIU's script came to the point after which the tasks run.
+func RanSince(imageDir string) (time.Time, bool) {
+	mark, err := os.Stat(filepath.Join(imageDir, RanMark))
+	if err != nil || mark.Size() == 0 {
+		return time.Time{}, false
+	}
+	return mark.ModTime(), true
+}
+
 // user is a process that has the directory open, as CRIU has its images from the
 // beginning to the end.
 func user(dir string) (pid string, err error) {

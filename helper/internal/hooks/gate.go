@@ -16,13 +16,17 @@ import (
 	"time"
 )
 
-// The points at which CRIU's action script reports, in the order in which CRIU
-// comes to them; at NetworkSetup it is podman, before CRIU.
+// The points at which somebody reports, in the order in which they come to them:
+// CRIU's action script; on the destination podman before it, when it makes the
+// network, and what stands in for CRIU.
 const (
-	PreDump      = "pre-dump"
-	NetworkLock  = "network-lock"
-	PostDump     = "post-dump"
+	PreDump     = "pre-dump"
+	NetworkLock = "network-lock"
+	PostDump    = "post-dump"
+
 	NetworkSetup = "network-setup"
+	StartUp      = "start-up"
+	PreRestore   = "pre-restore"
 	PostRestore  = "post-restore"
 )
 
@@ -209,6 +213,15 @@ func (g *Gate) Answer(action string, goOn bool) {
 		g.answers[action] = goOn
 		g.announce()
 	}
+}
+
+// Again forgets that CRIU has come to a point and what was decided there, for
+// another CRIU that is to come.
+func (g *Gate) Again(action string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.arrived, action)
+	delete(g.answers, action)
 }
 
 // Refuse decides every point that is not decided yet, also those that CRIU has

@@ -19,18 +19,23 @@ const (
 	roundIdle    = 50 * time.Millisecond // between rounds that only wait for the freeze command
 )
 
-// arm brings the freeze command to the point before it stops anything.
+// arm brings the freeze command to the point before it stops anything, and the
+// destination's restore to the point before it needs anything of the freeze.
 func (s *source) arm(ctx context.Context) error {
+	if s.spec.Mode == Copy {
+		return nil
+	}
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ready := make(chan error, 1)
-	go func() { ready <- s.freezer.arm(ctx) }()
-	waiting, err := s.rounds(ctx, ready)
+	told := make(chan error, 1)
+	go func() { told <- s.armBoth(ctx) }()
+	pending := told
+	err := s.rounds(ctx, &pending)
 	if err != nil {
 		cancel()
-		if waiting {
-			<-ready // two must not use the freezer at once
+		if pending != nil {
+			<-pending // two must not use the freezer at once
 		}
 		return err
 	}
@@ -38,51 +43,66 @@ func (s *source) arm(ctx context.Context) error {
 	return nil
 }
 
-// rounds returns when the freezer is armed and another round gains nothing.
-// After an error it says whether the freezer is still being armed.
-func (s *source) rounds(ctx context.Context, ready <-chan error) (waiting bool, err error) {
-	waiting = true
+// armBoth arms the freeze command, and then tells the destination to get ready:
+// what the command has written until then, and the roots as they are now, are
+// all that it needs for that.
+func (s *source) armBoth(ctx context.Context) error {
+	if err := s.freezer.arm(ctx); err != nil {
+		return fmt.Errorf("session: preparing the freeze: %w", err)
+	}
+	if err := s.sendTrees(ctx, StagePresync, StageDump); err != nil {
+		return err
+	}
+	return send(s.conn, message{Kind: msgArm})
+}
+
+// rounds returns when both sides are armed and another round gains nothing.
+// pending is nil when the answer of armBoth has come.
+func (s *source) rounds(ctx context.Context, pending *chan error) error {
+	armed := false
+	until := time.Now().Add(2 * hooksLimit(s.spec))
 	var last time.Duration
 	for n := 1; ; n++ {
 		began := time.Now()
 		if err := s.copy.Sync(); err != nil {
-			return waiting, err
+			return err
 		}
 		if err := s.sendPass(ctx); err != nil {
-			return waiting, err
+			return err
 		}
 		took := time.Since(began)
 		enough := took < roundShort || n >= roundsAtMost || n > 1 && float64(took) > roundShrink*float64(last)
 		last = took
 		idle := time.Duration(0)
-		if waiting && enough {
+		if !armed && enough {
 			idle = roundIdle
 		}
-		armed, err := s.between(ctx, ready, idle)
-		if armed {
-			waiting = false
-		}
+		ready, err := s.between(ctx, pending, idle)
 		if err != nil {
-			return waiting, err
+			return err
 		}
-		if !waiting && enough && time.Since(began)-took < roundIdle {
-			return false, nil
+		armed = armed || ready
+		if armed && enough && time.Since(began)-took < roundIdle {
+			return nil
+		}
+		if time.Now().After(until) {
+			return errors.New("session: the destination has not prepared its restore in time, and has not said why")
 		}
 	}
 }
 
-// between waits for the freezer for a while, and looks whether anything has
-// happened that ends the session.
-func (s *source) between(ctx context.Context, ready <-chan error, idle time.Duration) (armed bool, err error) {
+// between waits for a while until both sides are armed, and looks whether
+// anything has happened that ends the session.
+func (s *source) between(ctx context.Context, pending *chan error, idle time.Duration) (armed bool, err error) {
 	t := time.NewTimer(idle)
 	defer t.Stop()
 	for {
 		select {
-		case err := <-ready:
+		case err := <-*pending:
+			*pending = nil
 			if err != nil {
-				return true, fmt.Errorf("session: preparing the freeze: %w", err)
+				return false, err
 			}
-			return true, nil
 		case r := <-s.control.requests:
 			if r.Do == askAbort {
 				r.answer(nil)
@@ -92,6 +112,9 @@ func (s *source) between(ctx context.Context, ready <-chan error, idle time.Dura
 		case <-s.lost:
 			return false, fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
 		case m := <-s.inbox:
+			if m.Kind == msgArmed {
+				return true, nil
+			}
 			return false, fmt.Errorf("session: on the destination: %s", m.Why)
 		case <-ctx.Done():
 			return false, context.Cause(ctx)

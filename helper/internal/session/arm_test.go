@@ -126,20 +126,14 @@ func TestAbortWhileArming(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	aborted := make(chan *Status)
-	go func() {
-		s, err := Abort(ctx, r.src, r.srcRun)
-		if err != nil {
-			t.Error(err)
-		}
-		aborted <- s
-	}()
-	time.Sleep(50 * time.Millisecond)
+	if err := ask(ctx, r.src, request{Do: askAbort}); err != nil {
+		t.Fatal(err)
+	}
 	_ = os.Remove(stop)
-	if s := <-aborted; s == nil || s.State != Failed {
+	<-r.send
+	if s := r.wait(r.src, UntilEnded); s.State != Failed {
 		t.Errorf("the source is %+v", s)
 	}
-	<-r.send
 	<-r.receive
 	r.runsOnce(w, Source)
 	comesBack(t, runs)

@@ -40,9 +40,12 @@ type destination struct {
 	filled    []string          // directory volumes: they were empty
 	devices   map[string]string // mount point → loop device that we attached
 	mounted   []string          // mount points that we mounted
+	arming    *arming           // nil: the restore was not begun early
+	binds     map[string][]loop.Bind
+	bound     []string // where volumes are shown by us
 	tmpfs     []string
 	unpacking map[uint32]*unpacking
-	late      map[string][]string // folder → what came into it after the freeze
+	late      map[string][]string // folder → what came into it after the barrier
 	restorer  restorer
 	tokenHash string
 	verify    bool
@@ -50,9 +53,11 @@ type destination struct {
 
 // unpacking is one tree's stream on its way to the disk.
 type unpacking struct {
-	w    *io.PipeWriter
-	done chan error
-	laid []string // by this stream, if it came after the freeze; to be read after done
+	w       *io.PipeWriter
+	done    chan error
+	late    bool     // after the barrier, which has synced what had come until then
+	laid    []string // by this stream, if it is late; to be read after done, as is changed
+	changed bool
 }
 
 // Receive runs the destination's side of the session in dir to its end.
@@ -62,7 +67,7 @@ func Receive(ctx context.Context, dir, runDir string) error {
 		return err
 	}
 	defer b.close()
-	d := &destination{base: b, devices: map[string]string{}, unpacking: map[uint32]*unpacking{}}
+	d := &destination{base: b, devices: map[string]string{}, binds: map[string][]loop.Bind{}, late: map[string][]string{}, unpacking: map[uint32]*unpacking{}}
 	err = d.run(ctx)
 	if err != nil {
 		err = d.undo(err)
@@ -176,6 +181,8 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 		msgRound:    {[]State{Presync}, d.round},
 		msgBarrier:  {[]State{Presync, Barrier}, d.barrier},
 		msgFrozen:   {[]State{Barrier}, func(context.Context, *message) error { return d.reach(Frozen, "") }},
+		msgArm:      {[]State{Barrier, Frozen}, d.arm},
+		msgDumped:   {[]State{Frozen}, d.dumped},
 		msgFlushed:  {[]State{Frozen}, d.flushed},
 		msgSum:      {[]State{Frozen}, d.sum},
 		msgVerified: {[]State{Flushed}, d.prepareWorkload},
@@ -304,7 +311,7 @@ func (d *destination) tree(stream uint32) (*Tree, error) {
 }
 
 // chunk handles one piece of a tree.
-func (d *destination) chunk(f *wire.Frame) error {
+func (d *destination) chunk(ctx context.Context, f *wire.Frame) error {
 	t, err := d.tree(f.Stream)
 	if err != nil {
 		return err
@@ -315,12 +322,12 @@ func (d *destination) chunk(f *wire.Frame) error {
 	u := d.unpacking[f.Stream]
 	if u == nil {
 		r, w := io.Pipe()
-		u = &unpacking{w: w, done: make(chan error, 1)}
+		u = &unpacking{w: w, done: make(chan error, 1), late: d.journal.State() != Presync}
 		d.unpacking[f.Stream] = u
-		late := d.journal.State() == Frozen
 		go func() {
 			err := tree.UnpackNoting(t.Path, r, func(name string) {
-				if late { // earlier ones were synced at the barrier
+				u.changed = true
+				if u.late {
 					u.laid = append(u.laid, name)
 				}
 			})
@@ -341,10 +348,10 @@ func (d *destination) chunk(f *wire.Frame) error {
 	if err := <-u.done; err != nil {
 		return err
 	}
-	if d.late == nil {
-		d.late = map[string][]string{}
-	}
 	d.late[t.Path] = append(d.late[t.Path], u.laid...)
+	if u.changed {
+		d.changed(ctx, t)
+	}
 	return nil
 }
 
@@ -398,6 +405,11 @@ func (d *destination) prepareWorkload(ctx context.Context, _ *message) error {
 	sync.Go(func() error { return syncVolumes(d) })
 	sync.Go(d.syncLate)
 	defer sync.Wait() //nolint:errcheck // looked at below; this is for the ways out before
+	if err := d.armed(); err != nil {
+		return err
+	}
+	took["armed"] = ms(time.Since(began))
+	began = time.Now()
 	for _, v := range d.spec.Volumes {
 		if err := d.attach(v); err != nil {
 			return err
@@ -431,16 +443,16 @@ func (d *destination) attach(v Vol) error {
 		return err
 	}
 	d.devices[v.Mountpoint] = dev
-	if _, err := os.Lstat(v.Mountpoint); errors.Is(err, os.ErrNotExist) {
-		if err := willMake(d.dir, v.Mountpoint); err != nil {
-			return err
-		}
-		d.created = append(d.created, v.Mountpoint) // Mount makes it
+	if err := d.makeMountpoint(v); err != nil {
+		return err
 	}
 	if err := loop.Mount(dev, v.Mountpoint, v.Fstype, v.Options); err != nil {
 		return err
 	}
 	d.mounted = append(d.mounted, v.Mountpoint)
+	if err := d.show(v); err != nil {
+		return err
+	}
 	return loop.DetachWithLastUser(dev)
 }
 
@@ -455,14 +467,15 @@ func (d *destination) resume(ctx context.Context, m *message) error {
 	}
 	began := time.Now()
 	// Not the connection's context: from here on its loss changes nothing.
-	if err := d.restorer.resume(context.WithoutCancel(ctx)); err != nil {
+	runs, err := d.restorer.resume(context.WithoutCancel(ctx))
+	if err != nil {
 		err = fmt.Errorf("session: it was told to resume, and then: %w", err)
 		return errors.Join(err, d.reach(InDoubt, err.Error()))
 	}
-	took := ms(time.Since(began))
+	took := map[string]float64{"resume": ms(time.Since(began)), "running": ms(runs.Sub(began))}
 	// The word first: the source's clock of the pause is running. If it does
 	// not get through, the journal will tell those who ask.
-	sent := send(d.conn, message{Kind: msgResumed, Took: map[string]float64{"resume": took}})
+	sent := send(d.conn, message{Kind: msgResumed, Took: took})
 	if err := d.reach(Resumed, ""); err != nil {
 		return err
 	}
@@ -532,7 +545,12 @@ func (d *destination) discard(why error) error {
 	}
 	var err error
 	if d.restorer != nil {
-		err = d.restorer.refuse(ctx)
+		d.restorer.deny()
+		if d.arming != nil {
+			<-d.arming.ready
+			err = d.uncover(d.arming)
+		}
+		err = errors.Join(err, d.restorer.refuse(ctx))
 	}
 	word := msgFail
 	st := d.journal.State()
@@ -558,10 +576,10 @@ func (d *destination) discard(why error) error {
 }
 
 func (d *destination) removeReceived() (err error) {
-	for _, m := range d.mounted {
+	for _, m := range slices.Concat(d.bound, d.mounted) {
 		err = errors.Join(err, loop.Unmount(m))
 	}
-	d.mounted = nil
+	d.bound, d.mounted = nil, nil
 	for _, dev := range d.devices {
 		err = errors.Join(err, loop.Detach(dev))
 	}

@@ -40,6 +40,7 @@ func TestSomebodyElseWritesToADirectory(t *testing.T) {
 	r.start()
 	r.wait(r.src, UntilConverged)
 	go func() {
+		_, _ = Wait(brief(t), r.dst, []string{string(Flushed)})
 		_ = await(filepath.Join(r.control, "restoring"))
 		_ = os.WriteFile(filepath.Join(r.files, "backup.lock"), nil, 0o600)
 	}()

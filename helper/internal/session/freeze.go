@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
@@ -32,14 +33,26 @@ type freezer interface {
 
 // restorer brings the workload up on the destination, in two steps.
 type restorer interface {
+	// canArm says whether there is anything to do before the state has arrived.
+	canArm() bool
+	// arm begins what can be done before the state has arrived; the answer comes
+	// when only that is missing. Called again it begins anew; restore works after
+	// a failure too. prepare is called when nothing of an earlier one is left.
+	arm(ctx context.Context, prepare func() error) <-chan error
+	// dumped says that the state has arrived; the volumes may not have.
+	dumped()
 	// restore returns when everything stands and nothing has run yet.
 	restore(ctx context.Context) error
-	// resume lets it run. An error means that it is not known what came of it.
-	resume(ctx context.Context) error
+	// resume lets it run and tells since when it does. An error means that it is
+	// not known what came of it.
+	resume(ctx context.Context) (time.Time, error)
 	// mayHaveRun reports, when resume has failed, whether anything of the
 	// workload may have run here.
 	mayHaveRun() bool
-	// refuse makes sure that what was restored never runs.
+	// deny refuses everything that comes from now on; what is being armed ends.
+	deny()
+	// refuse makes sure that what was restored never runs, and waits until that
+	// is so.
 	refuse(ctx context.Context) error
 }
 
@@ -221,29 +234,109 @@ type starter struct {
 	h Hooks
 }
 
-func (s *starter) restore(ctx context.Context) error { return runIfGiven(ctx, s.h.Restore) }
-func (s *starter) resume(ctx context.Context) error  { return runIfGiven(ctx, s.h.Resume) }
-func (s *starter) refuse(context.Context) error      { return nil }
-func (s *starter) mayHaveRun() bool                  { return startedHere(s.runDir, s.spec) }
+func (s *starter) canArm() bool                                   { return false }
+func (s *starter) arm(context.Context, func() error) <-chan error { return nil }
+func (s *starter) dumped()                                        {}
+func (s *starter) deny()                                          {}
+func (s *starter) restore(ctx context.Context) error              { return runIfGiven(ctx, s.h.Restore) }
+func (s *starter) refuse(context.Context) error                   { return nil }
+func (s *starter) mayHaveRun() bool                               { return startedHere(s.runDir, s.spec) }
+
+func (s *starter) resume(ctx context.Context) (time.Time, error) {
+	err := runIfGiven(ctx, s.h.Resume)
+	return time.Now(), err
+}
 
 // criuRestore is a command that makes CRIU restore the workload; its post-restore
-// hook holds it before the first instruction.
+// hook holds it before the first instruction. If the command can be armed, what
+// stands in for CRIU holds it earlier: until the state has arrived, and again at
+// pre-restore until the volumes have.
 type criuRestore struct {
 	*base
 	h    Hooks
 	gate *hooks.Gate
 	p    *hooks.Process
+
+	mu     sync.Mutex
+	wanted int  // how often it was to be armed
+	armed  int  // which of these waits for the state
+	state  bool // the state has arrived
 }
 
-func (r *criuRestore) restore(ctx context.Context) error {
-	var err error
-	if r.p, err = r.h.Restore.Start(); err != nil {
+func (r *criuRestore) canArm() bool { return r.h.Restore.Hold != "" }
+
+func (r *criuRestore) arm(ctx context.Context, prepare func() error) <-chan error {
+	r.mu.Lock()
+	r.wanted++
+	try := r.wanted
+	// From now on the state that arrives is not for what was armed before.
+	r.gate.Answer(hooks.StartUp, false)
+	r.mu.Unlock()
+	answer := make(chan error, 1)
+	go func() { answer <- r.startEarly(ctx, try, prepare) }()
+	return answer
+}
+
+func (r *criuRestore) startEarly(ctx context.Context, try int, prepare func() error) (err error) {
+	if r.p != nil {
+		if err := released(ctx, r.p, r.h.Restore.Argv); err != nil {
+			return err
+		}
+	}
+	if err := prepare(); err != nil {
 		return err
 	}
+	r.mu.Lock()
+	if try == r.wanted {
+		r.gate.Again(hooks.StartUp)
+	}
+	r.mu.Unlock()
+	if r.p, err = r.h.Restore.StartEarly(); err != nil {
+		return err
+	}
+	if err := r.await(ctx, hooks.StartUp); err != nil {
+		// Whatever it left behind must not come up for a second try's state.
+		r.gate.Answer(hooks.StartUp, false)
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.armed = try
+	r.goOn()
+	return nil
+}
+
+func (r *criuRestore) dumped() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state = true
+	r.goOn()
+}
+
+// goOn lets what is armed read the state if it has arrived; the caller holds mu.
+func (r *criuRestore) goOn() {
+	if r.state && r.armed == r.wanted {
+		r.gate.Answer(hooks.StartUp, true)
+	}
+}
+
+func (r *criuRestore) await(ctx context.Context, action string) error {
 	limit := r.h.Restore.Limit()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not come there within %s", limit))
 	defer cancel()
-	if _, err = r.gate.Await(ctx, hooks.PostRestore, r.p); err != nil || !r.spec.Network.Silent {
+	_, err := r.gate.Await(ctx, action, r.p)
+	return err
+}
+
+func (r *criuRestore) restore(ctx context.Context) error {
+	if r.armed == 0 || r.armed != r.wanted {
+		var err error
+		if r.p, err = r.h.Restore.Start(); err != nil {
+			return err
+		}
+	}
+	r.gate.Answer(hooks.PreRestore, true)
+	if err := r.await(ctx, hooks.PostRestore); err != nil || !r.spec.Network.Silent {
 		return err
 	}
 	silent, err := network.Silent(namespaceOf(r.gate.Root()))
@@ -253,22 +346,28 @@ func (r *criuRestore) restore(ctx context.Context) error {
 	return err
 }
 
-func (r *criuRestore) resume(ctx context.Context) error {
+func (r *criuRestore) resume(ctx context.Context) (time.Time, error) {
 	var silent error
 	if r.spec.Network.Silent {
 		silent = r.speak(namespaceOf(r.gate.Root()))
 	}
 	r.gate.Answer(hooks.PostRestore, true)
 	if err := errors.Join(silent, r.p.Wait(ctx, r.h.Restore.Limit())); err != nil {
-		return err
+		return time.Time{}, err
 	}
-	return errors.Join(r.gate.Close(), runIfGiven(ctx, r.h.Resume))
+	at, ok := hooks.RanSince(r.h.Restore.Gate)
+	if !ok {
+		at = time.Now()
+	}
+	return at, errors.Join(r.gate.Close(), runIfGiven(ctx, r.h.Resume))
 }
 
 func (r *criuRestore) mayHaveRun() bool { return hooks.MayHaveRun(r.h.Restore.Gate) }
 
+func (r *criuRestore) deny() { r.gate.Refuse() }
+
 func (r *criuRestore) refuse(ctx context.Context) error {
-	r.gate.Refuse()
+	r.deny()
 	if r.p != nil {
 		if err := released(ctx, r.p, r.h.Restore.Argv); err != nil {
 			return err

@@ -25,6 +25,9 @@ const (
 	msgBarrier  kind = "barrier"  // → put all you have on the disk
 	msgSynced   kind = "synced"   // ← done
 	msgFrozen   kind = "frozen"   // → what comes from now on is last
+	msgArm      kind = "arm"      // → begin to restore
+	msgArmed    kind = "armed"    // ← begun as far as it goes
+	msgDumped   kind = "dumped"   // → the state has been sent
 	msgFlushed  kind = "flushed"  // → that was everything
 	msgDiffers  kind = "differs"  // ← and it is not what lies here
 	msgSum      kind = "sum"      // → how do these clusters lie there? ← so

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -147,7 +148,7 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 	defer j.Close()
 	gone := fmt.Sprintf("the session's process was gone when CRIU came to %s", action)
 	if spec.Role == Destination {
-		if action != hooks.PostRestore {
+		if action != hooks.StartUp && action != hooks.PreRestore && action != hooks.PostRestore {
 			return true, true, nil
 		}
 		switch j.State() {
@@ -324,6 +325,20 @@ func abandonDestination(ctx context.Context, dir, runDir string, spec *Spec, j *
 		}
 	}
 	return discardOrphan(ctx, dir, runDir, spec, j, why)
+}
+
+// unmountEverywhere unmounts what is mounted on dir, a volume or its cover, there
+// and wherever else it is shown.
+func unmountEverywhere(dir string) error {
+	mounted, err := loop.Mounted(dir)
+	if err != nil || !mounted {
+		return err
+	}
+	binds, err := loop.Binds(dir)
+	for _, b := range slices.Backward(binds) {
+		err = errors.Join(err, loop.Unmount(b.Path))
+	}
+	return errors.Join(err, loop.Unmount(dir))
 }
 
 func unmountIfMounted(dir string) error {

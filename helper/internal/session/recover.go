@@ -331,17 +331,21 @@ func resolveDestination(ctx context.Context, dir, runDir string, spec *Spec, j *
 
 // discardOrphan removes what came, and what was made for it.
 func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {
+	// The gate goes last: a restore that was begun and has not come to CRIU yet
+	// ends before the engine removes the container, and if it comes there
+	// meanwhile it has to find a gate that refuses.
+	if err := runIfGiven(ctx, spec.Hooks.Discard); err != nil {
+		return err
+	}
 	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
 		if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
 			return err
 		}
 	}
-	err := runIfGiven(ctx, spec.Hooks.Discard)
-	made, e := readMade(dir)
-	err = errors.Join(err, e)
+	made, err := readMade(dir)
 	for _, v := range spec.Volumes {
 		if v.Mountpoint != "" && made[v.Image] {
-			err = errors.Join(err, unmountIfMounted(v.Mountpoint))
+			err = errors.Join(err, unmountEverywhere(v.Mountpoint))
 		}
 		if made[v.Image] {
 			err = errors.Join(err, loop.DetachImage(v.Image))

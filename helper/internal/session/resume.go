@@ -12,6 +12,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/transport"
+	"github.com/livefleet/handover/helper/internal/wire"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
@@ -240,7 +241,7 @@ func (d *destination) serve(ctx context.Context, c *caller) (goOn bool, err erro
 	d.conn = c.Conn
 	d.receiver = pipeline.NewReceiver(c, nil, pipeline.ReceiveOptions{Arrived: d.arrivals.Mark})
 	d.door.serve(c, d.receiver)
-	err = d.receiver.Run(ctx, d.message, d.chunk)
+	err = d.receiver.Run(ctx, d.message, func(f *wire.Frame) error { return d.chunk(ctx, f) })
 	broke := d.door.hangUp(err)
 	if err == io.EOF {
 		err = errors.New("session: the source closed the connection")

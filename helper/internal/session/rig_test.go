@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
@@ -97,8 +100,19 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(imageDir, "pages-1.img"), state, 0o600); err != nil {
-		return err
+	if exists(filepath.Join(control, "link-remap")) {
+		// A deleted file that is open gets a name.
+		if err := os.WriteFile(filepath.Join(filepath.Dir(control), "layer", "link_remap.1"), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	for exists(filepath.Join(control, "dump-takes")) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	for _, name := range []string{"pages-1.img", stateMark} {
+		if err := os.WriteFile(filepath.Join(imageDir, name), state, 0o600); err != nil {
+			return err
+		}
 	}
 	if text, err := os.ReadFile(filepath.Join(control, "dump-takes")); err == nil {
 		d, _ := time.ParseDuration(string(text))
@@ -117,13 +131,55 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	return errors.Join(err, errors.New("the dump was refused"))
 }
 
-// playRestore does what CRIU does on the destination.
+// playRestore does what an engine and CRIU do on the destination. If it is called
+// early, which the test's folder in PATH tells, it is the engine first: it wants
+// a mark, binds the volume's place to another one, and comes to what stands in
+// for CRIU.
 func playRestore(control, runDir, imageDir string) error {
-	images, err := os.Open(imageDir) // as CRIU has it, from its beginning to its end
+	volume, shown := filepath.Join(filepath.Dir(control), "mnt-dst"), filepath.Join(control, "shown")
+	early := strings.HasPrefix(os.Getenv("PATH"), filepath.Join(control, "hold"))
+	if text, err := os.ReadFile(filepath.Join(control, "early-fails")); err == nil && early {
+		return errors.New(string(text))
+	}
+	if err := os.MkdirAll(shown, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount(volume, shown, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	err := engineRestore(control, runDir, imageDir, early)
+	if err != nil { // as podman does
+		err = errors.Join(err, loop.Unmount(shown))
+	}
+	return err
+}
+
+func engineRestore(control, runDir, imageDir string, early bool) error {
+	if _, err := os.Stat(filepath.Join(imageDir, stateMark)); err != nil {
+		return err
+	}
+	images, err := os.Open(imageDir) // as the runtime and CRIU have it, from the beginning to the end
 	if err != nil {
 		return err
 	}
 	defer images.Close()
+	// It mounts the root, and need not see what changes below the mount.
+	layer := os.DirFS(filepath.Join(filepath.Dir(control), "layer-dst"))
+	root, err := listing(layer)
+	if err != nil {
+		return err
+	}
+	if early {
+		if err := os.WriteFile(filepath.Join(control, "early"), nil, 0o600); err != nil {
+			return err
+		}
+		for exists(filepath.Join(control, "early-takes")) {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if goOn, err := Hook(runDir, Call{Action: hooks.StartUp, ImageDir: imageDir, CRIU: os.Getpid()}); err != nil || !goOn {
+			return errors.Join(err, errors.New("the restore was refused before it began"))
+		}
+	}
 	if text, err := os.ReadFile(filepath.Join(control, "restore-fails")); err == nil {
 		return errors.New(string(text))
 	}
@@ -143,8 +199,21 @@ func playRestore(control, runDir, imageDir string) error {
 	if err != nil {
 		return err
 	}
-	root, _ := os.ReadFile(filepath.Join(control, rootFile))
-	goOn, err := Hook(runDir, Call{Action: hooks.PostRestore, ImageDir: imageDir, CRIU: os.Getpid(), Root: string(root)})
+	hook := func(action, root string) (bool, error) {
+		return Hook(runDir, Call{Action: action, ImageDir: imageDir, CRIU: os.Getpid(), Root: root})
+	}
+	if goOn, err := hook(hooks.PreRestore, ""); err != nil || !goOn {
+		return errors.Join(err, errors.New("the restore was refused when the images had been read"))
+	}
+	if now, err := listing(layer); err != nil || now != root {
+		return errors.Join(err, fmt.Errorf("the root was mounted with %q in it, and now there is %q", root, now))
+	}
+	// CRIU opens the workload's files: where the engine has shown the volume.
+	if _, err := os.Stat(filepath.Join(control, "shown", "ledger")); err != nil {
+		return err
+	}
+	process, _ := os.ReadFile(filepath.Join(control, rootFile))
+	goOn, err := hook(hooks.PostRestore, string(process))
 	if err != nil {
 		return err
 	}
@@ -165,6 +234,20 @@ func playRestore(control, runDir, imageDir string) error {
 		time.Sleep(d)
 	}
 	return os.WriteFile(filepath.Join(control, "resumed"), state, 0o600)
+}
+
+// listing is everything that a folder holds, as a text.
+func listing(f fs.FS) (string, error) {
+	all := ""
+	err := fs.WalkDir(f, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := fs.ReadFile(f, path)
+		all += fmt.Sprintf("%s: %q\n", path, b)
+		return err
+	})
+	return all, err
 }
 
 // preResume runs the action script that the role pcopy installs.
@@ -253,7 +336,7 @@ func newRig(t *testing.T) *rig {
 		// A test that failed may have left it frozen, and unmounted so it would
 		// hold its device for ever.
 		_ = image.Thaw(r.mountpoint)
-		for _, err := range []error{loop.Unmount(r.mountpoint), loop.Detach(r.device), loop.Unmount(r.dstMnt), loop.DetachImage(r.dstImage), loop.Unmount(r.gate), loop.Unmount(r.dstGate)} {
+		for _, err := range []error{loop.Unmount(filepath.Join(r.control, "shown")), loop.Unmount(r.mountpoint), loop.Detach(r.device), loop.Unmount(r.dstMnt), loop.DetachImage(r.dstImage), loop.Unmount(r.gate), loop.Unmount(r.dstGate)} {
 			if err != nil {
 				t.Error(err)
 			}
@@ -296,9 +379,9 @@ func (r *rig) specs() {
 		Version: 1, ID: "rig", Role: Destination, Mode: Live, Workload: "shop", Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: prints[0]},
 		Volumes:     []Vol{{Name: "data", Size: rigSize, Image: r.dstImage, Mountpoint: r.dstMnt, Fstype: "ext4", Options: "noatime"}},
 		Directories: []Directory{{Name: "files", Path: r.dstFiles}},
-		Trees:       []Tree{{Name: "layer", Path: r.dstLayer}, {Name: "dump", Path: r.dstGate}},
+		Trees:       []Tree{{Name: "layer", Path: r.dstLayer, Mounted: true}, {Name: "dump", Path: r.dstGate}},
 		Hooks: Hooks{
-			Restore: &hooks.Command{Argv: []string{self, actRestore, r.control, r.dstRun, r.dstGate}, Gate: r.dstGate},
+			Restore: &hooks.Command{Argv: []string{self, actRestore, r.control, r.dstRun, r.dstGate}, Gate: r.dstGate, Hold: filepath.Join(r.control, "hold")},
 			Discard: &hooks.Command{Argv: []string{"touch", filepath.Join(r.control, "discarded")}},
 		},
 		Policy: Policy{ResumeTimeout: 5},

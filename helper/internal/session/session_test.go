@@ -47,7 +47,7 @@ func (r *rig) cleanDestination() {
 	if empty, err := tree.Empty(r.dstFiles); err != nil || !empty {
 		r.t.Errorf("the directory volume is not as empty as it was (%v)", err)
 	}
-	for _, dir := range []string{r.dstMnt, r.dstGate} {
+	for _, dir := range []string{r.dstMnt, r.dstGate, filepath.Join(r.control, "shown")} {
 		if m, err := loop.Mounted(dir); err != nil || m {
 			r.t.Errorf("%s is still mounted (%v)", dir, err)
 		}
@@ -74,6 +74,9 @@ func TestLiveHandover(t *testing.T) {
 	}
 	r.runsOnce(w, Destination)
 
+	if !exists(filepath.Join(r.control, "early")) {
+		t.Error("the restore was not begun before its state had arrived")
+	}
 	// Every write that was acknowledged is there, and the state is that of the
 	// freeze.
 	if got, want := r.lastLine(r.dstMnt), w.acknowledged(); got != want {
@@ -251,6 +254,12 @@ func TestAFailureBeforeTheReleaseThaws(t *testing.T) {
 		{"the source's connection breaks during the restore", func(r *rig) {
 			_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("1s"), 0o600)
 			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+				defer cancel()
+				for !exists(filepath.Join(r.dst, statusFile)) {
+					time.Sleep(time.Millisecond)
+				}
+				_, _ = Wait(ctx, r.dst, []string{string(Flushed)})
 				_ = await(filepath.Join(r.control, "restoring"))
 				r.proxy.cut()
 			}()
@@ -400,6 +409,7 @@ func TestAKilledReceiverRefuses(t *testing.T) {
 	kill := r.startApart(Destination)
 	r.wait(r.src, UntilConverged)
 	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.dst, string(Flushed))
 	if err := await(filepath.Join(r.control, "restoring")); err != nil {
 		t.Fatal(err)
 	}

@@ -420,21 +420,41 @@ func (s *source) lastPass(ctx context.Context) error {
 	return nil
 }
 
-// sendState waits for the dump and sends it, and what changed in the other trees
-// since presync.
+// sendState sends what changed in the trees since presync, and the dump when it
+// is complete.
 func (s *source) sendState(ctx context.Context, frozen time.Time) error {
+	// Nothing of the workload's runs any more: its own layer, and its memory
+	// that has a path, are as they will be.
+	if err := s.sendTrees(ctx, StagePresync, StageFreeze); err != nil {
+		return err
+	}
 	at, err := s.freezer.dumped(ctx)
 	if err != nil {
 		return fmt.Errorf("session: dumping: %w", err)
 	}
 	s.stage("dump", frozen, at)
 	began := time.Now()
+	// The layer once more: CRIU gives a deleted file that is open a name there.
+	if err := s.sendTrees(ctx, StagePresync, StageDump); err != nil {
+		return err
+	}
+	if err := send(s.conn, message{Kind: msgDumped}); err != nil {
+		return err
+	}
+	s.stage("copy_dump", began, time.Now())
+	return nil
+}
+
+// sendTrees sends the trees of some stages.
+func (s *source) sendTrees(ctx context.Context, stages ...string) error {
 	for _, t := range s.trees {
+		if !slices.Contains(stages, t.Stage) {
+			continue
+		}
 		if err := s.sendTree(ctx, t); err != nil {
 			return err
 		}
 	}
-	s.stage("copy_dump", began, time.Now())
 	return nil
 }
 
@@ -512,6 +532,14 @@ func (s *source) outcome(ctx context.Context, began time.Time) error {
 		return fmt.Errorf("session: on the destination: %s", m.Why)
 	}
 	now := time.Now()
+	// The word comes when the engine is done too; the destination knows how long
+	// after the token the workload ran. What the token itself took on its way is
+	// the only thing that is missing then.
+	if t, ok := m.Took["running"]; ok {
+		if ran := began.Add(time.Duration(t * float64(time.Millisecond))); ran.Before(now) {
+			now = ran
+		}
+	}
 	s.stage("resume", began, now)
 	s.update(false, func(st *Status) { st.FrozenMS = ms(now.Sub(s.t0)) })
 	if err := s.reach(Resumed, ""); err != nil {
@@ -676,7 +704,7 @@ func (s *source) stage(name string, from, to time.Time) {
 // remote notes the pieces that the destination measured itself; they lie one
 // after the other from began.
 func (s *source) remote(m *message, began time.Time) {
-	for _, name := range []string{"attach", "criu_restore"} {
+	for _, name := range []string{"armed", "attach", "criu_restore"} {
 		if t, ok := m.Took[name]; ok {
 			d := time.Duration(t * float64(time.Millisecond))
 			s.stage(name, began, began.Add(d))

@@ -103,6 +103,9 @@ type Tree struct {
 	Name  string `json:"name"`
 	Path  string `json:"path"`
 	Stage string `json:"stage,omitempty"`
+	// Mounted says, on the destination, that the engine mounts it below something
+	// else when it begins to restore, and need not see it change any more.
+	Mounted bool `json:"mounted,omitempty"`
 }
 
 // Network is the workload's own network, if it has one that others can reach and

@@ -20,8 +20,8 @@ func Unpack(root string, r io.Reader) error {
 	return UnpackNoting(root, r, func(string) {})
 }
 
-// UnpackNoting is Unpack, and names every entry that it has laid down or removed:
-// what Sync takes.
+// UnpackNoting is Unpack, and names every entry that it has laid down, and every
+// folder that it has removed something from: what Sync takes.
 func UnpackNoting(root string, r io.Reader, laid func(name string)) error {
 	dir, err := openRoot(root)
 	if err != nil {
@@ -45,10 +45,13 @@ func UnpackNoting(root string, r io.Reader, laid func(name string)) error {
 		if err := stampOf(dir, folder, stamps); err != nil {
 			return fmt.Errorf("tree: %s in %s: %w", folder, root, err)
 		}
-		if err := do(dir, t, h); err != nil {
+		changed, err := do(dir, t, h)
+		if err != nil {
 			return fmt.Errorf("tree: %s in %s: %w", h.Name, root, err)
 		}
-		laid(h.Name)
+		if changed {
+			laid(h.Name)
+		}
 		if h.Typeflag == tar.TypeDir {
 			stamps[filepath.Clean(h.Name)] = stampFrom(h)
 		}
@@ -98,6 +101,13 @@ func stampOf(root int, folder string, stamps map[string]stamp) error {
 }
 
 func (s stamp) set(parent int, base string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("its times: %w", err)
+	}
+	if (stamp{st.Atim, st.Mtim}) == s {
+		return nil
+	}
 	if err := unix.UtimesNanoAt(parent, base, s[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fmt.Errorf("its times: %w", err)
 	}
@@ -183,51 +193,67 @@ func openFolder(root int, name string, flags uint64) (int, error) {
 // maxNames bounds the data of a list of names, which is held in memory.
 const maxNames = 1 << 30
 
-// tidy removes from a folder what a list names, or what it does not name.
-func tidy(root int, r io.Reader, h *tar.Header) error {
+// tidy removes from a folder what a list names, or what it does not name, and
+// reports whether there was anything to remove.
+func tidy(root int, r io.Reader, h *tar.Header) (changed bool, err error) {
 	if h.Size > maxNames {
-		return fmt.Errorf("a list of names of %d bytes", h.Size)
+		return false, fmt.Errorf("a list of names of %d bytes", h.Size)
 	}
 	data, err := io.ReadAll(r)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if clean := filepath.Clean(h.Name); filepath.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") {
-		return errLeadsOut
+		return false, errLeadsOut
 	}
 	dir, err := openFolder(root, filepath.Clean(h.Name), unix.O_RDONLY)
 	if absent(err) {
-		return nil // nothing is in it, either
+		return false, nil // nothing is in it, either
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unix.Close(dir)
 	named := map[string]bool{}
 	for name := range strings.SplitSeq(string(data), "\x00") {
 		if strings.Contains(name, "/") || name == "." || name == ".." {
-			return errLeadsOut
+			return false, errLeadsOut
 		}
 		named[name] = true
 	}
 	found, err := entries(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, name := range found {
 		if named[name] == (h.Typeflag == typeGone) {
+			changed = true
 			if err := removeAt(dir, name); err != nil {
-				return fmt.Errorf("removing %s: %w", name, err)
+				return true, fmt.Errorf("removing %s: %w", name, err)
 			}
 		}
 	}
-	return nil
+	return changed, nil
 }
 
-func unpack(root int, r io.Reader, h *tar.Header) error {
-	return at(root, h.Name, func(parent int, base string) error {
-		if err := lay(root, parent, base, r, h); err != nil {
+// unpack lays one entry down, and reports whether that changed anything.
+func unpack(root int, r io.Reader, h *tar.Header) (changed bool, err error) {
+	err = at(root, h.Name, func(parent int, base string) error {
+		same, err := alike(root, parent, base, h)
+		switch {
+		case err != nil:
 			return err
+		case same && h.Typeflag != tar.TypeReg:
+			return nil
+		case same:
+			if changed, err = replace(parent, base, r, h); err != nil || !changed {
+				return err
+			}
+		default:
+			changed = true
+			if err := lay(root, parent, base, r, h); err != nil {
+				return err
+			}
 		}
 		if h.Typeflag == tar.TypeLink {
 			return nil // the same file: its first name brought owner, mode and times
@@ -246,6 +272,7 @@ func unpack(root int, r io.Reader, h *tar.Header) error {
 		}
 		return stampFrom(h).set(parent, base)
 	})
+	return changed, err
 }
 
 // hostsOwn is an attribute that a host gives its files itself: one that did not

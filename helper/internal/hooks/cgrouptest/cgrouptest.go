@@ -47,7 +47,7 @@ func New(t *testing.T) (dir string, runs func() bool) {
 	}
 	return dir, func() bool {
 		before := size(count)
-		for range 30 { // a busy machine may hold it up
+		for range 150 { // a busy machine may hold it up
 			time.Sleep(10 * time.Millisecond)
 			if size(count) > before {
 				return true

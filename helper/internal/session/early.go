@@ -1,0 +1,189 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/loop"
+)
+
+// The destination's restore needs the state, and the volumes, only in its last
+// part. So it is armed: the command is started while the workload still runs on
+// the source, and held until they are there. It finds
+//
+//   - where the state is to be, the one file that tells an engine that there is a
+//     state at all;
+//   - where a volume is to be mounted, an empty cover: the engine may bind it to
+//     other places. The cover is taken away again when the command waits, with
+//     everything that was bound to it, and the volume is shown in all of them
+//     when it is mounted.
+//
+// The roots it finds are those of that moment, and what changes below a mounted
+// root may not be seen through it. So if anything changes there until the end of
+// the dump, the command is refused, and armed anew.
+//
+// If arming fails, the restore is done from its beginning when everything is
+// there, as it would be without.
+
+// stateMark is the file by which engines know that CRIU's images are complete.
+const stateMark = "inventory.img"
+
+// arming is a restore that is being armed.
+type arming struct {
+	ready  chan struct{} // closed when it waits, or has failed
+	err    error         // it begins anew
+	stuck  error         // it waits, and its covers cannot be taken away
+	covers []string
+}
+
+// arm begins it. The source waits for the answer, which is the same whether it has
+// worked or not.
+func (d *destination) arm(ctx context.Context, _ *message) error {
+	if !d.restorer.canArm() || d.arming != nil {
+		return send(d.conn, message{Kind: msgArmed})
+	}
+	d.armAgain(ctx)
+	a := d.arming
+	go func() {
+		<-a.ready
+		_ = send(d.conn, message{Kind: msgArmed}) // a connection that is lost is noticed by who reads it
+	}()
+	return nil
+}
+
+// changed is for a tree in which something has been laid down or removed: if the
+// engine has mounted it, it begins anew.
+func (d *destination) changed(ctx context.Context, t *Tree) {
+	if t.Mounted && d.arming != nil {
+		d.armAgain(ctx)
+	}
+}
+
+// armAgain arms the restore, anew if it was armed before.
+func (d *destination) armAgain(ctx context.Context) {
+	old := d.arming
+	a := &arming{ready: make(chan struct{})}
+	d.arming = a
+	answer := d.restorer.arm(ctx, func() error {
+		if old != nil {
+			<-old.ready
+			if err := errors.Join(old.stuck, d.uncover(old)); err != nil {
+				return err
+			}
+		}
+		return d.cover(a)
+	})
+	go func() {
+		defer close(a.ready)
+		if a.err = <-answer; a.err == nil {
+			a.stuck = d.uncover(a)
+		}
+		d.log.Emit("armed", map[string]any{"ok": a.err == nil && a.stuck == nil, "again": old != nil})
+	}()
+}
+
+// dumped says that CRIU's images are complete: nothing else is in their folder
+// now.
+func (d *destination) dumped(context.Context, *message) error {
+	if r := d.spec.Hooks.Restore; r.Given() && r.Gate != "" {
+		if err := hooks.WatchRun(r.Gate); err != nil {
+			return err
+		}
+	}
+	d.restorer.dumped()
+	return nil
+}
+
+// armed waits until the restore wants its volumes, or says that it will begin
+// anew.
+func (d *destination) armed() error {
+	if d.arming == nil {
+		return nil
+	}
+	<-d.arming.ready
+	if d.arming.err == nil || d.arming.stuck != nil {
+		return d.arming.stuck
+	}
+	d.log.Emit("warning", map[string]any{"text": fmt.Sprintf("the restore could not be prepared and begins from its beginning: %v", d.arming.err)})
+	return d.uncover(d.arming)
+}
+
+// cover makes what the command looks for.
+func (d *destination) cover(a *arming) error {
+	mark := filepath.Join(d.spec.Hooks.Restore.Gate, stateMark)
+	f, err := os.OpenFile(mark, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	for _, v := range d.spec.Volumes {
+		if v.Mountpoint == "" {
+			continue
+		}
+		if err := d.makeMountpoint(v); err != nil {
+			return err
+		}
+		if err := loop.MountTmpfs(v.Mountpoint); err != nil {
+			return err
+		}
+		a.covers = append(a.covers, v.Mountpoint)
+	}
+	return nil
+}
+
+// uncover takes the covers away and remembers where they were bound to.
+func (d *destination) uncover(a *arming) error {
+	for len(a.covers) > 0 {
+		dir := a.covers[0]
+		binds, err := loop.Binds(dir)
+		if err != nil {
+			return err
+		}
+		for _, b := range slices.Backward(binds) {
+			if err := loop.Unmount(b.Path); err != nil {
+				return err
+			}
+		}
+		if err := loop.Unmount(dir); err != nil {
+			return err
+		}
+		if a.err == nil {
+			d.binds[dir] = binds
+		}
+		a.covers = a.covers[1:]
+	}
+	return nil
+}
+
+// makeMountpoint makes the directory, and remembers it if it is new.
+func (d *destination) makeMountpoint(v Vol) error {
+	if _, err := os.Lstat(v.Mountpoint); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := willMake(d.dir, v.Mountpoint); err != nil {
+		return err
+	}
+	d.created = append(d.created, v.Mountpoint)
+	if err := os.MkdirAll(v.Mountpoint, 0o711); err != nil {
+		return fmt.Errorf("session: the mount point: %w", err)
+	}
+	return nil
+}
+
+// show binds a mounted volume to where its cover was bound.
+func (d *destination) show(v Vol) error {
+	for _, b := range d.binds[v.Mountpoint] {
+		if err := loop.BindTo(v.Mountpoint, b); err != nil {
+			return err
+		}
+		d.bound = append(d.bound, b.Path)
+	}
+	return nil
+}

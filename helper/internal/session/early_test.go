@@ -1,0 +1,140 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An engine that cannot be started early is started when everything is there.
+func TestARestoreThatCannotBeArmedBeginsAnew(t *testing.T) {
+	r := newRig(t)
+	_ = os.WriteFile(filepath.Join(r.control, "early-fails"), []byte("the engine wants its state at once"), 0o600)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, dst := r.cutover()
+	if src.State != Done || dst.State != Done {
+		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.runsOnce(w, Destination)
+	if got, want := r.lastLine(r.dstMnt), w.acknowledged(); got != want {
+		t.Errorf("the destination's ledger ends with %d, and %d was acknowledged", got, want)
+	}
+	if text := r.warnings(r.dst); !strings.Contains(text, "the engine wants its state at once") {
+		t.Errorf("the warnings are %q", text)
+	}
+}
+
+// warnings are what a side has written into its events as such.
+func (r *rig) warnings(dir string) string {
+	r.t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, eventsFile))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var all []string
+	for line := range strings.Lines(string(b)) {
+		var e struct{ Event, Text string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			r.t.Fatal(err)
+		}
+		if e.Event == "warning" {
+			all = append(all, e.Text)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// A restore that waits for its state is refused, and goes, when the source gives
+// up.
+func TestAnArmedRestoreGoesWithTheSession(t *testing.T) {
+	r := newRig(t)
+	_ = os.WriteFile(filepath.Join(r.control, "dump-takes"), nil, 0o600)
+	w := r.startWriter()
+	kill := r.startApart(Source)
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.dst, string(Frozen))
+	kill()
+	_ = os.Remove(filepath.Join(r.control, "dump-takes"))
+	<-r.receive
+	r.wait(r.src, string(Thawed))
+	r.runsOnce(w, Source)
+	r.cleanDestination()
+}
+
+// Rule 2 for a restore that waits: a receiver that is killed leaves a gate that
+// refuses, and what waits there never begins.
+func TestAKilledReceiverRefusesWhatItArmed(t *testing.T) {
+	r := newRig(t)
+	_ = os.WriteFile(filepath.Join(r.control, "dump-takes"), nil, 0o600)
+	w := r.startWriter()
+	kill := r.startApart(Destination)
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.dst, string(Frozen))
+	kill()
+	_ = os.Remove(filepath.Join(r.control, "dump-takes"))
+	<-r.send
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if s, err := Abort(ctx, r.dst, r.dstRun); err != nil || s.State != Discarded {
+		t.Fatalf("after the abort: %+v, %v", s, err)
+	}
+	if exists(filepath.Join(r.control, "restoring")) {
+		t.Error("the restore that waited went on")
+	}
+	r.runsOnce(w, Source)
+	r.cleanDestination()
+	if s, err := Show(r.src); err != nil || s.State != Thawed {
+		t.Fatalf("the source is %+v, %v", s, err)
+	}
+}
+
+// What an engine has mounted it need not see change: a root that changes after
+// the restore was armed has it begin anew.
+func TestARootThatChangesHasTheRestoreBeginAnew(t *testing.T) {
+	for name, late := range map[string]func(r *rig){
+		"before the freeze": func(r *rig) {
+			hold := filepath.Join(r.control, "early-takes")
+			_ = os.WriteFile(hold, nil, 0o600)
+			go func() {
+				if err := await(filepath.Join(r.control, "early")); err != nil {
+					r.t.Error(err)
+				}
+				_ = os.WriteFile(filepath.Join(r.layer, "late"), []byte("written when the restore was armed"), 0o600)
+				_ = os.Remove(hold)
+			}()
+		},
+		"by CRIU": func(r *rig) { _ = os.WriteFile(filepath.Join(r.control, "link-remap"), nil, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			w := r.startWriter()
+			r.start()
+			r.wait(r.src, UntilConverged)
+			late(r)
+			src, dst := r.cutover()
+			if src.State != Done || dst.State != Done {
+				t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
+			}
+			r.runsOnce(w, Destination)
+			here, err := listing(os.DirFS(r.layer))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if there, err := listing(os.DirFS(r.dstLayer)); err != nil || there != here {
+				t.Errorf("the layer holds %q on the source and %q on the destination (%v)", here, there, err)
+			}
+			b, err := os.ReadFile(filepath.Join(r.dst, eventsFile))
+			if err != nil || !strings.Contains(string(b), `"again":true`) {
+				t.Errorf("the restore was not begun anew (%v)", err)
+			}
+		})
+	}
+}
