@@ -21,8 +21,10 @@ import (
 // That is what a Command's Hold is for: a folder in front of PATH with a program
 // of the name criu, which calls Held. It looks at the request without taking it
 // from the socket, asks the gate of the images that the request names, and then
-// becomes the real CRIU. A request that restores nothing, or images that have no
-// gate, are passed on at once.
+// becomes the real CRIU. A request that restores nothing is passed on at once.
+//
+// It is no safeguard, and nothing rests on it: what begins to restore too early
+// finds images that are not complete, and what is restored is held at post-restore.
 
 // criuProgram is what a runtime looks for in PATH.
 const criuProgram = "criu"

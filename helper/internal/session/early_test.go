@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
 )
 
 // An engine that cannot be started early is started when everything is there.
@@ -136,5 +138,17 @@ func TestARootThatChangesHasTheRestoreBeginAnew(t *testing.T) {
 				t.Errorf("the restore was not begun anew (%v)", err)
 			}
 		})
+	}
+}
+
+// Only a session arms a restore. One that finds no gate belongs to a session that
+// has ended, and must not begin; a checkpoint that somebody makes on his own is
+// nobody's business.
+func TestAnArmedRestoreWithoutAGateNeverBegins(t *testing.T) {
+	run, images := t.TempDir(), t.TempDir()
+	for action, want := range map[string]bool{hooks.StartUp: false, hooks.PreDump: true, hooks.PostDump: true, hooks.PreRestore: true, hooks.PostRestore: true} {
+		if goOn, err := Hook(run, Call{Action: action, ImageDir: images}); err != nil || goOn != want {
+			t.Errorf("%s: %v (%v), want %v", action, goOn, err, want)
+		}
 	}
 }

@@ -258,9 +258,10 @@ type criuRestore struct {
 	p    *hooks.Process
 
 	mu     sync.Mutex
-	wanted int  // how often it was to be armed
-	armed  int  // which of these waits for the state
-	state  bool // the state has arrived
+	last   chan struct{} // closed when the try before has come as far as it comes
+	wanted int           // how often it was to be armed
+	armed  int           // which of these waits for the state
+	state  bool          // the state has arrived
 }
 
 func (r *criuRestore) canArm() bool { return r.h.Restore.Hold != "" }
@@ -271,9 +272,17 @@ func (r *criuRestore) arm(ctx context.Context, prepare func() error) <-chan erro
 	try := r.wanted
 	// From now on the state that arrives is not for what was armed before.
 	r.gate.Answer(hooks.StartUp, false)
+	before, done := r.last, make(chan struct{})
+	r.last = done
 	r.mu.Unlock()
 	answer := make(chan error, 1)
-	go func() { answer <- r.startEarly(ctx, try, prepare) }()
+	go func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		answer <- r.startEarly(ctx, try, prepare)
+	}()
 	return answer
 }
 
@@ -291,13 +300,16 @@ func (r *criuRestore) startEarly(ctx context.Context, try int, prepare func() er
 		r.gate.Again(hooks.StartUp)
 	}
 	r.mu.Unlock()
-	if r.p, err = r.h.Restore.StartEarly(); err != nil {
+	p, err := r.h.Restore.StartEarly()
+	if err != nil {
 		return err
 	}
+	r.p = p
 	if err := r.await(ctx, hooks.StartUp); err != nil {
-		// Whatever it left behind must not come up for a second try's state.
+		// What is left of it must not come up when the state is there, and has to be
+		// gone when the restore begins from its beginning.
 		r.gate.Answer(hooks.StartUp, false)
-		return err
+		return errors.Join(err, released(context.WithoutCancel(ctx), p, r.h.Restore.Argv))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

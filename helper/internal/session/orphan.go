@@ -48,7 +48,9 @@ func Hook(runDir string, c Call) (goOn bool, err error) {
 		if reg == nil {
 			reg, err = hooks.Lookup(runDir, c.ImageDir)
 			if err == nil && reg == nil {
-				return true, nil // not ours: somebody checkpoints on his own
+				// Not ours: somebody checkpoints on his own. But only a session arms a
+				// restore, and one whose gate is gone must not begin any more.
+				return c.Action != hooks.StartUp, nil
 			}
 		}
 		decided := false

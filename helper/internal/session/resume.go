@@ -12,8 +12,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/transport"
-	"github.com/livefleet/handover/helper/internal/wire"
 	"github.com/livefleet/handover/helper/internal/tree"
+	"github.com/livefleet/handover/helper/internal/wire"
 )
 
 // A connection that breaks in presync is made again. Both processes live on: the
