@@ -6,7 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 )
@@ -91,4 +94,54 @@ func TestThawBehindWaitsForTheEndOfTheProcess(t *testing.T) {
 		}
 	}
 	t.Error("nobody has thawed it")
+}
+
+// CRIU names what was opened by a name that is gone, if it has another.
+func TestNeedsNames(t *testing.T) {
+	c, _ := busy(t)
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for name, line := range map[string]string{
+		"":              `exec 9>"$0/file"`,
+		"gone for good": `exec 9>"$0/temporary" && rm "$0/temporary"`,
+		"two names":     `exec 9>"$0/one" && ln "$0/one" "$0/two"`,
+		"was":           `exec 9>"$0/was" && ln "$0/was" "$0/is" && rm "$0/was"`,
+		"replaced":      `exec 9>"$0/replaced" && ln "$0/replaced" "$0/kept" && touch "$0/new" && mv "$0/new" "$0/replaced"`,
+	} {
+		task := exec.Command("sh", "-c", line+` && touch "$1" && exec sleep 600`, dir, at("ready"))
+		if err := task.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			if _, err := os.Stat(at("ready")); err == nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := os.Remove(at("ready")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(string(c), "cgroup.procs"), []byte(strconv.Itoa(task.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+		st, err := stat(dir, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Freeze(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		found, err := c.NeedsNames(map[uint64]bool{st.device: true})
+		if wants := name == "was" || name == "replaced"; err != nil || (found != "") != wants || wants && !strings.HasPrefix(found, at(name)) {
+			t.Errorf("%q: it found %q (%v)", name, found, err)
+		}
+		if found, err := c.NeedsNames(map[uint64]bool{st.device + 1: true}); err != nil || found != "" {
+			t.Errorf("%q: on another device it found %q (%v)", name, found, err)
+		}
+		if err := c.Thaw(); err != nil {
+			t.Fatal(err)
+		}
+		_ = task.Process.Kill()
+		_ = task.Wait()
+	}
 }

@@ -299,9 +299,12 @@ func (c *Copy) Sync() error {
 	return nil
 }
 
-// Freeze freezes the file systems.
+// Freeze freezes the file systems that it has not frozen yet.
 func (c *Copy) Freeze() error {
 	for _, v := range c.volumes {
+		if v.frozen {
+			continue
+		}
 		if v.Mountpoint != "" {
 			if err := image.Freeze(v.Mountpoint); err != nil {
 				return err

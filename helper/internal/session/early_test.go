@@ -56,14 +56,14 @@ func (r *rig) warnings(dir string) string {
 // up.
 func TestAnArmedRestoreGoesWithTheSession(t *testing.T) {
 	r := newRig(t)
-	_ = os.WriteFile(filepath.Join(r.control, "dump-takes"), nil, 0o600)
+	goOn := r.holdDump()
 	w := r.startWriter()
 	kill := r.startApart(Source)
 	r.wait(r.src, UntilConverged)
 	go func() { _, _ = Cutover(context.Background(), r.src) }()
 	r.wait(r.dst, string(Frozen))
 	kill()
-	_ = os.Remove(filepath.Join(r.control, "dump-takes"))
+	goOn()
 	<-r.receive
 	r.wait(r.src, string(Thawed))
 	r.runsOnce(w, Source)
@@ -74,14 +74,14 @@ func TestAnArmedRestoreGoesWithTheSession(t *testing.T) {
 // refuses, and what waits there never begins.
 func TestAKilledReceiverRefusesWhatItArmed(t *testing.T) {
 	r := newRig(t)
-	_ = os.WriteFile(filepath.Join(r.control, "dump-takes"), nil, 0o600)
+	goOn := r.holdDump()
 	w := r.startWriter()
 	kill := r.startApart(Destination)
 	r.wait(r.src, UntilConverged)
 	go func() { _, _ = Cutover(context.Background(), r.src) }()
 	r.wait(r.dst, string(Frozen))
 	kill()
-	_ = os.Remove(filepath.Join(r.control, "dump-takes"))
+	goOn()
 	<-r.send
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

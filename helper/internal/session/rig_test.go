@@ -82,11 +82,11 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if goOn, err := hook(hooks.PreDump); err != nil || !goOn {
 		return errors.Join(err, errors.New("the dump was refused before it began"))
 	}
-	if err := cgroup.Thaw(); err != nil {
-		return err
-	}
 	frozen := filepath.Join(control, "frozen")
 	if err := os.WriteFile(frozen, nil, 0o600); err != nil {
+		return err
+	}
+	if err := cgroup.Thaw(); err != nil {
 		return err
 	}
 	if err := await(filepath.Join(control, "stopped")); err != nil {
@@ -106,8 +106,13 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 			return err
 		}
 	}
-	for exists(filepath.Join(control, "dump-takes")) {
+	for exists(filepath.Join(control, "dump-holds")) {
 		time.Sleep(5 * time.Millisecond)
+	}
+	if exists(filepath.Join(control, "dump-writes")) { // what CRIU is not known to do
+		if err := os.WriteFile(filepath.Join(filepath.Dir(control), "mnt", "by-criu"), []byte("by CRIU"), 0o600); err != nil {
+			return err
+		}
 	}
 	for _, name := range []string{"pages-1.img", stateMark} {
 		if err := os.WriteFile(filepath.Join(imageDir, name), state, 0o600); err != nil {
@@ -519,6 +524,19 @@ func (r *rig) startWriter() *writer {
 	return w
 }
 
+// frozen says that CRIU holds the writer, or that its cgroup is frozen.
+func (w *writer) frozen() bool {
+	if exists(filepath.Join(w.r.control, "frozen")) {
+		return true
+	}
+	cgroup := w.r.spec.src.Hooks.Freeze.Cgroup
+	if cgroup == "" {
+		return false
+	}
+	b, err := os.ReadFile(filepath.Join(string(cgroup), "cgroup.freeze"))
+	return err == nil && strings.TrimSpace(string(b)) == "1"
+}
+
 func (w *writer) run() {
 	defer w.done.Done()
 	f, err := os.OpenFile(filepath.Join(w.r.mountpoint, "ledger"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -540,10 +558,10 @@ func (w *writer) run() {
 			return
 		default:
 		}
-		if exists(filepath.Join(w.r.control, "frozen")) {
+		if w.frozen() {
 			_ = os.WriteFile(filepath.Join(w.r.control, "counter"), []byte(strconv.Itoa(n-1)), 0o600)
 			_ = os.WriteFile(filepath.Join(w.r.control, "stopped"), nil, 0o600)
-			for exists(filepath.Join(w.r.control, "frozen")) {
+			for w.frozen() {
 				select {
 				case <-w.stop:
 					return

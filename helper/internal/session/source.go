@@ -384,9 +384,10 @@ func (s *source) freeze(ctx context.Context) error {
 		return err
 	}
 
+	dumped := make(chan struct{})
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.lastPass(gctx) })
-	g.Go(func() error { return s.sendState(gctx, at) })
+	g.Go(func() error { return s.lastPass(gctx, dumped) })
+	g.Go(func() error { return s.sendState(gctx, at, dumped) })
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -405,24 +406,9 @@ func (s *source) freeze(ctx context.Context) error {
 	return nil
 }
 
-// lastPass flushes the file systems and sends what that wrote. CRIU may still
-// write to them while it dumps (a name for a deleted file), so they are frozen
-// only after the dump: a frozen file system would block CRIU for ever.
-func (s *source) lastPass(ctx context.Context) error {
-	began := time.Now()
-	if err := s.copy.Sync(); err != nil {
-		return err
-	}
-	if err := s.sendPass(ctx); err != nil {
-		return err
-	}
-	s.stage("last_pass", began, time.Now())
-	return nil
-}
-
 // sendState sends what changed in the trees since presync, and the dump when it
 // is complete.
-func (s *source) sendState(ctx context.Context, frozen time.Time) error {
+func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- struct{}) error {
 	// Nothing of the workload's runs any more: its own layer, and its memory
 	// that has a path, are as they will be.
 	if err := s.sendTrees(ctx, StagePresync, StageFreeze); err != nil {
@@ -432,6 +418,7 @@ func (s *source) sendState(ctx context.Context, frozen time.Time) error {
 	if err != nil {
 		return fmt.Errorf("session: dumping: %w", err)
 	}
+	close(dumped)
 	s.stage("dump", frozen, at)
 	began := time.Now()
 	// The layer once more: CRIU gives a deleted file that is open a name there.
@@ -455,26 +442,6 @@ func (s *source) sendTrees(ctx context.Context, stages ...string) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// sealVolumes freezes the file systems, sends the last of the last, and then
-// demands that the trackers stay empty.
-func (s *source) sealVolumes(ctx context.Context) error {
-	began := time.Now()
-	if err := s.copy.Freeze(); err != nil {
-		return err
-	}
-	if err := s.sendPass(ctx); err != nil {
-		return err
-	}
-	if err := s.copy.Silent(); err != nil {
-		return fmt.Errorf("session: %w", err)
-	}
-	if err := s.undisturbed(); err != nil {
-		return err
-	}
-	s.stage("seal", began, time.Now())
 	return nil
 }
 

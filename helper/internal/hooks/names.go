@@ -1,0 +1,90 @@
+package hooks
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// NeedsNames looks for files of the cgroup's tasks that CRIU would give a name
+// while it dumps: those that are open or mapped, that have lost the name they were
+// opened by, and that another name keeps from being gone. That is the one thing
+// for which a dump writes to the workload's file systems. It returns the first
+// such file on one of the devices, or nothing. The tasks have to be frozen: what
+// they have open changes otherwise.
+func (c Cgroup) NeedsNames(devices map[uint64]bool) (string, error) {
+	found := ""
+	err := filepath.WalkDir(string(c), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || entry.Name() != "cgroup.procs" {
+			return err
+		}
+		list, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, pid := range strings.Fields(string(list)) {
+			for _, kind := range []string{"fd", "map_files"} {
+				if found, err = needsName(filepath.Join("/proc", pid, kind), devices); err != nil {
+					return err
+				} else if found != "" {
+					return fs.SkipAll
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("hooks: what the workload has open: %w", err)
+	}
+	return found, nil
+}
+
+// needsName looks through one folder of links to what a process has open.
+func needsName(folder string, devices map[uint64]bool) (string, error) {
+	links, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) { // a task that has ended and is not buried yet
+		return "", nil
+	} else if err != nil {
+		return "", err
+	}
+	root := filepath.Join(filepath.Dir(folder), "root")
+	for _, l := range links {
+		link := filepath.Join(folder, l.Name())
+		open, err := stat(link, 0)
+		if err != nil {
+			return "", err
+		}
+		if !devices[open.device] || open.links == 0 { // what is gone for good travels in the dump
+			continue
+		}
+		name, err := os.Readlink(link)
+		if err != nil {
+			return "", err
+		}
+		named, err := stat(filepath.Join(root, name), unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil || named.device != open.device || named.inode != open.inode {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// file is what tells whether two names are of one file.
+type file struct {
+	device, inode uint64
+	links         uint32
+}
+
+// stat asks nobody: a file system in user space may be one of the tasks.
+func stat(path string, flags int) (file, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, flags|unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_NLINK, &st); err != nil {
+		return file{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return file{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, st.Nlink}, nil
+}

@@ -1,0 +1,105 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// When the tasks are frozen, their file systems are flushed and what that wrote
+// is sent, beside the dump. Then the file systems are frozen: that takes some tens
+// of milliseconds, most of them waits in the kernel, so it is done beside the dump
+// too, where that can do no harm. The harm would be a CRIU that wants to write to
+// a frozen file system: it would be blocked for ever, with the workload frozen. It
+// writes there only to give a name to a file that has lost its own, and whether
+// there is such a file can be seen once the tasks are frozen.
+//
+// Nothing is left to that alone. If the dump is not complete soon after, the file
+// systems are thawed again and frozen when it is. And what is sent last, and the
+// look at the trackers, come after the dump in any case.
+
+// dumpAfter is how long file systems stay frozen under a dump that is not complete.
+// It is a variable so that a test need not wait.
+var dumpAfter = 2 * time.Second
+
+// lastPass flushes and freezes the file systems and sends what that wrote.
+func (s *source) lastPass(ctx context.Context, dumped <-chan struct{}) error {
+	began := time.Now()
+	if err := s.copy.Sync(); err != nil {
+		return err
+	}
+	if err := s.sendPass(ctx); err != nil {
+		return err
+	}
+	s.stage("last_pass", began, time.Now())
+	if why := s.mustStayWritable(); why != "" {
+		s.log.Emit("seal", map[string]any{"early": false, "why": why})
+		return nil
+	}
+	began = time.Now()
+	if err := s.copy.Freeze(); err != nil {
+		return err
+	}
+	s.stage("freeze_fs", began, time.Now())
+	t := time.NewTimer(dumpAfter)
+	defer t.Stop()
+	select {
+	case <-dumped:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+	}
+	s.log.Emit("seal", map[string]any{"early": false, "why": fmt.Sprintf("the dump was not complete %s after the file systems were frozen", dumpAfter)})
+	return s.copy.Thaw()
+}
+
+// mustStayWritable says why file systems cannot be frozen before the dump is
+// complete; empty if they can.
+func (s *source) mustStayWritable() string {
+	cgroup := s.spec.Hooks.Freeze
+	if cgroup == nil || cgroup.Cgroup == "" {
+		return "the tasks are not in a cgroup that is known"
+	}
+	devices := map[uint64]bool{}
+	for _, v := range s.spec.Volumes {
+		if v.Mountpoint == "" {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(v.Mountpoint, &st); err != nil {
+			return err.Error()
+		}
+		devices[st.Dev] = true
+	}
+	file, err := cgroup.Cgroup.NeedsNames(devices)
+	switch {
+	case err != nil:
+		return err.Error()
+	case file != "":
+		return fmt.Sprintf("CRIU gives a name to %s", file)
+	}
+	return ""
+}
+
+// sealVolumes freezes the file systems that are not frozen yet, sends the last of
+// the last, and then demands that the trackers stay empty.
+func (s *source) sealVolumes(ctx context.Context) error {
+	began := time.Now()
+	if err := s.copy.Freeze(); err != nil {
+		return err
+	}
+	if err := s.sendPass(ctx); err != nil {
+		return err
+	}
+	if err := s.copy.Silent(); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	if err := s.undisturbed(); err != nil {
+		return err
+	}
+	s.stage("seal", began, time.Now())
+	return nil
+}
