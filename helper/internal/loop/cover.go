@@ -56,6 +56,16 @@ func bindsOf(table, device, dir string) (found []Bind) {
 	return found
 }
 
+// Cover mounts an empty tmpfs where later a file system is to be mounted with these
+// options. What is bound to it has the flags then that it would have had.
+func Cover(mountpoint, options string) error {
+	flags, _ := parseOptions(options)
+	if err := unix.Mount("handover", mountpoint, "tmpfs", flags&^unix.MS_RDONLY, "mode=0700"); err != nil {
+		return fmt.Errorf("loop: covering %s: %w", mountpoint, err)
+	}
+	return nil
+}
+
 // BindTo shows the piece b of the file system mounted on dir where b says.
 func BindTo(dir string, b Bind) error {
 	from := filepath.Join(dir, b.Root)

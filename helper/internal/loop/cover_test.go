@@ -43,7 +43,7 @@ func TestACoverIsReplacedByWhatItStoodFor(t *testing.T) {
 			_ = Unmount(dir)
 		}
 	})
-	if err := MountTmpfs(dir); err != nil {
+	if err := Cover(dir, "nodev,discard"); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mount(dir, bound, "", unix.MS_BIND, ""); err != nil {
@@ -53,7 +53,7 @@ func TestACoverIsReplacedByWhatItStoodFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	binds, err := Binds(dir)
-	if err != nil || len(binds) != 1 || binds[0].Path != bound || binds[0].Root != "/" {
+	if err != nil || len(binds) != 1 || binds[0].Path != bound || binds[0].Root != "/" || binds[0].Flags&unix.MS_NOEXEC != 0 {
 		t.Fatalf("%+v, %v", binds, err)
 	}
 	for _, d := range []string{bound, dir} {

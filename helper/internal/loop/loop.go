@@ -121,8 +121,15 @@ func Mount(dev, mountpoint, fstype, options string) error {
 	if err := os.MkdirAll(mountpoint, 0o711); err != nil {
 		return fmt.Errorf("loop: the mount point: %w", err)
 	}
-	var flags uintptr
-	var data []string
+	flags, data := parseOptions(options)
+	if err := unix.Mount(dev, mountpoint, fstype, flags, strings.Join(data, ",")); err != nil {
+		return fmt.Errorf("loop: mounting %s (%s) on %s with options %q: %w", dev, fstype, mountpoint, options, err)
+	}
+	return nil
+}
+
+// parseOptions splits options into those that are bits and the rest.
+func parseOptions(options string) (flags uintptr, data []string) {
 	for o := range strings.SplitSeq(options, ",") {
 		if bit, ok := mountFlags[o]; ok {
 			flags |= bit
@@ -130,10 +137,7 @@ func Mount(dev, mountpoint, fstype, options string) error {
 			data = append(data, o)
 		}
 	}
-	if err := unix.Mount(dev, mountpoint, fstype, flags, strings.Join(data, ",")); err != nil {
-		return fmt.Errorf("loop: mounting %s (%s) on %s with options %q: %w", dev, fstype, mountpoint, options, err)
-	}
-	return nil
+	return flags, data
 }
 
 // MountTmpfs puts an empty tmpfs over dir, readable by root only.

@@ -57,7 +57,7 @@ type unpacking struct {
 	done    chan error
 	late    bool     // after the barrier, which has synced what had come until then
 	laid    []string // by this stream, if it is late; to be read after done, as is changed
-	changed bool
+	changed string   // the first one that was laid down or removed
 }
 
 // Receive runs the destination's side of the session in dir to its end.
@@ -326,7 +326,9 @@ func (d *destination) chunk(ctx context.Context, f *wire.Frame) error {
 		d.unpacking[f.Stream] = u
 		go func() {
 			err := tree.UnpackNoting(t.Path, r, func(name string) {
-				u.changed = true
+				if u.changed == "" {
+					u.changed = name
+				}
 				if u.late {
 					u.laid = append(u.laid, name)
 				}
@@ -349,8 +351,8 @@ func (d *destination) chunk(ctx context.Context, f *wire.Frame) error {
 		return err
 	}
 	d.late[t.Path] = append(d.late[t.Path], u.laid...)
-	if u.changed {
-		d.changed(ctx, t)
+	if u.changed != "" {
+		d.changed(ctx, t, u.changed)
 	}
 	return nil
 }
@@ -545,10 +547,10 @@ func (d *destination) discard(why error) error {
 	}
 	var err error
 	if d.restorer != nil {
+		err = d.coverAgain(d.arming)
 		d.restorer.deny()
 		if d.arming != nil {
-			<-d.arming.ready
-			err = d.uncover(d.arming)
+			err = errors.Join(err, d.uncover(d.arming))
 		}
 		err = errors.Join(err, d.restorer.refuse(ctx))
 	}

@@ -23,6 +23,10 @@ import (
 //     everything that was bound to it, and the volume is shown in all of them
 //     when it is mounted.
 //
+// A command that has come so far and is refused then unmounts what it had bound, and
+// podman keeps a wrong count of a volume's users if there is nothing to unmount: so
+// before that a cover is put there again.
+//
 // The roots it finds are those of that moment, and what changes below a mounted
 // root may not be seen through it. So if anything changes there until the end of
 // the dump, the command is refused, and armed anew.
@@ -58,8 +62,9 @@ func (d *destination) arm(ctx context.Context, _ *message) error {
 
 // changed is for a tree in which something has been laid down or removed: if the
 // engine has mounted it, it begins anew.
-func (d *destination) changed(ctx context.Context, t *Tree) {
+func (d *destination) changed(ctx context.Context, t *Tree, entry string) {
 	if t.Mounted && d.arming != nil {
+		d.log.Emit("changed", map[string]any{"tree": t.Name, "entry": entry})
 		d.armAgain(ctx)
 	}
 }
@@ -69,10 +74,9 @@ func (d *destination) armAgain(ctx context.Context) {
 	old := d.arming
 	a := &arming{ready: make(chan struct{})}
 	d.arming = a
-	answer := d.restorer.arm(ctx, func() error {
+	answer := d.restorer.arm(ctx, func() error { return d.coverAgain(old) }, func() error {
 		if old != nil {
-			<-old.ready
-			if err := errors.Join(old.stuck, d.uncover(old)); err != nil {
+			if err := errors.Join(old.stuck, d.uncover(old), d.bare()); err != nil {
 				return err
 			}
 		}
@@ -130,7 +134,7 @@ func (d *destination) cover(a *arming) error {
 		if err := d.makeMountpoint(v); err != nil {
 			return err
 		}
-		if err := loop.MountTmpfs(v.Mountpoint); err != nil {
+		if err := loop.Cover(v.Mountpoint, v.Options); err != nil {
 			return err
 		}
 		a.covers = append(a.covers, v.Mountpoint)
@@ -162,6 +166,36 @@ func (d *destination) uncover(a *arming) error {
 	return nil
 }
 
+// coverAgain puts something to unmount where an armed command had bound a cover
+// that was taken away, before it is refused.
+func (d *destination) coverAgain(a *arming) error {
+	if a == nil {
+		return nil
+	}
+	<-a.ready
+	for _, v := range d.spec.Volumes {
+		for _, b := range d.binds[v.Mountpoint] {
+			if err := loop.Cover(b.Path, v.Options); err != nil {
+				return err
+			}
+			d.bound = append(d.bound, b.Path)
+		}
+		delete(d.binds, v.Mountpoint)
+	}
+	return nil
+}
+
+// bare takes away what a command that has ended has not unmounted.
+func (d *destination) bare() error {
+	for _, path := range d.bound {
+		if err := loop.Unmount(path); err != nil {
+			return err
+		}
+	}
+	d.bound = nil
+	return nil
+}
+
 // makeMountpoint makes the directory, and remembers it if it is new.
 func (d *destination) makeMountpoint(v Vol) error {
 	if _, err := os.Lstat(v.Mountpoint); !errors.Is(err, os.ErrNotExist) {
@@ -185,5 +219,6 @@ func (d *destination) show(v Vol) error {
 		}
 		d.bound = append(d.bound, b.Path)
 	}
+	delete(d.binds, v.Mountpoint)
 	return nil
 }

@@ -37,8 +37,9 @@ type restorer interface {
 	canArm() bool
 	// arm begins what can be done before the state has arrived; the answer comes
 	// when only that is missing. Called again it begins anew; restore works after
-	// a failure too. prepare is called when nothing of an earlier one is left.
-	arm(ctx context.Context, prepare func() error) <-chan error
+	// a failure too. before is called when an earlier one waits or has failed, and
+	// prepare when nothing of it is left.
+	arm(ctx context.Context, before, prepare func() error) <-chan error
 	// dumped says that the state has arrived; the volumes may not have.
 	dumped()
 	// restore returns when everything stands and nothing has run yet.
@@ -234,13 +235,13 @@ type starter struct {
 	h Hooks
 }
 
-func (s *starter) canArm() bool                                   { return false }
-func (s *starter) arm(context.Context, func() error) <-chan error { return nil }
-func (s *starter) dumped()                                        {}
-func (s *starter) deny()                                          {}
-func (s *starter) restore(ctx context.Context) error              { return runIfGiven(ctx, s.h.Restore) }
-func (s *starter) refuse(context.Context) error                   { return nil }
-func (s *starter) mayHaveRun() bool                               { return startedHere(s.runDir, s.spec) }
+func (s *starter) canArm() bool                                                 { return false }
+func (s *starter) arm(context.Context, func() error, func() error) <-chan error { return nil }
+func (s *starter) dumped()                                                      {}
+func (s *starter) deny()                                                        {}
+func (s *starter) restore(ctx context.Context) error                            { return runIfGiven(ctx, s.h.Restore) }
+func (s *starter) refuse(context.Context) error                                 { return nil }
+func (s *starter) mayHaveRun() bool                                             { return startedHere(s.runDir, s.spec) }
 
 func (s *starter) resume(ctx context.Context) (time.Time, error) {
 	err := runIfGiven(ctx, s.h.Resume)
@@ -266,27 +267,30 @@ type criuRestore struct {
 
 func (r *criuRestore) canArm() bool { return r.h.Restore.Hold != "" }
 
-func (r *criuRestore) arm(ctx context.Context, prepare func() error) <-chan error {
+func (r *criuRestore) arm(ctx context.Context, before, prepare func() error) <-chan error {
 	r.mu.Lock()
-	r.wanted++
+	r.wanted++ // from now on the state that arrives is not for what was armed before
 	try := r.wanted
-	// From now on the state that arrives is not for what was armed before.
-	r.gate.Answer(hooks.StartUp, false)
-	before, done := r.last, make(chan struct{})
+	last, done := r.last, make(chan struct{})
 	r.last = done
 	r.mu.Unlock()
 	answer := make(chan error, 1)
 	go func() {
 		defer close(done)
-		if before != nil {
-			<-before
+		if last != nil {
+			<-last
 		}
-		answer <- r.startEarly(ctx, try, prepare)
+		answer <- r.startEarly(ctx, try, before, prepare)
 	}()
 	return answer
 }
 
-func (r *criuRestore) startEarly(ctx context.Context, try int, prepare func() error) (err error) {
+func (r *criuRestore) startEarly(ctx context.Context, try int, before, prepare func() error) (err error) {
+	err = before()
+	r.gate.Answer(hooks.StartUp, false)
+	if err != nil {
+		return err
+	}
 	if r.p != nil {
 		if err := released(ctx, r.p, r.h.Restore.Argv); err != nil {
 			return err
