@@ -88,3 +88,25 @@ func stat(path string, flags int) (file, error) {
 	}
 	return file{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, st.Nlink}, nil
 }
+
+// BringUp has the engine's own layer hold, from now on, the folders in which CRIU
+// makes a temporary one while it dumps: an overlay copies a folder up when it is
+// first written to, and this is one change less while everything stands still.
+// Nothing of the workload's changes, and where it cannot be done nothing is lost.
+func (c Cgroup) BringUp() {
+	list, err := os.ReadFile(filepath.Join(string(c), "cgroup.procs"))
+	pids := strings.Fields(string(list))
+	if err != nil || len(pids) == 0 {
+		return
+	}
+	// Not through a symbolic link: it would lead into the host's own files.
+	fd, err := unix.Open(filepath.Join("/proc", pids[0], "root", "tmp"), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil {
+		_ = unix.Fchmod(fd, st.Mode&^unix.S_IFMT)
+	}
+}

@@ -325,8 +325,8 @@ func (d *destination) chunk(ctx context.Context, f *wire.Frame) error {
 		u = &unpacking{w: w, done: make(chan error, 1), late: d.journal.State() != Presync}
 		d.unpacking[f.Stream] = u
 		go func() {
-			err := tree.UnpackNoting(t.Path, r, func(name string) {
-				if u.changed == "" {
+			err := tree.UnpackNoting(t.Path, r, func(name string, seen bool) {
+				if seen && u.changed == "" {
 					u.changed = name
 				}
 				if u.late {
@@ -407,7 +407,7 @@ func (d *destination) prepareWorkload(ctx context.Context, _ *message) error {
 	sync.Go(func() error { return syncVolumes(d) })
 	sync.Go(d.syncLate)
 	defer sync.Wait() //nolint:errcheck // looked at below; this is for the ways out before
-	if err := d.armed(); err != nil {
+	if err := d.armed(ctx); err != nil {
 		return err
 	}
 	took["armed"] = ms(time.Since(began))
@@ -547,12 +547,13 @@ func (d *destination) discard(why error) error {
 	}
 	var err error
 	if d.restorer != nil {
-		err = d.coverAgain(d.arming)
 		d.restorer.deny()
 		if d.arming != nil {
+			<-d.arming.ready
+		}
+		if err = d.restorer.refuse(ctx); d.arming != nil {
 			err = errors.Join(err, d.uncover(d.arming))
 		}
-		err = errors.Join(err, d.restorer.refuse(ctx))
 	}
 	word := msgFail
 	st := d.journal.State()

@@ -19,13 +19,10 @@ import (
 //   - where the state is to be, the one file that tells an engine that there is a
 //     state at all;
 //   - where a volume is to be mounted, an empty cover: the engine may bind it to
-//     other places. The cover is taken away again when the command waits, with
-//     everything that was bound to it, and the volume is shown in all of them
-//     when it is mounted.
-//
-// A command that has come so far and is refused then unmounts what it had bound, and
-// podman keeps a wrong count of a volume's users if there is nothing to unmount: so
-// before that a cover is put there again.
+//     other places. When CRIU waits for the volumes the cover is taken away, with
+//     everything that was bound to it, and the volume is shown in all of them.
+//     Not earlier: a command that fails unmounts what it had bound, and podman
+//     keeps a wrong count of a volume's users if there is nothing to unmount.
 //
 // The roots it finds are those of that moment, and what changes below a mounted
 // root may not be seen through it. So if anything changes there until the end of
@@ -41,7 +38,6 @@ const stateMark = "inventory.img"
 type arming struct {
 	ready  chan struct{} // closed when it waits, or has failed
 	err    error         // it begins anew
-	stuck  error         // it waits, and its covers cannot be taken away
 	covers []string
 }
 
@@ -74,9 +70,10 @@ func (d *destination) armAgain(ctx context.Context) {
 	old := d.arming
 	a := &arming{ready: make(chan struct{})}
 	d.arming = a
-	answer := d.restorer.arm(ctx, func() error { return d.coverAgain(old) }, func() error {
+	answer := d.restorer.arm(ctx, func() error {
 		if old != nil {
-			if err := errors.Join(old.stuck, d.uncover(old), d.bare()); err != nil {
+			<-old.ready
+			if err := d.uncover(old); err != nil {
 				return err
 			}
 		}
@@ -84,10 +81,8 @@ func (d *destination) armAgain(ctx context.Context) {
 	})
 	go func() {
 		defer close(a.ready)
-		if a.err = <-answer; a.err == nil {
-			a.stuck = d.uncover(a)
-		}
-		d.log.Emit("armed", map[string]any{"ok": a.err == nil && a.stuck == nil, "again": old != nil})
+		a.err = <-answer
+		d.log.Emit("armed", map[string]any{"ok": a.err == nil, "again": old != nil})
 	}()
 }
 
@@ -104,16 +99,17 @@ func (d *destination) dumped(context.Context, *message) error {
 }
 
 // armed waits until the restore wants its volumes, or says that it will begin
-// anew.
-func (d *destination) armed() error {
+// anew; then nothing stands in their places any more.
+func (d *destination) armed(ctx context.Context) error {
 	if d.arming == nil {
 		return nil
 	}
 	<-d.arming.ready
-	if d.arming.err == nil || d.arming.stuck != nil {
-		return d.arming.stuck
+	if d.arming.err != nil {
+		d.log.Emit("warning", map[string]any{"text": fmt.Sprintf("the restore could not be prepared and begins from its beginning: %v", d.arming.err)})
+	} else if err := d.restorer.wants(ctx); err != nil {
+		return fmt.Errorf("session: restoring: %w", err)
 	}
-	d.log.Emit("warning", map[string]any{"text": fmt.Sprintf("the restore could not be prepared and begins from its beginning: %v", d.arming.err)})
 	return d.uncover(d.arming)
 }
 
@@ -163,36 +159,6 @@ func (d *destination) uncover(a *arming) error {
 		}
 		a.covers = a.covers[1:]
 	}
-	return nil
-}
-
-// coverAgain puts something to unmount where an armed command had bound a cover
-// that was taken away, before it is refused.
-func (d *destination) coverAgain(a *arming) error {
-	if a == nil {
-		return nil
-	}
-	<-a.ready
-	for _, v := range d.spec.Volumes {
-		for _, b := range d.binds[v.Mountpoint] {
-			if err := loop.Cover(b.Path, v.Options); err != nil {
-				return err
-			}
-			d.bound = append(d.bound, b.Path)
-		}
-		delete(d.binds, v.Mountpoint)
-	}
-	return nil
-}
-
-// bare takes away what a command that has ended has not unmounted.
-func (d *destination) bare() error {
-	for _, path := range d.bound {
-		if err := loop.Unmount(path); err != nil {
-			return err
-		}
-	}
-	d.bound = nil
 	return nil
 }
 

@@ -37,11 +37,13 @@ type restorer interface {
 	canArm() bool
 	// arm begins what can be done before the state has arrived; the answer comes
 	// when only that is missing. Called again it begins anew; restore works after
-	// a failure too. before is called when an earlier one waits or has failed, and
-	// prepare when nothing of it is left.
-	arm(ctx context.Context, before, prepare func() error) <-chan error
+	// a failure too. prepare is called when nothing of an earlier one is left.
+	arm(ctx context.Context, prepare func() error) <-chan error
 	// dumped says that the state has arrived; the volumes may not have.
 	dumped()
+	// wants returns when what was armed has the state and waits for the volumes; at
+	// once if nothing is armed.
+	wants(ctx context.Context) error
 	// restore returns when everything stands and nothing has run yet.
 	restore(ctx context.Context) error
 	// resume lets it run and tells since when it does. An error means that it is
@@ -151,8 +153,13 @@ func (d *criuDump) arm(ctx context.Context) error {
 	if d.p, err = d.h.Freeze.Start(); err != nil {
 		return err
 	}
-	_, err = d.await(ctx, hooks.PreDump)
-	return err
+	if _, err = d.await(ctx, hooks.PreDump); err != nil {
+		return err
+	}
+	if d.h.Freeze.Cgroup != "" {
+		d.h.Freeze.Cgroup.BringUp()
+	}
+	return nil
 }
 
 func (d *criuDump) shut(ctx context.Context) error { return d.quiet.turnAway(ctx) }
@@ -235,13 +242,14 @@ type starter struct {
 	h Hooks
 }
 
-func (s *starter) canArm() bool                                                 { return false }
-func (s *starter) arm(context.Context, func() error, func() error) <-chan error { return nil }
-func (s *starter) dumped()                                                      {}
-func (s *starter) deny()                                                        {}
-func (s *starter) restore(ctx context.Context) error                            { return runIfGiven(ctx, s.h.Restore) }
-func (s *starter) refuse(context.Context) error                                 { return nil }
-func (s *starter) mayHaveRun() bool                                             { return startedHere(s.runDir, s.spec) }
+func (s *starter) canArm() bool                                   { return false }
+func (s *starter) arm(context.Context, func() error) <-chan error { return nil }
+func (s *starter) wants(context.Context) error                    { return nil }
+func (s *starter) dumped()                                        {}
+func (s *starter) deny()                                          {}
+func (s *starter) restore(ctx context.Context) error              { return runIfGiven(ctx, s.h.Restore) }
+func (s *starter) refuse(context.Context) error                   { return nil }
+func (s *starter) mayHaveRun() bool                               { return startedHere(s.runDir, s.spec) }
 
 func (s *starter) resume(ctx context.Context) (time.Time, error) {
 	err := runIfGiven(ctx, s.h.Resume)
@@ -267,10 +275,12 @@ type criuRestore struct {
 
 func (r *criuRestore) canArm() bool { return r.h.Restore.Hold != "" }
 
-func (r *criuRestore) arm(ctx context.Context, before, prepare func() error) <-chan error {
+func (r *criuRestore) arm(ctx context.Context, prepare func() error) <-chan error {
 	r.mu.Lock()
-	r.wanted++ // from now on the state that arrives is not for what was armed before
+	r.wanted++
 	try := r.wanted
+	// From now on the state that arrives is not for what was armed before.
+	r.gate.Answer(hooks.StartUp, false)
 	last, done := r.last, make(chan struct{})
 	r.last = done
 	r.mu.Unlock()
@@ -280,17 +290,12 @@ func (r *criuRestore) arm(ctx context.Context, before, prepare func() error) <-c
 		if last != nil {
 			<-last
 		}
-		answer <- r.startEarly(ctx, try, before, prepare)
+		answer <- r.startEarly(ctx, try, prepare)
 	}()
 	return answer
 }
 
-func (r *criuRestore) startEarly(ctx context.Context, try int, before, prepare func() error) (err error) {
-	err = before()
-	r.gate.Answer(hooks.StartUp, false)
-	if err != nil {
-		return err
-	}
+func (r *criuRestore) startEarly(ctx context.Context, try int, prepare func() error) error {
 	if r.p != nil {
 		if err := released(ctx, r.p, r.h.Restore.Argv); err != nil {
 			return err
@@ -344,8 +349,17 @@ func (r *criuRestore) await(ctx context.Context, action string) error {
 	return err
 }
 
+func (r *criuRestore) isArmed() bool { return r.armed != 0 && r.armed == r.wanted }
+
+func (r *criuRestore) wants(ctx context.Context) error {
+	if !r.isArmed() {
+		return nil
+	}
+	return r.await(ctx, hooks.PreRestore)
+}
+
 func (r *criuRestore) restore(ctx context.Context) error {
-	if r.armed == 0 || r.armed != r.wanted {
+	if !r.isArmed() {
 		var err error
 		if r.p, err = r.h.Restore.Start(); err != nil {
 			return err

@@ -16,7 +16,8 @@ import (
 // nothing. It comes when the sender was not sure.
 
 // alike reports whether what has the entry's name differs from it in nothing that
-// can be seen without reading it. Times of access do not count.
+// can be seen without reading it. Times of access do not count, and no times of a
+// folder: it gets them when all that is in it has come.
 func alike(root, parent int, base string, h *tar.Header) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); absent(err) {
@@ -42,7 +43,7 @@ func alike(root, parent int, base string, h *tar.Header) (bool, error) {
 	if kind == unix.S_IFREG && st.Nlink > 1 {
 		return false, nil // the other names may be to be other files by now
 	}
-	if kind != kinds[h.Typeflag] || int(st.Uid) != h.Uid || int(st.Gid) != h.Gid || st.Mtim != stampFrom(h)[1] {
+	if kind != kinds[h.Typeflag] || int(st.Uid) != h.Uid || int(st.Gid) != h.Gid || kind != unix.S_IFDIR && st.Mtim != stampFrom(h)[1] {
 		return false, nil
 	}
 	switch kind {

@@ -25,7 +25,11 @@ func again(t *testing.T, from, to string) []string {
 		t.Fatal(err)
 	}
 	laid := []string{}
-	if err := UnpackNoting(to, &b, func(name string) { laid = append(laid, name) }); err != nil {
+	if err := UnpackNoting(to, &b, func(name string, seen bool) {
+		if seen {
+			laid = append(laid, name)
+		}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return laid
@@ -91,6 +95,26 @@ func TestWhatIsThereAlreadyIsLeftAlone(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(to, "folder/file"))
 	if err != nil || string(b) != "CONTENT" {
 		t.Errorf("the file holds %q (%v)", b, err)
+	}
+}
+
+// A folder that was only written to at another time has that time, and nothing of it
+// was laid down.
+func TestTimesOfAFolderAreNotSeen(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(from, "tmp"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	again(t, from, to)
+	at := time.Unix(1700000000, 123)
+	if err := os.Chtimes(filepath.Join(from, "tmp"), at, at); err != nil {
+		t.Fatal(err)
+	}
+	if laid := again(t, from, to); len(laid) > 0 {
+		t.Errorf("%v were laid down", laid)
+	}
+	if info, err := os.Stat(filepath.Join(to, "tmp")); err != nil || !info.ModTime().Equal(at) {
+		t.Errorf("its time is not that of the original (%v)", err)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestSyncFindsWhatUnpackNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	if err := UnpackNoting(to, &stream, func(name string) { names = append(names, filepath.Clean(name)) }); err != nil {
+	if err := UnpackNoting(to, &stream, func(name string, _ bool) { names = append(names, filepath.Clean(name)) }); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"a", "a/b", "a/b/file", "a/link"} {

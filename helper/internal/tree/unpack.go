@@ -17,12 +17,13 @@ import (
 // must exist. Entries replace what has their name; a folder stays and gets the
 // new owner, mode and times.
 func Unpack(root string, r io.Reader) error {
-	return UnpackNoting(root, r, func(string) {})
+	return UnpackNoting(root, r, func(string, bool) {})
 }
 
 // UnpackNoting is Unpack, and names every entry that it has laid down, and every
-// folder that it has removed something from: what Sync takes.
-func UnpackNoting(root string, r io.Reader, laid func(name string)) error {
+// folder that it has removed something from or given other times: what Sync takes.
+// Times of a folder are all that is not seen to change.
+func UnpackNoting(root string, r io.Reader, laid func(name string, seen bool)) error {
 	dir, err := openRoot(root)
 	if err != nil {
 		return err
@@ -50,14 +51,20 @@ func UnpackNoting(root string, r io.Reader, laid func(name string)) error {
 			return fmt.Errorf("tree: %s in %s: %w", h.Name, root, err)
 		}
 		if changed {
-			laid(h.Name)
+			laid(h.Name, true)
 		}
 		if h.Typeflag == tar.TypeDir {
 			stamps[filepath.Clean(h.Name)] = stampFrom(h)
 		}
 	}
 	for name, s := range stamps {
-		err := at(dir, name, func(parent int, base string) error { return s.set(parent, base) })
+		err := at(dir, name, func(parent int, base string) error {
+			changed, err := s.set(parent, base)
+			if changed {
+				laid(name, false)
+			}
+			return err
+		})
 		if err != nil && !absent(err) {
 			return fmt.Errorf("tree: %s in %s: %w", name, root, err)
 		}
@@ -100,18 +107,19 @@ func stampOf(root int, folder string, stamps map[string]stamp) error {
 	return err
 }
 
-func (s stamp) set(parent int, base string) error {
+// set reports whether what has the name was written to at another time.
+func (s stamp) set(parent int, base string) (changed bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fmt.Errorf("its times: %w", err)
+		return false, fmt.Errorf("its times: %w", err)
 	}
 	if (stamp{st.Atim, st.Mtim}) == s {
-		return nil
+		return false, nil
 	}
 	if err := unix.UtimesNanoAt(parent, base, s[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fmt.Errorf("its times: %w", err)
+		return false, fmt.Errorf("its times: %w", err)
 	}
-	return nil
+	return st.Mtim != s[1], nil
 }
 
 // Empty reports whether there is nothing in a folder.
@@ -270,7 +278,8 @@ func unpack(root int, r io.Reader, h *tar.Header) (changed bool, err error) {
 		if err := attributes(fmt.Sprintf("/proc/self/fd/%d/%s", parent, base), h.PAXRecords); err != nil {
 			return err
 		}
-		return stampFrom(h).set(parent, base)
+		_, err = stampFrom(h).set(parent, base)
+		return err
 	})
 	return changed, err
 }
