@@ -20,10 +20,12 @@ LABELS = {
     "arm": "Get ready",
     "freeze": "Freeze",
     "last_pass": "Last blocks",
+    "freeze_fs": "Freeze file systems",
     "dump": "Dump",
     "copy_dump": "Copy dump file",
     "seal": "Seal file systems",
     "verify": "Verify",
+    "armed": "Wait for restore",
     "attach": "Attach volumes",
     "restore": "Undump, held",
     "criu_restore": "of which CRIU",
@@ -33,7 +35,7 @@ LABELS = {
     "thaw": "Run on",
 }
 # Without memory that moves, these are no work of their own.
-LIVE_ONLY = ("arm", "dump", "criu_restore")
+LIVE_ONLY = ("arm", "dump", "armed", "criu_restore")
 OFFLINE_LABELS = {"freeze": "Stop", "copy_dump": "Copy layer", "restore": "Prepare", "resume": "Start"}
 # These stages lie outside of the pause.
 OUTSIDE = ("barrier", "arm", "settle")
