@@ -49,6 +49,8 @@ type destination struct {
 	restorer  restorer
 	tokenHash string
 	verify    bool
+	said      int64 // of the message that is being answered, and
+	heard     int64 // when it came
 }
 
 // unpacking is one tree's stream on its way to the disk.
@@ -171,6 +173,7 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
+	d.said, d.heard = m.Said, time.Now().UnixNano()
 	handle, ok := map[kind]struct {
 		in []State // the states in which the message may come
 		do func(context.Context, *message) error
@@ -226,7 +229,7 @@ func (d *destination) hello(_ context.Context, m *message) error {
 // welcome says that this side is ready, and which round is under way.
 func (d *destination) welcome(round int) error {
 	return send(d.conn, message{
-		Kind: msgWelcome, Round: round, Empty: d.empty && round == 0, Can: understood(), Lines: min(max(d.lines, 1), maxConnections),
+		Kind: msgWelcome, Echo: d.said, Heard: d.heard, Round: round, Empty: d.empty && round == 0, Can: understood(), Lines: min(max(d.lines, 1), maxConnections),
 	})
 }
 
@@ -272,7 +275,7 @@ func (d *destination) barrier(context.Context, *message) error {
 	if err := errors.Join(d.datasync(), syncTrees(d.spec)); err != nil {
 		return err
 	}
-	return send(d.conn, message{Kind: msgSynced, Took: map[string]float64{"datasync": ms(time.Since(began))}})
+	return send(d.conn, message{Kind: msgSynced, Echo: d.said, Heard: d.heard, Took: map[string]float64{"datasync": ms(time.Since(began))}})
 }
 
 // syncVolumes is a variable so that a test can have the disk fail.

@@ -69,7 +69,10 @@ type message struct {
 	Cluster     int64              `json:"cluster,omitempty"` // the first of
 	Sums        []byte             `json:"sums,omitempty"`    // these digests
 	Why         string             `json:"why,omitempty"`
-	Took        map[string]float64 `json:"took,omitempty"` // milliseconds by stage
+	Took        map[string]float64 `json:"took,omitempty"`  // milliseconds by stage
+	Said        int64              `json:"said,omitempty"`  // when it was sent, in nanoseconds of the wall clock
+	Echo        int64              `json:"echo,omitempty"`  // said of what it answers, and
+	Heard       int64              `json:"heard,omitempty"` // when that was heard
 }
 
 // clusters is a range of clusters of a volume.
@@ -102,6 +105,7 @@ func parseMessage(f *wire.Frame) (*message, error) {
 }
 
 func send(c *wire.Conn, m message) error {
+	m.Said = time.Now().UnixNano()
 	f, err := m.frame()
 	if err != nil {
 		return err

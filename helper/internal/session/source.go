@@ -40,6 +40,7 @@ type source struct {
 	collecting  time.Duration // how long the last collect took
 	count       func(int64)   // of the pass that is under way
 	freezer     freezer
+	clock       clock
 	token       string
 	tmpfs       []string  // dump folders that we mounted
 	t0          time.Time // when the freeze began
@@ -325,6 +326,7 @@ func (s *source) expect(ctx context.Context, limit time.Duration, kinds ...kind)
 		}
 		for _, k := range kinds {
 			if m.Kind == k {
+				s.clock.hear(m, time.Now())
 				return m, nil
 			}
 		}
@@ -361,6 +363,9 @@ func (s *source) barrier(ctx context.Context) error {
 		return err
 	}
 	s.before("barrier", began, time.Now())
+	if s.clock.known {
+		s.log.Emit("clock", map[string]any{"ahead_ms": ms(s.clock.ahead), "within_ms": ms(s.clock.within)})
+	}
 	return nil
 }
 

@@ -1,0 +1,29 @@
+package session
+
+import "time"
+
+// clock is how far the destination's clock is ahead of ours, by the way of NTP: an
+// answer carries when the question was sent, when it was heard and when it was
+// answered, and what the way took beyond that is the doubt. Of several answers the
+// one with the least doubt counts. It is for reports, which show both hosts'
+// events in one picture: nothing is decided by it.
+type clock struct {
+	known         bool
+	ahead, within time.Duration
+}
+
+// hear takes an answer that was received now. A peer that sends no times is none
+// to learn from.
+func (c *clock) hear(m *message, now time.Time) {
+	if m.Echo == 0 || m.Heard == 0 || m.Said == 0 {
+		return
+	}
+	there, back := time.Duration(m.Heard-m.Echo), time.Duration(m.Said-now.UnixNano())
+	ahead, within := (there+back)/2, (there-back)/2
+	if within < 0 { // one of the clocks was set meanwhile
+		return
+	}
+	if !c.known || within < c.within {
+		*c = clock{true, ahead, within}
+	}
+}
