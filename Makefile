@@ -112,3 +112,7 @@ bench: helper ## Measure pcopy against nbdcopy, qemu-img, rsync, dd and scp
 .PHONY: bench-freeze
 bench-freeze: lab-images helper ## Measure the frozen time against podman checkpoint, scp and restore
 	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS))
+
+.PHONY: bench-watch
+bench-watch: helper ## Measure the second pass over a folder of 200,000 files against rsync's
+	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))
