@@ -143,9 +143,10 @@ def main() -> int:
     top = Path(tempfile.mkdtemp(prefix="bench-watch-", dir=arguments.folder))
     try:
         seconds = measure(Folders(top, arguments.files), pcopy, arguments.changes, arguments.runs)
+        met = write(seconds, arguments.files, arguments.changes, arguments.runs)
     finally:
         shutil.rmtree(top)
-    return 0 if write(seconds, arguments.files, arguments.changes, arguments.runs) else 1
+    return 0 if met else 1
 
 
 if __name__ == "__main__":
