@@ -93,6 +93,9 @@ options:
     type: bool
     default: true
 
+notes:
+  - An action plugin of the same name runs it on the controller, where its arguments are.
+
 seealso:
   - module: livefleet.handover.workload_info
 
@@ -188,6 +191,23 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 )
 
 
+ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+    "workload": {"type": "str", "required": True},
+    "source": {"type": "str", "required": True},
+    "destination": {"type": "str", "required": True},
+    "source_facts": {"type": "dict", "required": True},
+    "destination_facts": {"type": "dict", "required": True},
+    "mode": {"type": "str", "choices": ["live", "offline"], "default": "live"},
+    "session": {"type": "str", "default": ""},
+    "listen": {"type": "str", "default": ""},
+    "tracker": {"type": "str", "choices": ["auto", preflight.EBPF, preflight.HASH], "default": "auto"},
+    "hash_limit": {"type": "int", "default": 0},
+    "asked_within": {"type": "float", "default": 0},
+    "ignore": {"type": "list", "elements": "str", "default": []},
+    "fail": {"type": "bool", "default": True},
+}
+
+
 def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
     """The result of the module; with `msg` where it fails."""
     plan = preflight.Plan(
@@ -241,21 +261,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
-        argument_spec={
-            "workload": {"type": "str", "required": True},
-            "source": {"type": "str", "required": True},
-            "destination": {"type": "str", "required": True},
-            "source_facts": {"type": "dict", "required": True},
-            "destination_facts": {"type": "dict", "required": True},
-            "mode": {"type": "str", "choices": ["live", "offline"], "default": "live"},
-            "session": {"type": "str", "default": ""},
-            "listen": {"type": "str", "default": ""},
-            "tracker": {"type": "str", "choices": ["auto", preflight.EBPF, preflight.HASH], "default": "auto"},
-            "hash_limit": {"type": "int", "default": 0},
-            "asked_within": {"type": "float", "default": 0},
-            "ignore": {"type": "list", "elements": "str", "default": []},
-            "fail": {"type": "bool", "default": True},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     result = run(module.params)

@@ -1,0 +1,27 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.livefleet.handover.plugins.modules.preflight import (
+    ARGUMENTS,
+    run,
+)
+
+
+class ActionModule(ActionBase):
+    """Compares on the controller: what is compared is there already, and is too much to be sent to a host for nothing."""
+
+    TRANSFERS_FILES = False
+    _VALID_ARGS = frozenset(ARGUMENTS)
+    _requires_connection = False
+
+    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+        super().run(tmp, task_vars)
+        _validation, asked = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        result = run(asked)
+        return dict(result, failed=True) if "msg" in result else result

@@ -1,0 +1,20 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from ansible_collections.livefleet.handover.plugins.action import preflight
+from ansible_collections.livefleet.handover.plugins.action.preflight import ActionModule
+
+
+def test_what_the_module_finds_fails_the_task(monkeypatch):
+    action = ActionModule.__new__(ActionModule)
+    monkeypatch.setattr(preflight.ActionBase, "run", lambda *args, **kwargs: {})
+    monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"asked": argument_spec}))
+    monkeypatch.setattr(preflight, "run", lambda asked: {"changed": False, "findings": [], "asked": set(asked["asked"])})
+    result = action.run(task_vars={})
+    assert "failed" not in result
+    assert {"workload", "source_facts", "ignore"} <= result["asked"]
+    monkeypatch.setattr(preflight, "run", lambda asked: {"changed": False, "msg": "shop is on node1 already"})
+    assert action.run(task_vars={}) == {"changed": False, "msg": "shop is on node1 already", "failed": True}
