@@ -110,8 +110,9 @@ bench: helper ## Measure pcopy against nbdcopy, qemu-img, rsync, dd and scp
 	status=$$?; $(if $(KEEP),,$(BENCH_PLAY) lab/destroy.yml;) exit $$status
 
 .PHONY: bench-freeze
-bench-freeze: lab-images helper ## Measure the frozen time against podman checkpoint, scp and restore
-	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS))
+# ROWS=idle,od+link: the script lists them; each replaces its own part of docs/benchmarks/freeze-runs.json.
+bench-freeze: lab-images helper ## Measure the frozen time against podman, rsync and vzmigrate's order, beside the floor of CRIU
+	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTENDERS),--contenders $(CONTENDERS))
 
 .PHONY: bench-watch
 bench-watch: helper ## Measure the second pass over a folder of 200,000 files against rsync's

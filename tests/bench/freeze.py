@@ -5,69 +5,131 @@
 
 """How long a workload stands still when it moves: handover against what people script today, in turn, in one run.
 
-The workload is the old test of ploop's authors, ``od -x /dev/urandom > file``, and beside it in the same container a heartbeat that
-appends the wall clock to a file each millisecond. The longest gap between two beats around a move is the frozen time: seen from
-inside, whatever a tool says of itself.
+Beside each workload, in the same container, a heartbeat appends the wall clock to a file each millisecond. The longest gap between two
+beats around a move is the frozen time: seen from inside, whatever a tool says of itself. Who moves it, in turn, between the same two lab
+hosts, there and back:
 
-The contender is ``podman container checkpoint --export``, ``scp``, ``podman container restore --import``. It carries the volume in
-its archive, and so inside its pause; that is what it does. Its archive is not compressed: on two cores and a local bridge that is
-its faster way (its default, zstd, is run with --contender-compress zstd).
+* handover, by playbooks/migrate.yml;
+* podman: ``podman container checkpoint --export``, scp, ``podman container restore --import``. Its archive carries the volume, and so the
+  pause does; that is what it does. It is not compressed: on two cores and a local bridge that is its faster way;
+* rsync twice: the volume while the workload runs and again in the pause, the state as podman does it;
+* vzmigrate's order: the disk by ``pcopy`` while the workload runs; then one after the other suspend, its last blocks, dump, copy dump,
+  undump and resume, each over an ssh of its own, or over one that is shared (``vz-shared``);
+* floor: CRIU's own times for a dump and a restore of the same workload on one host, with nothing copied.
 
-Both move the same image between the same two lab hosts, turn about, there and back. Prints a table, and writes
-docs/benchmarks/freeze.json and freeze.md.
+A row is a workload and a condition: ``od``, ``od+link`` (each uplink limited to 1 Gbit/s), ``od+disk`` (200 reads a second from each disk),
+``od+disk+link``. What was measured is kept by row in docs/benchmarks/freeze-runs.json; a row that is run again replaces its own part.
+docs/benchmarks/freeze.md, freeze.json and freeze.svg are written from all of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
 import os
-import statistics
+import shlex
+import subprocess
 import sys
+import tempfile
 import time
 import typing as t
+from dataclasses import dataclass
 from pathlib import Path
 
+import freeze_report
 import hosts
 from hosts import CHECKOUT
-from results import Bar, save, spread, table
 
 HERE = Path(__file__).resolve().parent
-HOSTS = ("node1", "node2")
-IMAGE = "localhost/handover/tools:lab"
-NAMES = {
-    "bench_workload": "bench",
-    "bench_volume": "bench",
-    "bench_volume_size": "1G",
-    "bench_plain_workload": "bench-plain",
-    "bench_archive": "/var/lib/handover/bench.tar",
-}
+sys.path.insert(0, str(CHECKOUT / "tests" / "clients"))
+from pgbench import Pgbench  # noqa: E402
+
+TOOLS, POSTGRES = "localhost/handover/tools:lab", "localhost/handover/postgres:lab"
+PCOPY = "/usr/local/libexec/handover/pcopy"
+OURS, ARCHIVE = "bench", "/var/lib/handover/bench.tar"
+NAMES = {"bench_workload": OURS}
 # The file is begun again at this size, so that the volume never fills.
 FILE_BYTES = 256 << 20
-WRITER = f"heartbeat -file /data/beat & while :; do od -x /dev/urandom | head -c {FILE_BYTES} > /data/file; done"
 # What is behind a move before the next one begins: the writer has to have written something again.
 SETTLE_SECONDS = 5.0
+READS = 200
+RATE = "1gbit"
+FOLDER = "/data"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What runs in the container, beside the heartbeat."""
+
+    what: str
+    command: tuple[str, ...]
+    volume: str = "256M"
+    image: str = TOOLS
+    folder: str = FOLDER
+    memory: int = 0  # bytes that cannot be packed
+    environment: tuple[str, ...] = ()
+
+    @property
+    def beat(self) -> str:
+        return f"{self.folder}/beat"
+
+
+def shell(line: str) -> tuple[str, ...]:
+    return ("sh", "-c", line)
+
+
+def memory(words: str, size: int) -> Workload:
+    command = ("heartbeat", "-file", "/data/beat", "-memory", f"{size >> 20}M", "-dirty", "16M")
+    return Workload(f"a writer to {words} of memory, 16 MiB a second", command, memory=size)
+
+
+WORKLOADS = {
+    "idle": Workload("an idle container", ("heartbeat", "-file", "/data/beat")),
+    "od": Workload(
+        "`od -x /dev/urandom > file` on a volume of 1 GiB",
+        shell(f"heartbeat -file /data/beat & while :; do od -x /dev/urandom | head -c {FILE_BYTES} > /data/file; done"),
+        volume="1G",
+    ),
+    "postgres": Workload(
+        "PostgreSQL under pgbench",
+        ("-c", "shared_buffers=64MB"),
+        volume="2G",
+        image=POSTGRES,
+        folder="/var/lib/postgresql",
+        environment=("HEARTBEAT=/var/lib/postgresql/beat",),
+    ),
+    "memory-64M": memory("64 MiB", 64 << 20),
+    "memory-256M": memory("256 MiB", 256 << 20),
+    "memory-1G": memory("1 GiB", 1 << 30),
+    "files": Workload("1,000 open files and 200 connections", ("heartbeat", "-file", "/data/beat", "-files", "1000", "-connections", "200")),
+}
+CONDITIONS = {"disk": f"{READS} reads a second from each disk", "link": f"each uplink limited to {RATE}"}
 
 
 class Fleet(hosts.Fleet):
-    """The two hosts of the default fleet, and the workloads on them."""
+    """The two hosts, and the workloads on them."""
 
-    def __init__(self) -> None:
-        super().__init__(HOSTS)
+    def __init__(self, names: tuple[str, ...], inventory: t.Optional[Path], parameters: t.Optional[Path]) -> None:
+        super().__init__(names, inventory, parameters)
+        self.hosts = list(names)
+        self.network = self.address[names[0]].rsplit(".", 1)[0]
 
-    def names(self, playbook: Path, **variables: str) -> None:
+    def names(self, playbook: Path, **variables: t.Any) -> None:
         """A play that knows what our things are called."""
         self.play(playbook, {**NAMES, **variables})
 
-    def create(self, host: str, name: str, address: str, mac: str) -> None:
-        """A container and its volume have the same name."""
+    def create(self, host: str, name: str, volume: str, number: int, work: Workload) -> None:
+        environment = [word for pair in work.environment for word in ("--env", pair)]
         self.run(
-            host, "podman", "create", "--name", name, "--network", "lan", "--ip", address, "--mac-address", mac,
-            "--volume", f"{name}:/data", IMAGE, "sh", "-c", WRITER,
+            host, "podman", "create", "--name", name, "--network", "lan", "--ip", f"{self.network}.{number}",
+            "--mac-address", f"02:00:0a:{int(self.network.split('.')[1]):02x}:00:{number:02x}",
+            "--volume", f"{volume}:{work.folder}", *environment, work.image, *work.command,
         )  # fmt: skip
 
-    def longest_gap(self, host: str, name: str, since: float) -> float:
+    def longest_gap(self, host: str, name: str, work: Workload, since: float) -> float:
         """Seconds: the longest time without a beat, of the beats since a moment of the wall clock."""
-        lines = self.run(host, "podman", "exec", name, "tail", "-n", "200000", "/data/beat").splitlines()
+        lines = self.run(host, "podman", "exec", name, "tail", "-n", "600000", work.beat).splitlines()
         beats = [int(line.split()[1]) / 1e9 for line in lines[1:]]
         beats = [b for b in beats if b >= since]
         return max(b - a for a, b in zip(beats, beats[1:]))
@@ -76,118 +138,280 @@ class Fleet(hosts.Fleet):
 class Handover:
     """Moves by playbooks/migrate.yml."""
 
-    name = "handover"
-    workload = NAMES["bench_workload"]
+    workload = OURS
+    number = 90
 
-    def __init__(self, fleet: Fleet, reports: Path) -> None:
-        self.fleet, self.reports = fleet, reports
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
 
-    def begin(self, host: str) -> None:
-        self.fleet.create(host, self.workload, "10.213.0.90", "02:00:0a:d5:00:5a")
+    def begin(self, host: str, work: Workload) -> None:
+        self.fleet.names(HERE / "prepare.yml", bench_host=host, bench_volume_size=work.volume)
+        self.fleet.create(host, self.workload, self.workload, self.number, work)
 
-    def move(self, source: str, destination: str) -> None:
-        self.fleet.names(
-            CHECKOUT / "playbooks" / "migrate.yml",
-            handover_workload=self.workload, handover_source=source, handover_destination=destination,
-            handover_report_dir=str(self.reports),
-        )  # fmt: skip
+    def move(self, source: str, destination: str) -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as reports:
+            self.fleet.names(
+                CHECKOUT / "playbooks" / "migrate.yml", handover_workload=self.workload, handover_source=source,
+                handover_destination=destination, handover_report_dir=reports,
+            )  # fmt: skip
+            (path,) = Path(reports).glob("*.json")
+            report = json.loads(path.read_text(encoding="utf-8"))
+        return freeze_report.holds(report["source_session"]["stages"], report["frozen_ms"])
 
 
 class Scripted:
-    """Moves as people script it with podman and scp."""
+    """Moves by one script on the source, as one would write it: nothing of ours between the steps."""
 
-    name = "podman checkpoint, scp, restore"
-    workload = NAMES["bench_plain_workload"]
+    number = 91
+    shared = False
 
-    def __init__(self, fleet: Fleet, compress: str) -> None:
-        self.fleet, self.compress = fleet, compress
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.workload = f"bench-{self.number}"
 
-    def begin(self, host: str) -> None:
+    def begin(self, host: str, work: Workload) -> None:
         self.fleet.run(host, "podman", "volume", "create", self.workload)
-        self.fleet.create(host, self.workload, "10.213.0.91", "02:00:0a:d5:00:5b")
+        self.fleet.create(host, self.workload, self.workload, self.number, work)
 
-    def move(self, source: str, destination: str) -> None:
-        name, archive = self.workload, NAMES["bench_archive"]
-        # One script on the source, as one would write it: nothing of ours between the steps.
+    def move(self, source: str, destination: str) -> dict[str, float]:
         there = f"root@{self.fleet.address[destination]}"
+        words = "-o ControlMaster=auto -o ControlPath=/run/bench-%C -o ControlPersist=60" if self.shared else "-o ControlPath=none"
+        head = (
+            f"ssh() {{ command ssh {words} {there} \"$@\"; }}\n"
+            f"send() {{ scp -q {words} {ARCHIVE} {there}:{ARCHIVE}; }}\n"
+            "now() { date +%s%N; }; began=$(now)\n"
+            'step() { echo "step $1 $(($(now) - began))"; began=$(now); }\n'
+        )
+        said = self.fleet.run(source, "bash", "-ec", head + self.script(there, words))
+        self.clean(source)
+        steps = (line.split() for line in said.splitlines() if line.startswith("step "))
+        return {words[1]: int(words[2]) / 1e6 for words in steps}
+
+    def script(self, there: str, words: str) -> str:
+        raise NotImplementedError
+
+    def clean(self, host: str) -> None:
+        """Takes everything of this one off a host."""
+        self.fleet.run(host, "podman", "rm", "--force", "--time", "0", "--ignore", self.workload)
+        self.fleet.run(host, "podman", "volume", "rm", "--force", self.workload)
+        self.fleet.run(host, "rm", "-f", ARCHIVE)
+
+    def checkpoint(self, *more: str) -> str:
+        return shlex.join(
+            ["podman", "container", "checkpoint", "--tcp-established", "--file-locks", "--compress", "none", *more, "--export", ARCHIVE, self.workload]
+        )
+
+    def restore(self, *more: str) -> str:
+        return shlex.join(["podman", "container", "restore", "--tcp-established", "--file-locks", *more, "--import", ARCHIVE])
+
+
+class Podman(Scripted):
+    """Everything in podman's archive."""
+
+    def script(self, there: str, words: str) -> str:
+        return f"{self.checkpoint()}; step checkpoint\nsend; step copy\nssh {self.restore()}; step restore\n"
+
+
+class RsyncTwice(Scripted):
+    """The volume by rsync, before and in the pause."""
+
+    number = 92
+
+    def script(self, there: str, words: str) -> str:
+        sync = f"rsync -aHAX --delete --numeric-ids -e 'ssh {words}' $from/ {there}:$to/"
+        find = f"podman volume inspect --format '{{{{.Mountpoint}}}}' {self.workload}"
+        return (
+            f"from=$({find}); ssh podman volume create {self.workload} >/dev/null; to=$(ssh \"{find}\")\n"
+            f"{sync}; began=$(now)\n"
+            f"{self.checkpoint('--ignore-volumes')}; step dump\n{sync}; step 'rsync'\nsend; step copy\n"
+            f"ssh {self.restore('--ignore-volumes')}; step restore\n"
+        )
+
+
+class Vz(Scripted):
+    """vzmigrate's order, with the image as the disk."""
+
+    number = 93
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet)
+        self.image, self.mount = f"/var/lib/handover/{self.workload}.img", f"/srv/{self.workload}"
+
+    def begin(self, host: str, work: Workload) -> None:
         self.fleet.run(
-            source, "sh", "-ec",
-            f"podman container checkpoint --tcp-established --compress {self.compress} --export {archive} {name};"
-            f" scp -q {archive} {there}:{archive};"
-            f" ssh {there} podman container restore --tcp-established --import {archive}",
+            host, "sh", "-ec",
+            f"mkdir -p {self.mount}; truncate -s {work.volume} {self.image}; mkfs.ext4 -q {self.image}; mount -o loop {self.image} {self.mount};"
+            f" rmdir {self.mount}/lost+found; podman volume create -o type=none -o o=bind -o device={self.mount} {self.workload} >/dev/null",
         )  # fmt: skip
-        for host in HOSTS:
-            self.fleet.run(host, "rm", "-f", archive)
-        self.fleet.run(source, "podman", "rm", "--force", name)
-        self.fleet.run(source, "podman", "volume", "rm", "--force", name)
+        self.fleet.create(host, self.workload, self.workload, self.number, work)
+
+    def script(self, there: str, words: str) -> str:
+        suspend = "/run/bench-suspend"
+        ready = (
+            f"mkdir -p {self.mount}; rm -f {self.image};"
+            f" podman volume create -o type=none -o o=bind -o device={self.mount} {self.workload} >/dev/null"
+        )
+        return (
+            f"device=$(losetup -nO NAME -j {self.image} | head -n 1)\n"
+            f"pid=$(podman inspect --format '{{{{.State.Pid}}}}' {self.workload}); group=/sys/fs/cgroup$(sed -n s/^0:://p /proc/$pid/cgroup)\n"
+            f"printf '#!/bin/sh\\ndate +%%s%%N >{suspend}.at\\necho 1 >%s/cgroup.freeze\\nsync -f {self.mount}\\n' $group >{suspend}; chmod +x {suspend}\n"
+            f"ssh {shlex.quote(ready)}\n"
+            f"{PCOPY} send --dialect ploop-1.12 --device $device -F {suspend} --thaw-command \"sh -c 'echo 0 >$group/cgroup.freeze'\""
+            f" --to {self.image} -- ssh {words} {there} {PCOPY}\n"
+            f"began=$(cat {suspend}.at); step disk\n"
+            f"{self.checkpoint('--ignore-volumes')}; step dump\nsend; step copy\n"
+            f"ssh mount -o loop {self.image} {self.mount}; step mount\nssh {self.restore('--ignore-volumes')}; step restore\n"
+        )
+
+    def clean(self, host: str) -> None:
+        super().clean(host)
+        self.fleet.run(host, "sh", "-c", f"while umount {self.mount}; do :; done 2>/dev/null; rm -rf {self.image} {self.mount} /run/bench-suspend*")
 
 
-def measure(fleet: Fleet, contender: Handover | Scripted, source: str, destination: str) -> float:
-    """One move. The other contender's workload stands still meanwhile."""
-    fleet.run(source, "podman", "start", contender.workload)
-    time.sleep(SETTLE_SECONDS)
-    since = time.time()
-    contender.move(source, destination)
-    time.sleep(1)
-    gap = fleet.longest_gap(destination, contender.workload, since)
-    fleet.run(destination, "podman", "stop", "--time", "0", contender.workload)
-    return gap
+class VzShared(Vz):
+    """The same over one connection."""
+
+    number = 94
+    shared = True
 
 
-def write(results: dict[str, list[float]], runs: int) -> bool:
-    ours, theirs = (statistics.median(results[name]) for name in (Handover.name, Scripted.name))
-    spreads = {name: spread(values) for name, values in results.items()}
-    bar = Bar("od: frozen time, median, as a part of the scripted way's", ours / theirs, 0.5, runs, spreads, Scripted.name)
-    folder = CHECKOUT / "docs" / "benchmarks"
-    save([bar], folder / "freeze.json")
-    rows = table(
-        ["who moves", "moves", "shortest", "median", "longest"],
-        [[name, runs, *(f"{s[k]:.3f}" for k in ("min", "median", "max"))] for name, s in spreads.items()],
-    )
-    (folder / "freeze.md").write_text(
-        f"""# Frozen time
+class Floor(Scripted):
+    """CRIU's own times, on one host."""
 
-Written by `make bench-freeze` on {bar.date}, {runs} moves each, turn about, on two lab hosts of one machine with {os.cpu_count()} cores.
-Seconds without a beat, seen from inside the container; the workload is `od -x /dev/urandom > file` (the file is begun again at
-{FILE_BYTES >> 20} MiB). Compare the rows with each other, not with another machine's.
+    number = 95
 
-{rows}
+    def floor(self, host: str) -> float:
+        """Seconds: freeze, dump and restore, as CRIU counts them."""
+        words = ("--keep", "--print-stats", "--tcp-established", "--file-locks", self.workload)
+        total = 0
+        for verb, parts in (("checkpoint", ("freezing_time", "frozen_time")), ("restore", ("forking_time", "restore_time"))):
+            said = json.loads(self.fleet.run(host, "podman", "container", verb, *words))
+            counted = said["container_statistics"][0]["criu_statistics"]
+            total += sum(int(counted[part]) for part in parts)
+        return total / 1e6
 
-Handover's median is {bar.figure:.3f} of the scripted way's; the bar is {bar.limit}: {"met" if bar.met else "missed"}. The scripted way
-carries the volume inside its pause, handover carries it before.
-""",
-        encoding="utf-8",
-    )
-    return bar.met
+
+CONTENDERS: dict[str, t.Callable[[Fleet], t.Union[Handover, Scripted]]] = {
+    "handover": Handover, "podman": Podman, "rsync-twice": RsyncTwice, "vz": Vz, "vz-shared": VzShared, "floor": Floor,
+}  # fmt: skip
+
+
+class Row:
+    """One workload under one set of conditions, with everybody who moves it."""
+
+    def __init__(self, fleet: Fleet, name: str, contenders: list[str], lab_cache: Path) -> None:
+        self.fleet, self.name = fleet, name
+        workload, *self.conditions = name.split("+")
+        self.work = WORKLOADS[workload]
+        self.movers = {c: CONTENDERS[c](fleet) for c in contenders}
+        self.where = {c: fleet.hosts[0] for c in contenders}
+        self.root = lab_cache / "images/postgres/root"
+        self.found: dict[str, list[dict[str, t.Any]]] = {c: [] for c in contenders}
+
+    def limit(self, on: bool) -> None:
+        if "link" in self.conditions:
+            self.fleet.names(CHECKOUT / "lab" / "shape.yml", lab_limits={"rate": RATE} if on else {})
+        if "disk" in self.conditions:
+            self.fleet.names(CHECKOUT / "lab" / "ceph_slow.yml", lab_read_iops=READS if on else 0)
+
+    def measure(self, name: str) -> dict[str, t.Any]:
+        """One move. All others' workloads stand still meanwhile."""
+        mover = self.movers[name]
+        source = self.where[name]
+        destination = self.fleet.hosts[1 - self.fleet.hosts.index(source)]
+        self.fleet.run(source, "podman", "start", mover.workload)
+        load = None
+        if self.work.image == POSTGRES:
+            load = self.begin_load(source, mover)
+        time.sleep(SETTLE_SECONDS)
+        sample: dict[str, t.Any] = {}
+        if isinstance(mover, Floor):
+            sample["seconds"] = mover.floor(source)
+            self.fleet.run(source, "podman", "stop", "--time", "0", mover.workload)
+        else:
+            self.limit(True)
+            since = time.time()
+            try:
+                sample["stages"] = mover.move(source, destination)
+            finally:
+                self.limit(False)
+            time.sleep(1)
+            sample["seconds"] = self.fleet.longest_gap(destination, mover.workload, self.work, since)
+            self.where[name] = destination
+        if load is not None:
+            said = load.stop()
+            sample["failed"] = said["failed"] + len(said["errors"])
+        if not isinstance(mover, Floor):
+            self.fleet.run(destination, "podman", "stop", "--time", "0", mover.workload)
+        return sample
+
+    def begin_load(self, host: str, mover: t.Union[Handover, Scripted]) -> Pgbench:
+        for _ in range(60):
+            if subprocess.run([*self.fleet.ssh[host], f"podman exec {mover.workload} pg_isready -q -h /tmp"], check=False).returncode == 0:
+                break
+            time.sleep(1)
+        there = "psql -qAt -h /tmp -U postgres -c \"select to_regclass('pgbench_accounts')\" postgres | grep -q ."
+        tables = f"{there} || pgbench -i -q -s 10 -h /tmp -U postgres postgres"
+        self.fleet.run(host, "podman", "exec", mover.workload, "sh", "-c", tables)
+        load = Pgbench(self.root, f"{self.fleet.network}.{mover.number}", Path(tempfile.gettempdir()) / "bench-freeze-pgbench", 200)
+        load.start()
+        return load
+
+    def run(self, runs: int) -> None:
+        """Turn about, there and back."""
+        try:
+            for mover in self.movers.values():
+                self.clean(mover)
+                mover.begin(self.fleet.hosts[0], self.work)
+            for run in range(runs):
+                for name in self.movers:
+                    sample = self.measure(name)
+                    self.found[name].append(sample)
+                    print(f"{self.name:20} {name:12} {run + 1:3} of {runs}  {sample['seconds']:8.3f} s", flush=True)
+        finally:
+            for mover in self.movers.values():
+                self.clean(mover)
+
+    def clean(self, mover: t.Union[Handover, Scripted]) -> None:
+        if isinstance(mover, Handover):
+            self.fleet.names(HERE / "remove.yml")
+            return
+        for host in self.fleet.hosts:
+            mover.clean(host)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=t.cast(str, __doc__).splitlines()[0])
     parser.add_argument("--runs", type=int, default=10, help="moves of each contender (10)")
-    parser.add_argument("--contender-compress", choices=("none", "gzip", "zstd"), default="none", help="how podman packs its archive (none)")
+    parser.add_argument("--rows", default="idle,od", help=f"workloads {', '.join(WORKLOADS)}, each with +disk, +link or both (idle,od)")
+    parser.add_argument("--contenders", default=",".join(CONTENDERS), help="who moves them (all)")
+    parser.add_argument("--lab-cache", type=Path, default=Path("/var/cache/handover-lab"), help="where the lab keeps its images")
+    parser.add_argument("--hosts", default="node1,node2", help="the two hosts (node1,node2)")
+    parser.add_argument("--inventory", type=Path, help="of another fleet than the default one")
+    parser.add_argument("--parameters", type=Path, help="of that fleet")
+    parser.add_argument("--report", action="store_true", help="measure nothing: write the files again from what was measured")
     arguments = parser.parse_args()
-    fleet = Fleet()
-    contenders = (Handover(fleet, CHECKOUT / "handover-reports"), Scripted(fleet, arguments.contender_compress))
-    results: dict[str, list[float]] = {c.name: [] for c in contenders}
-    fleet.names(HERE / "remove.yml")
-    try:
-        fleet.names(HERE / "prepare.yml")
-        where = {c.name: HOSTS[0] for c in contenders}
-        for c in contenders:
-            c.begin(HOSTS[0])
-        for run in range(arguments.runs):
-            for c in contenders:
-                source = where[c.name]
-                destination = HOSTS[1 - HOSTS.index(source)]
-                seconds = measure(fleet, c, source, destination)
-                results[c.name].append(seconds)
-                where[c.name] = destination
-                print(f"{run + 1:3} of {arguments.runs}  {c.name:34} {source} -> {destination}  {seconds:7.3f} s", flush=True)
-    finally:
-        fleet.names(HERE / "remove.yml")
-    for name, values in results.items():
-        print("{:34} shortest {min:.3f}  median {median:.3f}  longest {max:.3f} s".format(name, **spread(values)))
-    return 0 if write(results, arguments.runs) else 1
+    folder = CHECKOUT / "docs" / "benchmarks"
+    runs = freeze_report.Runs(folder)
+    if not arguments.report:
+        contenders = arguments.contenders.split(",")
+        for name in arguments.rows.split(","):
+            workload, *conditions = name.split("+")
+            if workload not in WORKLOADS or set(conditions) - set(CONDITIONS) or set(contenders) - set(CONTENDERS):
+                parser.error(f"{name} by {arguments.contenders}: rows are {', '.join(WORKLOADS)} with +disk or +link, contenders {', '.join(CONTENDERS)}")
+        fleet = Fleet(tuple(arguments.hosts.split(",")), arguments.inventory, arguments.parameters)
+        fleet.names(HERE / "ready.yml")
+        for name in arguments.rows.split(","):
+            row = Row(fleet, name, contenders, arguments.lab_cache)
+            row.run(arguments.runs)
+            today = datetime.date.today().isoformat()
+            runs.put(name, {"what": row.work.what, "memory": row.work.memory, "date": today, "cores": os.cpu_count(), "by": row.found})
+            runs.write()
+    runs.write()
+    bars = runs.bars()
+    for bar in bars:
+        print(bar.sentence())
+    return 0 if all(bar.met for bar in bars) else 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,12 @@
 //	heartbeat -file /data/beat [-every 1ms] [-sync 0]
 //	heartbeat -gaps /data/beat
 //
+// Beside it, so that there is more to carry than a file:
+//
+//	-memory 256M -dirty 64M   hold so much memory, and write to so much of it a second
+//	-files 1000               hold so many files open, in a folder beside the beats
+//	-connections 200          hold so many TCP connections to itself open
+//
 // With -sync N each N-th line is followed by fdatasync, so that N lines at most
 // are not yet on the disk. With -gaps it reads such a file instead, and prints
 // the number of beats, the longest gap and where it was, as JSON.
@@ -31,13 +37,20 @@ func main() {
 	file := flag.String("file", "", "append beats to this `path`")
 	every := flag.Duration("every", time.Millisecond, "time between two beats")
 	sync := flag.Uint64("sync", 0, "fdatasync after each `N`th beat; 0 is never")
+	var load load
+	flag.Var(&load.memory, "memory", "hold this `size` of memory")
+	flag.Var(&load.dirty, "dirty", "write to this `size` of it each second")
+	flag.IntVar(&load.files, "files", 0, "hold `N` files open")
+	flag.IntVar(&load.connections, "connections", 0, "hold `N` connections open")
 	gaps := flag.String("gaps", "", "report the longest gap in this `path`")
 	flag.Parse()
 
 	var err error
 	switch {
 	case *file != "" && *gaps == "" && *every > 0:
-		err = beat(*file, *every, *sync)
+		if err = load.begin(*file + ".open"); err == nil {
+			err = beat(*file, *every, *sync)
+		}
 	case *gaps != "" && *file == "":
 		err = printGaps(*gaps, os.Stdout)
 	default:

@@ -1,0 +1,177 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What tests/bench/freeze.py has measured: kept row by row, held to the bars, and written as a table and a chart."""
+
+from __future__ import annotations
+
+import html
+import json
+import statistics
+import typing as t
+from pathlib import Path
+
+from results import Bar, save, spread, table
+
+# The stages of a handover that hold its pause one after the other. What lies beside them, the last blocks beside the dump, costs nothing.
+HOLDING = ("freeze", "dump", "copy_dump", "seal", "verify", "armed", "attach", "criu_restore", "release", "resume")
+OTHER = "other"
+# Bytes a second of a link that is limited to 1 Gbit/s.
+LINK = 125e6
+COLOURS = (
+    "#3d6fb4", "#5b8fd0", "#4a9d8e", "#8a7cc0", "#b07cb8", "#c9a14a", "#d98a3d", "#e0a468", "#c25450", "#4f9d55", "#7b8794", "#9a6b4f", "#2f7f8c", "#a3a847",
+)  # fmt: skip
+
+
+def holds(stages: t.Iterable[t.Mapping[str, t.Any]], frozen_ms: float) -> dict[str, float]:
+    """How much of the pause each stage holds, in milliseconds: from the end of the one before to its own end."""
+    at = {stage["stage"]: float(stage["start_ms"]) + float(stage["ms"]) for stage in stages}
+    found: dict[str, float] = {}
+    before = 0.0
+    for name in HOLDING:
+        if name in at and at[name] > before:
+            found[name] = at[name] - before
+            before = at[name]
+    if frozen_ms > before:
+        found[OTHER] = frozen_ms - before
+    return found
+
+
+class Runs:
+    """All samples, by row and contender, in a file of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "freeze-runs.json"
+        self.rows: dict[str, dict[str, t.Any]] = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
+
+    def put(self, name: str, row: dict[str, t.Any]) -> None:
+        self.rows[name] = row
+
+    def write(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        for path, text in (
+            (self.path, json.dumps(self.rows, indent=1) + "\n"),
+            (self.folder / "freeze.md", self.page()),
+            (self.folder / "freeze.svg", self.chart()),
+        ):
+            path.write_text(text, encoding="utf-8")
+        save(self.bars(), self.folder / "freeze.json")
+
+    def seconds(self, row: str, contender: str) -> list[float]:
+        return [sample["seconds"] for sample in self.rows.get(row, {}).get("by", {}).get(contender, [])]
+
+    def median(self, row: str, contender: str) -> t.Optional[float]:
+        values = self.seconds(row, contender)
+        return statistics.median(values) if values else None
+
+    def bars(self) -> list[Bar]:
+        """The bars of the rows that were measured."""
+        found = []
+        for row, contender, limit, words in (
+            ("idle", "floor", 1.3, "idle: frozen time, median, as a multiple of CRIU's floor"),
+            ("idle", "podman", 1 / 3, "idle: frozen time, median, as a part of podman's"),
+            ("od", "floor", 1.5, "od: frozen time, median, as a multiple of CRIU's floor"),
+            ("od", "podman", 1 / 20, "od: frozen time, median, as a part of podman's"),
+            ("postgres", "floor", 1.5, "PostgreSQL: frozen time, median, as a multiple of CRIU's floor"),
+            ("od+disk+link", "vz", 1 / 5, "od, disk throttled and link limited: frozen time, median, as a part of vzmigrate's order"),
+        ):
+            ours, theirs = self.median(row, "handover"), self.median(row, contender)
+            if ours is not None and theirs:
+                found.append(self._bar(words, row, contender, ours / theirs, limit))
+        ours, floor = self.median("memory-1G+link", "handover"), self.median("memory-1G+link", "floor")
+        if ours is not None and floor:
+            allowed = self.rows["memory-1G+link"]["memory"] / LINK + floor
+            words = "1 GiB memory writer: frozen time, median, as a multiple of bytes by link and floor"
+            found.append(self._bar(words, "memory-1G+link", "floor", ours / allowed, 1.3))
+        failed = [sample["failed"] for sample in self.rows.get("postgres", {}).get("by", {}).get("handover", []) if "failed" in sample]
+        if failed:
+            found.append(self._bar("PostgreSQL: transactions of pgbench that failed", "postgres", "handover", sum(failed), 0))
+        for row in self.rows:
+            values = self.seconds(row, "handover")
+            if len(values) > 1:
+                found.append(self._bar(f"{row}: worst frozen time as a multiple of the median", row, "handover", max(values) / statistics.median(values), 2))
+        return found
+
+    def _bar(self, words: str, row: str, contender: str, figure: float, limit: float) -> Bar:
+        spreads = {name: spread(self.seconds(row, name)) for name in sorted({"handover", contender})}
+        return Bar(words, figure, round(limit, 4), len(self.seconds(row, "handover")), spreads, contender, date=self.rows[row]["date"])
+
+    def holders(self, row: str, contender: str) -> dict[str, float]:
+        """Seconds that each stage holds, the median of the runs."""
+        samples = [sample["stages"] for sample in self.rows[row]["by"].get(contender, []) if "stages" in sample]
+        names = list(dict.fromkeys(name for sample in samples for name in sample))
+        return {name: statistics.median([sample.get(name, 0.0) for sample in samples]) / 1000 for name in names}
+
+    def page(self) -> str:
+        lines = [
+            "# Frozen time",
+            "",
+            "Written by `make bench-freeze`: moves between two lab hosts of one machine, turn about. Seconds without a beat, seen from inside the",
+            "container; the floor is CRIU's own count of its times. Compare the rows of one table with each other, not with another machine's.",
+            "",
+            "![The pause by stage](freeze.svg)",
+        ]
+        for name, row in self.rows.items():
+            lines += ["", f"## {name}", "", f"{row['what'][0].upper()}{row['what'][1:]}. {row['date']}, {row['cores']} processors.", ""]
+            floor = self.median(name, "floor")
+            cells = []
+            for contender in row["by"]:
+                values = self.seconds(name, contender)
+                if not values:
+                    continue
+                s = spread(values)
+                times = f"{s['median'] / floor:.2f}" if floor else ""
+                held = ", ".join(f"{stage.replace('_', ' ')} {seconds:.3f}" for stage, seconds in self.holders(name, contender).items() if seconds >= 0.0005)
+                cells.append((contender, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max")), times, held))
+            lines.append(table(("who", "moves", "shortest", "median", "longest", "of the floor", "what holds the pause (medians)"), cells))
+        lines += ["", "## Bars", "", *(f"- {bar.sentence()}" for bar in self.bars())]
+        return "\n".join(lines) + "\n"
+
+    def chart(self) -> str:
+        """A stacked bar for each contender of each row; the floor is a line across them."""
+        left, width, step = 210, 560, 22
+        stages = list(dict.fromkeys(s for row in self.rows for c in self.rows[row]["by"] for s in self.holders(row, c)))
+        colour = {stage: COLOURS[i % len(COLOURS)] for i, stage in enumerate(stages)}
+        out: list[str] = []
+        y = 20
+        for name, row in self.rows.items():
+            movers = [c for c in row["by"] if c != "floor" and self.median(name, c) is not None]
+            top = max([t.cast(float, self.median(name, c)) for c in movers] + [0.001])
+            out.append(f'<text x="10" y="{y}" class="head">{html.escape(name)}</text>')
+            begun = y
+            for mover in movers:
+                y += step
+                x = float(left)
+                median = t.cast(float, self.median(name, mover))
+                out.append(f'<text x="{left - 10}" y="{y}" text-anchor="end">{html.escape(mover)}</text>')
+                parts = self.holders(name, mover)
+                parts["not by a stage"] = max(0.0, median - sum(parts.values()))
+                for stage, seconds in parts.items():
+                    w = min(width * seconds / top, left + width - x)
+                    out.append(
+                        f'<rect x="{x:.1f}" y="{y - 13}" width="{w:.1f}" height="16" fill="{colour.get(stage, "#d5dae0")}">'
+                        f"<title>{html.escape(stage)}: {seconds:.3f} s</title></rect>"
+                    )
+                    x += w
+                out.append(f'<text x="{x + 6:.1f}" y="{y}" class="soft">{median:.3f} s</text>')
+            floor = self.median(name, "floor")
+            if floor:
+                x = left + min(1.0, floor / top) * width
+                out.append(f'<line x1="{x:.1f}" y1="{begun + 6}" x2="{x:.1f}" y2="{y + 6}" class="floor"><title>CRIU: {floor:.3f} s</title></line>')
+            y += step + 14
+        for i, stage in enumerate([*stages, "not by a stage"]):
+            x, line = 10 + (i % 5) * 168, y + (i // 5) * 18
+            out.append(f'<rect x="{x}" y="{line - 10}" width="11" height="11" fill="{colour.get(stage, "#d5dae0")}"/>')
+            out.append(f'<text x="{x + 16}" y="{line}" class="soft">{html.escape(stage.replace("_", " "))}</text>')
+        height = y + (len(stages) // 5) * 18 + 16
+        style = (
+            "text{font:13px system-ui,sans-serif;fill:#1d2530}.soft{font-size:11.5px;fill:#64707f}.head{font-weight:650}"
+            ".floor{stroke:#c25450;stroke-width:1.5;stroke-dasharray:4 3}"
+        )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 {height}" role="img" aria-label="The pause by stage; a dashed line is CRIU\'s floor">'
+            f"<style>{style}</style><rect width=\"860\" height=\"{height}\" fill=\"#ffffff\"/>{''.join(out)}</svg>\n"
+        )
+

@@ -1,0 +1,79 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import freeze_report  # noqa: E402
+
+STAGES = [
+    {"stage": "barrier", "start_ms": -40.0, "ms": 30.0},
+    {"stage": "freeze", "start_ms": 0.0, "ms": 2.0},
+    {"stage": "dump", "start_ms": 2.0, "ms": 60.0},
+    {"stage": "last_pass", "start_ms": 2.0, "ms": 20.0},
+    {"stage": "copy_dump", "start_ms": 63.0, "ms": 10.0},
+    {"stage": "criu_restore", "start_ms": 80.0, "ms": 50.0},
+]
+
+
+def row(ours, theirs, floor, **more):
+    by = {
+        "handover": [{"seconds": s, "stages": {"dump": 60.0}} for s in ours],
+        "podman": [{"seconds": s, "stages": {"copy": 100.0}} for s in theirs],
+        "floor": [{"seconds": s} for s in floor],
+    }
+    return {"what": "an idle <container>", "memory": 0, "date": "2026-11-21", "cores": 2, "by": by, **more}
+
+
+@pytest.fixture
+def runs(tmp_path):
+    found = freeze_report.Runs(tmp_path / "benchmarks")
+    found.put("idle", row([0.2, 0.25, 0.6], [1.0, 1.1, 1.2], [0.2, 0.2]))
+    found.write()
+    return found
+
+
+def test_what_lies_beside_another_stage_holds_nothing():
+    held = freeze_report.holds(STAGES, 150.0)
+    assert held == {"freeze": 2.0, "dump": 60.0, "copy_dump": 11.0, "criu_restore": 57.0, "other": 20.0}
+    assert sum(held.values()) == 150.0
+
+
+def test_bars_are_what_the_samples_say(runs):
+    bars = {bar.bar.split(":", 1)[1].strip(): bar for bar in runs.bars()}
+    floor = bars["frozen time, median, as a multiple of CRIU's floor"]
+    assert (round(floor.figure, 4), floor.met, floor.runs) == (1.25, True, 3)
+    worst = bars["worst frozen time as a multiple of the median"]
+    assert (round(worst.figure, 4), worst.met) == (2.4, False)
+    assert json.loads((runs.folder / "freeze.json").read_text()) == [bar.entry() for bar in runs.bars()]
+
+
+def test_a_row_survives_when_another_is_run(runs):
+    again = freeze_report.Runs(runs.folder)
+    again.put("od", row([0.3], [2.0], [0.2]))
+    again.write()
+    last = freeze_report.Runs(runs.folder)
+    assert last.rows["idle"] == runs.rows["idle"]
+    assert "## idle" in last.page() and "## od" in last.page()
+
+
+def test_the_chart_is_a_picture_of_all_movers(runs):
+    text = (runs.folder / "freeze.svg").read_text()
+    ET.fromstring(text)
+    assert "podman" in text and "CRIU: 0.200 s" in text
+
+
+def test_a_failed_transaction_misses_its_bar(runs):
+    failed = row([0.3], [2.0], [0.25])
+    failed["by"]["handover"][0]["failed"] = 1
+    runs.put("postgres", failed)
+    (bar,) = (bar for bar in runs.bars() if "pgbench that failed" in bar.bar)
+    assert (bar.figure, bar.met) == (1, False)
