@@ -670,7 +670,10 @@ def _tracker(plan: Plan) -> t.Iterator[str]:
         return
     size = sum(volume["size"] for volume in plan.volumes)
     if plan.hash_limit and size > plan.hash_limit:
-        yield "{0} on {1}, so its volumes would be read whole to be compared, also in the pause: {2}, and at most {3} were allowed: {4}allow more with hash_limit".format(
+        yield (
+            "{0} on {1}, so its volumes would be read whole to be compared, also in the pause: "
+            "{2}, and at most {3} were allowed: {4}allow more with hash_limit"
+        ).format(
             "writes are not to be tracked" if plan.tracker == HASH else "writes cannot be tracked",
             plan.source,
             format_size(size),

@@ -82,7 +82,8 @@ def test_it_runs_without_rights_for_a_while(host, module):
     result = module(lifetime=900, allow="10.0.0.7")
     assert result["changed"] and re.match(r"127\.0\.0\.1:\d+$", result["address"])
     (started,) = [command for command in host.commands if "systemd-run" in command]
-    for word in ("--unit=handover-shop-1-relay.service", "RuntimeMaxSec=900", "Restart=on-failure", "DynamicUser=yes", "CapabilityBoundingSet= ", "NoNewPrivileges=yes"):
+    confined = ("DynamicUser=yes", "CapabilityBoundingSet= ", "NoNewPrivileges=yes")
+    for word in ("--unit=handover-shop-1-relay.service", "RuntimeMaxSec=900", "Restart=on-failure", *confined):
         assert word in started
     assert "range=10.0.0.7/32" in started and started.endswith("TCP4:10.1.0.12:40123,connect-timeout=10,nodelay,keepalive,keepidle=10,keepintvl=5,keepcnt=4")
 
@@ -154,7 +155,8 @@ class TestSocat:
     @staticmethod
     def relayed(to, allow=""):
         here = _relay.Endpoint(_relay.parse_address("127.0.0.1", "listen"), _relay.free_port("127.0.0.1"))
-        process = subprocess.Popen(_relay.socat_argv("socat", here, _relay.Endpoint.parse(to), allow), stderr=subprocess.PIPE, text=True, start_new_session=True)
+        argv = _relay.socat_argv("socat", here, _relay.Endpoint.parse(to), allow)
+        process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, start_new_session=True)
         for _attempt in range(200):
             try:
                 return process, socket.create_connection(("127.0.0.1", here.port), timeout=10)
