@@ -115,6 +115,35 @@ func (forgetful) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 func (forgetful) Zero(_, _ int64) error                  { return nil }
 func (forgetful) Discard(_, _ int64) error               { return nil }
 
+// receiving is a destination of mode copy, with a connection to it from a source
+// that the test plays.
+func receiving(t *testing.T) (*copied, <-chan error, hostile) {
+	t.Helper()
+	d := newCopied(t, nil, Policy{})
+	ours, theirs := identityIn(t, d.src), identityIn(t, d.dst)
+	b, err := json.Marshal(Spec{
+		Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: ours.Fingerprint()},
+		Volumes: []Vol{{Name: "data", Size: differSize, Image: d.arrived}}, Policy: Policy{ResumeTimeout: 1, PeerTimeout: 2},
+	})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(d.dst, specFile), b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	received := make(chan error, 1)
+	go func() { received <- Receive(context.Background(), d.dst, d.dst) }()
+	raw, err := transport.Dial(t.Context(), d.wait(d.dst, UntilListening).Listen, ours, theirs.Fingerprint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := wire.NewConn(raw)
+	t.Cleanup(func() { conn.Close() })
+	return d, received, hostile{raw, conn}
+}
+
+var copiedHello = message{Kind: msgHello, ID: "copied", Mode: Copy, Can: understood(), Volumes: []volumeHello{{"data", differSize, DefaultCluster}}}
+
 // A source that says that it has sent what has not come: the destination does
 // not go on, answers what it is asked, and keeps nothing when the source gives up.
 func TestTheDestinationCompares(t *testing.T) {
@@ -129,32 +158,13 @@ func TestTheDestinationCompares(t *testing.T) {
 		{"clusters that there are not", &clusters{Volume: 0, First: 3, End: 99}, "there are no clusters 3 to 99"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := newCopied(t, nil, Policy{})
-			ours, theirs := identityIn(t, d.src), identityIn(t, d.dst)
-			b, err := json.Marshal(Spec{
-				Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: ours.Fingerprint()},
-				Volumes: []Vol{{Name: "data", Size: differSize, Image: d.arrived}},
-			})
-			if err == nil {
-				err = os.WriteFile(filepath.Join(d.dst, specFile), b, 0o600)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			received := make(chan error, 1)
-			go func() { received <- Receive(context.Background(), d.dst, d.dst) }()
-			raw, err := transport.Dial(t.Context(), d.wait(d.dst, UntilListening).Listen, ours, theirs.Fingerprint())
-			if err != nil {
-				t.Fatal(err)
-			}
-			conn := wire.NewConn(raw)
-			defer conn.Close()
+			d, received, h := receiving(t)
+			conn := h.Conn
 			mine := ledger.New(differSize, DefaultCluster, t.TempDir(), 0)
 			data := bytes.Repeat([]byte{7}, DefaultCluster)
 			if err := mine.Note(5*DefaultCluster, data); err != nil {
 				t.Fatal(err)
 			}
-			hello := message{Kind: msgHello, ID: "copied", Mode: Copy, Can: understood(), Volumes: []volumeHello{{"data", differSize, DefaultCluster}}}
 			say := func(m message, answer kind) *message {
 				t.Helper()
 				if err := send(conn, m); err != nil {
@@ -173,7 +183,7 @@ func TestTheDestinationCompares(t *testing.T) {
 				}
 				return a
 			}
-			say(hello, msgWelcome)
+			say(copiedHello, msgWelcome)
 			if c.ask == nil {
 				if err := conn.Write(&wire.Frame{Type: wire.Data, Pos: 5 * DefaultCluster, Payload: data}); err != nil {
 					t.Fatal(err)

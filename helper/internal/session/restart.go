@@ -47,7 +47,7 @@ func (s *source) connectAgain(ctx context.Context, limit time.Duration, first me
 func (s *source) compare(ctx context.Context) error {
 	began := time.Now()
 	var same int64
-	maps := make([]*blockmap.Map, len(s.volumes))
+	maps, next := make([]*blockmap.Map, len(s.volumes)), make([]int64, len(s.volumes)) // the digests of each come in order
 	for i, v := range s.volumes {
 		maps[i] = blockmap.New(v.Source.Size(), v.Cluster)
 	}
@@ -67,9 +67,10 @@ func (s *source) compare(ctx context.Context) error {
 		}
 		v := s.volumes[m.Volume]
 		n := int64(len(m.Sums) / image.DigestSize)
-		if len(m.Sums)%image.DigestSize != 0 || m.Cluster < 0 || n > clustersAtOnce || m.Cluster > maps[m.Volume].Clusters()-n {
+		if len(m.Sums)%image.DigestSize != 0 || m.Cluster != next[m.Volume] || n > clustersAtOnce || m.Cluster > maps[m.Volume].Clusters()-n {
 			return fmt.Errorf("session: volume %s: the destination has %d bytes of digests from cluster %d on, which cannot be", v.Name, len(m.Sums), m.Cluster)
 		}
+		next[m.Volume] += n
 		mine, err := digests(ctx, v.Source, m.Cluster, n, v.Cluster, v.Ledger)
 		if err != nil {
 			return err

@@ -130,6 +130,7 @@ func (s *source) reconnect(ctx context.Context, limit time.Duration) error {
 	for _, v := range s.volumes {
 		arrived[v.Stream] = blockmap.New(v.Source.Size(), v.Cluster)
 	}
+	next := make([]int64, len(s.volumes)) // the words of each map come in order, and not without end
 	for {
 		m, err := s.expect(ctx, s.patience(), msgCame, msgWelcome)
 		if err != nil {
@@ -138,8 +139,12 @@ func (s *source) reconnect(ctx context.Context, limit time.Duration) error {
 		if m.Kind == msgWelcome {
 			return s.goOn(ctx, m, arrived)
 		}
-		if m.Volume < 0 || m.Volume >= len(s.volumes) || len(m.Words)%8 != 0 {
-			return &refusal{fmt.Errorf("session: the destination speaks of volume %d, and there are %d", m.Volume, len(s.volumes))}
+		if m.Volume < 0 || m.Volume >= len(s.volumes) || len(m.Words)%8 != 0 || len(m.Words) == 0 || m.Word != next[m.Volume] {
+			return &refusal{fmt.Errorf("session: what the destination says of word %d of volume %d makes no sense (there are %d volumes)", m.Word, m.Volume, len(s.volumes))}
+		}
+		next[m.Volume] += int64(len(m.Words) / 8)
+		if most := (arrived[s.volumes[m.Volume].Stream].Clusters() + 63) / 64; next[m.Volume] > most {
+			return &refusal{fmt.Errorf("session: the destination says that %d words of volume %d came, which has %d", next[m.Volume], m.Volume, most)}
 		}
 		for i := range len(m.Words) / 8 {
 			arrived[s.volumes[m.Volume].Stream].OrWord(m.Word+int64(i), binary.LittleEndian.Uint64(m.Words[8*i:]))
