@@ -133,3 +133,50 @@ func TestZeroOnADevicePunchesTheFileBelow(t *testing.T) {
 		t.Error("the device is not what was written to it")
 	}
 }
+
+// What a file does not have yet is zeroes, and data once it has it.
+func TestOpenGrowing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "image")
+	first := bytes.Repeat([]byte{1}, 5000)
+	if err := os.WriteFile(path, first, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenGrowing(path, 3*MiB+512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want := append(bytes.Clone(first), make([]byte, 3*MiB+512-5000)...)
+	check := func() {
+		t.Helper()
+		for _, at := range []int64{0, 4096, 8192, MiB, 3 * MiB} {
+			b := Buffer(int(min(MiB, s.Size()-at)))
+			fill(b, 9)
+			if n, err := s.ReadAt(b, at); n != len(b) || err != nil || !bytes.Equal(b, want[at:at+int64(n)]) {
+				t.Errorf("at %d: %d, %v", at, n, err)
+			}
+		}
+	}
+	check()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("more"), MiB+4095); err != nil {
+		t.Fatal(err)
+	}
+	copy(want[MiB+4095:], "more")
+	check()
+	if n, err := s.Length(); n != MiB+4099 || err != nil {
+		t.Error(n, err)
+	}
+	_, err = OpenGrowing(path, MiB)
+	says(t, err, "grows up to 1048576 at most")
+}
+
+func fill(b []byte, v byte) {
+	for i := range b {
+		b[i] = v
+	}
+}

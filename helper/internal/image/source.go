@@ -17,6 +17,7 @@ type Source struct {
 	size   int64
 	block  bool
 	direct bool
+	grows  bool      // the file may become longer, up to size
 	below  *backing  // of a loop device; nil: nobody knows its holes
 	bounce sync.Pool // *[]byte, for reads that are not aligned
 }
@@ -52,6 +53,33 @@ func OpenSource(path string) (*Source, error) {
 		s.below = openBacking(s.f, s.size)
 	}
 	return s, nil
+}
+
+// OpenGrowing opens a regular file that may become longer while it is copied, up to
+// size: what it does not have yet is zeroes.
+func OpenGrowing(path string, size int64) (*Source, error) {
+	s, err := OpenSource(path)
+	if err != nil {
+		return nil, err
+	}
+	if s.block || s.size > size {
+		s.Close()
+		return nil, fmt.Errorf("image: %s: it has %d bytes, and is a file that grows up to %d at most", path, s.size, size)
+	}
+	s.size, s.grows = size, true
+	return s, nil
+}
+
+// Length is how long the image is now, as far as it has come.
+func (s *Source) Length() (int64, error) {
+	if !s.grows {
+		return s.size, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(s.f.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("image: %s: %w", s.path, err)
+	}
+	return min(st.Size, s.size), nil
 }
 
 // openDirect opens path with O_DIRECT and proves with one read that the file
@@ -91,7 +119,16 @@ func (s *Source) ReadAt(p []byte, off int64) (int, error) {
 	}
 	want := min(int64(len(p)), s.size-off)
 	short := want < int64(len(p))
-	n, err := s.read(p[:want], off)
+	there, err := s.Length()
+	if err != nil {
+		return 0, err
+	}
+	there = max(0, min(want, there-off))
+	n, err := s.read(p[:there], off)
+	if err == nil && there < want {
+		clear(p[there:want])
+		n = int(want)
+	}
 	if err != nil {
 		return n, fmt.Errorf("image: %s: reading at offset %d: %w", s.path, off+int64(n), cause(err))
 	}

@@ -128,7 +128,7 @@ func (c *Copy) Track() (map[string]string, error) {
 				v.Ledger = ledger.New(v.Source.Size(), v.Cluster, os.TempDir(), 0)
 				v.ours = true
 			}
-			devs[i] = tracker.Device{Path: v.Device, Cluster: v.Cluster, Sent: v.isAsSent}
+			devs[i] = tracker.Device{Path: v.Device, Cluster: v.Cluster, Sent: v.isAsSent, Size: v.Source.Size()}
 		}
 		ts, err := c.opt.Open(kind, devs)
 		if err != nil {

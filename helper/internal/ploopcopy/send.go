@@ -33,6 +33,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/wire"
 	"github.com/livefleet/handover/helper/internal/wire/dialect"
 )
@@ -110,7 +111,12 @@ func (s *sending) open() error {
 		path = s.src.Device
 	}
 	var err error
-	if s.image, err = image.OpenSource(path); err != nil {
+	if s.src.Tracker == tracker.Ploop {
+		s.image, err = openDelta(path)
+	} else {
+		s.image, err = image.OpenSource(path)
+	}
+	if err != nil {
 		return dialect.Fail(dialect.Read, err)
 	}
 	s.sent.Bytes = s.image.Size()
@@ -134,6 +140,15 @@ func (s *sending) open() error {
 	return nil
 }
 
+// openDelta opens an image that becomes longer as its disk is written to.
+func openDelta(path string) (*image.Source, error) {
+	most, err := ploop.MostBytes(path)
+	if err != nil {
+		return nil, err
+	}
+	return image.OpenGrowing(path, most)
+}
+
 func (s *sending) run(ctx context.Context) error {
 	if _, err := s.copy.Track(); err != nil {
 		return err
@@ -153,6 +168,9 @@ func (s *sending) run(ctx context.Context) error {
 	if err := s.drain(ctx); err != nil {
 		return err
 	}
+	if err := s.last(); err != nil { // it may have become longer
+		return err
+	}
 	if err := s.unmark(); err != nil {
 		return err
 	}
@@ -168,8 +186,12 @@ func (s *sending) run(ctx context.Context) error {
 // last sends the end of the image: an old receiver's file is as long as what was
 // written to it, and the end may be zeroes that are left out.
 func (s *sending) last() error {
-	tail := image.Buffer(int(min(image.Align, s.sent.Bytes)))
-	pos := s.sent.Bytes - int64(len(tail))
+	length, err := s.image.Length()
+	if err != nil {
+		return dialect.Fail(dialect.Read, err)
+	}
+	tail := image.Buffer(int(min(image.Align, length)))
+	pos := length - int64(len(tail))
 	return s.data(tail, pos)
 }
 

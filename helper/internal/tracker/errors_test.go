@@ -31,7 +31,7 @@ func TestOpenRefuses(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	openFails(t, "guess", Device{Path: file, Cluster: 65536}, `there is no tracker of the kind "guess": choose one of auto, ebpf, hash`)
+	openFails(t, "guess", Device{Path: file, Cluster: 65536}, `there is no tracker of the kind "guess": choose one of auto, ebpf, hash, ploop`)
 	openFails(t, "auto", Device{Path: file, Cluster: 65536}, file+": this is no block device")
 	openFails(t, "auto", Device{Path: "/dev/null", Cluster: 65536}, "/dev/null: this is no block device")
 	openFails(t, "hash", Device{Path: file, Cluster: 65536}, file+": this is no block device")
@@ -92,6 +92,8 @@ func TestWithoutPermission(t *testing.T) {
 		t.Errorf("got  %swant %s", out, want)
 	}
 }
+
+func errorSays(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
 
 func TestLockedDown(t *testing.T) {
 	for levels, text := range map[string]string{

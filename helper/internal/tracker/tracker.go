@@ -89,6 +89,14 @@
 // pause is longer by several whole reads of the device. Writes past the block
 // layer are seen, too.
 //
+// # The ploop tracker
+//
+// An OpenVZ kernel tracks a ploop device itself, and tells by ioctl which extents of
+// the image below it were written. Where nothing is left to tell it answers EAGAIN;
+// where it had no memory for a mark it answers ECONNABORTED, and the session fails.
+// No such kernel runs where this was written: what is known of it comes from its
+// source, and the tests have a stand-in for it.
+//
 // # What the others do not see
 //
 // A write that does not go through the block layer is out of sight: DAX, and on
@@ -141,6 +149,9 @@ type Device struct {
 	// Sent reports whether a cluster is what was last sent of it, or zeroes if nothing
 	// was. It is called by several goroutines at once. Only the hash tracker needs it.
 	Sent func(off int64, data []byte) (same bool, err error)
+	// Size is how long the image below a ploop device can become. Only the ploop
+	// tracker needs it.
+	Size int64
 }
 
 // Finding is one thing that Probe found out.
@@ -155,13 +166,17 @@ const (
 	Auto = "auto" // the best that this kernel lets us use: ebpf, or else hash
 	EBPF = "ebpf"
 	Hash = "hash"
+	// Ploop is the kernel's own, on a ploop device of OpenVZ. Its map is not of the
+	// device but of the image that lies below it.
+	Ploop = "ploop"
 )
 
 // kinds is how each kind is opened.
 var kinds = map[string]func([]Device) ([]Tracker, error){
-	Auto: openAuto,
-	EBPF: openEBPF,
-	Hash: func(devs []Device) ([]Tracker, error) { return openHash(devs, "") },
+	Auto:  openAuto,
+	EBPF:  openEBPF,
+	Ploop: openPloop,
+	Hash:  func(devs []Device) ([]Tracker, error) { return openHash(devs, "") },
 }
 
 // Kinds are those that Open knows.

@@ -3,6 +3,7 @@ package ploop
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
 )
 
 const (
@@ -99,6 +100,29 @@ func parseHeader(b []byte, fileSize int64) (header, error) {
 
 // clusters is how many clusters the disk has; the last may be short.
 func (h header) clusters() int64 { return (h.size + h.cluster - 1) / h.cluster }
+
+// MostBytes is how long the file of a delta that is in use can become: as if each
+// cluster of its disk were in it.
+func MostBytes(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("ploop: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("ploop: %w", err)
+	}
+	b := make([]byte, headerSize)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return 0, fmt.Errorf("ploop: %s: this is no ploop image: %w", path, err)
+	}
+	h, err := parseHeader(b, info.Size())
+	if err != nil {
+		return 0, fmt.Errorf("ploop: %s: %w", path, err)
+	}
+	return max(h.data+h.clusters()*h.cluster, info.Size()), nil
+}
 
 // ClearInUse takes the mark of use out of the first sector of an image, and
 // reports whether there was one: a copy that was made of a running image is a

@@ -1,0 +1,225 @@
+package tracker
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
+)
+
+// openVZ stands in for an OpenVZ kernel, which cannot run here: it keeps records of
+// whole clusters as that does, gives them away in the same order, and fails in the
+// same ways.
+type openVZ struct {
+	cluster      uint64
+	records      []extent // in order, apart from each other
+	on, aborted  bool
+	pos, pointer uint64
+	end          uint64 // what is allocated
+	during       func() // what is written while extents are read
+}
+
+func (k *openVZ) write(off, n uint64) {
+	k.end = max(k.end, (off+n+k.cluster-1)/k.cluster*k.cluster)
+	for c := off / k.cluster * k.cluster; c < off+n; c += k.cluster {
+		if !k.on || c >= k.pos {
+			continue
+		}
+		k.records = append(k.records, extent{c, c + k.cluster})
+	}
+	slices.SortFunc(k.records, func(a, b extent) int { return int(int64(a.start) - int64(b.start)) })
+	var merged []extent
+	for _, r := range k.records {
+		if n := len(merged); n > 0 && r.start <= merged[n-1].end {
+			merged[n-1].end = max(merged[n-1].end, r.end)
+			continue
+		}
+		merged = append(merged, r)
+	}
+	k.records = merged
+}
+
+func (k *openVZ) init() (extent, error) {
+	if k.on {
+		return extent{}, unix.EBUSY
+	}
+	k.on, k.pos, k.pointer = true, 0, 0
+	return extent{0, k.end}, nil
+}
+
+func (k *openVZ) setpos(pos uint64) error {
+	if !k.on || pos < k.pos {
+		return unix.EINVAL
+	}
+	k.pos = pos
+	return nil
+}
+
+func (k *openVZ) read() (extent, error) {
+	if k.aborted {
+		k.records = nil
+		return extent{}, unix.ECONNABORTED
+	}
+	if k.during != nil {
+		k.during()
+	}
+	find := func(from uint64) int {
+		return slices.IndexFunc(k.records, func(r extent) bool { return r.end > from })
+	}
+	i := find(k.pointer)
+	if i < 0 && k.pointer > 0 {
+		i = find(0)
+	}
+	if i < 0 {
+		k.pointer = 0
+		return extent{}, unix.EAGAIN
+	}
+	e := k.records[i]
+	k.records = slices.Delete(k.records, i, i+1)
+	k.pointer = e.end
+	return e, nil
+}
+
+func (k *openVZ) stop() error {
+	if k.aborted {
+		k.on = false
+		return unix.ECONNABORTED
+	}
+	if len(k.records) > 0 {
+		return unix.EBUSY
+	}
+	k.on = false
+	return nil
+}
+
+func (k *openVZ) abort() error {
+	k.records, k.on = nil, false
+	return nil
+}
+func (k *openVZ) Close() error { return nil }
+
+// Whatever is written and whenever, also while the extents are read and where the
+// image was not allocated yet, the copy is the image in the end.
+func TestPloopCopies(t *testing.T) {
+	const cluster, size = 4096, 60 * 4096
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		k := &openVZ{cluster: cluster, end: uint64(1+r.IntN(60)) * cluster}
+		image, copied := make([]byte, size), make([]byte, size)
+		put := func() {
+			off := r.IntN(size)
+			n := 1 + r.IntN(min(3*cluster, size-off))
+			for i := range n {
+				image[off+i] = byte(r.Uint32())
+			}
+			k.write(uint64(off), uint64(n)) // marked when it is written, as that kernel does
+		}
+		put()
+		tr, err := newPloop(&device{path: "/dev/ploop0", cluster: cluster}, k, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		take := func(m *blockmap.Map) {
+			for off, n := range m.Runs(cluster) {
+				if r.IntN(5) == 0 {
+					put()
+				}
+				copy(copied[off:off+n], image[off:])
+			}
+		}
+		all := blockmap.New(size, cluster)
+		all.MarkAll()
+		take(all)
+		if seed%2 == 0 {
+			k.during = func() {
+				if r.IntN(3) > 0 {
+					put()
+				}
+			}
+		}
+		for range 4 {
+			take(swap(t, tr))
+		}
+		k.during = nil
+		put = func() {}
+		take(swap(t, tr))
+		if m := swap(t, tr); !m.Empty() {
+			t.Fatalf("seed %d: nobody writes any more, and %d clusters are marked", seed, m.Count())
+		}
+		if !slices.Equal(image, copied) {
+			t.Fatalf("seed %d: the copy differs", seed)
+		}
+		if err := tr.Close(); err != nil || k.on {
+			t.Fatalf("seed %d: %v, on: %v", seed, err, k.on)
+		}
+	}
+}
+
+// Extents that come faster than they are read end no Swap never.
+func TestPloopSwapEnds(t *testing.T) {
+	k := &openVZ{cluster: 4096, end: 1 << 20}
+	tr, err := newPloop(&device{path: "/dev/ploop0", cluster: 4096}, k, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	k.during = func() {
+		if n++; n > 1000 {
+			t.Fatal("Swap does not end")
+		}
+		for c := range uint64(16) {
+			k.write(c*65536, 1)
+		}
+	}
+	if m := swap(t, tr); m.Count() != 16 {
+		t.Errorf("%d clusters", m.Count())
+	}
+}
+
+func TestPloopFails(t *testing.T) {
+	open := func() (*openVZ, *ploopTracker) {
+		k := &openVZ{cluster: 4096, end: 8192}
+		tr, err := newPloop(&device{path: "/dev/ploop0", cluster: 4096}, k, 16384)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k, tr
+	}
+	k, tr := open()
+	if _, err := newPloop(&device{path: "/dev/ploop0", cluster: 4096}, k, 16384); err == nil {
+		t.Error("tracked twice")
+	} else if !errorSays(err, "is being tracked, merged or grown already") {
+		t.Error(err)
+	}
+	k.write(0, 1)
+	if err := tr.Close(); err != nil || k.on { // with something unread
+		t.Errorf("%v, on: %v", err, k.on)
+	}
+	k, tr = open()
+	k.aborted = true
+	for range 2 {
+		fails(t, tr, "has given up tracking")
+	}
+	if err := tr.Close(); err != nil {
+		t.Error(err)
+	}
+	k, tr = open()
+	k.write(40960, 4096)
+	for range 2 {
+		fails(t, tr, "was the disk grown?")
+	}
+	var l *LostError
+	if _, err := tr.Swap(); !errors.As(err, &l) {
+		t.Errorf("%v", err)
+	}
+	k = &openVZ{cluster: 4096, end: 1 << 20}
+	if _, err := newPloop(&device{path: "/dev/ploop0", cluster: 4096}, k, 4096); err == nil || k.on {
+		t.Errorf("%v, on: %v", err, k.on)
+	}
+	dev := loopOf(t, 1<<20)
+	openFails(t, Ploop, Device{Path: dev, Cluster: 4096, Size: 1 << 20}, "this is no ploop device (it is loop")
+}
