@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/ploopcopy"
 	"github.com/livefleet/handover/helper/internal/report"
@@ -303,12 +305,24 @@ func receiveDialect(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	// Old peers say nothing of who they are: whoever this one is, the file is all that it
+	// gets at.
+	if dir := filepath.Dir(p.to); isDirectory(dir) { // if not, Receive says so
+		if err := confine.To(confine.Rules{Write: []string{dir}}); err != nil && !errors.Is(err, confine.ErrNoLandlock) {
+			return errors.Join(err, closePeer())
+		}
+	}
 	got, err := ploopcopy.Receive(ctx, conn, p.to, *limit, report.NewWriter(os.Stderr))
 	err = errors.Join(err, closePeer())
 	if err != nil {
 		return err
 	}
 	return printUnless(p.feedback == 1 || p.in == 1, got)
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // listen makes the connection from an old sender.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/session"
 )
@@ -52,6 +53,7 @@ func runSide(ctx context.Context, name string, args []string, run func(context.C
 		return err
 	}
 	debug.SetGCPercent(collectAt)
+	session.Confine = confine.To
 	return run(ctx, abs, session.RunDir)
 }
 

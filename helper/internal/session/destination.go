@@ -91,6 +91,9 @@ func (d *destination) run(ctx context.Context) error {
 		return err
 	}
 	defer l.Close()
+	if err := d.confineDestination(); err != nil {
+		return err
+	}
 	d.update(true, func(s *Status) { s.Listen = l.Addr().String() })
 
 	// An abort has to get through also while nobody has connected.

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
@@ -47,6 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 func act(what string, args []string) error {
+	Confine = confine.To
 	switch what {
 	case actSend:
 		return Send(context.Background(), args[0], args[1])

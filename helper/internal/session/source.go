@@ -201,6 +201,9 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	if err := s.comparing(kinds); err != nil {
 		return err
 	}
+	if err := s.confineSource(); err != nil {
+		return err
+	}
 	if again {
 		if err := s.compare(ctx); err != nil {
 			return err

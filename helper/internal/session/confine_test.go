@@ -1,0 +1,94 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Two processes of mode copy give up what they do not need, and do their work all the
+// same: to the end, and in giving up.
+func TestACopyIsConfined(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: gives up its privileges")
+	}
+	for _, ending := range []string{"done", "aborted"} {
+		t.Run(ending, func(t *testing.T) {
+			content := compressible(4 << 20)
+			c := newCopied(t, content, Policy{})
+			ours, theirs := identityIn(t, c.src), identityIn(t, c.dst)
+			write := func(dir string, s Spec) {
+				b, err := json.Marshal(s)
+				if err == nil {
+					err = os.WriteFile(filepath.Join(dir, specFile), b, 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			size := int64(len(content))
+			write(c.dst, Spec{
+				Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: ours.Fingerprint()},
+				Volumes: []Vol{{Name: "data", Size: size, Image: c.arrived}},
+			})
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := func(word, dir string) *exec.Cmd {
+				p := exec.Command(self, word, dir, dir)
+				p.Stderr = os.Stderr
+				if err := p.Start(); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = p.Process.Kill() })
+				return p
+			}
+			receive := start(actReceive, c.dst)
+			write(c.src, Spec{
+				Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: Peer{Address: c.wait(c.dst, UntilListening).Listen, Fingerprint: theirs.Fingerprint()},
+				Volumes: []Vol{{Name: "data", Size: size, Device: c.image, Tracker: "none"}},
+			})
+			send := start(actSend, c.src)
+			c.wait(c.src, UntilConverged)
+			for _, p := range []*exec.Cmd{receive, send} {
+				status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Process.Pid), "status"))
+				if err != nil || !strings.Contains(string(status), "CapEff:\t0000000000000002") || !strings.Contains(string(status), "NoNewPrivs:\t1") {
+					t.Errorf("%v: %s", err, status)
+				}
+			}
+			if ending == "aborted" {
+				if _, err := Abort(t.Context(), c.src, c.src); err != nil {
+					t.Error(err)
+				}
+			} else if _, err := Cutover(t.Context(), c.src); err != nil {
+				t.Error(err)
+			}
+			_, _ = send.Process.Wait()
+			_, _ = receive.Process.Wait()
+			src, err := Show(c.src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dst, err := Show(c.dst)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(c.arrived)
+			if ending == "aborted" {
+				if src.State != Failed || dst.State != Discarded || !os.IsNotExist(err) {
+					t.Errorf("source %s (%s), destination %s (%s), %v", src.State, src.Error, dst.State, dst.Error, err)
+				}
+				return
+			}
+			if src.State != Done || dst.State != Done || err != nil || !bytes.Equal(got, content) {
+				t.Errorf("source %s (%s), destination %s (%s), %v", src.State, src.Error, dst.State, dst.Error, err)
+			}
+		})
+	}
+}
