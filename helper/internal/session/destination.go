@@ -191,6 +191,7 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 		msgDumped:   {[]State{Frozen}, d.dumped},
 		msgFlushed:  {[]State{Frozen}, d.flushed},
 		msgSum:      {[]State{Frozen}, d.sum},
+		msgDigests:  {[]State{Flushed}, d.digests},
 		msgVerified: {[]State{Flushed}, d.prepareWorkload},
 		msgRun:      {[]State{Prepared}, d.resume},
 		msgEnd:      {[]State{Settled, Done}, func(context.Context, *message) error { return errors.Join(d.finish(), pipeline.ErrStop) }},

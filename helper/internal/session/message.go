@@ -21,7 +21,7 @@ const (
 	msgAgain    kind = "again"    // → the same process, over another connection
 	msgCame     kind = "came"     // ← a piece of what of the round came; then a welcome
 	msgAfresh   kind = "afresh"   // → a hello of another process: the first one died
-	msgDigests  kind = "digests"  // ← behind the welcome: digests of what lies here, a stretch of clusters; none, at the end
+	msgDigests  kind = "digests"  // → how does a volume lie there? ← digests of a stretch of clusters, also behind a welcome; none, at the end
 	msgBarrier  kind = "barrier"  // → put all you have on the disk
 	msgSynced   kind = "synced"   // ← done
 	msgFrozen   kind = "frozen"   // → what comes from now on is last

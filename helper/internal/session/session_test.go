@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -225,7 +226,7 @@ func TestALostMarkIsFound(t *testing.T) {
 	if src.State != Thawed || dst.State != Discarded {
 		t.Fatalf("a lost mark at %d went unseen: source %s, destination %s", lost, src.State, dst.State)
 	}
-	if !strings.Contains(src.Error, "volume data: the destination differs from the frozen source") {
+	if !strings.Contains(src.Error, fmt.Sprintf("volume data: the destination differs from the frozen source, from offset %d on", lost)) {
 		t.Errorf("the error is %q", src.Error)
 	}
 	r.runsOnce(w, Source)

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,11 @@ func (b *base) roots(ctx context.Context, look func(ctx context.Context, i int) 
 // back. It is slow, in the pause, and for those who ask for it.
 func (s *source) verify(ctx context.Context) error {
 	began := time.Now()
-	mine, err := s.roots(ctx, func(ctx context.Context, i int) (*image.Digests, error) { return s.volumes[i].Digest(ctx) })
+	digests := make([]*image.Digests, len(s.volumes))
+	mine, err := s.roots(ctx, func(ctx context.Context, i int) (d *image.Digests, err error) {
+		digests[i], err = s.volumes[i].Digest(ctx)
+		return digests[i], err
+	})
 	if err != nil {
 		return err
 	}
@@ -63,7 +68,11 @@ func (s *source) verify(ctx context.Context) error {
 	for i, name := range names {
 		here[name], there[name] = mine[i].Root, m.Roots[i].Root
 		if err := mine[i].Equal(m.Roots[i]); err != nil {
-			differ = errors.Join(differ, fmt.Errorf("session: volume %s: the destination differs from the frozen source: %w", name, err))
+			where := ""
+			if i < len(digests) {
+				where = s.whereDiffers(ctx, i, digests[i])
+			}
+			differ = errors.Join(differ, fmt.Errorf("session: volume %s: the destination differs from the frozen source%s: %w", name, where, err))
 		}
 	}
 	s.update(false, func(st *Status) { st.setVerify(here, there) })
@@ -72,6 +81,44 @@ func (s *source) verify(ctx context.Context) error {
 	}
 	s.stage("verify", began, time.Now())
 	return send(s.conn, message{Kind: msgVerified})
+}
+
+// whereDiffers says where a volume begins to differ, as far as that can be found out:
+// that it does is known.
+func (s *source) whereDiffers(ctx context.Context, i int, mine *image.Digests) string {
+	if !s.resumable { // it does not know the question
+		return ""
+	}
+	if err := send(s.conn, message{Kind: msgDigests, Volume: i}); err != nil {
+		return ""
+	}
+	sums, cluster, where := mine.Sums(), int64(s.volumes[i].Cluster), ""
+	for next := int64(0); ; {
+		m, err := s.expect(ctx, 10*time.Minute, msgDigests)
+		if err == nil && len(m.Sums) == 0 { // to the end: who is told why has to have said all
+			return where
+		}
+		if err != nil || m.Volume != i || m.Cluster != next || len(m.Sums)%image.DigestSize != 0 || len(m.Sums) > len(sums) {
+			return ""
+		}
+		for at := 0; at < len(m.Sums); at += image.DigestSize {
+			if where == "" && !bytes.Equal(m.Sums[at:at+image.DigestSize], sums[at:at+image.DigestSize]) {
+				where = fmt.Sprintf(", from offset %d on", (next+int64(at/image.DigestSize))*cluster)
+			}
+		}
+		next, sums = next+int64(len(m.Sums)/image.DigestSize), sums[len(m.Sums):]
+	}
+}
+
+// digests tells how a volume lies here, after a comparison that found a difference.
+func (d *destination) digests(ctx context.Context, m *message) error {
+	if m.Volume < 0 || m.Volume >= len(d.spec.Volumes) {
+		return fmt.Errorf("session: the source asks for digests of volume %d, and there are %d", m.Volume, len(d.spec.Volumes))
+	}
+	if err := d.sendDigests(ctx, m.Volume, d.spec.Volumes[m.Volume]); err != nil {
+		return err
+	}
+	return send(d.conn, message{Kind: msgDigests})
 }
 
 // reread are the digests of what has arrived, read back from the files and not
