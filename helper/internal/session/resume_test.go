@@ -48,7 +48,8 @@ func (r *rig) resumed(times int) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	r.t.Fatalf("the connection was not made again %d times", times)
+	s, err := Show(r.src)
+	r.t.Fatalf("the connection was not made again %d times: %+v, %v", times, s, err)
 }
 
 // A connection that breaks in the middle of a pass, again and again, is made
@@ -57,6 +58,7 @@ func TestABrokenConnectionInPresyncIsMadeAgain(t *testing.T) {
 	r := newRig(t)
 	r.filled(24)
 	r.spec.src.Policy.Limit = 24 << 20
+	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 60, 60
 	w := r.startWriter()
 	r.start()
 	r.passed(6 << 20)
@@ -162,6 +164,7 @@ func TestASenderThatIsStartedAgainComparesDigests(t *testing.T) {
 	r := newRig(t)
 	r.filled(24)
 	r.spec.src.Policy.Limit = 24 << 20
+	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 60, 60
 	w := r.startWriter()
 	kill := r.startApart(Source)
 	r.passed(12 << 20)
