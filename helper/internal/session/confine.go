@@ -40,7 +40,8 @@ func (b *base) confine(r confine.Rules) error {
 	return nil
 }
 
-// confineSource leaves it the session's folder and the way to the destination.
+// confineSource leaves it the session's folder, the way to the destination, and the
+// place where it is counted among those who share a limit.
 func (s *source) confineSource() error {
 	_, text, err := net.SplitHostPort(s.spec.Peer.Address)
 	if err != nil {
@@ -50,7 +51,11 @@ func (s *source) confineSource() error {
 	if err != nil {
 		return fmt.Errorf("session: the address %q: the port is no number", s.spec.Peer.Address)
 	}
-	return s.base.confine(confine.Rules{Connect: uint16(port)})
+	r := confine.Rules{Connect: uint16(port)}
+	if s.share != nil {
+		r.Write = append(r.Write, filepath.Join(s.runDir, sharesDir))
+	}
+	return s.base.confine(r)
 }
 
 // confineDestination leaves it the session's folder; and the images that it has made

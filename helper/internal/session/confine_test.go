@@ -52,7 +52,7 @@ func TestACopyIsConfined(t *testing.T) {
 			receive := start(actReceive, c.dst)
 			write(c.src, Spec{
 				Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: Peer{Address: c.wait(c.dst, UntilListening).Listen, Fingerprint: theirs.Fingerprint()},
-				Volumes: []Vol{{Name: "data", Size: size, Device: c.image, Tracker: "none"}},
+				Volumes: []Vol{{Name: "data", Size: size, Device: c.image, Tracker: "none"}}, Policy: Policy{Shared: 1 << 30},
 			})
 			send := start(actSend, c.src)
 			c.wait(c.src, UntilConverged)
