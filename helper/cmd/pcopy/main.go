@@ -42,6 +42,7 @@ var commands = []command{
 	{"session wait", "DIR --until WORD[,WORD…] [--timeout SECONDS]", "wait for a state, or for listening, converged, ended", sessionWait},
 	{"session cutover", "DIR [--wave DIR[,DIR…]] [--timeout SECONDS]", "source: freeze, hand over, and wait for the outcome; with --wave together with other sessions, all or none", sessionCutover},
 	{"session abort", "DIR [--timeout SECONDS]", "end a session that is not released; nothing moves", sessionAbort},
+	{"session continue", "DIR", "a session that stopped at policy.pause_at goes on", sessionContinue},
 	{"session resolve", "DIR --outcome resumed|refused|fenced [--journal-lost] [--timeout SECONDS]", "a side in doubt: what the other side's session says, or that it was fenced; with --journal-lost also where the journal cannot be read", sessionResolve},
 	{"session recover", "DIR | --all [--root DIR] [--timeout SECONDS]", "bring a side whose process is gone as far as it may go by itself", sessionRecover},
 	{"identity", "DIR", "the fingerprint of a session's key, made if need be", identity},

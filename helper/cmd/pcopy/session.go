@@ -182,6 +182,14 @@ func sessionRecover(ctx context.Context, args []string) error {
 	return print(s)
 }
 
+func sessionContinue(_ context.Context, args []string) error {
+	words, err := parse(flag.NewFlagSet("session continue", flag.ContinueOnError), args, 1, 1)
+	if err != nil {
+		return err
+	}
+	return session.Continue(words[0])
+}
+
 func sessionResolve(ctx context.Context, args []string) error {
 	var outcome *string
 	var lost *bool

@@ -39,10 +39,12 @@ const idleShare = 10
 //   - the passes do not get shorter any more, or
 //   - policy.max_passes were done.
 //
-// A cutover that is asked for earlier waits for that.
+// A cutover that is asked for earlier waits for that. One that is never asked for
+// ends the session, after policy.wait_timeout.
 func (s *source) presync(ctx context.Context) (*request, error) {
 	var before int64
 	var asked *request
+	var ready time.Time // since when it only waits to be cut over
 	for {
 		// Only the pass numbers and sizes decide; they are in the status too.
 		if err := s.presyncPass(ctx); err != nil {
@@ -65,6 +67,11 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 			})
 			if asked != nil {
 				return asked, nil
+			}
+			if ready.IsZero() {
+				ready = time.Now()
+			} else if time.Since(ready) > s.waitTimeout() {
+				return nil, fmt.Errorf("session: nobody has asked for the cutover within %s: whoever began this move is gone", s.waitTimeout())
 			}
 		}
 		before = dirty

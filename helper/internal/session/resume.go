@@ -206,7 +206,8 @@ func (d *destination) receive(ctx context.Context, l *transport.Listener) error 
 	defer d.door.close()
 	limit := time.Duration(d.spec.Policy.ResumeTimeout) * time.Second
 	var broke error
-	var late <-chan time.Time
+	// A controller that died before it told the source leaves nobody to wait for.
+	late := time.After(d.waitTimeout())
 	for {
 		var c *caller
 		select {
@@ -216,6 +217,9 @@ func (d *destination) receive(ctx context.Context, l *transport.Listener) error 
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-late:
+			if broke == nil {
+				return fmt.Errorf("session: the source has not connected within %s", d.waitTimeout())
+			}
 			return fmt.Errorf("%w; and the source has not come back within %s", broke, limit)
 		}
 		if broke != nil {

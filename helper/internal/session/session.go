@@ -11,6 +11,7 @@
 //	control.sock  requests to the running process: cutover, abort, resolve, start
 //	lock          held (flock) by the running process
 //	made          destination: the paths that it made, or was about to make
+//	continue      a rehearsal goes on (Policy.PauseAt)
 //
 // The states, in the order in which a side reaches them, and what a side does
 // that stops in one of them:
@@ -64,6 +65,7 @@ const (
 	controlFile  = "control.sock"
 	lockFile     = "lock"
 	madeFile     = "made"
+	continueFile = "continue"
 	workloadLock = "locks"
 )
 
@@ -208,6 +210,38 @@ func (b *base) reach(st State, why string) error {
 			s.Error = why
 		}
 	})
+	if st == b.spec.Policy.PauseAt {
+		b.pause()
+	}
+	return nil
+}
+
+// waitTimeout is how long this side waits for what only somebody else can begin.
+func (b *base) waitTimeout() time.Duration {
+	return time.Duration(b.spec.Policy.WaitTimeout) * time.Second
+}
+
+// pause is for rehearsals: what fails, fails while the session is exactly in this
+// state. `pcopy session continue` ends it, and nothing else does: a limit would
+// make the rehearsal another one on a slower machine.
+func (b *base) pause() {
+	b.log.Emit("paused", nil)
+	for {
+		if _, err := os.Lstat(filepath.Join(b.dir, continueFile)); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Continue ends the pause of the session in dir, also one that it has not come to.
+func Continue(dir string) error {
+	if _, err := LoadSpec(dir); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, continueFile), nil, 0o600); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
 	return nil
 }
 

@@ -142,6 +142,11 @@ type Policy struct {
 	HashLimit int64 `json:"hash_limit,omitempty"`
 	// ResumeTimeout is for how many seconds a connection that broke in presync may be made again.
 	ResumeTimeout int `json:"resume_timeout,omitempty"`
+	// WaitTimeout is for how many seconds the destination waits for the source to connect, and the source
+	// for a cutover to be asked for.
+	WaitTimeout int `json:"wait_timeout,omitempty"`
+	// PauseAt is the state in which this side stops when it has recorded it, until it is told to go on.
+	PauseAt State `json:"pause_at,omitempty"`
 }
 
 const (
@@ -149,6 +154,7 @@ const (
 	defaultTargetDirty = 8 << 20
 	defaultPeerTimeout = 30
 	defaultConnections = 1
+	defaultWaitTimeout = 3600
 	maxConnections     = 16
 	defaultResume      = 60
 )
@@ -211,6 +217,9 @@ func ParseSpec(data []byte) (*Spec, error) {
 	if s.Policy.ResumeTimeout == 0 {
 		s.Policy.ResumeTimeout = defaultResume
 	}
+	if s.Policy.WaitTimeout == 0 {
+		s.Policy.WaitTimeout = defaultWaitTimeout
+	}
 	for i := range s.Volumes {
 		if s.Volumes[i].Cluster == 0 {
 			s.Volumes[i].Cluster = DefaultCluster
@@ -240,8 +249,10 @@ func (s *Spec) check() error {
 		return fmt.Errorf("mode %s needs a workload", s.Mode)
 	case s.Policy.Free != FreeSkip && s.Policy.Free != FreeSend:
 		return fmt.Errorf("policy: free %q: skip or send", s.Policy.Free)
-	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.Shared < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0:
+	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.Shared < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0 || s.Policy.WaitTimeout < 1:
 		return errors.New("policy: a number is out of range")
+	case s.Policy.PauseAt != "" && next[s.Role][s.Policy.PauseAt] == nil:
+		return fmt.Errorf("policy: pause_at %q is no state in which this side could go on", s.Policy.PauseAt)
 	case s.Policy.Connections < 1 || s.Policy.Connections > maxConnections:
 		return fmt.Errorf("policy: %d connections: 1 to %d", s.Policy.Connections, maxConnections)
 	}

@@ -24,8 +24,10 @@ type Status struct {
 	Mode       string   `json:"mode"`
 	State      State    `json:"state"`
 	Ended      bool     `json:"ended"`
-	Running    bool     `json:"running"` // a process serves it now
-	Held       bool     `json:"held"`    // source: frozen until somebody resolves it
+	Running    bool     `json:"running"`   // a process serves it now
+	Held       bool     `json:"held"`      // source: frozen until somebody resolves it
+	Fenced     bool     `json:"fenced"`    // an operator ordered the source to go on without the destination
+	Restarted  bool     `json:"restarted"` // the host was booted since the session began
 	Error      string   `json:"error"`
 	Listen     string   `json:"listen,omitempty"`
 	Converged  bool     `json:"converged"`
@@ -100,6 +102,8 @@ func Show(dir string) (*Status, error) {
 		}
 	}
 	s.Ended = s.State.Ended()
+	s.Fenced = j.Reached(Fenced)
+	s.Restarted = len(j.records) > 0 && j.Restarted(j.records[0].State)
 	if !s.Running && s.restartable() && s.Error == "" {
 		// A source in presync writes its status several times a second.
 		if at, err := os.Stat(filepath.Join(dir, statusFile)); err == nil && time.Since(at.ModTime()) < restartPatience {
