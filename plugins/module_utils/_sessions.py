@@ -26,11 +26,14 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 ROOT = "/var/lib/handover/sessions"
 SPEC = "spec.json"
+PLAN = "plan.json"
 COMMANDS = {"source": "send", "destination": "receive"}
 # How far the helper has to come before the next side can go on. A trial has no other side, and is over soon.
 STARTED = {"source": "presync", "destination": "listening"}
 # Where a side that was not told how the other one ended waits.
-UNTOLD = {"source": ("in_doubt",), "destination": ("in_doubt", "settled")}
+UNTOLD = {"source": ("in_doubt", "resumed"), "destination": ("in_doubt", "settled")}
+# The same where its process is gone.
+UNTOLD_ALONE = {"source": ("released",), "destination": ("released", "resumed")}
 TRIAL, ENDED = "trial", "ended"
 # From the source's release on, only the outcome on the destination decides.
 RELEASED = ("released", "resumed", "in_doubt")
@@ -47,7 +50,8 @@ class Sessions:
         """Where each of them stands."""
         if not os.path.isdir(self.root):
             return []
-        return [session.status() for session in map(self.session, sorted(os.listdir(self.root))) if session.specified]
+        sessions = map(self.session, sorted(os.listdir(self.root)))
+        return [status for status in (session.known() for session in sessions) if status is not None]
 
     def session(self, identifier: str) -> Session:
         return Session(self.pcopy, identifier, os.path.join(self.root, identifier))
@@ -76,6 +80,22 @@ class Session:
     def status(self) -> t.Dict[str, t.Any]:
         """Where it stands."""
         return self.pcopy.call("session", "show", self.directory)
+
+    def known(self) -> t.Optional[t.Dict[str, t.Any]]:
+        """Where it stands, with what was planned for it; also if nothing came after the plan."""
+        plan = self.plan()
+        if self.specified:
+            return dict(self.status(), plan=plan)
+        if plan is None:
+            return None
+        fresh = {"state": "prepare", "ended": False, "running": False, "held": False, "fenced": False, "restarted": False, "error": ""}
+        return dict(fresh, id=self.identifier, role=plan.get("role"), workload=plan.get("workload"), plan=plan)
+
+    def untold(self, status: t.Mapping[str, t.Any]) -> bool:
+        """Whether this side waits to be told how the other one ended."""
+        if status["state"] in UNTOLD[status["role"]]:
+            return status["role"] == "destination" or status.get("held", True) or not status["running"]
+        return status["state"] in UNTOLD_ALONE[status["role"]] and not status["running"]
 
     def spec(self) -> t.Optional[t.Dict[str, t.Any]]:
         """What it was told to do."""
@@ -148,6 +168,18 @@ class Session:
     def resolve(self, outcome: str, timeout: float) -> t.Dict[str, t.Any]:
         """Tells a source in doubt what the destination's session says."""
         return self.pcopy.call("session", "resolve", self.directory, "--outcome", outcome, "--timeout", str(max(1, int(timeout))), timeout=timeout + 10)
+
+    def recover(self, timeout: float) -> t.Dict[str, t.Any]:
+        """Brings a side whose process is gone as far as it may go."""
+        return self.pcopy.call("session", "recover", self.directory, "--timeout", str(max(1, int(timeout))), timeout=timeout + 10)
+
+    def plan(self) -> t.Optional[t.Dict[str, t.Any]]:
+        """What the play wrote down before it made anything; None if it did not come so far, or not whole."""
+        try:
+            with open(os.path.join(self.directory, PLAN), encoding="utf-8") as source:
+                return json.load(source)
+        except (FileNotFoundError, ValueError):
+            return None
 
     def abort(self, timeout: float) -> t.Dict[str, t.Any]:
         """Ends it before the release; it answers where it stands then."""

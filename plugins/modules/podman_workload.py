@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: podman_workload
 
-short_description: Prepare a podman container's twin, or remove a container
+short_description: Prepare a podman container's twin, start a container, or remove one
 
 version_added: 0.1.0
 
@@ -41,9 +41,10 @@ options:
     description:
       - With V(prepared) the container exists, equals O(source) and has never run here. The podman volumes that it names exist,
         bound to the mount points of their image volumes, which are not mounted yet. Those that are plain directories are empty.
+      - With V(started) the container runs. It is for one that a boot of its host has ended.
       - With V(absent) no container of this name exists, nor the volumes listed in O(volumes).
     type: str
-    choices: [prepared, absent]
+    choices: [prepared, started, absent]
     required: true
   source:
     description:
@@ -89,6 +90,11 @@ EXAMPLES = r"""
     state: prepared
     source: "{{ here.workload }}"
   delegate_to: node2
+
+- name: Start the shop again after its host was restarted
+  livefleet.handover.podman_workload:
+    name: shop
+    state: started
 
 - name: Remove the shop from where it was, now that it has moved
   livefleet.handover.podman_workload:
@@ -167,7 +173,7 @@ class PodmanWorkload:
 
     def run(self) -> t.Dict[str, t.Any]:
         """Brings it to the state asked for."""
-        result = self._prepare() if self.params["state"] == "prepared" else self._remove()
+        result = {"prepared": self._prepare, "started": self._start, "absent": self._remove}[self.params["state"]]()
         return dict(result, changed=bool(self.reasons), reasons=self.reasons)
 
     # prepared
@@ -337,6 +343,18 @@ class PodmanWorkload:
             with contextlib.suppress(HandoverError):
                 self.podman.run("volume", "rm", name)
 
+    # started
+
+    def _start(self) -> t.Dict[str, t.Any]:
+        existing = workload.find(self.podman.containers(), self.name)
+        if existing is None:
+            raise HandoverError("there is no container named {0} on this host, so it cannot be started".format(self.name))
+        if existing.get("State") != "running":
+            self.reasons.append("{0} is {1}".format(self.name, existing.get("State")))
+            if not self.module.check_mode:
+                self.podman.run("start", existing["Id"])
+        return {}
+
     # absent
 
     def _remove(self) -> t.Dict[str, t.Any]:
@@ -364,7 +382,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["prepared", "absent"], "required": True},
+            "state": {"type": "str", "choices": ["prepared", "started", "absent"], "required": True},
             "source": {"type": "dict"},
             "volumes": {"type": "list", "elements": "str", "default": []},
             "running": {"type": "str", "choices": ["refuse", "kill"], "default": "refuse"},

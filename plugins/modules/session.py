@@ -42,12 +42,14 @@ options:
       - With V(identity) this side has a key; its fingerprint is returned.
       - With V(started) the helper runs, and has come as far as the other side needs. The destination listens; the source is connected,
         tracks writes, and has begun to copy.
+      - With V(recovered) a side whose helper was killed, or whose host was restarted, has come as far as it may without anybody being asked.
+        systemd does that by itself when the helper ends and when the host boots.
       - With V(resolved) a side that did not learn what became of the workload is told. A source thaws it or lets go of it; a destination
         that runs it takes the source's part as done.
       - With V(absent) nothing is left of it. Before the release this ends the session, and the workload stays or goes on
         where it was; after it, the task fails until the outcome is known.
     type: str
-    choices: [identity, started, resolved, absent]
+    choices: [identity, started, recovered, resolved, absent]
     required: true
   role:
     description:
@@ -157,7 +159,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
     ROOT,
-    UNTOLD,
     Sessions,
     begun,
     typed,
@@ -223,11 +224,25 @@ class OneSession:
             reason = self.session.status()["error"] or str(exc)
             raise HandoverError("session {0} could not begin on this host: {1}".format(self.session.identifier, reason)) from exc
 
+    def _recovered(self) -> t.Dict[str, t.Any]:
+        if not self.session.specified:
+            return {"status": None}
+        status = self.session.status()
+        if status["running"] or status["ended"]:
+            return {"status": status}
+        if self.check_mode:
+            self.reasons.append("session {0} is {1} and has no process".format(self.session.identifier, status["state"]))
+            return {"status": status}
+        recovered = self.session.recover(self.runtime.remaining() - 5)
+        if recovered["state"] != status["state"]:
+            self.reasons.append("session {0} was {1} and had no process".format(self.session.identifier, status["state"]))
+        return {"status": recovered}
+
     def _resolved(self) -> t.Dict[str, t.Any]:
         if not self.session.specified:
             raise HandoverError("there is no session {0} on this host".format(self.session.identifier))
         status = self.session.status()
-        if status["state"] not in UNTOLD[status["role"]]:
+        if not self.session.untold(status):
             return {"status": status}
         self.reasons.append("session {0} did not learn what became of {1}".format(self.session.identifier, status["workload"]))
         if self.check_mode:
@@ -260,7 +275,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "session": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["identity", "started", "resolved", "absent"], "required": True},
+            "state": {"type": "str", "choices": ["identity", "started", "recovered", "resolved", "absent"], "required": True},
             "role": {"type": "str", "choices": ["source", "destination"]},
             "spec": {"type": "dict"},
             "outcome": {"type": "str", "choices": ["resumed", "refused", "fenced"]},

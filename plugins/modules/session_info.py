@@ -104,6 +104,25 @@ sessions:
       description: Bytes per second at present.
       type: int
       sample: 412090368
+    fenced:
+      description: Whether an operator ordered the source to go on without the destination.
+      type: bool
+      sample: false
+    restarted:
+      description: Whether the host was booted since the session began.
+      type: bool
+      sample: false
+    plan:
+      description: What the play wrote down before it made anything, on both hosts. None if it did not come so far.
+      type: dict
+      sample:
+        role: source
+        workload: shop
+        source: node1
+        destination: node2
+        twin:
+          made: true
+          volumes: [pgdata]
     error:
       description: Why it ended otherwise than it should. One sentence, or empty.
       type: str
@@ -130,7 +149,8 @@ def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
     if module.params["session"] is None:
         return {"changed": False, "sessions": sessions.statuses()}
     session = sessions.session(module.params["session"])
-    return {"changed": False, "sessions": [session.status()] if session.specified else []}
+    known = session.known()
+    return {"changed": False, "sessions": [] if known is None else [known]}
 
 
 def main() -> None:

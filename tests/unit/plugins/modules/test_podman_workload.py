@@ -220,6 +220,27 @@ class TestPrepared:
         assert host.containers == {}
 
 
+class TestStarted:
+    def test_one_that_a_boot_has_ended_runs_again(self, host, module):
+        host.containers["shop"] = inspect_of("111", State={"Status": "exited", "Running": False, "Pid": 0})
+        assert module("started")["reasons"] == ["shop is exited"]
+        assert host.commands == ["podman start 111"]
+
+    def test_one_that_runs_is_left_alone(self, host, module):
+        host.containers["shop"] = inspect_of("111", State={"Status": "running", "Running": True, "Pid": 7})
+        assert not module("started")["changed"]
+        assert host.commands == []
+
+    def test_check_mode_starts_nothing(self, host, module):
+        host.containers["shop"] = inspect_of("111")
+        assert module("started", check=True)["changed"]
+        assert host.commands == []
+
+    def test_one_that_is_not_there(self, host, module):
+        with pytest.raises(Exception, match="there is no container named shop on this host, so it cannot be started"):
+            module("started")
+
+
 class TestAbsent:
     def test_a_stopped_container_and_its_volumes_go(self, host, module):
         host.containers["shop"] = inspect_of("111", State={"Status": "exited", "Running": False})

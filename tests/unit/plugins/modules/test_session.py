@@ -193,6 +193,43 @@ class TestResolved:
         assert helper.commands == []
 
 
+    # It may have run there, and the source keeps everything: without the word it would keep it for ever.
+    @pytest.mark.parametrize("state, held, running, told", [
+        ("resumed", True, True, True), ("resumed", False, False, True), ("resumed", False, True, False),
+        ("released", False, False, True), ("released", False, True, False), ("prepared", False, False, False),
+    ])  # fmt: skip
+    def test_who_waits_to_be_told(self, helper, module, state, held, running, told):
+        helper.place("shop-1", state=state, held=held, running=running)
+        helper.answers["resolve"] = {"state": "done", "ended": True}
+        assert module("resolved", outcome="resumed")["changed"] is told
+
+
+class TestRecovered:
+    def test_what_a_dead_helper_left_is_ended(self, helper, module):
+        helper.place("shop-1", state="frozen")
+        helper.answers["recover"] = {"state": "thawed", "ended": True}
+        result = module("recovered")
+        assert result["status"]["state"] == "thawed"
+        assert result["reasons"] == ["session shop-1 was frozen and had no process"]
+
+    def test_what_can_come_no_further_is_no_change(self, helper, module):
+        helper.place("shop-1", state="in_doubt")
+        helper.answers["recover"] = {}
+        assert not module("recovered")["changed"]
+
+    @pytest.mark.parametrize("change", [{"running": True, "state": "presync"}, {"ended": True, "state": "done"}])
+    def test_one_that_lives_or_has_ended_is_left_alone(self, helper, module, change):
+        helper.place("shop-1", **change)
+        assert not module("recovered")["changed"]
+        assert helper.commands == []
+
+    def test_check_mode_and_nothing_there(self, helper, module):
+        assert not module("recovered")["changed"]
+        helper.place("shop-1", state="frozen")
+        assert module("recovered", check=True)["changed"]
+        assert helper.commands == []
+
+
 class TestInfo:
     def test_all_and_one_and_none(self, run_module, helper):
         helper.place("shop-1")
@@ -203,6 +240,15 @@ class TestInfo:
         assert [each["id"] for each in run_module(session_info.main, {**ask, "session": "till-2"})["sessions"]] == ["till-2"]
         assert run_module(session_info.main, {**ask, "session": "gone"})["sessions"] == []
         assert run_module(session_info.main, {"sessions": str(helper.root / "missing")})["sessions"] == []
+
+    def test_what_was_planned_is_told_also_when_nothing_came_after_it(self, run_module, helper):
+        helper.place("shop-1", state="presync")
+        for name, text in (("shop-1", '{"destination": "node2"}'), ("till-2", '{"role": "destination", "workload": "till"}'), ("torn-3", '{"role"')):
+            (helper.root / name).mkdir(exist_ok=True)
+            (helper.root / name / "plan.json").write_text(text)
+        shop, till = run_module(session_info.main, {"sessions": str(helper.root)})["sessions"]
+        assert (shop["state"], shop["plan"]) == ("presync", {"destination": "node2"})
+        assert (till["id"], till["role"], till["workload"], till["state"], till["running"]) == ("till-2", "destination", "till", "prepare", False)
 
 
 class TestCutover:

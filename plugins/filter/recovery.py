@@ -1,0 +1,75 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.errors import AnsibleFilterError
+
+# A workload is frozen from the first of them on; what comes before the release is undone, what comes after it is the destination's to say.
+UNDECIDED = ("prepare", "presync", "barrier", "frozen", "flushed", "prepared")
+Side = t.Mapping[str, t.Any]
+
+
+def recovery(answers: t.Mapping[str, t.Mapping[str, t.Any]], session: str = "") -> t.List[t.Dict[str, t.Any]]:
+    """Every move that was not brought to its end, and on which host that can be done: one row a move."""
+    sides: t.Dict[str, t.Dict[str, t.Tuple[str, Side]]] = {}
+    for host, answer in sorted(answers.items()):
+        for side in answer.get("sessions") or []:
+            # A move with a workload; its image travels in a session that ends with it.
+            if side.get("workload") and (not session or side["id"] == session):
+                name = side["id"][: -len("-trial")] if side["id"].endswith("-trial") else side["id"]
+                sides.setdefault(name, {}).setdefault(side["role"], (host, side))
+    if session and not sides:
+        return []
+    return [_row(name, by_role, answers, bool(session)) for name, by_role in sorted(sides.items())]
+
+
+def _row(name: str, by_role: t.Mapping[str, t.Tuple[str, Side]], answers: t.Mapping[str, t.Mapping[str, t.Any]], named: bool) -> t.Dict[str, t.Any]:
+    plan: t.Dict[str, t.Any] = {}
+    for _host, side in by_role.values():
+        plan = plan or dict(side.get("plan") or {})
+    hosts = {role: by_role[role][0] if role in by_role else plan.get(role) for role in ("source", "destination")}
+    states = {role: by_role[role][1]["state"] if role in by_role else None for role in ("source", "destination")}
+    row = {
+        "session": name,
+        "workload": next(side["workload"] for _host, side in by_role.values()),
+        "source": hosts["source"],
+        "destination": hosts["destination"],
+        "source_was": states["source"],
+        "destination_was": states["destination"],
+    }
+    return dict(row, **_way(by_role, hosts, answers, named))
+
+
+def _way(
+    by_role: t.Mapping[str, t.Tuple[str, Side]], hosts: t.Mapping[str, t.Optional[str]], answers: t.Mapping[str, t.Any], named: bool
+) -> t.Dict[str, t.Any]:
+    """Whether it can be ended now, and if not why not."""
+    if hosts["source"] is None or hosts["source"] not in answers:
+        return {"end": False, "why": "its source is not among the hosts that were asked: {0}".format(hosts["source"] or "nothing says which it is")}
+    if "sessions" not in answers[hosts["source"]]:
+        return {"end": False, "why": "{0} cannot be asked: bring it back and run this again".format(hosts["source"])}
+    running = any(side["running"] and side["state"] in UNDECIDED for _host, side in by_role.values())
+    if running and not named:
+        return {"end": False, "why": "it is under way: to take it back, name it with handover_session"}
+    if "source" not in by_role and by_role["destination"][1]["state"] not in UNDECIDED + ("refused", "discarded", "fenced"):
+        return {"end": False, "why": "{0} knows nothing of it: look where the workload runs".format(hosts["source"])}
+    return {"end": True, "why": ""}
+
+
+def checked(answers: t.Any, session: str = "") -> t.List[t.Dict[str, t.Any]]:
+    """The filter: what it is given comes from a playbook."""
+    if not isinstance(answers, t.Mapping):
+        raise AnsibleFilterError("recovery: what each host answered is needed, by its name, not {0}".format(type(answers).__name__))
+    return recovery(answers, session)
+
+
+class FilterModule:
+    """Moves that were not brought to their end."""
+
+    def filters(self) -> t.Dict[str, t.Callable]:
+        """Name → filter."""
+        return {"recovery": checked}
