@@ -100,6 +100,11 @@ test-ledger: helper ## The same there and back, MOVES=10 times, counting every a
 test: helper ## Run the whole test suite
 	@.cache/venv/bin/python tests/suite $(PARTS)
 
+# FAULTS=25 is a sample (FAULTS_SEED chooses it), FAULTS="sender killed" one row.
+.PHONY: test-faults
+test-faults: helper ## Break a move at every step in every way; the table goes into docs/safety.md
+	@FAULTS_TABLE=1 FAULTS="$(or $(FAULTS),all)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/molecule test --scenario-name faults
+
 BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
 
 # ROWS="full fio": only these; what was measured of the others stays. RUNS=0 only writes the pages anew.

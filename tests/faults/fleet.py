@@ -1,0 +1,227 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Two hosts of the lab, a container that writes on one of them, and the operator's playbooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import typing as t
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+INVENTORY = Path(os.environ.get("FAULTS_INVENTORY", CHECKOUT / "lab" / "inventory.yml"))
+PARAMETERS = os.environ.get("FAULTS_PARAMETERS", "")
+ANSIBLE = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_NOCOLOR": "1"}
+BIN = Path(sys.executable).parent
+
+WORKLOAD = "ledger"
+VOLUME = "ledgerdata"
+LEDGER = f"/var/lib/handover/mnt/{VOLUME}/ledger"
+SESSIONS = "/var/lib/handover/sessions"
+PCOPY = "/usr/local/libexec/handover/pcopy"
+
+# Limits of a move in which nothing is slow, so that what fails is found soon.
+LIMITS = {"migrate_peer_timeout": 10, "migrate_hook_timeout": 25, "migrate_cutover_timeout": 90, "migrate_presync_timeout": 90}
+
+# Everything that a move makes on a host, but for what the workload itself has where it lives.
+FOOTPRINT = f"""
+only() {{ grep -E '{WORKLOAD}|fault-|/checkpoint$' | grep -v ^/var/lib/containers/storage/volumes/ | sort | xargs; }}
+echo "containers: $(podman ps --all --format '{{{{.Names}}}}={{{{.State}}}}' | only)"
+echo "podman volumes: $(podman volume ls --format '{{{{.Name}}}}' | only)"
+for folder in sessions volumes mnt; do echo "$folder: $(ls -A /var/lib/handover/$folder 2>/dev/null | only)"; done
+echo "sockets: $(find /run/handover -type s 2>/dev/null | only)"
+echo "mounts: $(findmnt --list --noheadings --output TARGET | only)"
+echo "units: $(systemctl list-units --plain --no-legend 'handover-fault*' | cut -d' ' -f1 | only)"
+echo "processes: $(pgrep --list-name 'pcopy|criu' | cut -d' ' -f2 | sort | xargs)"
+"""
+AT_HOME = {
+    "containers": f"{WORKLOAD}=running",
+    "podman volumes": VOLUME,
+    "volumes": f"{VOLUME}.img",
+    "mnt": VOLUME,
+    "mounts": f"/var/lib/handover/mnt/{VOLUME}",
+}
+
+
+def until(what: str, true: t.Callable[[], t.Any], seconds: float = 120) -> t.Any:
+    """Waits for something to become true, and returns it."""
+    end = time.monotonic() + seconds
+    while True:
+        found = true()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"it did not happen within {seconds:.0f} s: {what}")
+        time.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host of the lab, over a connection that is kept."""
+
+    name: str
+    address: str
+    ssh: tuple[str, ...]
+
+    def ask(self, script: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+        """Runs a script there, and returns what came of it."""
+        return subprocess.run(
+            ["ssh", *self.ssh, self.name, script], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False
+        )
+
+    def run(self, script: str, seconds: float = 60) -> str:
+        """Runs a script that has to succeed."""
+        done = self.ask(script, seconds)
+        assert done.returncode == 0, f"on {self.name}: {script}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def footprint(self) -> dict[str, str]:
+        return {key: value for key, _, value in (line.partition(": ") for line in self.run(FOOTPRINT).splitlines()) if value}
+
+    def paused(self, session: str) -> bool:
+        return self.ask(f"grep -q '\"event\":\"paused\"' {SESSIONS}/{session}/events.jsonl").returncode == 0
+
+    def last(self) -> int:
+        """The last line of the ledger that is whole, from outside the container; 0 if there is none."""
+        found = self.ask(f"tail -n 2 {LEDGER} 2>/dev/null").stdout.splitlines()
+        return int(found[-1].split()[0]) if found and found[-1].split() and found[-1].split()[0].isdigit() else 0
+
+    def writes(self) -> bool:
+        """Whether somebody writes to the ledger here."""
+        before = self.last()
+        time.sleep(0.3)
+        return self.last() > before
+
+
+class Play:
+    """One run of a playbook, which can be stopped at a task and killed."""
+
+    def __init__(self, playbook: str, variables: t.Mapping[str, t.Any], stop_at: str = "") -> None:
+        self.stop_at = stop_at
+        self.stopped = threading.Event()
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            playbook_command(playbook, "--extra-vars", json.dumps(variables)),
+            cwd=CHECKOUT, env=ANSIBLE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if self.stop_at and line.startswith("TASK [") and f": {self.stop_at}]" in line:
+                self._signal(signal.SIGSTOP)
+                self.stop_at = ""
+                self.stopped.set()
+
+    def _signal(self, what: signal.Signals) -> None:
+        try:
+            os.killpg(self.process.pid, what)
+        except ProcessLookupError:
+            pass
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        self.process.wait()
+
+    def end(self, seconds: float = 600) -> int:
+        """Its exit status."""
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the play did not end within {seconds:.0f} s: {self.text[-3000:]}") from None
+        self.reader.join(10)
+        return status
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+
+def playbook_command(playbook: str, *words: str) -> list[str]:
+    parameters = ["--extra-vars", f"@{PARAMETERS}"] if PARAMETERS else []
+    return [str(BIN / "ansible-playbook"), f"--inventory={INVENTORY}", *parameters, playbook, *words]
+
+
+def play(playbook: str, **variables: t.Any) -> str:
+    """Runs a playbook that has to succeed."""
+    run = Play(playbook, variables)
+    status = run.end()
+    assert status == 0, run.text[-5000:]
+    return run.text
+
+
+class Fleet:
+    """Both hosts."""
+
+    def __init__(self, reports: Path) -> None:
+        inventory = yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))["lab_hosts"]
+        ssh = tuple(inventory["vars"]["ansible_ssh_common_args"].split())
+        hosts = inventory["children"]["lab"]["hosts"]
+        self.hosts = [Host(name, hosts[name]["ansible_host"], ssh) for name in sorted(hosts)][:2]
+        self.reports = reports
+        self.moves = 0
+
+    def other(self, host: Host) -> Host:
+        return next(each for each in self.hosts if each.name != host.name)
+
+    def home(self) -> Host:
+        """The host on which the workload lives."""
+        (host,) = [host for host in self.hosts if host.footprint().get("containers") == AT_HOME["containers"]]
+        return host
+
+    def begin(self, source: Host, pause_at: t.Mapping[str, str], stop_at: str, **variables: t.Any) -> tuple[str, Play]:
+        self.moves += 1
+        session = f"fault-{os.getpid()}-{self.moves}"
+        asked = {
+            "handover_workload": WORKLOAD,
+            "handover_source": source.name,
+            "handover_destination": self.other(source).name,
+            "handover_report_dir": str(self.reports),
+            "migrate_session": session,
+            "migrate_pause_at": dict(pause_at),
+            # Both hosts have this machine's clock; on a busy one, asking them takes so long that it seems otherwise.
+            "handover_ignore_checks": ["clock"],
+            **LIMITS,
+            **variables,
+        }
+        return session, Play("playbooks/migrate.yml", asked, stop_at)
+
+    def recover(self, session: str = "", **variables: t.Any) -> tuple[int, str]:
+        asked = {"handover_hosts": "lab", "handover_report_dir": str(self.reports), "recover_timeout": 90, "handover_session": session, **variables}
+        run = Play("playbooks/recover.yml", asked)
+        return run.end(), run.text
+
+    def power_off(self, host: Host) -> None:
+        """As if the plug was pulled; its connections here go as well."""
+        play("lab/power.yml", power_host=host.name)
+        host.ask("true", 20)
+
+    def power_on(self, host: Host) -> None:
+        play("lab/create.yml", lab_fleet=host.name)
+        subprocess.run(["ssh", *host.ssh, "-O", "exit", host.name], capture_output=True, check=False)
+        until(f"{host.name} answers", lambda: host.ask("systemctl is-system-running --wait || true").returncode == 0)
+
+
+def sentences(text: str) -> str:
+    """What Ansible said went wrong."""
+    said = re.findall(r"^\[ERROR\]: (.*?)^Origin: ", text, flags=re.MULTILINE | re.DOTALL)
+    return " | ".join(" ".join(each.split()) for each in said) if said else text[-1500:]

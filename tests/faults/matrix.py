@@ -1,0 +1,77 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The fault matrix: every step of the protocol, and everything that may happen while a move is exactly there."""
+
+from __future__ import annotations
+
+import random
+import typing as t
+from dataclasses import dataclass
+
+# What a step is recognised by: a task of the play, which is stopped there, or a state in which a helper is told to stop.
+TASKS = {
+    "preflight": "Preflight | See what is in the way",
+    "prepare": "Prepare | Listen on the destination",
+    "settle": "Settle | Wait for the destination's side to end",
+    "cleanup": "Cleanup | Remove the workload from the source",
+}
+STATES = ("presync", "barrier", "frozen", "flushed", "prepared", "released", "resumed")
+STEPS = ("preflight", "prepare", *STATES, "settle", "cleanup")
+
+# What happens, and the side whose helper stands still when it does: it is the one that it happens to.
+FAULTS = {
+    "sender killed": "source",
+    "receiver killed": "destination",
+    "controller killed": "source",
+    "source loses power": "source",
+    "destination loses power": "destination",
+    "network cut, later healed": "source",
+    "destination disk full": "destination",
+    "restore fails": "destination",
+    "byte flipped on the wire": "source",
+    "freeze command hangs": "source",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell."""
+
+    fault: str
+    step: str
+
+    @property
+    def side(self) -> str:
+        return FAULTS[self.fault]
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault} at {self.step}"
+
+
+def cases() -> list[Case]:
+    """All of them, fault by fault."""
+    return [Case(fault, step) for fault in FAULTS for step in STEPS]
+
+
+def sample(count: int, seed: int) -> list[Case]:
+    """So many of them: each fault as often as any other, every step, and which with which decided by the seed."""
+    dice = random.Random(seed)
+    faults, steps, distances = list(FAULTS), list(STEPS), list(range(len(STEPS)))
+    for each in (faults, steps, distances):
+        dice.shuffle(each)
+    # Diagonals of the shuffled table.
+    chosen = [Case(fault, steps[(at + distance) % len(steps)]) for distance in distances for at, fault in enumerate(faults)]
+    return sorted(chosen[:count], key=cases().index)
+
+
+def asked(words: t.Mapping[str, str]) -> list[Case]:
+    """What the environment asks for: FAULTS=all, a number of them (with FAULTS_SEED), or words, with
+    commas between them, of which a case's name has to contain one."""
+    what = words.get("FAULTS", "all")
+    if what.isdigit():
+        return sample(int(what), int(words.get("FAULTS_SEED", "1")))
+    words_of = [word.strip() for word in what.split(",")]
+    return [case for case in cases() if what == "all" or any(word in case.name for word in words_of)]

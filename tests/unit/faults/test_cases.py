@@ -1,0 +1,36 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "faults"))
+import matrix  # noqa: E402
+
+
+def test_every_fault_meets_every_step():
+    assert len(matrix.cases()) == len(set(matrix.cases())) == len(matrix.FAULTS) * len(matrix.STEPS) == 110
+
+
+def test_a_sample_is_the_same_for_the_same_seed():
+    assert matrix.sample(25, 7) == matrix.sample(25, 7)
+    assert matrix.sample(25, 7) != matrix.sample(25, 8)
+
+
+def test_a_sample_has_each_fault_and_step_about_as_often():
+    for seed in range(20):
+        chosen = matrix.sample(25, seed)
+        assert len(set(chosen)) == 25
+        faults = Counter(case.fault for case in chosen)
+        assert set(faults) == set(matrix.FAULTS)
+        assert max(faults.values()) - min(faults.values()) <= 1
+        assert len({case.step for case in chosen}) == len(matrix.STEPS)
+
+
+def test_words_choose_cases():
+    assert matrix.asked({"FAULTS": "3"}) == matrix.sample(3, 1)
+    assert [case.name for case in matrix.asked({"FAULTS": "sender killed at fro"})] == ["sender killed at frozen"]
