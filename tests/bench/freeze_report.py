@@ -174,4 +174,3 @@ class Runs:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 {height}" role="img" aria-label="The pause by stage; a dashed line is CRIU\'s floor">'
             f"<style>{style}</style><rect width=\"860\" height=\"{height}\" fill=\"#ffffff\"/>{''.join(out)}</svg>\n"
         )
-

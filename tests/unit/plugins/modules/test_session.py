@@ -192,7 +192,6 @@ class TestResolved:
         assert not module("resolved", outcome="refused")["changed"]
         assert helper.commands == []
 
-
     # It may have run there, and the source keeps everything: without the word it would keep it for ever.
     @pytest.mark.parametrize("state, held, running, told", [
         ("resumed", True, True, True), ("resumed", False, False, True), ("resumed", False, True, False),
