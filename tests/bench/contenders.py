@@ -241,7 +241,7 @@ class Session:
             try:
                 pair.run(DESTINATION, "pcopy", "session", "wait", self.folder, "--until", "listening", "--timeout", "30")
                 yield result
-                out, _ = receiver.communicate(timeout=60)
+                out, _errors = receiver.communicate(timeout=60)
                 result.update(json.loads(out))
             finally:
                 if receiver.poll() is None:
@@ -264,7 +264,7 @@ class Session:
         self._prepare(source, target)
         pair = self.pair
         with self._receiver():
-            argv = pair.fleet.argv(SOURCE, "sh", "-c", f'echo $$; exec pcopy send --session "$1"', "sh", self.folder)
+            argv = pair.fleet.argv(SOURCE, "sh", "-c", 'echo $$; exec pcopy send --session "$1"', "sh", self.folder)
             with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
                 assert process.stdout
                 pid = int(process.stdout.readline())

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env python
 # Copyright (c) 2026, the Handover maintainers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
@@ -28,7 +28,7 @@ KINDS = ("random", "text", "zero", "hole")
 def text(length: int, chance: random.Random) -> bytes:
     """Words as often as in a language (the n-th one a n-th as often), in lines with a number as a log has them."""
     letters = "etaoinshrdlcumwfgypbvk"
-    words = ["".join(chance.choices(letters, range(len(letters), 0, -1), k=chance.randint(2, 11))) for _ in range(20000)]
+    words = ["".join(chance.choices(letters, range(len(letters), 0, -1), k=chance.randint(2, 11))) for _word in range(20000)]
     weights = list(itertools.accumulate(1 / n for n in range(1, len(words) + 1)))
     lines: list[str] = []
     size = 0
@@ -44,7 +44,7 @@ def make(path: str, size: int, parts: dict[str, int]) -> None:
     chance = random.Random(SEED)
     count = size // STRETCH
     weight = sum(parts.values())
-    kinds = [kind for kind in KINDS for _ in range(count * parts.get(kind, 0) // weight)]
+    kinds = [kind for kind in KINDS for _piece in range(count * parts.get(kind, 0) // weight)]
     kinds += ["hole"] * (count - len(kinds))
     chance.shuffle(kinds)
     written = text(min(TEXT, size), chance) if "text" in kinds else b""

@@ -346,7 +346,7 @@ class Row:
         return sample
 
     def begin_load(self, host: str, mover: t.Union[Handover, Scripted]) -> Pgbench:
-        for _ in range(60):
+        for _try in range(60):
             if subprocess.run([*self.fleet.ssh[host], f"podman exec {mover.workload} pg_isready -q -h /tmp"], check=False).returncode == 0:
                 break
             time.sleep(1)
@@ -409,9 +409,9 @@ def main() -> int:
             runs.write()
     runs.write()
     bars = runs.bars()
-    for bar in bars:
-        print(bar.sentence())
-    return 0 if all(bar.met for bar in bars) else 1
+    for each in bars:
+        print(each.sentence())
+    return 0 if all(each.met for each in bars) else 1
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ class Runs:
                 held = ", ".join(f"{stage.replace('_', ' ')} {seconds:.3f}" for stage, seconds in self.holders(name, contender).items() if seconds >= 0.0005)
                 cells.append((contender, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max")), times, held))
             lines.append(table(("who", "moves", "shortest", "median", "longest", "of the floor", "what holds the pause (medians)"), cells))
-        lines += ["", "## Bars", "", *(f"- {bar.sentence()}" for bar in self.bars())]
+        lines += ["", "## Bars", "", *(f"- {each.sentence()}" for each in self.bars())]
         return "\n".join(lines) + "\n"
 
     def chart(self) -> str:

@@ -66,8 +66,8 @@ def write(kept: dict[str, t.Any]) -> list[Bar]:
             continue
         found = kept[name]
         mine = row.bars(found["samples"])
-        for bar in mine:
-            bar.date, bar.runs = found["date"], found["runs"]
+        for each in mine:
+            each.date, each.runs = found["date"], found["runs"]
         bars += mine
         measured: dict[str, list[float]] = {who: [run[row.key] for run in runs] for who, runs in found["samples"].items()}
         (FOLDER / f"pcopy-{name}.svg").write_text(chart(row.title, row.unit, measured), encoding="utf-8")
@@ -81,14 +81,14 @@ def write(kept: dict[str, t.Any]) -> list[Bar]:
         sections.append(
             f"## {row.title}\n\n{row.what}\n\n![{row.title}](pcopy-{name}.svg)\n\n"
             + table(["", f"least, {row.unit}", "median", "most", *(BESIDES[k][0] for k in extra)], lines)
-            + "\n\n" + "\n".join(f"- {bar.sentence()}" for bar in mine)
+            + "\n\n" + "\n".join(f"- {each.sentence()}" for each in mine)
             + f"\n\n{found['runs']} runs each, turn about, on {found['date']}; Linux {found['machine']}; load average before each round: "
             + ", ".join(map(str, found["load"])) + ".\n"
         )  # fmt: skip
     save(bars, FOLDER / "pcopy.json")
     met = table(
         ["bar", "figure", "limit", "met"],
-        [[b.bar, f"{b.figure:.3g}", f"{'≥' if b.at_least else '≤'} {b.limit:g}", "yes" if b.met else "**no**"] for b in bars],
+        [[b.what, f"{b.figure:.3g}", f"{'≥' if b.at_least else '≤'} {b.limit:g}", "yes" if b.met else "**no**"] for b in bars],
     )
     text = TEMPLATE.read_text(encoding="utf-8").replace("@TABLE@", met).replace("@ROWS@", "\n".join(sections))
     (FOLDER / "pcopy.md").write_text(text, encoding="utf-8")
@@ -112,9 +112,9 @@ def main() -> int:
             kept[name] = measure(rows.ROWS[name], pair, given.runs)
             RUNS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     bars = write(kept)
-    for bar in bars:
-        print(f"{'met   ' if bar.met else 'MISSED'} {bar.figure:8.4g} {'>=' if bar.at_least else '<='} {bar.limit:<6g} {bar.bar}")
-    return 0 if all(bar.met for bar in bars) else 1
+    for each in bars:
+        print(f"{'met   ' if each.met else 'MISSED'} {each.figure:8.4g} {'>=' if each.at_least else '<='} {each.limit:<6g} {each.what}")
+    return 0 if all(each.met for each in bars) else 1
 
 
 if __name__ == "__main__":

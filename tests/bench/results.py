@@ -26,7 +26,7 @@ def spread(values: list[float]) -> dict[str, float]:
 class Bar:
     """One bar of a benchmark, and what was measured of it."""
 
-    bar: str
+    what: str
     figure: float
     limit: float
     runs: int
@@ -42,7 +42,7 @@ class Bar:
 
     def entry(self) -> dict[str, t.Any]:
         return {
-            "bar": self.bar, "figure": round(self.figure, 4), "limit": self.limit, "met": self.met,
+            "bar": self.what, "figure": round(self.figure, 4), "limit": self.limit, "met": self.met,
             "runs": self.runs, "spread": self.spread, "contender": self.contender, "date": self.date,
         }  # fmt: skip
 
@@ -50,7 +50,7 @@ class Bar:
         sign = "at least" if self.at_least else "at most"
         far = abs(self.figure / self.limit - 1) if self.limit else 0
         said = "met" if self.met else f"**missed by {far:.0%}**"
-        return f"{self.bar}: **{self.figure:.3g}**, {sign} {self.limit:g}: {said}"
+        return f"{self.what}: **{self.figure:.3g}**, {sign} {self.limit:g}: {said}"
 
 
 def save(bars: list[Bar], path: Path) -> None:

@@ -44,7 +44,7 @@ def median(runs: list[Sample], key: str = "seconds") -> float:
     return statistics.median(run[key] for run in runs)
 
 
-def bar(text: str, figure: float, limit: float, samples: Samples, key: str, contender: str, at_least: bool = False) -> Bar:
+def bar_of(text: str, figure: float, limit: float, samples: Samples, key: str, contender: str, at_least: bool = False) -> Bar:
     return Bar(text, figure, limit, 0, {who: spread([run[key] for run in runs]) for who, runs in samples.items()}, contender, at_least)
 
 
@@ -90,8 +90,8 @@ def full_bars(samples: Samples) -> list[Bar]:
     best = min(others, key=lambda who: others[who])
     ours, plain = median(samples["pcopy"]), median(samples[PLAIN])
     return [
-        bar("4 GiB, no rate limit: time, as a part of the best of the others", ours / others[best], 0.9, samples, "seconds", best),
-        bar("4 GiB, no rate limit: time by `auto`, as a part of the time with no compression", ours / plain, 1.03, samples, "seconds", PLAIN),
+        bar_of("4 GiB, no rate limit: time, as a part of the best of the others", ours / others[best], 0.9, samples, "seconds", best),
+        bar_of("4 GiB, no rate limit: time by `auto`, as a part of the time with no compression", ours / plain, 1.03, samples, "seconds", PLAIN),
     ]
 
 
@@ -116,8 +116,8 @@ def line_bars(samples: Samples) -> list[Bar]:
     auto, none = (median(samples[name]) / least for name in ("pcopy", PLAIN))
     limit = f"2 GiB that are not zero ÷ 1 Gbit/s ({least:.2f} s)"
     return [
-        bar("4 GiB at 1 Gbit/s: time ÷ (bytes that must travel ÷ line rate), as pcopy does it by itself", auto, 1.05, samples, "seconds", limit),
-        bar(
+        bar_of("4 GiB at 1 Gbit/s: time ÷ (bytes that must travel ÷ line rate), as pcopy does it by itself", auto, 1.05, samples, "seconds", limit),
+        bar_of(
             "the same with no compression, the headers of TCP, IP and Ethernet counted among what must travel",
             none / FRAMED,
             1.05,
@@ -125,7 +125,7 @@ def line_bars(samples: Samples) -> list[Bar]:
             "seconds",
             f"{limit} × 1514 ÷ 1448",
         ),
-        bar("the same with no compression, headers not counted", none, 1.05, samples, "seconds", limit),
+        bar_of("the same with no compression, headers not counted", none, 1.05, samples, "seconds", limit),
     ]
 
 
@@ -159,7 +159,7 @@ def second_bars(samples: Samples) -> list[Bar]:
     others = {who: median(runs) for who, runs in samples.items() if who != "pcopy"}
     best = min(others, key=lambda who: others[who])
     figure = others[best] / median(samples["pcopy"])
-    return [bar("second pass, 1 % rewritten: how many times faster than the best of the others", figure, 20, samples, "seconds", best, True)]
+    return [bar_of("second pass, 1 % rewritten: how many times faster than the best of the others", figure, 20, samples, "seconds", best, True)]
 
 
 @contextlib.contextmanager
@@ -182,7 +182,7 @@ def delta(pair: Pair) -> t.Iterator[Rounds]:
 
 def delta_bars(samples: Samples) -> list[Bar]:
     figure = median(samples["pcopy"], "sent") / median(samples["pcopy, no delta"], "sent")
-    return [bar("8 bytes changed in each cluster of 256 MiB: bytes, as a part of those without delta", figure, 0.05, samples, "sent", "pcopy, no delta")]
+    return [bar_of("8 bytes changed in each cluster of 256 MiB: bytes, as a part of those without delta", figure, 0.05, samples, "sent", "pcopy, no delta")]
 
 
 @contextlib.contextmanager
@@ -206,8 +206,8 @@ def compress_bars(samples: Samples) -> list[Bar]:
         return 1 - median(samples[f"pcopy: {what}"], key) / median(samples[f"{PLAIN}: {what}"], key)
 
     return [
-        bar("compressible image at 1 Gbit/s: part of the time that is saved", less("text", "seconds"), 0.45, samples, "seconds", PLAIN, True),
-        bar("idle image at 1 Gbit/s: part of the bytes that is saved", less("idle", "sent"), 0.7, samples, "sent", PLAIN, True),
+        bar_of("compressible image at 1 Gbit/s: part of the time that is saved", less("text", "seconds"), 0.45, samples, "seconds", PLAIN, True),
+        bar_of("idle image at 1 Gbit/s: part of the bytes that is saved", less("idle", "sent"), 0.7, samples, "sent", PLAIN, True),
     ]
 
 
@@ -231,8 +231,11 @@ def sparse_bars(samples: Samples) -> list[Bar]:
     wide = samples["pcopy: 1 TiB"]
     memory = max(max(run["peak"], run["peak_there"]) for run in wide) / MIB
     return [
-        bar("1 TiB, sparse, with 1 GiB of data: time, as a part of that for 1 GiB", median(wide) / median(samples["1 GiB"]), 1.2, samples, "seconds", "1 GiB"),
-        bar("1 TiB, sparse: the most memory of either side, MiB", memory, 64, samples, "peak", "none"),
+        bar_of(
+            "1 TiB, sparse, with 1 GiB of data: time, as a part of that for 1 GiB",
+            median(wide) / median(samples["1 GiB"]), 1.2, samples, "seconds", "1 GiB",
+        ),  # fmt: skip
+        bar_of("1 TiB, sparse: the most memory of either side, MiB", memory, 64, samples, "peak", "none"),
     ]
 
 
@@ -285,8 +288,8 @@ def fio_bars(samples: Samples) -> list[Bar]:
         return statistics.median(with_["iops"] / without["iops"] for with_, without in pairs)
 
     return [
-        bar("fio, 4 KiB random writes on a tracked device: part of the IOPS", part(1), 0.97, samples, "iops", "not tracked", True),
-        bar(f"the same with {FIO_DEVICES} devices tracked and written to", part(FIO_DEVICES), 0.97, samples, "iops", "not tracked", True),
+        bar_of("fio, 4 KiB random writes on a tracked device: part of the IOPS", part(1), 0.97, samples, "iops", "not tracked", True),
+        bar_of(f"the same with {FIO_DEVICES} devices tracked and written to", part(FIO_DEVICES), 0.97, samples, "iops", "not tracked", True),
     ]
 
 

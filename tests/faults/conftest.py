@@ -63,8 +63,8 @@ def cells(lines: t.Iterable[str]) -> dict[tuple[str, str], str]:
 
 def put(text: str, results: t.Mapping[tuple[str, str], str]) -> str:
     """The page with these cells in its table."""
-    before, _, rest = text.partition(BEGIN)
-    old, _, after = rest.partition(END)
+    before, _begin, rest = text.partition(BEGIN)
+    old, _end, after = rest.partition(END)
     return "\n".join([before + BEGIN, "", *table({**cells(old.splitlines()), **results}), "", END]) + after
 
 

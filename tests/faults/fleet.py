@@ -88,7 +88,7 @@ class Host:
         return done.stdout
 
     def footprint(self) -> dict[str, str]:
-        return {key: value for key, _, value in (line.partition(": ") for line in self.run(FOOTPRINT).splitlines()) if value}
+        return {key: value for key, _colon, value in (line.partition(": ") for line in self.run(FOOTPRINT).splitlines()) if value}
 
     def paused(self, session: str) -> bool:
         return self.ask(f"grep -q '\"event\":\"paused\"' {SESSIONS}/{session}/events.jsonl").returncode == 0

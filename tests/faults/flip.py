@@ -49,7 +49,7 @@ def main():
     listener.bind(("0.0.0.0", 7))
     listener.listen(16)
     while True:
-        connection, _ = listener.accept()
+        connection, _address = listener.accept()
         threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
 

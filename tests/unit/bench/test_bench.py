@@ -10,7 +10,7 @@ import json
 import random
 import sys
 import typing as t
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 from pathlib import Path
 
 import pytest
@@ -30,9 +30,9 @@ MIB = 1 << 20
     [(0.9, 0.9, False, True), (0.91, 0.9, False, False), (20, 20, True, True), (19.9, 20, True, False)],
 )
 def test_a_bar_is_met_or_not(figure: float, limit: float, at_least: bool, met: bool) -> None:
-    bar = results.Bar("work", figure, limit, 3, {}, "who", at_least)
-    assert bar.entry()["met"] is met
-    assert ("missed" in bar.sentence()) is not met
+    found = results.Bar("work", figure, limit, 3, {}, "who", at_least)
+    assert found.entry()["met"] is met
+    assert ("missed" in found.sentence()) is not met
 
 
 def test_the_list_of_bars_has_what_was_asked_for(tmp_path: Path) -> None:

@@ -48,12 +48,12 @@ def test_what_lies_beside_another_stage_holds_nothing():
 
 
 def test_bars_are_what_the_samples_say(runs):
-    bars = {bar.bar.split(":", 1)[1].strip(): bar for bar in runs.bars()}
+    bars = {each.what.split(":", 1)[1].strip(): each for each in runs.bars()}
     floor = bars["frozen time, median, as a multiple of CRIU's floor"]
     assert (round(floor.figure, 4), floor.met, floor.runs) == (1.25, True, 3)
     worst = bars["worst frozen time as a multiple of the median"]
     assert (round(worst.figure, 4), worst.met) == (2.4, False)
-    assert json.loads((runs.folder / "freeze.json").read_text()) == [bar.entry() for bar in runs.bars()]
+    assert json.loads((runs.folder / "freeze.json").read_text()) == [each.entry() for each in runs.bars()]
 
 
 def test_a_row_survives_when_another_is_run(runs):
@@ -75,5 +75,5 @@ def test_a_failed_transaction_misses_its_bar(runs):
     failed = row([0.3], [2.0], [0.25])
     failed["by"]["handover"][0]["failed"] = 1
     runs.put("postgres", failed)
-    (bar,) = (bar for bar in runs.bars() if "pgbench that failed" in bar.bar)
-    assert (bar.figure, bar.met) == (1, False)
+    (found,) = (each for each in runs.bars() if "pgbench that failed" in each.what)
+    assert (found.figure, found.met) == (1, False)

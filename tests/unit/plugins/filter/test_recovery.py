@@ -14,8 +14,8 @@ recovery = FilterModule().filters()["recovery"]
 PLAN = {"source": "node1", "destination": "node2", "workload": "shop"}
 
 
-def side(role, state, running=False, plan=PLAN, name="shop-1", workload="shop"):
-    return {"id": name, "role": role, "workload": workload, "state": state, "running": running, "plan": plan}
+def side(role, state, running=False, name="shop-1", workload="shop", **other):
+    return {"id": name, "role": role, "workload": workload, "state": state, "running": running, "plan": PLAN, **other}
 
 
 def answers(node1=(), node2=()):
