@@ -17,6 +17,13 @@ from results import Bar, save, spread, table
 # The stages of a handover that hold its pause one after the other. What lies beside them, the last blocks beside the dump, costs nothing.
 HOLDING = ("freeze", "dump", "copy_dump", "seal", "verify", "armed", "attach", "criu_restore", "release", "resume")
 OTHER = "other"
+# What the row `od` depends on, whatever it comes to.
+WHY_OD = (
+    "How much longer podman's pause is depends on what its archive has to carry: here at most 256 MiB, which is what the writer begins its file",
+    "anew at, over a bridge without a limit, between hosts that share one page cache. With nothing to carry it would be podman's pause in the row",
+    "`idle`. Nothing that handover does can be 20 times shorter than that where CRIU's own floor is not; the rows with `+link` and `+disk` show what",
+    "carrying costs.",
+)
 # Bytes a second of a link that is limited to 1 Gbit/s.
 LINK = 125e6
 COLOURS = (
@@ -127,6 +134,8 @@ class Runs:
                 cells.append((contender, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max")), times, held))
             lines.append(table(("who", "moves", "shortest", "median", "longest", "of the floor", "what holds the pause (medians)"), cells))
         lines += ["", "## Bars", "", *(f"- {each.sentence()}" for each in self.bars())]
+        if "od" in self.rows:
+            lines += ["", *WHY_OD]
         return "\n".join(lines) + "\n"
 
     def chart(self) -> str:
