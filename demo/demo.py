@@ -28,12 +28,13 @@ import time
 import typing as t
 from pathlib import Path
 
+import psycopg
 import yaml
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CLIENTS = CHECKOUT / "tests" / "clients"
+# A folder of programs and not a package: it can be imported from only when it is in the path.
 sys.path.insert(0, str(CLIENTS))
-import psycopg  # noqa: E402
 from pgbench import Pgbench  # noqa: E402
 from psql import Sessions  # noqa: E402
 from wire import Resets  # noqa: E402

@@ -97,6 +97,13 @@ class Cluster:
         self.run("config-key", "rm", key)
 
 
+def demand_known(asked: t.Iterable[int], known: t.Container[int]) -> None:
+    """Refuses numbers of OSDs that the cluster does not have."""
+    unknown = [f"osd.{osd}" for osd in asked if osd not in known]
+    if unknown:
+        raise HandoverError(f"the cluster has no {', '.join(unknown)}: name OSDs that `ceph osd ls` lists")
+
+
 def crush_order(tree: t.Mapping[str, t.Any]) -> dict[int, list[str]]:
     """Each OSD's place in the CRUSH tree, in the order in which one walks it: from the root down, the buckets that it is in, as `type name`.
 

@@ -111,6 +111,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
     EBUSY,
     Cluster,
+    demand_known,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_gate import (
     OF_A_RESTART,
@@ -146,7 +147,7 @@ class Gate:
         obstacle = getattr(self, "_" + self.params["state"])
         while True:
             seen = look(self.cluster)
-            self._check_known(seen)
+            demand_known(self.osds, seen.osds)
             sentence = obstacle(seen)
             waited = time.monotonic() - began
             if not sentence:
@@ -160,11 +161,6 @@ class Gate:
             "seconds": round(waited, 2),
             "health": dict(seen.health),
         }
-
-    def _check_known(self, seen: Seen) -> None:
-        unknown = [f"osd.{osd}" for osd in self.osds if osd not in seen.osds]
-        if unknown:
-            raise HandoverError(f"the cluster has no {', '.join(unknown)}: name OSDs that `ceph osd ls` lists")
 
     def _may_stop(self, seen: Seen) -> str:
         """What speaks against stopping the OSDs now; empty for nothing."""

@@ -114,7 +114,10 @@ found:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph import Cluster
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
+    Cluster,
+    demand_known,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_lease import (
     Leases,
 )
@@ -153,9 +156,7 @@ class Noout:
 
     def _flagged(self) -> set[int]:
         osds = self.cluster.osds()
-        unknown = [f"osd.{osd}" for osd in self.params["osds"] if osd not in osds]
-        if unknown:
-            raise HandoverError(f"the cluster has no {', '.join(unknown)}: name OSDs that `ceph osd ls` lists")
+        demand_known(self.params["osds"], osds)
         return {number for number, osd in osds.items() if FLAG in osd["state"]}
 
     def _set(self, wanted: list[int], flagged: set[int], leased: list[int]) -> set[int]:

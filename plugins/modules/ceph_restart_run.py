@@ -137,6 +137,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
     Cluster,
     crush_order,
+    demand_known,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
@@ -162,9 +163,7 @@ class Run:
         osd_map = self.cluster.osd_map()
         up_from = {osd["osd"]: osd["up_from"] if osd["up"] else 0 for osd in osd_map["osds"]}
         places = crush_order(self.cluster.ask("osd", "tree"))
-        unknown = [f"osd.{osd}" for osd in self.osds if osd not in up_from]
-        if unknown:
-            raise HandoverError(f"the cluster has no {', '.join(unknown)}: name OSDs that `ceph osd ls` lists")
+        demand_known(self.osds, up_from)
         order = list(places)
         found = self.cluster.remembered(KEY)
         record = getattr(self, "_" + self.params["state"])(found, osd_map["epoch"], up_from)

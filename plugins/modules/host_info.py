@@ -110,7 +110,6 @@ sessions:
     - {id: shop-20261121t041500z, role: source, workload: shop, state: released, running: true, ended: false, destination: node2}
 """
 
-import json
 import os
 import typing as t
 
@@ -140,9 +139,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sessions impor
     ROOT,
     Sessions,
 )
-
-# What the operator wrote down of a move, beside the session's own files.
-PLAN = "plan.json"
 
 
 class HostInfo:
@@ -194,16 +190,12 @@ class HostInfo:
     def _sessions(self) -> t.List[t.Dict[str, t.Any]]:
         if not os.access(HELPER, os.X_OK):
             return []
-        statuses = Sessions(Pcopy(self.runtime), self.params["sessions"]).statuses()
+        sessions = Sessions(Pcopy(self.runtime), self.params["sessions"])
         keys = ("id", "role", "workload", "state", "ended", "running")
-        return [{**{key: status.get(key) for key in keys}, "destination": self._destination(status["id"])} for status in statuses]
-
-    def _destination(self, identifier: str) -> str:
-        try:
-            with open(os.path.join(self.params["sessions"], identifier, PLAN), encoding="utf-8") as source:
-                return json.load(source).get("destination") or ""
-        except (OSError, ValueError):
-            return ""
+        return [
+            {**{key: status.get(key) for key in keys}, "destination": (sessions.session(status["id"]).plan() or {}).get("destination") or ""}
+            for status in sessions.statuses()
+        ]
 
 
 def _image_of(directory: str, mounts: t.List[loop.Mount]) -> str:

@@ -47,7 +47,7 @@ func (c Cgroup) NeedsNames(devices map[uint64]bool) (string, error) {
 // needsName looks through one folder of links to what a process has open.
 func needsName(folder string, devices map[uint64]bool) (string, error) {
 	links, err := os.ReadDir(folder)
-	if errors.Is(err, fs.ErrNotExist) { // a task that has ended and is not buried yet
+	if gone(err) { // a task that has ended and is not buried yet
 		return "", nil
 	} else if err != nil {
 		return "", err
@@ -56,14 +56,18 @@ func needsName(folder string, devices map[uint64]bool) (string, error) {
 	for _, l := range links {
 		link := filepath.Join(folder, l.Name())
 		open, err := stat(link, 0)
-		if err != nil {
+		if gone(err) {
+			continue // CRIU's own, in a task that it holds: the mappings of its parasite come and go
+		} else if err != nil {
 			return "", err
 		}
 		if !devices[open.device] || open.links == 0 { // what is gone for good travels in the dump
 			continue
 		}
 		name, err := os.Readlink(link)
-		if err != nil {
+		if gone(err) {
+			continue
+		} else if err != nil {
 			return "", err
 		}
 		named, err := stat(filepath.Join(root, name), unix.AT_SYMLINK_NOFOLLOW)
@@ -72,6 +76,11 @@ func needsName(folder string, devices map[uint64]bool) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// gone is for what was listed and is no more, or whose task has ended since.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
 // file is what tells whether two names are of one file.

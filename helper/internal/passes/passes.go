@@ -58,7 +58,7 @@ type Volume struct {
 	blank   *blockmap.Map // not read, to be made zeroes with the first pass; or nil
 	left    *blockmap.Map // free when it was left out, and zeroes over there; or nil
 	unused  *blockmap.Map // of left, what is free still; only where a tracker compares
-	todo    *blockmap.Map // for the next pass
+	pending *blockmap.Map // what the next pass sends
 	frozen  bool          // its file system is frozen by us
 	ours    bool          // the ledger is nobody else's
 }
@@ -105,8 +105,8 @@ func New(sender *pipeline.Sender, volumes []*Volume, opt Options) *Copy {
 		opt.Open = tracker.Open
 	}
 	for _, v := range volumes {
-		v.todo = blockmap.New(v.Source.Size(), v.Cluster)
-		v.todo.MarkAll()
+		v.pending = blockmap.New(v.Source.Size(), v.Cluster)
+		v.pending.MarkAll()
 	}
 	return &Copy{sender: sender, volumes: volumes, opt: opt}
 }
@@ -177,7 +177,7 @@ func (c *Copy) Collect() error {
 		}
 		m, err := v.swap()
 		if err == nil {
-			err = v.todo.Merge(m)
+			err = v.pending.Merge(m)
 		}
 		if err != nil {
 			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
@@ -207,7 +207,7 @@ func (v *Volume) swap() (*blockmap.Map, error) {
 // Dirty is how many bytes the next pass has, as far as they are collected.
 func (c *Copy) Dirty() (n int64) {
 	for _, v := range c.volumes {
-		n += v.todo.Bytes()
+		n += v.pending.Bytes()
 	}
 	return n
 }
@@ -240,7 +240,7 @@ func (c *Copy) Send(ctx context.Context, pace *pipeline.Pace) (Pass, error) {
 		return p, err
 	}
 	for _, v := range c.volumes {
-		m := v.todo.Swap()
+		m := v.pending.Swap()
 		if m.Empty() {
 			continue
 		}

@@ -107,7 +107,7 @@ func (c *Copy) Resume(sender *pipeline.Sender, round int, arrived map[uint32]*bl
 					return fmt.Errorf("passes: volume %s: %w", v.Name, err)
 				}
 			}
-			if err := v.todo.Merge(m); err != nil {
+			if err := v.pending.Merge(m); err != nil {
 				return fmt.Errorf("passes: volume %s: %w", v.Name, err)
 			}
 		}
@@ -127,7 +127,7 @@ func (c *Copy) Spare(stream uint32, same *blockmap.Map) error {
 		if v.Stream != stream {
 			continue
 		}
-		if err := v.todo.Subtract(same); err != nil {
+		if err := v.pending.Subtract(same); err != nil {
 			return fmt.Errorf("passes: volume %s: %w", v.Name, err)
 		}
 	}

@@ -250,7 +250,7 @@ func TestResume(t *testing.T) {
 		if err := c.Collect(); err != nil {
 			t.Fatal(err)
 		}
-		for off, n := range volume.todo.Runs(0) {
+		for off, n := range volume.pending.Runs(0) {
 			copy(got[off:off+n], content[off:])
 		}
 		if !bytes.Equal(got, content) {

@@ -70,7 +70,7 @@ func (v *Volume) survey() error {
 	if !v.Empty {
 		v.blank = blank
 	}
-	return v.todo.Subtract(blank)
+	return v.pending.Subtract(blank)
 }
 
 // free is which clusters the file system does not use at all, now.
@@ -88,7 +88,7 @@ func (v *Volume) recheck() error {
 	if err != nil {
 		return err
 	}
-	return v.todo.Merge(used)
+	return v.pending.Merge(used)
 }
 
 // used is what of that which was left out as free is not any more.

@@ -44,7 +44,7 @@ type written struct {
 	there       *store
 	vol         Volume
 	ledger      *ledger.Ledger // of the destination
-	todo        *blockmap.Map
+	pending     *blockmap.Map
 	firstIsDone bool
 }
 
@@ -78,8 +78,8 @@ func newLine(t *testing.T, r *rand.Rand) *line {
 		v.earlier = content(r, size+4)
 		v.there = &store{b: make([]byte, size), slow: r.IntN(20) == 0}
 		v.ledger = ledger.New(size, cluster, t.TempDir(), 0)
-		v.todo = blockmap.New(size, cluster)
-		v.todo.MarkAll()
+		v.pending = blockmap.New(size, cluster)
+		v.pending.MarkAll()
 		v.vol = Volume{Stream: stream, Source: made{size, func(p []byte, off int64) (int, error) { return copy(p, v.b[off:]), nil }}}
 		v.vol.Ledger = ledger.New(size, cluster, t.TempDir(), 0)
 		if r.IntN(2) == 0 {
@@ -119,7 +119,7 @@ func (v *written) scribble(r *rand.Rand) {
 				part[i] = byte(r.Uint32())
 			}
 		}
-		v.todo.MarkRange(int64(at), int64(len(part)))
+		v.pending.MarkRange(int64(at), int64(len(part)))
 	}
 }
 
@@ -137,7 +137,7 @@ func TestPassesKeepBothSidesAlike(t *testing.T) {
 		for range 1 + r.IntN(6) {
 			for _, v := range l.volumes {
 				v.scribble(r)
-				m := v.todo.Swap()
+				m := v.pending.Swap()
 				if _, err := l.sender.Send(t.Context(), v.vol, m, Pass{SkipZero: !v.firstIsDone}); err != nil {
 					t.Fatal(seed, err, <-l.ended)
 				}

@@ -20,26 +20,15 @@ func (r *rig) holdDump() (goOn func()) {
 // event waits for a line of a side's events that contains a text.
 func (r *rig) event(dir, text string) {
 	r.t.Helper()
+	var said []byte
 	for range 3000 {
-		if b, err := os.ReadFile(filepath.Join(dir, eventsFile)); err == nil && strings.Contains(string(b), text) {
+		said, _ = os.ReadFile(filepath.Join(dir, eventsFile))
+		if strings.Contains(string(said), text) {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	r.t.Fatalf("no event says %s", text)
-}
-
-// moved demands that everything that was acknowledged runs on the destination.
-func (r *rig) moved(w *writer) {
-	r.t.Helper()
-	src, dst := r.wait(r.src, UntilEnded), r.wait(r.dst, UntilEnded)
-	if src.State != Done || dst.State != Done {
-		r.t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
-	}
-	r.runsOnce(w, Destination)
-	if got, want := r.lastLine(r.dstMnt), w.acknowledged(); got != want {
-		r.t.Errorf("the destination's ledger ends with %d, and %d was acknowledged", got, want)
-	}
+	r.t.Fatalf("no event says %s:\n%s", text, said)
 }
 
 func TestFileSystemsAreFrozenBesideTheDump(t *testing.T) {

@@ -39,6 +39,29 @@ func (r *rig) runsOnce(w *writer, side Role) {
 	}
 }
 
+// moved demands that both sides came to their end without an error, that the
+// workload runs on the destination alone, in the state in which it was frozen, and
+// that every write that was acknowledged is there, and every byte as on the source.
+func (r *rig) moved(w *writer) (src, dst *Status) {
+	r.t.Helper()
+	src, dst = r.wait(r.src, UntilEnded), r.wait(r.dst, UntilEnded)
+	if src.State != Done || dst.State != Done || src.Error != "" || dst.Error != "" {
+		r.t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.runsOnce(w, Destination)
+	if got, want := r.lastLine(r.dstMnt), w.acknowledged(); got != want {
+		r.t.Errorf("the destination's ledger ends with %d, and %d was acknowledged", got, want)
+	}
+	state, err := os.ReadFile(filepath.Join(r.control, "resumed"))
+	if err != nil || string(state) != strconv.Itoa(w.acknowledged()) {
+		r.t.Errorf("resumed with state %q (%v), acknowledged: %d", state, err, w.acknowledged())
+	}
+	if !src.Verify.Checked || src.Verify.Source["data"] != src.Verify.Destination["data"] || src.Verify.Source["data"] == "" {
+		r.t.Errorf("verify: %+v", src.Verify)
+	}
+	return src, dst
+}
+
 // cleanDestination demands that a destination that gave up left nothing.
 func (r *rig) cleanDestination() {
 	r.t.Helper()
@@ -69,26 +92,11 @@ func TestLiveHandover(t *testing.T) {
 	if err := os.Remove(filepath.Join(r.layer, "file")); err != nil {
 		t.Fatal(err)
 	}
-	src, dst := r.cutover()
-	if src.State != Done || dst.State != Done || src.Error != "" || dst.Error != "" {
-		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
-	}
-	r.runsOnce(w, Destination)
+	r.cutover()
+	src, _ := r.moved(w)
 
 	if !exists(filepath.Join(r.control, "early")) {
 		t.Error("the restore was not begun before its state had arrived")
-	}
-	// Every write that was acknowledged is there, and the state is that of the
-	// freeze.
-	if got, want := r.lastLine(r.dstMnt), w.acknowledged(); got != want {
-		t.Errorf("the destination's ledger ends with %d, and %d was acknowledged", got, want)
-	}
-	state, err := os.ReadFile(filepath.Join(r.control, "resumed"))
-	if err != nil || string(state) != strconv.Itoa(w.acknowledged()) {
-		t.Errorf("resumed with state %q (%v), acknowledged: %d", state, err, w.acknowledged())
-	}
-	if !src.Verify.Checked || src.Verify.Source["data"] != src.Verify.Destination["data"] || src.Verify.Source["data"] == "" {
-		t.Errorf("verify: %+v", src.Verify)
 	}
 	r.sameFiles()
 	if b, err := os.ReadFile(filepath.Join(r.dstLayer, "late")); err != nil || string(b) != "written after the first pass" {
