@@ -27,6 +27,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 ROOT = "/var/lib/handover/sessions"
 SPEC = "spec.json"
 PLAN = "plan.json"
+EVENTS = "events.jsonl"
 COMMANDS = {"source": "send", "destination": "receive"}
 # How far the helper has to come before the next side can go on. A trial has no other side, and is over soon.
 STARTED = {"source": "presync", "destination": "listening"}
@@ -116,15 +117,24 @@ class Session:
         return os.path.isdir(os.path.join(self.directory, "identity"))
 
     def write_spec(self, spec: t.Mapping[str, t.Any]) -> None:
-        """Writes the specification whole or not at all; it names keys and paths, so it is root's alone."""
+        """What the helper is to do."""
+        self._write(SPEC, spec)
+
+    def write_plan(self, plan: t.Mapping[str, t.Any]) -> None:
+        """What a later run of the play needs to know."""
+        self._write(PLAN, plan)
+
+    def _write(self, name: str, content: t.Mapping[str, t.Any]) -> None:
+        """A file whole or not at all; it names keys and paths, so it is root's alone."""
         self._make_directory()
-        unfinished = self._spec_path + ".new"
+        path = os.path.join(self.directory, name)
+        unfinished = path + ".new"
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as target:
-            json.dump(spec, target, indent=2, sort_keys=True)
+            json.dump(content, target, indent=2, sort_keys=True)
             target.write("\n")
             target.flush()
             os.fsync(target.fileno())
-        os.replace(unfinished, self._spec_path)
+        os.replace(unfinished, path)
 
     def unit(self, role: str) -> str:
         return "handover-{0}-{1}.service".format(self.identifier, role)
@@ -180,6 +190,17 @@ class Session:
                 return json.load(source)
         except (FileNotFoundError, ValueError):
             return None
+
+    def events(self) -> t.List[t.Dict[str, t.Any]]:
+        """What the helper told of itself; a last line that it did not finish is left out."""
+        found = []
+        try:
+            with open(os.path.join(self.directory, EVENTS), encoding="utf-8") as source:
+                for each in source:
+                    found.append(json.loads(each))
+        except (FileNotFoundError, ValueError):
+            pass
+        return found
 
     def abort(self, timeout: float) -> t.Dict[str, t.Any]:
         """Ends it before the release; it answers where it stands then."""

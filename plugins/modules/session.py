@@ -39,13 +39,14 @@ options:
     required: true
   state:
     description:
-      - With V(identity) this side has a key; its fingerprint is returned.
+      - With V(identity) this side has a key; its fingerprint is returned. With O(plan), that is on record first.
       - With V(started) the helper runs, and has come as far as the other side needs. The destination listens; the source is connected,
         tracks writes, and has begun to copy.
       - With V(recovered) a side whose helper was killed, or whose host was restarted, has come as far as it may without anybody being asked.
         systemd does that by itself when the helper ends and when the host boots.
       - With V(resolved) a side that did not learn what became of the workload is told. A source thaws it or lets go of it; a destination
-        that runs it takes the source's part as done.
+        that runs it takes the source's part as done, and comes to its end within O(timeout). A side that is not there any more had come to
+        its end before.
       - With V(absent) nothing is left of it. Before the release this ends the session, and the workload stays or goes on
         where it was; after it, the task fails until the outcome is known.
     type: str
@@ -59,6 +60,11 @@ options:
   spec:
     description:
       - For O(state=started), what the helper is to do. O(session) and O(role) are put in by the module.
+    type: dict
+  plan:
+    description:
+      - For O(state=identity), what a later run needs to know to bring the move to its end, or to take it back: any mapping.
+        M(livefleet.handover.session_info) returns it.
     type: dict
   outcome:
     description:
@@ -132,6 +138,13 @@ fingerprint:
   returned: when O(state=identity), outside of check mode
   type: str
   sample: sha256:6c0cb6e3a25bf0e2d6a4d7f4b4f52ed4c5cd20e4f1f4c1d1d5b7b3d0c1a0f9e8
+events:
+  description: What the helper had told of itself, line by line.
+  returned: when O(state=absent) and there was a session, outside of check mode
+  type: list
+  elements: dict
+  sample:
+    - {time: "2026-11-21T04:15:02.114Z", mono_ns: 81234567, event: state, state: presync, why: ""}
 status:
   description: Where the session stands; see M(livefleet.handover.session_info). None where there is none.
   returned: when O(state) is not V(identity)
@@ -145,6 +158,7 @@ status:
     ended: false
 """
 
+import os
 import re
 import typing as t
 
@@ -158,6 +172,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     Runtime,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
+    ENDED,
     ROOT,
     Sessions,
     begun,
@@ -191,6 +206,12 @@ class OneSession:
             self.reasons.append("session {0} has no key on this host".format(self.session.identifier))
             if self.check_mode:
                 return {}
+        plan = self.params["plan"]
+        # Before anything is made that somebody would have to remove.
+        if plan is not None and self.session.plan() != plan:
+            self.reasons.append("session {0} has another plan on this host, or none".format(self.session.identifier))
+            if not self.check_mode:
+                self.session.write_plan(plan)
         return {"fingerprint": self.session.fingerprint()}
 
     def _started(self) -> t.Dict[str, t.Any]:
@@ -215,6 +236,9 @@ class OneSession:
         self.reasons.append("session {0} does not run on this host".format(self.session.identifier))
         if self.check_mode:
             return {"status": None}
+        for volume in spec.get("volumes") or []:
+            if volume.get("image"):
+                os.makedirs(os.path.dirname(volume["image"]), mode=0o700, exist_ok=True)
         self.session.write_spec(spec)
         self.session.start(role)
         try:
@@ -240,14 +264,15 @@ class OneSession:
 
     def _resolved(self) -> t.Dict[str, t.Any]:
         if not self.session.specified:
-            raise HandoverError("there is no session {0} on this host".format(self.session.identifier))
+            return {"status": None}
         status = self.session.status()
-        if not self.session.untold(status):
-            return {"status": status}
-        self.reasons.append("session {0} did not learn what became of {1}".format(self.session.identifier, status["workload"]))
-        if self.check_mode:
-            return {"status": status}
-        return {"status": self.session.resolve(self.params["outcome"], self.runtime.remaining() - 5)}
+        if self.session.untold(status):
+            self.reasons.append("session {0} did not learn what became of {1}".format(self.session.identifier, status["workload"]))
+            if not self.check_mode:
+                status = self.session.resolve(self.params["outcome"], self.runtime.remaining() - 5)
+        if status["role"] == "destination" and status["running"] and not status["ended"] and not self.check_mode:
+            status = self.session.wait([ENDED], self.runtime.remaining() - 5)
+        return {"status": status}
 
     def _absent(self) -> t.Dict[str, t.Any]:
         if not self.session.exists:
@@ -266,8 +291,9 @@ class OneSession:
                         self.session.identifier, status["state"], status["error"] or "look at the other side"
                     )
                 )
+        events = self.session.events()
         self.session.remove(self.params["role"])
-        return {"status": status}
+        return {"status": status, "events": events}
 
 
 def main() -> None:
@@ -278,6 +304,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["identity", "started", "recovered", "resolved", "absent"], "required": True},
             "role": {"type": "str", "choices": ["source", "destination"]},
             "spec": {"type": "dict"},
+            "plan": {"type": "dict"},
             "outcome": {"type": "str", "choices": ["resumed", "refused", "fenced"]},
             "sessions": {"type": "path", "default": ROOT},
             "timeout": {"type": "int", "default": 60},

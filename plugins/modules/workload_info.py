@@ -45,6 +45,11 @@ options:
       - The directory that holds the sessions of the helper.
     type: path
     default: /var/lib/handover/sessions
+  brief:
+    description:
+      - Only whether the workload is there and runs, and the sessions of the helper. It is much quicker.
+    type: bool
+    default: false
   timeout:
     description:
       - Seconds that the whole module may take.
@@ -130,9 +135,16 @@ workload:
             options: noatime,discard
             size: 1073741824
             allocated: 271392768
+sessions:
+  description: The sessions of the helper on this host. Without O(brief), they are among what RV(host) has.
+  returned: when O(brief=true)
+  type: list
+  elements: dict
+  sample:
+    - {id: shop-20261121t041500z, role: source, workload: shop, state: released, running: true, ended: false, error: ""}
 host:
   description: What the host has and offers.
-  returned: success
+  returned: when O(brief=false)
   type: dict
   contains:
     name:
@@ -234,6 +246,9 @@ class WorkloadInfo:
     def run(self) -> t.Dict[str, t.Any]:
         """Asks everything; only what is needed to ask further may fail."""
         containers = self._ask(self.podman.containers, []) if self.has_podman else []
+        if self.params["brief"]:
+            found = workload.find(containers, self.params["workload"])
+            return {"changed": False, "workload": self._brief(found), "sessions": self._sessions(), "problems": self.problems}
         networks = self._ask(self.podman.networks, []) if self.has_podman else []
         found = self._workload(containers, networks)
         return {"changed": False, "workload": found, "host": self._host(containers, networks), "problems": self.problems}
@@ -251,16 +266,9 @@ class WorkloadInfo:
     def _workload(self, containers: t.List[t.Dict[str, t.Any]], networks: t.List[t.Dict[str, t.Any]]) -> t.Dict[str, t.Any]:
         name = self.params["workload"]
         listed = workload.find(containers, name)
+        brief = self._brief(listed)
         if listed is None:
-            return {"exists": False, "running": False, "held": False, "name": name}
-        brief = {
-            "exists": True,
-            "running": listed.get("State") == "running",
-            "held": False,
-            "name": name,
-            "id": listed["Id"],
-            "state": listed.get("State", ""),
-        }
+            return brief
         try:
             inspect = self.podman.inspect(listed["Id"])
         except Held as exc:
@@ -286,6 +294,14 @@ class WorkloadInfo:
         )
         facts["image"].update(self._image(facts["image"]))
         return facts
+
+    def _brief(self, listed: t.Optional[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Any]:
+        """What podman's list of its containers says of it."""
+        name = self.params["workload"]
+        if listed is None:
+            return {"exists": False, "running": False, "held": False, "name": name}
+        state = listed.get("State", "")
+        return {"exists": True, "running": state == "running", "held": False, "name": name, "id": listed["Id"], "state": state}
 
     def _cannot_recreate(self, command: t.List[str]) -> str:
         """Why a twin cannot be made from the command that made it; empty if it can."""
@@ -448,17 +464,18 @@ class WorkloadInfo:
         return method == "iptables" and all(self.runtime.find(tool) for tool in ("iptables-restore", "ip6tables-restore"))
 
     def _pcopy(self) -> t.Dict[str, t.Any]:
-        found: t.Dict[str, t.Any] = {"installed": os.access(self.pcopy.path, os.X_OK), "version": "", "protocol": 0, "findings": [], "sessions": []}
+        found: t.Dict[str, t.Any] = {"installed": os.access(self.pcopy.path, os.X_OK), "version": "", "protocol": 0, "findings": [], "sessions": self._sessions()}
         if found["installed"]:
             version = self._ask(self.pcopy.version, {})
             found.update(version=version.get("version", ""), protocol=version.get("protocol", 0))
             probed = self._ask(lambda: self.pcopy.call("probe", timeout=PROBE_SECONDS), {})
             found.update(findings=probed.get("findings", []), silence=probed.get("silence"))
-            found["sessions"] = self._sessions()
         return found
 
     def _sessions(self) -> t.List[t.Dict[str, t.Any]]:
         """What an operator has to know of the sessions on this host, and no more."""
+        if not os.access(self.pcopy.path, os.X_OK):
+            return []
         statuses = self._ask(lambda: Sessions(self.pcopy, self.params["sessions"]).statuses(), [])
         return [{key: status.get(key) for key in ("id", "role", "workload", "state", "ended", "running", "error")} for status in statuses]
 
@@ -496,6 +513,7 @@ def main() -> None:
             "driver": {"type": "str", "choices": ["podman"], "default": "podman"},
             "images": {"type": "path", "default": "/var/lib/handover/volumes"},
             "sessions": {"type": "path", "default": ROOT},
+            "brief": {"type": "bool", "default": False},
             "timeout": {"type": "int", "default": 120},
         },
         supports_check_mode=True,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 TASKS = {
     "preflight": "Preflight | See what is in the way",
     "prepare": "Prepare | Listen on the destination",
-    "settle": "Settle | Wait for the destination's side to end",
+    "settle": "Settle | Have the destination's side come to its end",
     "cleanup": "Cleanup | Remove the workload from the source",
 }
 STATES = ("presync", "barrier", "frozen", "flushed", "prepared", "released", "resumed")

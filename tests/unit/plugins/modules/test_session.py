@@ -85,6 +85,20 @@ class TestIdentity:
         assert first["fingerprint"] == second["fingerprint"] == "sha256:6c0c"
         assert (first["changed"], second["changed"]) == (True, False)
 
+    def test_the_plan_is_on_record_before_the_key(self, helper, module):
+        helper.answers["identity"] = _pcopy.PcopyError("pcopy: no entropy", 1, [])
+        with pytest.raises(Exception, match="no entropy"):
+            module("identity", plan={"workload": "shop"})
+        path = helper.root / "shop-1" / "plan.json"
+        assert json.loads(path.read_text()) == {"workload": "shop"} and path.stat().st_mode & 0o777 == 0o600
+        helper.answers.clear()
+        assert [module("identity", plan=plan)["changed"] for plan in ({"workload": "shop"}, {"workload": "shop"}, {"workload": "till"})] == [True, False, True]
+        assert json.loads(path.read_text()) == {"workload": "till"}
+
+    def test_check_mode_writes_no_plan(self, helper, module):
+        assert module("identity", plan={"workload": "shop"}, check=True)["changed"]
+        assert list(helper.root.iterdir()) == []
+
     @pytest.mark.parametrize("name", ["Shop", "../x", "", "a" * 65, "-a", "a_b"])
     def test_a_name_that_is_none(self, helper, module, name):
         with pytest.raises(Exception, match="is not a session's name: use up to 64 small letters, digits and dashes"):
@@ -139,6 +153,11 @@ class TestStarted:
         with pytest.raises(Exception, match="session shop-1 could not begin on this host: image: /a: no space left on device"):
             module("started", role="destination", spec=SPEC)
 
+    def test_a_volume_gets_the_folder_that_it_lies_in(self, helper, module, tmp_path):
+        folder = tmp_path / "images" / "of the fleet"
+        module("started", role="destination", spec={**SPEC, "volumes": [{"name": "a", "image": str(folder / "a.img"), "size": 4096}]})
+        assert folder.stat().st_mode & 0o777 == 0o700
+
     def test_check_mode_touches_nothing(self, helper, module):
         assert module("started", role="destination", spec=SPEC, check=True)["changed"]
         assert list(helper.root.iterdir()) == []
@@ -155,7 +174,8 @@ class TestAbsent:
 
     def test_one_that_has_ended_is_removed(self, helper, module):
         helper.place("shop-1", ended=True, state="done")
-        module("absent", role="source")
+        (helper.root / "shop-1" / "events.jsonl").write_text('{"event": "state", "state": "done"}\n{"event": "st')
+        assert module("absent", role="source")["events"] == [{"event": "state", "state": "done"}]
         assert not any(command.startswith("abort") for command in helper.commands)
         assert list(helper.root.iterdir()) == []
 
@@ -182,6 +202,16 @@ class TestResolved:
         helper.place("shop-1", role="destination", state="settled")
         helper.answers["resolve"] = {"state": "done", "ended": True}
         assert module("resolved", outcome="resumed")["status"]["state"] == "done"
+
+    def test_a_destination_that_was_told_by_the_source_is_waited_for(self, helper, module):
+        helper.place("shop-1", role="destination", state="resumed", running=True)
+        helper.answers["wait"] = {"state": "done", "ended": True}
+        result = module("resolved", outcome="resumed")
+        assert not result["changed"] and result["status"]["ended"]
+        assert [command.split()[:4] for command in helper.commands] == [["wait", "shop-1", "--until", "ended"]]
+
+    def test_one_that_is_gone_had_ended(self, helper, module):
+        assert module("resolved", outcome="resumed")["status"] is None
 
     def test_a_source_that_waits_for_the_destinations_disk_is_left_alone(self, helper, module):
         helper.place("shop-1", state="settled")
