@@ -72,7 +72,7 @@ options:
 
 requirements:
   - podman on the host
-  - iproute2 on the host, for a container on a macvlan or ipvlan network
+  - iproute2 on the host, for a container on a network that leads out of the host (macvlan, ipvlan, unmanaged bridge)
 
 author:
   - The Handover maintainers (@livefleet)
@@ -275,7 +275,7 @@ class PodmanWorkload:
         the source: the switch would send its clients here, where nobody listens.
         """
         networks = {network["name"]: network for network in self.podman.networks()}
-        outside = [networks[each["name"]] for each in attached if networks.get(each["name"], {}).get("driver") in ("macvlan", "ipvlan")]
+        outside = [networks[each["name"]] for each in attached if workload.is_shared(networks.get(each["name"], {}))]
         if not outside:
             yield []
             return

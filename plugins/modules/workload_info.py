@@ -187,6 +187,7 @@ problems:
 import dataclasses
 import os
 import platform
+import socket
 import time
 import typing as t
 
@@ -381,6 +382,7 @@ class WorkloadInfo:
             "memory_available": host.memory_available(),
             "systemd": self._first_version(["systemctl", "--version"]),
             "addresses": self._ask(self._addresses, []),
+            "interfaces": [name for _index, name in socket.if_nameindex()],
             "listening": host.listening_ports(),
             "images": {"path": self.params["images"], "free": host.free_space(self.params["images"]), "present": _files(self.params["images"])},
             "criu": self._criu(),
@@ -403,6 +405,8 @@ class WorkloadInfo:
                         "name": each["name"],
                         "driver": each.get("driver", ""),
                         "subnets": [subnet["subnet"] for subnet in each.get("subnets") or []],
+                        "shared": workload.is_shared(each),
+                        "parent": each.get("network_interface") or "",
                         "taken": _taken(each),
                     }
                     for each in networks

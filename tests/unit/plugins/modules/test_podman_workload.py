@@ -137,9 +137,16 @@ class TestPrepared:
             "mount -t tmpfs -o nosuid,nodev,noexec,mode=1777,size=65536000 shm /var/lib/containers/storage/overlay-containers/222/userdata/shm",
         ]
 
-    @pytest.mark.parametrize("parent, interface", [("eth1", "eth1"), ("", "handover0")])
-    def test_its_addresses_are_not_seen_outside_while_the_source_uses_them(self, host, module, parent, interface):
-        host.networks = [{"name": "lan", "driver": "macvlan", "network_interface": parent}, {"name": "podman", "driver": "bridge"}]
+    @pytest.mark.parametrize(
+        "shared, interface",
+        [
+            ({"driver": "macvlan", "network_interface": "eth1"}, "eth1"),
+            ({"driver": "macvlan"}, "handover0"),
+            ({"driver": "bridge", "options": {"mode": "unmanaged"}, "network_interface": "br0"}, "br0"),
+        ],
+    )
+    def test_its_addresses_are_not_seen_outside_while_the_source_uses_them(self, host, module, shared, interface):
+        host.networks = [{"name": "lan", **shared}, {"name": "podman", "driver": "bridge"}]
         module("prepared", source=dict(source(), networks=[attachment("lan"), attachment("podman")]))
         begin = host.commands.index("ip netns delete handover-shop")
         assert host.commands[begin : begin + 8] == [
