@@ -127,7 +127,8 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	}
 	goOn, err := hook(hooks.PostDump)
 	if err == nil && goOn {
-		return os.WriteFile(filepath.Join(control, "killed"), nil, 0o600)
+		// The engine goes on: what it had mounted for the tasks goes with them.
+		return errors.Join(loop.Unmount(filepath.Join(filepath.Dir(control), "shm")), os.WriteFile(filepath.Join(control, "killed"), nil, 0o600))
 	}
 	if cgroup != "" {
 		if _, err := cgroup.Freeze(context.Background()); err != nil {
@@ -323,7 +324,7 @@ func newRig(t *testing.T) *rig {
 	r.mountpoint, r.dstMnt, r.layer, r.dstLayer, r.gate, r.dstGate = at("mnt"), at("mnt-dst"), at("layer"), at("layer-dst"), at("gate"), at("gate-dst")
 	r.files, r.dstFiles = at("files"), at("files-dst")
 	r.image, r.dstImage = at("volume.img"), at("received/volume.img")
-	for _, d := range []string{r.control, r.src, r.dst, r.srcRun, r.dstRun, r.mountpoint, r.layer, r.dstLayer, r.files, at("received"), r.dstFiles} {
+	for _, d := range []string{r.control, r.src, r.dst, r.srcRun, r.dstRun, r.mountpoint, r.layer, r.dstLayer, r.files, at("received"), r.dstFiles, at("shm"), at("shm-dst")} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +349,7 @@ func newRig(t *testing.T) *rig {
 		// A test that failed may have left it frozen, and unmounted so it would
 		// hold its device for ever.
 		_ = image.Thaw(r.mountpoint)
-		for _, err := range []error{loop.Unmount(filepath.Join(r.control, "shown")), loop.Unmount(r.mountpoint), loop.Detach(r.device), loop.Unmount(r.dstMnt), loop.DetachImage(r.dstImage), loop.Unmount(r.gate), loop.Unmount(r.dstGate)} {
+		for _, err := range []error{loop.Unmount(filepath.Join(r.control, "shown")), loop.Unmount(r.mountpoint), loop.Detach(r.device), loop.Unmount(r.dstMnt), loop.DetachImage(r.dstImage), loop.Unmount(r.gate), loop.Unmount(r.dstGate), loop.Unmount(at("shm"))} {
 			if err != nil {
 				t.Error(err)
 			}
@@ -357,8 +358,13 @@ func newRig(t *testing.T) *rig {
 	if err := loop.Mount(r.device, r.mountpoint, "ext4", "noatime"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(r.layer, "file"), []byte("first"), 0o640); err != nil {
+	if err := loop.MountTmpfs(at("shm")); err != nil {
 		t.Fatal(err)
+	}
+	for _, file := range []string{filepath.Join(r.layer, "file"), at("shm/segment")} {
+		if err := os.WriteFile(file, []byte("first"), 0o640); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.specs()
 	return r
@@ -383,7 +389,7 @@ func (r *rig) specs() {
 		Version: 1, ID: "rig", Role: Source, Mode: Live, Workload: "shop", Peer: Peer{Address: r.proxy.addr(), Fingerprint: prints[1]},
 		Volumes:     []Vol{{Name: "data", Size: rigSize, Device: r.device, Mountpoint: r.mountpoint}},
 		Directories: []Directory{{Name: "files", Path: r.files, Size: 1 << 20}},
-		Trees:       []Tree{{Name: "layer", Path: r.layer, Stage: StagePresync}, {Name: "dump", Path: r.gate, Stage: StageDump}},
+		Trees:       []Tree{{Name: "layer", Path: r.layer, Stage: StagePresync}, {Name: "shm", Path: filepath.Join(r.top, "shm"), Stage: StageFreeze}, {Name: "dump", Path: r.gate, Stage: StageDump}},
 		Hooks:       Hooks{Freeze: &hooks.Command{Argv: []string{self, actDump, r.control, r.srcRun, r.gate}, Gate: r.gate}},
 		Policy:      Policy{Verify: true, PeerTimeout: 5, Connections: 2, ResumeTimeout: 5},
 	}
@@ -391,7 +397,7 @@ func (r *rig) specs() {
 		Version: 1, ID: "rig", Role: Destination, Mode: Live, Workload: "shop", Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: prints[0]},
 		Volumes:     []Vol{{Name: "data", Size: rigSize, Image: r.dstImage, Mountpoint: r.dstMnt, Fstype: "ext4", Options: "noatime"}},
 		Directories: []Directory{{Name: "files", Path: r.dstFiles}},
-		Trees:       []Tree{{Name: "layer", Path: r.dstLayer, Mounted: true}, {Name: "dump", Path: r.dstGate}},
+		Trees:       []Tree{{Name: "layer", Path: r.dstLayer, Mounted: true}, {Name: "shm", Path: filepath.Join(r.top, "shm-dst")}, {Name: "dump", Path: r.dstGate}},
 		Hooks: Hooks{
 			Restore: &hooks.Command{Argv: []string{self, actRestore, r.control, r.dstRun, r.dstGate}, Gate: r.dstGate, Hold: filepath.Join(r.control, "hold")},
 			Discard: &hooks.Command{Argv: []string{"touch", filepath.Join(r.control, "discarded")}},

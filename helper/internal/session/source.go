@@ -539,7 +539,8 @@ func (s *source) finish(ctx context.Context) error {
 	// The file systems first: tasks that die may have to write to them. None
 	// of them runs again in between: CRIU has not let go of them.
 	err := s.thawVolumes()
-	err = errors.Join(err, s.freezer.reclaim(ctx))
+	// The engine unmounts what the tasks had, and what is open here would be in its way.
+	err = errors.Join(err, s.closeTrees(), s.freezer.reclaim(ctx))
 	if s.conn != nil {
 		_ = send(s.conn, message{Kind: msgEnd}) // it knows: this only spares it a wait
 	}
@@ -638,6 +639,18 @@ func (s *source) doubt(ctx context.Context, why error) error {
 	return why
 }
 
+// closeTrees lets go of the folders that were sent.
+func (s *source) closeTrees() error {
+	var err error
+	for _, t := range s.trees {
+		if t.mirror != nil {
+			err = errors.Join(err, t.mirror.Close())
+			t.mirror = nil
+		}
+	}
+	return err
+}
+
 // release gives back what the session held on this host. It runs at every end.
 func (s *source) release() {
 	var err error
@@ -650,11 +663,7 @@ func (s *source) release() {
 	for _, d := range s.directories {
 		err = errors.Join(err, d.follower.Close())
 	}
-	for _, t := range s.trees {
-		if t.mirror != nil {
-			err = errors.Join(err, t.mirror.Close())
-		}
-	}
+	err = errors.Join(err, s.closeTrees())
 	for _, dir := range s.tmpfs {
 		err = errors.Join(err, loop.Unmount(dir))
 	}

@@ -54,6 +54,7 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
     assert fleet.hosts[there].file(f"/var/lib/handover/volumes/{VOLUME}.img").mode == 0o600
     assert fleet.hosts[there].run(f"systemctl is-enabled {unit}").rc == 0
     assert fleet.hosts[here].run(f"systemctl is-enabled {unit}").rc != 0
+    assert [report[side]["error"] for side in ("source_session", "destination_session")] == ["", ""]
     digests = report["verify"]
     assert digests["checked"]
     assert digests["source"] == digests["destination"]
