@@ -17,6 +17,7 @@ type Source struct {
 	size   int64
 	block  bool
 	direct bool
+	async  *queues   // for reads past the page cache; nil: a thread waits for each
 	grows  bool      // the file may become longer, up to size
 	below  *backing  // of a loop device; nil: nobody knows its holes
 	bounce sync.Pool // *[]byte, for reads that are not aligned
@@ -45,6 +46,7 @@ func OpenSource(path string) (*Source, error) {
 	case err == nil:
 		f.Close()
 		s.f, s.direct = direct, true
+		s.async = openQueues()
 	case s.block:
 		f.Close()
 		return nil, fmt.Errorf("image: %s: this block device cannot be read with O_DIRECT (%w), and its cache does not show what a mounted file system writes", path, cause(err))
@@ -143,13 +145,13 @@ func (s *Source) read(p []byte, off int64) (int, error) {
 		return 0, nil
 	}
 	if !s.direct {
-		return readFull(s.f, p, off)
+		return readAtLeast(s.pread, p, off, len(p))
 	}
 	if aligned(p) && off%Align == 0 {
 		// An O_DIRECT read must have an aligned length also where the image
 		// ends in the middle of a block; the buffer's own slack takes it.
 		if size := roundUp(len(p)); size <= cap(p) {
-			n, err := readAtLeast(s.f, p[:size], off, len(p))
+			n, err := readAtLeast(s.pread, p[:size], off, len(p))
 			return min(n, len(p)), err
 		}
 	}
@@ -160,7 +162,7 @@ func (s *Source) read(p []byte, off int64) (int, error) {
 		from := off + int64(done)
 		head := int(from % Align)
 		part := min(len(p)-done, bounceSize-head)
-		n, err := readAtLeast(s.f, (*bp)[:roundUp(head+part)], from-int64(head), head+part)
+		n, err := readAtLeast(s.pread, (*bp)[:roundUp(head+part)], from-int64(head), head+part)
 		if n > head {
 			done += copy(p[done:done+part], (*bp)[head:n])
 		}
@@ -171,16 +173,25 @@ func (s *Source) read(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
+func (s *Source) pread(p []byte, off int64) (int, error) {
+	if s.async != nil {
+		return s.async.do(iocbPread, s.f.Fd(), p, off)
+	}
+	return unix.Pread(int(s.f.Fd()), p, off)
+}
+
+// readFull fills p.
 func readFull(f *os.File, p []byte, off int64) (int, error) {
-	return readAtLeast(f, p, off, len(p))
+	pread := func(p []byte, off int64) (int, error) { return unix.Pread(int(f.Fd()), p, off) }
+	return readAtLeast(pread, p, off, len(p))
 }
 
 // readAtLeast reads into p until it has at least least bytes; the rest of p is
 // slack that a direct read may fill.
-func readAtLeast(f *os.File, p []byte, off int64, least int) (int, error) {
+func readAtLeast(pread func(p []byte, off int64) (int, error), p []byte, off int64, least int) (int, error) {
 	n := 0
 	for n < least {
-		m, err := unix.Pread(int(f.Fd()), p[n:], off+int64(n))
+		m, err := pread(p[n:], off+int64(n))
 		if err == unix.EINTR {
 			continue
 		}
@@ -239,6 +250,9 @@ func (s *Source) NextData(off int64) (start, end int64, err error) {
 func (s *Source) Close() error {
 	if s.below != nil {
 		s.below.f.Close()
+	}
+	if s.async != nil {
+		s.async.close()
 	}
 	return s.f.Close()
 }
