@@ -299,19 +299,47 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	return forgetSource(ctx, dir, runDir, spec)
 }
 
-// forgetSource removes what a source's dead process left, when CRIU is done.
+// forgetSource removes what a source's dead process left, when CRIU is done. It
+// may be called at any time, and again: what a later session of the same workload
+// has there is left alone.
 func forgetSource(ctx context.Context, dir, runDir string, spec *Spec) (err error) {
 	if f := spec.Hooks.Freeze; f.Given() && f.Gate != "" {
 		if err := hooks.Forget(ctx, runDir, f.Gate, dir); err != nil {
 			return err
 		}
 	}
+	unlock, last, err := lastToServe(runDir, spec)
+	if err != nil || !last {
+		return err
+	}
+	defer unlock()
 	for _, t := range spec.Trees {
 		if t.Stage == StageDump {
 			err = errors.Join(err, unmountIfMounted(t.Path))
 		}
 	}
 	return err
+}
+
+// lastToServe says whether no process has served the workload since that of this
+// session, in this boot, and keeps any from beginning until it is unlocked.
+func lastToServe(runDir string, spec *Spec) (unlock func(), last bool, err error) {
+	if spec.Workload == "" {
+		return nil, false, nil
+	}
+	path := filepath.Join(runDir, workloadLock, spec.Workload)
+	f, err := lock(path)
+	if errors.Is(err, errLocked) || errors.Is(err, os.ErrNotExist) {
+		return nil, false, nil
+	} else if err != nil {
+		return nil, false, err
+	}
+	holder, err := os.ReadFile(path)
+	if err != nil || string(holder) != spec.ID {
+		f.Close()
+		return nil, false, err
+	}
+	return func() { f.Close() }, true, nil
 }
 
 func abandonDestination(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {

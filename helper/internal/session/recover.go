@@ -88,8 +88,11 @@ func recoverSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	switch j.State() {
 	case Released:
 		return j.Append(InDoubt, "the session's process ended before it knew what became of the run token")
-	case InDoubt, Resumed, Done, Thawed, Failed:
+	case InDoubt, Resumed:
 		return nil
+	case Done, Thawed, Failed:
+		// CRIU's hook recorded it, and could not wait for CRIU's end.
+		return forgetSource(ctx, dir, runDir, spec)
 	case Refused, Fenced, Settled:
 		return endSource(ctx, dir, runDir, spec, j)
 	}

@@ -151,8 +151,46 @@ func TestWhatIsLeftBeforeTheReleaseIsGivenUp(t *testing.T) {
 				t.Errorf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 			}
 			r.runsOnce(w, Source)
+			r.cleanSource()
 			r.cleanDestination()
 		})
+	}
+}
+
+// A hook that decides in the place of the process cannot wait for CRIU's end, and
+// so leaves the gate and the tmpfs. Whoever comes after it removes them; but not
+// what a later session has there.
+func TestAGateThatTheHookLeftIsRemoved(t *testing.T) {
+	for _, c := range []struct {
+		last   string
+		remain bool
+	}{{"", false}, {"a-later-one", true}} {
+		r := newRig(t)
+		r.note("restore-takes", "500ms")
+		w := r.startWriter()
+		kill := r.startApart(Source)
+		r.wait(r.src, UntilConverged)
+		go func() { _, _ = Cutover(context.Background(), r.src) }()
+		r.wait(r.src, string(Flushed))
+		kill()
+		<-r.receive
+		r.waitForHook(r.src, string(Thawed))
+		if m, err := loop.Mounted(r.gate); err != nil || !m {
+			t.Fatalf("the hook has removed it itself (%v): this test is about nothing", err)
+		}
+		if c.last != "" {
+			if err := os.WriteFile(filepath.Join(r.srcRun, workloadLock, "shop"), []byte(c.last), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.recovered(r.src, r.srcRun, Thawed)
+		if m, err := loop.Mounted(r.gate); err != nil || m != c.remain {
+			t.Errorf("last came %q: the tmpfs is mounted: %v (%v)", c.last, m, err)
+		}
+		if !c.remain {
+			r.cleanSource()
+		}
+		r.runsOnce(w, Source)
 	}
 }
 

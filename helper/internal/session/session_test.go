@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/tracker"
@@ -60,6 +61,18 @@ func (r *rig) moved(w *writer) (src, dst *Status) {
 		r.t.Errorf("verify: %+v", src.Verify)
 	}
 	return src, dst
+}
+
+// cleanSource demands that a source that gave up left nothing, and nobody who
+// would take a later dump for its own.
+func (r *rig) cleanSource() {
+	r.t.Helper()
+	if m, err := loop.Mounted(r.gate); err != nil || m {
+		r.t.Errorf("%s is still mounted (%v)", r.gate, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(hooks.Gates(r.srcRun), "*")); err != nil || len(left) > 0 {
+		r.t.Errorf("the gate is still there: %v (%v)", left, err)
+	}
 }
 
 // cleanDestination demands that a destination that gave up left nothing.
