@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import typing as t
@@ -21,7 +22,6 @@ from matrix import FAULTS, STEPS, Case  # noqa: E402
 
 PAGE = CHECKOUT / "docs" / "safety.md"
 BEGIN, END = "<!-- the fault matrix: written by make test-faults -->", "<!-- end of the fault matrix -->"
-RESULTS: dict[tuple[str, str], str] = {}
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def record(request: pytest.FixtureRequest) -> t.Callable[[str, str], None]:
     case: Case = request.node.callspec.params["case"]
 
     def note(where: str, said: str) -> None:
-        RESULTS[case.fault, case.step] = where
+        keep(case, where)
         print(f"{case.name}: {where} ({said})")
 
     return note
@@ -45,8 +45,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome = yield
     report = outcome.get_result()
     if report.failed and hasattr(item, "callspec"):
-        case = item.callspec.params["case"]
-        RESULTS[case.fault, case.step] = "**FAILED**"
+        keep(item.callspec.params["case"], "**FAILED**")
 
 
 def table(results: t.Mapping[tuple[str, str], str]) -> list[str]:
@@ -68,6 +67,13 @@ def put(text: str, results: t.Mapping[tuple[str, str], str]) -> str:
     return "\n".join([before + BEGIN, "", *table({**cells(old.splitlines()), **results}), "", END]) + after
 
 
-def pytest_sessionfinish() -> None:
-    if RESULTS and os.environ.get("FAULTS_TABLE"):
-        PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
+def keep(case: Case, cell: str) -> None:
+    """At once, since a run may be cut short; another one, on a fleet of its own, may write beside it."""
+    if not os.environ.get("FAULTS_TABLE"):
+        return
+    with PAGE.open("r+", encoding="utf-8") as page:
+        fcntl.flock(page, fcntl.LOCK_EX)
+        text = put(page.read(), {(case.fault, case.step): cell})
+        page.seek(0)
+        page.truncate()
+        page.write(text)

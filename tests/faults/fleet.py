@@ -33,7 +33,7 @@ SESSIONS = "/var/lib/handover/sessions"
 PCOPY = "/usr/local/libexec/handover/pcopy"
 
 # Limits of a move in which nothing is slow, so that what fails is found soon.
-LIMITS = {"migrate_peer_timeout": 10, "migrate_hook_timeout": 25, "migrate_cutover_timeout": 90, "migrate_presync_timeout": 90}
+LIMITS = {"migrate_peer_timeout": 10, "migrate_resume_timeout": 10, "migrate_hook_timeout": 25, "migrate_cutover_timeout": 90, "migrate_presync_timeout": 90}
 
 # Everything that a move makes on a host, but for what the workload itself has where it lives.
 FOOTPRINT = f"""
@@ -64,7 +64,7 @@ def until(what: str, true: t.Callable[[], t.Any], seconds: float = 120) -> t.Any
             return found
         if time.monotonic() > end:
             raise AssertionError(f"it did not happen within {seconds:.0f} s: {what}")
-        time.sleep(0.1)
+        time.sleep(0.2)
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class Play:
         self.stop_at = stop_at
         self.stopped = threading.Event()
         self.lines: list[str] = []
+        self.log = log_of(variables.get("migrate_session") or f"{Path(playbook).stem}-{os.getpid()}")
         self.process = subprocess.Popen(
             playbook_command(playbook, "--extra-vars", json.dumps(variables)),
             cwd=CHECKOUT, env=ANSIBLE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -123,6 +124,8 @@ class Play:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
+            self.log.write(f"{time.strftime('%T')} {line}")
+            self.log.flush()
             if self.stop_at and line.startswith("TASK [") and f": {self.stop_at}]" in line:
                 self._signal(signal.SIGSTOP)
                 self.stop_at = ""
@@ -154,6 +157,13 @@ class Play:
     @property
     def text(self) -> str:
         return "".join(self.lines)
+
+
+def log_of(name: str) -> t.TextIO:
+    """Where one can look what a play does, or did, and when."""
+    folder = CHECKOUT / "tests" / "output" / "faults"
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / f"{name}.log").open("w", encoding="utf-8")
 
 
 def playbook_command(playbook: str, *words: str) -> list[str]:
@@ -188,6 +198,10 @@ class Fleet:
         (host,) = [host for host in self.hosts if host.footprint().get("containers") == AT_HOME["containers"]]
         return host
 
+    def tidy(self) -> bool:
+        """Whether the workload runs on one host, and nothing of any move is left on either."""
+        return sorted((host.footprint() for host in self.hosts), key=len) == [{}, AT_HOME]
+
     def begin(self, source: Host, pause_at: t.Mapping[str, str], stop_at: str, **variables: t.Any) -> tuple[str, Play]:
         self.moves += 1
         session = f"fault-{os.getpid()}-{self.moves}"
@@ -216,7 +230,7 @@ class Fleet:
         host.ask("true", 20)
 
     def power_on(self, host: Host) -> None:
-        play("lab/create.yml", lab_fleet=host.name)
+        play("lab/power.yml", power_host=host.name, power_state="started")
         subprocess.run(["ssh", *host.ssh, "-O", "exit", host.name], capture_output=True, check=False)
         until(f"{host.name} answers", lambda: host.ask("systemctl is-system-running --wait || true").returncode == 0)
 
