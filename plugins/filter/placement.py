@@ -11,6 +11,9 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _placement as planner,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight import (
+    STOPPED,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
     parse_size,
 )
@@ -27,7 +30,7 @@ def placement(answers: Answers, **given: t.Any) -> t.Dict[str, t.Any]:
     if unknown:
         raise AnsibleFilterError("placement: there is no option {0}: the options are {1}".format(unknown[0], ", ".join(sorted(_OPTIONS))))
     options = {**_OPTIONS, **given}
-    plan: t.Dict[str, t.Any] = {"moves": [], "batches": [], "stay": [], "done": [], "problems": []}
+    plan: t.Dict[str, t.Any] = {"moves": [], "batches": [], "done": [], "problems": []}
     try:
         serial = _count(options["serial"])
         asked = _asked(answers, options, plan)
@@ -53,6 +56,7 @@ def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp:
         "memory": workload.memory,
         "disk": workload.disk,
         "wave": workload.wave,
+        "running": workload.running,
         "batch": batch,
         "session": _session(workload, stamp),
         "together": [_session(other.workload, stamp) for other in group if workload.wave and other.workload.wave == workload.wave],
@@ -64,7 +68,7 @@ def _session(workload: planner.Workload, stamp: str) -> str:
 
 
 def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t.Any]) -> t.List[planner.Workload]:
-    """What is to be moved. What is there already is `done`, and what does not run stays."""
+    """What is to be moved. What is there already is `done`."""
     problems: t.List[str] = []
     found: t.List[planner.Workload] = []
     for source in _list(options["empty"]):
@@ -72,10 +76,11 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t
             problems.append("{0} did not tell what runs on it: {1}".format(source, _silence(answers.get(source))))
             continue
         for workload in answers[source]["workloads"]:
-            if workload["running"] or _left_over(answers[source], workload["name"]):
-                found.append(_workload(workload, source, "", answers, options))
+            arriving = _arriving(answers[source], workload)
+            if arriving:
+                problems.append("{0} is on its way to {1}, by session {2}: wait until that has ended".format(workload["name"], source, arriving))
             else:
-                plan["stay"].append({"workload": workload["name"], "source": source})
+                found.append(_workload(workload, source, "", answers, options))
         # A source that has let go of its container: only the move's end is missing.
         known = {workload["name"] for workload in answers[source]["workloads"]}
         for session in answers[source]["sessions"]:
@@ -120,11 +125,18 @@ def _left_over(answer: t.Mapping[str, t.Any], name: str) -> t.Optional[t.Mapping
     return next((each for each in mine if each["state"] in planner.PAST_RELEASE), next((each for each in mine if not each["ended"]), None))
 
 
+def _arriving(answer: t.Mapping[str, t.Any], entry: t.Mapping[str, t.Any]) -> str:
+    """The session that brings here what does not run here yet."""
+    mine = (each["id"] for each in answer["sessions"] if each["role"] == "destination" and each["workload"] == entry["name"] and not each["ended"])
+    return "" if entry["running"] else next(mine, "")
+
+
 def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answers, options: t.Mapping[str, t.Any]) -> planner.Workload:
     name, labels = entry["name"], entry.get("labels") or {}
     unfinished = _left_over(answers[source], name)
     groups = [group for group, names in options["apart"].items() if name in names]
     waves = [wave for wave, names in options["waves"].items() if name in names]
+    stopped = entry.get("state") in STOPPED
     return planner.Workload(
         name,
         source,
@@ -133,8 +145,9 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
         disk=0 if unfinished else entry.get("disk", 0),
         needs=frozenset() if unfinished else frozenset(_list(options["needs"].get(name)) + _list(labels.get(planner.NEEDS))),
         apart=frozenset() if unfinished else frozenset(groups + _list(labels.get(planner.APART))),
-        # Those of a wave that were let go of need not wait for anybody.
-        wave="" if unfinished and unfinished["state"] in planner.PAST_RELEASE else (waves or [labels.get(planner.WAVE) or ""])[0],
+        running=not stopped,
+        # Those of a wave that were let go of need not wait for anybody, and nobody for one that does not run.
+        wave="" if stopped or unfinished and unfinished["state"] in planner.PAST_RELEASE else (waves or [labels.get(planner.WAVE) or ""])[0],
         destination=(unfinished or {}).get("destination") or to,
         resumed=unfinished is not None,
         session=(unfinished or {}).get("id", ""),

@@ -26,7 +26,7 @@ def plan_lines(plan: Plan) -> t.List[str]:
     else:
         lines.append("There is nothing to move.")
     lines += ["{0} is on {1} already.".format(each["workload"], each["source"]) for each in plan["done"]]
-    lines += ["{0} does not run, and stays on {1}.".format(each["workload"], each["source"]) for each in plan["stay"]]
+    lines += ["{0} does not run, and will not run there either.".format(each["workload"]) for each in plan["moves"] if not each["running"]]
     return lines
 
 

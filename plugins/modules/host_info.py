@@ -89,6 +89,10 @@ workloads:
       description: Whether it runs now.
       type: bool
       sample: true
+    state:
+      description: podman's word for how it is.
+      type: str
+      sample: running
     labels:
       description: Its labels.
       type: dict
@@ -168,6 +172,7 @@ class HostInfo:
         return {
             "name": (listed.get("Names") or [""])[0],
             "running": running,
+            "state": listed.get("State") or "",
             "labels": listed.get("Labels") or {},
             "memory": processes.processes_of(int(listed.get("Pid") or 0)).memory if running else 0,
             "disk": self._disk(listed["Id"], volumes, mounts),

@@ -16,11 +16,14 @@ GIB = 2**30
 
 
 def answer(*names, sessions=(), maintenance=None, memory=8, **labels):
-    """What host_info returns of a host with these containers; one in capitals does not run."""
+    """What host_info returns of a host with these containers; one in capitals is stopped."""
     return {
         "memory": memory * GIB, "disk": 100 * GIB, "maintenance": maintenance, "sessions": list(sessions),
         "workloads": [
-            {"name": name.lower(), "running": name.islower(), "labels": labels.get(name, {}), "memory": GIB, "disk": GIB} for name in names
+            {
+                "name": name.lower(), "running": name.islower(), "state": "running" if name.islower() else "exited",
+                "labels": labels.get(name, {}), "memory": GIB, "disk": GIB,
+            } for name in names
         ],
     }  # fmt: skip
 
@@ -38,14 +41,31 @@ def problems(answers, **options):
     return placement(answers, **options)["problems"]
 
 
-def test_a_host_is_emptied_and_what_does_not_run_stays():
+def test_a_host_is_emptied_also_of_what_does_not_run():
     plan = placement({"node1": answer("shop", "web", "OLD"), "node2": answer(), "node3": answer()}, empty=["node1"], stamp="-20261121t041500z")
-    assert goes(plan) == {"shop": ("node1", "node2"), "web": ("node1", "node3")}
-    assert plan["batches"] == [2]
-    assert plan["stay"] == [{"workload": "old", "source": "node1"}]
-    assert plan["moves"][0]["session"] == "shop-20261121t041500z"
-    assert plan["moves"][0]["name"] == "shop@node1"
-    assert plan["moves"][0]["together"] == []
+    assert goes(plan) == {"old": ("node1", "node2"), "shop": ("node1", "node3"), "web": ("node1", "node2")}
+    assert plan["batches"] == [3]
+    assert [move["running"] for move in plan["moves"]] == [False, True, True]
+    assert plan["moves"][1]["session"] == "shop-20261121t041500z"
+    assert plan["moves"][1]["name"] == "shop@node1"
+    assert plan["moves"][1]["together"] == []
+
+
+def test_what_does_not_run_is_of_no_wave():
+    plan = placement({"node1": answer("shop", "db", "OLD"), "node2": answer()}, empty=["node1"], waves={"all": ["shop", "db", "old"]})
+    assert {move["workload"]: move["together"] for move in plan["moves"]} == {"db": ["db", "shop"], "shop": ["db", "shop"], "old": []}
+
+
+def test_what_is_on_its_way_here_is_waited_for():
+    arriving = dict(session("presync", destination="node1"), role="destination")
+    answers = {"node1": answer("SHOP", sessions=[arriving]), "node2": answer("shop"), "node3": answer()}
+    assert problems(answers, empty=["node1"]) == ["shop is on its way to node1, by session shop-1: wait until that has ended"]
+
+
+def test_a_container_that_is_held_does_not_become_a_stopped_one():
+    answers = {"node1": answer("SHOP", sessions=[session("presync")]), "node2": answer(), "node3": answer()}
+    answers["node1"]["workloads"][0]["state"] = "stopping"
+    assert placement(answers, empty=["node1"])["moves"][0]["running"]
 
 
 def test_what_was_moved_by_the_run_before_is_not_planned_again():
@@ -140,8 +160,9 @@ def test_a_plan_as_a_table():
     assert plan_lines(plan) == [
         "Workload  From   To     Memory  Disk   Batch  Wave",
         "-" * 50,
+        "old       node1  node2  1 GiB   1 GiB      1  -",
         "shop      node1  node2  1 GiB   1 GiB      1  -",
-        "old does not run, and stays on node1.",
+        "old does not run, and will not run there either.",
     ]
     assert plan_lines(placement({"node1": answer()}, empty=["node1"])) == ["There is nothing to move."]
 
