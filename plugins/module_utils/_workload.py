@@ -61,6 +61,9 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> t.List[t.D
     known = {network["name"]: network for network in networks}
     found = []
     for name, endpoint in ((inspect.get("NetworkSettings") or {}).get("Networks") or {}).items():
+        # podman's words for being on none, or on the host's own: it lists them, and knows no such networks.
+        if name in ("none", "host") and name not in known:
+            continue
         network = known.get(name, {})
         interfaces = ((network.get("containers") or {}).get(inspect.get("Id", "")) or {}).get("interfaces") or {}
         found.append(

@@ -215,19 +215,38 @@ func unescape(s string) string {
 
 // DetachImage gives back every loop device that has this image.
 func DetachImage(image string) error {
+	devices, err := devicesOf(image)
+	if err != nil {
+		return err
+	}
+	for _, dev := range devices {
+		if err := Detach(dev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeviceOf is a loop device that has this image; empty if none has.
+func DeviceOf(image string) (string, error) {
+	devices, err := devicesOf(image)
+	return append(devices, "")[0], err
+}
+
+func devicesOf(image string) (found []string, err error) {
 	want, err := filepath.EvalSymlinks(image)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return nil, nil
 	} else if err != nil {
-		return fmt.Errorf("loop: %w", err)
+		return nil, fmt.Errorf("loop: %w", err)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(want, &st); err != nil {
-		return fmt.Errorf("loop: %s: %w", want, err)
+		return nil, fmt.Errorf("loop: %s: %w", want, err)
 	}
 	devices, err := filepath.Glob("/dev/loop[0-9]*")
 	if err != nil {
-		return fmt.Errorf("loop: %w", err)
+		return nil, fmt.Errorf("loop: %w", err)
 	}
 	for _, dev := range devices {
 		if strings.Contains(strings.TrimPrefix(filepath.Base(dev), "loop"), "p") {
@@ -238,12 +257,10 @@ func DetachImage(image string) error {
 			continue // has no image, or is not ours to look at
 		}
 		if info.Inode == st.Ino && info.Device == st.Dev {
-			if err := Detach(dev); err != nil {
-				return err
-			}
+			found = append(found, dev)
 		}
 	}
-	return nil
+	return found, nil
 }
 
 func status(dev string) (*unix.LoopInfo64, error) {

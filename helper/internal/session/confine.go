@@ -62,8 +62,8 @@ func (s *source) confineSource() error {
 // may be removed again.
 func (d *destination) confineDestination() error {
 	var r confine.Rules
-	for _, path := range d.created {
-		r.Remove = append(r.Remove, filepath.Dir(path))
+	for _, v := range d.images {
+		r.Remove = append(r.Remove, filepath.Dir(v.Image))
 	}
 	return d.base.confine(r)
 }

@@ -34,9 +34,12 @@ type destination struct {
 	lines     int              // how many connections the source wants
 	resumable bool             // it knows how to go on over another connection
 	empty     bool             // the images held nothing but zeroes at first
+	compares  bool             // the first thing that the source hears of is what they hold
 
 	targets   []*image.Target
-	created   []string          // images that we made
+	images    []Vol             // whose images we made, or took
+	kept      bool              // one of them was there from an earlier time
+	created   []string          // what else we made
 	filled    []string          // directory volumes: they were empty
 	devices   map[string]string // mount point → loop device that we attached
 	mounted   []string          // mount points that we mounted
@@ -131,11 +134,11 @@ func (d *destination) prepare() error {
 		if err := willMake(d.dir, v.Image); err != nil {
 			return err
 		}
-		t, err := image.CreateTarget(v.Image, v.Size)
+		t, err := d.openTarget(v)
 		if err != nil {
 			return err
 		}
-		d.created = append(d.created, v.Image)
+		d.images = append(d.images, v)
 		d.targets = append(d.targets, t)
 		d.update(false, func(s *Status) { s.TotalBytes += v.Size })
 		if v.Mountpoint == "" {
@@ -212,7 +215,7 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 }
 
 // hello is the first word of a source.
-func (d *destination) hello(_ context.Context, m *message) error {
+func (d *destination) hello(ctx context.Context, m *message) error {
 	if err := d.agree(m); err != nil {
 		return err
 	}
@@ -227,13 +230,17 @@ func (d *destination) hello(_ context.Context, m *message) error {
 		d.openLedgers()
 	}
 	d.openVolumes()
-	return d.welcome(0)
+	d.compares = d.kept && slices.Contains(m.Can, canStartFrom)
+	if err := d.welcome(0); err != nil || !d.compares {
+		return err
+	}
+	return d.sendAllDigests(ctx, d.ledgers)
 }
 
 // welcome says that this side is ready, and which round is under way.
 func (d *destination) welcome(round int) error {
 	return send(d.conn, message{
-		Kind: msgWelcome, Echo: d.said, Heard: d.heard, Round: round, Empty: d.empty && round == 0, Can: understood(), Lines: min(max(d.lines, 1), maxConnections),
+		Kind: msgWelcome, Echo: d.said, Heard: d.heard, Round: round, Empty: d.empty && round == 0, Compare: d.compares, Can: understood(), Lines: min(max(d.lines, 1), maxConnections),
 	})
 }
 
@@ -602,6 +609,10 @@ func (d *destination) removeReceived() (err error) {
 		err = errors.Join(err, tree.Clear(path))
 	}
 	d.filled = nil
+	for _, v := range d.images {
+		err = errors.Join(err, discardImage(v))
+	}
+	d.images = nil
 	for _, path := range d.created {
 		if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, fmt.Errorf("session: %w", e))

@@ -22,7 +22,7 @@ const (
 	canResume  = "resume" // go on over another connection when one breaks in presync
 )
 
-func understood() []string { return append(codec.Understood(), canCompare, canResume) }
+func understood() []string { return append(codec.Understood(), canCompare, canResume, canStartFrom) }
 
 // can reports whether the destination can do something that not every version does.
 func (s *source) can(welcome *message, what, otherwise string) bool {

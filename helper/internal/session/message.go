@@ -56,7 +56,8 @@ type message struct {
 	Token       string             `json:"token,omitempty"`
 	Verify      bool               `json:"verify,omitempty"`
 	Empty       bool               `json:"empty,omitempty"`
-	Can         []string           `json:"can,omitempty"` // what this side understands beyond what each does
+	Compare     bool               `json:"compare,omitempty"` // digests of what is there follow
+	Can         []string           `json:"can,omitempty"`     // what this side understands beyond what each does
 	Lines       int                `json:"connections,omitempty"`
 	Totals      []string           `json:"totals,omitempty"` // the ledgers' sums, by volume
 	Range       *clusters          `json:"range,omitempty"`

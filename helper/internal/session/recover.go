@@ -354,6 +354,12 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 			err = errors.Join(err, loop.DetachImage(v.Image))
 		}
 	}
+	for _, v := range spec.Volumes {
+		if made[v.Image] {
+			err = errors.Join(err, discardImage(v))
+			delete(made, v.Image)
+		}
+	}
 	for path := range made {
 		if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, fmt.Errorf("session: %w", e))

@@ -145,21 +145,16 @@ func (d *destination) afresh(ctx context.Context, m *message) error {
 	if err := d.agree(m); err != nil {
 		return err
 	}
-	d.empty = false
+	d.empty, d.compares = false, true
 	d.expectAll()
 	d.openVolumes()
 	if err := d.welcome(0); err != nil {
 		return err
 	}
-	for i, v := range d.spec.Volumes {
-		if err := d.sendDigests(ctx, i, v); err != nil {
-			return err
-		}
-	}
-	return send(d.conn, message{Kind: msgDigests})
+	return d.sendAllDigests(ctx, nil)
 }
 
-func (d *destination) sendDigests(ctx context.Context, number int, v Vol) (err error) {
+func (d *destination) sendDigests(ctx context.Context, number int, v Vol, l *ledger.Ledger) (err error) {
 	src, err := image.OpenSource(v.Image)
 	if err != nil {
 		return err
@@ -167,7 +162,7 @@ func (d *destination) sendDigests(ctx context.Context, number int, v Vol) (err e
 	defer func() { err = errors.Join(err, src.Close()) }()
 	all := blockmap.New(v.Size, v.Cluster).Clusters()
 	for first := int64(0); first < all; first += clustersAtOnce {
-		sums, err := digests(ctx, src, first, min(clustersAtOnce, all-first), v.Cluster, nil)
+		sums, err := digests(ctx, src, first, min(clustersAtOnce, all-first), v.Cluster, l)
 		if err != nil {
 			return err
 		}

@@ -204,7 +204,7 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	if err := s.confineSource(); err != nil {
 		return err
 	}
-	if again {
+	if again || welcome.Compare {
 		if err := s.compare(ctx); err != nil {
 			return err
 		}

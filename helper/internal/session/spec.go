@@ -86,6 +86,7 @@ type Vol struct {
 	Device     string `json:"device,omitempty"`
 	Tracker    string `json:"tracker,omitempty"` // a kind that tracker.Open knows; none: what is copied does not change
 	Image      string `json:"image,omitempty"`
+	Kept       string `json:"kept,omitempty"` // destination: an earlier copy of it, to begin from and to leave behind
 	Mountpoint string `json:"mountpoint,omitempty"`
 	Fstype     string `json:"fstype,omitempty"`
 	Options    string `json:"options,omitempty"`
@@ -356,6 +357,9 @@ func (v *Vol) check(role Role) error {
 	}
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("%q is not an absolute path", path)
+	}
+	if v.Kept != "" && (role == Source || filepath.Dir(v.Kept) != filepath.Dir(v.Image) || v.Kept == v.Image) {
+		return fmt.Errorf("kept %q is no other name in the folder of %q", v.Kept, v.Image)
 	}
 	if v.Mountpoint != "" && !filepath.IsAbs(v.Mountpoint) {
 		return fmt.Errorf("mountpoint %q is not an absolute path", v.Mountpoint)

@@ -115,7 +115,7 @@ func (d *destination) digests(ctx context.Context, m *message) error {
 	if m.Volume < 0 || m.Volume >= len(d.spec.Volumes) {
 		return fmt.Errorf("session: the source asks for digests of volume %d, and there are %d", m.Volume, len(d.spec.Volumes))
 	}
-	if err := d.sendDigests(ctx, m.Volume, d.spec.Volumes[m.Volume]); err != nil {
+	if err := d.sendDigests(ctx, m.Volume, d.spec.Volumes[m.Volume], nil); err != nil {
 		return err
 	}
 	return send(d.conn, message{Kind: msgDigests})

@@ -101,6 +101,9 @@ class TestFacts:
     def test_a_paused_container_does_not_run(self):
         assert not workload.facts_of(changed("State.Paused", True), NETWORKS)["running"]
 
+    def test_one_without_a_network(self):
+        assert workload.facts_of(changed("NetworkSettings.Networks", {"none": {"NetworkID": "none"}}), NETWORKS)["networks"] == []
+
     def test_the_systemd_unit_that_owns_it(self):
         assert workload.facts_of(changed("Config.Labels", {"PODMAN_SYSTEMD_UNIT": "shop.service"}), ())["systemd_unit"] == "shop.service"
 

@@ -1,0 +1,97 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/ledger"
+	"github.com/livefleet/handover/helper/internal/loop"
+)
+
+// A destination may hold a copy of a volume from an earlier time: the volume came
+// from there and was kept, or a move was broken off (Vol.Kept names it). Nothing
+// that it holds is trusted: it becomes the image, both sides compare digests as
+// after a restart of the sender, and what differs is sent. A session that does not
+// come to its end puts it back under its name, with all that has arrived, and the
+// next one need not send that again. An image that had no copy to begin with
+// becomes one in the same way.
+
+// canStartFrom is what a source says that compares with such a copy.
+const canStartFrom = "kept"
+
+// openTarget makes the image of a volume, or takes the kept copy for it.
+func (d *destination) openTarget(v Vol) (*image.Target, error) {
+	if v.Kept == "" {
+		return image.CreateTarget(v.Image, v.Size)
+	}
+	st, err := os.Lstat(v.Kept)
+	if errors.Is(err, os.ErrNotExist) {
+		return image.CreateTarget(v.Image, v.Size)
+	} else if err != nil {
+		return nil, fmt.Errorf("session: volume %s: %w", v.Name, err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("session: volume %s: the kept copy %s is no file: move it away", v.Name, v.Kept)
+	}
+	if dev, err := loop.DeviceOf(v.Kept); err != nil {
+		return nil, err
+	} else if dev != "" {
+		return nil, fmt.Errorf("session: volume %s: the kept copy %s is in use by %s: unmount and detach it, or move without a kept copy", v.Name, v.Kept, dev)
+	}
+	if err := rename(v.Kept, v.Image); err != nil {
+		return nil, err
+	}
+	d.kept = true
+	// It may have been grown since. What is beyond its end is zeroes, as a hole is.
+	if err := os.Truncate(v.Image, v.Size); err != nil {
+		return nil, errors.Join(fmt.Errorf("session: volume %s: %w", v.Name, err), discardImage(v))
+	}
+	t, err := image.OpenTarget(v.Image, v.Size)
+	if err != nil {
+		return nil, errors.Join(err, discardImage(v))
+	}
+	return t, nil
+}
+
+// discardImage takes what was received away, or aside if that is where it stays.
+func discardImage(v Vol) error {
+	if v.Kept == "" {
+		if err := os.Remove(v.Image); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("session: %w", err)
+		}
+		return nil
+	}
+	if err := rename(v.Image, v.Kept); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// rename never replaces a file, and is on the disk when it returns.
+func rename(from, to string) error {
+	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE); err != nil {
+		return fmt.Errorf("session: renaming %s to %s: %w", from, to, err)
+	}
+	return syncDir(filepath.Dir(to))
+}
+
+// sendAllDigests tells the source what lies here. What no frame has brought is
+// noted in the ledgers, if there are any for it.
+func (d *destination) sendAllDigests(ctx context.Context, ledgers []*ledger.Ledger) error {
+	for i, v := range d.spec.Volumes {
+		var l *ledger.Ledger
+		if ledgers != nil {
+			l = ledgers[i]
+		}
+		if err := d.sendDigests(ctx, i, v, l); err != nil {
+			return err
+		}
+	}
+	return send(d.conn, message{Kind: msgDigests})
+}
