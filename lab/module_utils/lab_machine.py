@@ -145,8 +145,8 @@ def cgroups(state_dir: str, name: str | None = None) -> list[str]:
 
 
 def cgroup_name(state_dir: str, name: str) -> str:
-    """A cgroup's name tells which lab and which host it belongs to."""
-    return f"{os.path.basename(state_dir.rstrip('/'))}-{name}"
+    """A cgroup's name tells which lab and which host it belongs to. With the `@` no lab's name begins with another's and its host's."""
+    return f"{os.path.basename(state_dir.rstrip('/'))}@{name}"
 
 
 def cgroup_members(path: str) -> set[int]:

@@ -8,6 +8,7 @@ Needs root, and the base image, which is built if it is not cached. The fleet of
 `make lab-up` is not touched.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -214,6 +215,20 @@ def test_take_down_after_a_run_that_was_killed(fleet, seconds):
     run.wait()
     play("destroy.yml")
     assert not lab_machine.running_hosts(str(STATE)) and not lab_machine.cgroups(str(STATE)) and not STATE.exists()
+
+
+def test_a_lab_whose_name_begins_with_this_ones_is_another():
+    """What is taken down is this lab's, and nobody else's."""
+    folders = [os.path.join(tree, lab_machine.cgroup_name(f"{STATE}-other", "host")) for tree in lab_machine.cgroup_trees()]
+    try:
+        for folder in folders:
+            os.mkdir(folder)
+        assert set(lab_machine.cgroups(f"{STATE}-other")) == set(folders)
+        assert not set(lab_machine.cgroups(str(STATE))) & set(folders)
+    finally:
+        for folder in folders:
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(folder)
 
 
 def test_no_root_no_lab(fleet):
