@@ -20,11 +20,13 @@ const (
 	// window is how long is measured before a choice.
 	window = 100 * time.Millisecond
 	// sampleEvery is how often a piece is also packed in the ways that are not in
-	// use, to know what they would do. As long as nothing is gained by packing,
-	// the time doubles up to sampleSeldom.
+	// use, to know what they would do. As long as nothing is gained by packing, and
+	// either it is not the link that is waited for or there are no idleWanted
+	// processors to spare, the time doubles up to sampleSeldom.
 	sampleEvery  = 50 * time.Millisecond
 	sampleSeldom = 800 * time.Millisecond
 	sampleLen    = 64 << 10
+	idleWanted   = 0.25
 	// starving is the part of the time from which on a sending side that waits
 	// for pieces is not what the whole waits for.
 	starving = 0.25
@@ -32,6 +34,14 @@ const (
 	gainWanted = 1.1
 	// gainKept is how far behind a way may fall of what was brought without it.
 	gainKept = 1.05
+	// held is the part of the time from which on it is the other side that is waited
+	// for, and not the link: it does not take what has come.
+	held = 0.25
+	// gainShown is by how much a way has to have become quicker, over proofWindows, to
+	// stay in use where the other side is waited for; else it rests for restHeld.
+	gainShown    = 1.05
+	proofWindows = 3
+	restHeld     = 4 * time.Second
 	// usable is how much of the idle processors we may count on.
 	usable = 0.9
 	// learn is the weight of a new measurement of a way's speed.
@@ -71,6 +81,9 @@ type chooser struct {
 	sampled time.Duration // when the last sample was taken
 	pause   time.Duration // until the next
 	starves bool          // in the last window
+	isHeld  bool          // in the last window
+	proof   bool          // what is in use has not yet shown that it is quicker
+	shown   float64       // what it has brought a second since, on average
 	chosen  bool          // there was one
 
 	// What was in use before, what that brought a second, and how many whole
@@ -83,6 +96,7 @@ type chooser struct {
 	sent, brought    int64         // after and before packing
 	sending, waiting time.Duration // of the sending side
 	packing          time.Duration // of processors
+	holding          time.Duration // of the sending side, by the other side
 	idle0, all0      float64
 }
 
@@ -123,19 +137,21 @@ func (c *chooser) wantsSample() bool {
 func (c *chooser) worthDelta() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.chosen && !c.starves || Packing(c.now.Load()) != Plain
+	return c.chosen && !c.starves && !c.isHeld || Packing(c.now.Load()) != Plain
 }
 
 // wrote reports that a payload is on the link: its bytes before and after it was
-// packed, how long sending took and how long the sending side had waited for it.
-// lines is how many send side by side.
-func (c *chooser) wrote(before, after int, took, waited time.Duration, lines int) {
+// packed, how long sending took, how much of that the other side's window was in the
+// way, and how long the sending side had waited for it. lines is how many send side by
+// side.
+func (c *chooser) wrote(before, after int, took, held, waited time.Duration, lines int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent += int64(after)
 	c.brought += int64(before)
 	c.sending += took
 	c.waiting += waited
+	c.holding += held
 	c.clock += (took + waited) / time.Duration(lines)
 	if c.sending+c.waiting >= window*time.Duration(lines) {
 		c.choose(lines)
@@ -156,12 +172,24 @@ func (c *chooser) choose(lines int) {
 	// What packs now could pack something else.
 	free := usable*processors + c.packing.Seconds()/seconds
 	c.starves = float64(c.waiting) > starving*float64(c.sending+c.waiting)
+	c.isHeld = float64(c.holding) > held*float64(c.sending+c.waiting)
 	c.chosen = true
 
 	now := Packing(c.now.Load())
 	best := now
 	c.sinceChange++
+	if c.proof {
+		c.shown += rate / proofWindows
+	}
+	proving := c.proof
 	switch t := &c.trials[now]; {
+	case proving && c.sinceChange < proofWindows:
+	case proving && c.shown < c.beforeRate*gainShown:
+		t.rest = min(max(2*t.rest, restHeld), restMost)
+		t.until = c.clock + t.rest
+		best = c.before
+	case proving:
+		c.proof = false
 	case c.sinceChange >= 2 && c.beforeRate > 0 && rate < c.beforeRate/gainKept && now != c.before:
 		t.rest = min(max(2*t.rest, restLeast), restMost)
 		t.until = c.clock + t.rest
@@ -192,14 +220,15 @@ func (c *chooser) choose(lines int) {
 	}
 	if best != now {
 		c.before, c.beforeRate, c.sinceChange = now, rate, 0
+		c.proof, c.shown = c.isHeld && best > now, 0
 		c.now.Store(int32(best))
 	}
-	if best == Plain && now == Plain {
+	if best == Plain && now == Plain && (c.starves || c.isHeld || processors < idleWanted) {
 		c.pause = min(2*c.pause, sampleSeldom)
 	} else {
 		c.pause = sampleEvery
 	}
-	c.sent, c.brought, c.sending, c.waiting, c.packing, c.idle0, c.all0 = 0, 0, 0, 0, 0, idle, all
+	c.sent, c.brought, c.sending, c.waiting, c.packing, c.holding, c.idle0, c.all0 = 0, 0, 0, 0, 0, 0, idle, all
 }
 
 // idleTime reads how long the machine's processors have been idle, and how long

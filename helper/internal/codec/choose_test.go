@@ -14,6 +14,7 @@ type world struct {
 	link       float64 // bytes a second
 	disk       float64 // bytes a second that are read; 0: no limit
 	processors float64 // that are idle while nothing is packed
+	held       float64 // part of the time of sending in which the other side's window is in the way
 	sender     float64 // processor seconds that a byte on the link costs
 	speed      [len(packingNames)]float64
 	ratio      [len(packingNames)]float64
@@ -58,7 +59,7 @@ func (w *world) run(c *chooser, seconds float64) (brought float64) {
 		w.all += 2 * (takes + waits)
 		w.idle += max(0, w.processors*(takes+waits)-w.used)
 		w.used = 0
-		c.wrote(piece, out, time.Duration(takes*1e9), time.Duration(waits*1e9), 1)
+		c.wrote(piece, out, time.Duration(takes*1e9), time.Duration(takes*w.held*1e9), time.Duration(waits*1e9), 1)
 		brought += piece
 	}
 	return brought
@@ -92,6 +93,7 @@ func TestChoice(t *testing.T) {
 		{"what cannot be packed", func(w *world) { w.ratio = [...]float64{1, 1, 1} }, Plain},
 		{"what can hardly be packed", func(w *world) { w.ratio = [...]float64{1, 0.97, 0.95} }, Plain},
 		{"a disk slower than the link", func(w *world) { w.disk = 50e6 }, Plain},
+		{"a relay, whose own link is a slow one", func(w *world) { w.held = 1 }, Zstd},
 		{"a limit of the operator's", func(w *world) { w.link = 10e6 }, Zstd},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -138,6 +140,35 @@ func TestChoiceChanges(t *testing.T) {
 	}
 }
 
+// Where all wait for the other side, TCP says so, and what is not quicker for it does
+// not stay in use.
+func TestTheOtherSideIsWaitedFor(t *testing.T) {
+	w := ordinary()
+	ch := newChooser(w.ticks)
+	const piece, span = 1 << 20, 3500 * time.Microsecond // 300 MB/s
+	takes := span.Seconds()
+	in := map[Packing]float64{}
+	for clock := 0.0; clock < 20; clock += takes {
+		if ch.wantsSample() {
+			w.pack(ch, LZ4, sampleLen)
+			w.pack(ch, Zstd, sampleLen)
+		}
+		p, out := Packing(ch.now.Load()), piece
+		if p != Plain {
+			out = w.pack(ch, p, piece)
+		}
+		w.all, w.idle = w.all+2*takes, w.idle+2*takes
+		ch.wrote(piece, out, span, span, 0, 1)
+		in[p] += takes
+	}
+	if in[Plain] < 17 {
+		t.Errorf("of 20 s, %v", in)
+	}
+	if ch.worthDelta() {
+		t.Error("deltas are looked for")
+	}
+}
+
 // Where all wait for the other side's disk, packing brings nothing, which looks
 // like a slow link at first: what does not hold what it promised rests, longer
 // each time.
@@ -160,7 +191,7 @@ func TestAChoiceThatFailsRests(t *testing.T) {
 		}
 		clock += takes
 		w.all, w.idle = w.all+2*takes, w.idle+2*takes
-		ch.wrote(piece, out, time.Duration(takes*1e9), 0, 1)
+		ch.wrote(piece, out, time.Duration(takes*1e9), 0, 0, 1)
 		in[p] += takes
 	}
 	if in[Plain] < 50 {
@@ -181,7 +212,7 @@ func TestSamplesAreRare(t *testing.T) {
 		const takes = 0.0005
 		clock += takes
 		w.all += 2 * takes
-		ch.wrote(1<<20, 1<<20, takes*1e9, 0, 1)
+		ch.wrote(1<<20, 1<<20, takes*1e9, 0, 0, 1)
 	}
 	if samples < 2 || samples > 30 {
 		t.Errorf("%d samples in 10 s", samples)
@@ -230,7 +261,7 @@ func TestAutoEncodes(t *testing.T) {
 		there.take(t, 0, pieces)
 		for _, p := range pieces {
 			// A link of 1 MB/s, as far as the encoder is told.
-			e.Wrote(p.Before, len(p.Payload), time.Duration(len(p.Payload))*time.Microsecond, 0, 1)
+			e.Wrote(p.Before, len(p.Payload), time.Duration(len(p.Payload))*time.Microsecond, 0, 0, 1)
 		}
 		if string(there) != string(volume) {
 			t.Fatal("the sides differ")

@@ -68,12 +68,16 @@ func (e *Encoder) Packing() Packing {
 // Packs reports whether Encode may have use for room.
 func (e *Encoder) Packs() bool { return e.auto != nil || e.packing != Plain }
 
+// Chooses reports whether it goes by what Wrote tells.
+func (e *Encoder) Chooses() bool { return e.auto != nil }
+
 // Wrote tells what Auto goes by: how many bytes a payload that has been sent was
-// before and after it was packed, how long sending it took and how long the
-// sending side had waited for it. lines is how many connections send side by side.
-func (e *Encoder) Wrote(before, after int, took, waited time.Duration, lines int) {
+// before and after it was packed, how long sending it took, how much of that the other
+// side's window was in the way, and how long the sending side had waited for it. lines
+// is how many connections send side by side.
+func (e *Encoder) Wrote(before, after int, took, held, waited time.Duration, lines int) {
 	if e.auto != nil {
-		e.auto.wrote(before, after, took, waited, lines)
+		e.auto.wrote(before, after, took, held, waited, lines)
 	}
 }
 

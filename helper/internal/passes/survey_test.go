@@ -154,7 +154,7 @@ func (d *disk) begin(t *testing.T, to *far, empty bool) (*Copy, *Volume) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { src.Close() })
-	sender, err := pipeline.NewSender([]pipeline.FrameWriter{to}, pipeline.SendOptions{Readers: 1, Encoders: 1, Slots: 2, RunBytes: 4 * cluster})
+	sender, err := pipeline.NewSender([]pipeline.FrameWriter{to}, pipeline.SendOptions{Readers: 1, Slots: 2, RunBytes: 4 * cluster})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func newLine(t *testing.T, r *rand.Rand) *line {
 	var err error
 	l.sender, err = NewSender(near, SendOptions{
 		Encoder: encoder(t, compressions[r.IntN(len(compressions))]),
-		Readers: 1 + r.IntN(4), Encoders: 1 + r.IntN(3), Slots: 1 + r.IntN(6), RunBytes: 1 + r.Int64N(10*4096),
+		Readers: 1 + r.IntN(4), Slots: 1 + r.IntN(6), RunBytes: 1 + r.Int64N(10*4096),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -4,9 +4,9 @@
 //
 // # Sending
 //
-// A Sender walks one map at a time, in ascending order. Several reads are under
-// way at once, several threads encode what they bring, and it is sent in the
-// order of the walk. Memory is bounded: a run is read only when one of a fixed
+// A Sender walks one map at a time, in ascending order. Several runs are read at
+// once, whoever has read one encodes it, and they are sent in the order of the
+// walk. Memory is bounded: a run is read only when one of a fixed
 // number of slots is free. Every cluster of the map is sent, as data or as
 // zeroes; only with SkipZero, which is right for the first pass onto an empty
 // destination and for nothing else, are zero clusters left out.
@@ -24,8 +24,8 @@ package pipeline
 // What a Sender and a Receiver use where the options say nothing.
 const (
 	DefaultReaders  = 4
-	DefaultSlots    = 16
-	DefaultRunBytes = 512 << 10
+	DefaultSlots    = 8
+	DefaultRunBytes = 1 << 20
 	DefaultWriters  = 4
 	DefaultMemory   = 16 << 20
 )

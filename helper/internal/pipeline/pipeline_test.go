@@ -176,7 +176,7 @@ func TestSendToReceiver(t *testing.T) {
 			copy(want[off:off+n], src[off:off+n])
 		}
 		compression := compressions[r.IntN(len(compressions))]
-		opt := SendOptions{Encoder: encoder(t, compression), Readers: r.IntN(5), Encoders: r.IntN(5), Slots: r.IntN(5), RunBytes: []int64{0, cluster, 3 * cluster, 4 * MiB}[r.IntN(4)]}
+		opt := SendOptions{Encoder: encoder(t, compression), Readers: r.IntN(5), Slots: r.IntN(5), RunBytes: []int64{0, cluster, 3 * cluster, 4 * MiB}[r.IntN(4)]}
 		s, tg := source(t, src), target(t, size)
 		near, far := pipe(t)
 		received := make(chan error, 1)
@@ -474,7 +474,7 @@ func TestShortRead(t *testing.T) {
 	for _, end := range []error{nil, io.EOF} {
 		vol := Volume{Stream: 1, Source: made{MiB, func(p []byte, off int64) (int, error) { return len(p) - 1, end }}}
 		_, err := send(t.Context(), t, slowLink{}, vol, m, SendOptions{Readers: 1}, Pass{})
-		says(t, err, "made: 524287 of 524288 bytes at offset 0")
+		says(t, err, "made: 1048575 of 1048576 bytes at offset 0")
 	}
 }
 

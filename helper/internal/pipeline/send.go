@@ -53,8 +53,7 @@ type Volume struct {
 // SendOptions are how a Sender works; the zero value is good.
 type SendOptions struct {
 	Encoder  *codec.Encoder // nil: everything goes as it is
-	Readers  int            // reads under way at a time
-	Encoders int            // threads that encode
+	Readers  int            // runs that are read, or encoded, at a time
 	Slots    int            // runs in memory at a time
 	RunBytes int64          // the longest run, at most wire.MaxPayload; a cluster may be longer
 }
@@ -66,7 +65,7 @@ func (o *SendOptions) fill() error {
 	for _, d := range []struct {
 		n         *int
 		otherwise int
-	}{{&o.Readers, DefaultReaders}, {&o.Encoders, runtime.GOMAXPROCS(0)}, {&o.Slots, DefaultSlots}} {
+	}{{&o.Readers, DefaultReaders + runtime.GOMAXPROCS(0)}, {&o.Slots, DefaultSlots}} {
 		if *d.n == 0 {
 			*d.n = d.otherwise
 		}
@@ -75,8 +74,8 @@ func (o *SendOptions) fill() error {
 		o.RunBytes = DefaultRunBytes
 	}
 	switch {
-	case o.Readers < 0 || o.Encoders < 0 || o.Slots < 0:
-		return fmt.Errorf("pipeline: readers %d, encoders %d, slots %d: none of them can be negative", o.Readers, o.Encoders, o.Slots)
+	case o.Readers < 0 || o.Slots < 0:
+		return fmt.Errorf("pipeline: readers %d, slots %d: none of them can be negative", o.Readers, o.Slots)
 	case o.RunBytes < 0 || o.RunBytes > wire.MaxPayload:
 		return fmt.Errorf("pipeline: runs of %d bytes: they have at most %d", o.RunBytes, wire.MaxPayload)
 	}
@@ -210,7 +209,6 @@ func (s *sending) run(ctx context.Context) (Stats, error) {
 	began := time.Now()
 	g, gctx := errgroup.WithContext(ctx)
 	toRead := make(chan *job)
-	toEncode := make(chan *job, s.opt.Slots)
 	order := make(chan *job, s.opt.Slots) // has room: there are no more jobs than slots
 
 	g.Go(func() error {
@@ -218,22 +216,13 @@ func (s *sending) run(ctx context.Context) (Stats, error) {
 		defer close(order)
 		return s.walk(gctx, toRead, order)
 	})
-	var reading sync.WaitGroup
 	for range s.opt.Readers {
-		reading.Add(1)
 		g.Go(func() error {
-			defer reading.Done()
-			return s.read(toRead, toEncode)
-		})
-	}
-	go func() {
-		reading.Wait()
-		close(toEncode)
-	}()
-	for range s.opt.Encoders {
-		g.Go(func() error {
-			for j := range toEncode {
-				err := s.encode(j)
+			for j := range toRead {
+				err := s.read(j)
+				if err == nil {
+					err = s.encode(j)
+				}
 				j.ready <- err
 				if err != nil {
 					return err
@@ -290,20 +279,15 @@ func (s *sending) walk(ctx context.Context, toRead, order chan<- *job) error {
 	return nil
 }
 
-func (s *sending) read(todo <-chan *job, done chan<- *job) error {
-	for j := range todo {
-		n, err := s.vol.Source.ReadAt(j.run, j.off)
-		if n == len(j.run) {
-			done <- j // io.EOF with the last byte is no error; and it has room
-			continue
-		}
-		if err == nil || err == io.EOF {
-			err = fmt.Errorf("pipeline: %s: %d of %d bytes at offset %d", s.vol.Source.Path(), n, len(j.run), j.off)
-		}
-		j.ready <- err
-		return err
+func (s *sending) read(j *job) error {
+	n, err := s.vol.Source.ReadAt(j.run, j.off)
+	if n == len(j.run) {
+		return nil // io.EOF with the last byte is no error
 	}
-	return nil
+	if err == nil || err == io.EOF {
+		err = fmt.Errorf("pipeline: %s: %d of %d bytes at offset %d", s.vol.Source.Path(), n, len(j.run), j.off)
+	}
+	return err
 }
 
 // encode makes pieces of a run, and notes what they hold.
@@ -406,6 +390,7 @@ func (s *sending) hand(ctx context.Context, p parcel) error {
 // writeAll is what one connection does: it takes parcels as long as there are
 // some.
 func (s *sending) writeAll(ctx context.Context, conn FrameWriter) error {
+	before := heldUp(conn)
 	for began := time.Now(); ; {
 		p, ok := <-s.out
 		if !ok {
@@ -416,15 +401,27 @@ func (s *sending) writeAll(ctx context.Context, conn FrameWriter) error {
 			return err
 		}
 		if p.job != nil {
-			gone := time.Now()
-			s.opt.Encoder.Wrote(p.before, len(p.frame.Payload), gone.Sub(came), came.Sub(began), len(s.conns))
-			began = gone
+			gone, held := time.Now(), before
+			if s.opt.Encoder.Chooses() {
+				held = heldUp(conn)
+			}
+			s.opt.Encoder.Wrote(p.before, len(p.frame.Payload), gone.Sub(came), held-before, came.Sub(began), len(s.conns))
+			began, before = gone, held
 		}
 	}
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	return conn.Flush()
+}
+
+// heldUp is how long so far the other side's window was in the way, where the
+// connection knows.
+func heldUp(conn FrameWriter) time.Duration {
+	if c, ok := conn.(interface{ HeldUp() time.Duration }); ok {
+		return c.HeldUp()
+	}
+	return 0
 }
 
 // write puts one frame on its way.

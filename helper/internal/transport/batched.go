@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"time"
 )
 
 // batchSize is how much goes to the kernel, or comes from it, in one call.
@@ -25,6 +26,7 @@ type secured struct {
 // secure makes a connection of what Client or Server makes of raw, when each side
 // has proved who it is.
 func secure(ctx context.Context, raw net.Conn, side func(net.Conn, *tls.Config) *tls.Conn, config *tls.Config) (*secured, error) {
+	raw = brief(raw)
 	b := &batched{Conn: raw, r: bufio.NewReaderSize(raw, batchSize)}
 	c := &secured{Conn: side(b, config), raw: b}
 	if err := c.HandshakeContext(ctx); err != nil {
@@ -43,7 +45,20 @@ func (c *secured) Write(p []byte) (int, error) {
 }
 
 // NetConn is the connection below all of it.
-func (c *secured) NetConn() net.Conn { return c.raw.Conn }
+func (c *secured) NetConn() net.Conn {
+	if s, ok := c.raw.Conn.(*short); ok {
+		return s.Conn
+	}
+	return c.raw.Conn
+}
+
+// HeldUp is that of the socket below; see short.
+func (c *secured) HeldUp() time.Duration {
+	if s, ok := c.raw.Conn.(*short); ok {
+		return s.HeldUp()
+	}
+	return 0
+}
 
 // batched is the connection below TLS.
 type batched struct {

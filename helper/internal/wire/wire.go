@@ -201,6 +201,15 @@ func (c *Conn) Received() int64 { return c.received.Load() }
 // work and waiting for the other side.
 func (c *Conn) Sending() time.Duration { return time.Duration(c.sending.Load()) }
 
+// HeldUp is how long so far the other side took no more of what this one had to send,
+// if the connection below knows; zero if it does not.
+func (c *Conn) HeldUp() time.Duration {
+	if h, ok := c.rw.(interface{ HeldUp() time.Duration }); ok {
+		return h.HeldUp()
+	}
+	return 0
+}
+
 // TakeMemory has Read ask take for the memory of each payload, instead of using
 // what the frame has. So whoever reads bounds what all frames in memory take
 // together: take may wait. It gets the length that the frame says, which is
