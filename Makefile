@@ -119,6 +119,11 @@ bench: helper ## Measure pcopy against nbdcopy, qemu-img, rsync, dd and scp
 bench-freeze: lab-images helper ## Measure the frozen time against podman, rsync and vzmigrate's order, beside the floor of CRIU
 	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTENDERS),--contenders $(CONTENDERS))
 
+.PHONY: bench-drain
+bench-drain: FLEET = lab,node3
+bench-drain: lab-images helper ## Measure emptying a host against its link, and what it costs the controller
+	@.cache/venv/bin/python tests/bench/drain/drain.py $(if $(RUNS),--runs $(RUNS))
+
 .PHONY: bench-watch
 bench-watch: helper ## Measure the second pass over a folder of 200,000 files against rsync's
 	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))
