@@ -16,4 +16,4 @@ class FilterModule:
 
     def filters(self) -> t.Dict[str, t.Callable]:
         """Name → filter."""
-        return {"expected_pause": times.expected}
+        return {"expected_pause": times.expected, "pause_base": times.base}

@@ -31,7 +31,8 @@ def line(status: Status) -> str:
     if number > 1 or status.get("converged"):
         words += ", {0} left".format(format_size(status.get("dirty_bytes") or 0))
     if status.get("converged"):
-        return words + ", converged"
+        forecast = status.get("forecast_ms")
+        return words + ", converged" + (", a pause now of about {0:.2f} s".format(forecast / 1000) if forecast else "")
     seconds = left(status)
     return words if seconds is None else "{0}, {1} to go".format(words, duration(seconds))
 

@@ -228,7 +228,8 @@ class Session:
 
 
 _NUMBERS = frozenset(
-    ("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "shared", "connections", "peer_timeout", "resume_timeout", "hash_limit")
+    ("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "shared", "connections", "peer_timeout", "resume_timeout", "hash_limit",
+     "max_frozen", "frozen_patience", "pause_base", "memory")
 )
 _FLAGS = frozenset(("delta", "verify"))
 

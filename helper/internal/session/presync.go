@@ -39,12 +39,14 @@ const idleShare = 10
 //   - the passes do not get shorter any more, or
 //   - policy.max_passes were done.
 //
-// A cutover that is asked for earlier waits for that. One that is never asked for
+// A cutover that is asked for earlier waits for that, and if policy.max_frozen is
+// set, for a moment in which the forecast is within it. One that is never asked for
 // ends the session, after policy.wait_timeout.
 func (s *source) presync(ctx context.Context) (*request, error) {
 	var before int64
 	var asked *request
-	var ready time.Time // since when it only waits to be cut over
+	var ready time.Time           // since when it only waits to be cut over
+	var looked, askedAt time.Time // when was looked for what is dirty, and when the cutover was asked for
 	for {
 		// Only the pass numbers and sizes decide; they are in the status too.
 		if err := s.presyncPass(ctx); err != nil {
@@ -57,6 +59,11 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 		if err != nil {
 			return nil, err
 		}
+		var since time.Duration
+		if !looked.IsZero() {
+			since = time.Since(looked)
+		}
+		looked = time.Now()
 		s.update(true, func(st *Status) { st.DirtyBytes = dirty })
 		if why := s.converged(dirty, before); why != "" {
 			s.update(true, func(st *Status) {
@@ -65,10 +72,14 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 				}
 				st.Converged, st.Why = true, why
 			})
+		}
+		if s.isConverged() {
+			f := s.foresee(dirty, since)
 			if asked != nil {
-				return asked, nil
-			}
-			if ready.IsZero() {
+				if now, err := s.timely(f, askedAt); err != nil || now {
+					return asked, err
+				}
+			} else if ready.IsZero() {
 				ready = time.Now()
 			} else if time.Since(ready) > s.waitTimeout() {
 				return nil, fmt.Errorf("session: nobody has asked for the cutover within %s: whoever began this move is gone", s.waitTimeout())
@@ -83,9 +94,11 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 			continue
 		}
 		if r != nil {
-			asked = r
+			asked, askedAt = r, time.Now()
 			if s.isConverged() {
-				return asked, nil
+				if now, err := s.timely(s.foresee(dirty, since), askedAt); err != nil || now {
+					return asked, err
+				}
 			}
 		}
 	}

@@ -146,6 +146,14 @@ type Policy struct {
 	// WaitTimeout is for how many seconds the destination waits for the source to connect, and the source
 	// for a cutover to be asked for.
 	WaitTimeout int `json:"wait_timeout,omitempty"`
+	// MaxFrozen is for how many milliseconds a live workload may be frozen, by the forecast: a cutover that was
+	// asked for waits for a moment in which it is within that, and after FrozenPatience seconds it is not begun. 0 = any.
+	MaxFrozen      int `json:"max_frozen,omitempty"`
+	FrozenPatience int `json:"frozen_patience,omitempty"`
+	// PauseBase is what a trial found that a pause takes in any case, in milliseconds, and Memory what
+	// a dump of the workload took when the controller looked, in bytes. Both are for the forecast.
+	PauseBase int   `json:"pause_base,omitempty"`
+	Memory    int64 `json:"memory,omitempty"`
 	// PauseAt is the state in which this side stops when it has recorded it, until it is told to go on.
 	PauseAt State `json:"pause_at,omitempty"`
 }
@@ -158,6 +166,7 @@ const (
 	defaultWaitTimeout = 3600
 	maxConnections     = 16
 	defaultResume      = 60
+	defaultPatience    = 60
 )
 
 var (
@@ -218,6 +227,9 @@ func ParseSpec(data []byte) (*Spec, error) {
 	if s.Policy.ResumeTimeout == 0 {
 		s.Policy.ResumeTimeout = defaultResume
 	}
+	if s.Policy.FrozenPatience == 0 {
+		s.Policy.FrozenPatience = defaultPatience
+	}
 	if s.Policy.WaitTimeout == 0 {
 		s.Policy.WaitTimeout = defaultWaitTimeout
 	}
@@ -250,8 +262,11 @@ func (s *Spec) check() error {
 		return fmt.Errorf("mode %s needs a workload", s.Mode)
 	case s.Policy.Free != FreeSkip && s.Policy.Free != FreeSend:
 		return fmt.Errorf("policy: free %q: skip or send", s.Policy.Free)
-	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.Shared < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0 || s.Policy.WaitTimeout < 1:
+	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.Shared < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0 || s.Policy.WaitTimeout < 1,
+		s.Policy.MaxFrozen < 0 || s.Policy.FrozenPatience < 1 || s.Policy.PauseBase < 0 || s.Policy.Memory < 0:
 		return errors.New("policy: a number is out of range")
+	case s.Policy.MaxFrozen > 0 && s.Mode != Live:
+		return fmt.Errorf("policy: max_frozen is for the mode live: what a stop and a start take (mode %s), nobody can foresee", s.Mode)
 	case s.Policy.PauseAt != "" && next[s.Role][s.Policy.PauseAt] == nil:
 		return fmt.Errorf("policy: pause_at %q is no state in which this side could go on", s.Policy.PauseAt)
 	case s.Policy.Connections < 1 || s.Policy.Connections > maxConnections:

@@ -39,7 +39,8 @@ type Status struct {
 	DoneBytes  int64    `json:"done_bytes"` // of this pass, read or received
 	PassBytes  int64    `json:"pass_bytes"` // all of this pass
 	DirtyBytes int64    `json:"dirty_bytes"`
-	Rate       int64    `json:"rate"` // bytes per second
+	Rate       int64    `json:"rate"`                  // bytes per second
+	ForecastMS float64  `json:"forecast_ms,omitempty"` // source, converged: how long the pause of a cutover now would be
 	Tracker    string   `json:"tracker,omitempty"`
 	Stages     []Stage  `json:"stages"`
 	FrozenMS   float64  `json:"frozen_ms"`

@@ -29,6 +29,7 @@ class TestLine:
     def test_a_later_pass_says_what_is_left(self):
         text = line(status(**{"pass": 3}, converged=True, dirty_bytes=5 * 2**20, pass_bytes=2**20, done_bytes=2**20, rate=0))
         assert text == "shop: presync, pass 3: 100 % of 1 MiB, 5 MiB left, converged"
+        assert line(status(converged=True, forecast_ms=312.4)).endswith(", converged, a pause now of about 0.31 s")
 
     def test_outside_of_presync_the_state_says_all(self):
         assert line(status(state="frozen")) == "shop: frozen"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from ansible_collections.livefleet.handover.plugins.module_utils._times import (
+    base,
     expected,
     rows,
     table,
@@ -57,3 +58,10 @@ def test_what_a_trial_says_of_a_move():
     # 30 to freeze, 100 to dump, 400 to send, 100 to restore.
     assert expected(trial, 125_000_000) == 630.0
     assert expected({}, 1) == 0.0
+
+
+def test_what_a_pause_takes_in_any_case():
+    trial = {"stages": [{"stage": "freeze", "start_ms": 0.0, "ms": 30.0}, {"stage": "dump", "start_ms": 30.0, "ms": 100.0}], "state_bytes": 2**30 // 20}
+    assert base(trial) == 30 + 2 * 50
+    assert base({**trial, "state_bytes": 2**30}) == 30
+    assert base({}) == 0

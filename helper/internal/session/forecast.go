@@ -1,0 +1,112 @@
+package session
+
+import (
+	"fmt"
+	"time"
+)
+
+// forecast is how long a pause would be if the workload was cut over now, and of
+// what it is made. CRIU dumps while the last blocks travel, so of these two the
+// longer one counts.
+type forecast struct {
+	Base   time.Duration // what the pause takes with nothing to carry
+	Memory time.Duration // the memory: out of the tasks, over the link, into them
+	Blocks time.Duration // what is written until the freeze and has to follow
+	Look   time.Duration // finding out what that is
+	memory int64         // bytes
+	blocks int64
+	rate   int64 // bytes a second over the link
+}
+
+// What is not measured on the host itself. A trial puts its own in place of the
+// first one.
+const (
+	// An idle container's whole pause (docs/benchmarks/freeze.md).
+	usualBase = 300 * time.Millisecond
+	// CRIU copies memory through pipes and a tmpfs, twice: out of the tasks and into
+	// them. Seen on the lab's machine for 64 MiB and more; newer ones do better.
+	criuRate = 1 << 30
+	// What is assumed of a link over which nothing worth measuring has gone yet: a
+	// gigabit, less its headers.
+	usualRate = 117 << 20
+	// A pass that carried less says nothing of the link.
+	tellingPass = 4 << 20
+	// The part of the base in which CRIU dumps, and blocks travel beside it.
+	dumpPart = 0.4
+)
+
+func (f forecast) Total() time.Duration {
+	beside := time.Duration(dumpPart * float64(f.Base))
+	return f.Base + f.Memory + f.Look + max(0, f.Blocks-beside)
+}
+
+func (f forecast) String() string {
+	return fmt.Sprintf("%.0f ms: %.0f ms in any case, %.0f ms for %d bytes of memory, %.0f ms for %d bytes that are written until then, at %d bytes a second, and %.0f ms to find them",
+		ms(f.Total()), ms(f.Base), ms(f.Memory), f.memory, ms(f.Blocks), f.blocks, f.rate, ms(f.Look))
+}
+
+// foresee makes the forecast, which the status shows, from what the passes have shown. dirty is what was
+// written in the time since the collect before.
+func (s *source) foresee(dirty int64, since time.Duration) forecast {
+	f := forecast{Base: usualBase, Look: s.collecting, memory: s.memory(), rate: s.linkRate()}
+	if b := s.spec.Policy.PauseBase; b > 0 {
+		f.Base = time.Duration(b) * time.Millisecond
+	}
+	// The rounds before the freeze leave what is written during one of them.
+	f.blocks = dirty
+	if since > roundIdle {
+		f.blocks = int64(float64(dirty) * roundIdle.Seconds() / since.Seconds())
+	}
+	link := func(bytes int64) time.Duration { return seconds(float64(bytes) / float64(f.rate)) }
+	f.Blocks = link(f.blocks)
+	f.Memory = 2*seconds(float64(f.memory)/criuRate) + link(f.memory)
+	s.update(true, func(st *Status) { st.ForecastMS = ms(f.Total()) })
+	return f
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// memory is what a dump of the tasks takes: theirs now if they can be asked, or
+// what the controller found before.
+func (s *source) memory() int64 {
+	if f := s.spec.Hooks.Freeze; f != nil && f.Cgroup != "" {
+		if bytes, err := f.Cgroup.Memory(); err == nil {
+			return bytes
+		}
+	}
+	return s.spec.Policy.Memory
+}
+
+// linkRate is the best that a pass has shown: what held others up was the
+// workload's own disk, or a limit that does not hold in the pause.
+func (s *source) linkRate() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	best := int64(0)
+	for _, p := range s.status.Passes {
+		if p.Payload >= tellingPass && p.MS > 0 {
+			best = max(best, int64(float64(p.Payload)/p.MS*1000))
+		}
+	}
+	if best == 0 {
+		return usualRate
+	}
+	return best
+}
+
+// timely says whether a cutover that was asked for may begin: at once if no limit
+// was set, else when the forecast is within it. A workload for which it never is
+// was never stopped.
+func (s *source) timely(f forecast, asked time.Time) (bool, error) {
+	limit := time.Duration(s.spec.Policy.MaxFrozen) * time.Millisecond
+	if limit == 0 || f.Total() <= limit {
+		s.log.Emit("forecast", map[string]any{"ms": ms(f.Total()), "limit_ms": s.spec.Policy.MaxFrozen, "why": f.String()})
+		return true, nil
+	}
+	patience := time.Duration(s.spec.Policy.FrozenPatience) * time.Second
+	if time.Since(asked) > patience {
+		return false, fmt.Errorf("session: a cutover would pause %s for about %s. max_frozen allows %d ms, and in %s there was no better moment: allow more, move it when it does less, or move it offline",
+			s.spec.Workload, f, s.spec.Policy.MaxFrozen, patience)
+	}
+	return false, nil
+}

@@ -1,0 +1,115 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/passes"
+)
+
+func TestForecast(t *testing.T) {
+	of := func(p Policy, sent ...Pass) *source {
+		s := &source{base: &base{spec: &Spec{Policy: p}}}
+		s.status.Passes = sent
+		return s
+	}
+	pass := func(payload int64, ms float64) Pass {
+		return Pass{Pass: passes.Pass{Payload: payload, MS: ms}}
+	}
+	const mib, gib = 1 << 20, 1 << 30
+	quick := pass(512*mib, 1000)
+	for name, c := range map[string]struct {
+		s       *source
+		dirty   int64
+		since   time.Duration
+		looking time.Duration
+		want    time.Duration
+	}{
+		"nothing to carry":                         {s: of(Policy{}), want: usualBase},
+		"a trial's base":                           {s: of(Policy{PauseBase: 500}), want: 500 * time.Millisecond},
+		"memory, twice through CRIU and once over": {s: of(Policy{Memory: gib}, quick), want: usualBase + 4*time.Second},
+		"a link of which nothing is known":         {s: of(Policy{Memory: 117 * mib}), want: usualBase + time.Second + 2*seconds(117./1024)},
+		"small passes say nothing of the link":     {s: of(Policy{Memory: 117 * mib}, pass(mib, 1)), want: usualBase + time.Second + 2*seconds(117./1024)},
+		"the best pass counts":                     {s: of(Policy{Memory: 512 * mib}, pass(512*mib, 4000), quick), want: usualBase + 2*time.Second},
+		"few blocks travel beside the dump":        {s: of(Policy{}, quick), dirty: 10 * mib, want: usualBase},
+		"many do not":                              {s: of(Policy{}, quick), dirty: 512 * mib, want: usualBase + time.Second - time.Duration(dumpPart*float64(usualBase))},
+		"what a round leaves is less":              {s: of(Policy{}, quick), dirty: 512 * mib, since: 20 * roundIdle, want: usualBase},
+		"and comparing takes its time":             {s: of(Policy{}, quick), looking: time.Second, want: usualBase + time.Second},
+	} {
+		c.s.collecting = c.looking
+		got := c.s.foresee(c.dirty, c.since)
+		if d := got.Total() - c.want; d < -time.Millisecond || d > time.Millisecond {
+			t.Errorf("%s: %s, and %s wanted", name, got, c.want)
+		}
+		if c.s.status.ForecastMS != ms(got.Total()) {
+			t.Errorf("%s: the status says %v", name, c.s.status.ForecastMS)
+		}
+	}
+}
+
+// holdMemory starts one more task of the workload, which has so much memory until
+// it is let go.
+func (r *rig) holdMemory(bytes int) (letGo func()) {
+	r.t.Helper()
+	task := exec.Command("python3", "-c", fmt.Sprintf("import time; own = bytearray(b'x') * %d; print(flush=True); time.sleep(600)", bytes))
+	out, err := task.StdoutPipe()
+	if err == nil {
+		err = task.Start()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	letGo = sync.OnceFunc(func() { _ = task.Process.Kill(); _ = task.Wait() })
+	r.t.Cleanup(letGo)
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		r.t.Fatal(err)
+	}
+	procs := filepath.Join(string(r.spec.src.Hooks.Freeze.Cgroup), "cgroup.procs")
+	if err := os.WriteFile(procs, []byte(strconv.Itoa(task.Process.Pid)), 0); err != nil {
+		r.t.Fatal(err)
+	}
+	return letGo
+}
+
+// A pause that would be longer than allowed is not begun, and the workload was
+// never stopped.
+func TestAPauseThatWouldBeTooLongIsNotBegun(t *testing.T) {
+	r := newRig(t)
+	r.spec.src.Policy.MaxFrozen, r.spec.src.Policy.FrozenPatience = 100, 1
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, dst := r.cutover()
+	for _, said := range []string{"would pause shop for about", "ms in any case", "max_frozen allows 100 ms", "allow more, move it when it does less, or move it offline"} {
+		if !strings.Contains(src.Error, said) {
+			t.Errorf("the source says %q, and not %q", src.Error, said)
+		}
+	}
+	if src.State != Failed || !dst.Ended || src.FrozenMS != 0 {
+		t.Errorf("the source is %s, frozen for %v ms, and the destination %s", src.State, src.FrozenMS, dst.State)
+	}
+	r.runsOnce(w, Source)
+}
+
+// The better moment comes: what is in the way goes while the cutover waits.
+func TestACutoverWaitsForABetterMoment(t *testing.T) {
+	r := newRig(t)
+	r.spec.src.Policy.MaxFrozen = 1200
+	r.withCgroup()
+	letGo := r.holdMemory(512 << 20) // a second through CRIU alone
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	time.AfterFunc(time.Second, letGo)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.moved(w)
+	r.event(r.src, `"event":"forecast"`)
+}
