@@ -63,7 +63,7 @@ options:
     type: dict
   plan:
     description:
-      - For O(state=identity), what a later run needs to know to bring the move to its end, or to take it back: any mapping.
+      - For O(state=identity), what a later run needs to know to bring the move to its end, or to take it back. Any mapping will do.
         M(livefleet.handover.session_info) returns it.
     type: dict
   outcome:
