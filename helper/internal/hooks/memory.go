@@ -1,9 +1,7 @@
 package hooks
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,28 +13,19 @@ import (
 // that has most of it.
 func (c Cgroup) Memory() (int64, error) {
 	var own, shared int64
-	err := filepath.WalkDir(string(c), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || entry.Name() != "cgroup.procs" {
+	err := c.eachTask(func(proc string) error {
+		status, err := os.ReadFile(filepath.Join(proc, "status"))
+		if gone(err) {
+			return nil
+		} else if err != nil {
 			return err
 		}
-		list, err := os.ReadFile(path)
+		anon, shmem, err := resident(string(status))
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", proc, err)
 		}
-		for _, pid := range strings.Fields(string(list)) {
-			status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
-			if errors.Is(err, fs.ErrNotExist) || gone(err) {
-				continue
-			} else if err != nil {
-				return err
-			}
-			anon, shmem, err := resident(string(status))
-			if err != nil {
-				return fmt.Errorf("process %s: %w", pid, err)
-			}
-			own += anon
-			shared = max(shared, shmem)
-		}
+		own += anon
+		shared = max(shared, shmem)
 		return nil
 	})
 	if err != nil {

@@ -19,21 +19,12 @@ import (
 // they have open changes otherwise.
 func (c Cgroup) NeedsNames(devices map[uint64]bool) (string, error) {
 	found := ""
-	err := filepath.WalkDir(string(c), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || entry.Name() != "cgroup.procs" {
-			return err
-		}
-		list, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for _, pid := range strings.Fields(string(list)) {
-			for _, kind := range []string{"fd", "map_files"} {
-				if found, err = needsName(filepath.Join("/proc", pid, kind), devices); err != nil {
-					return err
-				} else if found != "" {
-					return fs.SkipAll
-				}
+	err := c.eachTask(func(proc string) (err error) {
+		for _, kind := range []string{"fd", "map_files"} {
+			if found, err = needsName(filepath.Join(proc, kind), devices); err != nil {
+				return err
+			} else if found != "" {
+				return fs.SkipAll
 			}
 		}
 		return nil
@@ -42,6 +33,26 @@ func (c Cgroup) NeedsNames(devices map[uint64]bool) (string, error) {
 		return "", fmt.Errorf("hooks: what the workload has open: %w", err)
 	}
 	return found, nil
+}
+
+// eachTask calls do with the folder in /proc of each task in the cgroup and in
+// those below it.
+func (c Cgroup) eachTask(do func(proc string) error) error {
+	return filepath.WalkDir(string(c), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || entry.Name() != "cgroup.procs" {
+			return err
+		}
+		list, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, pid := range strings.Fields(string(list)) {
+			if err := do(filepath.Join("/proc", pid)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // needsName looks through one folder of links to what a process has open.
