@@ -91,7 +91,14 @@ class Host:
         return {key: value for key, _colon, value in (line.partition(": ") for line in self.run(FOOTPRINT).splitlines()) if value}
 
     def paused(self, session: str) -> bool:
-        return self.ask(f"grep -q '\"event\":\"paused\"' {SESSIONS}/{session}/events.jsonl").returncode == 0
+        """Whether the session here stands still; it is waited for a little there, since asking costs more than waiting."""
+        look = f"grep -q '\"event\":\"paused\"' {SESSIONS}/{session}/events.jsonl 2>/dev/null"
+        return self.ask(f"for try in 1 2 3 4 5 6 7 8 9 10; do {look} && exit 0; sleep 0.3; done; exit 1").returncode == 0
+
+    def follow(self) -> subprocess.Popen[str]:
+        """The last line of the ledger, twice a second, for as long as the connection lasts."""
+        script = f"while tail -n 1 {LEDGER} 2>/dev/null || echo; do sleep 0.5; done"
+        return subprocess.Popen(["ssh", *self.ssh, self.name, script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def last(self) -> int:
         """The last line of the ledger that is whole, from outside the container; 0 if there is none."""

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who writes to the ledger, and how far it has come."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+
+from fleet import Fleet, Host
+
+
+LINE = re.compile(r"([0-9]+) ([0-9]{19})")
+
+
+class Lines:
+    """What was seen of a ledger on one host: a line has a number and its time, by the one clock that all hosts of the lab have."""
+
+    def __init__(self, host: str, its_own: bool) -> None:
+        self.host, self.its_own = host, its_own
+        self.first = ""
+        self.highest = 0
+        self.written: list[tuple[int, str]] = []
+
+    def see(self, line: str) -> None:
+        """A last line; one that is not whole is none."""
+        whole = LINE.fullmatch(line.strip())
+        if whole is None:
+            return
+        self.highest = max(self.highest, int(whole[1]))
+        # What the destination shows first came with the copy, and nobody wrote it there.
+        self.first = self.first or whole[0]
+        if self.its_own or whole[0] != self.first:
+            self.written.append((int(whole[2]), self.host))
+
+
+def writers(*seen: Lines) -> list[str]:
+    """Who wrote, in the order of time: if one of them is there again after another, both were at it."""
+    return [host for host, _written in itertools.groupby(host for _at, host in sorted(each for lines in seen for each in lines.written))]
+
+
+class Watch:
+    """Looks all the time at the ledger on both hosts."""
+
+    def __init__(self, fleet: Fleet, source: Host) -> None:
+        self.over = threading.Event()
+        self.seen = [Lines(host.name, host is source) for host in fleet.hosts]
+        self.threads = [threading.Thread(target=self._follow, args=each, daemon=True) for each in zip(fleet.hosts, self.seen)]
+        for thread in self.threads:
+            thread.start()
+
+    def _follow(self, host: Host, seen: Lines) -> None:
+        while not self.over.is_set():
+            with host.follow() as ssh:
+                assert ssh.stdout is not None
+                for line in ssh.stdout:
+                    seen.see(line)
+                    if self.over.is_set():
+                        ssh.kill()
+                        break
+            self.over.wait(0.5)
+
+    def end(self) -> None:
+        self.over.set()
+        for thread in self.threads:
+            thread.join(30)
+
+    @property
+    def highest(self) -> int:
+        return max(lines.highest for lines in self.seen)
+
+    @property
+    def writers(self) -> list[str]:
+        return writers(*self.seen)
