@@ -53,7 +53,7 @@ func runSide(ctx context.Context, name string, args []string, run func(context.C
 		return err
 	}
 	debug.SetGCPercent(collectAt)
-	session.Confine = confine.To
+	session.Confine, session.Lower = confine.To, confine.Lower
 	return run(ctx, abs, session.RunDir)
 }
 

@@ -1,8 +1,9 @@
 // Package confine takes from this process what it does not need any more, once all
-// that it works on is open. It is for processes that start nothing: a child inherits
-// all of this, and a container that CRIU restores would, too.
+// that it works on is open. To is for processes that start nothing: a child inherits
+// all of this, and a container that CRIU restores would, too. Lower is for those that
+// start others.
 //
-// What is left afterwards, on all threads:
+// What To leaves, on all threads:
 //
 //   - files: everything may be read, and nothing written, made or removed but below the
 //     folders that are named (Landlock). What is open stays as it is;

@@ -7,24 +7,72 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"kernel.org/pub/linux/libs/security/libcap/cap"
+
 	"github.com/livefleet/handover/helper/internal/confine"
 )
 
-// Confine, if it is set, takes from this process what the rules do not leave it: for
-// ever, so whoever serves a session in a process of its own sets it.
+// Confine, if it is set, takes from this process what the rules do not leave it, and
+// Lower every privilege that is not named: for ever, so whoever serves a session in a
+// process of its own sets them.
 //
 // Only a session that starts nothing and mounts nothing is confined, one of mode copy.
-// What a handover starts inherits what this process may do: CRIU, and the containers
-// that it restores, which would not be what they were.
-var Confine func(confine.Rules) error
+// What a handover starts would inherit that: CRIU, and the containers that it restores,
+// which would not be what they were. A handover is lowered, which nothing inherits.
+var (
+	Confine func(confine.Rules) error
+	Lower   func(keep ...cap.Value) error
+)
+
+// handoverKeeps is what each side of a handover does itself, and not by a program that
+// it starts.
+var handoverKeeps = map[Role][]cap.Value{
+	Source: {
+		cap.DAC_OVERRIDE, cap.DAC_READ_SEARCH, // trees and folders of the workload's users; handles of fanotify's files
+		cap.FOWNER,           // reading them without a new access time
+		cap.SYS_ADMIN,        // mounts, freezing file systems, the workload's network namespace, fanotify
+		cap.BPF, cap.PERFMON, // the tracker
+		cap.SYS_RESOURCE, // memory for the tracker's maps, on older kernels
+		cap.NET_ADMIN,    // silence
+		cap.NET_RAW,      // announcements, when the workload runs on here
+		cap.SYS_PTRACE,   // what the workload's processes have open and mapped
+		cap.KILL,         // a hook that takes too long
+	},
+	Destination: {
+		cap.DAC_OVERRIDE, cap.DAC_READ_SEARCH,
+		cap.CHOWN, cap.FOWNER, cap.FSETID, cap.MKNOD, cap.SETFCAP, // trees as they were
+		cap.SYS_ADMIN,    // loop devices, mounts, the workload's network namespace
+		cap.SYS_RESOURCE, // what a file system keeps back for root
+		cap.NET_ADMIN, cap.NET_RAW,
+		cap.NET_BIND_SERVICE, // a port below 1024, if it is told to listen there
+		cap.SYS_PTRACE,       // the network namespace of what was restored
+		cap.KILL,
+	},
+}
+
+// startsNothing reports whether nothing is started or mounted in a session.
+func (s *Spec) startsNothing() bool {
+	nothing := s.Mode == Copy && s.Hooks == (Hooks{}) && len(s.Trees)+len(s.Directories) == 0
+	for _, v := range s.Volumes {
+		nothing = nothing && v.Mountpoint == ""
+	}
+	return nothing
+}
+
+// lower gives up, before anything of the peer's is read, what this side of a handover
+// never needs. A copy gives up more, and later.
+func (b *base) lower() error {
+	if Lower == nil || b.spec.startsNothing() {
+		return nil
+	}
+	if err := Lower(handoverKeeps[b.spec.Role]...); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
 
 func (b *base) confine(r confine.Rules) error {
-	s := b.spec
-	startsNothing := s.Mode == Copy && s.Hooks == (Hooks{}) && len(s.Trees)+len(s.Directories) == 0
-	for _, v := range s.Volumes {
-		startsNothing = startsNothing && v.Mountpoint == ""
-	}
-	if Confine == nil || !startsNothing {
+	if Confine == nil || !b.spec.startsNothing() {
 		return nil
 	}
 	r.Write = append(r.Write, b.dir)

@@ -3,12 +3,16 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/loop"
 )
 
 // Two processes of mode copy give up what they do not need, and do their work all the
@@ -88,6 +92,61 @@ func TestACopyIsConfined(t *testing.T) {
 			}
 			if src.State != Done || dst.State != Done || err != nil || !bytes.Equal(got, content) {
 				t.Errorf("source %s (%s), destination %s (%s), %v", src.State, src.Error, dst.State, dst.Error, err)
+			}
+		})
+	}
+}
+
+// ours is what this process may do.
+func ours(t *testing.T) (bits uint64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if digits, ok := strings.CutPrefix(line, "CapPrm:\t"); ok {
+			if bits, err = strconv.ParseUint(strings.TrimSpace(digits), 16, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return bits
+}
+
+// Each side of a handover has only what it does by itself, from before it has heard the
+// other, and comes to its end with that.
+func TestAHandoverIsLowered(t *testing.T) {
+	for side, keeps := range map[Role]uint64{Source: 0xc00128302e, Destination: 0x8928343f} {
+		t.Run(string(side), func(t *testing.T) {
+			want := fmt.Sprintf("%016x", keeps&ours(t)) // a container's root may have less to begin with
+			r := newRig(t)
+			w := r.startWriter()
+			kill := r.startApart(side)
+			defer kill()
+			r.wait(r.src, UntilConverged)
+			status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(r.apartPid), "status"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range []string{"CapPrm:\t" + want, "CapEff:\t" + want, "CapAmb:\t0000000000000000", "NoNewPrivs:\t0"} {
+				if !strings.Contains(string(status), line) {
+					t.Errorf("it does not say %q:\n%s", line, status)
+				}
+			}
+			if _, err := Cutover(brief(t), r.src); err != nil {
+				t.Fatal(err)
+			}
+			r.moved(w)
+			for ctx := brief(t); ; time.Sleep(5 * time.Millisecond) { // the last that it does
+				here, err := loop.Mounted(r.gate)
+				there, terr := loop.Mounted(r.dstGate)
+				if err != nil || terr != nil || ctx.Err() != nil {
+					t.Fatalf("the dump is still mounted: here %v, there %v (%v, %v)", here, there, err, terr)
+				}
+				if !here && !there {
+					break
+				}
 			}
 		})
 	}

@@ -82,6 +82,9 @@ func Receive(ctx context.Context, dir, runDir string) error {
 }
 
 func (d *destination) run(ctx context.Context) error {
+	if err := d.lower(); err != nil {
+		return err
+	}
 	id, err := transport.Load(filepath.Join(d.dir, identityDir))
 	if err != nil {
 		return err

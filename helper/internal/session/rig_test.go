@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 func act(what string, args []string) error {
-	Confine = confine.To
+	Confine, Lower = confine.To, confine.Lower
 	switch what {
 	case actSend:
 		return Send(context.Background(), args[0], args[1])
@@ -289,6 +289,7 @@ func exists(path string) bool {
 // to a real file system on a real loop device until it is frozen.
 type rig struct {
 	t                *testing.T
+	apartPid         int // of the side that was last started in a process of its own
 	top              string
 	control          string
 	src, dst         string // session folders
@@ -452,6 +453,7 @@ func (r *rig) apart(word, dir, run string) (kill func()) {
 	if err := p.Start(); err != nil {
 		r.t.Fatal(err)
 	}
+	r.apartPid = p.Process.Pid
 	return func() {
 		_ = p.Process.Kill()
 		_ = p.Wait()

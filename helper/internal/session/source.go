@@ -70,10 +70,12 @@ func Send(ctx context.Context, dir, runDir string) error {
 	}
 	defer b.close()
 	s.base = b
-	if s.spec.Mode == Trial {
-		err = s.try(ctx)
-	} else {
-		err = s.run(ctx)
+	if err = s.lower(); err == nil {
+		if s.spec.Mode == Trial {
+			err = s.try(ctx)
+		} else {
+			err = s.run(ctx)
+		}
 	}
 	if err != nil {
 		err = s.undo(err)
