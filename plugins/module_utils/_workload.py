@@ -196,9 +196,21 @@ def _words(value: t.Any) -> t.List[str]:
 def first_difference(source: Document, twin: Document) -> t.Optional[t.Tuple[str, t.Any, t.Any]]:
     """(field, on the source, here) of the first field in which two essences differ."""
     for key, value in source.items():
-        if twin.get(key) != value:
+        found = twin.get(key)
+        if key == "Config.Env" and found is not None:
+            own = _names(value)
+            found = [word for word in found if _names([word]) <= own or not _names([word]) <= _ADDED_AT_FIRST_START]
+        if found != value:
             return key, value, twin.get(key)
     return None
+
+
+# Variables that podman gives a container when it is readied for the first time: one that never was does not have them.
+_ADDED_AT_FIRST_START = {"HOME", "HOSTNAME"}
+
+
+def _names(environment: t.Iterable[str]) -> t.Set[str]:
+    return {word.partition("=")[0] for word in environment}
 
 
 def identity_of(facts: Document, image: str) -> Identity:

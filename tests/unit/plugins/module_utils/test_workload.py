@@ -149,6 +149,19 @@ class TestEssence:
         twin["HostConfig"]["Ulimits"] = []
         assert workload.first_difference(workload.essence(INSPECT), workload.essence(twin)) is None
 
+    @pytest.mark.parametrize(
+        ("here", "there", "same"),
+        [
+            (["A=1"], ["A=1", "HOME=/root", "HOSTNAME=5a3e7d04f11b"], True),
+            (["A=1"], ["A=1", "B=2"], False),
+            (["A=1", "HOME=/srv"], ["A=1", "HOME=/root"], False),
+            (["A=1", "HOME=/srv"], ["A=1"], False),
+        ],
+    )
+    def test_one_that_never_ran_lacks_what_podman_adds(self, here, there, same):
+        essences = [workload.essence(changed("Config.Env", env)) for env in (here, there)]
+        assert (workload.first_difference(*essences) is None) == same
+
     def test_the_first_field_that_differs_is_named(self):
         assert self.difference("Image", "ffff") == ("Image", "301275b6ca85", "ffff")
         assert self.difference("Config.User", "33")[0] == "Config.User"
