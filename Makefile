@@ -105,6 +105,11 @@ test: helper ## Run the whole test suite
 test-faults: helper ## Break a move at every step in every way; the table goes into docs/safety.md
 	@FAULTS_TABLE=1 FAULTS="$(or $(FAULTS),all)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/molecule test --scenario-name faults
 
+.PHONY: test-fleet
+test-fleet: helper ## Empty a host onto two others: placement, a wave, a bridge, an interruption, a snapshot
+	@.cache/venv/bin/molecule reset --scenario-name fleet
+	@.cache/venv/bin/molecule test --scenario-name fleet
+
 BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
 
 # ROWS="full fio": only these; what was measured of the others stays. RUNS=0 only writes the pages anew.

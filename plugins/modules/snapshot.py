@@ -1,0 +1,313 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: snapshot
+
+short_description: Take, stage, restore or remove a snapshot of a container on its own host
+
+version_added: 0.4.0
+
+description:
+  - A snapshot is a copy of the container's image volumes as they all were at one moment, and of its memory and its own layer at the same moment
+    if that is asked for.
+  - For the volumes alone the container is paused while they are copied. With its memory it is checkpointed, and restored when they are copied.
+    Where the file system of O(root) and of the images can share blocks (xfs, btrfs, on the same device), copying takes no time.
+  - To go back, the copies are staged beside the images while the container runs. The role livefleet.handover.snapshot puts them in place.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: partial
+    details:
+      - A snapshot that is there is not taken again. Restoring is done each time.
+
+options:
+  workload:
+    description:
+      - Name of the container.
+    type: str
+    required: true
+  name:
+    description:
+      - Name of the snapshot.
+    type: str
+    required: true
+  state:
+    description:
+      - V(present) takes it, V(absent) removes it.
+      - V(staged) lays a copy of each image beside the image in use, as C(<image>.rollback), and stops the container.
+      - V(restored) brings the memory and the layer back, if the snapshot has them, and starts the container.
+    type: str
+    choices: [present, staged, restored, absent]
+    default: present
+  memory:
+    description:
+      - V(present), whether the memory and the container's own layer are taken too. V(restored), whether they are brought back.
+    type: bool
+    default: false
+  volumes:
+    description:
+      - The container's image volumes, as M(livefleet.handover.workload_info) returns them.
+    type: list
+    elements: dict
+    default: []
+  root:
+    description:
+      - The directory that holds the snapshots.
+    type: path
+    default: /var/lib/handover/snapshots
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 3600
+
+seealso:
+  - module: livefleet.handover.snapshot_info
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Take a snapshot before the upgrade
+  livefleet.handover.snapshot:
+    workload: shop
+    name: before-upgrade
+    volumes: "{{ here.workload.mounts | map(attribute='image_volume') | select }}"
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: always
+  type: list
+  elements: str
+  sample: [there is no snapshot before-upgrade]
+snapshot:
+  description: What is written down of it. None where there is none.
+  returned: always
+  type: dict
+  sample:
+    name: before-upgrade
+    taken: "2026-11-21T20:30:00Z"
+    container: 5a3e7d04f11b
+    memory: false
+    running: true
+    paused_ms: 212
+    size: 21696512
+    volumes: [{name: pgdata, image: /var/lib/handover/volumes/pgdata.img, size: 268435456}]
+"""
+
+import os
+import shutil
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _host as host,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _workload as workload,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight import (
+    SPARE_DISK,
+    STOPPED,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._snapshots import (
+    ROOT,
+    Snapshots,
+)
+
+STAGED = ".rollback"
+
+
+class Snapshot:
+    """One snapshot of one container."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params = module.params
+        self.workload: str = module.params["workload"]
+        self.name: str = module.params["name"]
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.podman = Podman(self.runtime)
+        self.snapshots = Snapshots(module.params["root"], self.workload)
+        self.reasons: t.List[str] = []
+
+    def run(self) -> t.Dict[str, t.Any]:
+        """Brings it to the state asked for."""
+        found = {"present": self._take, "staged": self._stage, "restored": self._restore, "absent": self._forget}[self.params["state"]]()
+        return {"changed": bool(self.reasons), "reasons": self.reasons, "snapshot": found}
+
+    # present
+
+    def _take(self) -> t.Optional[t.Dict[str, t.Any]]:
+        if self.snapshots.has(self.name):
+            return self.snapshots.read(self.name)
+        facts = self._container()
+        volumes = self.params["volumes"]
+        if not volumes and not self.params["memory"]:
+            raise HandoverError("{0} has no image volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(self.workload))
+        if not facts["running"] and (self.params["memory"] or facts["state"] not in STOPPED):
+            raise HandoverError("{0} is {1}: start it{2} first".format(self.workload, facts["state"], "" if self.params["memory"] else " or stop it"))
+        self._look_for_room(volumes)
+        self.reasons.append("there is no snapshot {0}".format(self.name))
+        if self.module.check_mode:
+            return None
+        folder = self.snapshots.begin(self.name)
+        taken, began = time.gmtime(), time.monotonic()
+        self._halt(facts)
+        try:
+            for volume in volumes:
+                self._sync(volume)
+                self._copy(volume["image"], os.path.join(folder, volume["name"] + ".img"))
+            if self.params["memory"]:
+                self._copy(facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
+                self._copy(facts["upper_dir"], os.path.join(folder, "layer"))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        finally:
+            self._go_on(facts)
+        self.snapshots.finish(
+            self.name,
+            {
+                "name": self.name,
+                "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", taken),
+                "container": facts["id"],
+                "memory": self.params["memory"],
+                "running": facts["running"],
+                "paused_ms": round(1000 * (time.monotonic() - began)) if facts["running"] else 0,
+                "size": host.allocated(folder),
+                "volumes": [{key: volume.get(key) for key in ("name", "image", "mountpoint", "fstype", "options", "size")} for volume in volumes],
+            },
+        )
+        return self.snapshots.read(self.name)
+
+    def _container(self) -> t.Dict[str, t.Any]:
+        listed = workload.find(self.podman.containers(), self.workload)
+        if listed is None:
+            raise HandoverError("there is no container named {0} on this host".format(self.workload))
+        return workload.facts_of(self.podman.inspect(listed["Id"]), ())
+
+    def _look_for_room(self, volumes: t.Iterable[t.Mapping[str, t.Any]]) -> None:
+        need = sum(host.allocated(volume["image"]) for volume in volumes)
+        free = host.free_space(self.params["root"])
+        if need + SPARE_DISK > free:
+            raise HandoverError(
+                "the image volumes of {0} take {1}, and {2} is free in {3}: free {4} there, or remove older snapshots".format(
+                    self.workload, format_size(need), format_size(free), self.params["root"], format_size(need + SPARE_DISK - free)
+                )
+            )
+
+    def _halt(self, facts: t.Mapping[str, t.Any]) -> None:
+        """Nothing of it runs afterwards."""
+        if facts["running"]:
+            how = ["container", "checkpoint", "--keep", "--tcp-established", "--file-locks"] if self.params["memory"] else ["pause"]
+            self.podman.run(*how, self.workload)
+
+    def _go_on(self, facts: t.Mapping[str, t.Any]) -> None:
+        if facts["running"]:
+            self.podman.run(*(["container", "restore", "--tcp-established", "--file-locks"] if self.params["memory"] else ["unpause"]), self.workload)
+
+    def _sync(self, volume: t.Mapping[str, t.Any]) -> None:
+        self.runtime.run([self.runtime.tool("sync", "coreutils"), "--file-system", volume["mountpoint"]])
+
+    def _copy(self, source: str, target: str) -> None:
+        self.runtime.run([self.runtime.tool("cp", "coreutils"), "--archive", "--no-target-directory", "--sparse=always", "--reflink=auto", source, target])
+
+    # staged and restored
+
+    def _stage(self) -> t.Dict[str, t.Any]:
+        record = self.snapshots.read(self.name)
+        facts = self._container()
+        if record["memory"] and self.params["memory"] and record["container"] != facts["id"]:
+            raise HandoverError(
+                "the memory in the snapshot {0} is of an earlier container named {1}: go back without it (memory: false)".format(self.name, self.workload)
+            )
+        if self.params["memory"] and not record["memory"]:
+            raise HandoverError("the snapshot {0} of {1} has no memory: go back without it (memory: false)".format(self.name, self.workload))
+        mounted = {volume["image"] for volume in self.params["volumes"]}
+        missing = sorted(volume["image"] for volume in record["volumes"] if volume["image"] not in mounted)
+        if missing:
+            raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))
+        self._look_for_room(record["volumes"])
+        self.reasons.append("{0} is to be as it was in {1}".format(self.workload, self.name))
+        if not self.module.check_mode:
+            for volume in record["volumes"]:
+                self._copy(os.path.join(self.snapshots.path(self.name), volume["name"] + ".img"), volume["image"] + STAGED)
+            if facts["state"] not in STOPPED:
+                self.podman.run(*(["kill", self.workload] if self.params["memory"] else ["stop", self.workload]))
+                self.podman.run("wait", self.workload)
+        return record
+
+    def _restore(self) -> t.Dict[str, t.Any]:
+        record, facts = self.snapshots.read(self.name), self._container()
+        if self.params["memory"] != record["memory"] and self.params["memory"]:
+            raise HandoverError("the snapshot {0} of {1} has no memory: go back without it (memory: false)".format(self.name, self.workload))
+        self.reasons.append("{0} is to run as it did in {1}".format(self.workload, self.name))
+        if self.module.check_mode:
+            return record
+        if self.params["memory"]:
+            for name, place in (("layer", facts["upper_dir"]), ("checkpoint", facts["checkpoint_dir"])):
+                shutil.rmtree(place, ignore_errors=True)
+                self._copy(os.path.join(self.snapshots.path(self.name), name), place)
+            self.podman.run("container", "restore", "--tcp-established", "--file-locks", self.workload)
+        elif record["running"]:
+            self.podman.run("start", self.workload)
+        return record
+
+    # absent
+
+    def _forget(self) -> None:
+        if not self.snapshots.has(self.name):
+            return
+        self.reasons.append("there is a snapshot {0}".format(self.name))
+        if not self.module.check_mode:
+            self.snapshots.forget(self.name)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "workload": {"type": "str", "required": True},
+            "name": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "staged", "restored", "absent"], "default": "present"},
+            "memory": {"type": "bool", "default": False},
+            "volumes": {"type": "list", "elements": "dict", "default": []},
+            "root": {"type": "path", "default": ROOT},
+            "timeout": {"type": "int", "default": 3600},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**Snapshot(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()

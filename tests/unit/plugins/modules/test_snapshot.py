@@ -1,0 +1,200 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import types
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _runtime,
+    _snapshots,
+)
+from ansible_collections.livefleet.handover.plugins.modules import snapshot
+
+
+class Host:
+    """A host with one container, whose images are real files; it notes what is done in which state of the container."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.state = "running"
+        self.identifier = "111"
+        self.commands = []
+        self.fails = ""
+        self.static = folder / "static"
+        for name, text in (("pgdata.img", "data"), ("static/checkpoint/pages.img", "memory"), ("layer/file", "layer")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+
+    def run(self, argv, accept=(0,), stdin=None, timeout=None):
+        tool, *rest = [str(word) for word in argv]
+        tool = os.path.basename(tool)
+        out = ""
+        if rest[:2] == ["ps", "--all"]:
+            out = json.dumps([{"Id": self.identifier, "Names": ["shop"], "State": self.state}])
+        elif rest[:2] == ["container", "inspect"]:
+            out = json.dumps([{
+                "Id": self.identifier, "Name": "shop", "State": {"Status": self.state, "Running": self.state == "running"},
+                "StaticDir": str(self.static), "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}},
+            }])  # fmt: skip
+        else:
+            verb = " ".join([tool, *rest]) if tool != "cp" else "cp " + os.path.basename(rest[-1])
+            if self.fails and self.fails in verb:
+                raise _runtime.HandoverError(verb + " failed: as the test wants it")
+            self.commands.append((verb, self.state))
+            if tool == "cp":
+                (shutil.copytree if os.path.isdir(rest[-2]) else shutil.copy2)(rest[-2], rest[-1])
+            for word, state in (("pause", "paused"), ("unpause", "running"), ("checkpoint", "exited"), ("restore", "running"), ("start", "running"),
+                                ("stop", "exited"), ("kill", "exited")):  # fmt: skip
+                if tool == "podman" and word in rest[:2]:
+                    self.state = state
+        return _runtime.Completed(tuple(argv), 0, out, "")
+
+    @property
+    def volumes(self):
+        return [{"name": "pgdata", "image": str(self.folder / "pgdata.img"), "mountpoint": "/mnt", "fstype": "ext4", "options": "discard", "size": 4}]
+
+
+@pytest.fixture
+def host(monkeypatch, tmp_path):
+    fake = Host(tmp_path)
+    monkeypatch.setattr(_runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
+    monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    return fake
+
+
+@pytest.fixture
+def act(host):
+    def run(state="present", check=False, **params):
+        given = {"workload": "shop", "name": "before", "state": state, "memory": False, "volumes": host.volumes, "root": str(host.folder / "root"),
+                 "timeout": 60, **params}  # fmt: skip
+        return snapshot.Snapshot(types.SimpleNamespace(params=given, check_mode=check)).run()
+
+    return run
+
+
+def kept(host):
+    return {path.name: path for path in (host.folder / "root" / "shop").glob("*")}
+
+
+def test_the_volumes_are_copied_while_it_stands_still(host, act):
+    result = act()
+    assert result["changed"]
+    assert host.commands == [
+        ("podman pause shop", "running"), ("sync --file-system /mnt", "paused"), ("cp pgdata.img", "paused"), ("podman unpause shop", "paused"),
+    ]  # fmt: skip
+    assert (kept(host)["before"] / "pgdata.img").read_text() == "data"
+    assert result["snapshot"]["container"] == "111"
+
+
+def test_the_memory_is_of_the_same_moment(host, act):
+    act(memory=True)
+    verbs = [verb for verb, _state in host.commands]
+    assert verbs[0] == "podman container checkpoint --keep --tcp-established --file-locks shop"
+    assert verbs[-1] == "podman container restore --tcp-established --file-locks shop"
+    assert {state for verb, state in host.commands if verb.startswith("cp")} == {"exited"}
+    assert (kept(host)["before"] / "checkpoint" / "pages.img").read_text() == "memory"
+    assert (kept(host)["before"] / "layer" / "file").read_text() == "layer"
+
+
+def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
+    host.fails = "cp"
+    with pytest.raises(_runtime.HandoverError, match="as the test wants it"):
+        act()
+    assert host.state == "running"
+    assert not kept(host)
+
+
+def test_what_is_there_is_not_taken_again(host, act):
+    act()
+    host.commands.clear()
+    assert not act()["changed"]
+    assert host.commands == []
+
+
+def test_check_mode_touches_nothing(host, act):
+    assert act(check=True)["changed"]
+    assert host.commands == []
+    assert not kept(host)
+
+
+def test_going_back(host, act):
+    act()
+    (host.folder / "pgdata.img").write_text("later")
+    host.commands.clear()
+    act("staged")
+    # What is in use is untouched; the copy is complete before anything stops.
+    assert (host.folder / "pgdata.img").read_text() == "later"
+    assert (host.folder / "pgdata.img.rollback").read_text() == "data"
+    assert host.commands == [("cp pgdata.img.rollback", "running"), ("podman stop shop", "running"), ("podman wait shop", "exited")]
+    act("restored")
+    assert host.state == "running"
+
+
+def test_going_back_with_the_memory(host, act):
+    act(memory=True)
+    (host.folder / "layer" / "late").write_text("x")
+    shutil.rmtree(host.static / "checkpoint")
+    host.state = "exited"
+    act("restored", memory=True)
+    assert (host.static / "checkpoint" / "pages.img").read_text() == "memory"
+    assert os.listdir(host.folder / "layer") == ["file"]
+    assert host.commands[-1][0] == "podman container restore --tcp-established --file-locks shop"
+
+
+@pytest.mark.parametrize(
+    ("taken", "asked", "change", "sentence"),
+    [
+        ({}, {"name": "after"}, {}, "there is no snapshot after in .*: name one of before"),
+        ({}, {"memory": True}, {}, "the snapshot before of shop has no memory: go back without it"),
+        ({"memory": True}, {"memory": True}, {"identifier": "222"}, "the memory in the snapshot before is of an earlier container named shop"),
+        ({}, {"volumes": []}, {}, "shop does not have the image volume .*pgdata.img any more, which the snapshot before is of"),
+        ({}, {"name": "../x"}, {}, "name: '../x' is no name"),
+    ],
+)
+def test_where_there_is_no_way_back(host, act, taken, asked, change, sentence):
+    act(**taken)
+    for key, value in change.items():
+        setattr(host, key, value)
+    host.commands.clear()
+    with pytest.raises(_runtime.HandoverError, match=sentence):
+        act("staged", **asked)
+    assert host.commands == []
+
+
+@pytest.mark.parametrize(
+    ("state", "params", "sentence"),
+    [
+        ("paused", {}, "shop is paused: start it or stop it first"),
+        ("exited", {"memory": True}, "shop is exited: start it first"),
+        ("running", {"volumes": []}, "shop has no image volume to take a snapshot of"),
+        ("running", {"workload": "other"}, "there is no container named other on this host"),
+    ],
+)
+def test_what_cannot_be_taken(host, act, state, params, sentence):
+    host.state = state
+    with pytest.raises(_runtime.HandoverError, match=sentence):
+        act(**params)
+    assert host.commands == []
+
+
+def test_too_little_room(host, act, monkeypatch):
+    monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0)
+    with pytest.raises(_runtime.HandoverError, match="the image volumes of shop take .*, and 0 .* is free in .*/root: free "):
+        act()
+    assert host.commands == []
+
+
+def test_removed_and_listed(host, act):
+    act()
+    act(name="later")
+    listed = _snapshots.Snapshots(str(host.folder / "root"), "shop").all()
+    assert sorted(each["name"] for each in listed) == ["before", "later"]
+    assert act("absent")["changed"]
+    assert not act("absent")["changed"]
+    assert list(kept(host)) == ["later"]
