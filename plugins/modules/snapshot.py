@@ -121,6 +121,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _host as host,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _processes as processes,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
@@ -172,7 +175,10 @@ class Snapshot:
             raise HandoverError("{0} has no image volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(self.workload))
         if not facts["running"] and (self.params["memory"] or facts["state"] not in STOPPED):
             raise HandoverError("{0} is {1}: start it{2} first".format(self.workload, facts["state"], "" if self.params["memory"] else " or stop it"))
-        self._look_for_room(volumes)
+        need = sum(host.allocated(volume["image"]) for volume in volumes)
+        if self.params["memory"]:
+            need += host.allocated(facts["upper_dir"]) + processes.processes_of(facts["pid"]).memory
+        self._look_for_room(need, self.params["root"])
         self.reasons.append("there is no snapshot {0}".format(self.name))
         if self.module.check_mode:
             return None
@@ -212,13 +218,12 @@ class Snapshot:
             raise HandoverError("there is no container named {0} on this host".format(self.workload))
         return workload.facts_of(self.podman.inspect(listed["Id"]), ())
 
-    def _look_for_room(self, volumes: t.Iterable[t.Mapping[str, t.Any]]) -> None:
-        need = sum(host.allocated(volume["image"]) for volume in volumes)
-        free = host.free_space(self.params["root"])
+    def _look_for_room(self, need: int, folder: str) -> None:
+        free = host.free_space(folder)
         if need + SPARE_DISK > free:
             raise HandoverError(
-                "the image volumes of {0} take {1}, and {2} is free in {3}: free {4} there, or remove older snapshots".format(
-                    self.workload, format_size(need), format_size(free), self.params["root"], format_size(need + SPARE_DISK - free)
+                "the copy of {0} takes {1}, and {2} is free in {3}: free {4} there, or remove older snapshots".format(
+                    self.workload, format_size(need), format_size(free), folder, format_size(need + SPARE_DISK - free)
                 )
             )
 
@@ -253,7 +258,7 @@ class Snapshot:
         missing = sorted(volume["image"] for volume in record["volumes"] if volume["image"] not in mounted)
         if missing:
             raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))
-        self._look_for_room(record["volumes"])
+        self._look_for_room(record["size"], os.path.dirname(record["volumes"][0]["image"]) if record["volumes"] else self.params["root"])
         self.reasons.append("{0} is to be as it was in {1}".format(self.workload, self.name))
         if not self.module.check_mode:
             for volume in record["volumes"]:

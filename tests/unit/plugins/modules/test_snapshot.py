@@ -185,8 +185,17 @@ def test_what_cannot_be_taken(host, act, state, params, sentence):
 
 def test_too_little_room(host, act, monkeypatch):
     monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0)
-    with pytest.raises(_runtime.HandoverError, match="the image volumes of shop take .*, and 0 .* is free in .*/root: free "):
+    with pytest.raises(_runtime.HandoverError, match="the copy of shop takes .*, and 0 .* is free in .*/root: free "):
         act()
+    assert host.commands == []
+
+
+def test_too_little_room_beside_the_images(host, act, monkeypatch):
+    act()
+    host.commands.clear()
+    monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0 if path == str(host.folder) else 2**40)
+    with pytest.raises(_runtime.HandoverError, match="the copy of shop takes .* is free in {0}: free ".format(host.folder)):
+        act("staged")
     assert host.commands == []
 
 
