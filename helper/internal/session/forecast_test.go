@@ -17,7 +17,7 @@ import (
 
 func TestForecast(t *testing.T) {
 	of := func(p Policy, sent ...Pass) *source {
-		s := &source{base: &base{spec: &Spec{Policy: p}}}
+		s := &source{base: &base{dir: t.TempDir(), spec: &Spec{Policy: p}}}
 		s.status.Passes = sent
 		return s
 	}
