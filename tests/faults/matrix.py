@@ -68,10 +68,11 @@ def sample(count: int, seed: int) -> list[Case]:
 
 
 def asked(words: t.Mapping[str, str]) -> list[Case]:
-    """What the environment asks for: FAULTS=all, a number of them (with FAULTS_SEED), or words, with
-    commas between them, of which a case's name has to contain one."""
+    """What the environment asks for: FAULTS=all, a number of them (with FAULTS_SEED), the name of one, or
+    words, with commas between them, of which a case's name has to contain one."""
     what = words.get("FAULTS", "all")
     if what.isdigit():
         return sample(int(what), int(words.get("FAULTS_SEED", "1")))
+    named = [case for case in cases() if case.name == what]
     words_of = [word.strip() for word in what.split(",")]
-    return [case for case in cases() if what == "all" or any(word in case.name for word in words_of)]
+    return named or [case for case in cases() if what == "all" or any(word in case.name for word in words_of)]

@@ -34,3 +34,8 @@ def test_a_sample_has_each_fault_and_step_about_as_often():
 def test_words_choose_cases():
     assert matrix.asked({"FAULTS": "3"}) == matrix.sample(3, 1)
     assert [case.name for case in matrix.asked({"FAULTS": "sender killed at fro"})] == ["sender killed at frozen"]
+    assert len(matrix.asked({"FAULTS": "at frozen, sender killed"})) == len(matrix.FAULTS) + len(matrix.STEPS) - 1
+
+
+def test_every_case_has_a_name_that_chooses_it_alone():
+    assert all(matrix.asked({"FAULTS": case.name}) == [case] for case in matrix.cases())
