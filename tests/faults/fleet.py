@@ -38,7 +38,7 @@ LIMITS = {"migrate_peer_timeout": 10, "migrate_resume_timeout": 10, "migrate_hoo
 # Everything that a move makes on a host, but for what the workload itself has where it lives.
 FOOTPRINT = f"""
 only() {{ grep -E '{WORKLOAD}|fault-|/checkpoint$' | grep -v ^/var/lib/containers/storage/volumes/ | sort | xargs; }}
-echo "containers: $(podman ps --all --format '{{{{.Names}}}}={{{{.State}}}}' | only)"
+echo "containers: $(timeout 10 podman ps --all --format '{{{{.Names}}}}={{{{.State}}}}' | only)"
 echo "podman volumes: $(podman volume ls --format '{{{{.Name}}}}' | only)"
 for folder in sessions volumes mnt; do echo "$folder: $(ls -A /var/lib/handover/$folder 2>/dev/null | only)"; done
 echo "sockets: $(find /run/handover -type s 2>/dev/null | only)"
