@@ -133,7 +133,7 @@ class TestPrepared:
             "mount -t tmpfs -o mode=0755 handover /var/lib/handover/mnt/shop",
             "podman init shop",
             "podman container cleanup shop",
-            "umount /var/lib/handover/mnt/shop",
+            "umount --lazy /var/lib/handover/mnt/shop",
             "mount -t tmpfs -o nosuid,nodev,noexec,mode=1777,size=65536000 shm /var/lib/containers/storage/overlay-containers/222/userdata/shm",
         ]
 
@@ -216,7 +216,7 @@ class TestPrepared:
         assert host.containers == {}
         assert host.volumes == {}
         assert host.commands.count("mount -t tmpfs -o mode=0755 handover /var/lib/handover/mnt/shop") == host.commands.count(
-            "umount /var/lib/handover/mnt/shop"
+            "umount --lazy /var/lib/handover/mnt/shop"
         )
 
     def test_a_mount_in_the_way(self, host, module, monkeypatch):
