@@ -34,6 +34,9 @@ const (
 	gainWanted = 1.1
 	// gainKept is how far behind a way may fall of what was brought without it.
 	gainKept = 1.05
+	// linkFull is the part of what is sent that has to find the link still at work, for
+	// the link to be what is waited for.
+	linkFull = 0.5
 	// held is the part of the time from which on it is the other side that is waited
 	// for, and not the link: it does not take what has come.
 	held = 0.25
@@ -94,6 +97,7 @@ type chooser struct {
 
 	// Since the last choice:
 	sent, brought    int64         // after and before packing
+	behind           int64         // of what was sent, while the link had not yet sent what came before
 	sending, waiting time.Duration // of the sending side
 	packing          time.Duration // of processors
 	holding          time.Duration // of the sending side, by the other side
@@ -140,21 +144,21 @@ func (c *chooser) worthDelta() bool {
 	return c.chosen && !c.starves && !c.isHeld || Packing(c.now.Load()) != Plain
 }
 
-// wrote reports that a payload is on the link: its bytes before and after it was
-// packed, how long sending took, how much of that the other side's window was in the
-// way, and how long the sending side had waited for it. lines is how many send side by
-// side.
-func (c *chooser) wrote(before, after int, took, held, waited time.Duration, lines int) {
+// wrote reports that a payload is on the link.
+func (c *chooser) wrote(s Sent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sent += int64(after)
-	c.brought += int64(before)
-	c.sending += took
-	c.waiting += waited
-	c.holding += held
-	c.clock += (took + waited) / time.Duration(lines)
-	if c.sending+c.waiting >= window*time.Duration(lines) {
-		c.choose(lines)
+	c.sent += int64(s.After)
+	c.brought += int64(s.Before)
+	c.sending += s.Took
+	c.waiting += s.Waited
+	c.holding += s.Held
+	if s.Behind {
+		c.behind += int64(s.After)
+	}
+	c.clock += (s.Took + s.Waited) / time.Duration(s.Lines)
+	if c.sending+c.waiting >= window*time.Duration(s.Lines) {
+		c.choose(s.Lines)
 	}
 }
 
@@ -172,6 +176,9 @@ func (c *chooser) choose(lines int) {
 	// What packs now could pack something else.
 	free := usable*processors + c.packing.Seconds()/seconds
 	c.starves = float64(c.waiting) > starving*float64(c.sending+c.waiting)
+	// A link that has sent what it was given before more comes is waited for by nobody:
+	// what sending takes are processors, and packing takes more of them.
+	full := float64(c.behind) >= linkFull*float64(c.sent)
 	c.isHeld = float64(c.holding) > held*float64(c.sending+c.waiting)
 	c.chosen = true
 
@@ -205,7 +212,7 @@ func (c *chooser) choose(lines int) {
 			}
 			would := link
 			if p != Plain {
-				if !t.known {
+				if !t.known || !full && p > now {
 					continue
 				}
 				would = min(link/t.ratio, t.speed*free)
@@ -223,12 +230,12 @@ func (c *chooser) choose(lines int) {
 		c.proof, c.shown = c.isHeld && best > now, 0
 		c.now.Store(int32(best))
 	}
-	if best == Plain && now == Plain && (c.starves || c.isHeld || processors < idleWanted) {
+	if best == Plain && now == Plain && (c.starves || c.isHeld || !full || processors < idleWanted) {
 		c.pause = min(2*c.pause, sampleSeldom)
 	} else {
 		c.pause = sampleEvery
 	}
-	c.sent, c.brought, c.sending, c.waiting, c.packing, c.holding, c.idle0, c.all0 = 0, 0, 0, 0, 0, 0, idle, all
+	c.sent, c.brought, c.behind, c.sending, c.waiting, c.packing, c.holding, c.idle0, c.all0 = 0, 0, 0, 0, 0, 0, 0, idle, all
 }
 
 // idleTime reads how long the machine's processors have been idle, and how long

@@ -15,6 +15,7 @@ type world struct {
 	disk       float64 // bytes a second that are read; 0: no limit
 	processors float64 // that are idle while nothing is packed
 	held       float64 // part of the time of sending in which the other side's window is in the way
+	free       bool    // what was given to the link before is always gone
 	sender     float64 // processor seconds that a byte on the link costs
 	speed      [len(packingNames)]float64
 	ratio      [len(packingNames)]float64
@@ -59,7 +60,10 @@ func (w *world) run(c *chooser, seconds float64) (brought float64) {
 		w.all += 2 * (takes + waits)
 		w.idle += max(0, w.processors*(takes+waits)-w.used)
 		w.used = 0
-		c.wrote(piece, out, time.Duration(takes*1e9), time.Duration(takes*w.held*1e9), time.Duration(waits*1e9), 1)
+		c.wrote(Sent{
+			Before: piece, After: out, Took: time.Duration(takes * 1e9), Held: time.Duration(takes * w.held * 1e9), Waited: time.Duration(waits * 1e9),
+			Behind: !w.free, Lines: 1,
+		})
 		brought += piece
 	}
 	return brought
@@ -94,6 +98,7 @@ func TestChoice(t *testing.T) {
 		{"what can hardly be packed", func(w *world) { w.ratio = [...]float64{1, 0.97, 0.95} }, Plain},
 		{"a disk slower than the link", func(w *world) { w.disk = 50e6 }, Plain},
 		{"a relay, whose own link is a slow one", func(w *world) { w.held = 1 }, Zstd},
+		{"a link that is done before more comes", func(w *world) { w.link, w.free = 350e6, true }, Plain},
 		{"a limit of the operator's", func(w *world) { w.link = 10e6 }, Zstd},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,7 +163,7 @@ func TestTheOtherSideIsWaitedFor(t *testing.T) {
 			out = w.pack(ch, p, piece)
 		}
 		w.all, w.idle = w.all+2*takes, w.idle+2*takes
-		ch.wrote(piece, out, span, span, 0, 1)
+		ch.wrote(Sent{Before: piece, After: out, Took: span, Held: span, Behind: true, Lines: 1})
 		in[p] += takes
 	}
 	if in[Plain] < 17 {
@@ -191,7 +196,7 @@ func TestAChoiceThatFailsRests(t *testing.T) {
 		}
 		clock += takes
 		w.all, w.idle = w.all+2*takes, w.idle+2*takes
-		ch.wrote(piece, out, time.Duration(takes*1e9), 0, 0, 1)
+		ch.wrote(Sent{Before: piece, After: out, Took: time.Duration(takes * 1e9), Behind: true, Lines: 1})
 		in[p] += takes
 	}
 	if in[Plain] < 50 {
@@ -212,7 +217,7 @@ func TestSamplesAreRare(t *testing.T) {
 		const takes = 0.0005
 		clock += takes
 		w.all += 2 * takes
-		ch.wrote(1<<20, 1<<20, takes*1e9, 0, 0, 1)
+		ch.wrote(Sent{Before: 1 << 20, After: 1 << 20, Took: takes * 1e9, Behind: true, Lines: 1})
 	}
 	if samples < 2 || samples > 30 {
 		t.Errorf("%d samples in 10 s", samples)
@@ -261,7 +266,7 @@ func TestAutoEncodes(t *testing.T) {
 		there.take(t, 0, pieces)
 		for _, p := range pieces {
 			// A link of 1 MB/s, as far as the encoder is told.
-			e.Wrote(p.Before, len(p.Payload), time.Duration(len(p.Payload))*time.Microsecond, 0, 0, 1)
+			e.Wrote(Sent{Before: p.Before, After: len(p.Payload), Took: time.Duration(len(p.Payload)) * time.Microsecond, Behind: true, Lines: 1})
 		}
 		if string(there) != string(volume) {
 			t.Fatal("the sides differ")

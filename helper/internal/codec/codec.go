@@ -71,13 +71,20 @@ func (e *Encoder) Packs() bool { return e.auto != nil || e.packing != Plain }
 // Chooses reports whether it goes by what Wrote tells.
 func (e *Encoder) Chooses() bool { return e.auto != nil }
 
-// Wrote tells what Auto goes by: how many bytes a payload that has been sent was
-// before and after it was packed, how long sending it took, how much of that the other
-// side's window was in the way, and how long the sending side had waited for it. lines
-// is how many connections send side by side.
-func (e *Encoder) Wrote(before, after int, took, held, waited time.Duration, lines int) {
+// Sent is what Auto goes by: a payload that is on the link.
+type Sent struct {
+	Before, After int           // its bytes before and after it was packed
+	Took          time.Duration // that sending it took
+	Held          time.Duration // of that, the other side's window was in the way
+	Waited        time.Duration // the sending side had waited for it
+	Behind        bool          // something of what came before had not been sent yet
+	Lines         int           // how many connections send side by side
+}
+
+// Wrote tells of a payload that has been sent.
+func (e *Encoder) Wrote(s Sent) {
 	if e.auto != nil {
-		e.auto.wrote(before, after, took, held, waited, lines)
+		e.auto.wrote(s)
 	}
 }
 

@@ -396,8 +396,13 @@ func (s *sending) writeAll(ctx context.Context, conn FrameWriter) error {
 		if !ok {
 			break
 		}
+		sent := codec.Sent{Before: p.before, After: len(p.frame.Payload), Lines: len(s.conns)}
+		if p.job != nil && s.opt.Encoder.Chooses() {
+			sent.Behind = behind(conn)
+		}
 		came := time.Now()
-		if err := s.write(ctx, conn, p); err != nil {
+		paced, err := s.write(ctx, conn, p)
+		if err != nil {
 			return err
 		}
 		if p.job != nil {
@@ -405,7 +410,8 @@ func (s *sending) writeAll(ctx context.Context, conn FrameWriter) error {
 			if s.opt.Encoder.Chooses() {
 				held = heldUp(conn)
 			}
-			s.opt.Encoder.Wrote(p.before, len(p.frame.Payload), gone.Sub(came), held-before, came.Sub(began), len(s.conns))
+			sent.Took, sent.Held, sent.Waited, sent.Behind = gone.Sub(came), held-before, came.Sub(began), sent.Behind || paced
+			s.opt.Encoder.Wrote(sent)
 			began, before = gone, held
 		}
 	}
@@ -413,6 +419,17 @@ func (s *sending) writeAll(ctx context.Context, conn FrameWriter) error {
 		return err
 	}
 	return conn.Flush()
+}
+
+// behind says whether the connection has something left to send of what it was given
+// before; one that does not know may have.
+func behind(conn FrameWriter) bool {
+	if c, ok := conn.(interface{ Backlog() (int, bool) }); ok {
+		if bytes, known := c.Backlog(); known {
+			return bytes > 0
+		}
+	}
+	return true
 }
 
 // heldUp is how long so far the other side's window was in the way, where the
@@ -424,29 +441,30 @@ func heldUp(conn FrameWriter) time.Duration {
 	return 0
 }
 
-// write puts one frame on its way.
-func (s *sending) write(ctx context.Context, conn FrameWriter, p parcel) error {
+// write puts one frame on its way, and says whether it had to wait for its turn.
+func (s *sending) write(ctx context.Context, conn FrameWriter, p parcel) (paced bool, err error) {
 	n := int64(len(p.frame.Payload))
-	if wait := s.pass.Pace.pay(time.Now(), n); wait > 0 {
+	wait := s.pass.Pace.pay(time.Now(), n)
+	if wait > 0 {
 		// What is waiting in the connection's buffer must not wait for us.
 		if err := conn.Flush(); err != nil {
-			return err
+			return false, err
 		}
 		if err := sleep(ctx, wait); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := conn.Write(&p.frame); err != nil {
-		return err
+		return false, err
 	}
 	length := p.frame.Length
 	if p.job == nil {
 		s.done(func(st *Stats) { st.Zero += length }, length)
-		return nil
+		return wait > 0, nil
 	}
 	s.release(p.job)
 	s.done(func(st *Stats) { st.Sent += length; st.Payload += n }, length)
-	return nil
+	return wait > 0, nil
 }
 
 // Fence says on all connections that what follows comes after what was sent. One

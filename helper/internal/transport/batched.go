@@ -60,6 +60,14 @@ func (c *secured) HeldUp() time.Duration {
 	return 0
 }
 
+// Backlog is that of the socket below; see short.
+func (c *secured) Backlog() (bytes int, known bool) {
+	if s, ok := c.raw.Conn.(*short); ok {
+		return s.Backlog()
+	}
+	return 0, false
+}
+
 // batched is the connection below TLS.
 type batched struct {
 	net.Conn

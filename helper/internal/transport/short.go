@@ -81,6 +81,16 @@ func (s *short) call(when func(func(uintptr) bool) error, trap uintptr, p []byte
 	return n, nil
 }
 
+// Backlog is how many bytes the kernel has been given to send and has not sent yet: the
+// link is slower than what comes, or the other side is.
+func (s *short) Backlog() (bytes int, known bool) {
+	err := s.raw.Control(func(fd uintptr) {
+		n, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD)
+		bytes, known = n, err == nil
+	})
+	return bytes, known && err == nil
+}
+
 // HeldUp is how long so far the window that the other side grants was in the way of what
 // there was to send: its program does not take what comes as fast as the link brings it.
 func (s *short) HeldUp() (held time.Duration) {

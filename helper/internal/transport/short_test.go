@@ -38,9 +38,19 @@ func shortPair(t *testing.T) (*short, net.Conn) {
 func TestHeldUp(t *testing.T) {
 	s, other := shortPair(t)
 	piece := make([]byte, 1<<20)
-	go func() { _, _ = io.ReadFull(other, make([]byte, len(piece))) }()
+	taken := make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(other, make([]byte, len(piece)))
+		taken <- err
+	}()
 	if _, err := s.Write(make([]byte, len(piece))); err != nil {
 		t.Fatal(err)
+	}
+	if err := <-taken; err != nil {
+		t.Fatal(err)
+	}
+	if bytes, known := s.Backlog(); bytes != 0 || !known {
+		t.Errorf("all was taken, and %d bytes are left to send (known: %v)", bytes, known)
 	}
 	before := s.HeldUp()
 	go func() {
@@ -54,6 +64,9 @@ func TestHeldUp(t *testing.T) {
 		if time.Since(began) > time.Minute {
 			t.Fatal("nobody reads, and it is not told")
 		}
+	}
+	if bytes, known := s.Backlog(); bytes == 0 || !known {
+		t.Errorf("nobody reads, and %d bytes are left to send (known: %v)", bytes, known)
 	}
 }
 

@@ -201,6 +201,15 @@ func (c *Conn) Received() int64 { return c.received.Load() }
 // work and waiting for the other side.
 func (c *Conn) Sending() time.Duration { return time.Duration(c.sending.Load()) }
 
+// Backlog is how many bytes the connection below has taken and not yet sent, if it
+// knows.
+func (c *Conn) Backlog() (bytes int, known bool) {
+	if b, ok := c.rw.(interface{ Backlog() (int, bool) }); ok {
+		return b.Backlog()
+	}
+	return 0, false
+}
+
 // HeldUp is how long so far the other side took no more of what this one had to send,
 // if the connection below knows; zero if it does not.
 func (c *Conn) HeldUp() time.Duration {
