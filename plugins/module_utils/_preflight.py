@@ -445,7 +445,9 @@ def _networks(plan: Plan) -> t.Iterator[str]:
         elif network["shared"] and not other["shared"]:
             yield (
                 "the network {0} leads out of {1} and is a bridge of {2} alone, where nobody outside would reach {3}: create it there on the bridge that "
-                "the segment is attached to, with --opt mode=unmanaged and --interface-name".format(network["name"], plan.source, plan.destination, plan.workload)
+                "the segment is attached to, with --opt mode=unmanaged and --interface-name".format(
+                    network["name"], plan.source, plan.destination, plan.workload
+                )
             )
         elif other["shared"] and other["parent"] and other["parent"] not in plan.there["host"]["interfaces"]:
             yield "podman on {0} has the network {1} on the interface {2}, which is not there: make it, with a port on the segment of {3}".format(

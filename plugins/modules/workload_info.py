@@ -468,7 +468,8 @@ class WorkloadInfo:
         return method == "iptables" and all(self.runtime.find(tool) for tool in ("iptables-restore", "ip6tables-restore"))
 
     def _pcopy(self) -> t.Dict[str, t.Any]:
-        found: t.Dict[str, t.Any] = {"installed": os.access(self.pcopy.path, os.X_OK), "version": "", "protocol": 0, "findings": [], "sessions": self._sessions()}
+        installed = os.access(self.pcopy.path, os.X_OK)
+        found: t.Dict[str, t.Any] = {"installed": installed, "version": "", "protocol": 0, "findings": [], "sessions": self._sessions()}
         if found["installed"]:
             version = self._ask(self.pcopy.version, {})
             found.update(version=version.get("version", ""), protocol=version.get("protocol", 0))

@@ -152,7 +152,8 @@ def test_an_interrupted_drain_goes_on_when_it_is_run_again(fleet: Hosts) -> None
 
     # Two hosts at once, back to the one that was emptied.
     asked: dict[str, t.Any] = {
-        "handover_source": f"{second},{third}", "handover_destinations": [first], "handover_serial": 1, "migrate_keep_destination": True, "migrate_compact": True,
+        "handover_source": f"{second},{third}", "handover_destinations": [first], "handover_serial": 1,
+        "migrate_keep_destination": True, "migrate_compact": True,
     }  # fmt: skip
     process = fleet.start("drain", **asked)
     assert process.stdout is not None

@@ -9,8 +9,8 @@ Containers with volumes full of what cannot be compressed leave one host for two
 source's own link. Its bound is not computed but measured in the same run: the same number of bytes, sent by socat in two streams to the same two
 hosts at the same limit. The controller's processor time is what ansible-playbook and all that it started used, by the kernel's account.
 
-The rows come in turn, run after run. Writes docs/benchmarks/drain.json, drain.md and drain.svg. Another fleet than the lab's own is used if LAB_FLEET names a folder with its inventory.yml and
-parameters.yml.
+The rows come in turn, run after run. Writes docs/benchmarks/drain.json, drain.md and drain.svg. Another fleet than the lab's own is used if
+LAB_FLEET names a folder with its inventory.yml and parameters.yml.
 """
 
 from __future__ import annotations
@@ -142,7 +142,10 @@ def bars(small: str, many: str, large: str, samples: Samples) -> list[Bar]:
     return [
         Bar(f"drain of {large} to two hosts: time, as a part of what the link needs", middle(large, "part"), TOTAL_LIMIT, runs, of("part", large), CONTENDER),
         Bar("processor time of the controller for a migration, s", middle(large, "processor"), PROCESSOR_LIMIT, runs, of("processor", *samples), "none"),
-        Bar(f"time for a container, {many} as a part of {small}", middle(many, "each") / middle(small, "each"), GROWTH_LIMIT, runs, of("each", small, many), small),
+        Bar(
+            f"time for a container, {many} as a part of {small}",
+            middle(many, "each") / middle(small, "each"), GROWTH_LIMIT, runs, of("each", small, many), small,
+        ),
         Bar(
             f"processor time of the controller for a container, {many} as a part of {small}",
             middle(many, "processor") / middle(small, "processor"), GROWTH_LIMIT, runs, of("processor", small, many), small,
@@ -151,16 +154,18 @@ def bars(small: str, many: str, large: str, samples: Samples) -> list[Bar]:
 
 
 # Heading, key of a run.
-COLUMNS = {"drain, s": "seconds", "the link alone, s": "link", "a container, s": "each", "controller's processor, each, s": "processor", "longest pause, s": "paused"}
+COLUMNS = {
+    "drain, s": "seconds", "the link alone, s": "link", "a container, s": "each", "controller's processor, each, s": "processor",
+    "longest pause, s": "paused",
+}  # fmt: skip
 
 
 def write(measured: list[Bar], samples: Samples, rate: str) -> None:
     folder = CHECKOUT / "docs" / "benchmarks"
     save(measured, folder / "drain.json")
-    (folder / "drain.svg").write_text(
-        chart("Processor time of the controller for a migration", "s", {row: [run["processor"] for run in runs] for row, runs in samples.items()}, PROCESSOR_LIMIT),
-        encoding="utf-8",
-    )
+    processor = {row: [run["processor"] for run in runs] for row, runs in samples.items()}
+    drawn = chart("Processor time of the controller for a migration", "s", processor, PROCESSOR_LIMIT)
+    (folder / "drain.svg").write_text(drawn, encoding="utf-8")
     rows = []
     for row, runs in samples.items():
         spreads = [spread([run[key] for run in runs]) for key in COLUMNS.values()]

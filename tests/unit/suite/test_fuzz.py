@@ -14,6 +14,7 @@ loader = importlib.machinery.SourceFileLoader("fuzz", str(Path(__file__).resolve
 fuzz = importlib.util.module_from_spec(importlib.util.spec_from_loader("fuzz", loader))
 loader.exec_module(fuzz)
 
+WRITTEN = "    Failing input written to testdata/fuzz/FuzzRead/1\n"
 RAN = "fuzz: elapsed: 30s, execs: 191642 (0/sec), new interesting: 7 (total: 56)\n"
 END = "FAIL\nexit status 1\nFAIL\texample/wire\t30.110s\n"
 
@@ -23,9 +24,9 @@ END = "FAIL\nexit status 1\nFAIL\texample/wire\t30.110s\n"
     (
         (0, RAN + "PASS\nok\n", 0),
         (1, RAN + "--- FAIL: FuzzRead (30.08s)\n    context deadline exceeded\n" + END, 0),
-        (1, RAN + "--- FAIL: FuzzRead (4.08s)\n    --- FAIL: FuzzRead (0.00s)\n        read_test.go:9: wrong\n    \n    Failing input written to testdata/fuzz/FuzzRead/1\n" + END, 1),
+        (1, RAN + "--- FAIL: FuzzRead (4.08s)\n    --- FAIL: FuzzRead (0.00s)\n        read_test.go:9: wrong\n    \n" + WRITTEN + END, 1),
         (1, RAN + "--- FAIL: FuzzRead (30.08s)\n    read_test.go:9: context deadline exceeded\n" + END, 1),
-        (1, RAN + "--- FAIL: FuzzRead (30.08s)\n    context deadline exceeded\n    Failing input written to testdata/fuzz/FuzzRead/1\n" + END, 1),
+        (1, RAN + "--- FAIL: FuzzRead (30.08s)\n    context deadline exceeded\n" + WRITTEN + END, 1),
         (2, "go: no such package\n", 2),
     ),
 )
