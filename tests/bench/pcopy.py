@@ -70,7 +70,7 @@ def write(kept: dict[str, t.Any]) -> list[Bar]:
             each.date, each.runs = found["date"], found["runs"]
         bars += mine
         measured: dict[str, list[float]] = {who: [run[row.key] for run in runs] for who, runs in found["samples"].items()}
-        (FOLDER / f"pcopy-{name}.svg").write_text(chart(row.title, row.unit, measured), encoding="utf-8")
+        (FOLDER / f"pcopy-{name}.svg").write_text(chart(row.title, row.unit, measured, ours=row.ours), encoding="utf-8")
         extra = [k for k in BESIDES if any(k in run for runs in found["samples"].values() for run in runs)]
         lines = []
         for who, runs in found["samples"].items():

@@ -64,12 +64,18 @@ def table(head: t.Sequence[str], rows: t.Iterable[t.Sequence[object]]) -> str:
 
 
 # Sizes of a chart, in its own units.
-WIDTH, LEFT, ROW, TOP, RIGHT = 720, 210, 26, 40, 90
-FIRST, OTHERS, MARK = "#1f6f8b", "#a9b8bf", "#b5382a"
+WIDTH, LEFT, ROW, TOP, RIGHT = 720, 210, 26, 40, 110
+OURS, OTHERS, MARK = "#1f6f8b", "#a9b8bf", "#b5382a"
 
 
-def chart(title: str, unit: str, values: dict[str, list[float]], limit: float | None = None) -> str:
-    """Horizontal bars as long as the medians; the first one is ours."""
+def short(value: float) -> str:
+    """Three digits, and noughts where others write a power of ten."""
+    text = f"{value:.3g}"
+    return f"{float(text):,.0f}" if value >= 1000 else text
+
+
+def chart(title: str, unit: str, values: dict[str, list[float]], limit: float | None = None, ours: str = "") -> str:
+    """Horizontal bars as long as the medians. Those whose names begin with `ours` stand out."""
     most = max([max(v) for v in values.values()] + ([limit] if limit else []))
     scale = (WIDTH - LEFT - RIGHT) / most
     height = TOP + ROW * len(values) + 16
@@ -84,9 +90,9 @@ def chart(title: str, unit: str, values: dict[str, list[float]], limit: float | 
         middle = y + 9
         parts += [
             f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end">{html.escape(name)}</text>',
-            f'<rect x="{LEFT}" y="{y}" width="{s["median"] * scale:.1f}" height="18" fill="{OTHERS if n else FIRST}"/>',
+            f'<rect x="{LEFT}" y="{y}" width="{s["median"] * scale:.1f}" height="18" fill="{OURS if name.startswith(ours) else OTHERS}"/>',
             f'<path d="M{LEFT + s["min"] * scale:.1f} {middle}H{LEFT + s["max"] * scale:.1f}" stroke="#333333"/>',
-            f'<text x="{LEFT + s["max"] * scale + 6:.1f}" y="{y + 14}">{s["median"]:.3g} {html.escape(unit)}</text>',
+            f'<text x="{LEFT + s["max"] * scale + 6:.1f}" y="{y + 14}">{short(s["median"])} {html.escape(unit)}</text>',
         ]
     if limit:
         at = f"{LEFT + limit * scale:.1f}"

@@ -48,6 +48,16 @@ def test_a_chart_is_as_wide_as_what_it_shows() -> None:
     assert widths[0] * 2 == pytest.approx(widths[1])
 
 
+def test_what_is_ours_stands_out_wherever_it_is() -> None:
+    drawn = results.chart("t", "s", {"theirs": [4, 4, 4], "ours, one way": [1, 2, 3]}, ours="ours")
+    filled = [e.get("fill") for e in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}rect")][1:]
+    assert filled == [results.OTHERS, results.OURS]
+
+
+def test_figures_are_short() -> None:
+    assert [results.short(n) for n in (0.0123456, 9.876, 1234, 145890, 268460106)] == ["0.0123", "9.88", "1,230", "146,000", "268,000,000"]
+
+
 def seconds(**medians: float) -> rows.Samples:
     return {
         who.replace("_", " "): [{"seconds": s, "iops": s, "sent": s, "peak": s, "peak_there": s} for s in (m * 0.5, m, m * 9)] for who, m in medians.items()
