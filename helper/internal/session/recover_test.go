@@ -212,12 +212,15 @@ func (r *rig) movedWithoutGoodbye(w *writer) {
 	_ = os.WriteFile(filepath.Join(r.control, "resume-takes"), []byte("500ms"), 0o600)
 	r.start()
 	r.wait(r.src, UntilConverged)
+	looked := make(chan struct{}) // nobody looks at the session any more when the test goes on
 	go func() {
+		defer close(looked)
 		if _, err := Wait(brief(r.t), r.dst, []string{string(Released)}); err == nil {
 			r.proxy.cut()
 		}
 	}()
 	src, dst := r.cutover()
+	<-looked
 	if src.State != InDoubt || dst.State != Settled {
 		r.t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 	}
