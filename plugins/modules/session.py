@@ -238,7 +238,7 @@ class OneSession:
             return {"status": None}
         for volume in spec.get("volumes") or []:
             if volume.get("image"):
-                os.makedirs(os.path.dirname(volume["image"]), mode=0o700, exist_ok=True)
+                _make_folder(os.path.dirname(volume["image"]))
         self.session.write_spec(spec)
         self.session.start(role)
         try:
@@ -294,6 +294,13 @@ class OneSession:
         events = self.session.events()
         self.session.remove(self.params["role"])
         return {"status": status, "events": events}
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as exc:
+        raise HandoverError("the folder {0} for the images of volumes cannot be made on this host: {1}".format(path, exc.strerror)) from exc
 
 
 def main() -> None:

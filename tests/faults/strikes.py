@@ -13,7 +13,8 @@ from pathlib import Path
 from scene import Scene
 
 FLIP = "/run/handover-faults"
-FULL = "/var/lib/handover/volumes/ballast"
+VOLUMES = "/var/lib/handover/volumes"
+DISK = "/run/handover-faults-disk"
 
 
 def kill_helper(side: str) -> t.Callable[[Scene], None]:
@@ -58,13 +59,27 @@ def heal_network(scene: Scene) -> None:
         host.ask("nft delete table inet handover-faults")
 
 
+def lay_small_disk(scene: Scene) -> None:
+    """Before the move: the destination's volumes have a disk of their own, which can be filled without filling the machine's."""
+    scene.destination.run(
+        f"mkdir -p {VOLUMES} && truncate -s 96M {DISK} && mkfs.ext4 -q -m 0 {DISK} && mount -o loop {DISK} {VOLUMES} && chmod 700 {VOLUMES}"
+    )
+
+
 def fill_disk(scene: Scene) -> None:
-    """A quota that is used up, so to speak: what was there stays, and nothing more is taken."""
-    scene.destination.run("mkdir -p /var/lib/handover/volumes && mount -t tmpfs -o size=64k,mode=0700 tmpfs /var/lib/handover/volumes")
+    scene.destination.run(f"! dd if=/dev/zero of={VOLUMES}/ballast bs=4k 2>/dev/null && sync")
 
 
 def empty_disk(scene: Scene) -> None:
-    scene.destination.ask("umount /var/lib/handover/volumes")
+    scene.destination.ask(f"rm -f {VOLUMES}/ballast")
+
+
+def take_small_disk(scene: Scene) -> None:
+    """What has moved onto it has to go first."""
+    if scene.destination.footprint().get("containers"):
+        _session, back = scene.fleet.begin(scene.destination, {}, "")
+        assert back.end() == 0, back.text[-4000:]
+    scene.destination.run(f"umount {VOLUMES} && rm {DISK}")
 
 
 def spoil_restore(scene: Scene) -> None:
@@ -128,7 +143,7 @@ TABLE = {
     "source loses power": Fault(cut_power("source"), restore_power("source")),
     "destination loses power": Fault(cut_power("destination"), restore_power("destination")),
     "network cut, later healed": Fault(cut_network, heal_network),
-    "destination disk full": Fault(fill_disk, empty_disk),
+    "destination disk full": Fault(fill_disk, empty_disk, lay_small_disk, take_small_disk),
     "restore fails": Fault(spoil_restore, mend_restore),
     "byte flipped on the wire": Fault(flip, before=stand_between, after=stand_aside),
     "freeze command hangs": Fault(hang_criu, free_criu),

@@ -43,24 +43,25 @@ def test_one_copy_and_every_line(case: Case, fleet: Fleet, record: t.Callable[[s
             # The helpers of a dead controller are at work, and go on until they are called off, or their own limit ends them.
             status, text = fleet.recover(scene.session if case.fault == "controller killed" else "")
             assert status == 0, f"{after_the_play}\n{text[-4000:]}"
+        watch.end()
+        home = fleet.home()  # exactly one
+        until("the ledger is written again", home.writes)
+        beats = home.run(f"podman exec {WORKLOAD} heartbeat -gaps /data/ledger")
+        assert '"missed":0' in beats.replace(" ", "") and '"broken":0' in beats.replace(" ", ""), beats
+        # Whoever wrote a line was the one copy; the line before the last one was acknowledged for certain.
+        acknowledged = watch.highest - 1
+        assert home.last() >= acknowledged, f"{LEDGER} ends with {home.last()}, and {acknowledged} was acknowledged"
+        assert home.footprint() == AT_HOME
+        assert fleet.other(home).footprint() == {}
+        assert watch.writers in ([source.name], [source.name, fleet.other(source).name]), f"both wrote: {watch.writers}"
+        where = "moved" if home.name != source.name else "stayed"
+        record(f"{where}, recovered" if recovered else where, after_the_play)
     finally:
+        watch.end()
         scene.end()
         if not lifted:
             fault.lift(scene)
         fault.after(scene)
-        watch.end()
-    home = fleet.home()  # exactly one
-    until("the ledger is written again", home.writes)
-    beats = home.run(f"podman exec {WORKLOAD} heartbeat -gaps /data/ledger")
-    assert '"missed":0' in beats.replace(" ", "") and '"broken":0' in beats.replace(" ", ""), beats
-    # Whoever wrote a line was the one copy; the line before the last one was acknowledged for certain.
-    acknowledged = watch.highest - 1
-    assert home.last() >= acknowledged, f"{LEDGER} ends with {home.last()}, and {acknowledged} was acknowledged"
-    assert home.footprint() == AT_HOME
-    assert fleet.other(home).footprint() == {}
-    assert watch.writers in ([source.name], [source.name, fleet.other(source).name]), f"both wrote: {watch.writers}"
-    where = "moved" if home.name != source.name else "stayed"
-    record(f"{where}, recovered" if recovered else where, after_the_play)
 
 
 def test_there_is_nothing_left_to_recover(fleet: Fleet) -> None:

@@ -54,8 +54,11 @@ func (s *Store) place() (string, error) {
 // leave removes a place where nothing is pinned any more, and the BPF file system
 // around it if that was mounted for this alone.
 func leave(pins string) error {
-	if err := os.Remove(pins); err != nil {
-		return nil //nolint:nilerr // something else is there
+	switch err := os.Remove(pins); {
+	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, os.ErrNotExist):
+		return nil // somebody else's, or gone with them
+	case err != nil:
+		return fmt.Errorf("changes: %w", err)
 	}
 	if filepath.Dir(pins) != forThis {
 		return nil

@@ -110,11 +110,11 @@ func (m *Mirror) Everything(w io.Writer, c Changes) (Stats, error) {
 // changed. It comes after Everything.
 func (m *Mirror) Some(w io.Writer, c Changes) (Stats, error) {
 	p := m.pass(w, c)
-	todo, err := p.plan()
+	e, err := p.plan()
 	if err != nil {
 		return p.stats, err
 	}
-	if err := p.carryOut(todo); err != nil {
+	if err := p.carryOut(e); err != nil {
 		return p.stats, err
 	}
 	return p.stats, p.close()

@@ -158,6 +158,12 @@ class TestStarted:
         module("started", role="destination", spec={**SPEC, "volumes": [{"name": "a", "image": str(folder / "a.img"), "size": 4096}]})
         assert folder.stat().st_mode & 0o777 == 0o700
 
+    def test_a_folder_that_cannot_be_made(self, helper, module, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(Exception, match="cannot be made on this host: Not a directory"):
+            module("started", role="destination", spec={**SPEC, "volumes": [{"name": "a", "image": str(tmp_path / "file" / "a.img"), "size": 4096}]})
+        assert not helper.commands
+
     def test_check_mode_touches_nothing(self, helper, module):
         assert module("started", role="destination", spec=SPEC, check=True)["changed"]
         assert list(helper.root.iterdir()) == []
