@@ -160,7 +160,7 @@ class TestStarted:
 
     def test_a_folder_that_cannot_be_made(self, helper, module, tmp_path):
         (tmp_path / "file").write_text("")
-        with pytest.raises(Exception, match="cannot be made on this host: Not a directory"):
+        with pytest.raises(Exception, match="cannot be made on this host: File exists"):
             module("started", role="destination", spec={**SPEC, "volumes": [{"name": "a", "image": str(tmp_path / "file" / "a.img"), "size": 4096}]})
         assert not helper.commands
 
