@@ -111,6 +111,7 @@ snapshot:
     volumes: [{name: pgdata, image: /var/lib/handover/volumes/pgdata.img, size: 268435456}]
 """
 
+import contextlib
 import os
 import shutil
 import time
@@ -184,19 +185,17 @@ class Snapshot:
             return None
         folder = self.snapshots.begin(self.name)
         taken, began = time.gmtime(), time.monotonic()
-        self._halt(facts)
         try:
-            for volume in volumes:
-                self._sync(volume)
-                self._copy(volume["image"], os.path.join(folder, volume["name"] + ".img"))
-            if self.params["memory"]:
-                self._copy(facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
-                self._copy(facts["upper_dir"], os.path.join(folder, "layer"))
+            with self._halted(facts):
+                for volume in volumes:
+                    self._sync(volume)
+                    self._copy(volume["image"], os.path.join(folder, volume["name"] + ".img"))
+                if self.params["memory"]:
+                    self._copy(facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
+                    self._copy(facts["upper_dir"], os.path.join(folder, "layer"))
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            self.snapshots.forget(self.name)
             raise
-        finally:
-            self._go_on(facts)
         self.snapshots.finish(
             self.name,
             {
@@ -227,15 +226,28 @@ class Snapshot:
                 )
             )
 
-    def _halt(self, facts: t.Mapping[str, t.Any]) -> None:
-        """Nothing of it runs afterwards."""
-        if facts["running"]:
-            how = ["container", "checkpoint", "--keep", "--tcp-established", "--file-locks"] if self.params["memory"] else ["pause"]
-            self.podman.run(*how, self.workload)
-
-    def _go_on(self, facts: t.Mapping[str, t.Any]) -> None:
-        if facts["running"]:
-            self.podman.run(*(["container", "restore", "--tcp-established", "--file-locks"] if self.params["memory"] else ["unpause"]), self.workload)
+    @contextlib.contextmanager
+    def _halted(self, facts: t.Mapping[str, t.Any]) -> t.Iterator[None]:
+        """Nothing of it runs inside. It runs on afterwards, whatever happened; if it does not, both reasons are told."""
+        if not facts["running"]:
+            yield
+            return
+        options = ("--tcp-established", "--file-locks")
+        halt = ("container", "checkpoint", "--keep", *options) if self.params["memory"] else ("pause",)
+        go_on = ("container", "restore", *options) if self.params["memory"] else ("unpause",)
+        try:
+            self.podman.run(*halt, self.workload)
+            yield
+        except BaseException as exc:
+            # A halt that failed may have left it running.
+            if self._container()["running"]:
+                raise
+            try:
+                self.podman.run(*go_on, self.workload)
+            except HandoverError as second:
+                raise HandoverError("{0}; and {1} does not run on: {2}".format(exc, self.workload, second)) from exc
+            raise
+        self.podman.run(*go_on, self.workload)
 
     def _sync(self, volume: t.Mapping[str, t.Any]) -> None:
         self.runtime.run([self.runtime.tool("sync", "coreutils"), "--file-system", volume["mountpoint"]])
@@ -261,8 +273,14 @@ class Snapshot:
         self._look_for_room(record["size"], os.path.dirname(record["volumes"][0]["image"]) if record["volumes"] else self.params["root"])
         self.reasons.append("{0} is to be as it was in {1}".format(self.workload, self.name))
         if not self.module.check_mode:
-            for volume in record["volumes"]:
-                self._copy(os.path.join(self.snapshots.path(self.name), volume["name"] + ".img"), volume["image"] + STAGED)
+            try:
+                for volume in record["volumes"]:
+                    self._copy(os.path.join(self.snapshots.path(self.name), volume["name"] + ".img"), volume["image"] + STAGED)
+            except BaseException:
+                for volume in record["volumes"]:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(volume["image"] + STAGED)
+                raise
             if facts["state"] not in STOPPED:
                 self.podman.run(*(["kill", self.workload] if self.params["memory"] else ["stop", self.workload]))
                 self.podman.run("wait", self.workload)
@@ -277,7 +295,7 @@ class Snapshot:
             return record
         if self.params["memory"]:
             for name, place in (("layer", facts["upper_dir"]), ("checkpoint", facts["checkpoint_dir"])):
-                shutil.rmtree(place, ignore_errors=True)
+                _remove(place)
                 self._copy(os.path.join(self.snapshots.path(self.name), name), place)
             self.podman.run("container", "restore", "--tcp-established", "--file-locks", self.workload)
         elif record["running"]:
@@ -292,6 +310,16 @@ class Snapshot:
         self.reasons.append("there is a snapshot {0}".format(self.name))
         if not self.module.check_mode:
             self.snapshots.forget(self.name)
+
+
+def _remove(folder: str) -> None:
+    """What is half gone must not become part of what is laid there."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as exc:
+        raise HandoverError("{0} cannot be removed: {1}: remove it, and go back once more".format(exc.filename or folder, exc.strerror)) from exc
 
 
 def main() -> None:

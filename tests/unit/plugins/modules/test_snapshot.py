@@ -25,7 +25,7 @@ class Host:
         self.state = "running"
         self.identifier = "111"
         self.commands = []
-        self.fails = ""
+        self.fails = ()
         self.static = folder / "static"
         for name, text in (("pgdata.img", "data"), ("static/checkpoint/pages.img", "memory"), ("layer/file", "layer")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class Host:
             }])  # fmt: skip
         else:
             verb = " ".join([tool, *rest]) if tool != "cp" else "cp " + os.path.basename(rest[-1])
-            if self.fails and self.fails in verb:
+            if any(word in verb for word in self.fails):
                 raise _runtime.HandoverError(verb + " failed: as the test wants it")
             self.commands.append((verb, self.state))
             if tool == "cp":
@@ -103,11 +103,50 @@ def test_the_memory_is_of_the_same_moment(host, act):
 
 
 def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
-    host.fails = "cp"
+    host.fails = ("cp",)
     with pytest.raises(_runtime.HandoverError, match="as the test wants it"):
         act()
     assert host.state == "running"
     assert not kept(host)
+
+
+def test_both_reasons_are_told_when_it_does_not_go_on_either(host, act):
+    host.fails = "sync", "unpause"
+    with pytest.raises(_runtime.HandoverError, match="^sync .* as the test wants it; and shop does not run on: podman unpause shop failed"):
+        act()
+    assert not list((host.folder / "root" / "shop").iterdir())
+
+
+def test_a_dump_that_fails_leaves_it_running(host, act):
+    host.fails = ("checkpoint",)
+    with pytest.raises(_runtime.HandoverError, match="^podman container checkpoint .* as the test wants it$"):
+        act(memory=True)
+    assert host.commands == []
+    assert not kept(host)
+
+
+def test_going_back_begins_with_whole_copies_or_not_at_all(host, act):
+    act()
+    host.commands.clear()
+    host.fails = (".rollback",)
+    (host.folder / "pgdata.img.rollback").write_text("a half")
+    with pytest.raises(_runtime.HandoverError, match="as the test wants it"):
+        act("staged")
+    assert not (host.folder / "pgdata.img.rollback").exists()
+    assert (host.state, host.commands) == ("running", [])
+
+
+def test_a_layer_that_cannot_be_removed(host, act, monkeypatch):
+    act(memory=True)
+    host.commands.clear()
+
+    def refuse(path):
+        raise PermissionError(1, "Operation not permitted", path)
+
+    monkeypatch.setattr(snapshot.shutil, "rmtree", refuse)
+    with pytest.raises(_runtime.HandoverError, match="layer cannot be removed: Operation not permitted"):
+        act("restored", memory=True)
+    assert host.commands == []
 
 
 def test_what_is_there_is_not_taken_again(host, act):
