@@ -56,14 +56,7 @@ func TestAKilledSenderThawsTheCgroup(t *testing.T) {
 	r := newRig(t)
 	runs := r.withCgroup()
 	_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("1s"), 0o600)
-	w := r.startWriter()
-	kill := r.startApart(Source)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
-	r.wait(r.src, string(Flushed))
-	kill()
-	<-r.receive
-	r.waitForHook(r.src, string(Thawed))
+	w, _ := r.killFlushed()
 	r.runsOnce(w, Source)
 	comesBack(t, runs)
 }

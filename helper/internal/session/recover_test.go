@@ -167,14 +167,7 @@ func TestAGateThatTheHookLeftIsRemoved(t *testing.T) {
 	}{{"", false}, {"a-later-one", true}} {
 		r := newRig(t)
 		r.note("restore-takes", "500ms")
-		w := r.startWriter()
-		kill := r.startApart(Source)
-		r.wait(r.src, UntilConverged)
-		go func() { _, _ = Cutover(context.Background(), r.src) }()
-		r.wait(r.src, string(Flushed))
-		kill()
-		<-r.receive
-		r.waitForHook(r.src, string(Thawed))
+		w, _ := r.killFlushed()
 		if m, err := loop.Mounted(r.gate); err != nil || !m {
 			t.Fatalf("the hook has removed it itself (%v): this test is about nothing", err)
 		}

@@ -421,6 +421,20 @@ func (r *rig) write(dir string, s Spec) {
 // start runs both sides in this process.
 func (r *rig) start() { r.startApart("") }
 
+// killFlushed moves a workload that is written to as far as flushed, kills the
+// sender there and waits until CRIU's hook has thawed what it left.
+func (r *rig) killFlushed() (*writer, *Status) {
+	r.t.Helper()
+	w := r.startWriter()
+	kill := r.startApart(Source)
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.src, string(Flushed))
+	kill()
+	<-r.receive
+	return w, r.waitForHook(r.src, string(Thawed))
+}
+
 // startApart runs one side in a process of its own, which the function that it
 // returns kills; the other runs here, as both do if no side is named.
 func (r *rig) startApart(apart Role) (kill func()) {

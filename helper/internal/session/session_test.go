@@ -367,14 +367,7 @@ func TestAnUnknownOutcomeStaysFrozen(t *testing.T) {
 func TestAKilledSenderThaws(t *testing.T) {
 	r := newRig(t)
 	_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("1s"), 0o600)
-	w := r.startWriter()
-	kill := r.startApart(Source)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
-	r.wait(r.src, string(Flushed))
-	kill()
-	<-r.receive
-	s := r.waitForHook(r.src, string(Thawed))
+	w, s := r.killFlushed()
 	if !strings.Contains(s.Error, "the session's process was gone") {
 		t.Errorf("the error is %q", s.Error)
 	}
