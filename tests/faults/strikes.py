@@ -10,11 +10,13 @@ import typing as t
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet import VOLUME
 from scene import Scene
 
 FLIP = "/run/handover-faults"
 VOLUMES = "/var/lib/handover/volumes"
 DISK = "/run/handover-faults-disk"
+MOUNTED = f"/var/lib/handover/mnt/{VOLUME}"
 
 
 def kill_helper(side: str) -> t.Callable[[Scene], None]:
@@ -67,6 +69,8 @@ def lay_small_disk(scene: Scene) -> None:
 
 
 def fill_disk(scene: Scene) -> None:
+    """Nothing finds room there any more, but for the workload itself, once it has its volume there: one that is thin cannot write on a full disk, on any host."""
+    scene.destination.run(f"! mountpoint -q {MOUNTED} || fallocate --length $(stat -c %s {VOLUMES}/{VOLUME}.img) {VOLUMES}/{VOLUME}.img")
     scene.destination.run(f"! dd if=/dev/zero of={VOLUMES}/ballast bs=4k 2>/dev/null && sync")
 
 
