@@ -45,6 +45,7 @@ var commands = []command{
 	{"session continue", "DIR", "a session that stopped at policy.pause_at goes on", sessionContinue},
 	{"session resolve", "DIR --outcome resumed|refused|fenced [--journal-lost] [--timeout SECONDS]", "a side in doubt: what the other side's session says, or that it was fenced; with --journal-lost also where the journal cannot be read", sessionResolve},
 	{"session recover", "DIR | --all [--root DIR] [--timeout SECONDS]", "bring a side whose process is gone as far as it may go by itself", sessionRecover},
+	{"stream", "IP:PORT | unix:/PATH", "at the far end of ssh: carry a session's connections between the standard streams and what it listens on here", stream},
 	{"identity", "DIR", "the fingerprint of a session's key, made if need be", identity},
 	{"watch start", "DIR", "follow a folder in the background: what is touched from now on is in the list", watchStart},
 	{"watch run", "DIR", "the same in the foreground", watchRun},

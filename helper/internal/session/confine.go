@@ -3,20 +3,20 @@ package session
 import (
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
-	"strconv"
 
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
 	"github.com/livefleet/handover/helper/internal/confine"
+	"github.com/livefleet/handover/helper/internal/transport"
 )
 
 // Confine, if it is set, takes from this process what the rules do not leave it, and
 // Lower every privilege that is not named: for ever, so whoever serves a session in a
 // process of its own sets them.
 //
-// Only a session that starts nothing and mounts nothing is confined, one of mode copy.
+// Only a session that starts nothing and mounts nothing is confined, one of mode copy
+// whose peer has an address.
 // What a handover starts would inherit that: CRIU, and the containers that it restores,
 // which would not be what they were. A handover is lowered, which nothing inherits.
 var (
@@ -52,7 +52,7 @@ var handoverKeeps = map[Role][]cap.Value{
 
 // startsNothing reports whether nothing is started or mounted in a session.
 func (s *Spec) startsNothing() bool {
-	nothing := s.Mode == Copy && s.Hooks == (Hooks{}) && len(s.Trees)+len(s.Directories) == 0
+	nothing := s.Mode == Copy && len(s.Peer.Command) == 0 && s.Hooks == (Hooks{}) && len(s.Trees)+len(s.Directories) == 0
 	for _, v := range s.Volumes {
 		nothing = nothing && v.Mountpoint == ""
 	}
@@ -91,27 +91,27 @@ func (b *base) confine(r confine.Rules) error {
 // confineSource leaves it the session's folder, the way to the destination, and the
 // place where it is counted among those who share a limit.
 func (s *source) confineSource() error {
-	_, text, err := net.SplitHostPort(s.spec.Peer.Address)
-	if err != nil {
-		return fmt.Errorf("session: %w", err)
+	var r confine.Rules
+	if at, ok := s.way.(transport.Address); ok {
+		r.Connect = at.Port() // a unix socket is opened as a file is
 	}
-	port, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return fmt.Errorf("session: the address %q: the port is no number", s.spec.Peer.Address)
-	}
-	r := confine.Rules{Connect: uint16(port)}
 	if s.share != nil {
 		r.Write = append(r.Write, filepath.Join(s.runDir, sharesDir))
 	}
 	return s.base.confine(r)
 }
 
-// confineDestination leaves it the session's folder; and the images that it has made
-// may be removed again.
+// confineDestination leaves it the session's folder; and the images that it has made,
+// and the socket that it listens on, may be removed again.
 func (d *destination) confineDestination() error {
 	var r confine.Rules
 	for _, v := range d.images {
 		r.Remove = append(r.Remove, filepath.Dir(v.Image))
+	}
+	if at, err := transport.ParseAddress(d.spec.Listen); err == nil {
+		if path, ok := at.Socket(); ok {
+			r.Remove = append(r.Remove, filepath.Dir(path))
+		}
 	}
 	return d.base.confine(r)
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,8 @@ type copied struct {
 	src, dst       string // session folders
 	image, arrived string
 	policy         Policy
+	listen         string                    // of the destination; empty: TCP
+	peer           func(listens string) Peer // how the source comes there; nil: by its address
 	send, receive  chan error
 }
 
@@ -66,13 +69,18 @@ func (c *copied) start() {
 	}
 	c.send, c.receive = make(chan error, 1), make(chan error, 1)
 	write(c.dst, Spec{
-		Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: prints[0]},
+		Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: cmp.Or(c.listen, "127.0.0.1:0"), Peer: Peer{Fingerprint: prints[0]},
 		Volumes: []Vol{{Name: "data", Size: info.Size(), Image: c.arrived}},
 	})
 	go func() { c.receive <- Receive(context.Background(), c.dst, c.dst) }()
 	at := c.wait(c.dst, UntilListening).Listen
+	peer := Peer{Address: at}
+	if c.peer != nil {
+		peer = c.peer(at)
+	}
+	peer.Fingerprint = prints[1]
 	write(c.src, Spec{
-		Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: Peer{Address: at, Fingerprint: prints[1]},
+		Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: peer,
 		Volumes: []Vol{{Name: "data", Size: info.Size(), Device: c.image, Tracker: "none"}}, Policy: c.policy,
 	})
 	go func() { c.send <- Send(context.Background(), c.src, c.src) }()

@@ -100,7 +100,7 @@ func (d *destination) run(ctx context.Context) error {
 	if err := d.confineDestination(); err != nil {
 		return err
 	}
-	d.update(true, func(s *Status) { s.Listen = l.Addr().String() })
+	d.update(true, func(s *Status) { s.Listen = l.Address() })
 
 	// An abort has to get through also while nobody has connected.
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -149,7 +149,7 @@ func TestAHostileSourceThatCalls(t *testing.T) {
 	ours, theirs := identityIn(t, d.src), identityIn(t, d.dst)
 	joined := 0
 	for range maxConnections + 4 {
-		raw, err := transport.Dial(t.Context(), at, ours, theirs.Fingerprint())
+		raw, err := transport.Dial(t.Context(), wayTo(t, at), ours, theirs.Fingerprint())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestAHostileSourceThatCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		raw, err := transport.Dial(t.Context(), at, stranger, theirs.Fingerprint())
+		raw, err := transport.Dial(t.Context(), wayTo(t, at), stranger, theirs.Fingerprint())
 		if err == nil { // TLS 1.3: only the first read tells
 			if _, err = raw.Read(make([]byte, 1)); err == nil {
 				t.Error("a stranger was let in")

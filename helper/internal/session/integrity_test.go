@@ -45,7 +45,7 @@ func TestTheSourceNamesWhatDiffers(t *testing.T) {
 	}
 	defer l.Close()
 	b, err := json.Marshal(Spec{
-		Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: Peer{Address: l.Addr().String(), Fingerprint: theirs.Fingerprint()},
+		Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: Peer{Address: l.Address(), Fingerprint: theirs.Fingerprint()},
 		Volumes: []Vol{{Name: "data", Size: differSize, Device: c.image, Tracker: "none"}},
 	})
 	if err == nil {
@@ -117,12 +117,19 @@ func (forgetful) Discard(_, _ int64) error               { return nil }
 
 // receiving is a destination of mode copy, with a connection to it from a source
 // that the test plays.
-func receiving(t *testing.T) (*copied, <-chan error, hostile) {
+func receiving(t *testing.T) (*copied, <-chan error, hostile) { return receivingOn(t, "") }
+
+// receivingOn is the same on a unix socket in the session's folder, if one is named.
+func receivingOn(t *testing.T, socket string) (*copied, <-chan error, hostile) {
 	t.Helper()
 	d := newCopied(t, nil, Policy{})
+	listen := "127.0.0.1:0"
+	if socket != "" {
+		listen = "unix:" + filepath.Join(d.dst, socket)
+	}
 	ours, theirs := identityIn(t, d.src), identityIn(t, d.dst)
 	b, err := json.Marshal(Spec{
-		Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: ours.Fingerprint()},
+		Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: listen, Peer: Peer{Fingerprint: ours.Fingerprint()},
 		Volumes: []Vol{{Name: "data", Size: differSize, Image: d.arrived}}, Policy: Policy{ResumeTimeout: 1, PeerTimeout: 2},
 	})
 	if err == nil {
@@ -133,7 +140,7 @@ func receiving(t *testing.T) (*copied, <-chan error, hostile) {
 	}
 	received := make(chan error, 1)
 	go func() { received <- Receive(context.Background(), d.dst, d.dst) }()
-	raw, err := transport.Dial(t.Context(), d.wait(d.dst, UntilListening).Listen, ours, theirs.Fingerprint())
+	raw, err := transport.Dial(t.Context(), wayTo(t, d.wait(d.dst, UntilListening).Listen), ours, theirs.Fingerprint())
 	if err != nil {
 		t.Fatal(err)
 	}

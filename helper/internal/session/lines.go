@@ -86,7 +86,7 @@ func (s *source) dial(ctx context.Context, limit time.Duration) (*wire.Conn, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	c, err := transport.Dial(ctx, s.spec.Peer.Address, id, s.spec.Peer.Fingerprint)
+	c, err := transport.Dial(ctx, s.way, id, s.spec.Peer.Fingerprint)
 	if err != nil {
 		return nil, err
 	}

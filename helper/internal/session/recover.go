@@ -11,6 +11,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
@@ -364,6 +365,9 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 		if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, fmt.Errorf("session: %w", e))
 		}
+	}
+	if at, e := transport.ParseAddress(spec.Listen); e == nil {
+		transport.RemoveStale(at)
 	}
 	if j.Reached(Presync) { // from then on it is known that they were empty
 		for _, v := range spec.Directories {

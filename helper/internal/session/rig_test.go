@@ -34,6 +34,7 @@ const (
 	actRestore = "act-restore" // act-restore CONTROL RUNDIR IMAGEDIR
 	actSend    = "act-send"    // act-send DIR RUNDIR
 	actReceive = "act-receive" // act-receive DIR RUNDIR
+	actStream  = "act-stream"  // act-stream ADDRESS PIDFILE
 )
 
 func TestMain(m *testing.M) {
@@ -54,6 +55,8 @@ func act(what string, args []string) error {
 		return Send(context.Background(), args[0], args[1])
 	case actReceive:
 		return Receive(context.Background(), args[0], args[1])
+	case actStream:
+		return playStream(args[0], args[1])
 	case actDump:
 		return playDump(args[0], args[1], args[2], hooks.Cgroup(append(args, "")[3]))
 	case actRestore:

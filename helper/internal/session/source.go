@@ -21,6 +21,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/share"
 	"github.com/livefleet/handover/helper/internal/tracker"
+	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
@@ -28,8 +29,9 @@ import (
 type source struct {
 	*base
 	*line
-	sent      int64 // bytes that went over connections that are gone
-	resumable bool  // the destination knows how to go on over another connection
+	way       transport.Way // to the destination, for all connections
+	sent      int64         // bytes that went over connections that are gone
+	resumable bool          // the destination knows how to go on over another connection
 	confirms  atomic.Pointer[passes.Copy]
 
 	volumes     []*passes.Volume
@@ -132,6 +134,9 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 
 	var err error
 	if s.freezer, err = s.prepareFreezer(); err != nil {
+		return err
+	}
+	if s.way, err = s.spec.Peer.way(); err != nil {
 		return err
 	}
 	kind, connect := msgHello, s.connect
@@ -675,6 +680,9 @@ func (s *source) release() {
 		}
 	}
 	s.line.close()
+	if s.way != nil {
+		err = errors.Join(err, s.way.Close())
+	}
 	if err != nil {
 		s.log.Emit("warning", map[string]any{"text": err.Error()})
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -59,7 +58,7 @@ type Spec struct {
 	Workload    string      `json:"workload,omitempty"`
 	Driver      string      `json:"driver,omitempty"`
 	Bundle      string      `json:"bundle,omitempty"` // the workload's OCI bundle here: what the OCI hook knows it by
-	Listen      string      `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any
+	Listen      string      `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any, or unix:/PATH
 	Peer        Peer        `json:"peer"`
 	Volumes     []Vol       `json:"volumes,omitempty"`
 	Directories []Directory `json:"directories,omitempty"`
@@ -69,11 +68,21 @@ type Spec struct {
 	Policy      Policy      `json:"policy"`
 }
 
-// Peer is the other side: its address (only the source needs it) and the
-// fingerprint of its certificate.
+// Peer is the other side: how the source comes there, by its address or by the
+// standard streams of a command that ends in `pcopy stream` there; and the
+// fingerprint of its certificate, whatever lies between.
 type Peer struct {
-	Address     string `json:"address,omitempty"`
-	Fingerprint string `json:"fingerprint"`
+	Address     string   `json:"address,omitempty"` // as Listen
+	Command     []string `json:"command,omitempty"` // word by word; no shell reads it here
+	Fingerprint string   `json:"fingerprint"`
+}
+
+// way is how connections come to it.
+func (p Peer) way() (transport.Way, error) {
+	if len(p.Command) > 0 {
+		return transport.Over(p.Command), nil
+	}
+	return transport.ParseAddress(p.Address)
 }
 
 // Vol is one volume. Source: the block device (mode copy: or a file) it is read
@@ -349,14 +358,22 @@ func (s *Spec) checkPeer() error {
 	if err := transport.CheckFingerprint(s.Peer.Fingerprint); err != nil {
 		return fmt.Errorf("peer: %w", err)
 	}
-	address := s.Peer.Address
-	if s.Role == Destination {
-		address = s.Listen
+	at := s.Peer.Address
+	switch {
+	case s.Role == Destination && len(s.Peer.Command) > 0:
+		return errors.New("peer: the command is for the source: it is the source that comes to the destination")
+	case s.Role == Destination:
+		at = s.Listen
+	case at != "" && len(s.Peer.Command) > 0:
+		return errors.New("peer: there is an address and a command, and one of them is needed")
+	case len(s.Peer.Command) > 0:
+		if s.Peer.Command[0] == "" || strings.ContainsRune(strings.Join(s.Peer.Command, ""), 0) {
+			return fmt.Errorf("peer: %q is no command", s.Peer.Command)
+		}
+		return nil
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("the address %q: IP:PORT is needed: %w", address, err)
-	}
-	return nil
+	_, err := transport.ParseAddress(at)
+	return err
 }
 
 func (v *Vol) check(role Role) error {

@@ -37,6 +37,25 @@ func TestSpec(t *testing.T) {
 		{"no workload", func(s map[string]any) { delete(s, "workload") }, "mode live needs a workload"},
 		{"print", func(s map[string]any) { s["peer"].(map[string]any)["fingerprint"] = "md5:0" }, "peer: "},
 		{"address", func(s map[string]any) { s["peer"].(map[string]any)["address"] = "node7" }, "IP:PORT is needed"},
+		{"address of a socket", func(s map[string]any) { s["peer"].(map[string]any)["address"] = "unix:/run/s.sock" }, ""},
+		{"address of a socket that is long", func(s map[string]any) {
+			s["peer"].(map[string]any)["address"] = "unix:/" + strings.Repeat("x", 107)
+		}, "the path has 108 bytes, and that of a unix socket at most 107: choose a shorter one"},
+		{"address of a socket somewhere", func(s map[string]any) { s["peer"].(map[string]any)["address"] = "unix:s.sock" }, "an absolute path without detours is needed"},
+		{"command", func(s map[string]any) {
+			s["peer"] = map[string]any{"command": []string{"ssh", "node7"}, "fingerprint": goodPrint}
+		}, ""},
+		{"command and address", func(s map[string]any) { s["peer"].(map[string]any)["command"] = []string{"ssh"} }, "there is an address and a command, and one of them is needed"},
+		{"command of nothing", func(s map[string]any) {
+			s["peer"] = map[string]any{"command": []string{""}, "fingerprint": goodPrint}
+		}, "is no command"},
+		{"command that a shell would read", func(s map[string]any) {
+			s["peer"] = map[string]any{"command": "ssh node7", "fingerprint": goodPrint}
+		}, "cannot unmarshal string"},
+		{"command of a destination", func(s map[string]any) {
+			s["role"], s["listen"] = "destination", "192.0.2.1:0"
+			s["peer"] = map[string]any{"command": []string{"ssh"}, "fingerprint": goodPrint}
+		}, "the command is for the source"},
 		{"size", func(s map[string]any) { vol(s)["size"] = -1 }, "volume data: size -1 bytes"},
 		{"size type", func(s map[string]any) { vol(s)["size"] = "1G" }, "cannot unmarshal string"},
 		{"cluster", func(s map[string]any) { vol(s)["cluster"] = 3000 }, "volume data: "},

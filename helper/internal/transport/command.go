@@ -7,9 +7,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,6 +48,14 @@ type child struct {
 // exit status as an error if it is not 0. A child that does not end is first
 // asked to, and then killed, and that is an error too.
 func Command(argv []string) (io.ReadWriteCloser, error) {
+	c, err := startChild(argv)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func startChild(argv []string) (*child, error) {
 	if len(argv) == 0 {
 		return nil, errors.New("transport: no command was given")
 	}
@@ -70,10 +81,28 @@ func Command(argv []string) (io.ReadWriteCloser, error) {
 		done:  make(chan struct{}),
 	}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, c.tail
+	// Whatever becomes of this process, it does not stay. The signal is for the end of
+	// the thread that started it, so that thread is kept until it has ended.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM}
 	// A grandchild that keeps stderr open (a multiplexing ssh does) must not
 	// keep us waiting for the child.
 	c.cmd.WaitDelay = time.Second
-	err = c.cmd.Start()
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for ever: it ends with the thread
+		err := c.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		err = c.cmd.Wait()
+		if errors.Is(err, exec.ErrWaitDelay) {
+			err = nil // the child itself ended well
+		}
+		c.err = c.explain(err)
+		close(c.done)
+	}()
+	err = <-started
 	inR.Close()
 	outW.Close()
 	if err != nil {
@@ -81,14 +110,6 @@ func Command(argv []string) (io.ReadWriteCloser, error) {
 		outR.Close()
 		return nil, fmt.Errorf("transport: the command %q could not be started: %w", argv[0], err)
 	}
-	go func() {
-		err := c.cmd.Wait()
-		if errors.Is(err, exec.ErrWaitDelay) {
-			err = nil // the child itself ended well
-		}
-		c.err = c.explain(err)
-		close(c.done)
-	}()
 	return c, nil
 }
 
@@ -96,14 +117,42 @@ func (c *child) explain(err error) error {
 	if err == nil {
 		return nil
 	}
+	return &endedError{fmt.Errorf("transport: the command %q ended with %w%s", c.name, err, c.lastLine())}
+}
+
+// endedError is how a child ended.
+type endedError struct{ error }
+
+func (e *endedError) Unwrap() error { return e.error }
+
+// lastLine is the last one that it wrote to stderr, to be put behind something.
+func (c *child) lastLine() string {
 	said := strings.TrimSpace(c.tail.String())
 	if i := strings.LastIndexByte(said, '\n'); i >= 0 {
 		said = said[i+1:]
 	}
-	if said != "" {
-		said = ": " + said
+	if said == "" {
+		return ""
 	}
-	return fmt.Errorf("transport: the command %q ended with %w%s", c.name, err, said)
+	// It goes to a terminal one day, and may have come from another host.
+	return ": " + strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, said)
+}
+
+// instead is how it ended, if that was not well, rather than what was seen of it.
+func (c *child) instead(err error) error {
+	select {
+	case <-c.done:
+		if c.err != nil {
+			return c.err
+		}
+	case <-time.After(time.Second):
+	}
+	return err
 }
 
 // Read reads the child's standard output. Where it ends because the child
@@ -111,14 +160,7 @@ func (c *child) explain(err error) error {
 func (c *child) Read(p []byte) (int, error) {
 	n, err := c.out.Read(p)
 	if err == io.EOF {
-		// The streams of a child close a little before it can be collected.
-		select {
-		case <-c.done:
-			if c.err != nil {
-				return n, c.err
-			}
-		case <-time.After(time.Second):
-		}
+		err = c.instead(err) // the streams of a child close a little before it can be collected
 	}
 	return n, err
 }
@@ -126,13 +168,7 @@ func (c *child) Read(p []byte) (int, error) {
 func (c *child) Write(p []byte) (int, error) {
 	n, err := c.in.Write(p)
 	if errors.Is(err, unix.EPIPE) {
-		select {
-		case <-c.done:
-			if c.err != nil {
-				return n, c.err
-			}
-		case <-time.After(time.Second):
-		}
+		err = c.instead(err)
 	}
 	return n, err
 }
@@ -142,6 +178,12 @@ func (c *child) SetDeadline(t time.Time) error {
 	return errors.Join(c.in.SetDeadline(t), c.out.SetDeadline(t))
 }
 
+// hangUp closes its standard input, and ends the calls that wait.
+func (c *child) hangUp() {
+	c.in.Close()
+	_ = c.out.SetReadDeadline(time.Unix(1, 0))
+}
+
 func (c *child) Close() error {
 	var forced error
 	c.once.Do(func() {
@@ -149,6 +191,7 @@ func (c *child) Close() error {
 		defer c.out.Close()
 		// A child that still has something to say would wait for ever for
 		// somebody to read it.
+		_ = c.out.SetReadDeadline(time.Time{})
 		go io.Copy(io.Discard, c.out) //nolint:errcheck // ends when out is closed
 		for _, step := range []func() error{
 			nil,
@@ -238,12 +281,20 @@ func (s *stdio) SetDeadline(t time.Time) error {
 	return errors.Join(s.in.SetDeadline(t), s.out.SetDeadline(t))
 }
 
+// hangUp ends the calls that wait, and says to the other end that nothing more comes.
+func (s *stdio) hangUp() {
+	_ = s.in.SetReadDeadline(time.Unix(1, 0))
+	s.out.Close()
+}
+
 func (s *stdio) Close() error {
 	var err error
 	s.once.Do(func() {
 		for _, f := range []*os.File{s.in, s.out} {
 			if f != nil {
-				err = errors.Join(err, f.Close())
+				if cerr := f.Close(); !errors.Is(cerr, os.ErrClosed) { // hangUp was first
+					err = errors.Join(err, cerr)
+				}
 			}
 		}
 		for _, restore := range s.restore {

@@ -1,14 +1,20 @@
-// Package transport makes the one connection of a session.
+// Package transport makes the connections of a session.
 //
-// There are three ways, and all give a plain stream of bytes both ways:
+// Each is TLS 1.3, whatever carries it. Both sides make a key for this one session
+// (NewIdentity), the controller carries the fingerprints across, and each side
+// accepts exactly the other's (Listen, Dial). There is no authority, no name, no
+// resumption and nothing to configure. So what carries a connection is trusted with
+// nothing: it can end it, or keep it from being made. A Way carries them:
 //
-//   - TCP with TLS 1.3, between two hosts that can reach each other. Both sides
-//     make a key for this one session (NewIdentity), the controller carries the
-//     fingerprints across, and each side accepts exactly the other's. There is
-//     no authority, no name, no resumption and nothing to configure.
-//   - the standard streams of a child, such as ssh (Command), and of ourselves on
-//     its other end (Stdio).
-//   - a unix socket that only root can connect to (ListenUnix, DialUnix).
+//   - an Address, over TCP between two hosts that can reach each other, or to a
+//     unix socket on this host;
+//   - Streams, the standard streams of a child, such as ssh: one pair of streams
+//     for all the connections, and at its far end Carry, which brings each to the
+//     Address that the session listens on there.
+//
+// Old peers know neither TLS nor several connections. For them there are plain
+// streams of bytes: of a child (Command) and of ourselves on its other end (Stdio),
+// and unix sockets that only root can connect to (ListenUnix, DialUnix).
 //
 // A connection that is lost is noticed: keepalive probes an idle one, and
 // TCP_USER_TIMEOUT ends one whose data are not acknowledged. But that a stream
@@ -22,6 +28,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -61,6 +68,7 @@ func control(_, _ string, raw syscall.RawConn) error {
 // Listener waits for the one peer of a session.
 type Listener struct {
 	l       net.Listener
+	at      Address
 	config  *tls.Config
 	timeout time.Duration
 
@@ -69,20 +77,28 @@ type Listener struct {
 	OnReject func(remote net.Addr, why error)
 }
 
-// Listen waits on addr ("host:port"; port 0 takes any) for a peer whose
+// Listen waits on addr (see Address; port 0 takes any) for a peer whose
 // certificate has the fingerprint that peerFingerprint returns at that time.
 // While it returns "", everyone is turned away.
 func Listen(addr string, id *Identity, peerFingerprint func() string) (*Listener, error) {
-	lc := net.ListenConfig{Control: control, KeepAliveConfig: keepalive}
-	l, err := lc.Listen(context.Background(), "tcp", addr)
+	at, err := ParseAddress(addr)
 	if err != nil {
-		return nil, fmt.Errorf("transport: listening on %s: %w", addr, err)
+		return nil, fmt.Errorf("transport: %w", err)
 	}
-	return &Listener{l: l, config: id.config(peerFingerprint), timeout: handshakeTimeout}, nil
+	l, err := at.listen()
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{l: l, at: at, config: id.config(peerFingerprint), timeout: handshakeTimeout}, nil
 }
 
-// Addr is where the listener listens.
-func (l *Listener) Addr() net.Addr { return l.l.Addr() }
+// Address is where the listener listens, as ParseAddress takes it.
+func (l *Listener) Address() string {
+	if _, ok := l.at.Socket(); ok {
+		return l.at.String()
+	}
+	return l.l.Addr().String() // the port may have been any
+}
 
 // Close stops listening and ends an Accept that waits.
 func (l *Listener) Close() error { return l.l.Close() }
@@ -150,9 +166,9 @@ func (l *Listener) Accept(ctx context.Context) (net.Conn, error) {
 	case conn := <-right:
 		return conn, nil
 	case err := <-failed:
-		return nil, fmt.Errorf("transport: waiting for the other side on %s: %w", l.l.Addr(), err)
+		return nil, fmt.Errorf("transport: waiting for the other side on %s: %w", l.Address(), err)
 	case <-ctx.Done():
-		return nil, fmt.Errorf("transport: waiting for the other side on %s: %w", l.l.Addr(), context.Cause(ctx))
+		return nil, fmt.Errorf("transport: waiting for the other side on %s: %w", l.Address(), context.Cause(ctx))
 	}
 }
 
@@ -162,25 +178,33 @@ func (l *Listener) handshake(ctx context.Context, raw net.Conn) (*secured, error
 	return secure(ctx, raw, tls.Server, l.config)
 }
 
-// Dial connects to a Listener at addr whose certificate has the given
+// Way is how connections come to the other side, before either has proved anything.
+type Way interface {
+	// Dial makes one connection. It ends with the context.
+	Dial(ctx context.Context) (net.Conn, error)
+	// Close ends what is held for the connections, and them with it.
+	io.Closer
+	fmt.Stringer
+}
+
+// Dial connects, on some way, to a Listener whose certificate has the given
 // fingerprint. TLS 1.3 lets a client finish before the server has looked at the
 // client's certificate, so if it is we who are turned away, the first read says
 // so.
-func Dial(ctx context.Context, addr string, id *Identity, peerFingerprint string) (net.Conn, error) {
+func Dial(ctx context.Context, way Way, id *Identity, peerFingerprint string) (net.Conn, error) {
 	if err := CheckFingerprint(peerFingerprint); err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Control: control, KeepAliveConfig: keepalive}
-	raw, err := d.DialContext(ctx, "tcp", addr)
+	raw, err := way.Dial(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("transport: connecting to %s: %w", addr, err)
+		return nil, err
 	}
 	hctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	conn, err := secure(hctx, raw, tls.Client, id.config(func() string { return peerFingerprint }))
 	if err != nil {
 		raw.Close()
-		return nil, fmt.Errorf("transport: connecting to %s: %w", addr, err)
+		return nil, fmt.Errorf("transport: connecting to %s: %w", way, err)
 	}
 	return conn, nil
 }

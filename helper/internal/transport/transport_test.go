@@ -44,6 +44,16 @@ func listen(t *testing.T, id *Identity, peer string) *Listener {
 	return l
 }
 
+// to is the way to an address.
+func to(t *testing.T, address string) Address {
+	t.Helper()
+	a, err := ParseAddress(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 type accepted struct {
 	conn net.Conn
 	err  error
@@ -64,7 +74,7 @@ func pair(t *testing.T) (server, client net.Conn) {
 	a, b := identity(t), identity(t)
 	l := listen(t, a, b.Fingerprint())
 	got := accept(t.Context(), l)
-	client, err := Dial(t.Context(), l.Addr().String(), b, a.Fingerprint())
+	client, err := Dial(t.Context(), to(t, l.Address()), b, a.Fingerprint())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +132,7 @@ func TestWrongPeers(t *testing.T) {
 		rejected = append(rejected, why)
 	}
 	got := accept(t.Context(), l)
-	addr := l.Addr().String()
+	addr := l.Address()
 
 	silent, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -130,7 +140,7 @@ func TestWrongPeers(t *testing.T) {
 	}
 	defer silent.Close()
 
-	conn, err := Dial(t.Context(), addr, stranger, a.Fingerprint())
+	conn, err := Dial(t.Context(), to(t, addr), stranger, a.Fingerprint())
 	if err == nil { // a client of TLS 1.3 may be done before it is looked at
 		_, err = conn.Read(make([]byte, 1))
 		conn.Close()
@@ -159,14 +169,14 @@ func TestWrongPeers(t *testing.T) {
 		c.Close()
 	}
 	// We do not talk to a stranger either.
-	_, err = Dial(t.Context(), addr, b, stranger.Fingerprint())
+	_, err = Dial(t.Context(), to(t, addr), b, stranger.Fingerprint())
 	says(t, err, "the other side shows the key "+a.Fingerprint()+", and this session's is "+stranger.Fingerprint())
 	var pe *PeerError
 	if !errors.As(err, &pe) || pe.Got != a.Fingerprint() {
 		t.Error(pe)
 	}
 
-	right, err := Dial(t.Context(), addr, b, a.Fingerprint())
+	right, err := Dial(t.Context(), to(t, addr), b, a.Fingerprint())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,14 +218,14 @@ func TestPeerIsNamedLater(t *testing.T) {
 	turnedAway := make(chan error, 1)
 	l.OnReject = func(_ net.Addr, why error) { turnedAway <- why }
 	got := accept(t.Context(), l)
-	if early, err := Dial(t.Context(), l.Addr().String(), b, a.Fingerprint()); err == nil {
+	if early, err := Dial(t.Context(), to(t, l.Address()), b, a.Fingerprint()); err == nil {
 		defer early.Close()
 	}
 	says(t, <-turnedAway, `"" is no fingerprint`)
 	mu.Lock()
 	peer = b.Fingerprint()
 	mu.Unlock()
-	conn, err := Dial(t.Context(), l.Addr().String(), b, a.Fingerprint())
+	conn, err := Dial(t.Context(), to(t, l.Address()), b, a.Fingerprint())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +244,7 @@ func TestHandshakeTimeout(t *testing.T) {
 	l.OnReject = func(_ net.Addr, err error) { why <- err }
 	ctx, cancel := context.WithCancel(t.Context())
 	got := accept(ctx, l)
-	c, err := net.Dial("tcp", l.Addr().String())
+	c, err := net.Dial("tcp", l.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,11 +269,11 @@ func TestAcceptEnds(t *testing.T) {
 	got := accept(ctx, l)
 	cancel(errors.New("the session was given up"))
 	s := <-got
-	says(t, s.err, "waiting for the other side on "+l.Addr().String()+": the session was given up")
+	says(t, s.err, "waiting for the other side on "+l.Address()+": the session was given up")
 
 	// It can be used again afterwards.
 	got = accept(t.Context(), l)
-	conn, err := Dial(t.Context(), l.Addr().String(), b, a.Fingerprint())
+	conn, err := Dial(t.Context(), to(t, l.Address()), b, a.Fingerprint())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,12 +289,12 @@ func TestAcceptEnds(t *testing.T) {
 	if s := <-got; !errors.Is(s.err, net.ErrClosed) {
 		t.Error(s.err)
 	}
-	_, err = Dial(t.Context(), l.Addr().String(), b, a.Fingerprint())
-	says(t, err, "transport: connecting to "+l.Addr().String()+": ")
-	_, err = Dial(t.Context(), l.Addr().String(), b, "sha256:1234")
+	_, err = Dial(t.Context(), to(t, l.Address()), b, a.Fingerprint())
+	says(t, err, "transport: connecting to "+l.Address()+": ")
+	_, err = Dial(t.Context(), to(t, l.Address()), b, "sha256:1234")
 	says(t, err, `"sha256:1234" is no fingerprint`)
-	_, err = Listen("127.0.0.1:notaport", a, nil)
-	says(t, err, "transport: listening on 127.0.0.1:notaport: ")
+	_, err = Listen("192.0.2.1:7000", a, nil)
+	says(t, err, "transport: listening on 192.0.2.1:7000: ")
 }
 
 func TestSaveAndLoad(t *testing.T) {

@@ -13,23 +13,12 @@ import (
 )
 
 // ListenUnix listens on a unix socket that only its owner can connect to. A
-// socket left behind by a process that is gone is replaced; one that is in use,
-// and anything that is no socket, is not.
+// socket of ours left behind by a process that is gone is replaced; one that is in
+// use, or somebody else's, and anything that is no socket, is not.
 func ListenUnix(path string) (net.Listener, error) {
-	if info, err := os.Lstat(path); err == nil {
-		if info.Mode().Type() != fs.ModeSocket {
-			return nil, fmt.Errorf("transport: %s: exists and is no socket: remove it or choose another path", path)
-		}
-		conn, err := net.Dial("unix", path)
-		if err == nil {
-			conn.Close()
-			return nil, fmt.Errorf("transport: %s: another process is listening here", path)
-		}
-		if !errors.Is(err, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("transport: %s: %w", path, err)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("transport: %w", err)
+	if _, err := os.Lstat(path); err == nil {
+		if err := removeStale(path); err != nil {
+			return nil, err
 		}
 	}
 	// The mode is set on the socket before it has a name, so there is no moment
@@ -50,6 +39,32 @@ func ListenUnix(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("transport: %w", err)
 	}
 	return l, nil
+}
+
+// removeStale removes a socket of ours that nobody listens on, and nothing else.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("transport: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("transport: %s: exists and is no socket: remove it or choose another path", path)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("transport: %s: the socket there is another user's: remove it or choose another path", path)
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("transport: %s: another process is listening here", path)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("transport: %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("transport: %w", err)
+	}
+	return nil
 }
 
 // DialUnix connects to a unix socket.

@@ -1,0 +1,348 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+const (
+	// greeting is the first that either end of a pair of streams says. A shell that
+	// prints something before is found out by it.
+	greeting = "pcopy stream 1\n"
+	// streamWindow is how much may be on its way, or wait to be taken, on each of the
+	// connections that share a pair of streams: what ssh, too, has for each channel.
+	streamWindow = 2 << 20
+	// carriedAtOnce bounds the connections that share a pair of streams.
+	carriedAtOnce = 32
+	// stuckAfter is how long a pair of streams may take nothing of what has to be
+	// written by now, before it is given up.
+	stuckAfter = 3 * time.Second
+	// brokenGrace is how long a command has to end by itself whose streams are of no
+	// use any more.
+	brokenGrace = time.Second
+)
+
+// streamConfig is what both ends have. A pair of streams that is silent for too
+// long, though the other end was asked, has broken.
+func streamConfig() *yamux.Config {
+	c := yamux.DefaultConfig()
+	c.AcceptBacklog = 2 * carriedAtOnce // more than may be, so that more can be seen
+	c.KeepAliveInterval = keepalive.Idle
+	c.ConnectionWriteTimeout = deadAfter
+	c.StreamOpenTimeout = deadAfter
+	c.MaxStreamWindowSize = streamWindow
+	c.LogOutput = io.Discard // what it has to say is in its errors
+	return c
+}
+
+// Streams is the Way over the standard streams of a command, which has to lead to
+// Carry at its end. The command is started when the first connection is made, and
+// again when one is made after it has ended or its streams have broken; there is
+// never more than one. When it ends early, what its connections' calls return says
+// how, with the last line that it wrote to stderr.
+//
+// The command gets what its words say, and what this process would give any other:
+// none of the session's keys.
+type Streams struct {
+	argv []string
+
+	mu     sync.Mutex
+	trunk  *trunk
+	closed bool
+}
+
+// Over is the way over the standard streams of a command.
+func Over(argv []string) *Streams { return &Streams{argv: argv} }
+
+// String names the way in messages.
+func (s *Streams) String() string {
+	return fmt.Sprintf("the other end of the command %q", s.argv[0])
+}
+
+// Dial makes one connection.
+func (s *Streams) Dial(ctx context.Context) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	if s.trunk != nil && s.trunk.broken() {
+		_ = s.trunk.end() // how it broke was said by its connections
+		s.trunk = nil
+	}
+	if s.trunk == nil {
+		t, err := startTrunk(ctx, s.argv)
+		if err != nil {
+			return nil, err
+		}
+		s.trunk = t
+	}
+	return s.trunk.open()
+}
+
+// Close ends the command. What was written before has reached it.
+func (s *Streams) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.trunk == nil {
+		return nil
+	}
+	broken := s.trunk.broken()
+	err := s.trunk.end()
+	s.trunk = nil
+	if broken {
+		return nil // said before
+	}
+	return err
+}
+
+// trunk is one run of the command, its streams divided among connections.
+type trunk struct {
+	child *child
+	mux   *yamux.Session
+	gone  chan struct{} // closed when nothing can go over it any more
+	why   error         // then
+
+	stuck, closing atomic.Bool
+}
+
+func startTrunk(ctx context.Context, argv []string) (*trunk, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	c, err := startChild(argv)
+	if err != nil {
+		return nil, err
+	}
+	if err := meet(ctx, c); err != nil {
+		err = c.instead(err)
+		c.grace = brokenGrace
+		_ = c.Close() // err says more
+		return nil, err
+	}
+	t := &trunk{child: c, gone: make(chan struct{})}
+	if t.mux, err = yamux.Client(ends{c}, streamConfig()); err != nil {
+		return nil, errors.Join(fmt.Errorf("transport: %w", err), c.Close())
+	}
+	go t.watch()
+	return t, nil
+}
+
+// meet says the greeting and hears the other end's.
+func meet(ctx context.Context, c *child) error {
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	err := greet(c)
+	if !stop() {
+		return fmt.Errorf("transport: the command %q has not come to the other side in time: %w%s", c.name, context.Cause(ctx), c.lastLine())
+	}
+	if err != nil {
+		return fmt.Errorf("transport: the command %q: %w", c.name, err)
+	}
+	return nil
+}
+
+// greet says the greeting, and hears that of the other end.
+func greet(rw io.ReadWriter) error {
+	if _, err := io.WriteString(rw, greeting); err != nil {
+		return err
+	}
+	heard := make([]byte, len(greeting))
+	for n := 0; n < len(heard); {
+		m, err := rw.Read(heard[n:])
+		n += m
+		// Not when it is complete: a message of another program may be shorter.
+		if string(heard[:n]) != greeting[:n] {
+			return fmt.Errorf("%w: it began with %q: does the login there print something, or is another version installed?", errNoStream, heard[:n])
+		}
+		if err != nil && n < len(heard) {
+			return err
+		}
+	}
+	return nil
+}
+
+var errNoStream = errors.New("what came is nothing that `pcopy stream` says")
+
+// watch waits for the end. The far end has no connections to make.
+func (t *trunk) watch() {
+	defer close(t.gone)
+	s, err := t.mux.Accept()
+	if err == nil {
+		s.Close()
+		err = errors.New("it made a connection of its own")
+	}
+	t.mux.Close() // whoever waits is let go
+	err = whyShut(t.mux, err)
+	c := t.child
+	switch {
+	case t.closing.Load():
+		t.why = net.ErrClosed
+	case t.stuck.Load():
+		t.why = fmt.Errorf("transport: the command %q takes nothing any more%s", c.name, c.lastLine())
+	case errors.As(err, new(*endedError)):
+		t.why = err
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.EPIPE):
+		t.why = c.instead(fmt.Errorf("transport: the command %q ended early, though with status 0%s", c.name, c.lastLine()))
+	case errors.Is(err, yamux.ErrKeepAliveTimeout), errors.Is(err, yamux.ErrSessionShutdown):
+		t.why = fmt.Errorf("transport: the other end of the command %q does not answer any more%s", c.name, c.lastLine())
+	default:
+		t.why = fmt.Errorf("transport: the command %q: %w: %w", c.name, errNoStream, err)
+	}
+}
+
+// whyShut is why yamux ended, where a call that happened to be under way was only told
+// that it has.
+func whyShut(mux *yamux.Session, err error) error {
+	for range 2 * carriedAtOnce { // what it had accepted may come first
+		if !errors.Is(err, yamux.ErrSessionShutdown) {
+			break
+		}
+		_, err = mux.AcceptStream()
+	}
+	return err
+}
+
+func (t *trunk) broken() bool { return t.mux.IsClosed() }
+
+// end waits for the command's end.
+func (t *trunk) end() error {
+	if t.broken() {
+		t.child.grace = brokenGrace
+	} else {
+		t.closing.Store(true)
+		t.mux.Close()
+	}
+	<-t.gone
+	return t.child.Close()
+}
+
+// giveUp is for when the command takes nothing any more.
+func (t *trunk) giveUp() {
+	t.stuck.Store(true)
+	t.mux.Close()
+}
+
+func (t *trunk) open() (net.Conn, error) {
+	s, err := t.mux.OpenStream()
+	if err != nil {
+		return nil, t.explain(err)
+	}
+	return &carried{Stream: s, trunk: t}, nil
+}
+
+// explain prefers the reason why all the connections ended to what one of them saw
+// of it.
+func (t *trunk) explain(err error) error {
+	if err == nil || !t.broken() {
+		return err
+	}
+	<-t.gone
+	return t.why
+}
+
+// carried is one connection.
+type carried struct {
+	*yamux.Stream
+	trunk *trunk
+
+	mu    sync.Mutex
+	busy  int // Writes that are under way
+	until time.Time
+	alarm *time.Timer
+}
+
+func (c *carried) Read(p []byte) (int, error) {
+	n, err := c.Stream.Read(p)
+	return n, c.trunk.explain(err)
+}
+
+func (c *carried) Write(p []byte) (int, error) {
+	if !c.begin() {
+		return 0, os.ErrDeadlineExceeded
+	}
+	defer c.done()
+	n, err := c.Stream.Write(p)
+	return n, c.trunk.explain(err)
+}
+
+func (c *carried) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.until.IsZero() && !time.Now().Before(c.until) {
+		return false
+	}
+	c.busy++
+	return true
+}
+
+func (c *carried) done() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy--
+}
+
+// SetWriteDeadline ends a Write that waits for the other end. One that waits for the
+// command to take it cannot be taken back, since others may come after it; if it
+// lasts, the command is given up.
+func (c *carried) SetWriteDeadline(at time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = at
+	if c.alarm != nil {
+		c.alarm.Stop()
+		c.alarm = nil
+	}
+	if !at.IsZero() {
+		c.alarm = time.AfterFunc(time.Until(at)+stuckAfter, func() {
+			c.mu.Lock()
+			busy := c.busy > 0
+			c.mu.Unlock()
+			if busy {
+				c.trunk.giveUp()
+			}
+		})
+	}
+	return c.Stream.SetWriteDeadline(at)
+}
+
+// SetDeadline is for both ways.
+func (c *carried) SetDeadline(at time.Time) error {
+	return errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at))
+}
+
+// Close ends the connection. A Write of another goroutine's that waits for the
+// command is given as much time as for a deadline.
+func (c *carried) Close() error {
+	_ = c.SetDeadline(time.Unix(1, 0))
+	stuck := time.AfterFunc(stuckAfter, c.trunk.giveUp)
+	defer stuck.Stop()
+	return c.Stream.Close()
+}
+
+// streamPair is two streams that can be given up without waiting for what is at their other
+// ends.
+type streamPair interface {
+	io.ReadWriter
+	SetDeadline(time.Time) error
+	hangUp()
+}
+
+// ends is such a pair for yamux, whose Close waits for the Read and the Write that are
+// under way, and for nothing else.
+type ends struct{ streamPair }
+
+func (e ends) Close() error {
+	e.hangUp()
+	return nil
+}

@@ -1,0 +1,553 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// actCarry is what this binary does when it is started with that word and an
+// address: it is the far end of a command, and ssh is left out.
+const actCarry = "act-carry"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == actCarry {
+		to, err := ParseAddress(os.Args[2])
+		if err == nil {
+			err = Carry(context.Background(), to)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "carry:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// private is a folder for sockets, with a short path.
+func private(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func carryTo(t *testing.T, address string) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{self, actCarry, address}
+}
+
+// children are the processes that this one has.
+func children(t *testing.T) (pids []string) {
+	t.Helper()
+	tasks, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range tasks {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		pids = append(pids, strings.Fields(string(text))...)
+	}
+	return pids
+}
+
+func TestAddresses(t *testing.T) {
+	long := "/" + strings.Repeat("x", longestPath-1)
+	for _, good := range []string{"192.0.2.1:7000", "[2001:db8::1]:0", "unix:/run/x.sock", "unix:" + long} {
+		a, err := ParseAddress(good)
+		if err != nil || a.String() != good {
+			t.Errorf("%s: %q, %v", good, a, err)
+		}
+	}
+	for bad, text := range map[string]string{
+		"node7":              "IP:PORT is needed, or unix:/PATH",
+		"node7:ssh":          `"ssh" is no port`,
+		"192.0.2.1:70000":    `"70000" is no port`,
+		"unix:x.sock":        "an absolute path without detours is needed",
+		"unix:":              "an absolute path without detours is needed",
+		"unix:/run/../x":     "an absolute path without detours is needed",
+		"unix:" + long + "x": "the path has 108 bytes, and that of a unix socket at most 107: choose a shorter one",
+		"unix:/run/\x00":     "a zero byte",
+	} {
+		_, err := ParseAddress(bad)
+		says(t, err, text)
+	}
+}
+
+// The socket of a session is its owner's alone, replaces only what is stale and ours,
+// and is gone afterwards.
+func TestListenOnASocket(t *testing.T) {
+	dir := private(t)
+	a, b := identity(t), identity(t)
+	path := filepath.Join(dir, "s")
+	address := "unix:" + path
+	l, err := Listen(address, a, b.Fingerprint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Address(); got != address {
+		t.Errorf("it says that it listens on %s", got)
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	_, err = Listen(address, a, b.Fingerprint)
+	says(t, err, path+": another process is listening here")
+	s := accept(t.Context(), l)
+	conn, err := Dial(t.Context(), to(t, address), b, a.Fingerprint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := <-s
+	if there.err != nil {
+		t.Fatal(there.err)
+	}
+	if _, known := conn.(*secured).Backlog(); known || conn.(*secured).HeldUp() != 0 {
+		t.Error("nobody knows what lies behind a unix socket")
+	}
+	if _, err := Dial(t.Context(), to(t, address), b, b.Fingerprint()); err == nil {
+		t.Error("another key than the one that was asked for was taken")
+	}
+	conn.Close()
+	there.conn.Close()
+	l.Close()
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+
+	stale(t, path)
+	RemoveStale(to(t, address))
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a stale one is still there: %v", err)
+	}
+	stale(t, path)
+	if l, err = Listen(address, a, b.Fingerprint); err != nil {
+		t.Fatalf("a stale one was not replaced: %v", err)
+	}
+	RemoveStale(to(t, address))
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("one that is in use was removed: %v", err)
+	}
+	l.Close()
+
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	RemoveStale(to(t, address))
+	_, err = Listen(address, a, b.Fingerprint)
+	says(t, err, path+": exists and is no socket")
+	if b, err := os.ReadFile(path); err != nil || string(b) != "mine" {
+		t.Errorf("what was there: %q, %v", b, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		stale(t, path)
+		if err := os.Lchown(path, 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Listen(address, a, b.Fingerprint)
+		says(t, err, path+": the socket there is another user's")
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Listen(address, a, b.Fingerprint)
+	says(t, err, dir+": others can reach a socket there (mode 0755): choose a folder of your own with the mode 0700")
+	_, err = Listen("unix:"+dir+"/no/s", a, b.Fingerprint)
+	says(t, err, "there is no such folder for the socket")
+}
+
+// stale leaves a socket behind as a process does that is killed.
+func stale(t *testing.T, path string) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+		unix.Close(fd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// echo answers on each connection what came there, turned around in order.
+func echo(t *testing.T, l *Listener, conns int) (done func()) {
+	var all sync.WaitGroup
+	for range conns {
+		all.Add(1)
+		c, err := l.Accept(t.Context())
+		if err != nil {
+			t.Error(err)
+			all.Done()
+			continue
+		}
+		go func() {
+			defer all.Done()
+			defer c.Close()
+			_, _ = io.Copy(c, c)
+		}()
+	}
+	return all.Wait
+}
+
+// Several connections share one pair of streams, each whole and in order, and both
+// ends are gone afterwards.
+func TestConnectionsShareStreams(t *testing.T) {
+	before := len(children(t))
+	a, b := identity(t), identity(t)
+	path := filepath.Join(private(t), "s")
+	l, err := Listen("unix:"+path, a, b.Fingerprint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	way := Over(carryTo(t, "unix:"+path))
+	const conns, size = 5, 3<<20 + 17
+	served := make(chan func(), 1)
+	go func() { served <- echo(t, l, conns) }()
+	var all sync.WaitGroup
+	for i := range conns {
+		c, err := Dial(t.Context(), way, b, a.Fingerprint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(children(t)); n != before+1 {
+			t.Errorf("%d processes for %d connections", n-before, i+1)
+		}
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			defer c.Close()
+			sent := make([]byte, size)
+			_, _ = rand.Read(sent)
+			go func() { _, _ = c.Write(sent) }()
+			got := make([]byte, size)
+			if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("what came back is not what was sent: %v", err)
+			}
+		}()
+	}
+	all.Wait()
+	(<-served)()
+	if err := way.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := len(children(t)); n != before {
+		t.Errorf("%d processes are left", n-before)
+	}
+	if _, err := way.Dial(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// What was written before a connection and the way were closed arrives, also if
+// nobody has read it yet.
+func TestTheLastWordArrives(t *testing.T) {
+	a, b := identity(t), identity(t)
+	path := filepath.Join(private(t), "s")
+	l, err := Listen("unix:"+path, a, b.Fingerprint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	way := Over(carryTo(t, "unix:"+path))
+	s := accept(t.Context(), l)
+	c, err := Dial(t.Context(), way, b, a.Fingerprint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := <-s
+	if there.err != nil {
+		t.Fatal(there.err)
+	}
+	words := bytes.Repeat([]byte("last word "), 10000)
+	if _, err := c.Write(words); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Close(), way.Close()); err != nil {
+		t.Error(err)
+	}
+	got, err := io.ReadAll(there.conn)
+	if err != nil || !bytes.Equal(got, words) {
+		t.Errorf("%d bytes of %d, %v", len(got), len(words), err)
+	}
+	there.conn.Close()
+}
+
+// How a command ends early is what the connection's calls say; the next connection
+// has another command.
+func TestACommandThatEndsEarly(t *testing.T) {
+	a, b := identity(t), identity(t)
+	path := filepath.Join(private(t), "s")
+	l, err := Listen("unix:"+path, a, b.Fingerprint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	argv := append([]string{"sh", "-c", `"$@" & echo first >&2; echo "the link \033[31mis down" >&2; read stop < "$0"; kill $!; exit 3`, filepath.Join(filepath.Dir(path), "stop")}, carryTo(t, "unix:"+path)...)
+	// A job of the shell's has no standard input unless it is given one.
+	argv[2] = strings.Replace(argv[2], `"$@" &`, `exec 3<&0; "$@" <&3 & exec 3<&- <&-;`, 1)
+	if err := unix.Mkfifo(argv[3], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	way := Over(argv)
+	defer way.Close()
+	for range 2 {
+		s := accept(t.Context(), l)
+		c, err := Dial(t.Context(), way, b, a.Fingerprint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := <-s
+		if there.err != nil {
+			t.Fatal(there.err)
+		}
+		stop, err := os.OpenFile(argv[3], os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop.Close()
+		_, err = c.Read(make([]byte, 1))
+		says(t, err, `the command "sh" ended with exit status 3: the link `+"\ufffd"+`[31mis down`)
+		_, err = c.Write([]byte("more"))
+		says(t, err, `ended with exit status 3`)
+		c.Close()
+		if _, err := there.conn.Read(make([]byte, 1)); err == nil {
+			t.Error("the other side does not notice")
+		}
+		there.conn.Close()
+	}
+}
+
+// Commands that are no way to the other side: one sentence each, and no process left.
+func TestCommandsThatLeadNowhere(t *testing.T) {
+	a, b := identity(t), identity(t)
+	nobody := filepath.Join(private(t), "s")
+	for name, c := range map[string]struct {
+		argv []string
+		text string
+	}{
+		"does not exist":       {[]string{"/no/such/program"}, `the command "/no/such/program" could not be started`},
+		"fails":                {[]string{"sh", "-c", "echo Permission denied >&2; exit 255"}, `the command "sh" ended with exit status 255: Permission denied`},
+		"prints something":     {[]string{"sh", "-c", "echo Welcome; sleep 60"}, `it began with "Welcome\n": does the login there print something`},
+		"prints, and fails":    {[]string{"sh", "-c", "echo Welcome; echo pcopy: not found >&2; exit 127"}, `the command "sh" ended with exit status 127: pcopy: not found`},
+		"ends":                 {[]string{"true"}, `the command "true"`},
+		"says nothing":         {[]string{"sleep", "60"}, `the command "sleep" has not come to the other side in time`},
+		"says nothing more":    {[]string{"sh", "-c", "printf 'pcopy stream 1\\n'; exec cat > /dev/null"}, "context deadline exceeded"},
+		"goes on with rubbish": {[]string{"sh", "-c", "printf 'pcopy stream 1\\n'; yes"}, `the command "sh": what came is nothing that ` + "`pcopy stream` says"},
+		"finds nobody":         {carryTo(t, "unix:"+nobody), "no such file or directory: the session there has ended, or was never begun"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(children(t))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			if strings.HasPrefix(name, "says nothing") {
+				cancel()
+				ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+			}
+			defer cancel()
+			way := Over(c.argv)
+			_, err := Dial(ctx, way, b, a.Fingerprint())
+			says(t, err, c.text)
+			if err := way.Close(); err != nil && !strings.Contains(err.Error(), "had to be stopped") {
+				t.Error(err)
+			}
+			if n := len(children(t)); n != before {
+				t.Errorf("%d processes are left", n-before)
+			}
+		})
+	}
+}
+
+// A command that takes nothing any more holds up nobody who has given it a limit.
+func TestACommandThatTakesNothing(t *testing.T) {
+	a := identity(t)
+	path := filepath.Join(private(t), "s")
+	l, err := Listen("unix:"+path, a, a.Fingerprint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	way := Over(carryTo(t, "unix:"+path))
+	defer way.Close()
+	s := accept(t.Context(), l)
+	c, err := Dial(t.Context(), way, a, a.Fingerprint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := <-s
+	if there.err != nil {
+		t.Fatal(there.err)
+	}
+	defer there.conn.Close()
+	pid := way.trunk.child.cmd.Process.Pid
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Kill(pid, unix.SIGCONT) }()
+	written := make(chan error, 1)
+	go func() {
+		_, err := c.Write(make([]byte, 4<<20))
+		written <- err
+	}()
+	time.Sleep(100 * time.Millisecond) // it is stuck now; if it is not yet, it will be
+	if err := c.SetDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	says(t, <-written, "takes nothing any more")
+	c.Close()
+}
+
+// Whoever is at the other end of the far end's streams costs it itself, and nothing
+// of what it says comes to the session but what belongs to a connection.
+func TestHostileStreams(t *testing.T) {
+	frame := func(kind byte, flags uint16, stream, length uint32) []byte {
+		b := make([]byte, 12)
+		b[1] = kind
+		binary.BigEndian.PutUint16(b[2:], flags)
+		binary.BigEndian.PutUint32(b[4:], stream)
+		binary.BigEndian.PutUint32(b[8:], length)
+		return b
+	}
+	const syn, fin = 1, 4
+	many := []byte(greeting)
+	for i := range uint32(carriedAtOnce + 2) {
+		many = append(many, frame(1, syn, 2*i+1, 0)...)
+	}
+	after := func(frames ...[]byte) []byte { return append([]byte(greeting), bytes.Join(frames, nil)...) }
+	for name, c := range map[string]struct {
+		says []byte
+		text string
+	}{
+		"no greeting":                {[]byte("GET / HTTP/1.1\r\n\r\n"), "what came is nothing that `pcopy stream` says: it began with \"GET / HTTP/1.1"},
+		"another version":            {[]byte("pcopy stream 2\n"), "nothing that `pcopy stream` says"},
+		"half a greeting":            {[]byte("pcopy"), "EOF"},
+		"no frames":                  {after(bytes.Repeat([]byte("rm -rf /"), 1000)), "invalid protocol version"},
+		"a kind that there is not":   {after(frame(77, 0, 1, 0)), "invalid msg type"},
+		"more than the window":       {after(frame(0, syn, 1, 1<<31)), "window"},
+		"a connection twice":         {after(frame(1, syn, 1, 0), frame(1, syn, 1, 0)), "duplicate"},
+		"more connections than some": {many, "more than 32 connections"},
+		"an end before a beginning":  {after(frame(1, fin, 9, 0)), ""},
+		"half a frame":               {after(frame(0, syn, 1, 4096), []byte("half")), ""},
+		"nothing":                    {after(), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := identity(t)
+			path := filepath.Join(private(t), "s")
+			l, err := Listen("unix:"+path, a, a.Fingerprint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			s := accept(t.Context(), l)
+			argv := carryTo(t, "unix:"+path)
+			p := exec.Command(argv[0], argv[1:]...)
+			in, err := p.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out, stderr bytes.Buffer
+			p.Stdout, p.Stderr = &out, &stderr
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = in.Write(c.says) // it may not want to hear all of it
+			if c.text == "" || c.text == "EOF" {
+				in.Close() // else it has to end by itself
+			}
+			err = p.Wait()
+			if (c.text == "") != (err == nil) && name != "half a frame" || !strings.Contains(stderr.String(), c.text) {
+				t.Errorf("%v: %s; should say %q", err, stderr.String(), c.text)
+			}
+			if !strings.HasPrefix(out.String(), greeting) {
+				t.Errorf("it said %q", out.String())
+			}
+			// The session's door is where it was.
+			if conn, err := Dial(t.Context(), to(t, "unix:"+path), a, a.Fingerprint()); err != nil {
+				t.Error(err)
+			} else {
+				conn.Close()
+			}
+			if there := <-s; there.err != nil {
+				t.Error(there.err)
+			} else {
+				there.conn.Close()
+			}
+		})
+	}
+}
+
+// A child does not stay when the process that has it is killed.
+func TestACommandGoesWithItsParent(t *testing.T) {
+	if dir := os.Getenv("PARENT_TEST"); dir != "" {
+		c, err := startChild([]string{"sh", "-c", `trap "" PIPE; exec sleep 1000 < /dev/null > /dev/null`})
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "pid"), []byte(strconv.Itoa(c.cmd.Process.Pid)), 0o600)
+		}
+		if err == nil {
+			err = os.Rename(filepath.Join(dir, "pid"), filepath.Join(dir, "child"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {}
+	}
+	dir := private(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := exec.Command(self, "-test.run=^TestACommandGoesWithItsParent$")
+	p.Env = append(os.Environ(), "PARENT_TEST="+dir)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var text []byte
+	for range 1000 {
+		if text, err = os.ReadFile(filepath.Join(dir, "child")); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	pid, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Process.Kill()
+	_ = p.Wait()
+	for range 1000 {
+		if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || strings.Contains(string(state), ") Z ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = unix.Kill(pid, unix.SIGKILL)
+	t.Error("the child is still there")
+}
