@@ -110,7 +110,7 @@ func (s *source) between(ctx context.Context, pending *chan error, idle time.Dur
 			}
 			r.answer(errors.New("a cutover is under way: it can be aborted until the workload is released"))
 		case <-s.lost:
-			return false, fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
+			return false, s.hungUp()
 		case m := <-s.inbox:
 			if m.Kind == msgArmed {
 				return true, nil

@@ -162,7 +162,7 @@ func (s *source) idle(ctx context.Context, dirty int64) (*request, error) {
 			r.answer(nil)
 			return &r, nil
 		case <-s.lost:
-			return nil, fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
+			return nil, s.hungUp()
 		case m := <-s.inbox:
 			return nil, &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
 		case <-ctx.Done():
@@ -261,6 +261,18 @@ func (s *source) watch(bytes int64, began time.Time) {
 			}
 		})
 	}
+}
+
+// hungUp is why the connection is gone: what the destination said last, if it did.
+func (s *source) hungUp() error {
+	select {
+	case m := <-s.inbox:
+		if m.Kind == msgFail {
+			return &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
+		}
+	default:
+	}
+	return fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
 }
 
 // explain prefers what the destination had to say over the bare fact that the
