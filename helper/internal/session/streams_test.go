@@ -387,6 +387,43 @@ func TestAKilledDestinationsSocket(t *testing.T) {
 	r.noStream()
 }
 
+// A source that is killed has said nothing to its command, which ends all the same, and
+// the next one has a command of its own.
+func TestAKilledSourcesCommand(t *testing.T) {
+	r := newRig(t)
+	r.overStreams()
+	r.filled(24)
+	r.spec.src.Policy.Limit = 24 << 20
+	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 60, 60
+	w := r.startWriter()
+	kill := r.startApart(Source)
+	r.passed(6 << 20)
+	pid, err := streamPid(r.pidFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill()
+	for ctx := brief(t); unix.Kill(pid, 0) == nil; time.Sleep(5 * time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatal("the command is still there")
+		}
+	}
+	if _, err := Recover(brief(t), r.src, r.srcRun, true); err != nil {
+		t.Fatal(err)
+	}
+	go func() { r.send <- Send(context.Background(), r.src, r.srcRun) }()
+	for {
+		if s, err := Show(r.src); err == nil && s.Running {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	r.wait(r.src, UntilConverged)
+	r.cutover()
+	r.moved(w)
+	r.noStream()
+}
+
 // A copy over a unix socket is confined, and can remove its socket all the same.
 func TestAConfinedDestinationRemovesItsSocket(t *testing.T) {
 	if os.Getuid() != 0 {

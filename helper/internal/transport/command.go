@@ -7,10 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode"
 
@@ -81,28 +79,10 @@ func startChild(argv []string) (*child, error) {
 		done:  make(chan struct{}),
 	}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, c.tail
-	// Whatever becomes of this process, it does not stay. The signal is for the end of
-	// the thread that started it, so that thread is kept until it has ended.
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM}
 	// A grandchild that keeps stderr open (a multiplexing ssh does) must not
 	// keep us waiting for the child.
 	c.cmd.WaitDelay = time.Second
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for ever: it ends with the thread
-		err := c.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		err = c.cmd.Wait()
-		if errors.Is(err, exec.ErrWaitDelay) {
-			err = nil // the child itself ended well
-		}
-		c.err = c.explain(err)
-		close(c.done)
-	}()
-	err = <-started
+	err = c.cmd.Start()
 	inR.Close()
 	outW.Close()
 	if err != nil {
@@ -110,6 +90,14 @@ func startChild(argv []string) (*child, error) {
 		outR.Close()
 		return nil, fmt.Errorf("transport: the command %q could not be started: %w", argv[0], err)
 	}
+	go func() {
+		err := c.cmd.Wait()
+		if errors.Is(err, exec.ErrWaitDelay) {
+			err = nil // the child itself ended well
+		}
+		c.err = c.explain(err)
+		close(c.done)
+	}()
 	return c, nil
 }
 

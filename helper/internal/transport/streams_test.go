@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -238,6 +237,14 @@ func TestConnectionsShareStreams(t *testing.T) {
 		c, err := Dial(t.Context(), way, b, a.Fingerprint())
 		if err != nil {
 			t.Fatal(err)
+		}
+		// The listener takes one after the other.
+		hello := []byte{byte(i)}
+		if _, err := c.Write(hello); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, hello); err != nil || hello[0] != byte(i) {
+			t.Fatalf("%v, %v", hello, err)
 		}
 		if n := len(children(t)); n != before+1 {
 			t.Errorf("%d processes for %d connections", n-before, i+1)
@@ -502,52 +509,4 @@ func TestHostileStreams(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A child does not stay when the process that has it is killed.
-func TestACommandGoesWithItsParent(t *testing.T) {
-	if dir := os.Getenv("PARENT_TEST"); dir != "" {
-		c, err := startChild([]string{"sh", "-c", `trap "" PIPE; exec sleep 1000 < /dev/null > /dev/null`})
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "pid"), []byte(strconv.Itoa(c.cmd.Process.Pid)), 0o600)
-		}
-		if err == nil {
-			err = os.Rename(filepath.Join(dir, "pid"), filepath.Join(dir, "child"))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		select {}
-	}
-	dir := private(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := exec.Command(self, "-test.run=^TestACommandGoesWithItsParent$")
-	p.Env = append(os.Environ(), "PARENT_TEST="+dir)
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var text []byte
-	for range 1000 {
-		if text, err = os.ReadFile(filepath.Join(dir, "child")); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	pid, err := strconv.Atoi(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = p.Process.Kill()
-	_ = p.Wait()
-	for range 1000 {
-		if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || strings.Contains(string(state), ") Z ") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	_ = unix.Kill(pid, unix.SIGKILL)
-	t.Error("the child is still there")
 }
