@@ -37,13 +37,12 @@ type destination struct {
 	compares  bool             // the first thing that the source hears of is what they hold
 
 	targets   []*image.Target
-	images    []Vol             // whose images we made, or took
-	kept      bool              // one of them was there from an earlier time
-	created   []string          // what else we made
-	filled    []string          // directory volumes: they were empty
-	devices   map[string]string // mount point → loop device that we attached
-	mounted   []string          // mount points that we mounted
-	arming    *arming           // nil: the restore was not begun early
+	images    []Vol    // whose images we made, or took
+	kept      bool     // one of them was there from an earlier time
+	created   []string // what else we made
+	filled    []string // directory volumes: they were empty
+	mounted   []string // mount points that we mounted
+	arming    *arming  // nil: the restore was not begun early
 	binds     map[string][]loop.Bind
 	bound     []string // where volumes are shown by us
 	tmpfs     []string
@@ -72,7 +71,7 @@ func Receive(ctx context.Context, dir, runDir string) error {
 		return err
 	}
 	defer b.close()
-	d := &destination{base: b, devices: map[string]string{}, binds: map[string][]loop.Bind{}, late: map[string][]string{}, unpacking: map[uint32]*unpacking{}}
+	d := &destination{base: b, binds: map[string][]loop.Bind{}, late: map[string][]string{}, unpacking: map[uint32]*unpacking{}}
 	err = d.run(ctx)
 	if err != nil {
 		err = d.undo(err)
@@ -457,22 +456,14 @@ func (d *destination) attach(v Vol) error {
 	if v.Mountpoint == "" {
 		return nil
 	}
-	dev, err := loop.Attach(v.Image)
-	if err != nil {
-		return err
-	}
-	d.devices[v.Mountpoint] = dev
 	if err := d.makeMountpoint(v); err != nil {
 		return err
 	}
-	if err := loop.Mount(dev, v.Mountpoint, v.Fstype, v.Options); err != nil {
+	if err := loop.MountImage(v.Image, v.Mountpoint, v.Fstype, v.Options); err != nil {
 		return err
 	}
 	d.mounted = append(d.mounted, v.Mountpoint)
-	if err := d.show(v); err != nil {
-		return err
-	}
-	return loop.DetachWithLastUser(dev)
+	return d.show(v)
 }
 
 // resume is the moment: the source is released.
@@ -600,10 +591,6 @@ func (d *destination) removeReceived() (err error) {
 		err = errors.Join(err, loop.Unmount(m))
 	}
 	d.bound, d.mounted = nil, nil
-	for _, dev := range d.devices {
-		err = errors.Join(err, loop.Detach(dev))
-	}
-	clear(d.devices)
 	for _, t := range d.targets {
 		err = errors.Join(err, t.Close())
 	}

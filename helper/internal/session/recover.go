@@ -227,14 +227,7 @@ func attachOrphan(spec *Spec, j *Journal) error {
 			}
 			continue
 		}
-		dev, err := loop.Attach(v.Image)
-		if err != nil {
-			return err
-		}
-		if err := loop.Mount(dev, v.Mountpoint, v.Fstype, v.Options); err != nil {
-			return errors.Join(err, loop.Detach(dev))
-		}
-		if err := loop.DetachWithLastUser(dev); err != nil {
+		if err := loop.MountImage(v.Image, v.Mountpoint, v.Fstype, v.Options); err != nil {
 			return err
 		}
 	}
