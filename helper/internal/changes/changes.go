@@ -91,7 +91,9 @@ type Store struct {
 	keep *tracker.Keep
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+func isName(s string) bool { return len(s) <= 64 && namePattern.MatchString(s) }
 
 // Open takes hold of the trackers whose folders are below root, until Close. pins
 // is where new ones are pinned, in a BPF file system; if it is empty, the host's
@@ -136,7 +138,7 @@ func (s *Store) kept(pins string) (*tracker.Keep, error) {
 func (s *Store) file(name, file string) string { return filepath.Join(s.root, name, file) }
 
 func (s *Store) load(name string) (*state, error) {
-	if !namePattern.MatchString(name) {
+	if !isName(name) {
 		return nil, fmt.Errorf("changes: %q is no name of a tracker", name)
 	}
 	data, err := os.ReadFile(s.file(name, stateFile))
@@ -184,7 +186,7 @@ func (s *Store) Start(device, name string, cluster int) (*Info, error) {
 	if name == "" {
 		name = filepath.Base(device)
 	}
-	if !namePattern.MatchString(name) {
+	if !isName(name) {
 		return nil, fmt.Errorf("changes: %q cannot be a name: letters, digits, dots, dashes and underscores, at most 64: pass --name", name)
 	}
 	if _, err := os.Stat(s.file(name, stateFile)); err == nil {

@@ -31,9 +31,13 @@ func TestSpec(t *testing.T) {
 		{"misspelt", func(s map[string]any) { s["volume"] = 1 }, `unknown field "volume"`},
 		{"newer", func(s map[string]any) { s["version"] = 2 }, "version is 2, and this pcopy understands 1"},
 		{"id leads elsewhere", func(s map[string]any) { s["id"] = "../x" }, "small letters, digits and dashes"},
+		{"id as long as it may be", func(s map[string]any) { s["id"] = strings.Repeat("a", 64) }, ""},
+		{"id too long", func(s map[string]any) { s["id"] = strings.Repeat("a", 65) }, "at most 64"},
 		{"role", func(s map[string]any) { s["role"] = "both" }, "source or destination"},
 		{"mode", func(s map[string]any) { s["mode"] = "lively" }, "live, offline, copy or trial"},
 		{"workload", func(s map[string]any) { s["workload"] = "a/b" }, "is no name"},
+		{"workload as long as a file name", func(s map[string]any) { s["workload"] = strings.Repeat("a", 255) }, ""},
+		{"workload too long", func(s map[string]any) { s["workload"] = strings.Repeat("a", 256) }, "is no name"},
 		{"no workload", func(s map[string]any) { delete(s, "workload") }, "mode live needs a workload"},
 		{"print", func(s map[string]any) { s["peer"].(map[string]any)["fingerprint"] = "md5:0" }, "peer: "},
 		{"address", func(s map[string]any) { s["peer"].(map[string]any)["address"] = "node7" }, "IP:PORT is needed"},
@@ -109,7 +113,7 @@ func FuzzSpec(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !idPattern.MatchString(s.ID) || s.Workload != "" && strings.ContainsAny(s.Workload, "/\x00") {
+		if !isID(s.ID) || s.Workload != "" && strings.ContainsAny(s.Workload, "/\x00") {
 			t.Errorf("passed: %+v", s)
 		}
 	})
