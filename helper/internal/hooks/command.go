@@ -12,7 +12,8 @@
 //	               and dumps; anything else: it ends
 //	network-lock   source: tasks are frozen, nothing of them is dumped yet, and the
 //	               network is open still. Status 0: it is locked and they are
-//	               dumped; anything else: they run on
+//	               dumped; anything else: they run on. Where the tasks are frozen
+//	               before CRIU comes, nobody asks
 //	post-dump      source: the dump is complete, tasks are still frozen.
 //	               status 0: CRIU kills them; anything else: they run on
 //	pre-restore    destination: the images have been read, nothing is made yet

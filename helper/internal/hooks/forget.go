@@ -55,8 +55,18 @@ func done(ctx context.Context, dir string) error {
 const RanMark = "handover-ran"
 
 // WatchRun puts the empty mark into imageDir.
-func WatchRun(imageDir string) error {
-	if err := os.WriteFile(filepath.Join(imageDir, RanMark), nil, 0o600); err != nil {
+func WatchRun(imageDir string) error { return mark(imageDir, RanMark) }
+
+// FrozenMark is an empty file in the directory of the images that says that CRIU
+// did not freeze the tasks: nobody waits to be told at network-lock that it has,
+// and CRIU's action script starts no pcopy there.
+const FrozenMark = "handover-frozen"
+
+// NoteFrozen puts that mark into imageDir.
+func NoteFrozen(imageDir string) error { return mark(imageDir, FrozenMark) }
+
+func mark(imageDir, name string) error {
+	if err := os.WriteFile(filepath.Join(imageDir, name), nil, 0o600); err != nil {
 		return fmt.Errorf("hooks: %w", err)
 	}
 	return nil

@@ -156,10 +156,11 @@ func (d *criuDump) arm(ctx context.Context) error {
 	if _, err = d.await(ctx, hooks.PreDump); err != nil {
 		return err
 	}
-	if d.h.Freeze.Cgroup != "" {
-		d.h.Freeze.Cgroup.BringUp()
+	if d.h.Freeze.Cgroup == "" {
+		return nil
 	}
-	return nil
+	d.h.Freeze.Cgroup.BringUp()
+	return hooks.NoteFrozen(d.h.Freeze.Gate)
 }
 
 func (d *criuDump) shut(ctx context.Context) error { return d.quiet.turnAway(ctx) }

@@ -189,22 +189,31 @@ func TestAGarbledAnswerAtPostDumpBlocks(t *testing.T) {
 	}
 }
 
-// The action script takes nothing for a no at post-dump but pcopy's own.
+// The action script takes nothing for a no at post-dump but pcopy's own, and starts
+// none at network-lock that has nothing to hear.
 func TestTheActionScriptAsksAgain(t *testing.T) {
 	for _, c := range []struct {
 		action string
-		says   []int // exit statuses, one call after the other; 137: killed
+		mark   string // beside the images
+		says   []int  // exit statuses, one call after the other; 137: killed
 		want   int
 	}{
-		{hooks.PostDump, []int{0}, 0},
-		{hooks.PostDump, []int{3}, 3},
-		{hooks.PostDump, []int{137, 1, 0}, 0},
-		{hooks.PostDump, []int{2, 127, 3}, 3},
-		{hooks.PostRestore, []int{1}, 1},
-		{hooks.PostRestore, []int{3}, 3},
-		{hooks.PreDump, []int{137}, 137},
+		{hooks.PostDump, "", []int{0}, 0},
+		{hooks.PostDump, "", []int{3}, 3},
+		{hooks.PostDump, hooks.FrozenMark, []int{137, 1, 0}, 0},
+		{hooks.PostDump, "", []int{2, 127, 3}, 3},
+		{hooks.PostRestore, hooks.FrozenMark, []int{1}, 1},
+		{hooks.PostRestore, hooks.RanMark, []int{3}, 3},
+		{hooks.PreDump, hooks.FrozenMark, []int{137}, 137},
+		{hooks.NetworkLock, "", []int{3}, 3},
+		{hooks.NetworkLock, hooks.FrozenMark, nil, 0},
 	} {
-		dir := t.TempDir()
+		dir, images := t.TempDir(), t.TempDir()
+		if c.mark != "" {
+			if err := os.WriteFile(filepath.Join(images, c.mark), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		script, err := os.ReadFile("../../../roles/pcopy/files/criu-hook")
 		if err != nil {
 			t.Fatal(err)
@@ -227,7 +236,7 @@ func TestTheActionScriptAsksAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		run := exec.CommandContext(brief(t), "sh", "-c", path+"; exit $?")
-		run.Env = []string{"CRTOOLS_SCRIPT_ACTION=" + c.action, "PATH=" + os.Getenv("PATH")}
+		run.Env = []string{"CRTOOLS_SCRIPT_ACTION=" + c.action, "CRTOOLS_IMAGE_DIR=" + images, "PATH=" + os.Getenv("PATH")}
 		err = run.Run()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {

@@ -97,9 +97,18 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if err := await(filepath.Join(control, "stopped")); err != nil {
 		return err
 	}
-	if goOn, err := hook(hooks.NetworkLock); err != nil || !goOn {
-		_ = os.Remove(frozen)
-		return errors.Join(err, errors.New("the network is not to be locked"))
+	// By this mark the script decides whether it asks.
+	if exists(filepath.Join(imageDir, hooks.FrozenMark)) != (cgroup != "") {
+		return errors.New("the mark that spares CRIU's script a question is where it is not due, or missing")
+	}
+	if cgroup == "" {
+		goOn, err := hook(hooks.NetworkLock)
+		if err == nil && !goOn {
+			err = errors.New("the network is not to be locked")
+		}
+		if err != nil {
+			return errors.Join(err, os.Remove(frozen))
+		}
 	}
 	state, err := os.ReadFile(filepath.Join(control, "counter"))
 	if err != nil {
