@@ -10,7 +10,7 @@ import typing as t
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet import VOLUME
+from fleet import VOLUME, WORKLOAD
 from scene import Scene
 
 FLIP = "/run/handover-faults"
@@ -41,7 +41,10 @@ def cut_power(side: str) -> t.Callable[[Scene], None]:
 
 def restore_power(side: str) -> t.Callable[[Scene], None]:
     def lift(scene: Scene) -> None:
-        scene.fleet.power_on(scene.source if side == "source" else scene.destination)
+        host = scene.source if side == "source" else scene.destination
+        scene.fleet.power_on(host)
+        # As a unit would at boot. Where the workload may run on the other host, this has to be refused.
+        host.ask(f"podman start {WORKLOAD}")
 
     return lift
 
