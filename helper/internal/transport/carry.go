@@ -82,13 +82,14 @@ func carry(ctx context.Context, p streamPair, to Address) error {
 	defer drained.Stop()
 	all.Wait()
 	mux.Close()
+	err = whyShut(mux, err)
 	switch why := context.Cause(ctx); {
 	case why != nil && !errors.Is(why, context.Canceled):
 		return why
 	case why != nil, errors.Is(err, io.EOF):
 		return nil
 	}
-	return wrongEnd(whyShut(mux, err))
+	return wrongEnd(err)
 }
 
 func wrongEnd(err error) error {

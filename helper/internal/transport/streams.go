@@ -161,7 +161,7 @@ func greet(rw io.ReadWriter) error {
 	for n := 0; n < len(heard); {
 		m, err := rw.Read(heard[n:])
 		n += m
-		// Not when it is complete: a message of another program may be shorter.
+		// At once: what another program says may be shorter.
 		if string(heard[:n]) != greeting[:n] {
 			return fmt.Errorf("%w: it began with %q: does the login there print something, or is another version installed?", errNoStream, heard[:n])
 		}
@@ -330,8 +330,8 @@ func (c *carried) Close() error {
 	return c.Stream.Close()
 }
 
-// streamPair is two streams that can be given up without waiting for what is at their other
-// ends.
+// streamPair is two streams that can be given up without waiting for what is at
+// their other ends.
 type streamPair interface {
 	io.ReadWriter
 	SetDeadline(time.Time) error
