@@ -52,6 +52,26 @@ func (r *rig) resumed(times int) {
 	r.t.Fatalf("the connection was not made again %d times: %+v, %v", times, s, err)
 }
 
+// movedWith demands that the workload moves with so many connections made again, and that
+// little was sent twice of 24 MiB of ballast.
+func (r *rig) movedWith(w *writer, times int) {
+	r.t.Helper()
+	r.resumed(times)
+	presync, err := Show(r.src)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.cutover()
+	src, dst := r.moved(w)
+	if src.Resumed < times || dst.Resumed < times {
+		r.t.Errorf("made again: source %d times, destination %d times", src.Resumed, dst.Resumed)
+	}
+	// The ballast once, and what the writer made of its 4 MiB during the passes.
+	if most := int64(24+24) << 20; presync.SentBytes > most {
+		r.t.Errorf("%d bytes were sent, and %d would do", presync.SentBytes, most)
+	}
+}
+
 // A connection that breaks in the middle of a pass, again and again, is made
 // again. What arrived is not sent once more, and in the end every byte is there.
 func TestABrokenConnectionInPresyncIsMadeAgain(t *testing.T) {
@@ -69,20 +89,7 @@ func TestABrokenConnectionInPresyncIsMadeAgain(t *testing.T) {
 	r.resumed(2)
 	r.wait(r.src, UntilConverged)
 	r.proxy.cut()
-	r.resumed(3)
-	presync, err := Show(r.src)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.cutover()
-	src, dst := r.moved(w)
-	if src.Resumed < 3 || dst.Resumed < 3 {
-		t.Errorf("made again: source %d times, destination %d times", src.Resumed, dst.Resumed)
-	}
-	// The ballast once, and what the writer made of its 4 MiB during the passes.
-	if most := int64(24+24) << 20; presync.SentBytes > most {
-		t.Errorf("%d bytes were sent, and %d would do", presync.SentBytes, most)
-	}
+	r.movedWith(w, 3)
 	if b, err := os.ReadFile(filepath.Join(r.dstLayer, "file")); err != nil || string(b) != "first" {
 		t.Errorf("the layer's file: %q, %v", b, err)
 	}

@@ -67,6 +67,16 @@ func (r *rig) overStreams() {
 	r.t.Cleanup(func() { r.noStream() })
 }
 
+// slowlyOverStreams has the first pass last for a second and more, and a connection made
+// again for so many seconds.
+func (r *rig) slowlyOverStreams(seconds int) {
+	r.t.Helper()
+	r.overStreams()
+	r.filled(24)
+	r.spec.src.Policy.Limit = 16 << 20
+	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = seconds, seconds
+}
+
 // noStream demands that nothing of the streams is left.
 func (r *rig) noStream() {
 	r.t.Helper()
@@ -159,10 +169,7 @@ func TestAHandoverOverStreams(t *testing.T) {
 // another run of the command. What arrived is not sent once more.
 func TestBrokenStreamsInPresyncAreMadeAgain(t *testing.T) {
 	r := newRig(t)
-	r.overStreams()
-	r.filled(24)
-	r.spec.src.Policy.Limit = 24 << 20
-	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 60, 60
+	r.slowlyOverStreams(60)
 	w := r.startWriter()
 	r.start()
 	r.passed(6 << 20)
@@ -172,18 +179,7 @@ func TestBrokenStreamsInPresyncAreMadeAgain(t *testing.T) {
 	r.breakStream()
 	r.resumed(2)
 	r.wait(r.src, UntilConverged)
-	presync, err := Show(r.src)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.cutover()
-	src, dst := r.moved(w)
-	if src.Resumed < 2 || dst.Resumed < 2 {
-		t.Errorf("made again: source %d times, destination %d times", src.Resumed, dst.Resumed)
-	}
-	if most := int64(24+24) << 20; presync.SentBytes > most {
-		t.Errorf("%d bytes were sent, and %d would do", presync.SentBytes, most)
-	}
+	r.movedWith(w, 2)
 	events, err := os.ReadFile(filepath.Join(r.src, eventsFile))
 	if err != nil || !strings.Contains(string(events), "ended with signal: killed") {
 		t.Errorf("the events do not say how the command ended: %v", err)
@@ -194,12 +190,9 @@ func TestBrokenStreamsInPresyncAreMadeAgain(t *testing.T) {
 // nothing else.
 func TestStreamsThatCannotBeMadeAgain(t *testing.T) {
 	r := newRig(t)
-	r.overStreams()
+	r.slowlyOverStreams(1)
 	argv := r.spec.src.Peer.Command
 	r.spec.src.Peer.Command = append([]string{"sh", "-c", `test -e "$0" && { echo "ssh: connect to host node7: No route to host" >&2; exit 3; }; exec "$@"`, filepath.Join(r.top, "down")}, argv...)
-	r.filled(24)
-	r.spec.src.Policy.Limit = 16 << 20
-	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 1, 1
 	w := r.startWriter()
 	r.start()
 	r.passed(6 << 20)
@@ -209,14 +202,7 @@ func TestStreamsThatCannotBeMadeAgain(t *testing.T) {
 	r.breakStream()
 	<-r.send
 	<-r.receive
-	src, err := Show(r.src)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dst, err := Show(r.dst)
-	if err != nil {
-		t.Fatal(err)
-	}
+	src, dst := r.show()
 	for _, text := range []string{`the command "sh" ended with signal: killed`, "and no other could be made within 1s", `the command "sh" ended with exit status 3: ssh: connect to host node7: No route to host`} {
 		if src.State != Failed || !strings.Contains(src.Error, text) {
 			t.Errorf("source %s: %s; should say %q", src.State, src.Error, text)
@@ -368,10 +354,7 @@ func TestRubbishOverStreams(t *testing.T) {
 // A destination that was killed leaves its socket, which goes with what it had made.
 func TestAKilledDestinationsSocket(t *testing.T) {
 	r := newRig(t)
-	r.overStreams()
-	r.spec.src.Policy.ResumeTimeout = 1
-	r.filled(24)
-	r.spec.src.Policy.Limit = 16 << 20
+	r.slowlyOverStreams(1)
 	w := r.startWriter()
 	kill := r.startApart(Destination)
 	r.passed(6 << 20)
@@ -391,10 +374,7 @@ func TestAKilledDestinationsSocket(t *testing.T) {
 // the next one has a command of its own.
 func TestAKilledSourcesCommand(t *testing.T) {
 	r := newRig(t)
-	r.overStreams()
-	r.filled(24)
-	r.spec.src.Policy.Limit = 24 << 20
-	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 60, 60
+	r.slowlyOverStreams(60)
 	w := r.startWriter()
 	kill := r.startApart(Source)
 	r.passed(6 << 20)

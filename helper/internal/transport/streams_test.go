@@ -184,6 +184,40 @@ func TestListenOnASocket(t *testing.T) {
 	says(t, err, "there is no such folder for the socket")
 }
 
+// doorway is a listener on a socket, who has an identity pass that both sides have.
+type doorway struct {
+	*Listener
+	id      *Identity
+	address string
+}
+
+func newDoorway(t *testing.T) doorway {
+	t.Helper()
+	d := doorway{id: identity(t), address: "unix:" + filepath.Join(private(t), "s")}
+	var err error
+	if d.Listener, err = Listen(d.address, d.id, d.id.Fingerprint); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// enter makes a connection, and gives both its ends.
+func (d doorway) enter(t *testing.T, way Way) (here, there net.Conn) {
+	t.Helper()
+	s := accept(t.Context(), d.Listener)
+	here, err := Dial(t.Context(), way, d.id, d.id.Fingerprint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := <-s
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	t.Cleanup(func() { here.Close(); a.conn.Close() })
+	return here, a.conn
+}
+
 // stale leaves a socket behind as a process does that is killed.
 func stale(t *testing.T, path string) {
 	t.Helper()
@@ -197,73 +231,31 @@ func stale(t *testing.T, path string) {
 	}
 }
 
-// echo answers on each connection what came there, turned around in order.
-func echo(t *testing.T, l *Listener, conns int) (done func()) {
-	var all sync.WaitGroup
-	for range conns {
-		all.Add(1)
-		c, err := l.Accept(t.Context())
-		if err != nil {
-			t.Error(err)
-			all.Done()
-			continue
-		}
-		go func() {
-			defer all.Done()
-			defer c.Close()
-			_, _ = io.Copy(c, c)
-		}()
-	}
-	return all.Wait
-}
-
 // Several connections share one pair of streams, each whole and in order, and both
 // ends are gone afterwards.
 func TestConnectionsShareStreams(t *testing.T) {
 	before := len(children(t))
-	a, b := identity(t), identity(t)
-	path := filepath.Join(private(t), "s")
-	l, err := Listen("unix:"+path, a, b.Fingerprint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	way := Over(carryTo(t, "unix:"+path))
-	const conns, size = 5, 3<<20 + 17
-	served := make(chan func(), 1)
-	go func() { served <- echo(t, l, conns) }()
+	d := newDoorway(t)
+	way := Over(carryTo(t, d.address))
+	const size = 3<<20 + 17
 	var all sync.WaitGroup
-	for i := range conns {
-		c, err := Dial(t.Context(), way, b, a.Fingerprint())
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The listener takes one after the other.
-		hello := []byte{byte(i)}
-		if _, err := c.Write(hello); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(c, hello); err != nil || hello[0] != byte(i) {
-			t.Fatalf("%v, %v", hello, err)
-		}
+	for i := range 5 {
+		here, there := d.enter(t, way)
 		if n := len(children(t)); n != before+1 {
 			t.Errorf("%d processes for %d connections", n-before, i+1)
 		}
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			defer c.Close()
-			sent := make([]byte, size)
-			_, _ = rand.Read(sent)
-			go func() { _, _ = c.Write(sent) }()
+		go func() { _, _ = io.Copy(there, there) }()
+		sent := make([]byte, size)
+		_, _ = rand.Read(sent)
+		go func() { _, _ = here.Write(sent) }()
+		all.Go(func() {
 			got := make([]byte, size)
-			if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
+			if _, err := io.ReadFull(here, got); err != nil || !bytes.Equal(got, sent) {
 				t.Errorf("what came back is not what was sent: %v", err)
 			}
-		}()
+		})
 	}
 	all.Wait()
-	(<-served)()
 	if err := way.Close(); err != nil {
 		t.Error(err)
 	}
@@ -278,85 +270,54 @@ func TestConnectionsShareStreams(t *testing.T) {
 // What was written before a connection and the way were closed arrives, also if
 // nobody has read it yet.
 func TestTheLastWordArrives(t *testing.T) {
-	a, b := identity(t), identity(t)
-	path := filepath.Join(private(t), "s")
-	l, err := Listen("unix:"+path, a, b.Fingerprint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	way := Over(carryTo(t, "unix:"+path))
-	s := accept(t.Context(), l)
-	c, err := Dial(t.Context(), way, b, a.Fingerprint())
-	if err != nil {
-		t.Fatal(err)
-	}
-	there := <-s
-	if there.err != nil {
-		t.Fatal(there.err)
-	}
+	d := newDoorway(t)
+	way := Over(carryTo(t, d.address))
+	here, there := d.enter(t, way)
 	words := bytes.Repeat([]byte("last word "), 10000)
-	if _, err := c.Write(words); err != nil {
+	if _, err := here.Write(words); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.Close(), way.Close()); err != nil {
+	if err := errors.Join(here.Close(), way.Close()); err != nil {
 		t.Error(err)
 	}
-	got, err := io.ReadAll(there.conn)
+	got, err := io.ReadAll(there)
 	if err != nil || !bytes.Equal(got, words) {
 		t.Errorf("%d bytes of %d, %v", len(got), len(words), err)
 	}
-	there.conn.Close()
 }
 
 // How a command ends early is what the connection's calls say; the next connection
 // has another command.
 func TestACommandThatEndsEarly(t *testing.T) {
-	a, b := identity(t), identity(t)
-	path := filepath.Join(private(t), "s")
-	l, err := Listen("unix:"+path, a, b.Fingerprint)
-	if err != nil {
+	d := newDoorway(t)
+	fifo := filepath.Join(private(t), "stop")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	argv := append([]string{"sh", "-c", `"$@" & echo first >&2; echo "the link \033[31mis down" >&2; read stop < "$0"; kill $!; exit 3`, filepath.Join(filepath.Dir(path), "stop")}, carryTo(t, "unix:"+path)...)
 	// A job of the shell's has no standard input unless it is given one.
-	argv[2] = strings.Replace(argv[2], `"$@" &`, `exec 3<&0; "$@" <&3 & exec 3<&- <&-;`, 1)
-	if err := unix.Mkfifo(argv[3], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	way := Over(argv)
+	script := `exec 3<&0; "$@" <&3 & exec 3<&- <&-; echo first >&2; echo "the link \033[31mis down" >&2; read stop < "$0"; kill $!; exit 3`
+	way := Over(append([]string{"sh", "-c", script, fifo}, carryTo(t, d.address)...))
 	defer way.Close()
 	for range 2 {
-		s := accept(t.Context(), l)
-		c, err := Dial(t.Context(), way, b, a.Fingerprint())
-		if err != nil {
-			t.Fatal(err)
-		}
-		there := <-s
-		if there.err != nil {
-			t.Fatal(there.err)
-		}
-		stop, err := os.OpenFile(argv[3], os.O_WRONLY, 0)
+		here, there := d.enter(t, way)
+		stop, err := os.OpenFile(fifo, os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		stop.Close()
-		_, err = c.Read(make([]byte, 1))
+		_, err = here.Read(make([]byte, 1))
 		says(t, err, `the command "sh" ended with exit status 3: the link `+"\ufffd"+`[31mis down`)
-		_, err = c.Write([]byte("more"))
+		_, err = here.Write([]byte("more"))
 		says(t, err, `ended with exit status 3`)
-		c.Close()
-		if _, err := there.conn.Read(make([]byte, 1)); err == nil {
+		if _, err := there.Read(make([]byte, 1)); err == nil {
 			t.Error("the other side does not notice")
 		}
-		there.conn.Close()
 	}
 }
 
 // Commands that are no way to the other side: one sentence each, and no process left.
 func TestCommandsThatLeadNowhere(t *testing.T) {
-	a, b := identity(t), identity(t)
+	id := identity(t)
 	nobody := filepath.Join(private(t), "s")
 	for name, c := range map[string]struct {
 		argv []string
@@ -381,7 +342,7 @@ func TestCommandsThatLeadNowhere(t *testing.T) {
 			}
 			defer cancel()
 			way := Over(c.argv)
-			_, err := Dial(ctx, way, b, a.Fingerprint())
+			_, err := Dial(ctx, way, id, id.Fingerprint())
 			says(t, err, c.text)
 			if err := way.Close(); err != nil && !strings.Contains(err.Error(), "had to be stopped") {
 				t.Error(err)
@@ -395,25 +356,10 @@ func TestCommandsThatLeadNowhere(t *testing.T) {
 
 // A command that takes nothing any more holds up nobody who has given it a limit.
 func TestACommandThatTakesNothing(t *testing.T) {
-	a := identity(t)
-	path := filepath.Join(private(t), "s")
-	l, err := Listen("unix:"+path, a, a.Fingerprint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	way := Over(carryTo(t, "unix:"+path))
+	d := newDoorway(t)
+	way := Over(carryTo(t, d.address))
 	defer way.Close()
-	s := accept(t.Context(), l)
-	c, err := Dial(t.Context(), way, a, a.Fingerprint())
-	if err != nil {
-		t.Fatal(err)
-	}
-	there := <-s
-	if there.err != nil {
-		t.Fatal(there.err)
-	}
-	defer there.conn.Close()
+	c, _ := d.enter(t, way)
 	pid := way.trunk.child.cmd.Process.Pid
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -466,15 +412,8 @@ func TestHostileStreams(t *testing.T) {
 		"nothing":                    {after(), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := identity(t)
-			path := filepath.Join(private(t), "s")
-			l, err := Listen("unix:"+path, a, a.Fingerprint)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			s := accept(t.Context(), l)
-			argv := carryTo(t, "unix:"+path)
+			d := newDoorway(t)
+			argv := carryTo(t, d.address)
 			p := exec.Command(argv[0], argv[1:]...)
 			in, err := p.StdinPipe()
 			if err != nil {
@@ -496,17 +435,7 @@ func TestHostileStreams(t *testing.T) {
 			if !strings.HasPrefix(out.String(), greeting) {
 				t.Errorf("it said %q", out.String())
 			}
-			// The session's door is where it was.
-			if conn, err := Dial(t.Context(), to(t, "unix:"+path), a, a.Fingerprint()); err != nil {
-				t.Error(err)
-			} else {
-				conn.Close()
-			}
-			if there := <-s; there.err != nil {
-				t.Error(there.err)
-			} else {
-				there.conn.Close()
-			}
+			d.enter(t, to(t, d.address)) // it is where it was
 		})
 	}
 }
