@@ -52,8 +52,9 @@ def _way(
         return {"end": False, "why": "its source is not among the hosts that were asked: {0}".format(hosts["source"] or "nothing says which it is")}
     if "sessions" not in answers[hosts["source"]]:
         return {"end": False, "why": "{0} cannot be asked: bring it back and run this again".format(hosts["source"])}
-    running = any(side["running"] and side["state"] in UNDECIDED for _host, side in by_role.values())
-    if running and not named:
+    undecided = [side for _host, side in by_role.values() if side["state"] in UNDECIDED]
+    # Whoever waits for a host that has booted since waits in vain.
+    if any(side["running"] for side in undecided) and not any(side["restarted"] for side in undecided) and not named:
         return {"end": False, "why": "it is under way: to take it back, name it with handover_session"}
     if "source" not in by_role and by_role["destination"][1]["state"] not in UNDECIDED + ("refused", "discarded", "fenced"):
         return {"end": False, "why": "{0} knows nothing of it: look where the workload runs".format(hosts["source"])}

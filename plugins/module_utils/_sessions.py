@@ -84,13 +84,14 @@ class Session:
 
     def known(self) -> t.Optional[t.Dict[str, t.Any]]:
         """Where it stands, with what was planned for it; also if nothing came after the plan."""
-        plan = self.plan()
+        planned = self._planned() or {}
+        plan = planned.get("plan")
         if self.specified:
             return dict(self.status(), plan=plan)
         if plan is None:
             return None
-        fresh = {"state": "prepare", "ended": False, "running": False, "held": False, "fenced": False, "restarted": False, "error": ""}
-        return dict(fresh, id=self.identifier, role=plan.get("role"), workload=plan.get("workload"), plan=plan)
+        fresh = {"state": "prepare", "ended": False, "running": False, "held": False, "fenced": False, "error": ""}
+        return dict(fresh, restarted=planned["boot_id"] != _boot(), id=self.identifier, role=plan.get("role"), workload=plan.get("workload"), plan=plan)
 
     def untold(self, status: t.Mapping[str, t.Any]) -> bool:
         """Whether this side waits to be told how the other one ended."""
@@ -122,7 +123,7 @@ class Session:
 
     def write_plan(self, plan: t.Mapping[str, t.Any]) -> None:
         """What a later run of the play needs to know."""
-        self._write(PLAN, plan)
+        self._write(PLAN, {"boot_id": _boot(), "plan": plan})
 
     def _write(self, name: str, content: t.Mapping[str, t.Any]) -> None:
         """A file whole or not at all; it names keys and paths, so it is root's alone."""
@@ -185,6 +186,9 @@ class Session:
 
     def plan(self) -> t.Optional[t.Dict[str, t.Any]]:
         """What the play wrote down before it made anything; None if it did not come so far, or not whole."""
+        return (self._planned() or {}).get("plan")
+
+    def _planned(self) -> t.Optional[t.Dict[str, t.Any]]:
         try:
             with open(os.path.join(self.directory, PLAN), encoding="utf-8") as source:
                 return json.load(source)
@@ -225,6 +229,12 @@ class Session:
 
     def _make_directory(self) -> None:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
+
+
+def _boot() -> str:
+    """Which boot of the host this is."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
+        return source.read().strip()
 
 
 _NUMBERS = frozenset(

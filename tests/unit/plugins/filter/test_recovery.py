@@ -15,7 +15,7 @@ PLAN = {"source": "node1", "destination": "node2", "workload": "shop"}
 
 
 def side(role, state, running=False, name="shop-1", workload="shop", **other):
-    return {"id": name, "role": role, "workload": workload, "state": state, "running": running, "plan": PLAN, **other}
+    return {"id": name, "role": role, "workload": workload, "state": state, "running": running, "restarted": False, "plan": PLAN, **other}
 
 
 def answers(node1=(), node2=()):
@@ -35,6 +35,8 @@ def answers(node1=(), node2=()):
         ([side("source", "presync", running=True)], [side("destination", "presync", running=True)], False, "it is under way"),
         ([], [side("destination", "discarded")], True, ""),
         ([], [side("destination", "prepare", running=True)], False, "it is under way"),
+        # Its source lost power before its helper was started.
+        ([side("source", "prepare", restarted=True)], [side("destination", "prepare", running=True)], True, ""),
         ([], [side("destination", "settled")], False, "node1 knows nothing of it"),
         ([None], [side("destination", "settled")], False, "node1 cannot be asked: bring it back"),
         ([], [side("destination", "discarded", plan=None)], False, "its source is not among the hosts that were asked: nothing says which it is"),

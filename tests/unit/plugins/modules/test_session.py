@@ -90,10 +90,15 @@ class TestIdentity:
         with pytest.raises(Exception, match="no entropy"):
             module("identity", plan={"workload": "shop"})
         path = helper.root / "shop-1" / "plan.json"
-        assert json.loads(path.read_text()) == {"workload": "shop"} and path.stat().st_mode & 0o777 == 0o600
+        assert json.loads(path.read_text())["plan"] == {"workload": "shop"} and path.stat().st_mode & 0o777 == 0o600
         helper.answers.clear()
         assert [module("identity", plan=plan)["changed"] for plan in ({"workload": "shop"}, {"workload": "shop"}, {"workload": "till"})] == [True, False, True]
-        assert json.loads(path.read_text()) == {"workload": "till"}
+        assert json.loads(path.read_text())["plan"] == {"workload": "till"}
+
+    def test_a_plan_of_this_boot(self, helper, module, run_module):
+        module("identity", plan={"workload": "shop", "role": "source"})
+        (known,) = run_module(session_info.main, {"sessions": str(helper.root)})["sessions"]
+        assert (known["workload"], known["restarted"]) == ("shop", False)
 
     def test_check_mode_writes_no_plan(self, helper, module):
         assert module("identity", plan={"workload": "shop"}, check=True)["changed"]
@@ -278,11 +283,13 @@ class TestInfo:
 
     def test_what_was_planned_is_told_also_when_nothing_came_after_it(self, run_module, helper):
         helper.place("shop-1", state="presync")
-        for name, text in (("shop-1", '{"destination": "node2"}'), ("till-2", '{"role": "destination", "workload": "till"}'), ("torn-3", '{"role"')):
+        till = {"boot_id": "another", "plan": {"role": "destination", "workload": "till"}}
+        for name, text in (("shop-1", '{"boot_id": "", "plan": {"destination": "node2"}}'), ("till-2", json.dumps(till)), ("torn-3", '{"boot_id"')):
             (helper.root / name).mkdir(exist_ok=True)
             (helper.root / name / "plan.json").write_text(text)
         shop, till = run_module(session_info.main, {"sessions": str(helper.root)})["sessions"]
         assert (shop["state"], shop["plan"]) == ("presync", {"destination": "node2"})
+        assert till["restarted"]
         assert (till["id"], till["role"], till["workload"], till["state"], till["running"]) == ("till-2", "destination", "till", "prepare", False)
 
 
