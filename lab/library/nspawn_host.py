@@ -311,20 +311,27 @@ class Host:
         members = self._members()
         if not members:
             return
-        self.result["thawed"] = lab_machine.thaw(members)
+        self.result["thawed"] = []
         nspawn = self._nspawn()
         first = lab_machine.first_process(nspawn) if nspawn else None
         if first and not self.params["power_cut"]:
+            with lab_machine.LoopMounts(members) as mounts:
+                self.result["thawed"] += mounts.thaw()
             # systemd's own signal for a clean power-off.
             lab_machine.signal_all({first}, signal.SIGRTMIN + 4)
             lab_machine.wait_until(lambda: not self._members(), self.params["stop_timeout"])
-        # SIGKILL reaches frozen cgroups too; what a new process slipped past is caught the next time round.
-        self.result["killed"] = len(self._members())
+        members = self._members()
+        self.result["killed"] = len(members)
+        with lab_machine.LoopMounts(members) as mounts:
+            self._kill(mounts)
 
+    def _kill(self, mounts: lab_machine.LoopMounts) -> None:
         def kill_rest() -> bool:
+            # SIGKILL reaches frozen cgroups too; what a new process slipped past is caught the next time round. It comes before the thaw: what
+            # waits for a frozen file system then writes nothing any more.
             rest = self._members()
-            lab_machine.thaw(rest)
             lab_machine.signal_all(rest, signal.SIGKILL)
+            self.result["thawed"] += mounts.thaw()
             return not rest
 
         if not lab_machine.wait_until(kill_rest, KILL_TIMEOUT):

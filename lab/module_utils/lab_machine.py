@@ -234,37 +234,45 @@ def loops(host_dir: str) -> list[Loop]:
     ]
 
 
-def thaw(pids: set[int]) -> list[str]:
-    """Thaws every file system on a loop device that these processes see mounted.
+class LoopMounts:
+    """Every file system on a loop device that some processes see mounted, held open: it can be thawed when the processes are gone, too."""
 
-    A process that waits for a frozen file system cannot be killed. Thawing one
-    that is not frozen does nothing.
-    """
-    thawed = []
-    seen = set()
-    for pid in pids:
-        try:
-            namespace = os.readlink(f"/proc/{pid}/ns/mnt")
-        except OSError:
-            continue
-        if namespace in seen:
-            continue
-        seen.add(namespace)
-        for fields, _kind, _options in _mountinfo(pid):
-            if not fields[2].startswith(f"{LOOP_MAJOR}:"):
-                continue
+    def __init__(self, pids: set[int]) -> None:
+        self.open: list[tuple[str, int]] = []
+        seen = set()
+        for pid in pids:
             try:
-                point = os.open(f"/proc/{pid}/root{fields[4]}", os.O_RDONLY)
+                namespace = os.readlink(f"/proc/{pid}/ns/mnt")
             except OSError:
                 continue
+            if namespace in seen:
+                continue
+            seen.add(namespace)
+            for fields, _kind, _options in _mountinfo(pid):
+                if not fields[2].startswith(f"{LOOP_MAJOR}:"):
+                    continue
+                try:
+                    self.open.append((fields[4], os.open(f"/proc/{pid}/root{fields[4]}", os.O_RDONLY)))
+                except OSError:
+                    continue
+
+    def thaw(self) -> list[str]:
+        """Those that were frozen. A process that waits for a frozen file system cannot be killed."""
+        thawed = []
+        for path, point in self.open:
             try:
                 fcntl.ioctl(point, FITHAW, 0)
-                thawed.append(fields[4])
+                thawed.append(path)
             except OSError:
                 pass
-            finally:
-                os.close(point)
-    return thawed
+        return thawed
+
+    def __enter__(self) -> LoopMounts:
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        for _path, point in self.open:
+            os.close(point)
 
 
 def remove_lock(root: str) -> None:

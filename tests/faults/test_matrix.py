@@ -53,7 +53,8 @@ def test_one_copy_and_every_line(case: Case, fleet: Fleet, record: t.Callable[[s
         assert home.last() >= acknowledged, f"{LEDGER} ends with {home.last()}, and {acknowledged} was acknowledged"
         assert home.footprint() == AT_HOME
         assert fleet.other(home).footprint() == {}
-        assert watch.writers in ([source.name], [source.name, fleet.other(source).name]), f"both wrote: {watch.writers}"
+        wrote = [turn.host for turn in watch.turns]
+        assert wrote in ([source.name], [source.name, fleet.other(source).name]), f"both wrote: {watch.turns}"
         where = "moved" if home.name != source.name else "stayed"
         record(f"{where}, recovered" if recovered else where, after_the_play)
     finally:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+import typing as t
 
 from fleet import Fleet, Host
-
 
 LINE = re.compile(r"([0-9]+) ([0-9]{19})")
 
@@ -23,7 +23,7 @@ class Lines:
         self.host, self.its_own = host, its_own
         self.first = ""
         self.highest = 0
-        self.written: list[tuple[int, str]] = []
+        self.written: list[tuple[int, str, int]] = []  # when, where, which line
 
     def see(self, line: str) -> None:
         """A last line; one that is not whole is none."""
@@ -34,12 +34,26 @@ class Lines:
         # What the destination shows first came with the copy, and nobody wrote it there.
         self.first = self.first or whole[0]
         if self.its_own or whole[0] != self.first:
-            self.written.append((int(whole[2]), self.host))
+            self.written.append((int(whole[2]), self.host, int(whole[1])))
 
 
-def writers(*seen: Lines) -> list[str]:
+class Turn(t.NamedTuple):
+    """A time in which nobody else wrote: the first and the last line that were seen of it."""
+
+    host: str
+    first: int
+    last: int
+    began: int  # ns
+    ended: int
+
+
+def turns(*seen: Lines) -> list[Turn]:
     """Who wrote, in the order of time: if one of them is there again after another, both were at it."""
-    return [host for host, _written in itertools.groupby(host for _at, host in sorted(each for lines in seen for each in lines.written))]
+    found = []
+    for host, written in itertools.groupby(sorted(each for lines in seen for each in lines.written), key=lambda each: each[1]):
+        lines = list(written)
+        found.append(Turn(host, lines[0][2], lines[-1][2], lines[0][0], lines[-1][0]))
+    return found
 
 
 class Watch:
@@ -73,5 +87,5 @@ class Watch:
         return max(lines.highest for lines in self.seen)
 
     @property
-    def writers(self) -> list[str]:
-        return writers(*self.seen)
+    def turns(self) -> list[Turn]:
+        return turns(*self.seen)

@@ -23,55 +23,81 @@ import (
 // A cgroup that is frozen when CRIU comes costs none. CRIU lets it go when it
 // holds the tasks itself, and if the dump is refused it leaves the cgroup as it
 // found it, frozen: whoever froze it has to thaw it when CRIU is done.
+//
+// CRIU holds the tasks as a debugger does, and a debugger's tasks run on when it
+// is killed. So when the dump is complete the cgroup is frozen once more, under
+// CRIU's hold: then nothing that happens to CRIU lets them run.
 type Cgroup string
 
 const (
 	freezeFile = "cgroup.freeze"
 	eventsFile = "cgroup.events"
+	killFile   = "cgroup.kill"
 )
 
 // Freeze returns when no task of the cgroup runs any more, and since when.
 func (c Cgroup) Freeze(ctx context.Context) (time.Time, error) {
-	events, err := os.Open(filepath.Join(string(c), eventsFile))
-	if err != nil {
-		return time.Time{}, fmt.Errorf("hooks: the container's cgroup: %w", err)
-	}
-	defer events.Close()
-	if err := c.write("1"); err != nil {
+	if err := c.write(freezeFile, "1"); err != nil {
 		return time.Time{}, err
 	}
+	if err := c.await(ctx, "frozen", "1"); err != nil {
+		return time.Time{}, fmt.Errorf("hooks: freezing the cgroup %s: %w", c, err)
+	}
+	return time.Now(), nil
+}
+
+// Kill ends the tasks, frozen or not, and returns when there is none any more. A
+// cgroup that is gone has none.
+func (c Cgroup) Kill(ctx context.Context) error {
+	if c == "" {
+		return nil
+	}
+	err := c.write(killFile, "1")
+	if err == nil {
+		err = c.await(ctx, "populated", "0")
+	}
+	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return fmt.Errorf("hooks: ending what is in the cgroup %s: %w", c, err)
+}
+
+// await returns when the kernel says this of the cgroup.
+func (c Cgroup) await(ctx context.Context, key, value string) error {
+	events, err := os.Open(filepath.Join(string(c), eventsFile))
+	if err != nil {
+		return err
+	}
+	defer events.Close()
 	for {
-		frozen, err := isFrozen(events)
-		if err != nil {
-			return time.Time{}, err
-		}
-		if frozen {
-			return time.Now(), nil
+		now, err := eventOf(events, key)
+		if err != nil || now == value {
+			return err
 		}
 		// The kernel announces a change of the file as urgent data. The limit is
 		// for the context: a task that waits for its disk may hold this up.
 		fds := []unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}
 		if _, err := unix.Poll(fds, 20); err != nil && !errors.Is(err, unix.EINTR) {
-			return time.Time{}, fmt.Errorf("hooks: %s: %w", events.Name(), err)
+			return fmt.Errorf("%s: %w", events.Name(), err)
 		}
 		if ctx.Err() != nil {
-			return time.Time{}, fmt.Errorf("hooks: freezing the cgroup %s: %w", c, context.Cause(ctx))
+			return context.Cause(ctx)
 		}
 	}
 }
 
-func isFrozen(events *os.File) (bool, error) {
+func eventOf(events *os.File, key string) (string, error) {
 	b := make([]byte, 256)
 	n, err := events.ReadAt(b, 0)
 	if n == 0 && err != nil {
-		return false, fmt.Errorf("hooks: %s: %w", events.Name(), err)
+		return "", fmt.Errorf("%s: %w", events.Name(), err)
 	}
 	for line := range bytes.Lines(b[:n]) {
-		if key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" ")); string(key) == "frozen" {
-			return string(value) == "1", nil
+		if k, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" ")); string(k) == key {
+			return string(value), nil
 		}
 	}
-	return false, fmt.Errorf("hooks: %s says nothing about freezing: this kernel cannot freeze a cgroup", events.Name())
+	return "", fmt.Errorf("%s says nothing of %q: this kernel cannot do that with a cgroup", events.Name(), key)
 }
 
 // Thaw lets the tasks run. A cgroup that is not frozen stays as it is, and one
@@ -80,16 +106,16 @@ func (c Cgroup) Thaw() error {
 	if c == "" {
 		return nil
 	}
-	err := c.write("0")
+	err := c.write(freezeFile, "0")
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil
 	}
 	return err
 }
 
-func (c Cgroup) write(word string) error {
+func (c Cgroup) write(file, word string) error {
 	// Without O_CREATE: a path that is no cgroup must stay an error.
-	f, err := os.OpenFile(filepath.Join(string(c), freezeFile), os.O_WRONLY|unix.O_CLOEXEC, 0)
+	f, err := os.OpenFile(filepath.Join(string(c), file), os.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		_, err = f.WriteString(word)
 		err = errors.Join(err, f.Close())

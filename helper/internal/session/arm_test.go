@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -86,6 +87,54 @@ func TestAKilledSenderThawsTheCgroupBeforeTheDump(t *testing.T) {
 	comesBack(t, runs)
 	r.runsOnce(w, Source)
 	r.cleanDestination()
+}
+
+// Rule 3 for a CRIU that is killed while it holds the tasks of a source that was
+// released: it was their debugger, and a debugger's tasks run on without it.
+func TestAKilledCRIULetsNothingRun(t *testing.T) {
+	for name, sender := range map[string]bool{"the sender goes on": true, "the sender is killed, too": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			runs := r.withCgroup()
+			r.note("resume-takes", "2s")
+			w := r.startWriter()
+			apart := Role("")
+			if !sender {
+				apart = Source
+			}
+			kill := r.startApart(apart)
+			r.wait(r.src, UntilConverged)
+			go func() { _, _ = Cutover(context.Background(), r.src) }()
+			r.wait(r.dst, string(Released))
+			pid, err := os.ReadFile(filepath.Join(r.control, "arming"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := exec.Command("kill", "-KILL", string(pid)).Run(); err != nil {
+				t.Fatal(err)
+			}
+			if !sender {
+				kill()
+			}
+			if runs() {
+				t.Error("what CRIU held runs on")
+			}
+			<-r.receive
+			if sender {
+				<-r.send
+			} else {
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+				defer cancel()
+				if s, err := Resolve(ctx, r.src, r.srcRun, Resumed); err != nil || s.State != Done {
+					t.Fatalf("%+v, %v", s, err)
+				}
+			}
+			if left, err := os.ReadFile(filepath.Join(string(r.spec.src.Hooks.Freeze.Cgroup), "cgroup.procs")); err != nil || len(left) > 0 {
+				t.Errorf("in the end these tasks are left: %q (%v)", left, err)
+			}
+			r.runsOnce(w, Destination)
+		})
+	}
 }
 
 // A freeze command that fails before it has frozen anything: nothing was moved,

@@ -186,7 +186,15 @@ func (d *criuDump) freeze(ctx context.Context) (at time.Time, err error) {
 }
 
 func (d *criuDump) dumped(ctx context.Context) (time.Time, error) {
-	return d.await(ctx, hooks.PostDump)
+	at, err := d.await(ctx, hooks.PostDump)
+	if err != nil || d.h.Freeze.Cgroup == "" {
+		return at, err
+	}
+	// Should CRIU be killed from here on, its tasks stay where they are.
+	limited, cancel := d.limited(ctx)
+	defer cancel()
+	_, err = d.h.Freeze.Cgroup.Freeze(limited)
+	return at, err
 }
 
 func (d *criuDump) await(ctx context.Context, action string) (time.Time, error) {
@@ -233,6 +241,8 @@ func released(ctx context.Context, p *hooks.Process, argv []string) error {
 func (d *criuDump) reclaim(ctx context.Context) error {
 	d.gate.Answer(hooks.PostDump, true)
 	err := d.p.Wait(ctx, thawLimit)
+	// A CRIU that was killed meanwhile ends nothing, and nothing may run here again.
+	err = errors.Join(err, d.h.Freeze.Cgroup.Kill(ctx))
 	return errors.Join(err, d.gate.Close(), runIfGiven(ctx, d.h.Reclaim))
 }
 

@@ -213,6 +213,13 @@ func thawCgroup(spec *Spec) error {
 	return nil
 }
 
+func killCgroup(ctx context.Context, spec *Spec) error {
+	if f := spec.Hooks.Freeze; f != nil {
+		return f.Cgroup.Kill(ctx)
+	}
+	return nil
+}
+
 // Abort ends a session that is not released: through its process if there is
 // one, else by doing what that process would have done. After the release it
 // refuses: then only the outcome on the destination counts.

@@ -103,12 +103,16 @@ func recoverSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 // endSource ends a source whose outcome is recorded: refused and fenced thaw, and
 // settled lets go.
 func endSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
-	// Thawing what CRIU still holds lets nothing run.
-	if err := errors.Join(thawFileSystems(spec), thawCgroup(spec)); err != nil {
+	if err := thawFileSystems(spec); err != nil { // tasks that die may have to write to them
 		return err
 	}
 	if j.State() == Settled {
-		return errors.Join(forgetSource(ctx, dir, runDir, spec), j.Append(Done, ""))
+		// CRIU ends its tasks, and where it was killed they are frozen still.
+		return errors.Join(forgetSource(ctx, dir, runDir, spec), killCgroup(ctx, spec), j.Append(Done, ""))
+	}
+	// Thawing what CRIU still holds lets nothing run.
+	if err := thawCgroup(spec); err != nil {
+		return err
 	}
 	if spec.Mode == Offline {
 		if err := runIfGiven(ctx, spec.Hooks.Thaw); err != nil {

@@ -75,7 +75,7 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if text, err := os.ReadFile(filepath.Join(control, "dump-fails")); err == nil {
 		return errors.New(string(text))
 	}
-	if err := os.WriteFile(filepath.Join(control, "arming"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(control, "arming"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
 	for exists(filepath.Join(control, "armed-takes")) {

@@ -21,16 +21,20 @@ def seen(host: str, its_own: bool, *numbers: int) -> watch.Lines:
     return lines
 
 
+def writers(*lines: watch.Lines) -> list[str]:
+    return [turn.host for turn in watch.turns(*lines)]
+
+
 def test_a_workload_that_moved_has_one_writer_after_the_other():
-    assert watch.writers(seen("node1", True, 1, 40, 90), seen("node2", False, 91, 120, 150)) == ["node1", "node2"]
+    assert writers(seen("node1", True, 1, 40, 90), seen("node2", False, 91, 120, 150)) == ["node1", "node2"]
 
 
 def test_two_that_write_at_the_same_time_are_found():
-    assert watch.writers(seen("node1", True, 1, 40, 130), seen("node2", False, 91, 120)) == ["node1", "node2", "node1"]
+    assert writers(seen("node1", True, 1, 40, 130), seen("node2", False, 91, 120)) == ["node1", "node2", "node1"]
 
 
 def test_a_copy_that_nobody_writes_to_is_not_taken_for_a_writer():
-    assert watch.writers(seen("node1", True, 1, 40, 130), seen("node2", False, 91, 91, 91)) == ["node1"]
+    assert writers(seen("node1", True, 1, 40, 130), seen("node2", False, 91, 91, 91)) == ["node1"]
 
 
 def test_a_line_that_is_not_whole_is_none():
