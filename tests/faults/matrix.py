@@ -25,6 +25,7 @@ FAULTS = {
     "sender killed": "source",
     "receiver killed": "destination",
     "controller killed": "source",
+    "CRIU killed": "source",
     "source loses power": "source",
     "destination loses power": "destination",
     "network cut, later healed": "source",

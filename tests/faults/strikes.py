@@ -28,6 +28,11 @@ def kill_helper(side: str) -> t.Callable[[Scene], None]:
     return strike
 
 
+def kill_criu(scene: Scene) -> None:
+    # As the kernel would that has no memory left. Before the freeze, and after the cleanup, there is none.
+    scene.source.ask("pkill --signal KILL --exact criu")
+
+
 def kill_controller(scene: Scene) -> None:
     scene.play.kill()
 
@@ -147,6 +152,7 @@ TABLE = {
     "sender killed": Fault(kill_helper("source")),
     "receiver killed": Fault(kill_helper("destination")),
     "controller killed": Fault(kill_controller),
+    "CRIU killed": Fault(kill_criu),
     "source loses power": Fault(cut_power("source"), restore_power("source")),
     "destination loses power": Fault(cut_power("destination"), restore_power("destination")),
     "network cut, later healed": Fault(cut_network, heal_network),
