@@ -273,6 +273,9 @@ func (c *carried) Write(p []byte) (int, error) {
 	}
 	defer c.done()
 	n, err := c.Stream.Write(p)
+	if errors.Is(err, yamux.ErrConnectionWriteTimeout) { // for deadAfter
+		c.trunk.giveUp()
+	}
 	return n, c.trunk.explain(err)
 }
 
