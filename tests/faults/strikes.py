@@ -28,9 +28,13 @@ def kill_helper(side: str) -> t.Callable[[Scene], None]:
     return strike
 
 
-def kill_criu(scene: Scene) -> None:
-    # As the kernel would that has no memory left. Before the freeze, and after the cleanup, there is none.
-    scene.source.ask("pkill --signal KILL --exact criu")
+def kill_criu(side: str) -> t.Callable[[Scene], None]:
+    def strike(scene: Scene) -> None:
+        host = scene.source if side == "source" else scene.destination
+        # As a kernel would that has no memory left. At some steps there is none.
+        host.ask("pkill --signal KILL --exact criu")
+
+    return strike
 
 
 def kill_controller(scene: Scene) -> None:
@@ -152,7 +156,8 @@ TABLE = {
     "sender killed": Fault(kill_helper("source")),
     "receiver killed": Fault(kill_helper("destination")),
     "controller killed": Fault(kill_controller),
-    "CRIU killed": Fault(kill_criu),
+    "dumping CRIU killed": Fault(kill_criu("source")),
+    "restoring CRIU killed": Fault(kill_criu("destination")),
     "source loses power": Fault(cut_power("source"), restore_power("source")),
     "destination loses power": Fault(cut_power("destination"), restore_power("destination")),
     "network cut, later healed": Fault(cut_network, heal_network),
