@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,13 +107,7 @@ func TestAKilledCRIULetsNothingRun(t *testing.T) {
 			r.wait(r.src, UntilConverged)
 			go func() { _, _ = Cutover(context.Background(), r.src) }()
 			r.wait(r.dst, string(Released))
-			pid, err := os.ReadFile(filepath.Join(r.control, "arming"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := exec.Command("kill", "-KILL", string(pid)).Run(); err != nil {
-				t.Fatal(err)
-			}
+			r.killCRIU()
 			if !sender {
 				kill()
 			}
@@ -134,6 +129,50 @@ func TestAKilledCRIULetsNothingRun(t *testing.T) {
 			}
 			r.runsOnce(w, Destination)
 		})
+	}
+}
+
+// A CRIU that is killed when it has dumped, and before the cgroup is frozen under
+// its hold: what ran in between is in no dump, and nothing is handed over.
+func TestACRIUThatIsKilledTooEarlyStopsTheMove(t *testing.T) {
+	r := newRig(t)
+	runs := r.withCgroup()
+	r.spec.src.Policy.PauseAt = Frozen
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.src, string(Frozen))
+	if err := await(filepath.Join(r.gate, stateMark)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // until it holds at post-dump
+	r.killCRIU()
+	// What it held runs on.
+	if err := errors.Join(os.Remove(filepath.Join(r.control, "frozen")), Continue(r.src)); err != nil {
+		t.Fatal(err)
+	}
+	<-r.send
+	if s := r.wait(r.src, UntilEnded); s.State != Thawed || !strings.Contains(s.Error, "it was killed") {
+		t.Errorf("the source is %s: %s", s.State, s.Error)
+	}
+	<-r.receive
+	if !runs() {
+		t.Error("the workload's cgroup stays frozen")
+	}
+	r.runsOnce(w, Source)
+	r.cleanDestination()
+}
+
+// killCRIU kills what dumps.
+func (r *rig) killCRIU() {
+	r.t.Helper()
+	pid, err := os.ReadFile(filepath.Join(r.control, "arming"))
+	if err == nil {
+		err = exec.Command("kill", "-KILL", string(pid)).Run()
+	}
+	if err != nil {
+		r.t.Fatal(err)
 	}
 }
 

@@ -193,8 +193,10 @@ func (d *criuDump) dumped(ctx context.Context) (time.Time, error) {
 	// Should CRIU be killed from here on, its tasks stay where they are.
 	limited, cancel := d.limited(ctx)
 	defer cancel()
-	_, err = d.h.Freeze.Cgroup.Freeze(limited)
-	return at, err
+	if _, err := d.h.Freeze.Cgroup.Freeze(limited); err != nil {
+		return at, err
+	}
+	return at, d.h.Freeze.Cgroup.Held()
 }
 
 func (d *criuDump) await(ctx context.Context, action string) (time.Time, error) {

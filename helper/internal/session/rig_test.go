@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	thread "runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 )
@@ -69,8 +71,8 @@ func act(what string, args []string) error {
 
 // playDump does what CRIU does on the source. The writer of the test looks at
 // the file "frozen" before each write, and says "stopped" when it has seen it.
-// A cgroup that CRIU finds frozen it thaws when it holds the tasks, and freezes
-// again when it has been refused.
+// The tasks of a cgroup it holds as CRIU does, as their debugger; the cgroup, which
+// it finds frozen, it thaws then, and freezes again when it has been refused.
 func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if text, err := os.ReadFile(filepath.Join(control, "dump-fails")); err == nil {
 		return errors.New(string(text))
@@ -91,8 +93,13 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if err := os.WriteFile(frozen, nil, 0o600); err != nil {
 		return err
 	}
-	if err := cgroup.Thaw(); err != nil {
-		return err
+	letGo := func() error { return nil }
+	if cgroup != "" {
+		thread.LockOSThread() // for good: the end of the thread is that of the hold
+		var err error
+		if letGo, err = cgrouptest.Hold(string(cgroup)); err != nil {
+			return err
+		}
 	}
 	if err := await(filepath.Join(control, "stopped")); err != nil {
 		return err
@@ -147,8 +154,7 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 			return err
 		}
 	}
-	_ = os.Remove(frozen)
-	return errors.Join(err, errors.New("the dump was refused"))
+	return errors.Join(err, letGo(), os.Remove(frozen), errors.New("the dump was refused"))
 }
 
 // playRestore does what an engine and CRIU do on the destination. If it is called

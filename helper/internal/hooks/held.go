@@ -1,0 +1,45 @@
+package hooks
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Held returns an error if a task of the cgroup is held by nobody, as a debugger
+// holds what it looks at. With the cgroup frozen that tells whether a CRIU that has
+// dumped it held it until then: one that was killed before has let it run on, and
+// what it did is not in the dump.
+func (c Cgroup) Held() error {
+	err := c.eachTask(func(proc string) error {
+		status, err := os.ReadFile(filepath.Join(proc, "status"))
+		if gone(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if ended, held := holding(string(status)); !ended && !held {
+			return fmt.Errorf("CRIU does not hold process %s any more, it was killed: what that has done since is not in the dump", filepath.Base(proc))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("hooks: the frozen tasks: %w", err)
+	}
+	return nil
+}
+
+// holding reads from a task's status whether it has ended, and nobody has taken
+// notice of that, and whether it has a tracer.
+func holding(status string) (ended, held bool) {
+	for line := range strings.Lines(status) {
+		switch key, value, _ := strings.Cut(line, ":"); key {
+		case "State":
+			ended = strings.ContainsAny(strings.TrimSpace(value)[:1], "ZX")
+		case "TracerPid":
+			held = strings.TrimSpace(value) != "0"
+		}
+	}
+	return ended, held
+}
