@@ -21,6 +21,9 @@ UNITS = {
     "GB": 10**9, "G": 2**30, "GiB": 2**30, "TB": 10**12, "T": 2**40, "TiB": 2**40,
 }  # fmt: skip
 
+# Of elements that go past libvirt to what is below it.
+NAMESPACES = {"qemu": "http://libvirt.org/schemas/domain/qemu/1.0"}
+
 # libvirt's "default" is QEMU's, and that is writeback.
 DEFAULT_CACHE = "writeback"
 
@@ -95,6 +98,22 @@ def parse(text: str) -> Guest:
         ),
         pools=tuple(sorted({disk.find("source").get("pool", "") for disk in disks if disk.get("type") == "volume" and disk.find("source") is not None})),
     )
+
+
+def set_driver(text: str, options: t.Mapping[str, t.Mapping[str, str]]) -> str:
+    """The definition with other options of its disks' drivers: target → option → value. All else stays as it is."""
+    for prefix, space in NAMESPACES.items():
+        ElementTree.register_namespace(prefix, space)
+    root = ElementTree.fromstring(text)
+    for disk in root.findall("devices/disk"):
+        wanted = options.get(_attribute(disk, "target", "dev") or "")
+        if not wanted:
+            continue
+        driver = disk.find("driver")
+        if driver is None:
+            driver = ElementTree.SubElement(disk, "driver", {"name": "qemu"})
+        driver.attrib.update(wanted)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _memory(root: ElementTree.Element) -> int:

@@ -14,7 +14,7 @@ has cached, which it can since 4.0 (C(x-check-cache-dropped), C(drop-cache) of i
 from __future__ import annotations
 
 import typing as t
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from ansible_collections.livefleet.handover.plugins.module_utils._domain_xml import Disk
 
@@ -40,6 +40,13 @@ MODES = {
     "directsync": (False, False, False),
     "unsafe": (True, True, True),
 }
+
+
+# How much of what the guest has written is in memory alone at any moment, and of what it was told to be on the disk.
+EXPOSURE = {"directsync": 0, "writethrough": 0, "none": 1, "writeback": 2, "unsafe": 3}
+
+# io=native goes past the page cache, and QEMU refuses it beside modes that use it.
+NATIVE_IO_MODES = ("none", "directsync")
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,26 @@ def live_migration(disk: Disk, place: Place, qemu: tuple[int, int, int]) -> Verd
         NO,
         f"cache={disk.cache} keeps it in this host's page cache, and QEMU {'.'.join(map(str, qemu))} cannot drop that: use cache=none, or QEMU 4.0 or later",
     )
+
+
+def left_behind(disk: Disk, place: Place) -> str | None:
+    """Why a disk that stays where it is would be read with old data after the switch, where libvirt does not see it."""
+    if disk.cache != "unsafe" or disk.source is None or disk.read_only or disk.kind not in ("file", "block") or place.coherent:
+        return None
+    return (
+        "cache=unsafe ignores flushes, also QEMU's own at the switch, and what this host has cached would not be there for the other one: "
+        "change it to none or writeback (role kvm_cache) and start the guest anew"
+    )
+
+
+def risk(disk: Disk, mode: str, guest_flushes: Verdict) -> str | None:
+    """Why a disk should not change to a mode; None if nothing more than before can be lost by it."""
+    if EXPOSURE[mode] <= EXPOSURE.get(disk.cache, EXPOSURE["writeback"]):
+        return None
+    after = power_loss(replace(disk, cache=mode), guest_flushes.verdict)
+    if after.verdict == YES:
+        return None
+    return f"{after.reason} ({guest_flushes.reason})" if MODES[mode][2] is False else after.reason
 
 
 def faster_mode(disk: Disk, place: Place, available: float, guest_flushes: str) -> tuple[str, str]:

@@ -42,6 +42,14 @@ class Libvirt:
         """The guest as it will be after its next start."""
         return parse(self.virsh("dumpxml", "--inactive", "--domain", name))
 
+    def definition(self, name: str) -> str:
+        """All of its definition, secrets too, as libvirt takes it back."""
+        return self.virsh("dumpxml", "--inactive", "--security-info", "--domain", name)
+
+    def define(self, text: str) -> None:
+        """Has libvirt take a definition, after it was held against libvirt's schema."""
+        self.runtime.run([*self._virsh, "define", "--validate", "--file", "/dev/stdin"], stdin=text)
+
     def state(self, name: str) -> str:
         """As virsh calls it: running, paused, shut off, …"""
         return self.virsh("domstate", "--domain", name).strip()
