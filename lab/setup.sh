@@ -88,7 +88,7 @@ esac
 
 [ -n "$(debian_mirror)" ] || update_lists
 
-missing=$(missing_packages ca-certificates cpio e2fsprogs gcc git iproute2 kmod libc6-dev mmdebstrap openssh-client procps python3 \
+missing=$(missing_packages ca-certificates cpio e2fsprogs gcc git iproute2 kmod libc6-dev mmdebstrap openssh-client procps python3 python3-libvirt \
     python3-venv qemu-utils rsync shellcheck spin systemd-container util-linux vmtouch xfsprogs)
 if [ -n "$missing" ]; then
     echo "setup: installing $(echo "$missing" | tr '\n' ' ')"

@@ -103,8 +103,6 @@ def refusal(wish: Wish) -> str | None:
         return "QEMU does not copy disks and fetch memory afterwards in one migration: with mode postcopy the storage has to be shared"
     if wish.synchronous_writes and wish.storage == "shared":
         return "synchronous_writes is about disks that are copied: choose storage copy or incremental, or leave it out"
-    if wish.mode == "offline" and wish.storage != "shared":
-        return "libvirt moves no disks of a guest that does not run: copy the images first, then move the definition with storage shared"
     return None
 
 
@@ -142,8 +140,10 @@ def plan(wish: Wish) -> Plan:
 
 # --- who may run -------------------------------------------------------------
 
-# What a side says of a guest: it runs, it is paused, it is defined and does not run, it is not there.
-RUNNING, PAUSED, OFF, ABSENT, SILENT = "running", "paused", "off", "absent", "silent"
+# What a side says of a guest: it runs, it stands still for the migration's sake, somebody paused it, it is defined and does not run, it is
+# not there, the side gives no answer.
+RUNNING, PAUSED, HALTED, OFF, ABSENT, SILENT = "running", "paused", "halted", "off", "absent", "silent"
+ALIVE = (RUNNING, PAUSED, HALTED)
 
 
 @dataclass(frozen=True)
@@ -166,18 +166,43 @@ def decide(source: str, destination: str, migrating: bool) -> Decision:
         return Decision("ask", False, f"{which} does not answer: nothing is decided without it, so that the guest never runs twice")
     if migrating:
         return Decision("wait", False, "libvirt is still at work on the migration")
-    here, there = source in (RUNNING, PAUSED), destination in (RUNNING, PAUSED)
+    here, there = source in ALIVE, destination in ALIVE
     if here and there:
         if destination == RUNNING:
             return Decision("ask", False, "the guest is live on both sides: stop one of them by hand, after looking which has the newer data")
         return Decision("destroy_destination", False, "the source still has the guest, and the destination's was never let run")
     if there:
-        return Decision("resume_destination" if destination == PAUSED else "none", True, "the source has let the guest go, and the destination has it")
+        return Decision("none" if destination == RUNNING else "resume_destination", True, "the source has let the guest go, and the destination has it")
     if source == PAUSED:
         return Decision("resume_source", False, "the source has the guest, paused, and the destination has none")
+    if source == HALTED:
+        return Decision("none", False, "the source has the guest, paused as somebody left it, and the destination has none")
     if here:
         return Decision("none", False, "the guest runs on the source as before")
+    if source == ABSENT and destination == OFF:
+        return Decision("none", True, "the destination has the guest, which does not run, and the source has none")
     return Decision("none", False, "the guest runs on neither side: it was shut down meanwhile, or ended with an error: see libvirt's log on both hosts")
+
+
+# --- what came of the wish ---------------------------------------------------
+
+
+def effects(made: Plan, stats: t.Mapping[str, t.Any], switched: bool) -> list[str]:
+    """What took effect of all that may: as libvirt counted it, and where it counts nothing, as it accepted it."""
+    connections = made.parameters.get("parallel.connections", 1)
+    packed = made.parameters.get("compression", "")
+    throttle, deltas, zeroes = (stats.get(key) or 0 for key in ("auto_converge_throttle", "compression_bytes", "memory_constant"))
+    said = {
+        f"{connections} connections": connections > 1,
+        f"pages packed with {packed}": packed in PARALLEL_METHODS,
+        f"{deltas} bytes sent as differences (xbzrle)": deltas > 0,
+        f"{zeroes} zero pages left out": zeroes > 0,
+        f"the guest's processors slowed down by up to {throttle} % (auto-converge)": throttle > 0,
+        "switched early, and pages fetched afterwards (postcopy)": switched,
+        "encrypted (TLS)": "VIR_MIGRATE_TLS" in made.flags,
+        "writes waited for the destination": "VIR_MIGRATE_NON_SHARED_SYNCHRONOUS_WRITES" in made.flags,
+    }
+    return [sentence for sentence, so in said.items() if so]
 
 
 # --- figures -----------------------------------------------------------------

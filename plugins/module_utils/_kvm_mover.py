@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 
 from ansible_collections.livefleet.handover.plugins.module_utils import _kvm_migration as migration
 from ansible_collections.livefleet.handover.plugins.module_utils._domain_xml import Guest, parse
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm_cache import live_migration
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm_cache import left_behind, live_migration
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm_host import place_of
 from ansible_collections.livefleet.handover.plugins.module_utils._loop import read_mounts
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import HandoverError
@@ -64,7 +64,9 @@ class Mover:
         self.libvirt, self.name = libvirt, guest
         self.uris = {"source": uri, "destination": destination_uri}
         self._open: dict[str, t.Any] = {}
-        self._disks: dict[str, int] = {}
+        # Of these libvirt tells while it works, and no more when it is done.
+        self._most: dict[str, int] = {}
+        self._switched = False
 
     def __enter__(self) -> Mover:
         for side in self.uris:
@@ -108,15 +110,18 @@ class Mover:
             domain = self._domain(side)
             if domain is None:
                 return migration.ABSENT
-            state = domain.state()[0]
+            state, reason = domain.state()
         except (self.libvirt.libvirtError, HandoverError):
             return migration.SILENT
         if state in running:
             return migration.RUNNING
-        return migration.PAUSED if state == self.libvirt.VIR_DOMAIN_PAUSED else migration.OFF
+        if state != self.libvirt.VIR_DOMAIN_PAUSED:
+            return migration.OFF
+        # What arrives held is for libvirt a guest that its user paused.
+        return migration.HALTED if side == "source" and reason == self.libvirt.VIR_DOMAIN_PAUSED_USER else migration.PAUSED
 
     def has_moved(self) -> bool:
-        return self.standing("source") == migration.ABSENT and self.standing("destination") == migration.RUNNING
+        return self.standing("source") == migration.ABSENT and self.standing("destination") in (migration.RUNNING, migration.OFF)
 
     def _migrating(self) -> bool:
         """Whether libvirt is at work on it, on either side."""
@@ -131,7 +136,10 @@ class Mover:
 
     def plan(self, wish: migration.Wish, link_mbit: int | None, ignore: frozenset[str]) -> MovePlan:
         """Makes every check. The first thing that is in the way is an error."""
-        domain = self._domain("source")
+        domain, there = self._domain("source"), self.standing("destination")
+        if there in migration.ALIVE and (domain is None or there != migration.RUNNING):
+            self._same_guest()
+            raise HandoverError(f"an earlier migration has left {self.name} paused on the destination: finish or undo that first (state resolved)")
         if domain is None:
             known = ", ".join(sorted(d.name() for d in self._connection("source").listAllDomains())) or "none"
             raise HandoverError(f"this host has no guest {self.name}: `virsh list --all` names those it has ({known})")
@@ -140,10 +148,11 @@ class Mover:
                 raise HandoverError(f"{self.name} runs, and mode offline moves guests that do not: shut it down first, or choose mode live")
         elif not domain.isActive():
             raise HandoverError(f"{self.name} does not run: start it first, or choose mode offline")
-        if self.standing("destination") in (migration.RUNNING, migration.PAUSED):
-            raise HandoverError(
-                f"the destination runs a guest {self.name} already: see what it is there, and use state resolved if an earlier migration left it"
-            )
+        elif self.standing("source") == migration.HALTED:
+            raise HandoverError(f"{self.name} is paused, and would be let run where it arrives: resume it first (`virsh resume`), or shut it down")
+        self._same_guest()
+        if there == migration.RUNNING:
+            raise HandoverError(f"{self.name} runs on the destination too: stop one of them by hand, after looking which has the newer data")
 
         guest = parse(domain.XMLDesc(self.libvirt.VIR_DOMAIN_XML_MIGRATABLE if domain.isActive() else 0))
         idle = idle_processors()
@@ -185,14 +194,21 @@ class Mover:
             if interface.kind == "network" and not networks.get(interface.source or ""):
                 state = "is not active" if interface.source in networks else "does not exist"
                 yield "networks", f"the network {interface.source} of {self.name} {state} on the destination: define and start it there"
+        pools = {pool.name(): pool.isActive() for pool in there.listAllStoragePools()} if guest.pools else {}
+        for pool in guest.pools:
+            if not pools.get(pool):
+                state = "is not active" if pool in pools else "does not exist"
+                yield "pools", f"the storage pool {pool} of {self.name} {state} on the destination: define and start it there"
         if wish.storage == "shared":
             mounts, version = read_mounts(), self._connection("source").getVersion()
             qemu = (version // 1_000_000, version // 1000 % 1000, version % 1000)
             for disk in guest.disks:
                 local = disk.source is not None and disk.kind in ("file", "block")
-                verdict = live_migration(disk, place_of(t.cast(str, disk.source), mounts) if local else place_of("", mounts), qemu)
-                if verdict.verdict == "no":
-                    yield "storage", f"{self.name} cannot be migrated with its disk {disk.target} as it is: {verdict.reason}"
+                place = place_of(t.cast(str, disk.source), mounts) if local else place_of("", mounts)
+                verdict = live_migration(disk, place, qemu)
+                reason = verdict.reason if verdict.verdict == "no" else left_behind(disk, place)
+                if reason:
+                    yield "storage", f"{self.name} cannot be migrated with its disk {disk.target} as it is: {reason}"
 
     def _machine_problems(self, there: t.Any, guest: Guest) -> t.Iterator[tuple[str, str]]:
         try:
@@ -213,6 +229,11 @@ class Mover:
             lacking = f"the destination's processor lacks features that {self.name} ({guest.cpu}) uses"
             yield "cpu", f"{lacking}: give it a CPU model that both hosts have, and restart it"
 
+    def arrived(self, wish: migration.Wish) -> list[dict[str, t.Any]]:
+        """The images of a guest that has moved."""
+        domain = self._domain("destination")
+        return self._images(domain, parse(domain.XMLDesc(0)), wish)
+
     def _images(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> list[dict[str, t.Any]]:
         if wish.storage == "shared":
             return []
@@ -220,6 +241,9 @@ class Mover:
         unknown = sorted(asked - {disk.target for disk in guest.disks})
         if unknown:
             raise HandoverError(f"{self.name} has no disk {unknown[0]}: it has {', '.join(disk.target for disk in guest.disks)}")
+        whole = [disk.target for disk in guest.disks if disk.backing and (not asked or disk.target in asked)]
+        if wish.mode == "offline" and wish.storage == "copy" and whole:
+            raise HandoverError(f"{whole[0]} of {self.name} stands on another image: choose storage incremental, if the destination has that one")
         return [
             {"target": disk.target, "path": disk.source, "format": disk.format, "size": domain.blockInfo(disk.target)[0], "backing": list(disk.backing)}
             for disk in guest.disks
@@ -256,7 +280,14 @@ class Mover:
         decision = self._settle()
         if not decision.moved:
             raise HandoverError(f"{self.name} was not migrated: {reason or decision.sentence}. {decision.sentence.capitalize()}")
-        result: dict[str, t.Any] = {"moved": True, "outcome": decision.sentence, "figures": self._figures()}
+        stats = self._statistics()
+        made = migration.Plan(plan.flags, plan.parameters)
+        result: dict[str, t.Any] = {
+            "moved": True,
+            "outcome": decision.sentence,
+            "figures": migration.figures(stats),
+            "effects": migration.effects(made, stats, self._switched),
+        }
         if plan.hold:
             result["held_ms"] = round((time.monotonic() - ended) * 1000, 1)
         if autostart:
@@ -265,26 +296,34 @@ class Mover:
 
     def _watch(self, worker: threading.Thread, domain: t.Any, plan: MovePlan, max_downtime_ms: int, postcopy_after: int, deadline: float) -> bool:
         """Until the migration has ended. Says whether it was given up for its time."""
-        set_downtime, switched, given_up = max_downtime_ms > 0, not plan.postcopy, False
+        set_downtime, given_up = max_downtime_ms > 0, False
         while worker.is_alive():
             worker.join(POLL_SECONDS)
             with contextlib.suppress(self.libvirt.libvirtError):
-                self._note_disks(domain.jobStats())
+                stats = domain.jobStats()
+                self._note(stats)
                 if set_downtime:
                     domain.migrateSetMaxDowntime(max_downtime_ms)
                     set_downtime = False
-                if not switched and domain.jobStats().get("memory_iteration", 0) > postcopy_after:
+                if plan.postcopy and not self._switched and stats.get("memory_iteration", 0) > postcopy_after:
                     domain.migrateStartPostCopy()
-                    switched = True
+                    self._switched = True
                 if time.monotonic() > deadline and not given_up:
                     domain.abortJob()
                     given_up = True
         return given_up
 
-    def _note_disks(self, stats: t.Mapping[str, t.Any]) -> None:
-        """Of copied disks libvirt tells while it copies, and no more when it is done."""
-        for name in ("disk_total", "disk_processed"):
-            self._disks[name] = max(self._disks.get(name, 0), stats.get(name, 0))
+    def _note(self, stats: t.Mapping[str, t.Any]) -> None:
+        for name in ("disk_total", "disk_processed", "auto_converge_throttle"):
+            self._most[name] = max(self._most.get(name, 0), stats.get(name, 0))
+
+    def _same_guest(self) -> None:
+        """Another guest that has the same name by chance is nobody's leftover."""
+        found = {side: domain.UUIDString() for side, domain in ((side, self._domain(side)) for side in self.uris) if domain is not None}
+        if len(set(found.values())) > 1:
+            raise HandoverError(
+                f"the destination has another guest {self.name}, with the UUID {found['destination']} and not {found['source']}: rename one of them"
+            )
 
     def _decision(self) -> migration.Decision:
         source = self.standing("source")
@@ -315,6 +354,7 @@ class Mover:
             elif decision.act == "resume_source":
                 self._domain("source").resume()
             elif decision.act == "destroy_destination":
+                self._same_guest()
                 self._discard(self._domain("destination"))
         except self.libvirt.libvirtError as exc:
             raise HandoverError(f"{self.name}: {decision.sentence}; but {decision.act.replace('_', ' on the ')} failed: {exc}") from exc
@@ -330,13 +370,27 @@ class Mover:
         decision = self._decision() if check_mode else self._settle(patience)
         return {"changed": decision.act.startswith(("resume", "destroy")), "moved": decision.moved, "outcome": decision.sentence}
 
-    def _figures(self) -> dict[str, t.Any]:
+    def cancel(self, patience: float, check_mode: bool) -> dict[str, t.Any]:
+        """What state=cancelled does. Who asked for the migration hears of it, and settles it as well: both come to the same."""
+        if not self._migrating():
+            decision = self._decision()
+            return {"changed": False, "moved": decision.moved, "outcome": f"no migration is under way: {decision.sentence}"}
+        if check_mode:
+            return {"changed": True, "moved": False, "outcome": "a migration is under way, and would be given up"}
+        try:
+            self._domain("source").abortJob()
+        except self.libvirt.libvirtError as exc:
+            raise HandoverError(f"the migration of {self.name} could not be given up: {exc}") from exc
+        decision = self._settle(patience)
+        return {"changed": not decision.moved, "moved": decision.moved, "outcome": decision.sentence}
+
+    def _statistics(self) -> dict[str, t.Any]:
         """The destination knows how long the guest stood still."""
         try:
             stats = self._domain("destination").jobStats(self.libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
         except self.libvirt.libvirtError:
             stats = {}
-        return migration.figures({**stats, **self._disks})
+        return {**stats, **self._most}
 
 
 def idle_processors(seconds: float = IDLE_SECONDS, path: str = "/proc/stat") -> float:

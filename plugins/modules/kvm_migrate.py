@@ -17,6 +17,8 @@ description:
   - Runs on the host that has the guest, and has libvirt migrate it to another one, with its definition.
   - The guest arrives paused, and is let run only when libvirt has taken it from the source. So a lost answer never leaves it running
     twice. What became of it is asked of both sides, and O(state=resolved) does that alone, at any time later.
+  - Refuses a guest that somebody has paused, a guest of the same name on the destination that has another UUID, and disks that would be
+    read with old data on the destination.
   - In check mode it makes all checks, changes nothing, and returns the plan.
 
 extends_documentation_fragment:
@@ -47,16 +49,19 @@ options:
   state:
     description:
       - V(migrated) migrates the guest.
-      - V(resolved) finishes or undoes what an earlier migration left, by what both sides say, and migrates nothing.
+      - V(resolved) finishes or undoes what an earlier migration left, by what both sides say, and migrates nothing. One that is still under
+        way is waited for.
+      - V(cancelled) gives up one that is under way, and the guest stays where it is, unless it has just arrived.
     type: str
-    choices: [migrated, resolved]
+    choices: [migrated, resolved, cancelled]
     default: migrated
   mode:
     description:
       - V(live) keeps the guest running.
       - V(postcopy) switches early and fetches the rest of the memory afterwards. It always ends, but from the switch on the guest needs
         both hosts, and is lost if either fails.
-      - V(offline) moves the definition of a guest that does not run.
+      - V(offline) moves the definition of a guest that does not run. libvirt leaves its disks alone; RV(plan.images) is what has to be copied
+        before.
     type: str
     choices: [live, postcopy, offline]
     default: live
@@ -127,7 +132,7 @@ options:
     description: Checks that are made and not heeded.
     type: list
     elements: str
-    choices: [cpu, machine, networks, memory, storage]
+    choices: [cpu, machine, memory, networks, pools, storage]
     default: []
   uri:
     description: How this host's libvirt is reached.
@@ -155,6 +160,12 @@ EXAMPLES = r"""
     storage: copy
     auto_converge: true
 
+- name: Give up a migration that takes too long
+  livefleet.handover.kvm_migrate:
+    guest: web1
+    destination_uri: qemu+ssh://node2/system
+    state: cancelled
+
 - name: Find out what became of a guest whose migration was interrupted
   livefleet.handover.kvm_migrate:
     guest: web1
@@ -175,7 +186,7 @@ outcome:
   sample: the source has let the guest go, and the destination has it
 plan:
   description: What is done, or would be.
-  returned: with O(state=migrated)
+  returned: with O(state=migrated), unless it has been migrated already
   type: dict
   contains:
     flags:
@@ -196,11 +207,23 @@ plan:
       type: list
       elements: dict
       sample: [{path: /var/lib/libvirt/images/web1.qcow2, format: qcow2, size: 8589934592}]
+images:
+  description: The images of a guest that had been migrated already, as in RV(plan).
+  returned: with O(state=migrated), if it has been migrated already
+  type: list
+  elements: dict
+  sample: []
 figures:
   description: What libvirt measured. Bytes, and milliseconds where the name says so.
   returned: when it was migrated now
   type: dict
   sample: {total_ms: 812, downtime_ms: 88, ram_total: 151003136, ram_transferred: 40912896, iterations: 3, disk_total: 268435456, disk_transferred: 268435456}
+effects:
+  description: What took effect of all that may make a migration quicker, or its guest slower.
+  returned: when it was migrated now
+  type: list
+  elements: str
+  sample: [2 connections, pages packed with zstd, 27114 zero pages left out]
 held_ms:
   description: How long the guest waited on the destination until it was let run. Part of the time it stood still, beside C(downtime_ms).
   returned: when it was migrated now and held
@@ -235,8 +258,11 @@ def run(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
     with Mover(libvirt, params["guest"], params["uri"], params["destination_uri"]) as mover:
         if params["state"] == "resolved":
             return mover.resolve(params["timeout"], module.check_mode)
+        if params["state"] == "cancelled":
+            return mover.cancel(params["timeout"], module.check_mode)
         if mover.has_moved():
-            return {"changed": False, "moved": True, "outcome": "the guest is on the destination, and the source has none"}
+            there = {"moved": True, "outcome": "the guest is on the destination, and the source has none"}
+            return {"changed": False, **there, "images": mover.arrived(wish(params))}
         plan = mover.plan(wish(params), params["link_mbit"], frozenset(params["ignore"]))
         if module.check_mode:
             return {"changed": True, "plan": plan.as_dict()}
@@ -249,7 +275,7 @@ def main() -> None:
         argument_spec={
             "guest": {"type": "str", "required": True},
             "destination_uri": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["migrated", "resolved"], "default": "migrated"},
+            "state": {"type": "str", "choices": ["migrated", "resolved", "cancelled"], "default": "migrated"},
             "mode": {"type": "str", "choices": ["live", "postcopy", "offline"], "default": "live"},
             "storage": {"type": "str", "choices": ["shared", "copy", "incremental"], "default": "shared"},
             "disks": {"type": "list", "elements": "str", "default": []},
@@ -265,7 +291,7 @@ def main() -> None:
             "listen": {"type": "str"},
             "migrate_uri": {"type": "str"},
             "postcopy_after": {"type": "int", "default": 1},
-            "ignore": {"type": "list", "elements": "str", "choices": ["cpu", "machine", "networks", "memory", "storage"], "default": []},
+            "ignore": {"type": "list", "elements": "str", "choices": ["cpu", "machine", "memory", "networks", "pools", "storage"], "default": []},
             "uri": {"type": "str", "default": "qemu:///system"},
             "timeout": {"type": "int", "default": 3600},
         },

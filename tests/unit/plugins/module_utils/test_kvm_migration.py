@@ -11,11 +11,13 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _kvm_migration as migration,
 )
 
-ALIVE = (migration.RUNNING, migration.PAUSED)
+ALIVE = migration.ALIVE
 EVERY = (*ALIVE, migration.OFF, migration.ABSENT, migration.SILENT)
+# A guest that is held on the destination is for libvirt one that somebody paused.
+THERE = tuple(word for word in EVERY if word != migration.HALTED)
 
 
-@pytest.mark.parametrize(("source", "destination", "migrating"), list(itertools.product(EVERY, EVERY, (False, True))))
+@pytest.mark.parametrize(("source", "destination", "migrating"), list(itertools.product(EVERY, THERE, (False, True))))
 def test_nothing_that_is_done_lets_two_run_or_destroys_the_only_one(source, destination, migrating):
     decision = migration.decide(source, destination, migrating)
     state = {"source": source, "destination": destination}
@@ -29,7 +31,8 @@ def test_nothing_that_is_done_lets_two_run_or_destroys_the_only_one(source, dest
     if decision.act not in ("ask", "wait"):
         assert list(state.values()).count(migration.RUNNING) <= 1
         assert not (state["source"] in ALIVE and state["destination"] in ALIVE)
-    assert decision.moved == (source not in (*ALIVE, migration.SILENT) and destination in ALIVE and not migrating)
+    arrived = destination in ALIVE or (source, destination) == (migration.ABSENT, migration.OFF)
+    assert decision.moved == (source not in (*ALIVE, migration.SILENT) and arrived and not migrating)
 
 
 @pytest.mark.parametrize(("source", "destination"), [(migration.SILENT, migration.PAUSED), (migration.RUNNING, migration.SILENT)])
@@ -82,8 +85,25 @@ def test_a_guest_that_does_not_run_takes_its_definition_alone():
         ({"mode": "postcopy", "compression": "zstd", "connections": 2}, "choose compression none"),
         ({"mode": "postcopy", "storage": "copy"}, "has to be shared"),
         ({"synchronous_writes": True}, "about disks that are copied"),
-        ({"mode": "offline", "storage": "copy"}, "copy the images first"),
     ],
 )
 def test_what_does_not_go_together_is_refused(change, text):
     assert text in migration.refusal(migration.Wish(**change))
+
+
+@pytest.mark.parametrize(
+    ("wish", "stats", "said"),
+    [
+        ({}, {}, []),
+        ({"compression": "zstd", "connections": 2}, {"memory_constant": 7}, ["2 connections", "pages packed with zstd", "7 zero pages left out"]),
+        # Asked for, and not needed.
+        ({"compression": "xbzrle", "auto_converge": True}, {"compression_bytes": 0, "auto_converge_throttle": 0}, []),
+        (
+            {"compression": "xbzrle", "auto_converge": True},
+            {"compression_bytes": 512, "auto_converge_throttle": 30},
+            ["512 bytes sent as differences (xbzrle)", "the guest's processors slowed down by up to 30 % (auto-converge)"],
+        ),
+    ],
+)
+def test_what_took_effect(wish, stats, said):
+    assert migration.effects(migration.plan(migration.Wish(**wish)), stats, False) == said

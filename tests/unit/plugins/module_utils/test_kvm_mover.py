@@ -1,0 +1,235 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Against libvirt itself: two hosts of its test driver, whose guests can be run, paused and removed, and not migrated."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _kvm_migration as migration,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _kvm_cache,
+    _kvm_mover,
+    _runtime,
+)
+
+# Debian's python3-libvirt, which `make setup` installs: PyPI's has to be compiled.
+DEBIAN = "/usr/lib/python3/dist-packages"
+WEB1 = "11111111-1111-4111-8111-111111111111"
+OTHER = "22222222-2222-4222-8222-222222222222"
+
+
+@pytest.fixture(name="libvirt")
+def the_binding(monkeypatch):
+    monkeypatch.syspath_prepend(DEBIAN)
+    importlib.import_module("libvirt")
+    libvirt = _kvm_mover.load_libvirt()
+    # What the test driver knows nothing of: firmware, and QEMU.
+    monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_NVRAM", 0)
+    monkeypatch.setattr(_kvm_cache, "DROPS_CACHE_SINCE", (0, 0, 0))
+    return libvirt
+
+
+@pytest.fixture(name="hosts")
+def two_hosts(libvirt, tmp_path):
+    uris = {}
+    for side in ("source", "destination"):
+        (tmp_path / f"{side}.xml").write_text("<node/>")
+        uris[side] = f"test://{tmp_path}/{side}.xml"
+    return _kvm_mover.Mover(libvirt, "web1", uris["source"], uris["destination"])
+
+
+def put(hosts, side, uuid=WEB1, running=True, devices="", memory=1024):
+    """A guest on one of them."""
+    domain = hosts._connection(side).defineXML(
+        f"<domain type='test'><name>web1</name><uuid>{uuid}</uuid><memory>{memory}</memory><os><type>hvm</type></os><devices>{devices}</devices></domain>"
+    )
+    if running:
+        domain.create()
+    return domain
+
+
+def standing(hosts):
+    return hosts.standing("source"), hosts.standing("destination")
+
+
+def test_what_each_side_says(hosts):
+    assert standing(hosts) == (migration.ABSENT, migration.ABSENT)
+    here, there = put(hosts, "source"), put(hosts, "destination", running=False)
+    assert standing(hosts) == (migration.RUNNING, migration.OFF)
+    here.suspend()
+    there.create()
+    there.suspend()
+    # Held on the destination, and on the source left so by somebody.
+    assert standing(hosts) == (migration.HALTED, migration.PAUSED)
+
+
+def test_what_has_arrived_is_let_run(hosts):
+    put(hosts, "destination").suspend()
+    assert hosts.resolve(0, check_mode=True)["changed"] is True
+    assert standing(hosts) == (migration.ABSENT, migration.PAUSED), "a check changes nothing"
+    outcome = hosts.resolve(0, check_mode=False)
+    assert (outcome["changed"], outcome["moved"]) == (True, True)
+    assert standing(hosts) == (migration.ABSENT, migration.RUNNING)
+    assert hosts.has_moved()
+
+
+def test_what_does_not_run_has_moved_with_its_definition(hosts):
+    put(hosts, "destination", running=False)
+    assert hosts.has_moved()
+    assert hosts.resolve(0, check_mode=False)["moved"] is True
+    assert standing(hosts) == (migration.ABSENT, migration.OFF)
+
+
+def test_what_was_never_let_run_goes_and_its_definition_too(hosts):
+    put(hosts, "source")
+    put(hosts, "destination").suspend()
+    outcome = hosts.resolve(0, check_mode=False)
+    assert (outcome["changed"], outcome["moved"]) == (True, False)
+    assert standing(hosts) == (migration.RUNNING, migration.ABSENT)
+
+
+def test_a_namesake_is_nobodys_leftover(hosts):
+    put(hosts, "source")
+    put(hosts, "destination", uuid=OTHER).suspend()
+    with pytest.raises(_runtime.HandoverError, match=f"another guest web1, with the UUID {OTHER} and not {WEB1}"):
+        hosts.resolve(0, check_mode=False)
+    assert standing(hosts) == (migration.RUNNING, migration.PAUSED)
+
+
+def test_two_that_run_are_left_to_people(hosts, monkeypatch):
+    monkeypatch.setattr(_kvm_mover, "RECONNECT_SECONDS", 0.0)
+    put(hosts, "source")
+    put(hosts, "destination")
+    with pytest.raises(_runtime.HandoverError, match="live on both sides"):
+        hosts.resolve(0, check_mode=False)
+    assert standing(hosts) == (migration.RUNNING, migration.RUNNING)
+
+
+def test_a_guest_that_somebody_paused_is_not_resumed(hosts):
+    put(hosts, "source").suspend()
+    assert hosts.resolve(0, check_mode=False)["changed"] is False
+    assert standing(hosts) == (migration.HALTED, migration.ABSENT)
+
+
+def test_a_side_that_is_silent_decides_nothing(hosts, monkeypatch):
+    monkeypatch.setattr(_kvm_mover, "RECONNECT_SECONDS", 0.0)
+    put(hosts, "source")
+    hosts.uris["destination"] = "test:///there/is/none.xml"
+    with pytest.raises(_runtime.HandoverError, match="the destination does not answer.*state resolved"):
+        hosts.resolve(0, check_mode=False)
+
+
+IMAGE = "<disk type='file' device='disk'><source file='{path}'/><target dev='vda' bus='virtio'/></disk>"
+# The test driver says nothing of machine types.
+IGNORE = frozenset(["machine"])
+
+
+@pytest.mark.parametrize(
+    ("guest", "wish", "text"),
+    [
+        ({}, {"mode": "offline"}, "web1 runs, and mode offline moves guests that do not"),
+        ({"running": False}, {}, "web1 does not run: start it first"),
+        ({"devices": "<interface type='network'><source network='dmz'/></interface>"}, {}, "the network dmz of web1 does not exist on the destination"),
+        (
+            {"devices": "<disk type='volume' device='disk'><source pool='fast' volume='web1'/><target dev='vda' bus='virtio'/></disk>"},
+            {},
+            "the storage pool fast of web1 does not exist on the destination",
+        ),
+        ({"devices": IMAGE.format(path="/etc/hostname")}, {}, "vda as it is: the image is on a file system of this host alone"),
+        ({"devices": IMAGE.format(path="/etc/hostname")}, {"storage": "copy", "disks": ("vdb",)}, "web1 has no disk vdb: it has vda"),
+        (
+            {"devices": "<disk type='block' device='disk'><driver name='qemu' cache='unsafe'/><source dev='/dev/null'/><target dev='vda'/></disk>"},
+            {},
+            "cache=unsafe ignores flushes, also QEMU's own at the switch",
+        ),
+    ],
+)
+def test_what_is_in_the_way_is_named_before_anything_is_touched(hosts, guest, wish, text):
+    put(hosts, "source", **guest)
+    with pytest.raises(_runtime.HandoverError, match=text):
+        hosts.plan(migration.Wish(**wish), None, IGNORE)
+    assert hosts.standing("destination") == migration.ABSENT
+
+
+def test_a_paused_guest_is_not_let_run_elsewhere(hosts):
+    put(hosts, "source").suspend()
+    with pytest.raises(_runtime.HandoverError, match="web1 is paused"):
+        hosts.plan(migration.Wish(), None, IGNORE)
+
+
+@pytest.mark.parametrize("source", [True, False])
+def test_what_an_earlier_one_left_is_dealt_with_first(hosts, source):
+    if source:
+        put(hosts, "source")
+    put(hosts, "destination").suspend()
+    with pytest.raises(_runtime.HandoverError, match="an earlier migration has left web1 paused on the destination"):
+        hosts.plan(migration.Wish(), None, IGNORE)
+
+
+def test_a_namesake_on_the_destination_is_not_written_over(hosts):
+    put(hosts, "source")
+    put(hosts, "destination", uuid=OTHER, running=False)
+    with pytest.raises(_runtime.HandoverError, match="another guest web1"):
+        hosts.plan(migration.Wish(), None, IGNORE)
+
+
+def test_a_plan_names_the_images_and_says_why(hosts, tmp_path, monkeypatch):
+    monkeypatch.setattr(_kvm_mover, "idle_processors", lambda: 2.0)
+    image = tmp_path / "web1.raw"
+    image.write_bytes(bytes(4096))
+    put(hosts, "source", devices=IMAGE.format(path=image))
+    plan = hosts.plan(migration.Wish(storage="copy", compression="auto", connections=0), 1000, IGNORE)
+    assert [(each["target"], each["path"], each["format"]) for each in plan.images] == [("vda", str(image), "raw")]
+    assert plan.why == "1000 Mbit/s and 2.0 idle processors: 2 threads of zstd fill more than the link"
+    assert (plan.parameters["compression"], plan.parameters["parallel.connections"]) == ("zstd", 2)
+    assert "VIR_MIGRATE_NON_SHARED_DISK" in plan.flags
+
+
+def test_an_image_that_is_not_copied_is_not_named(hosts):
+    put(hosts, "source", devices=IMAGE.format(path="/etc/hostname"))
+    assert hosts.plan(migration.Wish(compression="none"), None, IGNORE | {"storage"}).images == []
+
+
+def test_the_binding_may_be_missing(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "libvirt", None)
+    assert _kvm_mover.load_libvirt() is None
+
+
+def test_the_speed_of_a_link_is_the_kernels_word(tmp_path):
+    route = tmp_path / "route"
+    route.write_text("Iface\tDestination\n" + "eth1\t00D90A0A\t0\t0\t0\t0\t0\t00FFFFFF\n" + "eth0\t00000000\t0\t0\t0\t0\t0\t00000000\n")
+    for device, speed in {"eth0": "1000", "eth1": "25000"}.items():
+        (tmp_path / device / "device").mkdir(parents=True)
+        (tmp_path / device / "speed").write_text(speed + "\n")
+    assert _kvm_mover.link_speed("10.10.217.9", str(tmp_path), str(route)) == 25000
+    assert _kvm_mover.link_speed("192.0.2.1", str(tmp_path), str(route)) == 1000
+    (tmp_path / "eth0" / "speed").write_text("-1\n")
+    assert _kvm_mover.link_speed("192.0.2.1", str(tmp_path), str(route)) is None
+    # What is virtual makes its speed up.
+    (tmp_path / "eth1" / "device").rmdir()
+    assert _kvm_mover.link_speed("10.10.217.9", str(tmp_path), str(route)) is None
+
+
+def test_what_stands_on_another_image_is_not_copied_alone(hosts, tmp_path):
+    image = tmp_path / "web1.qcow2"
+    image.write_bytes(bytes(4096))
+    chain = "<backingStore type='file'><format type='raw'/><source file='/srv/golden.raw'/></backingStore>"
+    put(hosts, "source", running=False, devices=IMAGE.format(path=image).replace("</disk>", chain + "</disk>"))
+    with pytest.raises(_runtime.HandoverError, match="vda of web1 stands on another image: choose storage incremental"):
+        hosts.plan(migration.Wish(mode="offline", storage="copy"), None, IGNORE)
+    plan = hosts.plan(migration.Wish(mode="offline", storage="incremental"), None, IGNORE)
+    assert [each["backing"] for each in plan.images] == [["/srv/golden.raw"]]
+    assert "VIR_MIGRATE_NON_SHARED_INC" not in plan.flags
+
+
+def test_there_is_nothing_to_give_up(hosts):
+    put(hosts, "source")
+    outcome = hosts.cancel(0, check_mode=False)
+    assert (outcome["changed"], outcome["moved"]) == (False, False)
+    assert outcome["outcome"] == "no migration is under way: the guest runs on the source as before"
