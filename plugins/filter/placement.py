@@ -57,6 +57,9 @@ def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp:
         "disk": workload.disk,
         "wave": workload.wave,
         "running": workload.running,
+        "kind": workload.kind,
+        "storage": workload.storage,
+        "disks": list(workload.disks),
         "batch": batch,
         "session": _session(workload, stamp),
         "together": [_session(other.workload, stamp) for other in group if workload.wave and other.workload.wave == workload.wave],
@@ -83,9 +86,12 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t
                 found.append(_workload(workload, source, "", answers, options))
         # A source that has let go of its container: only the move's end is missing.
         known = {workload["name"] for workload in answers[source]["workloads"]}
+        twice = sorted(name for name in known if sum(each["name"] == name for each in answers[source]["workloads"]) > 1)
+        if twice:
+            problems.append("{0} has a container and a guest that are both named {1}: rename one of them".format(source, twice[0]))
         for session in answers[source]["sessions"]:
             if session["role"] == "source" and session["state"] in planner.PAST_RELEASE and session["workload"] not in known:
-                found.append(_workload({"name": session["workload"]}, source, "", answers, options))
+                found.append(_workload(_gone(session), source, "", answers, options))
     for number, move in enumerate(options["moves"], 1):
         try:
             name = move["workload"]
@@ -105,7 +111,8 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t
         else:
             silent = sorted(host for host, answer in answers.items() if "workloads" not in answer)
             spoke = ", ".join(_list(move.get("from")) or sorted(set(answers) - set(silent)))
-            problems.append("there is no container named {0} on {1}{2}".format(name, spoke, " ({0} did not tell)".format(", ".join(silent)) if silent else ""))
+            untold = " ({0} did not tell)".format(", ".join(silent)) if silent else ""
+            problems.append("there is no container or guest named {0} on {1}{2}".format(name, spoke, untold))
     if problems:
         raise planner.NoPlan(problems)
     return found
@@ -116,7 +123,13 @@ def _has(answer: t.Mapping[str, t.Any], name: str) -> bool:
 
 
 def _entry(answer: t.Mapping[str, t.Any], name: str) -> t.Dict[str, t.Any]:
-    return next((workload for workload in answer["workloads"] if workload["name"] == name), {"name": name, "running": False})
+    left = _left_over(answer, name) or {}
+    return next((workload for workload in answer["workloads"] if workload["name"] == name), dict(_gone(left), name=name, running=False))
+
+
+def _gone(session: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+    """What is known of a workload that its host has let go of."""
+    return {"name": session.get("workload"), **{key: session[key] for key in ("kind", "storage", "disks") if key in session}}
 
 
 def _left_over(answer: t.Mapping[str, t.Any], name: str) -> t.Optional[t.Mapping[str, t.Any]]:
@@ -136,7 +149,8 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
     unfinished = _left_over(answers[source], name)
     groups = [group for group, names in options["apart"].items() if name in names]
     waves = [wave for wave, names in options["waves"].items() if name in names]
-    stopped = entry.get("state") in STOPPED
+    kind = entry.get("kind", planner.CONTAINER)
+    stopped = entry.get("state") in planner.STOPPED_GUEST if kind == planner.GUEST else entry.get("state") in STOPPED
     return planner.Workload(
         name,
         source,
@@ -151,6 +165,9 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
         destination=(unfinished or {}).get("destination") or to,
         resumed=unfinished is not None,
         session=(unfinished or {}).get("id", ""),
+        kind=kind,
+        storage=entry.get("storage", ""),
+        disks=tuple(entry.get("disks") or ()),
     )
 
 
@@ -177,6 +194,7 @@ def _host(name: str, answer: t.Mapping[str, t.Any], options: t.Mapping[str, t.An
         disk=answer["disk"],
         labels=frozenset(_list(options["labels"].get(name))),
         names=frozenset(workload["name"] for workload in answer["workloads"]),
+        kinds=frozenset(answer.get("kinds", [planner.CONTAINER])),
         apart=apart,
         obstacle="it is under maintenance ({0})".format(mark["reason"]) if mark else "",
     )

@@ -45,14 +45,22 @@ def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = Fals
 
 def _outcome(known: t.Mapping[str, t.Any], check: bool) -> t.Dict[str, t.Any]:
     if "handover_has_moved" in known:
-        status = (known.get("__migrate_cutover") or {}).get("status") or {}
-        pause = "{0:.2f} s".format(status["frozen_ms"] / 1000) if status.get("frozen_ms") else None
+        paused = _paused_ms(known)
+        pause = "{0:.2f} s".format(paused / 1000) if paused else None
         return {"well": True, "outcome": "can move" if check else "moved", "pause": pause, "why": ""}
     if "handover_why" in known:
         return {"well": False, "outcome": "failed", "pause": None, "why": str(known["handover_why"])}
     if "handover_has_begun" in known:
         return {"well": False, "outcome": "not known", "pause": None, "why": "its host did not answer any more: run the same again when it does"}
     return {"well": False, "outcome": "not begun", "pause": None, "why": "not begun, since others had failed"}
+
+
+def _paused_ms(known: t.Mapping[str, t.Any]) -> float:
+    """For how long a workload stood still, as the role says that moved it."""
+    guest = known.get("__kvm_migrate_done") or {}
+    if guest.get("figures"):
+        return (guest["figures"].get("downtime_ms") or 0) + (guest.get("held_ms") or 0)
+    return ((known.get("__migrate_cutover") or {}).get("status") or {}).get("frozen_ms") or 0
 
 
 class FilterModule:

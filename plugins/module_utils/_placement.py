@@ -8,7 +8,7 @@ Pure functions from what is known of the hosts to a plan, or to the sentences th
 places every workload or none, because a host that is half empty cannot be switched off.
 
 A host takes a workload if it answers, is not under maintenance, has the labels that the workload needs, holds nothing that
-is to stay apart from it, has no container of its name, and has the memory and the disk that the workload uses now, beside
+is to stay apart from it, has nothing of its name, has what runs it (podman, libvirt), and has the memory and the disk that the workload uses now, beside
 what is kept free. Of those hosts the one is taken that keeps the larger share of its room free, in hundredths, and of equals
 the one with fewer containers. Large workloads are placed first. Where a choice turns out to leave no room for a later
 workload, it is taken back.
@@ -27,6 +27,12 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
 NEEDS = "handover.needs"
 APART = "handover.apart"
 WAVE = "handover.wave"
+
+# What a workload is, and what its host has to have for it.
+CONTAINER, GUEST = "container", "guest"
+# virsh's words for a guest that does not run, and of which nothing but its definition can move.
+STOPPED_GUEST = ("shut off", "crashed")
+ENGINES = {CONTAINER: "podman", GUEST: "libvirt"}
 
 # Choices that are taken back before the search is given up. Where there is room to spare, none is.
 CHOICES = 1000
@@ -58,6 +64,9 @@ class Workload:
     destination: str = ""  # where it has to go; empty: where there is room
     resumed: bool = False  # an earlier move has begun to bring it there
     session: str = ""  # that move's session
+    kind: str = CONTAINER
+    storage: str = ""  # of a guest: whether its disks are shared, or copied
+    disks: t.Tuple[str, ...] = ()  # those that are copied
 
 
 @dataclass(frozen=True)
@@ -68,8 +77,9 @@ class Host:
     memory: int = 0
     disk: int = 0
     labels: t.FrozenSet[str] = frozenset()
-    names: t.FrozenSet[str] = frozenset()  # of the containers that it has
-    apart: t.Mapping[str, str] = field(default_factory=dict)  # group that stays apart → the container that is of it
+    names: t.FrozenSet[str] = frozenset()  # of the workloads that it has
+    kinds: t.FrozenSet[str] = frozenset([CONTAINER])  # of workloads that it can run
+    apart: t.Mapping[str, str] = field(default_factory=dict)  # group that stays apart → the workload that is of it
     obstacle: str = ""  # why nothing may be placed here, or empty
 
 
@@ -129,7 +139,9 @@ class _Room:
         if self.host.obstacle:
             return self.host.obstacle
         if workload.name in self.names:
-            return "it has a container of that name"
+            return "it has a workload of that name"
+        if workload.kind not in self.host.kinds:
+            return "it has no {0}".format(ENGINES[workload.kind])
         if not workload.needs <= self.host.labels:
             return "it has no label {0}".format(", ".join(sorted(workload.needs - self.host.labels)))
         if near:
@@ -204,6 +216,9 @@ def batches(moves: t.Sequence[Move], size: int) -> t.List[t.List[Move]]:
     for move in moves:
         waves.setdefault(move.workload.wave or "\0" + move.workload.name, []).append(move)
     for wave in waves.values():
+        guests = [move.workload.name for move in wave if move.workload.wave and move.workload.kind == GUEST]
+        if guests:
+            raise NoPlan(["{0} is a guest, and waves are of containers: take it out of the wave {1}".format(guests[0], wave[0].workload.wave)])
         hosts = sorted({move.workload.source for move in wave})
         if len(hosts) > 1:
             raise NoPlan(

@@ -14,8 +14,8 @@ short_description: Tell what runs on a host, and what it has room for
 version_added: 0.3.0
 
 description:
-  - Returns the containers of this host with the memory and the disk that each of them uses, what the host has free, and whether it is
-    under maintenance. It is what the placement of workloads is decided by.
+  - Returns the containers and the KVM guests of this host with the memory and the disk that each of them uses, what the host has free, and
+    whether it is under maintenance. It is what the placement of workloads is decided by.
   - Asks no more than that. What matters when a container is moved is what M(livefleet.handover.workload_info) returns.
 
 extends_documentation_fragment:
@@ -40,7 +40,7 @@ options:
     default: 120
 
 requirements:
-  - podman on the host
+  - podman or libvirt on the host
 
 seealso:
   - module: livefleet.handover.maintenance
@@ -75,22 +75,41 @@ maintenance:
   sample:
     since: "2026-11-21T16:30:00Z"
     reason: the new memory modules
+kinds:
+  description: What the host can run, containers (with podman) or guests (with libvirt).
+  returned: success
+  type: list
+  elements: str
+  sample: [container]
 workloads:
-  description: The containers.
+  description: The containers and the guests.
   returned: success
   type: list
   elements: dict
   contains:
     name:
-      description: Name of the container.
+      description: Its name.
       type: str
       sample: shop
+    kind:
+      description: What it is, V(container) or V(guest).
+      type: str
+      sample: container
+    storage:
+      description: Of a guest, V(copy) where it has disks of this host alone, and V(shared) where others reach all of them.
+      type: str
+      sample: copy
+    disks:
+      description: Of a guest, the targets of the disks that are of this host alone.
+      type: list
+      elements: str
+      sample: [vda]
     running:
       description: Whether it runs now.
       type: bool
       sample: true
     state:
-      description: podman's word for how it is.
+      description: podman's word for how it is, or virsh's.
       type: str
       sample: running
     labels:
@@ -98,15 +117,15 @@ workloads:
       type: dict
       sample: {handover.apart: web}
     memory:
-      description: Bytes that a dump of its memory takes.
+      description: Bytes that a dump of its memory takes; of a guest that runs, its memory.
       type: int
       sample: 41943040
     disk:
-      description: Bytes that its volumes and its own layer take.
+      description: Bytes that its volumes and its own layer take, or the disks that are of this host alone.
       type: int
       sample: 271392768
 sessions:
-  description: The sessions of the helper on this host.
+  description: The sessions of the helper on this host, and the moves of guests that were begun here and not ended.
   returned: success
   type: list
   elements: dict
@@ -118,6 +137,9 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _guests as guests,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _host as host,
 )
@@ -134,6 +156,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
     HELPER,
     Pcopy,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._placement import (
+    CONTAINER,
+    GUEST,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
@@ -146,7 +172,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sessions impor
 
 
 class HostInfo:
-    """A host and its containers."""
+    """A host, its containers and its guests."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.params = module.params
@@ -155,22 +181,32 @@ class HostInfo:
 
     def run(self) -> t.Dict[str, t.Any]:
         """Asks podman once for everything; a container that it does not answer about has no disk."""
-        listed = self.podman.containers()
-        volumes = {volume["Name"]: volume for volume in self.podman.volumes()}
         mounts = loop.read_mounts()
+        # A host that has neither is asked for podman, and says that it is missing.
+        with_guests = guests.has_libvirt(self.runtime)
+        with_containers = self.runtime.find("podman") is not None or not with_guests
+        found = guests.workloads(self.runtime, mounts) if with_guests else []
+        unfinished = guests.unfinished({each["name"] for each in found}) if with_guests else []
         return {
             "changed": False,
             "memory": host.memory_available(),
             "disk": host.free_space(self.params["images"]),
             "maintenance": maintenance.read(),
-            "workloads": [self._workload(each, volumes, mounts) for each in listed if not each.get("IsInfra")],
-            "sessions": self._sessions(),
+            "kinds": [kind for kind, there in ((CONTAINER, with_containers), (GUEST, with_guests)) if there],
+            "workloads": (self._containers(mounts) if with_containers else []) + found,
+            "sessions": self._sessions() + unfinished,
         }
+
+    def _containers(self, mounts: t.List[loop.Mount]) -> t.List[t.Dict[str, t.Any]]:
+        listed = self.podman.containers()
+        volumes = {volume["Name"]: volume for volume in self.podman.volumes()}
+        return [self._workload(each, volumes, mounts) for each in listed if not each.get("IsInfra")]
 
     def _workload(self, listed: t.Mapping[str, t.Any], volumes: t.Mapping[str, t.Any], mounts: t.List[loop.Mount]) -> t.Dict[str, t.Any]:
         running = listed.get("State") == "running"
         return {
             "name": (listed.get("Names") or [""])[0],
+            "kind": CONTAINER,
             "running": running,
             "state": listed.get("State") or "",
             "labels": listed.get("Labels") or {},

@@ -126,7 +126,8 @@ def test_hosts_that_do_not_answer():
     why = "it could not be asked (ssh: connect to host node2 port 22: No route to host)"
     assert problems({"node1": answer("shop"), "node2": silent}, empty=["node1"]) == ["there is no host for shop: node2: " + why]
     assert problems({"node1": answer(), "node2": silent}, empty=["node2"]) == ["node2 did not tell what runs on it: " + why]
-    assert problems({"node1": answer(), "node2": silent}, moves=[{"workload": "shop"}]) == ["there is no container named shop on node1 (node2 did not tell)"]
+    said = problems({"node1": answer(), "node2": silent}, moves=[{"workload": "shop"}])
+    assert said == ["there is no container or guest named shop on node1 (node2 did not tell)"]
 
 
 def test_where_it_is_has_to_be_plain():
@@ -182,3 +183,65 @@ def test_what_became_of_it():
         "d: not begun, since others had failed"
     )
     assert [line.split() for line in outcome["lines"]][2] == ["a", "node1", "node2", "moved", "0.41", "s"]
+
+
+def with_guests(host, *names, kinds=("container", "guest"), storage="copy", state="running", sessions=()):
+    """The same of a host that has guests, too."""
+    guests = [
+        {
+            "name": name, "kind": "guest", "running": state == "running", "state": state, "labels": {}, "memory": GIB, "disk": GIB,
+            "storage": storage, "disks": ["vda"] if storage == "copy" else [],
+        } for name in names
+    ]  # fmt: skip
+    return {**host, "kinds": list(kinds), "workloads": [*host["workloads"], *guests], "sessions": [*host["sessions"], *sessions]}
+
+
+def begun(state):
+    return {**session(state, workload="vm1"), "id": "vm1", "kind": "guest", "storage": "copy", "disks": ["vda"]}
+
+
+def test_guests_and_containers_alike():
+    plan = placement({"node1": with_guests(answer("shop"), "vm1"), "node2": with_guests(answer())}, empty=["node1"])
+    assert goes(plan) == {"shop": ("node1", "node2"), "vm1": ("node1", "node2")}
+    assert [(move["workload"], move["kind"], move["storage"], move["disks"]) for move in plan["moves"]] == [
+        ("shop", "container", "", []),
+        ("vm1", "guest", "copy", ["vda"]),
+    ]
+
+
+def test_a_guest_goes_where_libvirt_is():
+    answers = {"node1": with_guests(answer(), "vm1"), "node2": answer(memory=64), "node3": with_guests(answer())}
+    assert goes(placement(answers, empty=["node1"])) == {"vm1": ("node1", "node3")}
+    del answers["node3"]
+    assert problems(answers, empty=["node1"]) == ["there is no host for vm1: node2: it has no libvirt"]
+
+
+@pytest.mark.parametrize(("state", "running"), [("running", True), ("paused", True), ("shut off", False)])
+def test_a_guest_that_is_off_moves_as_it_is(state, running):
+    plan = placement({"node1": with_guests(answer(), "vm1", state=state), "node2": with_guests(answer())}, empty=["node1"])
+    assert [move["running"] for move in plan["moves"]] == [running]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_guests_move_that_was_begun_is_brought_to_its_end(there):
+    """Where it was to go, whatever has come between; also if its host has it no more."""
+    source = with_guests(answer(), *["vm1"] * there, sessions=[begun("presync" if there else "in_doubt")])
+    plan = placement({"node1": source, "node2": with_guests(answer(memory=0)), "node3": with_guests(answer())}, empty=["node1"])
+    assert goes(plan) == {"vm1": ("node1", "node2")}
+    assert [(move["kind"], move["storage"], move["running"]) for move in plan["moves"]] == [("guest", "copy", True)]
+
+
+def test_two_of_one_name_on_a_host_cannot_be_told_apart():
+    answers = {"node1": with_guests(answer("vm1"), "vm1"), "node2": with_guests(answer())}
+    assert problems(answers, empty=["node1"]) == ["node1 has a container and a guest that are both named vm1: rename one of them"]
+
+
+def test_a_guest_is_of_no_wave():
+    answers = {"node1": with_guests(answer("shop"), "vm1"), "node2": with_guests(answer())}
+    assert problems(answers, empty=["node1"], waves={"all": ["shop", "vm1"]}) == ["vm1 is a guest, and waves are of containers: take it out of the wave all"]
+
+
+def test_how_long_a_guest_stood_still():
+    plan = placement({"node1": with_guests(answer(), "vm1"), "node2": with_guests(answer())}, empty=["node1"])
+    known = {"vm1@node1": {"handover_has_moved": True, "__kvm_migrate_done": {"figures": {"downtime_ms": 70}, "held_ms": 20.0}}}
+    assert "0.09 s" in "".join(plan_outcome(plan, known)["lines"])

@@ -92,9 +92,9 @@ def test_what_stays_apart_from_what_is_there():
 
 
 def test_no_two_of_a_name():
-    assert "node2: it has a container of that name" in why([workload("shop")], [host("node2", names=frozenset({"shop"}))])
+    assert "node2: it has a workload of that name" in why([workload("shop")], [host("node2", names=frozenset({"shop"}))])
     both = [workload("shop", source="node1"), workload("shop", source="node4")]
-    assert "it has a container of that name" in why(both, [host("node2")])
+    assert "it has a workload of that name" in why(both, [host("node2")])
 
 
 def test_a_destination_that_is_named_is_the_only_one():
