@@ -110,6 +110,12 @@ test-fleet: helper ## Empty a host onto two others: placement, a wave, a bridge,
 	@.cache/venv/bin/molecule reset --scenario-name fleet
 	@.cache/venv/bin/molecule test --scenario-name fleet
 
+# KVM_FAULTS=all strikes a guest's move at every step, KVM_FAULTS=switch only there.
+.PHONY: test-kvm
+test-kvm: setup ## Move KVM guests: their disks with them or shared, offline, refused, struck in the middle
+	@.cache/venv/bin/molecule reset --scenario-name kvm
+	@KVM_FAULTS="$(KVM_FAULTS)" .cache/venv/bin/molecule test --scenario-name kvm
+
 BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
 
 # ROWS="full fio": only these; what was measured of the others stays. RUNS=0 only writes the pages anew.

@@ -115,13 +115,13 @@ class Host:
 class Play:
     """One run of a playbook, which can be stopped at a task and killed."""
 
-    def __init__(self, playbook: str, variables: t.Mapping[str, t.Any], stop_at: str = "") -> None:
+    def __init__(self, playbook: str, variables: t.Mapping[str, t.Any], stop_at: str = "", words: t.Sequence[str] = ()) -> None:
         self.stop_at = stop_at
         self.stopped = threading.Event()
         self.lines: list[str] = []
         self.log = log_of(variables.get("migrate_session") or f"{Path(playbook).stem}-{os.getpid()}")
         self.process = subprocess.Popen(
-            playbook_command(playbook, "--extra-vars", json.dumps(variables)),
+            playbook_command(playbook, "--extra-vars", json.dumps(variables), *words),
             cwd=CHECKOUT, env=ANSIBLE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         self.reader = threading.Thread(target=self._read, daemon=True)

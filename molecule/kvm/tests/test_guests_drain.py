@@ -1,0 +1,27 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A host is emptied of its guests."""
+
+from __future__ import annotations
+
+from conftest import Guests
+from fleet import Play, play
+
+
+def test_a_host_is_emptied(guests: Guests) -> None:
+    (source,) = guests.running_on("own")
+    destination = guests.other(source)
+    asked = {"handover_source": source, "handover_hosts": "lab", "handover_spare_memory": "64M", "handover_report_dir": str(guests.reports)}
+    try:
+        drain = Play("playbooks/drain.yml", asked)
+        assert drain.end() == 0, drain.text[-6000:]
+    finally:
+        play("playbooks/maintenance.yml", handover_host=source, handover_maintenance=False)
+    assert guests.standing("own") == {destination: "running"}
+    assert guests.standing("shared") == {destination: "running"}
+    assert guests.left_over() == {source: {"images": "own.raw.migrated"}, destination: {}}
+    guests.hosts[source].run("rm /var/lib/libvirt/images/own.raw.migrated")
+    guests.is_whole("own")
+    guests.is_whole("shared")
