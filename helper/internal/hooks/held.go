@@ -2,7 +2,6 @@ package hooks
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -12,14 +11,8 @@ import (
 // dumped it held it until then: one that was killed before has let it run on, and
 // what it did is not in the dump.
 func (c Cgroup) Held() error {
-	err := c.eachTask(func(proc string) error {
-		status, err := os.ReadFile(filepath.Join(proc, "status"))
-		if gone(err) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if ended, held := holding(string(status)); !ended && !held {
+	err := c.eachStatus(func(proc, status string) error {
+		if ended, held := holding(status); !ended && !held {
 			return fmt.Errorf("CRIU does not hold process %s any more, it was killed: what that has done since is not in the dump", filepath.Base(proc))
 		}
 		return nil

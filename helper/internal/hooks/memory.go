@@ -2,8 +2,6 @@ package hooks
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -13,14 +11,8 @@ import (
 // that has most of it.
 func (c Cgroup) Memory() (int64, error) {
 	var own, shared int64
-	err := c.eachTask(func(proc string) error {
-		status, err := os.ReadFile(filepath.Join(proc, "status"))
-		if gone(err) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		anon, shmem, err := resident(string(status))
+	err := c.eachStatus(func(proc, status string) error {
+		anon, shmem, err := resident(status)
 		if err != nil {
 			return fmt.Errorf("%s: %w", proc, err)
 		}

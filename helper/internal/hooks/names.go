@@ -55,6 +55,20 @@ func (c Cgroup) eachTask(do func(proc string) error) error {
 	})
 }
 
+// eachStatus calls do with the status that the kernel tells of each of them; those
+// that have ended meanwhile are left out.
+func (c Cgroup) eachStatus(do func(proc, status string) error) error {
+	return c.eachTask(func(proc string) error {
+		status, err := os.ReadFile(filepath.Join(proc, "status"))
+		if gone(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		return do(proc, string(status))
+	})
+}
+
 // needsName looks through one folder of links to what a process has open.
 func needsName(folder string, devices map[uint64]bool) (string, error) {
 	links, err := os.ReadDir(folder)
