@@ -44,7 +44,7 @@ for folder in sessions volumes mnt; do echo "$folder: $(ls -A /var/lib/handover/
 echo "sockets: $(find /run/handover -type s 2>/dev/null | only)"
 echo "mounts: $(findmnt --list --noheadings --output TARGET | only)"
 echo "units: $(systemctl list-units --plain --no-legend 'handover-fault*' | cut -d' ' -f1 | only)"
-echo "processes: $(pgrep --list-name 'pcopy|criu' | cut -d' ' -f2 | sort | xargs)"
+echo "processes: $(pgrep --list-name 'pcopy|criu|heartbeat' | cut -d' ' -f2 | sort | xargs)"
 """
 AT_HOME = {
     "containers": f"{WORKLOAD}=running",
@@ -52,6 +52,7 @@ AT_HOME = {
     "volumes": f"{VOLUME}.img",
     "mnt": VOLUME,
     "mounts": f"/var/lib/handover/mnt/{VOLUME}",
+    "processes": "heartbeat",
 }
 
 

@@ -81,7 +81,7 @@ def lay_small_disk(scene: Scene) -> None:
 
 
 def fill_disk(scene: Scene) -> None:
-    """Nothing finds room there any more, but for the workload itself, once it has its volume there: one that is thin cannot write on a full disk, on any host."""
+    """Nothing finds room there any more but the workload, once it has its volume there: a thin one cannot write on a full disk, on any host."""
     scene.destination.run(f"! mountpoint -q {MOUNTED} || fallocate --length $(stat -c %s {VOLUMES}/{VOLUME}.img) {VOLUMES}/{VOLUME}.img")
     scene.destination.run(f"! dd if=/dev/zero of={VOLUMES}/ballast bs=4k 2>/dev/null && sync")
 

@@ -63,6 +63,9 @@ type Command struct {
 	// Cgroup is the directory of the workload's cgroup, if freezing it spares
 	// CRIU a wait.
 	Cgroup Cgroup `json:"cgroup,omitempty"`
+	// Container is the ID of the container that the command restores: its cgroup has
+	// that in its name, and what is left in it when CRIU was killed is ended.
+	Container string `json:"container,omitempty"`
 	// Hold is a folder with a program criu that stands in for CRIU, if a command
 	// that restores may be started before there is anything to restore.
 	Hold string `json:"hold,omitempty"`

@@ -416,5 +416,5 @@ func (r *criuRestore) refuse(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.gate.Close()
+	return errors.Join(hooks.KillLeft(ctx, r.h.Restore.Container), r.gate.Close())
 }

@@ -342,6 +342,9 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 		if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
 			return err
 		}
+		if err := hooks.KillLeft(ctx, r.Container); err != nil {
+			return err
+		}
 	}
 	made, err := readMade(dir)
 	for _, v := range spec.Volumes {

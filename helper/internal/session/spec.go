@@ -183,6 +183,9 @@ const (
 var (
 	idPattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+	// What is below it is ended: a few digits might be anybody's.
+	containerPattern = regexp.MustCompile(`^[0-9a-f]{12}[0-9a-f]*$`)
 )
 
 func isID(s string) bool   { return len(s) <= 64 && idPattern.MatchString(s) }
@@ -346,6 +349,9 @@ func (s *Spec) check() error {
 	}
 	if s.Role == Source && (s.Mode == Live || s.Mode == Trial) && s.Hooks.Freeze.Gate == "" {
 		return errors.New("hooks: a live freeze needs a gate, the directory that CRIU writes to")
+	}
+	if r := s.Hooks.Restore; r != nil && r.Container != "" && !containerPattern.MatchString(r.Container) {
+		return fmt.Errorf("hooks: the container %q is no ID: at least 12 digits, 0 to 9 and a to f", r.Container)
 	}
 	if f := s.Hooks.Freeze; f != nil && f.Cgroup != "" && !filepath.IsAbs(string(f.Cgroup)) {
 		return fmt.Errorf("hooks: the cgroup %q is not an absolute path", f.Cgroup)

@@ -74,6 +74,9 @@ func TestSpec(t *testing.T) {
 			s["role"], s["listen"] = "destination", "192.0.2.1:0"
 			vol(s)["image"], vol(s)["fstype"] = "/v.img", "ext4"
 		}, "a live restore needs a command and a gate"},
+		{"container", func(s map[string]any) {
+			s["hooks"].(map[string]any)["restore"] = map[string]any{"argv": []any{"x"}, "container": "ab"}
+		}, `the container "ab" is no ID`},
 		{"policy", func(s map[string]any) { s["policy"] = map[string]any{"limit": -5} }, "out of range"},
 		{"free", func(s map[string]any) { s["policy"] = map[string]any{"free": "maybe"} }, `policy: free "maybe": skip or send`},
 		{"connections", func(s map[string]any) { s["policy"] = map[string]any{"connections": 17} }, "policy: 17 connections: 1 to 16"},
