@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from fleet import AT_HOME, Fleet, until
 from matrix import Case
@@ -19,9 +21,11 @@ SAID = {
     "settle": "goes on at the cutover",
     "cleanup": "goes on at the cutover",
 }
+# A sample of the matrix (FAULTS is a number) has the one of them in which nobody but the two hosts knows where the workload runs.
+ASKED = ["released"] if os.environ.get("FAULTS", "").isdigit() else list(SAID)
 
 
-@pytest.mark.parametrize("step", SAID)
+@pytest.mark.parametrize("step", ASKED)
 def test_a_second_run_ends_the_move_of_the_first(step: str, fleet: Fleet) -> None:
     source = fleet.home()
     scene = Scene(fleet, source, fleet.other(source))
