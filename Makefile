@@ -135,6 +135,15 @@ bench-drain: FLEET = lab,node3
 bench-drain: lab-images helper ## Measure emptying a host against its link, and what it costs the controller
 	@.cache/venv/bin/python tests/bench/drain/drain.py $(if $(RUNS),--runs $(RUNS))
 
+KVM_PLAY = ansible-playbook -i lab/kvm/inventory.yml -e @lab/kvm/parameters.yml
+
+.PHONY: bench-kvm
+bench-kvm: setup ## Measure the live migration of a KVM guest, feature by feature, against plain virsh migrate
+	@$(KVM_PLAY) lab/guests.yml
+	@$(KVM_PLAY) lab/create.yml
+	@.cache/venv/bin/python tests/bench/kvm/kvm.py $(if $(RUNS),--runs $(RUNS)); \
+	status=$$?; $(if $(KEEP),,$(KVM_PLAY) lab/destroy.yml;) exit $$status
+
 .PHONY: bench-watch
 bench-watch: helper ## Measure the second pass over a folder of 200,000 files against rsync's
 	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))
