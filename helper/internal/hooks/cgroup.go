@@ -46,12 +46,18 @@ func (c Cgroup) Freeze(ctx context.Context) (time.Time, error) {
 	return time.Now(), nil
 }
 
-// Kill ends the tasks, frozen or not, and returns when there is none any more. A
-// cgroup that is gone has none.
+// killLimit is how long tasks may take to die: one that waits for its disk does not
+// until that answers.
+const killLimit = 60 * time.Second
+
+// Kill ends the tasks, frozen or not, and returns when there is none any more, or
+// one is left after killLimit. A cgroup that is gone has none.
 func (c Cgroup) Kill(ctx context.Context) error {
 	if c == "" {
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, killLimit, fmt.Errorf("they have not ended within %s", killLimit))
+	defer cancel()
 	err := c.write(killFile, "1")
 	if err == nil {
 		err = c.await(ctx, "populated", "0")

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // KillLeft ends what a CRIU that was killed has left of a container that it
@@ -32,7 +34,7 @@ func KillLeft(ctx context.Context, container string) error {
 func killBelow(ctx context.Context, root, container string) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // they come and go
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV): // they come and go
 			return nil
 		case err != nil:
 			return fmt.Errorf("hooks: %w", err)

@@ -107,8 +107,15 @@ func endSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) 
 		return err
 	}
 	if j.State() == Settled {
-		// CRIU ends its tasks, and where it was killed they are frozen still.
-		return errors.Join(forgetSource(ctx, dir, runDir, spec), killCgroup(ctx, spec), j.Append(Done, ""))
+		if err := forgetSource(ctx, dir, runDir, spec); err != nil {
+			return err
+		}
+		// CRIU has ended its tasks, and where it was killed they are frozen still. As
+		// long as one is left this is not done, and a later recovery tries again.
+		if err := killCgroup(ctx, spec); err != nil {
+			return err
+		}
+		return j.Append(Done, "")
 	}
 	// Thawing what CRIU still holds lets nothing run.
 	if err := thawCgroup(spec); err != nil {

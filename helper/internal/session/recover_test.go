@@ -408,3 +408,30 @@ func TestNothingRunsBeforeItsDataAreOnTheDisk(t *testing.T) {
 	r.runsOnce(w, Source)
 	r.cleanDestination()
 }
+
+// What may not be left behind keeps a source from being done: it is tried again.
+func TestASourceIsNotDoneWhileSomethingIsLeft(t *testing.T) {
+	dir, run := t.TempDir(), t.TempDir()
+	file := filepath.Join(dir, "no-folder")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec := &Spec{ID: "shop-1", Role: Source, Mode: Live, Hooks: Hooks{Freeze: &hooks.Command{Argv: []string{"x"}, Cgroup: hooks.Cgroup(file)}}}
+	j, err := OpenJournal(dir, Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for _, st := range []State{Presync, Barrier, Frozen, Flushed, Prepared, Released, Resumed, Settled} {
+		if err := j.Append(st, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := endSource(t.Context(), dir, run, spec, j); err == nil || j.State() != Settled {
+		t.Errorf("the source is %s: %v", j.State(), err)
+	}
+	spec.Hooks.Freeze.Cgroup = hooks.Cgroup(filepath.Join(dir, "gone"))
+	if err := endSource(t.Context(), dir, run, spec, j); err != nil || j.State() != Done {
+		t.Errorf("the source is %s: %v", j.State(), err)
+	}
+}
