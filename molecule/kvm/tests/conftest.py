@@ -29,13 +29,14 @@ IMAGES = VARIABLES["guest_folder"]
 # In each guest; nobody but the lab's own network can reach it.
 SHELL_PORT = 2323
 
-# What a move makes on a host, but for the guest itself: images that are on their way or were put aside, jobs, servers of images, modules at work.
+# What a move makes on a host, but for the guest itself: images that are on their way or were put aside, jobs, servers of images, modules at work
+# (Ansible looks only every five seconds whether one has ended, so its own process outlives them).
 FOOTPRINT = f"""
 echo "images: $(ls -A {IMAGES} | grep -v '^own.raw$' | sort | xargs)"
 echo "begun: $(ls -A /var/lib/handover/guests 2>/dev/null | xargs)"
 echo "jobs: $(for guest in $(virsh --quiet list --name); do virsh domjobinfo $guest | grep 'Job type' | grep -v None; done | xargs)"
 echo "servers: $(ss --listening --tcp --numeric --no-header '( sport >= :49152 and sport <= :49215 )' | wc -l | sed s/^0$//)"
-echo "modules: $(pgrep --count --full '[A]nsiballZ_kvm_migrate' | sed s/^0$//)"
+echo "modules: $(pgrep --list-full --full '[A]nsiballZ_kvm_migrate' | grep --invert-match async_wrapper | wc -l | sed s/^0$//)"
 """
 
 
