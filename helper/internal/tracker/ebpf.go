@@ -240,6 +240,14 @@ func (s *slot) take(m *blockmap.Map) {
 func (s *slot) look(m *blockmap.Map) { s.each(m, atomic.LoadUint64) }
 
 func (s *slot) each(m *blockmap.Map, get func(word *uint64) uint64) {
+	if s.front != nil {
+		words := s.ahead.words[frontMarks:]
+		for i := range words[:min(len(words), int(s.length[0]))] {
+			if atomic.LoadUint64(&words[i]) != 0 {
+				m.OrWord(int64(i), get(&words[i]))
+			}
+		}
+	}
 	for level := range levels {
 		span := int64(1) << (6 * max(0, level-1)) // words of level 0 that a bit stands for
 		words := s.shared.words[s.base[level]:][:s.length[level]]

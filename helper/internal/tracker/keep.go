@@ -23,7 +23,7 @@ import (
 // keepLayout is the layout of what is pinned: of the maps, and of what the
 // programs do with them. It is a part of the names, so that programs of one
 // layout and maps of another never meet.
-const keepLayout = 1
+const keepLayout = 2
 
 // Keep is trackers that outlive the process that started them: one load of the
 // programs whose maps and links are pinned in a BPF file system. No process has
@@ -136,12 +136,12 @@ func (k *Keep) Close() error {
 // sharedMaps are the maps of the load, by the names under which they are pinned.
 func (k *Keep) sharedMaps() map[string]**ebpf.Map {
 	m := &k.load.maps
-	return map[string]**ebpf.Map{"lost": &m.lost, "turns": &m.turns, "bios": &m.bios, "table": &m.table}
+	return map[string]**ebpf.Map{"lost": &m.lost, "turns": &m.turns, "bios": &m.bios, "front": &m.front, "table": &m.table}
 }
 
 // reopen finds everything that is pinned.
 func (k *Keep) reopen() (err error) {
-	l := &load{preemptible: preemptibleTracepoints(), disks: map[uint64][]*slot{}, kinds: map[string][]link.Link{}}
+	l := &load{preemptible: preemptibleTracepoints(), disks: map[uint64][]*slot{}, fronts: map[uint32]uint64{}, kinds: map[string][]link.Link{}}
 	k.load = l
 	for name, m := range k.sharedMaps() {
 		*m, err = ebpf.LoadPinnedMap(k.path(name), nil)
@@ -170,11 +170,20 @@ func (k *Keep) reopen() (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", k.path(e.Name()), err)
 		}
+		if whole, err := s.reopenFront(k.path(nameOfFront(id, generation))); err != nil || !whole {
+			if err = errors.Join(err, s.close()); err != nil {
+				return err
+			}
+			continue
+		}
 		byMap[at] = s
 		if k.slots[id] == nil {
 			k.slots[id] = map[uint64]*slot{}
 		}
 		k.slots[id][generation] = s
+	}
+	if err := l.readFronts(); err != nil {
+		return err
 	}
 	if err := k.readTable(byMap); err != nil {
 		return err
@@ -189,6 +198,10 @@ func (k *Keep) reopen() (err error) {
 
 func nameOfSlot(id string, generation uint64) string {
 	return fmt.Sprintf("marks-%s-%d", id, generation)
+}
+
+func nameOfFront(id string, generation uint64) string {
+	return fmt.Sprintf("front-%s-%d", id, generation)
 }
 
 func slotOfName(name string) (id string, generation uint64, ok bool) {
@@ -229,6 +242,62 @@ func reopenSlot(l *load, array *ebpf.Map) (_ *slot, at ebpf.MapID, err error) {
 		}
 	}
 	return s, at, nil
+}
+
+// reopenFront opens the front of a slot. A slot that lacks it, because somebody
+// removed its name, is not whole: there may be marks in it that nobody can read.
+func (s *slot) reopenFront(path string) (whole bool, err error) {
+	if s.shared.words[slotShape]>>32&flagBio != 0 {
+		return true, nil
+	}
+	s.front, err = ebpf.LoadPinnedMap(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil && s.front.ValueSize() != frontWords*8 {
+		err = errors.New("this is no front of a slot")
+	}
+	if err == nil {
+		s.ahead, err = mapMemory(s.front)
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	return true, nil
+}
+
+// readFronts finds out whose fronts are in use.
+func (l *load) readFronts() error {
+	for place := range uint32(fronts) {
+		var at uint32
+		err := l.maps.front.Lookup(place, &at)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		disk, err := diskOfFront(ebpf.MapID(at))
+		if err != nil {
+			return err
+		}
+		l.fronts[place] = disk
+	}
+	return nil
+}
+
+func diskOfFront(at ebpf.MapID) (uint64, error) {
+	m, err := ebpf.NewMapFromID(at)
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	memory, err := mapMemory(m)
+	if err != nil {
+		return 0, err
+	}
+	disk := memory.words[frontDisk]
+	return disk, memory.unmap()
 }
 
 // readTable puts the slots in the order that they have in the table. A slot that
@@ -341,7 +410,7 @@ func (k *Keep) pin() error {
 		}
 	}
 	shared := k.sharedMaps()
-	for _, name := range []string{"lost", "turns", "bios", "table"} {
+	for _, name := range []string{"lost", "turns", "bios", "front", "table"} {
 		if m := *shared[name]; m != nil && !m.IsPinned() {
 			if err := m.Pin(k.path(name)); err != nil {
 				return err
@@ -367,7 +436,7 @@ func (k *Keep) Start(dev Device, id string) (_ *Kept, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := k.load.track(d, func(s *slot) error { return s.array.Pin(k.path(nameOfSlot(id, 0))) })
+	t, err := k.load.track(d, func(s *slot) error { return k.name(s, id, 0) })
 	if err != nil {
 		return nil, errors.Join(explain([]*device{d}, err), k.unname(id, 0))
 	}
@@ -386,11 +455,22 @@ func (k *Keep) Start(dev Device, id string) (_ *Kept, err error) {
 	return s, nil
 }
 
+// name pins a slot, the front first: what has a name has all of it.
+func (k *Keep) name(s *slot, id string, generation uint64) error {
+	if s.front != nil {
+		if err := s.front.Pin(k.path(nameOfFront(id, generation))); err != nil {
+			return err
+		}
+	}
+	return s.array.Pin(k.path(nameOfSlot(id, generation)))
+}
+
 // unname takes the name of a slot away. That it has none is no error.
-func (k *Keep) unname(id string, generation uint64) error {
-	err := os.Remove(k.path(nameOfSlot(id, generation)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+func (k *Keep) unname(id string, generation uint64) (err error) {
+	for _, name := range []string{nameOfSlot(id, generation), nameOfFront(id, generation)} {
+		if e := os.Remove(k.path(name)); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
 	}
 	return err
 }
@@ -564,16 +644,20 @@ func (k *Keep) turn(d *device, old *slot, id string, generation uint64) (*slot, 
 		return nil, err
 	}
 	fresh.shared.words[slotShape] |= old.shared.words[slotShape] & (flagMore << 32)
-	if err := fresh.array.Pin(k.path(nameOfSlot(id, generation))); err != nil {
-		return nil, errors.Join(err, fresh.close())
+	if err := k.name(fresh, id, generation); err != nil {
+		return nil, errors.Join(err, k.unname(id, generation), fresh.close())
 	}
 	slots := k.load.disks[old.disk]
 	number := slices.Index(slots, old)
-	if err := k.load.put(fresh, number); err != nil {
+	err = k.load.hideFront(old.disk)
+	if err == nil {
+		err = k.load.put(fresh, number)
+	}
+	if err != nil {
 		return nil, errors.Join(err, k.unname(id, generation), fresh.close())
 	}
 	slots[number] = fresh
-	return fresh, nil
+	return fresh, k.load.showFront(fresh.disk)
 }
 
 // Stop ends the tracking of a device, and takes everything out of the kernel with
@@ -597,7 +681,7 @@ func (k *Keep) Stop(id string) (err error) {
 
 // unpinAll removes the table first: where there is none, nothing counts.
 func (k *Keep) unpinAll() error {
-	for _, name := range []string{"table", "lost", "turns", "bios"} {
+	for _, name := range []string{"table", "front", "lost", "turns", "bios"} {
 		if err := os.Remove(k.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

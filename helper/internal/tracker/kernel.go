@@ -14,7 +14,7 @@ type kernel struct {
 	rq struct {
 		q, cmdFlags, sector, bio, start, tag field
 	}
-	queue struct{ disk field }
+	queue struct{ disk, id field }
 	bio   struct {
 		next, bdev, opf, sector, size, private, remaining field
 	}
@@ -78,6 +78,7 @@ func readLayout(t types) (*kernel, error) {
 	k.rq.start = l.field("request", "start_time_ns")
 	k.rq.tag = l.field("request", "tag")
 	k.queue.disk = l.field("request_queue", "disk")
+	k.queue.id = l.field("request_queue", "id")
 	k.bio.next = l.field("bio", "bi_next")
 	k.bio.bdev = l.field("bio", "bi_bdev")
 	k.bio.opf = l.field("bio", "bi_opf")

@@ -45,8 +45,9 @@ type load struct {
 	// be enough.
 	preemptible bool
 
-	mu    sync.Mutex
-	disks map[uint64][]*slot // by disk, in the order of their numbers
+	mu     sync.Mutex
+	disks  map[uint64][]*slot // by disk, in the order of their numbers
+	fronts map[uint32]uint64  // whose front is in each place
 }
 
 // slot is one device in a load.
@@ -57,6 +58,9 @@ type slot struct {
 	shared shared
 	base   [levels]uint32 // index of each level's first word
 	length [levels]uint32 // in words
+
+	front *ebpf.Map // nil for a device without a request queue
+	ahead shared    // its memory
 }
 
 // shared is the memory of a map, shared with the kernel.
@@ -66,7 +70,7 @@ type shared struct {
 }
 
 func mapMemory(m *ebpf.Map) (s shared, err error) {
-	bytes := int(m.MaxEntries()) * entrySize
+	bytes := int(m.MaxEntries() * m.ValueSize())
 	page := os.Getpagesize()
 	s.memory, err = unix.Mmap(m.FD(), 0, (bytes+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -94,10 +98,17 @@ func slotSpec(words uint64) *ebpf.MapSpec {
 	}
 }
 
+// frontSpec is the front of a slot. All are of one size: see frontWords.
+func frontSpec() *ebpf.MapSpec {
+	return &ebpf.MapSpec{
+		Name: "handover_front", Type: ebpf.Array, KeySize: 4, ValueSize: frontWords * 8, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE,
+	}
+}
+
 // newLoad makes the maps that all programs share; the programs come with the
 // devices that need them.
 func newLoad(k *kernel) (_ *load, err error) {
-	l := &load{k: k, preemptible: preemptibleTracepoints(), disks: map[uint64][]*slot{}, kinds: map[string][]link.Link{}}
+	l := &load{k: k, preemptible: preemptibleTracepoints(), disks: map[uint64][]*slot{}, fronts: map[uint32]uint64{}, kinds: map[string][]link.Link{}}
 	defer func() {
 		if err != nil {
 			l.destroy()
@@ -109,8 +120,14 @@ func newLoad(k *kernel) (_ *load, err error) {
 	if err != nil {
 		return nil, err
 	}
+	l.maps.front, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "handover_fronts", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: fronts, InnerMap: frontSpec(),
+	})
+	if err != nil {
+		return nil, err
+	}
 	l.maps.lost, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "handover_lost", Type: ebpf.Array, KeySize: 4, ValueSize: entrySize, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE,
+		Name: "handover_lost", Type: ebpf.Array, KeySize: 4, ValueSize: lineWords * 8, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE,
 	})
 	if err != nil {
 		return nil, err
@@ -142,6 +159,17 @@ func newSlot(l *load, d *device) (_ *slot, err error) {
 		s.array.Close()
 		return nil, err
 	}
+	if !d.bio {
+		if s.front, err = ebpf.NewMap(frontSpec()); err == nil {
+			s.ahead, err = mapMemory(s.front)
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		w := s.ahead.words
+		w[frontDisk], w[frontStart], w[frontEnd] = s.disk, uint64(d.start), uint64(d.start+d.sectors)
+		w[frontShift] = uint64(bits.TrailingZeros(uint(d.cluster)) - 9)
+	}
 	w := s.shared.words
 	var flags uint64
 	if d.partition {
@@ -170,7 +198,13 @@ func levelWords(size int64, cluster int) (words [levels]uint64) {
 	return words
 }
 
-func (s *slot) close() error { return errors.Join(s.shared.unmap(), s.array.Close()) }
+func (s *slot) close() error {
+	err := errors.Join(s.shared.unmap(), s.array.Close(), s.ahead.unmap())
+	if s.front != nil {
+		err = errors.Join(err, s.front.Close())
+	}
+	return err
+}
 
 // add begins to track a device. first, if there is one, is done to the slot before
 // the programs know it.
@@ -188,15 +222,21 @@ func (l *load) add(d *device, first func(*slot) error) (s *slot, err error) {
 		err = first(s)
 	}
 	if err == nil {
+		err = l.hideFront(s.disk) // before there are two
+	}
+	if err == nil {
 		err = l.put(s, len(slots))
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.close(), l.showFront(d.key()))
 	}
 	for _, other := range slots {
 		atomic.OrUint64(&other.shared.words[slotShape], flagMore<<32)
 	}
 	l.disks[s.disk] = append(slots, s)
+	if err := l.showFront(s.disk); err != nil {
+		return nil, errors.Join(err, l.take(s))
+	}
 	if err := l.attachFor(d); err != nil {
 		return nil, errors.Join(err, l.take(s))
 	}
@@ -207,6 +247,37 @@ func (l *load) add(d *device, first func(*slot) error) (s *slot, err error) {
 // still saw what was there before has ended: the kernel waits for that.
 func (l *load) put(s *slot, number int) error {
 	return l.maps.table.Put(tableKey{s.disk, uint64(number)}, s.array)
+}
+
+// showFront puts the front of a disk's only slot in use, if its place is free. The
+// table has the slot already: what is not marked in the front is marked there. So a
+// front that is not in use costs time and nothing else, and whoever changes what
+// the table says of a disk takes the front out of use first, and can be killed at
+// any time.
+func (l *load) showFront(disk uint64) error {
+	slots, place := l.disks[disk], frontOf(disk)
+	if _, taken := l.fronts[place]; taken || len(slots) != 1 || slots[0].front == nil {
+		return nil
+	}
+	if err := l.maps.front.Put(place, slots[0].front); err != nil {
+		return err
+	}
+	l.fronts[place] = disk
+	return nil
+}
+
+// hideFront takes the front of a disk out of use. When the table has been changed,
+// too, every program that still saw it has ended.
+func (l *load) hideFront(disk uint64) error {
+	place := frontOf(disk)
+	if of, taken := l.fronts[place]; !taken || of != disk {
+		return nil
+	}
+	if err := l.maps.front.Delete(place); err != nil {
+		return err
+	}
+	delete(l.fronts, place)
+	return nil
 }
 
 // remove ends the tracking of a device, and takes everything out of the kernel
@@ -224,6 +295,9 @@ func (l *load) remove(s *slot) error {
 // take takes a slot out of the table. The last one of the disk moves into its
 // place first; for a moment it is there twice, never not at all.
 func (l *load) take(s *slot) error {
+	if err := l.hideFront(s.disk); err != nil {
+		return err
+	}
 	slots := l.disks[s.disk]
 	at, end := slices.Index(slots, s), len(slots)-1
 	if at < end {
@@ -243,7 +317,7 @@ func (l *load) take(s *slot) error {
 		atomic.AndUint64(&slots[end-1].shared.words[slotShape], ^uint64(flagMore<<32))
 		l.disks[s.disk] = slots
 	}
-	return s.close()
+	return errors.Join(s.close(), l.showFront(s.disk))
 }
 
 // The kinds of devices, by the programs that they need.
@@ -363,7 +437,7 @@ func (l *load) destroy() error {
 	for _, p := range l.progs {
 		errs = append(errs, p.Close())
 	}
-	for _, m := range []*ebpf.Map{l.maps.table, l.maps.lost, l.maps.turns, l.maps.bios} {
+	for _, m := range []*ebpf.Map{l.maps.table, l.maps.front, l.maps.lost, l.maps.turns, l.maps.bios} {
 		if m != nil {
 			errs = append(errs, m.Close())
 		}

@@ -41,13 +41,15 @@ const bioWalk = 256
 // have.
 const slotsOfDisk = 32
 
-// A slot is one tracked device to the programs: an array of words of its own,
-// which are grouped by eight into the entries of the array, because the kernel
-// gives access to one entry at a time. The first entry says what is tracked, the
-// second holds counts, and the marks begin with the third.
+// A slot is one tracked device to the programs: an array of words of its own.
+// They are grouped into the entries of the array, because the kernel gives access
+// to one entry at a time; and an entry is large, because each access costs a call.
+// The first one says what is tracked and holds counts, and marks begin in it: all
+// marks of a device of 1 GiB are there.
 const (
-	entryWords = 8
+	entryWords = 512
 	entrySize  = entryWords * 8
+	entryShift = 9 // words to entries
 
 	slotStatus = 0 // statusBits
 	slotStart  = 1 // first sector on the disk
@@ -55,9 +57,41 @@ const (
 	slotShape  = 3 // low half: sectors to clusters, a shift; high half: flags
 	slotBases  = 4 // two words: the index of each level's first word, 32 bits each
 	slotDisk   = 6 // whose slot it is; not for the programs
-	slotSeen   = 8 // sectors of the disk whose writing was seen to complete
-	slotMarks  = 2 * entryWords
+	slotSeen   = 8 // sectors of the disk whose writing was seen to complete: see seenParts
+	slotMarks  = slotSeen + seenParts*lineWords
+
+	lineWords = 8 // of a processor's cache
 )
+
+// seenParts is in how many parts what is seen to complete is counted, each in a
+// line of its own, so that processors do not wait for each other's. Which part is
+// a processor's own matters for nothing but that.
+const seenParts = 8
+
+// A slot of a device with a request queue has a second array, of one entry: the
+// front. In it most writes are marked, by fast, with no call at all: the kernel
+// does not look into arrays of one fixed size by a function, and on a processor
+// that is kept from guessing where a function returns to, each call costs more than
+// all the rest. It holds what never changes of the slot, counts of its own, and
+// level 0 of the first of its clusters (65 GiB at 64 KiB each).
+const (
+	frontDisk  = 0
+	frontStart = 1 // as slotStart
+	frontEnd   = 2
+	frontShift = 3 // sectors to clusters
+	frontSeen  = 8
+	frontMarks = frontSeen + seenParts*lineWords
+	frontWords = 1 << 14
+
+	// fronts is how many disks can have their slot's front in use, by a number made
+	// of the disk's; see builder.fast. Two disks with the same one share luck.
+	fronts = 1 << 10
+)
+
+// frontOf is the place of a disk among the fronts.
+func frontOf(disk uint64) uint32 { return uint32(disk+(disk>>32)*frontFactor) % fronts }
+
+const frontFactor = 37
 
 // The words in the map of what no slot can be named for.
 const (
@@ -130,12 +164,13 @@ const (
 	mkSectors = -48
 	mkFor     = -56
 	mkMask2   = -64
-	mkOffset  = -72 // in the entry at hand
+	mkIndex   = -72 // of the word at hand
 )
 
 // bpfMaps are what the programs of one load share.
 type bpfMaps struct {
 	table *ebpf.Map // disk and number → slot
+	front *ebpf.Map // frontOf(disk) → front of its slot, if it has only one
 	lost  *ebpf.Map // one entry: what no slot can be named for
 	turns *ebpf.Map // for each processor, what it has dealt with
 	bios  *ebpf.Map // bio → its owners; nil as long as no device needs it
@@ -288,14 +323,16 @@ func atomicOr(dst, src asm.Register, off int16) asm.Instruction {
 
 // or sets the bits in stMask in a word of the slot in mkMap: the index in R1.
 func (b *builder) or() {
+	b.bits++
+	first, there := fmt.Sprintf("first%d", b.bits), fmt.Sprintf("there%d", b.bits)
 	b.add(
+		asm.Mov.Reg(asm.R0, asm.R6), // the first entry is at hand
+		asm.JLT.Imm(asm.R1, entryWords, first),
 		asm.Mov.Reg(asm.R2, asm.R1),
-		asm.RSh.Imm(asm.R2, 3),
+		asm.RSh.Imm(asm.R2, entryShift),
 		asm.StoreMem(asm.RFP, stEntry, asm.R2, asm.Word),
-		asm.And.Imm(asm.R1, entryWords-1),
-		asm.LSh.Imm(asm.R1, 3),
 	)
-	b.store(mkOffset, asm.R1)
+	b.store(mkIndex, asm.R1)
 	b.load(asm.R1, mkMap)
 	b.add(
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -303,13 +340,13 @@ func (b *builder) or() {
 		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, "internal"),
 	)
-	b.load(asm.R2, mkOffset)
+	b.load(asm.R1, mkIndex)
+	b.add(asm.And.Imm(asm.R1, entryWords-1))
+	b.label(first)
+	b.add(asm.LSh.Imm(asm.R1, 3), asm.Add.Reg(asm.R0, asm.R1))
 	b.load(asm.R1, stMask)
 	// Most often the submission has set them, and looking is cheaper.
-	b.bits++
-	there := fmt.Sprintf("there%d", b.bits)
 	b.add(
-		asm.Add.Reg(asm.R0, asm.R2),
 		asm.LoadMem(asm.R2, asm.R0, 0, asm.DWord),
 		asm.And.Reg(asm.R2, asm.R1),
 		asm.JEq.Reg(asm.R2, asm.R1, there),
@@ -352,10 +389,7 @@ func markSlot(k *kernel, m bpfMaps) asm.Instructions {
 		asm.Ja.Label("counted"),
 	)
 	b.label("count")
-	b.load(asm.R1, mkMap)
-	b.entry(slotSeen / entryWords)
-	b.load(asm.R2, mkSectors)
-	b.add(asm.AddAtomic.Mem(asm.R0, asm.R2, asm.DWord, slotSeen%entryWords*8))
+	b.count(slotSeen, mkSectors)
 	b.label("counted")
 	b.load(asm.R1, mkSectors)
 	b.add(
@@ -514,6 +548,97 @@ func (b *builder) mark(why int32) {
 	b.marks = true
 }
 
+// fast does what mark does and ends the program, for a write that is within one word
+// of the front of its disk's only slot. Any other goes on behind it. It leaves the
+// range and the disk on the stack, and no register.
+func (b *builder) fast(why int32) {
+	b.load(asm.R1, stDisk)
+	b.add(
+		asm.Mov.Reg(asm.R2, asm.R1),
+		asm.RSh.Imm(asm.R2, 32),
+		asm.Mul.Imm(asm.R2, frontFactor),
+		asm.Add.Reg(asm.R1, asm.R2),
+		asm.And.Imm(asm.R1, fronts-1),
+		asm.StoreMem(asm.RFP, stEntry, asm.R1, asm.Word),
+	)
+	b.lookup(b.m.front, stEntry)
+	b.add(
+		asm.JEq.Imm(asm.R0, 0, "slow"),
+		asm.StoreImm(asm.RFP, stEntry, 0, asm.Word),
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, stEntry),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "slow"),
+		asm.Mov.Reg(asm.R6, asm.R0),
+		asm.LoadMem(asm.R1, asm.R6, frontDisk*8, asm.DWord),
+	)
+	b.load(asm.R2, stDisk)
+	b.load(asm.R7, stSector)
+	b.load(asm.R8, stSectors)
+	b.add(
+		asm.JNE.Reg(asm.R1, asm.R2, "slow"),
+		asm.JEq.Imm(asm.R8, 0, "exit"),
+		asm.JGT.Imm(asm.R8, 1<<23, "slow"), // the longest request; and no sum goes over
+		asm.LoadMem(asm.R1, asm.R6, frontStart*8, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R6, frontEnd*8, asm.DWord),
+		asm.JLT.Reg(asm.R7, asm.R1, "slow"),
+		asm.JGE.Reg(asm.R7, asm.R2, "slow"),
+		asm.Mov.Reg(asm.R3, asm.R7),
+		asm.Add.Reg(asm.R3, asm.R8),
+		asm.JGT.Reg(asm.R3, asm.R2, "slow"),
+		asm.Sub.Reg(asm.R7, asm.R1),
+		asm.Sub.Reg(asm.R3, asm.R1),
+		asm.Sub.Imm(asm.R3, 1),
+		asm.LoadMem(asm.R4, asm.R6, frontShift*8, asm.Word),
+		asm.And.Imm(asm.R4, 63),
+		asm.RSh.Reg(asm.R7, asm.R4), // the first cluster
+		asm.RSh.Reg(asm.R3, asm.R4), // the last one
+		// R9: the bits from the first one up to the last.
+		asm.Mov.Imm(asm.R9, -1),
+		asm.Mov.Reg(asm.R4, asm.R7),
+		asm.And.Imm(asm.R4, 63),
+		asm.LSh.Reg(asm.R9, asm.R4),
+		asm.Mov.Imm(asm.R5, -1),
+		asm.Mov.Reg(asm.R4, asm.R3),
+		asm.And.Imm(asm.R4, 63),
+		asm.Xor.Imm(asm.R4, 63),
+		asm.RSh.Reg(asm.R5, asm.R4),
+		asm.And.Reg(asm.R9, asm.R5),
+		asm.RSh.Imm(asm.R7, 6), // the word they are in
+		asm.RSh.Imm(asm.R3, 6),
+		asm.JNE.Reg(asm.R7, asm.R3, "slow"),
+		asm.JGE.Imm(asm.R7, frontWords-frontMarks, "slow"),
+	)
+	if why == forRequest {
+		b.count(frontSeen, stSectors)
+	}
+	b.add(
+		asm.LSh.Imm(asm.R7, 3),
+		asm.Add.Reg(asm.R6, asm.R7),
+		asm.LoadMem(asm.R1, asm.R6, frontMarks*8, asm.DWord),
+		asm.And.Reg(asm.R1, asm.R9),
+		asm.JEq.Reg(asm.R1, asm.R9, "exit"),
+		atomicOr(asm.R6, asm.R9, frontMarks*8),
+		asm.Ja.Label("exit"),
+	)
+	b.label("slow")
+}
+
+// count adds the sectors in a place on the stack to what was seen to complete, in
+// the entry that R6 points to.
+func (b *builder) count(seen, sectors int16) {
+	b.add(
+		asm.FnGetSmpProcessorId.Call(),
+		asm.And.Imm(asm.R0, seenParts-1),
+		asm.LSh.Imm(asm.R0, 6), // a line
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Add.Reg(asm.R1, asm.R0),
+	)
+	b.load(asm.R2, sectors)
+	b.add(asm.AddAtomic.Mem(asm.R1, asm.R2, asm.DWord, seen*8))
+}
+
 // markAll marks all of the disk in stDisk.
 func (b *builder) markAll() {
 	b.load(asm.R1, stDisk)
@@ -591,38 +716,39 @@ func argument(dst asm.Register, index int) asm.Instruction {
 }
 
 // firstTurn ends the program if another copy has dealt with this event: the
-// completion of so many bytes, in R8, of the request in R7, on the disk in
-// stDisk. What is remembered is a number made of all that tells one event from
-// another: which request of the device, where it has got to, and when it began,
-// to the nanosecond. Without a time no event is remembered, and every copy does
-// all of the work. So it does if an interrupt between two copies brought an event
-// of another disk that took the place: then the event is counted twice.
+// completion of so many bytes, in R8, of the request in R7. What is remembered is a
+// number made of all that tells one event from another: which request of which
+// queue, where it has got to, and when it began, to the nanosecond. All of that is
+// in the request itself but for the queue's number: two of three copies do nothing
+// else than this. Without a time no event is remembered, and every copy does all of
+// the work. So it does if an interrupt between two copies brought an event of
+// another queue that took the place: then the event is counted twice.
 func (b *builder) firstTurn() {
-	mix := func(with asm.Register) {
-		b.add(asm.Xor.Reg(asm.R9, with), asm.Mul.Reg(asm.R9, asm.R2))
-	}
-	b.follow(asm.R9, asm.R7, b.k.rq.start)
-	b.add(asm.JEq.Imm(asm.R9, 0, "turn"), asm.LoadImm(asm.R2, 0x9e3779b97f4a7c15-1<<64, asm.DWord))
-	b.add(asm.Mul.Reg(asm.R9, asm.R2))
-	b.follow(asm.R1, asm.R7, b.k.rq.sector)
-	mix(asm.R1)
-	b.follow(asm.R1, asm.R7, b.k.rq.tag)
-	b.add(asm.LSh.Imm(asm.R1, 32), asm.Or.Reg(asm.R1, asm.R8))
-	mix(asm.R1)
-	b.load(asm.R1, stDisk)
-	mix(asm.R1)
 	b.add(asm.StoreImm(asm.RFP, stEntry, 0, asm.Word))
 	b.lookup(b.m.turns, stEntry)
 	b.add(asm.JEq.Imm(asm.R0, 0, "turn"))
-	// The place is by the tag, which two requests under way on one disk do not share.
-	b.follow(asm.R1, asm.R7, b.k.rq.tag)
-	b.load(asm.R2, stDisk)
+	b.follow(asm.R9, asm.R7, b.k.rq.start)
+	b.add(asm.JEq.Imm(asm.R9, 0, "turn"), asm.LoadImm(asm.R5, 0x9e3779b97f4a7c15-1<<64, asm.DWord))
+	b.follow(asm.R1, asm.R7, b.k.rq.sector)
+	b.follow(asm.R2, asm.R7, b.k.rq.tag)
+	b.follow(asm.R3, asm.R7, b.k.rq.q)
+	b.follow(asm.R3, asm.R3, b.k.queue.id)
 	b.add(
-		asm.Mul.Imm(asm.R2, 37),
-		asm.Add.Reg(asm.R1, asm.R2),
-		asm.And.Imm(asm.R1, turns-1),
-		asm.LSh.Imm(asm.R1, 3),
-		asm.Add.Reg(asm.R0, asm.R1),
+		asm.Mul.Reg(asm.R1, asm.R5),
+		asm.Xor.Reg(asm.R9, asm.R1),
+		asm.Mul.Reg(asm.R9, asm.R5),
+		asm.Mul.Reg(asm.R5, asm.R3),
+		asm.Xor.Reg(asm.R9, asm.R5),
+		asm.Mov.Reg(asm.R1, asm.R2),
+		asm.LSh.Imm(asm.R1, 32),
+		asm.Or.Reg(asm.R1, asm.R8),
+		asm.Add.Reg(asm.R9, asm.R1),
+		// The place is by the tag, which two requests under way of one queue do not share.
+		asm.Mul.Imm(asm.R3, 37),
+		asm.Add.Reg(asm.R2, asm.R3),
+		asm.And.Imm(asm.R2, turns-1),
+		asm.LSh.Imm(asm.R2, 3),
+		asm.Add.Reg(asm.R0, asm.R2),
 		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
 		asm.JEq.Reg(asm.R1, asm.R9, "exit"),
 		asm.StoreMem(asm.R0, 0, asm.R9, asm.DWord),
@@ -641,11 +767,10 @@ func requestComplete(k *kernel, m bpfMaps) asm.Instructions {
 	)
 	b.follow(asm.R1, asm.R7, k.rq.cmdFlags)
 	b.writeOp(asm.R1)
+	b.firstTurn()
 	b.follow(asm.R1, asm.R7, k.rq.q)
-	b.add(asm.JEq.Imm(asm.R1, 0, "exit"))
 	b.follow(asm.R9, asm.R1, k.queue.disk) // none, if the queue has no disk
 	b.diskKey(asm.R9)
-	b.firstTurn()
 
 	b.load(asm.R1, stOp)
 	for _, op := range k.ranged {
@@ -663,6 +788,7 @@ func requestComplete(k *kernel, m bpfMaps) asm.Instructions {
 	b.store(stSectors, asm.R8)
 	b.follow(asm.R1, asm.R7, k.rq.sector)
 	b.store(stSector, asm.R1)
+	b.fast(forRequest)
 	b.mark(forRequest)
 	b.add(asm.Ja.Label("exit"))
 
@@ -701,6 +827,7 @@ func requestComplete(k *kernel, m bpfMaps) asm.Instructions {
 func bioSubmitted(k *kernel, m bpfMaps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.submitted()
+	b.fast(forSubmission)
 	b.mark(forSubmission)
 	return b.finish("bio_submitted")
 }

@@ -26,7 +26,11 @@
 // All devices of one Open share one load of the programs. A table leads from the
 // disk of a write to its slots: one for each tracker, of the whole disk or of a
 // part, with an array of marks of its own. Slots come and go while the programs
-// run. A write to a disk without a slot costs one look into the table.
+// run. A write to a disk without a slot costs one look into the table. The only slot
+// of a disk with a request queue has a front besides, which needs no table: there a
+// write is marked, and counted, without a call of any function of the kernel. What
+// does not fit into it, and what is of a disk with several slots, is marked as
+// before; the marks of a slot are those of both.
 //
 // The array holds four levels of bits. On level 0 a bit is a cluster, on each
 // higher level a bit is a whole word of the level below, so that any range, a

@@ -143,8 +143,17 @@ func (u *unseen) keep(fresh *blockmap.Map, now time.Time) error {
 	return nil
 }
 
-// seen is how many sectors of its disk were seen to be written.
-func (s *slot) seen() int64 { return int64(atomic.LoadUint64(&s.shared.words[slotSeen])) }
+// seen is how many sectors of its disk were seen to be written. The parts only
+// grow: two sums that are equal say that none of them did meanwhile.
+func (s *slot) seen() (sectors int64) {
+	for part := range seenParts {
+		sectors += int64(atomic.LoadUint64(&s.shared.words[slotSeen+part*lineWords]))
+		if s.front != nil {
+			sectors += int64(atomic.LoadUint64(&s.ahead.words[frontSeen+part*lineWords]))
+		}
+	}
+	return sectors
+}
 
 // seen is how many were since tracking began, in this slot or in one before it.
 func (t *ebpfTracker) seen() int64 { return t.before + t.slot.seen() }
