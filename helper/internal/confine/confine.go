@@ -37,6 +37,10 @@ type Rules struct {
 // Its privileges are gone all the same.
 var ErrNoLandlock = errors.New("this kernel has no Landlock (5.13 and later have it, if it is among the security modules in force), and only the privileges were given up")
 
+// Least is the privilege that is left to who has everything open that it works on:
+// root's way past the owners of files.
+const Least = cap.DAC_OVERRIDE
+
 // To confines this process, for ever.
 func To(r Rules) error {
 	var rules []landlock.Rule
@@ -62,10 +66,10 @@ func To(r Rules) error {
 		return fmt.Errorf("confine: %w", err)
 	}
 	keep := cap.NewSet()
-	if err := keep.SetFlag(cap.Permitted, true, cap.DAC_OVERRIDE); err != nil {
+	if err := keep.SetFlag(cap.Permitted, true, Least); err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	if err := keep.SetFlag(cap.Effective, true, cap.DAC_OVERRIDE); err != nil {
+	if err := keep.SetFlag(cap.Effective, true, Least); err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
 	if err := cap.ResetAmbient(); err != nil {

@@ -16,7 +16,9 @@ import (
 // process of its own sets them.
 //
 // Only a session that starts nothing and mounts nothing is confined, one of mode copy
-// whose peer has an address.
+// whose peer has an address. Where its way is a command, that may have to be started
+// again when the connection breaks, by a process that has nothing to give up to it but
+// its privileges, which a program that root starts gets back.
 // What a handover starts would inherit that: CRIU, and the containers that it restores,
 // which would not be what they were. A handover is lowered, which nothing inherits.
 var (
@@ -59,6 +61,14 @@ func (s *Spec) startsNothing() bool {
 	return nothing
 }
 
+// startsItsWay reports whether nothing is started but the command by which the peer is
+// reached.
+func (s *Spec) startsItsWay() bool {
+	addressed := *s
+	addressed.Peer.Command = nil
+	return len(s.Peer.Command) > 0 && addressed.startsNothing()
+}
+
 // lower gives up, before anything of the peer's is read, what this side of a handover
 // never needs. A copy gives up more, and later.
 func (b *base) lower() error {
@@ -72,6 +82,12 @@ func (b *base) lower() error {
 }
 
 func (b *base) confine(r confine.Rules) error {
+	if Lower != nil && b.spec.startsItsWay() {
+		if err := Lower(confine.Least); err != nil {
+			return fmt.Errorf("session: %w", err)
+		}
+		b.log.Emit("lowered", nil)
+	}
 	if Confine == nil || !b.spec.startsNothing() {
 		return nil
 	}

@@ -21,8 +21,9 @@ func TestACopyIsConfined(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: gives up its privileges")
 	}
-	for _, ending := range []string{"done", "aborted"} {
-		t.Run(ending, func(t *testing.T) {
+	for _, test := range []struct{ ending, way string }{{"done", "address"}, {"aborted", "address"}, {"done", "command"}, {"aborted", "command"}} {
+		ending := test.ending
+		t.Run(test.way+" "+ending, func(t *testing.T) {
 			content := compressible(4 << 20)
 			c := newCopied(t, content, Policy{})
 			ours, theirs := identityIn(t, c.src), identityIn(t, c.dst)
@@ -35,9 +36,12 @@ func TestACopyIsConfined(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			size := int64(len(content))
+			size, listen := int64(len(content)), "127.0.0.1:0"
+			if test.way == "command" {
+				listen = "unix:" + filepath.Join(c.dst, "socket")
+			}
 			write(c.dst, Spec{
-				Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: ours.Fingerprint()},
+				Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: listen, Peer: Peer{Fingerprint: ours.Fingerprint()},
 				Volumes: []Vol{{Name: "data", Size: size, Image: c.arrived}},
 			})
 			self, err := os.Executable()
@@ -54,17 +58,33 @@ func TestACopyIsConfined(t *testing.T) {
 				return p
 			}
 			receive := start(actReceive, c.dst)
+			way := &rig{t: t, top: c.src, src: c.src}
+			peer := Peer{Address: c.wait(c.dst, UntilListening).Listen, Fingerprint: theirs.Fingerprint()}
+			// What may be started has all that root has: it is not confined, and can be started again.
+			privileges := map[int][]string{receive.Process.Pid: {"CapEff:\t0000000000000002", "NoNewPrivs:\t1"}}
+			sends := privileges[receive.Process.Pid]
+			if test.way == "command" {
+				peer.Command, peer.Address = streaming(t, peer.Address, way.pidFile()), ""
+				sends = []string{"CapPrm:\t0000000000000002", "CapEff:\t0000000000000002", "NoNewPrivs:\t0"}
+			}
 			write(c.src, Spec{
-				Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: Peer{Address: c.wait(c.dst, UntilListening).Listen, Fingerprint: theirs.Fingerprint()},
+				Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: peer,
 				Volumes: []Vol{{Name: "data", Size: size, Device: c.image, Tracker: "none"}}, Policy: Policy{Shared: 1 << 30},
 			})
 			send := start(actSend, c.src)
+			privileges[send.Process.Pid] = sends
 			c.wait(c.src, UntilConverged)
-			for _, p := range []*exec.Cmd{receive, send} {
-				status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Process.Pid), "status"))
-				if err != nil || !strings.Contains(string(status), "CapEff:\t0000000000000002") || !strings.Contains(string(status), "NoNewPrivs:\t1") {
-					t.Errorf("%v: %s", err, status)
+			for pid, lines := range privileges {
+				status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+				for _, line := range lines {
+					if err != nil || !strings.Contains(string(status), line) {
+						t.Errorf("it does not say %q (%v):\n%s", line, err, status)
+					}
 				}
+			}
+			if test.way == "command" { // whose end is no end: another is started
+				way.breakStream()
+				way.resumed(1)
 			}
 			if ending == "aborted" {
 				if _, err := Abort(t.Context(), c.src, c.src); err != nil {
