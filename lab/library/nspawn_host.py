@@ -290,7 +290,7 @@ class Host:
     def _clear(self) -> None:
         """Ends the host, whatever state it is in, and takes away all it held but its disk."""
         # A file that was unlinked is known by its name, and that is whole only while the host lives.
-        known = lab_machine.loops(self.folder)
+        known = lab_machine.loops(self.folder, alive=True)
         self._end_processes()
         # A connection shared in the background would hold on to a host that is gone.
         lab_machine.close_ssh(f"{self.state_dir}/ssh/{self.name}")
@@ -358,7 +358,9 @@ class Host:
         ours = {loop.identity for loop in [*known, *lab_machine.loops(self.folder)]}
 
         def rest() -> list[lab_machine.Loop]:
-            return [loop for loop in lab_machine.bound_loops() if loop.identity in ours]
+            # An unlinked file whose name is whole still is one of another host, which lives.
+            bound = lab_machine.bound_loops()
+            return [loop for loop in bound if loop.identity in ours and not (loop.unlinked and loop.is_in_a_host)]
 
         def detach_rest() -> bool:
             for loop in rest():

@@ -48,15 +48,26 @@ MNT_DETACH = 2
 # Where a host sees the folders that the lab binds into it. A loop device whose
 # file was unlinked is known by that name alone.
 HOST_FOLDERS = {"containers": "/var/lib/containers", "handover": "/var/lib/handover"}
+INSIDE = tuple(f"{folder}/" for folder in HOST_FOLDERS.values())
 
 
 class Loop(NamedTuple):
-    """A loop device in use: its path, the file behind it by name, and that file's device and inode."""
+    """A loop device in use: its path, the file behind it by name, that file's device and inode, and what the kernel calls it now."""
 
     device: str
     backing: str
     disk: int
     inode: int
+    seen: str
+
+    @property
+    def unlinked(self) -> bool:
+        return self.backing.endswith(" (deleted)")
+
+    @property
+    def is_in_a_host(self) -> bool:
+        """Whether the kernel still finds the file where hosts have theirs: then the namespace of some host is there."""
+        return self.seen.startswith(INSIDE)
 
     @property
     def identity(self) -> tuple[str, int, int]:
@@ -211,13 +222,15 @@ def bound_loops() -> list[Loop]:
     return sorted(loop for loop in found if loop)
 
 
-def loops(host_dir: str) -> list[Loop]:
-    """Loop devices whose file belongs to a host.
+def loops(host_dir: str, alive: bool = False) -> list[Loop]:
+    """Loop devices whose file belongs to a host; of one that is alive also those that may be its own or another host's.
 
     The kernel's name of the file is the one in the namespace of whoever set the
     device up, and shrinks when that namespace goes, so files are compared by
-    device and inode. What was unlinked meanwhile is taken as the host's if it
-    was on one of the host's file systems, under a path that only hosts use.
+    device and inode. What was unlinked meanwhile is in no folder any more. It is
+    taken as the host's if it was on one of the host's file systems, under a path
+    that only hosts use, and its name has shrunk: under a name that is whole it
+    belongs to a host that lives.
     """
     bound = bound_loops()
     if not bound or not os.path.isdir(host_dir):
@@ -226,12 +239,13 @@ def loops(host_dir: str) -> list[Loop]:
     # A file in the overlay has its inode from the upper layer and its device from the overlay.
     disks = {os.stat(path).st_dev for path in (host_dir, root) if os.path.isdir(path)}
     inodes = _inodes(host_dir, without=root)
-    inside = tuple(folder + "/" for folder in (*HOST_FOLDERS.values(), host_dir))
-    return [
-        loop for loop in bound
-        if loop.disk in disks
-        and (loop.inode in inodes or (loop.backing.endswith(" (deleted)") and loop.backing.startswith(inside)))
-    ]
+
+    def is_ours(loop: Loop) -> bool:
+        if not loop.unlinked:
+            return loop.inode in inodes
+        return loop.backing.startswith(f"{host_dir}/") or (loop.backing.startswith(INSIDE) and (alive or not loop.is_in_a_host))
+
+    return [loop for loop in bound if loop.disk in disks and is_ours(loop)]
 
 
 class LoopMounts:
@@ -394,10 +408,10 @@ def _loop_status(backing_file: str) -> Loop | None:
     finally:
         os.close(node)
     disk, inode, name = LOOP_INFO.unpack(status)
-    known_as = os.fsdecode(name.rstrip(b"\0"))
+    seen, known_as = backing, os.fsdecode(name.rstrip(b"\0"))
     if backing.endswith(" (deleted)") and len(known_as) + len(" (deleted)") > len(backing):
         backing = known_as + " (deleted)"
-    return Loop(device, backing, disk, inode)
+    return Loop(device, backing, disk, inode, seen)
 
 
 def _inodes(folder: str, without: str) -> set[int]:
