@@ -76,6 +76,22 @@ class Libvirt:
         lines = base64.b64decode(read["buf-b64"]).decode("utf-8", "replace").splitlines()
         return [(fields[2], fields[3]) for fields in map(str.split, lines) if len(fields) >= 4]
 
+    def execute(self, name: str, script: str) -> int:
+        """Starts a script in a guest, and returns the number by which its agent knows it."""
+        started = self._agent(name, "guest-exec", path="/bin/sh", arg=["-c", script])
+        if started is None:
+            raise HandoverError(f"the agent of {name} started nothing: it needs QEMU's guest agent, and that has to allow guest-exec")
+        return int(started["pid"])
+
+    def has_ended(self, name: str, number: int) -> bool:
+        """Whether what was started is through; what failed is an error."""
+        status = self._agent(name, "guest-exec-status", pid=number)
+        if status is None or not status["exited"]:
+            return False
+        if status.get("exitcode") != 0:
+            raise HandoverError(f"what {name} was given to do ended with status {status.get('exitcode', 'of a signal')}: try it by hand in the guest")
+        return True
+
     def _agent(self, name: str, command: str, **arguments: t.Any) -> t.Any:
         """The agent's answer, or None where it gives none."""
         asked = json.dumps({"execute": command, "arguments": arguments})
