@@ -60,7 +60,15 @@ class ActionModule(ActionBase):
                 heard = time.monotonic()
                 if answer.get("finished") or answer.get("failed"):
                     return answer
-                progress = self._ask("livefleet.handover.kvm_job_info", {"guest": asked["guest"], "uri": asked["uri"]}, task_vars)
+                question = {"guest": asked["guest"], "uri": asked["uri"], "async_job": asked["job"]}
+                progress = self._ask("livefleet.handover.kvm_job_info", question, task_vars)
+                if progress is not None and progress.get("at_work") is False:
+                    # It may have ended between the two questions.
+                    answer = self._ask("ansible.builtin.async_status", status, task_vars) or {}
+                    if answer.get("finished") or answer.get("failed"):
+                        return answer
+                    killed = "the module that migrated {0} was killed, or its host was started anew, before it could say how it ended"
+                    return dict(failed=True, msg=killed.format(asked["guest"]))
                 current = line(asked["guest"], (progress or {}).get("job"))
                 if current and current != shown:
                     display.display("  {0}".format(current))

@@ -44,7 +44,8 @@ class Disk:
     discard: str
     read_only: bool
     shareable: bool
-    backing: tuple[str, ...] = ()
+    backing: tuple[str, ...] = ()  # what the image stands on, nearest first
+    backing_format: str | None = None  # of the nearest
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def _disk(element: ElementTree.Element) -> Disk:
         read_only=element.find("readonly") is not None,
         shareable=element.find("shareable") is not None,
         backing=tuple(_chain(element)),
+        backing_format=_attribute(element, "backingStore/format", "type"),
     )
 
 

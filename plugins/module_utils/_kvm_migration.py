@@ -72,6 +72,7 @@ class Wish:
     hold: bool = True
     listen: str | None = None
     migrate_uri: str | None = None
+    require: tuple[str, ...] = ()
 
 
 @dataclass
@@ -93,8 +94,23 @@ STORAGE_FLAGS = {"shared": [], "copy": ["VIR_MIGRATE_NON_SHARED_DISK"], "increme
 ALWAYS_FLAGS = ["VIR_MIGRATE_PEER2PEER", "VIR_MIGRATE_PERSIST_DEST", "VIR_MIGRATE_UNDEFINE_SOURCE"]
 
 
+# What QEMU has and no flag of libvirt turns on or off (libvirt 11.3): None where a migration always has it, else why it cannot be had.
+FEATURES: dict[str, str | None] = {
+    "zero_page_detection": None,
+    "pause_before_switchover": None,
+    "dirty_limit": "libvirt has no way to ask QEMU for its dirty limit: choose auto_converge, which slows the guest down as well",
+    "free_page_hinting": (
+        "libvirt has no way to have a guest name its free pages for a migration: give its memballoon freePageReporting='on', and they are given "
+        "back while it runs, so that they are zero pages in the migration"
+    ),
+}
+
+
 def refusal(wish: Wish) -> str | None:
     """Why no plan can be made of a wish; None where one can."""
+    for feature in wish.require:
+        if FEATURES[feature]:
+            return f"{feature} cannot be had: {FEATURES[feature]}"
     if wish.compression in SINGLE_METHODS and wish.connections > 1:
         return f"compression {wish.compression} works on one connection: set connections to 1, or choose {PARALLEL_METHODS[0]}"
     if wish.mode == "postcopy" and wish.connections > 1 and wish.compression != "none":

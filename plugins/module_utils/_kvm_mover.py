@@ -29,6 +29,10 @@ POLL_SECONDS = 0.1
 IDLE_SECONDS = 0.25
 # A libvirt that was restarted is back after that; until then nothing is decided.
 RECONNECT_SECONDS = 30.0
+# A host that says nothing for so long when it is called, or in the middle of a conversation (question every so often, so many unanswered), is out
+# of reach.
+OPEN_SECONDS = 30.0
+KEEPALIVE_SECONDS, KEEPALIVE_MISSED = 5, 5
 
 
 def load_libvirt() -> t.Any:
@@ -40,6 +44,23 @@ def load_libvirt() -> t.Any:
     # It would print each error besides raising it.
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     return libvirt
+
+
+_listening: list[threading.Thread] = []
+
+
+def listen(libvirt: t.Any) -> None:
+    """Has libvirt notice when a connection is dead, which it does only while somebody runs its events."""
+    if _listening:
+        return
+    libvirt.virEventRegisterDefaultImpl()
+
+    def run() -> None:
+        while True:
+            libvirt.virEventRunDefaultImpl()
+
+    _listening.append(threading.Thread(target=run, daemon=True))
+    _listening[0].start()
 
 
 @dataclass(frozen=True)
@@ -69,6 +90,7 @@ class Mover:
         self._switched = False
 
     def __enter__(self) -> Mover:
+        listen(self.libvirt)
         for side in self.uris:
             self._connection(side)
         if self._connection("source").getHostname() == self._connection("destination").getHostname():
@@ -84,13 +106,37 @@ class Mover:
         try:
             if side in self._open and self._open[side].isAlive():
                 return self._open[side]
-            self._open[side] = self.libvirt.open(self.uris[side])
+            self._open[side] = self._opened(side)
         except self.libvirt.libvirtError as exc:
             raise HandoverError(
                 f"libvirt on the {side} cannot be reached as {self.uris[side]} ({exc}): "
                 f"try `virsh --connect {self.uris[side]} list` on the source, as root"
             ) from exc
         return self._open[side]
+
+    def _opened(self, side: str) -> t.Any:
+        """A new connection. ssh itself waits for minutes where a network swallows what is sent, and libvirt cannot tell it not to."""
+        made: list[t.Any] = []
+
+        def call() -> None:
+            try:
+                made.append(self.libvirt.open(self.uris[side]))
+            except self.libvirt.libvirtError as exc:
+                made.append(exc)
+
+        caller = threading.Thread(target=call, daemon=True)
+        caller.start()
+        caller.join(OPEN_SECONDS)
+        if not made:
+            raise HandoverError(
+                f"libvirt on the {side} cannot be reached as {self.uris[side]} (no answer within {OPEN_SECONDS:.0f} s): "
+                f"look at the network between the hosts, and try `virsh --connect {self.uris[side]} list` on the source, as root"
+            )
+        if isinstance(made[0], Exception):
+            raise made[0]
+        with contextlib.suppress(self.libvirt.libvirtError):  # a driver without a server behind it has none
+            made[0].setKeepAlive(KEEPALIVE_SECONDS, KEEPALIVE_MISSED)
+        return made[0]
 
     def _domain(self, side: str) -> t.Any:
         """The guest there, or None."""
@@ -174,7 +220,9 @@ class Mover:
         unknown = [flag for flag in made.flags if not hasattr(self.libvirt, flag)]
         if unknown:
             raise HandoverError(f"this host's libvirt does not know {unknown[0]}: install a newer python3-libvirt, or do without")
-        return MovePlan(made.flags, made.parameters, choice.reason, self._images(domain, guest, wish), wish.hold, wish.mode == "postcopy")
+        # What images stand on is left out of what travels.
+        images = self._images(domain, parse(domain.XMLDesc(0)), wish)
+        return MovePlan(made.flags, made.parameters, choice.reason, images, wish.hold, wish.mode == "postcopy")
 
     def _problems(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> t.Iterator[tuple[str, str]]:
         """What is in the way: the check's name, and a sentence."""
@@ -245,7 +293,10 @@ class Mover:
         if wish.mode == "offline" and wish.storage == "copy" and whole:
             raise HandoverError(f"{whole[0]} of {self.name} stands on another image: choose storage incremental, if the destination has that one")
         return [
-            {"target": disk.target, "path": disk.source, "format": disk.format, "size": domain.blockInfo(disk.target)[0], "backing": list(disk.backing)}
+            {
+                "target": disk.target, "path": disk.source, "format": disk.format, "size": domain.blockInfo(disk.target)[0],
+                "backing": list(disk.backing), "backing_format": disk.backing_format,
+            }  # fmt: skip
             for disk in guest.disks
             if disk.source is not None and not disk.read_only and disk.kind == "file" and (not asked or disk.target in asked)
         ]

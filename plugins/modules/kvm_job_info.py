@@ -25,6 +25,10 @@ options:
     description: Name of the guest.
     type: str
     required: true
+  async_job:
+    description: The C(ansible_job_id) of the task that migrates it, to be told whether that is still at work.
+    type: str
+    version_added: 0.3.0
   uri:
     description: How libvirt is reached.
     type: str
@@ -49,7 +53,15 @@ job:
   returned: success
   type: dict
   sample: {total_ms: 412, ram_total: 151003136, ram_transferred: 20912896, ram_remaining: 90112000, iterations: 1, ram_rate: 118489088}
+at_work:
+  description: Whether a process of O(async_job) is there. One that was killed never writes that it has ended.
+  returned: if O(async_job) is given
+  type: bool
+  sample: true
 """
+
+import contextlib
+import os
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm_migration import (
@@ -60,10 +72,25 @@ from ansible_collections.livefleet.handover.plugins.module_utils._kvm_mover impo
 )
 
 
+def at_work(job: str, proc: str = "/proc") -> bool:
+    """Whether Ansible's wrapper of a job is there. It was started with the part of the job's id that is before its process number."""
+    given = job.partition(".")[0].encode()
+    for entry in filter(str.isdigit, os.listdir(proc)):
+        with contextlib.suppress(OSError), open(os.path.join(proc, entry, "cmdline"), "rb") as source:
+            words = source.read().split(b"\0")
+            if given in words and any(word.endswith(b"async_wrapper.py") for word in words):
+                return True
+    return False
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
-        argument_spec={"guest": {"type": "str", "required": True}, "uri": {"type": "str", "default": "qemu:///system"}},
+        argument_spec={
+            "guest": {"type": "str", "required": True},
+            "async_job": {"type": "str"},
+            "uri": {"type": "str", "default": "qemu:///system"},
+        },
         supports_check_mode=True,
     )
     libvirt = load_libvirt()
@@ -75,7 +102,9 @@ def main() -> None:
     except libvirt.libvirtError:
         stats = {}
     under_way = stats.get("type", libvirt.VIR_DOMAIN_JOB_NONE) != libvirt.VIR_DOMAIN_JOB_NONE
-    module.exit_json(changed=False, job=figures(stats) if under_way else None)
+    job = module.params["async_job"]
+    more = {"at_work": at_work(job)} if job else {}
+    module.exit_json(changed=False, job=figures(stats) if under_way else None, **more)
 
 
 if __name__ == "__main__":

@@ -128,6 +128,16 @@ options:
     description: With O(mode=postcopy), the number of passes after which the switch is made.
     type: int
     default: 1
+  require:
+    description:
+      - Features of QEMU that the migration has to have and that are nobody's to turn on or off. One that cannot be had through libvirt is refused
+        with the way around it.
+      - V(zero_page_detection) and V(pause_before_switchover) every migration has; V(dirty_limit) and V(free_page_hinting) libvirt does not offer.
+    type: list
+    elements: str
+    choices: [zero_page_detection, pause_before_switchover, dirty_limit, free_page_hinting]
+    default: []
+    version_added: 0.3.0
   ignore:
     description: Checks that are made and not heeded.
     type: list
@@ -249,7 +259,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 def wish(params: t.Mapping[str, t.Any]) -> Wish:
     """What the options ask for."""
     same = ("mode", "storage", "compression", "connections", "bandwidth", "auto_converge", "tls", "synchronous_writes", "listen", "migrate_uri")
-    return Wish(**{name: params[name] for name in same}, disks=tuple(params["disks"]), hold=params["hold"] and params["mode"] == "live")
+    listed = {name: tuple(params[name]) for name in ("disks", "require")}
+    return Wish(**{name: params[name] for name in same}, **listed, hold=params["hold"] and params["mode"] == "live")
 
 
 def run(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
@@ -291,6 +302,12 @@ def main() -> None:
             "listen": {"type": "str"},
             "migrate_uri": {"type": "str"},
             "postcopy_after": {"type": "int", "default": 1},
+            "require": {
+                "type": "list",
+                "elements": "str",
+                "choices": ["zero_page_detection", "pause_before_switchover", "dirty_limit", "free_page_hinting"],
+                "default": [],
+            },
             "ignore": {"type": "list", "elements": "str", "choices": ["cpu", "machine", "memory", "networks", "pools", "storage"], "default": []},
             "uri": {"type": "str", "default": "qemu:///system"},
             "timeout": {"type": "int", "default": 3600},

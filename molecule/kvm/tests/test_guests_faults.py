@@ -94,11 +94,17 @@ def kill_asker(scene: Scene) -> None:
     scene.source.ask(f"pkill --signal KILL --full '{MODULE}'")
 
 
+def kill_module(scene: Scene) -> None:
+    """What the play has started on the source; the play waits for it, and has to notice."""
+    scene.source.ask(f"pkill --signal KILL --full '{MODULE}'")
+
+
 FAULTS: dict[str, t.Callable[[Scene], None]] = {
     "source's libvirtd killed": kill_libvirtd("source"),
     "destination's libvirtd killed": kill_libvirtd("destination"),
     "connection cut": cut_connection,
     "asker killed": kill_asker,
+    "module killed": kill_module,
 }
 CASES = [f"{fault} at {phase}" for fault in FAULTS for phase in PHASES]
 SAMPLE = ["source's libvirtd killed at memory", "destination's libvirtd killed at switch", "asker killed at switch"]

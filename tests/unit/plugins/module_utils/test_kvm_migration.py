@@ -85,6 +85,8 @@ def test_a_guest_that_does_not_run_takes_its_definition_alone():
         ({"mode": "postcopy", "compression": "zstd", "connections": 2}, "choose compression none"),
         ({"mode": "postcopy", "storage": "copy"}, "has to be shared"),
         ({"synchronous_writes": True}, "about disks that are copied"),
+        ({"require": ("zero_page_detection", "dirty_limit")}, "dirty_limit cannot be had: libvirt has no way to ask QEMU for its dirty limit"),
+        ({"require": ("free_page_hinting",)}, "give its memballoon freePageReporting='on'"),
     ],
 )
 def test_what_does_not_go_together_is_refused(change, text):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -125,6 +126,17 @@ def test_a_side_that_is_silent_decides_nothing(hosts, monkeypatch):
         hosts.resolve(0, check_mode=False)
 
 
+def test_a_host_that_never_answers_is_not_waited_for(hosts, monkeypatch):
+    monkeypatch.setattr(_kvm_mover, "OPEN_SECONDS", 0.2)
+    answered = threading.Event()
+    monkeypatch.setattr(hosts.libvirt, "open", lambda uri: answered.wait(30))
+    try:
+        with pytest.raises(_runtime.HandoverError, match=r"libvirt on the source cannot be reached as test://.* \(no answer within 0 s\)"):
+            hosts.__enter__()
+    finally:
+        answered.set()
+
+
 IMAGE = "<disk type='file' device='disk'><source file='{path}'/><target dev='vda' bus='virtio'/></disk>"
 # The test driver says nothing of machine types.
 IGNORE = frozenset(["machine"])
@@ -224,7 +236,7 @@ def test_what_stands_on_another_image_is_not_copied_alone(hosts, tmp_path):
     with pytest.raises(_runtime.HandoverError, match="vda of web1 stands on another image: choose storage incremental"):
         hosts.plan(migration.Wish(mode="offline", storage="copy"), None, IGNORE)
     plan = hosts.plan(migration.Wish(mode="offline", storage="incremental"), None, IGNORE)
-    assert [each["backing"] for each in plan.images] == [["/srv/golden.raw"]]
+    assert [(each["backing"], each["backing_format"]) for each in plan.images] == [(["/srv/golden.raw"], "raw")]
     assert "VIR_MIGRATE_NON_SHARED_INC" not in plan.flags
 
 
