@@ -57,7 +57,7 @@ var commands = []command{
 	{"track export", "NAME --bitmap FILE", "copy the marks and leave them", trackExport},
 	{"track stop", "NAME", "forget a device", trackStop},
 	{"bitmap", "FILE [--extents]", "what a bitmap says of itself, or offset and length of what is marked", showBitmap},
-	{"probe", "", "what this host can do", probe},
+	{"probe", "[--recall]", "what this host can do; --recall: the answer of the last hour will do, if everything worked", probe},
 	{"digest", "PATH…", "a digest of images or block devices", digest},
 	{"image info", "[--snapshot GUID] IMAGE", "what a ploop image is: a delta, a DiskDescriptor.xml or its folder", imageInfo},
 	{"image check", "[--snapshot GUID] IMAGE", "everything that is wrong with a ploop image", imageCheck},

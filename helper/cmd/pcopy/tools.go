@@ -8,9 +8,7 @@ import (
 	"runtime"
 
 	"github.com/livefleet/handover/helper/internal/image"
-	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/session"
-	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -52,17 +50,6 @@ func digest(ctx context.Context, args []string) error {
 		}
 	}
 	return nil
-}
-
-func probe(_ context.Context, args []string) error {
-	if _, err := parse(flag.NewFlagSet("probe", flag.ContinueOnError), args, 0, 0); err != nil {
-		return err
-	}
-	silence := tracker.Finding{Name: "silence", OK: true, Text: "a network can be kept silent"}
-	if err := network.Probe(); err != nil {
-		silence.OK, silence.Text = false, err.Error()
-	}
-	return print(map[string]any{"findings": tracker.Probe(), "silence": silence})
 }
 
 func showVersion(_ context.Context, args []string) error {
