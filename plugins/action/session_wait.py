@@ -12,6 +12,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.livefleet.handover.plugins.module_utils._progress import (
     landmark,
+    left,
     line,
     verdict,
 )
@@ -23,7 +24,8 @@ display = Display()
 UNREACHABLE_SECONDS = 60.0
 # Where nobody shows lines live, one is kept when it says something new, and else from time to time.
 PLAIN_SECONDS = 10.0
-# A question costs the controller something, and there may be many who wait: they are asked less often the longer there is to wait.
+# A question costs the controller something, and there may be many who wait. A pass that says how long it will take is asked again after half
+# of that; where nothing is said, the questions come the rarer the longer it has taken.
 PATIENCE, SLOWEST = 20, 10.0
 
 
@@ -47,6 +49,7 @@ class ActionModule(ActionBase):
         began = heard = time.monotonic()
         last = ""
         shown: t.Tuple[t.Any, float] = (None, began)
+        to_go: t.Optional[float] = None
         key = (task_vars or {}).get("inventory_hostname", arguments["session"])
         while True:
             now = time.monotonic()
@@ -63,7 +66,7 @@ class ActionModule(ActionBase):
                 if not answer["sessions"]:
                     return dict(failed=True, msg="there is no session {0} on this host: it was never begun, or was removed".format(arguments["session"]))
                 status = answer["sessions"][0]
-                last = line(status)
+                last, to_go = line(status), left(status)
                 live = tell(key=key, stage="presync", status=status) if arguments["until"] == "converged" else tell(key=key)
                 if not live and (landmark(status) != shown[0] or now - shown[1] >= PLAIN_SECONDS):
                     display.display("  {0}".format(last))
@@ -79,7 +82,7 @@ class ActionModule(ActionBase):
                         arguments["session"], "converged" if arguments["until"] == "converged" else "ended", arguments["timeout"], ", " + last if last else ""
                     ),
                 )
-            time.sleep(min(SLOWEST, max(arguments["interval"], (now - began) / PATIENCE)))
+            time.sleep(min(SLOWEST, max(arguments["interval"], (now - began) / PATIENCE if to_go is None else to_go / 2)))
 
     def _ask(self, arguments: t.Dict[str, t.Any], task_vars: t.Optional[t.Dict[str, t.Any]]) -> t.Optional[t.Dict[str, t.Any]]:
         """The answer of session_info, or None where the host cannot be reached."""

@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
     format_size,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._workload import (
+    missing_volumes,
+)
 
 LIVE = "live"
 OFFLINE = "offline"
@@ -95,6 +98,22 @@ class Plan:
         """Its directory volumes, each once."""
         mounts = self.container.get("mounts", []) if self.known else []
         return list({mount["name"]: mount["directory_volume"] for mount in mounts if mount.get("directory_volume")}.values())
+
+
+def out_of_reach(destination: str, said: str) -> str:
+    """What to say of a destination that did not answer at all; `said` is what the connection said of it, of which the last line tells why."""
+    why = (said.strip().splitlines() or ["it gave no reason"])[-1].strip()
+    why = why[len("Task failed: ") :] if why.startswith("Task failed: ") else why
+    return "the destination {0} cannot be reached: see whether it is up and `ansible {0} -m ping` works ({1})".format(destination, why)
+
+
+def twin(plan: Plan) -> t.Dict[str, t.Any]:
+    """What a move makes on the destination, and takes away again if it is undone: the container, unless it is there, and podman's volumes."""
+    podman = plan.there["host"]["podman"]
+    return {
+        "made": not any(each["name"] == plan.workload for each in podman["containers"]),
+        "volumes": sorted(missing_volumes(plan.container["mounts"], podman["volumes"])),
+    }
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,11 @@ _HOST_CONFIG_SETS = ("CapAdd", "CapDrop", "SecurityOpt", "Dns", "DnsOptions", "D
 _OWN_ANNOTATIONS = ("io.container.", "io.podman.", "io.kubernetes.", "org.opencontainers.image.", "org.systemd.", "org.criu.")
 
 
+def missing_volumes(mounts: t.Iterable[Document], defined: t.Container[str]) -> t.Dict[str, Document]:
+    """podman's volumes that a twin needs and that are not there, by name, each with its driver, options and labels."""
+    return {mount["name"]: mount["volume"] for mount in mounts if mount["type"] == "volume" and mount["volume"] and mount["name"] not in defined}
+
+
 def find(containers: t.Iterable[Document], name: str) -> t.Optional[Document]:
     """The container of this name or ID in the answer of `podman ps --all --format json`."""
     for container in containers:

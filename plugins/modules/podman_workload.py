@@ -50,6 +50,23 @@ options:
     description:
       - For O(state=prepared), what M(livefleet.handover.workload_info) returned as C(workload) on the source.
     type: dict
+  planned:
+    description:
+      - For O(state=prepared), what is known to be made, as M(livefleet.handover.preflight) returned it as C(twin). If it is something else
+        by now, the task fails and nothing is made. Not checked if not given.
+    type: dict
+    suboptions:
+      made:
+        description:
+          - Whether the container is to be made, and is not there yet.
+        type: bool
+        required: true
+      volumes:
+        description:
+          - Names of the podman volumes that are to be made, and are not there yet.
+        type: list
+        elements: str
+        required: true
   volumes:
     description:
       - For O(state=absent), names of podman volumes to remove with the container. Of an image volume only
@@ -183,13 +200,14 @@ class PodmanWorkload:
         image = self._image(source["image"])
         command = self._command(source, image)
         existing = workload.find(self.podman.containers(), self.name)
+        volumes = self._missing_volumes(source["mounts"])
+        self._as_planned(existing, volumes)
         if existing is not None:
             # Made by an earlier run, or by somebody else: only what equals the source is accepted.
             inspect = self.podman.inspect(existing["Id"])
             self._verify(source, inspect)
             return self._result(inspect, command, [])
 
-        volumes = self._missing_volumes(source["mounts"])
         for name in volumes:
             self.reasons.append("podman has no volume named {0}".format(name))
         self.reasons.append("there is no container named {0}".format(self.name))
@@ -223,23 +241,33 @@ class PodmanWorkload:
         except CommandError as exc:
             raise HandoverError("{0} cannot be created again here: {1}".format(self.name, exc)) from exc
 
-    def _missing_volumes(self, mounts: t.Iterable[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Mapping[str, t.Any]]:
+    def _missing_volumes(self, mounts: t.Sequence[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Mapping[str, t.Any]]:
         """Volumes to make, by name; one that exists with other options is refused."""
         defined = {volume["Name"]: volume.get("Options") or {} for volume in self.podman.volumes()}
-        missing = {}
+        missing = workload.missing_volumes(mounts, defined)
         for mount in mounts:
-            volume = mount["volume"]
-            if mount["type"] != "volume" or volume is None:
-                continue
-            if mount["name"] not in defined:
-                missing[mount["name"]] = volume
-            elif defined[mount["name"]] != volume["options"]:
+            name, volume = mount["name"], mount["volume"]
+            if mount["type"] == "volume" and volume is not None and name not in missing and defined[name] != volume["options"]:
                 raise HandoverError(
                     "podman has another volume named {0} on this host ({1}): remove it with `podman volume rm {0}`".format(
-                        mount["name"], json.dumps(defined[mount["name"]], sort_keys=True)
+                        name, json.dumps(defined[name], sort_keys=True)
                     )
                 )
         return missing
+
+    def _as_planned(self, existing: t.Optional[t.Mapping[str, t.Any]], volumes: t.Iterable[str]) -> None:
+        """What was written down as made by this move is taken away if it is undone: nobody else's may be among it."""
+        planned = self.params["planned"]
+        if planned is None:
+            return
+        changed = [self.name] if (existing is None) != planned["made"] else []
+        if existing is None:
+            changed += sorted(set(volumes) ^ set(planned["volumes"]))
+        if changed:
+            raise HandoverError(
+                "what podman has on this host of {0} is not what was there when the move was planned: see who makes or removes it here, "
+                "then move it again".format(", ".join(changed))
+            )
 
     def _make_volume(self, name: str, volume: t.Mapping[str, t.Any]) -> None:
         argv = ["volume", "create", "--driver=" + (volume["driver"] or "local")]
@@ -385,6 +413,10 @@ def main() -> None:
             "name": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["prepared", "started", "absent"], "required": True},
             "source": {"type": "dict"},
+            "planned": {
+                "type": "dict",
+                "options": {"made": {"type": "bool", "required": True}, "volumes": {"type": "list", "elements": "str", "required": True}},
+            },
             "volumes": {"type": "list", "elements": "str", "default": []},
             "running": {"type": "str", "choices": ["refuse", "kill"], "default": "refuse"},
             "timeout": {"type": "int", "default": 120},

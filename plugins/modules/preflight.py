@@ -45,7 +45,7 @@ options:
     required: true
   destination_facts:
     description:
-      - What M(livefleet.handover.workload_info) returned on the destination.
+      - What M(livefleet.handover.workload_info) returned on the destination. It may be that the destination was not reached.
     type: dict
     required: true
   mode:
@@ -180,6 +180,13 @@ directories:
       size: 73400320
       anonymous: false
       shared_with: []
+twin:
+  description: What the move will make on the destination, the container and volumes of podman's by name, and remove again if it is undone.
+  returned: when nothing is in the way
+  type: dict
+  sample:
+    made: true
+    volumes: [pgdata]
 """
 
 import dataclasses
@@ -210,6 +217,8 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
 
 def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
     """The result of the module; with `msg` where it fails."""
+    if params["destination_facts"].get("unreachable"):
+        return {"msg": preflight.out_of_reach(params["destination"], str(params["destination_facts"].get("msg") or ""))}
     plan = preflight.Plan(
         workload=params["workload"],
         source=params["source"],
@@ -246,6 +255,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
             link_rate=preflight.link_rate(plan, address or ""),
             volumes=plan.volumes,
             directories=plan.directories,
+            twin=preflight.twin(plan),
         )
     if sentences and params["fail"]:
         result["msg"] = (

@@ -243,6 +243,7 @@ class WorkloadInfo:
         self.pcopy = Pcopy(self.runtime)
         self.has_podman = self.runtime.find("podman") is not None
         self.problems: t.List[str] = []
+        self.answers: t.Dict[t.Callable[[], t.Any], t.Any] = {}
 
     def run(self) -> t.Dict[str, t.Any]:
         """Asks everything; only what is needed to ask further may fail."""
@@ -262,6 +263,12 @@ class WorkloadInfo:
             self.problems.append(str(exc))
             return otherwise
 
+    def _ask_once(self, question: t.Callable[[], t.List[t.Any]]) -> t.List[t.Any]:
+        """The same for what both the workload and its host are asked by: podman takes a while for each of its answers."""
+        if question not in self.answers:
+            self.answers[question] = self._ask(question, [])
+        return self.answers[question]
+
     # The workload
 
     def _workload(self, containers: t.List[t.Dict[str, t.Any]], networks: t.List[t.Dict[str, t.Any]]) -> t.Dict[str, t.Any]:
@@ -276,7 +283,7 @@ class WorkloadInfo:
             self.problems.append(str(exc))
             return {**brief, "held": True}
         facts = {**brief, **workload.facts_of(inspect, networks)}
-        volumes = {volume["Name"]: volume for volume in self._ask(self.podman.volumes, [])}
+        volumes = {volume["Name"]: volume for volume in self._ask_once(self.podman.volumes)}
         mounts = loop.read_mounts()
         for mount in facts["mounts"]:
             mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, name))
@@ -361,7 +368,7 @@ class WorkloadInfo:
 
     def _image(self, image: t.Dict[str, str]) -> t.Dict[str, t.Any]:
         """How large the image is, and whether its name still means it."""
-        for listed in self._ask(self.podman.images, []):
+        for listed in self._ask_once(self.podman.images):
             if listed["Id"] == image["id"]:
                 return {"size": listed.get("Size", 0), "named": image["name"] in (listed.get("Names") or [])}
         return {"size": 0, "named": False}
@@ -412,7 +419,7 @@ class WorkloadInfo:
                     for each in networks
                 ],
                 "images": self._images() if self.has_podman else [],
-                "volumes": {volume["Name"]: volume.get("Options") or {} for volume in (self._ask(self.podman.volumes, []) if self.has_podman else [])},
+                "volumes": {volume["Name"]: volume.get("Options") or {} for volume in (self._ask_once(self.podman.volumes) if self.has_podman else [])},
             },
         }
 
@@ -426,7 +433,7 @@ class WorkloadInfo:
         return {"backend": backend, "path": (of_host.get("networkBackendInfo") or {}).get("path") or found}
 
     def _images(self) -> t.List[t.Dict[str, t.Any]]:
-        return [{"id": image["Id"], "names": image.get("Names") or []} for image in self._ask(self.podman.images, [])]
+        return [{"id": image["Id"], "names": image.get("Names") or []} for image in self._ask_once(self.podman.images)]
 
     def _addresses(self) -> t.List[t.Dict[str, t.Any]]:
         addresses = host.parse_addresses(self.runtime.run_json([self.runtime.tool("ip", "iproute2"), "-json", "address"]) or [])
@@ -473,7 +480,7 @@ class WorkloadInfo:
         if found["installed"]:
             version = self._ask(self.pcopy.version, {})
             found.update(version=version.get("version", ""), protocol=version.get("protocol", 0))
-            probed = self._ask(lambda: self.pcopy.call("probe", timeout=PROBE_SECONDS), {})
+            probed = self._ask(lambda: self.pcopy.call("probe", "--recall", timeout=PROBE_SECONDS), {})
             found.update(findings=probed.get("findings", []), silence=probed.get("silence"))
         return found
 

@@ -91,6 +91,12 @@ def test_the_longer_it_takes_the_less_often_it_is_asked(wait):
     assert result["waited"] > 2 * 60
 
 
+def test_a_pass_that_says_how_long_it_will_take_is_asked_again_after_half_of_that(wait):
+    hour = status(pass_bytes=3600, rate=1)
+    assert wait([hour, hour, status(converged=True)])[0]["waited"] == 20.0
+    assert wait([status(pass_bytes=18, rate=1), status(pass_bytes=12, done_bytes=11, rate=1), status(converged=True)])[0]["waited"] == 5.0
+
+
 def test_a_session_that_fails_fails_the_task_with_its_own_reason(wait):
     result, _shown = wait([status(), status(ended=True, running=False, state="failed", error="the disk of node2 is full")])
     assert result["failed"]

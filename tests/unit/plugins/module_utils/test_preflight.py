@@ -465,3 +465,11 @@ class TestListenAddress:
     def test_the_wanted_one_has_to_be_there(self, facts):
         assert preflight.listen_address(facts.plan(), "10.213.0.12") == "10.213.0.12:0"
         assert preflight.listen_address(facts.plan(), "10.213.0.99") is None
+
+
+def test_what_a_move_makes_is_what_the_destination_does_not_have(facts):
+    facts.shop["mounts"] = [MOUNT, PLAIN, dict(MOUNT, type="bind", name="", volume=None)]
+    facts.there["host"]["podman"].update(volumes={}, containers=[{"name": "cache", "id": "2", "state": "running"}])
+    assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"]}
+    facts.there["host"]["podman"].update(volumes={"uploads": {}}, containers=[{"name": "shop", "id": "1", "state": "created"}])
+    assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"]}

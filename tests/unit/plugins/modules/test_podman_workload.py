@@ -165,6 +165,26 @@ class TestPrepared:
         module("prepared", source=dict(source(), networks=[attachment("podman")]))
         assert not any("netns" in command for command in host.commands)
 
+    def test_what_is_made_is_what_was_written_down(self, host, module):
+        assert module("prepared", source=source(), planned={"made": True, "volumes": ["shop"]})["changed"]
+        # Once more, by a run that found it: it does not take it for its own.
+        assert not module("prepared", source=source(), planned={"made": False, "volumes": []})["changed"]
+
+    @pytest.mark.parametrize(
+        ("there", "planned", "named"),
+        [
+            (["shop"], {"made": True, "volumes": ["shop"]}, "of shop is not"),
+            ([], {"made": False, "volumes": ["shop"]}, "of shop is not"),
+            ([], {"made": True, "volumes": []}, "of shop is not"),
+            ([], {"made": True, "volumes": ["shop", "cache"]}, "of cache is not"),
+        ],
+    )
+    def test_where_something_has_changed_since_it_was_planned_nothing_is_made(self, host, module, there, planned, named):
+        host.containers.update((name, host.next_twin) for name in there)
+        with pytest.raises(Exception, match=named + " what was there when the move was planned"):
+            module("prepared", source=source(), planned=planned)
+        assert host.commands == []
+
     def test_a_twin_that_is_there_already_is_left_alone(self, host, module):
         module("prepared", source=source())
         host.commands.clear()

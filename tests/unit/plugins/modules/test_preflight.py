@@ -40,3 +40,11 @@ def test_findings_can_be_asked_for_without_a_failure(run_module):
 def test_a_check_that_does_not_exist_cannot_be_ignored(run_module):
     with pytest.raises(Exception, match="ignore: there is no check named colour: name some of action_script, addresses, "):
         run_module(preflight.main, {**PARAMS, "ignore": ["colour"]})
+
+
+def test_a_destination_that_does_not_answer_is_named_with_what_its_connection_said(run_module):
+    silent = {"unreachable": True, "msg": "Task failed: something long\nTask failed: ssh: connect to host ghost port 22: No route to host\n"}
+    with pytest.raises(Exception, match=r"^the destination node2 cannot be reached: see whether it is up and `ansible node2 -m ping` works \(ssh: connect"):
+        run_module(preflight.main, {**PARAMS, "destination_facts": silent})
+    with pytest.raises(Exception, match=r"works \(it gave no reason\)$"):
+        run_module(preflight.main, {**PARAMS, "destination_facts": {"unreachable": True}})
