@@ -140,7 +140,7 @@ def test_a_host_under_maintenance_gets_nothing(fleet: Hosts) -> None:
     assert status != 0
     assert f"nothing was moved: there is no host for tenant3: {first}: it is under maintenance (it is being emptied)" in said(text)
     status, text = fleet.play("move", handover_moves=[{"workload": "tenant9"}])
-    assert "nothing was moved: there is no container named tenant9 on" in said(text)
+    assert "nothing was moved: there is no container or guest named tenant9 on" in said(text)
     assert fleet.running() == before
 
 
