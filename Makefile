@@ -116,6 +116,12 @@ test-kvm: setup ## Move KVM guests: their disks with them or shared, offline, re
 	@.cache/venv/bin/molecule reset --scenario-name kvm
 	@KVM_FAULTS="$(KVM_FAULTS)" .cache/venv/bin/molecule test --scenario-name kvm
 
+# CEPH_FAULTS=all strikes a restart in every way, CEPH_FAULTS=disk only in those that have the word.
+.PHONY: test-ceph
+test-ceph: helper ## Restart the OSDs of a Ceph cluster: held, prewarmed, refused, struck in the middle
+	@.cache/venv/bin/molecule reset --scenario-name ceph
+	@CEPH_FAULTS="$(CEPH_FAULTS)" .cache/venv/bin/molecule test --scenario-name ceph
+
 BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
 
 # ROWS="full fio": only these; what was measured of the others stays. RUNS=0 only writes the pages anew.
@@ -138,3 +144,11 @@ bench-drain: lab-images helper ## Measure emptying a host against its link, and 
 .PHONY: bench-watch
 bench-watch: helper ## Measure the second pass over a folder of 200,000 files against rsync's
 	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))
+
+# ROWS=bluestore+100,filestore+40: a store and reads a second; RUNS=5 of each cell; ADD=1 keeps the row's earlier runs.
+.PHONY: bench-ceph
+bench-ceph: helper ## Measure the restart of an OSD: held, prewarmed, cold, hot, against ceph-ansible's sequence
+	@$(CEPH_PLAY) -e '{"ceph_stores": ["bluestore", "filestore-rocksdb", "bluestore", "filestore-rocksdb"]}' lab/ceph.yml
+	@$(CEPH_PLAY) tests/bench/ready.yml
+	@.cache/venv/bin/python tests/bench/ceph.py $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(ADD),--add); \
+	status=$$?; $(if $(KEEP),,$(CEPH_PLAY) lab/destroy.yml;) exit $$status

@@ -29,7 +29,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
     HELPER,
     Pcopy,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import Runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._transient_unit import (
     TransientUnit,
 )
@@ -124,9 +127,14 @@ class Hold:
             os.unlink(self.ranges)
 
     def _write(self, path: str, text: str) -> None:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        with open(path, "w", encoding="utf-8") as target:
-            target.write(text)
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            with open(path, "w", encoding="utf-8") as target:
+                target.write(text)
+        except OSError as exc:
+            if os.path.exists(path):
+                os.unlink(path)
+            raise HandoverError(f"{path} cannot be written: {exc.strerror}; make room there, for osd.{self.osd.id} is not held without it") from exc
 
     def _reload(self) -> None:
         self.runtime.run([self.runtime.tool("systemctl", "systemd"), "daemon-reload"])

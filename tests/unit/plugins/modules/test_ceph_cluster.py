@@ -315,6 +315,15 @@ def test_the_hosts_of_a_run_join_it(restart_run, cluster) -> None:
     assert not cluster.kept
 
 
+def test_a_run_with_nothing_left_is_in_nobodys_way(restart_run, cluster) -> None:
+    restart_run(osds=[1])
+    cluster.restart(1)
+    assert restart_run(osds=[1])["done"] == [1]
+    run = restart_run(osds=[2, 3])
+    assert (run["resumed"], run["done"]) == (False, [])
+    assert json.loads(cluster.kept[ceph_restart_run.KEY])["osds"] == [2, 3]
+
+
 def test_another_run_is_refused_until_the_first_is_finished_or_forgotten(restart_run, cluster) -> None:
     restart_run(osds=[0, 1])
     cluster.restart(0)
