@@ -77,7 +77,9 @@ def short(value: float) -> str:
 def chart(title: str, unit: str, values: dict[str, list[float]], limit: float | None = None, ours: str = "") -> str:
     """Horizontal bars as long as the medians. Those whose names begin with `ours` stand out."""
     most = max([max(v) for v in values.values()] + ([limit] if limit else []))
-    scale = (WIDTH - LEFT - RIGHT) / most
+    # What a letter of the names is wide at most, on average.
+    left = max(LEFT, 20 + round(7 * max(len(name) for name in values)))
+    scale = (WIDTH - left - RIGHT) / most
     height = TOP + ROW * len(values) + 16
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">',
@@ -89,12 +91,12 @@ def chart(title: str, unit: str, values: dict[str, list[float]], limit: float | 
         y = TOP + ROW * n
         middle = y + 9
         parts += [
-            f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end">{html.escape(name)}</text>',
-            f'<rect x="{LEFT}" y="{y}" width="{s["median"] * scale:.1f}" height="18" fill="{OURS if name.startswith(ours) else OTHERS}"/>',
-            f'<path d="M{LEFT + s["min"] * scale:.1f} {middle}H{LEFT + s["max"] * scale:.1f}" stroke="#333333"/>',
-            f'<text x="{LEFT + s["max"] * scale + 6:.1f}" y="{y + 14}">{short(s["median"])} {html.escape(unit)}</text>',
+            f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{html.escape(name)}</text>',
+            f'<rect x="{left}" y="{y}" width="{s["median"] * scale:.1f}" height="18" fill="{OURS if name.startswith(ours) else OTHERS}"/>',
+            f'<path d="M{left + s["min"] * scale:.1f} {middle}H{left + s["max"] * scale:.1f}" stroke="#333333"/>',
+            f'<text x="{left + s["max"] * scale + 6:.1f}" y="{y + 14}">{short(s["median"])} {html.escape(unit)}</text>',
         ]
     if limit:
-        at = f"{LEFT + limit * scale:.1f}"
+        at = f"{left + limit * scale:.1f}"
         parts.append(f'<path d="M{at} {TOP - 6}V{height - 10}" stroke="{MARK}" stroke-dasharray="4 3"/>')
     return "\n".join([*parts, "</svg>", ""])
