@@ -17,23 +17,10 @@ ARRIVED = {"finished": 1, "moved": True}
 JOB = {"disk_total": 0, "ram_total": 100, "ram_remaining": 1024, "iterations": 1, "ram_rate": 0}
 
 
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
-
-
 @pytest.fixture(name="wait")
-def a_wait(monkeypatch):
+def a_wait(monkeypatch, clock):
     """Runs the action against what Ansible says of the job and what the host says of it; the last answer of each stays."""
-    monkeypatch.setattr(kvm_migrate_wait, "time", Clock())
+    monkeypatch.setattr(kvm_migrate_wait, "time", clock)
 
     def run(of_job, of_host=({"job": JOB, "at_work": True},), timeout=600):
         answers = {"ansible.builtin.async_status": list(of_job), "livefleet.handover.kvm_job_info": list(of_host)}

@@ -20,23 +20,10 @@ def status(**other):
     }  # fmt: skip
 
 
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
-
-
 @pytest.fixture
-def wait(monkeypatch):
+def wait(monkeypatch, clock):
     """Runs the action against a list of answers, the last of which stays; returns the result, and what was shown."""
-    monkeypatch.setattr(session_wait, "time", Clock())
+    monkeypatch.setattr(session_wait, "time", clock)
 
     def run(answers, **arguments):
         answers, shown = list(answers), []
