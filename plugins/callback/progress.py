@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 name: progress
 type: aggregate
 short_description: One live line for each workload that is being moved
-version_added: 0.3.0
+version_added: 0.1.0
 description:
   - On a terminal, keeps a line for each workload at the bottom of the screen, with its stage, its pass, how fast it goes, how much is left,
     and how long that will take. All other output scrolls above.

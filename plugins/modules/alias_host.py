@@ -11,7 +11,7 @@ module: alias_host
 
 short_description: Give a host of the inventory another name in this run
 
-version_added: 0.3.0
+version_added: 0.1.0
 
 description:
   - Adds a host to the inventory in memory that is reached in the same way as one that is there, and is in the same groups.

@@ -11,7 +11,7 @@ module: controller_files
 
 short_description: Write text files on the controller
 
-version_added: 0.3.0
+version_added: 0.1.0
 
 description:
   - Writes files on the controller without starting a module there. With many hosts that each leave a report, that is most of what a report costs.

@@ -11,7 +11,7 @@ module: host_info
 
 short_description: Tell what runs on a host, and what it has room for
 
-version_added: 0.3.0
+version_added: 0.1.0
 
 description:
   - Returns the containers and the KVM guests of this host with the memory and the disk that each of them uses, what the host has free, and

@@ -11,7 +11,7 @@ module: kvm_cache
 
 short_description: Change the cache mode of a KVM guest's disks
 
-version_added: 0.2.0
+version_added: 0.1.0
 
 description:
   - Changes the mode in the guest's definition, and reads it back. A guest that runs keeps the mode it has until it is shut down and started;

@@ -11,7 +11,7 @@ module: kvm_cache_info
 
 short_description: Tell what the cache modes of KVM guests' disks mean
 
-version_added: 0.2.0
+version_added: 0.1.0
 
 description:
   - Reads the guests of this host from libvirt, and says of each disk whether it is safe when the power goes, whether libvirt would

@@ -11,7 +11,7 @@ module: kvm_job_info
 
 short_description: Tell how far the migration of a KVM guest has come
 
-version_added: 0.2.0
+version_added: 0.1.0
 
 description:
   - Returns what libvirt says of the job that is under way for a guest on this host.
@@ -28,7 +28,6 @@ options:
   async_job:
     description: The C(ansible_job_id) of the task that migrates it, to be told whether that is still at work.
     type: str
-    version_added: 0.3.0
   uri:
     description: How libvirt is reached.
     type: str

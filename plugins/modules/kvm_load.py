@@ -11,7 +11,7 @@ module: kvm_load
 
 short_description: Have KVM guests work, and measure their host meanwhile
 
-version_added: 0.3.0
+version_added: 0.1.0
 
 description:
   - Runs a script in each of several guests at the same time, through their agents, and tells how long each took.

@@ -11,7 +11,7 @@ module: kvm_migrate
 
 short_description: Migrate a KVM guest to another host
 
-version_added: 0.2.0
+version_added: 0.1.0
 
 description:
   - Runs on the host that has the guest, and has libvirt migrate it to another one, with its definition.
@@ -137,7 +137,6 @@ options:
     elements: str
     choices: [zero_page_detection, pause_before_switchover, dirty_limit, free_page_hinting]
     default: []
-    version_added: 0.3.0
   ignore:
     description: Checks that are made and not heeded.
     type: list

@@ -11,7 +11,7 @@ module: kvm_migrate_wait
 
 short_description: Wait for the migration of a KVM guest, and show how far it has come
 
-version_added: 0.2.0
+version_added: 0.1.0
 
 description:
   - Waits for M(livefleet.handover.kvm_migrate) that was started with C(async) and C(poll=0), shows a line when something has changed, and

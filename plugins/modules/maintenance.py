@@ -11,7 +11,7 @@ module: maintenance
 
 short_description: Mark a host as under maintenance, or lift the mark
 
-version_added: 0.3.0
+version_added: 0.1.0
 
 description:
   - A host with the mark gets no workloads from the playbooks that place them, until the mark is lifted. What runs there runs on.

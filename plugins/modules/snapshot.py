@@ -11,7 +11,7 @@ module: snapshot
 
 short_description: Take, stage, restore or remove a snapshot of a container on its own host
 
-version_added: 0.4.0
+version_added: 0.1.0
 
 description:
   - A snapshot is a copy of the container's image volumes as they all were at one moment, and of its memory and its own layer at the same moment

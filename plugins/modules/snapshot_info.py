@@ -11,7 +11,7 @@ module: snapshot_info
 
 short_description: Tell which snapshots of a container a host has
 
-version_added: 0.4.0
+version_added: 0.1.0
 
 description:
   - Returns what is written down of each snapshot that was taken of the container on this host.
