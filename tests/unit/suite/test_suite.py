@@ -1,0 +1,37 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+loader = importlib.machinery.SourceFileLoader("suite", str(Path(__file__).resolve().parents[2] / "suite"))
+suite = importlib.util.module_from_spec(importlib.util.spec_from_loader("suite", loader))
+sys.modules["suite"] = suite  # where its dataclasses look for their own module
+loader.exec_module(suite)
+
+CLEANUP = "".join(f"  \x1b[2m│\x1b[0m TASK [Remove {n}]\n" for n in range(100))
+
+
+@pytest.mark.parametrize(
+    ("log", "shown"),
+    (
+        ("  \x1b[2m│\x1b[0m E   assert 1 == 2\n  \x1b[2m│\x1b[0m \n" + CLEANUP, ["E   assert 1 == 2", "TASK [Remove 0]"]),
+        ("=== RUN TestIt\n--- FAIL: TestIt (0.00s)\n    it_test.go:9: wrong\nFAIL\nok\tother\t1s\n", ["--- FAIL: TestIt (0.00s)", "    it_test.go:9: wrong", "FAIL"]),
+        ("fatal: [kn1]: FAILED! =>\n  msg: no such guest\n" + "end\n" * 9, ["fatal: [kn1]: FAILED! =>", "  msg: no such guest", "end"]),
+        ("one\ntwo\n", ["one", "two"]),
+        ("", []),
+    ),
+)
+def test_what_failed_is_shown_and_not_how_it_was_cleaned_up(log, shown):
+    assert suite.telling(log) == shown
+
+
+def test_the_last_of_many_are_shown():
+    assert suite.telling("E  no\n" * 100) == ["E  no"] * suite.SHOWN_LINES
