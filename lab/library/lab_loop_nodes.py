@@ -8,45 +8,40 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: lab_loop_nodes
-short_description: Keep enough nodes for loop devices in /dev
+short_description: Keep nodes for loop devices in a folder
 description:
-  - A host has no udev, so it sees only the nodes that are bound into it when it starts. Makes those that are
-    missing, and writes their numbers down so that V(absent) removes these and no others.
+  - A host has no udev, so it sees only the nodes that are bound into it when it starts. They are the fleet's own, in a folder of its own.
+    Those of the machine come and go with what others do, and a node that goes while it is bound into a host takes more with it than the device -
+    libvirt there starts no guest any more.
 attributes:
   check_mode: {support: full}
   diff_mode: {support: none}
 options:
   count:
-    description: How many nodes there should be, from C(/dev/loop0) on.
+    description: How many nodes there should be, from C(loop0) on.
     type: int
     default: 64
-  record:
-    description: File in which the numbers of the nodes made are kept.
+  folder:
+    description: Where. It has to be on a file system that is not mounted with C(nodev).
     type: path
     required: true
-  state:
-    description: Whether the nodes should be there. V(absent) leaves a node that something else uses by now.
-    type: str
-    choices: [present, absent]
-    default: present
 """
 
 RETURN = r"""
 nodes:
-  description: Nodes that were made or removed.
+  description: Nodes that were made.
   type: list
   returned: always
-  sample: [/dev/loop16, /dev/loop17]
+  sample: [/var/lib/handover-lab/dev/loop0, /var/lib/handover-lab/dev/loop1]
 """
 
 EXAMPLES = r"""
 - name: Keep nodes for loop devices
   lab_loop_nodes:
     count: 64
-    record: /var/lib/handover-lab/loop-nodes
+    folder: /var/lib/handover-lab/dev
 """
 
-import fcntl
 import os
 import stat
 
@@ -54,70 +49,28 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils import lab_machine
 
 
-def present(module: AnsibleModule) -> list[str]:
-    """Makes the nodes that are missing."""
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={"count": {"type": "int", "default": 64}, "folder": {"type": "path", "required": True}},
+        supports_check_mode=True,
+    )
+    folder = module.params["folder"]
     if not os.path.exists("/dev/loop-control"):
         module.run_command(["modprobe", "loop"])
     if not os.path.exists("/dev/loop-control"):
         module.fail_json(msg="/dev/loop-control is missing: this kernel has no loop devices")
-    missing = [number for number in range(module.params["count"]) if not os.path.exists(node(number))]
-    if missing and not module.check_mode:
-        # Written first: a run that ends between the two leaves no node behind unknown.
-        with open(module.params["record"], "a", encoding="ascii") as record:
-            record.writelines(f"{number}\n" for number in missing)
-        for number in missing:
-            os.mknod(node(number), stat.S_IFBLK | 0o660, os.makedev(lab_machine.LOOP_MAJOR, number))
-    return [node(number) for number in missing]
-
-
-def absent(module: AnsibleModule) -> list[str]:
-    """Removes the nodes that were made."""
-    made = lab_machine.made_loop_nodes(module.params["record"])
-    busy = {number for number in made if os.path.exists(f"/sys/block/loop{number}/loop/backing_file")}
-    if busy:
-        module.warn(f"left in place, for something other than this lab uses them: {', '.join(map(node, sorted(busy)))}")
-    gone = [number for number in made if number not in busy]
-    if not module.check_mode:
-        for number in gone:
-            remove(number)
-        if os.path.exists(module.params["record"]):
-            os.unlink(module.params["record"])
-    return [node(number) for number in gone]
-
-
-def remove(number: int) -> None:
-    """Removes a loop device from the kernel, if it is there, and its node."""
-    if os.path.exists(f"/sys/block/loop{number}"):
-        control = os.open("/dev/loop-control", os.O_RDWR)
-        try:
-            fcntl.ioctl(control, lab_machine.LOOP_CTL_REMOVE, number)
-        finally:
-            os.close(control)
-    if os.path.exists(node(number)):
-        os.unlink(node(number))
-
-
-def node(number: int) -> str:
-    """The path of a loop device."""
-    return f"/dev/loop{number}"
-
-
-def main() -> None:
-    """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "count": {"type": "int", "default": 64},
-            "record": {"type": "path", "required": True},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        },
-        supports_check_mode=True,
-    )
-    act = {"present": present, "absent": absent}[module.params["state"]]
+    missing = {number: f"{folder}/loop{number}" for number in range(module.params["count"]) if not os.path.exists(f"{folder}/loop{number}")}
     try:
-        nodes = act(module)
+        if missing and not module.check_mode:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            if os.statvfs(folder).f_flag & os.ST_NODEV:
+                module.fail_json(msg=f"{folder} is on a file system mounted with nodev, where no device node works: put lab_state somewhere else")
+            for number, node in missing.items():
+                os.mknod(node, stat.S_IFBLK | 0o660, os.makedev(lab_machine.LOOP_MAJOR, number))
     except OSError as error:
         module.fail_json(msg=f"loop device nodes: {error}")
-    module.exit_json(changed=bool(nodes), nodes=nodes)
+    module.exit_json(changed=bool(missing), nodes=list(missing.values()))
 
 
 if __name__ == "__main__":

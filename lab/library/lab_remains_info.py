@@ -113,8 +113,6 @@ class Remains:
         for folder in glob.glob(f"{self.state_dir}/hosts/*"):
             for loop in lab_machine.loops(folder):
                 yield f"loop device {loop.device} on {loop.backing}"
-        for number in lab_machine.made_loop_nodes(f"{self.state_dir}/loop-nodes"):
-            yield f"device node /dev/loop{number}"
 
     def _cgroups(self) -> Iterator[str]:
         for path in lab_machine.cgroups(self.state_dir):

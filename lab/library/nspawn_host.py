@@ -42,7 +42,7 @@ options:
     description: The bridge that the host's C(host0) is connected to. Needed for V(started).
     type: str
   devices:
-    description: Device nodes of this machine that the host sees too. Those that do not exist are left out.
+    description: Device nodes of this machine that the host sees too, C(NODE) or C(NODE:SEEN AS). Those that do not exist are left out.
     type: list
     elements: path
     default: []
@@ -227,7 +227,7 @@ class Host:
 
     def _command(self) -> list[str]:
         binds = [f"{self.folder}/{folder}:{inside}" for folder, inside in lab_machine.HOST_FOLDERS.items()]
-        binds += [device for device in self.params["devices"] if os.path.exists(device)]
+        binds += [device for device in self.params["devices"] if os.path.exists(device.partition(":")[0])]
         read_only = {**self.params["read_only"], "/etc/handover-lab/fleet": f"{self.state_dir}/fleet",
                      "/etc/handover-lab/host": f"{self.folder}/seed"}
         return [

@@ -7,8 +7,7 @@
 A run may be killed at any instant and the next one has to find its way, so
 nothing here rests on notes of an earlier run: processes are found by the
 folder they were started on, cgroups and links by their names, loop devices by
-the file behind them. The one exception are the device nodes that the lab made
-itself (lab_loop_nodes), which bear no mark and are therefore written down.
+the file behind them.
 
 Layout of a state folder:
 
@@ -19,7 +18,7 @@ Layout of a state folder:
                            real folders under /var/lib/containers and /var/lib/handover
     hosts/<name>/console.log
     ssh_config, ssh/       how to reach the hosts; control sockets
-    loop-nodes             the nodes that were made
+    dev/                   nodes of loop devices, bound into every host
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from typing import Iterator, NamedTuple
 LOOP_MAJOR = 7
 LOOP_CLR_FD = 0x4C01
 LOOP_GET_STATUS64 = 0x4C05
-LOOP_CTL_REMOVE = 0x4C81
 FITHAW = 0xC0045878
 # struct loop_info64: device and inode of the file, and the name its user gave for it.
 LOOP_INFO = struct.Struct("=QQ40x64s112x")
@@ -305,15 +303,6 @@ def detach(loop: Loop) -> None:
         fcntl.ioctl(node, LOOP_CLR_FD)
     finally:
         os.close(node)
-
-
-def made_loop_nodes(record: str) -> list[int]:
-    """The numbers of the loop device nodes that the lab made and that are still there."""
-    if not os.path.exists(record):
-        return []
-    with open(record, encoding="ascii") as file:
-        numbers = sorted({int(line) for line in file})
-    return [number for number in numbers if os.path.exists(f"/dev/loop{number}")]
 
 
 @contextlib.contextmanager

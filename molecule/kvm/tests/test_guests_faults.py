@@ -50,8 +50,8 @@ def reach_disks(scene: Scene) -> None:
 
 
 def reach_memory(scene: Scene) -> None:
-    scene.source.run("for try in $(seq 600); do virsh domjobinfo own | grep -q 'File processed' && exit; sleep 0.1; done; exit 1", 90)
-    until("memory is copied", lambda: copies_memory(scene) or scene.play.process.poll() is not None)
+    until("memory is copied", lambda: copies_memory(scene) or scene.play.process.poll() is not None, 150)
+    assert scene.play.process.poll() is None, scene.play.text[-4000:]
 
 
 def reach_switch(scene: Scene) -> None:
