@@ -241,7 +241,7 @@ _NUMBERS = frozenset(
     ("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "shared", "connections", "peer_timeout", "resume_timeout", "hash_limit",
      "max_frozen", "frozen_patience", "pause_base", "memory")
 )
-_FLAGS = frozenset(("delta", "verify"))
+_FLAGS = frozenset(("delta", "precopy", "verify"))
 
 
 def begun(role: str, spec: t.Mapping[str, t.Any]) -> str:

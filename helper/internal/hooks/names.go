@@ -19,7 +19,7 @@ import (
 // they have open changes otherwise.
 func (c Cgroup) NeedsNames(devices map[uint64]bool) (string, error) {
 	found := ""
-	err := c.eachTask(func(proc string) (err error) {
+	err := c.EachTask(func(proc string) (err error) {
 		for _, kind := range []string{"fd", "map_files"} {
 			if found, err = needsName(filepath.Join(proc, kind), devices); err != nil {
 				return err
@@ -35,9 +35,9 @@ func (c Cgroup) NeedsNames(devices map[uint64]bool) (string, error) {
 	return found, nil
 }
 
-// eachTask calls do with the folder in /proc of each task in the cgroup and in
+// EachTask calls do with the folder in /proc of each task in the cgroup and in
 // those below it.
-func (c Cgroup) eachTask(do func(proc string) error) error {
+func (c Cgroup) EachTask(do func(proc string) error) error {
 	return filepath.WalkDir(string(c), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || entry.Name() != "cgroup.procs" {
 			return err
@@ -58,7 +58,7 @@ func (c Cgroup) eachTask(do func(proc string) error) error {
 // eachStatus calls do with the status that the kernel tells of each of them; those
 // that have ended meanwhile are left out.
 func (c Cgroup) eachStatus(do func(proc, status string) error) error {
-	return c.eachTask(func(proc string) error {
+	return c.EachTask(func(proc string) error {
 		status, err := os.ReadFile(filepath.Join(proc, "status"))
 		if gone(err) {
 			return nil

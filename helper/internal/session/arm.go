@@ -83,7 +83,10 @@ func (s *source) rounds(ctx context.Context, pending *chan error) error {
 		}
 		armed = armed || ready
 		if armed && enough && time.Since(began)-took < roundIdle {
-			return nil
+			if some, err := s.lastScan(ctx); err != nil || !some {
+				return err
+			}
+			// And once more what was written to the volumes meanwhile.
 		}
 		if time.Now().After(until) {
 			return errors.New("session: the destination has not prepared its restore in time, and has not said why")

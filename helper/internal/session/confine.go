@@ -37,7 +37,7 @@ var handoverKeeps = map[Role][]cap.Value{
 		cap.SYS_RESOURCE, // memory for the tracker's maps, on older kernels
 		cap.NET_ADMIN,    // silence
 		cap.NET_RAW,      // announcements, when the workload runs on here
-		cap.SYS_PTRACE,   // what the workload's processes have open and mapped
+		cap.SYS_PTRACE,   // what the workload's processes have open, mapped and in memory
 		cap.KILL,         // a hook that takes too long
 	},
 	Destination: {

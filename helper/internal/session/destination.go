@@ -48,6 +48,7 @@ type destination struct {
 	tmpfs     []string
 	unpacking map[uint32]*unpacking
 	late      map[string][]string // folder → what came into it after the barrier
+	memory    arrivedMemory
 	restorer  restorer
 	tokenHash string
 	verify    bool
@@ -233,6 +234,9 @@ func (d *destination) hello(ctx context.Context, m *message) error {
 	}
 	d.openVolumes()
 	d.compares = d.kept && slices.Contains(m.Can, canStartFrom)
+	if err := d.makeRoom(m.Memory); err != nil {
+		return err
+	}
 	if err := d.welcome(0); err != nil || !d.compares {
 		return err
 	}
@@ -242,7 +246,7 @@ func (d *destination) hello(ctx context.Context, m *message) error {
 // welcome says that this side is ready, and which round is under way.
 func (d *destination) welcome(round int) error {
 	return send(d.conn, message{
-		Kind: msgWelcome, Echo: d.said, Heard: d.heard, Round: round, Empty: d.empty && round == 0, Compare: d.compares, Can: understood(), Lines: min(max(d.lines, 1), maxConnections),
+		Kind: msgWelcome, Echo: d.said, Heard: d.heard, Round: round, Empty: d.empty && round == 0, Compare: d.compares, Can: understood(), Stock: d.memory.room, Lines: min(max(d.lines, 1), maxConnections),
 	})
 }
 
@@ -331,6 +335,12 @@ func (d *destination) chunk(ctx context.Context, f *wire.Frame) error {
 	t, err := d.tree(f.Stream)
 	if err != nil {
 		return err
+	}
+	switch {
+	case f.Flags&flagStock != 0:
+		return d.stock(f)
+	case f.Flags&flagPages != 0:
+		return d.pages(t, f)
 	}
 	if st := d.journal.State(); st != Presync && st != Barrier && st != Frozen {
 		return fmt.Errorf("session: the source sent a piece of tree %s while this side is %s", t.Name, st)
@@ -615,7 +625,7 @@ func (d *destination) removeReceived() (err error) {
 // release gives back what the session held, and what is not needed any more
 // whether it runs here or not.
 func (d *destination) release() {
-	var err error
+	err := d.memory.close()
 	for _, t := range d.targets {
 		err = errors.Join(err, t.Close())
 	}

@@ -89,6 +89,10 @@ func (d *destination) armAgain(ctx context.Context) {
 // dumped says that CRIU's images are complete: nothing else is in their folder
 // now.
 func (d *destination) dumped(context.Context, *message) error {
+	// The restore is about to need the memory.
+	if err := d.memory.close(); err != nil {
+		return err
+	}
 	if r := d.spec.Hooks.Restore; r.Given() && r.Gate != "" {
 		if err := hooks.WatchRun(r.Gate); err != nil {
 			return err

@@ -14,6 +14,7 @@ type forecast struct {
 	Blocks time.Duration // what is written until the freeze and has to follow
 	Look   time.Duration // finding out what that is
 	memory int64         // bytes
+	carry  int64         // of them, that have not gone ahead
 	blocks int64
 	rate   int64 // bytes a second over the link
 }
@@ -41,14 +42,14 @@ func (f forecast) Total() time.Duration {
 }
 
 func (f forecast) String() string {
-	return fmt.Sprintf("%.0f ms: %.0f ms in any case, %.0f ms for %d bytes of memory, %.0f ms for %d bytes that are written until then, at %d bytes a second, and %.0f ms to find them",
-		ms(f.Total()), ms(f.Base), ms(f.Memory), f.memory, ms(f.Blocks), f.blocks, f.rate, ms(f.Look))
+	return fmt.Sprintf("%.0f ms: %.0f ms in any case, %.0f ms for %d bytes of memory, of which %d have not gone ahead, %.0f ms for %d bytes that are written until then, at %d bytes a second, and %.0f ms to find them",
+		ms(f.Total()), ms(f.Base), ms(f.Memory), f.memory, f.carry, ms(f.Blocks), f.blocks, f.rate, ms(f.Look))
 }
 
 // foresee makes the forecast, which the status shows, from what the passes have shown. dirty is what was
 // written in the time since the collect before.
 func (s *source) foresee(dirty int64, since time.Duration) forecast {
-	f := forecast{Base: usualBase, Look: s.collecting, memory: s.memory(), rate: s.linkRate()}
+	f := forecast{Base: usualBase, Look: s.collecting, memory: s.memorySize(), rate: s.linkRate()}
 	if b := s.spec.Policy.PauseBase; b > 0 {
 		f.Base = time.Duration(b) * time.Millisecond
 	}
@@ -59,16 +60,20 @@ func (s *source) foresee(dirty int64, since time.Duration) forecast {
 	}
 	link := func(bytes int64) time.Duration { return seconds(float64(bytes) / float64(f.rate)) }
 	f.Blocks = link(f.blocks)
-	f.Memory = 2*seconds(float64(f.memory)/criuRate) + link(f.memory)
+	// Between the last scan and the freeze about as much changes as before it.
+	if f.carry = f.memory; s.memory.scans > 0 {
+		f.carry = min(f.memory, s.memory.fresh)
+	}
+	f.Memory = 2*seconds(float64(f.memory)/criuRate) + link(f.carry)
 	s.update(true, func(st *Status) { st.ForecastMS = ms(f.Total()) })
 	return f
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// memory is what a dump of the tasks takes: theirs now if they can be asked, or
+// memorySize is what a dump of the tasks takes: theirs now if they can be asked, or
 // what the controller found before.
-func (s *source) memory() int64 {
+func (s *source) memorySize() int64 {
 	if f := s.spec.Hooks.Freeze; f != nil && f.Cgroup != "" {
 		if bytes, err := f.Cgroup.Memory(); err == nil {
 			return bytes

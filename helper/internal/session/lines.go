@@ -20,9 +20,12 @@ import (
 const (
 	canCompare = "ledger" // keep a ledger, and compare it in the end
 	canResume  = "resume" // go on over another connection when one breaks in presync
+	canPages   = "pages"  // take a dump's pages while it is written, and memory ahead of it
 )
 
-func understood() []string { return append(codec.Understood(), canCompare, canResume, canStartFrom) }
+func understood() []string {
+	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages)
+}
 
 // can reports whether the destination can do something that not every version does.
 func (s *source) can(welcome *message, what, otherwise string) bool {

@@ -70,10 +70,12 @@ type message struct {
 	Cluster     int64              `json:"cluster,omitempty"` // the first of
 	Sums        []byte             `json:"sums,omitempty"`    // these digests
 	Why         string             `json:"why,omitempty"`
-	Took        map[string]float64 `json:"took,omitempty"`  // milliseconds by stage
-	Said        int64              `json:"said,omitempty"`  // when it was sent, in nanoseconds of the wall clock
-	Echo        int64              `json:"echo,omitempty"`  // said of what it answers, and
-	Heard       int64              `json:"heard,omitempty"` // when that was heard
+	Took        map[string]float64 `json:"took,omitempty"`   // milliseconds by stage
+	Said        int64              `json:"said,omitempty"`   // when it was sent, in nanoseconds of the wall clock
+	Memory      int64              `json:"memory,omitempty"` // that the workload has, and of which a part may come ahead
+	Stock       int64              `json:"stock,omitempty"`  // so much of it may
+	Echo        int64              `json:"echo,omitempty"`   // said of what it answers, and
+	Heard       int64              `json:"heard,omitempty"`  // when that was heard
 }
 
 // clusters is a range of clusters of a volume.

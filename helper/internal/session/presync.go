@@ -66,6 +66,14 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 		looked = time.Now()
 		s.update(true, func(st *Status) { st.DirtyBytes = dirty })
 		if why := s.converged(dirty, before); why != "" {
+			if s.memory.scans == 0 {
+				if err := s.carryAhead(ctx); err != nil {
+					if err := s.resume(ctx, err); err != nil {
+						return nil, err
+					}
+					continue
+				}
+			}
 			s.update(true, func(st *Status) {
 				if !st.Converged {
 					s.log.Emit("converged", map[string]any{"why": why, "pass": s.pass, "dirty": dirty})
@@ -76,7 +84,7 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 		if s.isConverged() {
 			f := s.foresee(dirty, since)
 			if asked != nil {
-				if now, err := s.timely(f, askedAt); err != nil || now {
+				if now, err := s.goes(ctx, f, askedAt); err != nil || now {
 					return asked, err
 				}
 			} else if ready.IsZero() {
@@ -96,12 +104,24 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 		if r != nil {
 			asked, askedAt = r, time.Now()
 			if s.isConverged() {
-				if now, err := s.timely(s.foresee(dirty, since), askedAt); err != nil || now {
+				if now, err := s.goes(ctx, s.foresee(dirty, since), askedAt); err != nil || now {
 					return asked, err
 				}
 			}
 		}
 	}
+}
+
+// goes says whether the cutover that was asked for begins now. A connection that
+// breaks over it is made again, and it does not.
+func (s *source) goes(ctx context.Context, f forecast, askedAt time.Time) (bool, error) {
+	if now, err := s.timely(f, askedAt); err != nil || !now {
+		return false, err
+	}
+	if err := s.catchUp(ctx); err != nil {
+		return false, s.resume(ctx, err)
+	}
+	return true, nil
 }
 
 // presyncPass sends the trees, once, and what is marked.

@@ -173,6 +173,7 @@ func (s *source) goOn(ctx context.Context, welcome *message, arrived map[uint32]
 	if err := s.copy.Resume(sender, round, arrived); err != nil {
 		return &refusal{err}
 	}
+	s.expectStock(welcome) // what of it was under way, nobody knows
 	for _, t := range s.trees {
 		if t.mirror != nil && t.round >= round {
 			if err := t.mirror.Close(); err != nil {

@@ -140,6 +140,9 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 			return err
 		}
 	}
+	if err := dumpMemory(control, imageDir); err != nil {
+		return err
+	}
 	if text, err := os.ReadFile(filepath.Join(control, "dump-takes")); err == nil {
 		d, _ := time.ParseDuration(string(text))
 		time.Sleep(d)
@@ -155,6 +158,46 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 		}
 	}
 	return errors.Join(err, letGo(), os.Remove(frozen), errors.New("the dump was refused"))
+}
+
+// The memory of a task of the test's, what the dump holds of it, and what the
+// restore found.
+const (
+	memoryFile    = "memory"
+	dumpedPages   = "dumped-pages"
+	restoredPages = "restored-pages"
+	memoryPages   = "pages-2.img"
+)
+
+// dumpMemory writes the memory of that task bit by bit, with every tenth page changed,
+// and an end that is no whole page.
+func dumpMemory(control, imageDir string) error {
+	memory, err := os.ReadFile(filepath.Join(control, memoryFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	for at := 0; at < len(memory); at += 10 * 4096 {
+		memory[at] ^= 0xff
+	}
+	memory = append(memory, "tail"...)
+	if err := os.WriteFile(filepath.Join(control, dumpedPages), memory, 0o600); err != nil {
+		return err
+	}
+	pages, err := os.OpenFile(filepath.Join(imageDir, memoryPages), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	for len(memory) > 0 {
+		n := min(len(memory), 700<<10)
+		if _, err := pages.Write(memory[:n]); err != nil {
+			return err
+		}
+		memory = memory[n:]
+		time.Sleep(time.Millisecond)
+	}
+	return pages.Close()
 }
 
 // playRestore does what an engine and CRIU do on the destination. If it is called
@@ -226,6 +269,11 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 	state, err := os.ReadFile(filepath.Join(imageDir, "pages-1.img"))
 	if err != nil {
 		return err
+	}
+	if pages, err := os.ReadFile(filepath.Join(imageDir, memoryPages)); err == nil {
+		if err := os.WriteFile(filepath.Join(control, restoredPages), pages, 0o600); err != nil {
+			return err
+		}
 	}
 	hook := func(action, root string) (bool, error) {
 		return Hook(runDir, Call{Action: action, ImageDir: imageDir, CRIU: os.Getpid(), Root: root})

@@ -47,6 +47,7 @@ type source struct {
 	tmpfs       []string  // dump folders that we mounted
 	t0          time.Time // when the freeze began
 	early       []func()  // stages from before the freeze, to be noted when it begins
+	memory      ahead
 	pace        *pipeline.Pace
 	share       *share.Member // of what this host may send; nil: it is not shared
 	wave        *companion    // nil: it is cut over alone
@@ -145,7 +146,7 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	}
 	hello := message{
 		Kind: kind, ID: s.spec.ID, Workload: s.spec.Workload, Mode: s.spec.Mode, TokenHash: tokenHash(s.token), Verify: s.spec.Policy.Verify,
-		Can: understood(), Lines: s.spec.Policy.Connections,
+		Can: understood(), Lines: s.spec.Policy.Connections, Memory: s.worthAhead(),
 	}
 	for i, v := range s.spec.Volumes {
 		src, err := image.OpenSource(v.Device)
@@ -182,6 +183,7 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 		v.Empty = welcome.Empty
 		s.update(false, func(st *Status) { st.TotalBytes += v.Source.Size() })
 	}
+	s.expectStock(welcome)
 	s.resumable = s.can(welcome, canResume, "a connection that breaks ends the session")
 	if s.can(welcome, canCompare, "what was sent and what was written are not compared in the end") {
 		s.openLedgers()
@@ -424,18 +426,19 @@ func (s *source) freeze(ctx context.Context) error {
 // sendState sends what changed in the trees since presync, and the dump when it
 // is complete.
 func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- struct{}) error {
+	pages := s.sendPages(ctx)
 	// Nothing of the workload's runs any more: its own layer, and its memory
 	// that has a path, are as they will be.
-	if err := s.sendTrees(ctx, StagePresync, StageFreeze); err != nil {
-		return err
-	}
-	at, err := s.freezer.dumped(ctx)
+	at, err := s.dumped(ctx)
 	if err != nil {
-		return fmt.Errorf("session: dumping: %w", err)
+		return errors.Join(err, pages.abandon())
 	}
 	close(dumped)
 	s.stage("dump", frozen, at)
 	began := time.Now()
+	if err := pages.finish(); err != nil {
+		return err
+	}
 	// The layer once more: CRIU gives a deleted file that is open a name there.
 	if err := s.sendTrees(ctx, StagePresync, StageDump); err != nil {
 		return err
@@ -445,6 +448,18 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 	}
 	s.stage("copy_dump", began, time.Now())
 	return nil
+}
+
+// dumped sends what there is to send before the dump is complete, and returns when it is.
+func (s *source) dumped(ctx context.Context) (time.Time, error) {
+	if err := s.sendTrees(ctx, StagePresync, StageFreeze); err != nil {
+		return time.Time{}, err
+	}
+	at, err := s.freezer.dumped(ctx)
+	if err != nil {
+		return at, fmt.Errorf("session: dumping: %w", err)
+	}
+	return at, nil
 }
 
 // sendTrees sends the trees of some stages.

@@ -145,6 +145,7 @@ type Policy struct {
 	Free        string `json:"free,omitempty"`         // what the file systems do not use: skip, send
 	Compression string `json:"compression,omitempty"`  // how what is sent is packed: auto, none, lz4, zstd
 	Delta       *bool  `json:"delta,omitempty"`        // of what was sent before, only what has changed
+	Precopy     *bool  `json:"precopy,omitempty"`      // live: memory goes ahead of the dump, as far as the destination has room
 	Connections int    `json:"connections,omitempty"`  // over which volumes are sent side by side
 	PeerTimeout int    `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
 	// HashLimit is how many bytes may be read in the pause, by a tracker that knows no
@@ -234,6 +235,10 @@ func ParseSpec(data []byte) (*Spec, error) {
 	if s.Policy.Delta == nil {
 		yes := true
 		s.Policy.Delta = &yes
+	}
+	if s.Policy.Precopy == nil {
+		yes := true
+		s.Policy.Precopy = &yes
 	}
 	if s.Policy.Connections == 0 {
 		s.Policy.Connections = defaultConnections

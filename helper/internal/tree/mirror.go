@@ -22,6 +22,9 @@ import (
 type Mirror struct {
 	// Count, if it is set, is told of each piece of content that was read.
 	Count func(bytes int64)
+	// Apart, if it is set, says which entries at the top the other side gets in
+	// another way. They are named, so that they are not removed there, and not sent.
+	Apart func(name string) bool
 
 	path  string
 	root  int // the folder, open
@@ -513,6 +516,9 @@ func (p *pass) folder(parent int, base, rel string, st *unix.Stat_t) error {
 		}
 	}
 	for _, name := range names {
+		if rel == "." && p.Apart != nil && p.Apart(name) {
+			continue
+		}
 		below := join(rel, name)
 		var st unix.Stat_t
 		if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); absent(err) {

@@ -42,14 +42,14 @@ def test_numbers_that_templates_made_text_are_numbers_again():
         "id": "7",
         "volumes": [{"name": "1", "size": "1024"}],
         "hooks": {"freeze": {"argv": ["podman", "stop", "60"], "timeout": "60"}},
-        "policy": {"max_passes": 3, "verify": "False", "limit": "0"},
+        "policy": {"max_passes": 3, "verify": "False", "precopy": "True", "limit": "0"},
     }
     assert typed(spec) == {
         "mode": "live",
         "id": "7",
         "volumes": [{"name": "1", "size": 1024}],
         "hooks": {"freeze": {"argv": ["podman", "stop", "60"], "timeout": 60}},
-        "policy": {"max_passes": 3, "verify": False, "limit": 0},
+        "policy": {"max_passes": 3, "verify": False, "precopy": True, "limit": 0},
     }
 
 

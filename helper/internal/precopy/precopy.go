@@ -1,0 +1,169 @@
+// Package precopy carries a workload's memory ahead: most of it goes to the
+// destination while the workload runs, and of the dump only what has changed
+// since has to follow in the pause.
+//
+// It needs nothing of the kernel that tells which pages were written (soft-dirty
+// is off in many), and nothing of CRIU: pages are told apart by what they hold.
+//
+//   - While the workload runs, a Scan reads the pages of its tasks, and those that
+//     hold something new are sent. The destination keeps them, one after the other,
+//     in its Stock; the source notes in Known which content lies where in there.
+//   - In the pause CRIU writes page files. They are sent while they grow, piece by
+//     piece: of a page that is known only its place in the stock.
+//   - A piece carries a digest of all that it stands for, by another function than
+//     the one by which pages are told apart. The destination demands that what it
+//     has put together has that digest: a page that was taken for another one ends
+//     the session before anything is released.
+//
+// A page that changed is not overwritten in the stock, its new content is added; so
+// what is known never becomes wrong, however old it is, and a scan may run beside the
+// workload without stopping it.
+package precopy
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+)
+
+// PageSize is the unit in which content is told apart.
+const PageSize = 4 << 10
+
+// PieceSize is the most that one piece stands for.
+const PieceSize = 1 << 20
+
+// Known is what the stock of the other side holds, by content.
+type Known struct {
+	seed uint64
+	at   map[xxh3.Uint128]int64
+	end  int64
+}
+
+// NewKnown begins with an empty stock. The seed is a secret: who can choose what
+// pages hold must not be able to make two of them look alike.
+func NewKnown(seed uint64) *Known { return &Known{seed: seed, at: map[xxh3.Uint128]int64{}} }
+
+// Size is how large the stock is.
+func (k *Known) Size() int64 { return k.end }
+
+// Add notes a page that is about to be added to the stock. It says where it will lie
+// there, and whether it is new: one that is not does not have to be sent.
+func (k *Known) Add(page []byte) (pos int64, fresh bool) {
+	sum := xxh3.Hash128Seed(page, k.seed)
+	if pos, ok := k.at[sum]; ok {
+		return pos, false
+	}
+	pos = k.end
+	k.at[sum] = pos
+	k.end += int64(len(page))
+	return pos, true
+}
+
+// literal is the place of what the stock does not hold.
+const literal = -1
+
+// A piece, all numbers little endian:
+//
+//	offset  size  field
+//	     0    16  digest of what it stands for, and where
+//	    16     8  where that begins in the page file
+//	    24     4  the number of runs
+//	    28  12 n  runs: length (4), place in the stock or -1 (8)
+//	     …     …  what is not in the stock, one after the other
+const (
+	pieceHead = 28
+	runSize   = 12
+)
+
+// Encode appends to b the piece for data, which lies at off of a page file. It tells
+// how much of it is not in the stock.
+func (k *Known) Encode(b, data []byte, off int64) (piece []byte, literals int) {
+	type run struct {
+		length int
+		at     int64
+	}
+	var runs []run
+	add := func(length int, at int64) {
+		if n := len(runs) - 1; n >= 0 {
+			last := &runs[n]
+			if at == literal && last.at == literal || at != literal && last.at != literal && last.at+int64(last.length) == at {
+				last.length += length
+				return
+			}
+		}
+		runs = append(runs, run{length, at})
+	}
+	for i := 0; i < len(data); i += PageSize {
+		page := data[i:min(i+PageSize, len(data))]
+		pos, ok := int64(literal), false
+		if len(page) == PageSize {
+			pos, ok = k.at[xxh3.Hash128Seed(page, k.seed)]
+		}
+		if !ok {
+			pos = literal
+			literals += len(page)
+		}
+		add(len(page), pos)
+	}
+	sum := digest(data, off)
+	b = append(b, sum[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(off))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(runs)))
+	for _, r := range runs {
+		b = binary.LittleEndian.AppendUint32(b, uint32(r.length))
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.at))
+	}
+	at := 0
+	for _, r := range runs {
+		if r.at == literal {
+			b = append(b, data[at:at+r.length]...)
+		}
+		at += r.length
+	}
+	return b, literals
+}
+
+// digest is of what a piece stands for, and of where that lies.
+func digest(data []byte, off int64) [16]byte { return xxh3.Hash128Seed(data, uint64(off)).Bytes() }
+
+// Decode puts together what a piece stands for, in room if that is large enough, and
+// where it lies in the page file.
+func (s *Stock) Decode(room, piece []byte) (data []byte, off int64, err error) {
+	if len(piece) < pieceHead {
+		return nil, 0, fmt.Errorf("precopy: a piece of %d bytes, which is no piece", len(piece))
+	}
+	off = int64(binary.LittleEndian.Uint64(piece[16:]))
+	n := int(binary.LittleEndian.Uint32(piece[24:]))
+	if off < 0 || n > PieceSize/PageSize || len(piece)-pieceHead < n*runSize {
+		return nil, 0, fmt.Errorf("precopy: a piece of %d bytes that says to have %d runs, at %d", len(piece), n, off)
+	}
+	runs, literals := piece[pieceHead:pieceHead+n*runSize], piece[pieceHead+n*runSize:]
+	data = room[:0]
+	for ; len(runs) > 0; runs = runs[runSize:] {
+		length, at := int64(binary.LittleEndian.Uint32(runs)), int64(binary.LittleEndian.Uint64(runs[4:]))
+		switch {
+		case int64(len(data))+length > PieceSize:
+			return nil, 0, fmt.Errorf("precopy: a piece that stands for more than %d bytes", PieceSize)
+		case at != literal:
+			known, err := s.slice(at, length)
+			if err != nil {
+				return nil, 0, err
+			}
+			data = append(data, known...)
+		case length > int64(len(literals)):
+			return nil, 0, errors.New("precopy: a piece ends before what it says to carry")
+		default:
+			data = append(data, literals[:length]...)
+			literals = literals[length:]
+		}
+	}
+	if len(literals) > 0 {
+		return nil, 0, fmt.Errorf("precopy: a piece with %d bytes behind its end", len(literals))
+	}
+	if sum := digest(data, off); [16]byte(piece[:16]) != sum {
+		return nil, 0, fmt.Errorf("precopy: %d bytes of the dump at offset %d are not what the source has: a page was taken for another one", len(data), off)
+	}
+	return data, off, nil
+}

@@ -1,0 +1,180 @@
+package precopy
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Scan reads once what a dump of tasks would carry: their anonymous pages, and those
+// that they share and that have no file. The tasks run meanwhile, so what it reads may
+// be of any moment, and torn; what is gone when it comes to it is left out. It is
+// only a guess at what a dump will hold, and a wrong guess costs nothing but time.
+type Scan struct {
+	shared map[shared]bool // pages that another task has, too
+	buf    []byte
+	maps   []byte
+}
+
+type shared struct {
+	inode string // device and number
+	off   uint64
+}
+
+// NewScan begins.
+func NewScan() *Scan {
+	return &Scan{shared: map[shared]bool{}, buf: make([]byte, PieceSize), maps: make([]byte, 64<<10)}
+}
+
+// Of a page's entry in /proc/PID/pagemap.
+const (
+	present  = 1 << 63
+	notAnon  = 1 << 61 // of a file, or shared
+	entry    = 8
+	pageMask = PageSize - 1
+)
+
+// Task reads the pages of one task, by its folder in /proc, and gives them on in runs
+// of whole pages.
+func (s *Scan) Task(proc string, give func(pages []byte) error) error {
+	maps, err := os.Open(filepath.Join(proc, "maps"))
+	if gone(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("precopy: %w", err)
+	}
+	defer maps.Close()
+	pagemap, err := os.Open(filepath.Join(proc, "pagemap"))
+	if gone(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("precopy: %w", err)
+	}
+	defer pagemap.Close()
+	mem, err := os.Open(filepath.Join(proc, "mem"))
+	if gone(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("precopy: the memory of a task: %w", err)
+	}
+	defer mem.Close()
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		m, ok, err := parseMapping(lines.Text())
+		if err != nil {
+			return fmt.Errorf("precopy: %s: %w", maps.Name(), err)
+		}
+		if !ok {
+			continue
+		}
+		if err := s.mapping(m, pagemap, mem, give); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil && !gone(err) {
+		return fmt.Errorf("precopy: %s: %w", maps.Name(), err)
+	}
+	return nil
+}
+
+// mapping is a line of /proc/PID/maps.
+type mapping struct {
+	start, end, off uint64
+	shared          bool
+	inode           string
+}
+
+// parseMapping reads one; ok says whether its pages may be in a dump.
+func parseMapping(line string) (m mapping, ok bool, err error) {
+	f := strings.Fields(line)
+	from, to, dash := "", "", false
+	if len(f) >= 5 {
+		from, to, dash = strings.Cut(f[0], "-")
+	}
+	if !dash || len(f[1]) != 4 {
+		return m, false, fmt.Errorf("%q is no mapping", line)
+	}
+	for text, into := range map[string]*uint64{from: &m.start, to: &m.end, f[2]: &m.off} {
+		if *into, err = strconv.ParseUint(text, 16, 64); err != nil {
+			return m, false, fmt.Errorf("%q is no mapping", line)
+		}
+	}
+	m.shared, m.inode = f[1][3] == 's', f[3]+" "+f[4]
+	name := strings.Join(f[5:], " ")
+	switch {
+	case f[1][0] != 'r': // what is only reserved would take long to look through
+		return m, false, nil
+	case name == "[vvar]" || name == "[vdso]" || name == "[vsyscall]" || name == "[vvar_vclock]":
+		return m, false, nil
+	case m.shared: // what has a name travels with its file system
+		return m, name == "/dev/zero (deleted)" || strings.HasPrefix(name, "/memfd:") || strings.HasPrefix(name, "/SYSV"), nil
+	}
+	return m, true, nil
+}
+
+// mapping reads what is there of one mapping.
+func (s *Scan) mapping(m mapping, pagemap, mem *os.File, give func([]byte) error) error {
+	for at := m.start; at < m.end; {
+		n := min(int((m.end-at)/PageSize), len(s.maps)/entry)
+		got, _ := pagemap.ReadAt(s.maps[:n*entry], int64(at/PageSize*entry))
+		entries := s.maps[:got/entry*entry]
+		if len(entries) == 0 {
+			return nil // the task has ended, or the kernel tells no more of it
+		}
+		for i := 0; i < len(entries)/entry; {
+			run := 0
+			for i+run < len(entries)/entry && run < PieceSize/PageSize && s.wanted(m, at+uint64(i+run)*PageSize, binary.LittleEndian.Uint64(entries[(i+run)*entry:])) {
+				run++
+			}
+			if run == 0 {
+				i++
+				continue
+			}
+			if err := s.read(mem, at+uint64(i)*PageSize, run*PageSize, give); err != nil {
+				return err
+			}
+			i += run
+		}
+		at += uint64(len(entries)/entry) * PageSize
+	}
+	return nil
+}
+
+// wanted says whether a dump carries a page, and it was not read by way of another
+// task.
+func (s *Scan) wanted(m mapping, at, page uint64) bool {
+	if page&present == 0 || (page&notAnon != 0) != m.shared {
+		return false
+	}
+	if !m.shared {
+		return true
+	}
+	key := shared{m.inode, m.off + at - m.start}
+	if s.shared[key] {
+		return false
+	}
+	s.shared[key] = true
+	return true
+}
+
+// read gives on what can be read of a run of pages.
+func (s *Scan) read(mem *os.File, at uint64, length int, give func([]byte) error) error {
+	n, _ := mem.ReadAt(s.buf[:length], int64(at)) // what cannot be read is gone, or not for reading
+	if n &^= pageMask; n == 0 {
+		return nil
+	}
+	return give(s.buf[:n])
+}
+
+// gone says that a task has ended.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
+}

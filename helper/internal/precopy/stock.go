@@ -1,0 +1,72 @@
+package precopy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stock is the pages that have come ahead, in memory that is nobody's file and goes
+// with the process.
+type Stock struct {
+	file *os.File
+	size int64
+	view []byte // of all of it, mapped; made anew when it has grown
+}
+
+// NewStock makes an empty one.
+func NewStock() (*Stock, error) {
+	fd, err := unix.MemfdCreate("handover-precopy", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("precopy: memory for what comes ahead: %w", err)
+	}
+	return &Stock{file: os.NewFile(uintptr(fd), "handover-precopy")}, nil
+}
+
+// Put lays down what came at a place: behind what is there, or over it, from a source
+// that has begun again. The limit is the size that was promised.
+func (s *Stock) Put(data []byte, at, limit int64) error {
+	if at < 0 || at > s.size || at+int64(len(data)) > limit {
+		return fmt.Errorf("precopy: %d bytes of memory came for place %d: there are %d, and %d were promised", len(data), at, s.size, limit)
+	}
+	if _, err := s.file.WriteAt(data, at); err != nil {
+		return fmt.Errorf("precopy: keeping what comes ahead: %w", err)
+	}
+	s.size = max(s.size, at+int64(len(data)))
+	return nil
+}
+
+// Size is how much there is.
+func (s *Stock) Size() int64 { return s.size }
+
+// slice is a part of it. It is valid until the next call.
+func (s *Stock) slice(at, length int64) ([]byte, error) {
+	if at < 0 || length < 0 || at > s.size-length {
+		return nil, fmt.Errorf("precopy: a piece is about %d bytes at place %d of memory that came ahead, and there are %d", length, at, s.size)
+	}
+	if int64(len(s.view)) < s.size {
+		if err := s.unmap(); err != nil {
+			return nil, err
+		}
+		view, err := unix.Mmap(int(s.file.Fd()), 0, int(s.size), unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			return nil, fmt.Errorf("precopy: what came ahead: %w", err)
+		}
+		s.view = view
+	}
+	return s.view[at : at+length], nil
+}
+
+func (s *Stock) unmap() error {
+	if s.view == nil {
+		return nil
+	}
+	view := s.view
+	s.view = nil
+	return unix.Munmap(view)
+}
+
+// Close gives the memory back.
+func (s *Stock) Close() error { return errors.Join(s.unmap(), s.file.Close()) }

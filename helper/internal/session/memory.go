@@ -1,0 +1,414 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/precopy"
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+// The memory of a live workload travels in two ways, which package precopy is about:
+// ahead of the dump, while the workload runs, as far as the destination has room for
+// it; and in the pause as CRIU's page files, piece by piece while CRIU writes them.
+//
+// When presync converges all memory is sent, before it says so. When the cutover
+// begins, what has changed meanwhile, scan by scan; and once more when both sides
+// are armed.
+
+// Flags of Chunk frames that are no piece of a tree's stream.
+const (
+	flagStock uint16 = 2 // memory that comes ahead; pos = its place in the stock
+	flagPages uint16 = 4 // name and piece of a page file of the tree
+)
+
+const (
+	// Less memory than that is sent sooner than it is looked through.
+	worthwhile = 16 << 20
+	// The destination keeps at most so much of what comes ahead, and the source a
+	// table of it that is a hundredth of that.
+	mostStock = 16 << 30
+	// A scan that takes longer is none for the time in which the engine waits for us.
+	shortScan   = 3 * time.Second
+	scansAtMost = 4
+)
+
+// ahead is what of the memory has gone ahead.
+type ahead struct {
+	known *precopy.Known
+	room  int64 // that the destination has for it
+	scans int   // how many were done
+	fresh int64 // what the last one found that was not known
+	took  time.Duration
+	late  bool // the last one of all was done
+	pages bool // the destination takes the dump's pages while it is written
+}
+
+// worthAhead is how much memory there is to send ahead; nothing if it is not to be.
+func (s *source) worthAhead() int64 {
+	f := s.spec.Hooks.Freeze
+	if s.spec.Mode != Live || f == nil || f.Cgroup == "" || !*s.spec.Policy.Precopy {
+		return 0
+	}
+	if size := s.memorySize(); size >= worthwhile {
+		return size
+	}
+	return 0
+}
+
+// expectStock begins with what a destination says that it has room for, and with
+// nothing that it holds.
+func (s *source) expectStock(welcome *message) {
+	s.memory = ahead{room: welcome.Stock, pages: s.can(welcome, canPages, "the dump is sent when it is complete")}
+}
+
+// carryAhead sends what of the memory is not on the other side, while the workload
+// runs.
+func (s *source) carryAhead(ctx context.Context) error {
+	if s.memory.room == 0 {
+		return nil
+	}
+	began := time.Now()
+	m := &s.memory
+	if m.known == nil {
+		seed := make([]byte, 8)
+		if _, err := rand.Read(seed); err != nil {
+			return err
+		}
+		m.known = precopy.NewKnown(binary.LittleEndian.Uint64(seed))
+	}
+	if err := s.share.Join(); err != nil {
+		return err
+	}
+	defer s.share.Leave()
+	if m.scans == 0 {
+		s.watch(s.memorySize(), began)
+	} else {
+		s.count = func(int64) {}
+	}
+	w := &stockWriter{source: s, ctx: ctx, pos: m.known.Size()}
+	scan := precopy.NewScan()
+	if err := s.spec.Hooks.Freeze.Cgroup.EachTask(func(proc string) error { return scan.Task(proc, w.add) }); err != nil && !errors.Is(err, errFull) {
+		return fmt.Errorf("session: memory ahead of the dump: %w", err)
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	m.scans++
+	m.fresh, m.took = w.fresh, time.Since(began)
+	s.log.Emit("memory", map[string]any{"scan": m.scans, "bytes": w.seen, "fresh": w.fresh, "full": w.full, "ms": ms(m.took)})
+	return nil
+}
+
+// errFull ends a scan for which there is no more room.
+var errFull = errors.New("session: the destination has no room for more memory ahead")
+
+// stockWriter adds pages to the stock of the other side.
+type stockWriter struct {
+	*source
+	ctx   context.Context
+	buf   []byte
+	pos   int64 // of what is in buf
+	seen  int64
+	fresh int64
+	full  bool
+}
+
+func (w *stockWriter) add(pages []byte) error {
+	if err := w.ctx.Err(); err != nil {
+		return context.Cause(w.ctx)
+	}
+	known := w.memory.known
+	for len(pages) > 0 {
+		page := pages[:precopy.PageSize]
+		pages = pages[precopy.PageSize:]
+		w.seen += precopy.PageSize
+		if known.Size()+precopy.PageSize > w.memory.room {
+			w.full = true
+			return errFull
+		}
+		if _, fresh := known.Add(page); !fresh {
+			continue
+		}
+		w.fresh += precopy.PageSize
+		if w.buf = append(w.buf, page...); len(w.buf) >= chunkSize {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	w.count(0)
+	return nil
+}
+
+func (w *stockWriter) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	if err := w.pace.Wait(w.ctx, int64(len(w.buf))); err != nil {
+		return err
+	}
+	if err := w.conn.Write(&wire.Frame{Type: wire.Chunk, Flags: flagStock, Pos: w.pos, Payload: w.buf}); err != nil {
+		return err
+	}
+	w.source.count(int64(len(w.buf)))
+	w.pos += int64(len(w.buf))
+	w.buf = w.buf[:0]
+	return nil
+}
+
+// catchUp sends what has changed since the last scan, and again, for as long as there
+// is clearly less of it each time.
+func (s *source) catchUp(ctx context.Context) error {
+	m := &s.memory
+	for m.scans > 0 && m.scans <= scansAtMost {
+		before := m.fresh
+		if err := s.carryAhead(ctx); err != nil {
+			return err
+		}
+		if m.fresh < worthwhile/4 || m.fresh > before/2 && m.scans > 2 {
+			break
+		}
+	}
+	return nil
+}
+
+// lastScan is the one when both sides are armed; some says that it was done now.
+func (s *source) lastScan(ctx context.Context) (some bool, err error) {
+	m := &s.memory
+	if m.scans == 0 || m.late || m.took > shortScan {
+		return false, nil
+	}
+	m.late = true
+	return true, s.carryAhead(ctx)
+}
+
+// pagesSender sends the dump's pages while they are written.
+type pagesSender struct {
+	*source
+	tree   *folder
+	known  *precopy.Known
+	files  *precopy.Pages
+	ended  chan struct{} // closed: no more is written
+	done   chan error
+	cancel context.CancelFunc
+
+	piece           []byte
+	bytes, literals int64
+}
+
+// pagesPause is between two looks at what CRIU has written.
+const pagesPause = 2 * time.Millisecond
+
+// sendPages begins to send; nil where there is nothing to send so.
+func (s *source) sendPages(ctx context.Context) *pagesSender {
+	if !s.memory.pages {
+		return nil
+	}
+	for _, t := range s.trees {
+		if t.Stage != StageDump {
+			continue
+		}
+		p := &pagesSender{source: s, tree: t, known: s.memory.known, files: precopy.FollowPages(t.Path), ended: make(chan struct{}), done: make(chan error, 1)}
+		if p.known == nil {
+			p.known = precopy.NewKnown(0)
+		}
+		ctx, p.cancel = context.WithCancel(ctx)
+		go func() { p.done <- p.run(ctx) }()
+		return p
+	}
+	return nil
+}
+
+func (p *pagesSender) run(ctx context.Context) error {
+	for end := false; ; {
+		if err := p.files.More(end, p.send); err != nil {
+			return err
+		}
+		if err := p.conn.Flush(); err != nil || end {
+			return err
+		}
+		t := time.NewTimer(pagesPause)
+		select {
+		case <-p.ended:
+			end = true
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+func (p *pagesSender) send(name string, data []byte, off int64) error {
+	b := append(p.piece[:0], byte(len(name)))
+	b = append(b, name...)
+	b, literals := p.known.Encode(b, data, off)
+	p.piece = b
+	p.bytes += int64(len(data))
+	p.literals += int64(literals)
+	return p.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: p.tree.stream, Flags: flagPages, Payload: b})
+}
+
+// finish sends what is left when the dump is complete. What was sent so does not
+// travel with its tree.
+func (p *pagesSender) finish() error {
+	if p == nil {
+		return nil
+	}
+	close(p.ended)
+	err := <-p.done
+	p.cancel()
+	if err = errors.Join(err, p.files.Close()); err != nil {
+		return p.explain(fmt.Errorf("session: sending the dump: %w", err))
+	}
+	p.tree.mirror.Apart = p.files.Has
+	p.log.Emit("pages", map[string]any{"bytes": p.bytes, "sent": p.literals})
+	return nil
+}
+
+// abandon ends it before its end.
+func (p *pagesSender) abandon() error {
+	if p == nil {
+		return nil
+	}
+	p.cancel()
+	<-p.done
+	return p.files.Close()
+}
+
+// arrivedMemory is what the destination has of the source's memory.
+type arrivedMemory struct {
+	room  int64
+	stock *precopy.Stock
+	files map[string]*os.File
+	buf   []byte
+}
+
+func (a *arrivedMemory) close() (err error) {
+	for _, f := range a.files {
+		err = errors.Join(err, f.Close())
+	}
+	if a.stock != nil {
+		err = errors.Join(err, a.stock.Close())
+	}
+	a.stock, a.files, a.buf = nil, nil, nil
+	return err
+}
+
+func (a *arrivedMemory) open() (err error) {
+	if a.stock == nil {
+		a.stock, err = precopy.NewStock()
+		a.files = map[string]*os.File{}
+	}
+	return err
+}
+
+// makeRoom decides how much memory may come ahead. What comes is kept beside the
+// dump that comes later, and given back before the restore needs memory of its own,
+// which the preflight has looked at.
+func (d *destination) makeRoom(memory int64) error {
+	d.memory.room = 0
+	if memory <= 0 || memory > mostStock {
+		return nil
+	}
+	available, err := memoryAvailable()
+	if err != nil {
+		return err
+	}
+	// The dump, what is wanted, and as much again for whatever else the host does.
+	want := memory + memory/4 + worthwhile
+	if room := available/2 - memory; room >= want {
+		d.memory.room = want
+	} else {
+		d.log.Emit("warning", map[string]any{"text": fmt.Sprintf("%d bytes of memory are available, which are not enough to take %d bytes of the workload's ahead: all of it comes in the pause", available, memory)})
+	}
+	return nil
+}
+
+// memoryAvailable is how much memory the kernel says that it could give.
+func memoryAvailable() (int64, error) {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, fmt.Errorf("session: %w", err)
+	}
+	for line := range bytes.Lines(b) {
+		if number, ok := strings.CutPrefix(string(line), "MemAvailable:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(number), " kB"), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("session: /proc/meminfo: %w", err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("session: /proc/meminfo does not say how much memory is available")
+}
+
+// stock keeps memory that has come ahead.
+func (d *destination) stock(f *wire.Frame) error {
+	if st := d.journal.State(); st != Presync && st != Barrier {
+		return fmt.Errorf("session: the source sent memory ahead of the dump while this side is %s", st)
+	}
+	if err := d.memory.open(); err != nil {
+		return err
+	}
+	return d.memory.stock.Put(f.Payload, f.Pos, d.memory.room)
+}
+
+// decoded is a variable so that a test can have memory go bad.
+var decoded = decode
+
+func decode(a *arrivedMemory, piece []byte) ([]byte, int64, error) {
+	return a.stock.Decode(a.buf, piece)
+}
+
+// pages writes a piece of one of the dump's page files.
+func (d *destination) pages(t *Tree, f *wire.Frame) error {
+	if st := d.journal.State(); st != Frozen {
+		return fmt.Errorf("session: the source sent pages of the dump while this side is %s", st)
+	}
+	if r := d.spec.Hooks.Restore; !r.Given() || r.Gate != t.Path {
+		return fmt.Errorf("session: the source sent pages of the dump as a piece of tree %s, which is no dump", t.Name)
+	}
+	n := 0
+	if len(f.Payload) > 0 {
+		n = int(f.Payload[0])
+	}
+	if len(f.Payload) <= n || !precopy.IsPages(string(f.Payload[1:1+n])) {
+		return errors.New("session: the source sent a piece of a file that is no page file of a dump")
+	}
+	if err := d.memory.open(); err != nil {
+		return err
+	}
+	name := string(f.Payload[1 : 1+n])
+	if d.memory.buf == nil {
+		d.memory.buf = make([]byte, 0, precopy.PieceSize)
+	}
+	data, off, err := decoded(&d.memory, f.Payload[1+n:])
+	if err != nil {
+		return err
+	}
+	file := d.memory.files[name]
+	if file == nil {
+		if file, err = os.OpenFile(filepath.Join(t.Path, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600); err != nil {
+			return fmt.Errorf("session: the dump: %w", err)
+		}
+		d.memory.files[name] = file
+	}
+	if _, err := file.WriteAt(data, off); err != nil {
+		return fmt.Errorf("session: the dump: %w", err)
+	}
+	return nil
+}
