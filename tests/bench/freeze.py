@@ -330,6 +330,7 @@ class Row:
             load = self.begin_load(source, mover)
         time.sleep(SETTLE_SECONDS)
         sample: dict[str, t.Any] = {}
+        since = time.time()
         if isinstance(mover, Floor):
             sample["seconds"] = mover.floor(source)
             self.fleet.run(source, "podman", "stop", "--time", "0", mover.workload)
@@ -344,8 +345,9 @@ class Row:
             sample["seconds"] = self.fleet.longest_gap(destination, mover.workload, self.work, since)
             self.where[name] = destination
         if load is not None:
-            said = load.stop()
+            said = load.stop(since)
             sample["failed"] = said["failed"] + len(said["errors"])
+            sample["stall"] = said["longest_stall"]
         if not isinstance(mover, Floor):
             self.fleet.run(destination, "podman", "stop", "--time", "0", mover.workload)
         return sample

@@ -95,6 +95,10 @@ class Runs:
         failed = [sample["failed"] for sample in self.rows.get("postgres", {}).get("by", {}).get("handover", []) if "failed" in sample]
         if failed:
             found.append(self._bar("PostgreSQL: transactions of pgbench that failed", "postgres", "handover", sum(failed), 0))
+        stalls = [sample["stall"] - sample["seconds"] for sample in self.rows.get("postgres", {}).get("by", {}).get("handover", []) if "stall" in sample]
+        if stalls:
+            words = "PostgreSQL: longest stall of a client beyond the frozen time, seconds, the worst of the moves"
+            found.append(self._bar(words, "postgres", "handover", max(stalls), 0.05))
         for row in self.rows:
             values = self.seconds(row, "handover")
             if len(values) > 1:
@@ -134,6 +138,10 @@ class Runs:
                 cells.append((contender, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max")), times, held))
             lines.append(table(("who", "moves", "shortest", "median", "longest", "of the floor", "what holds the pause (medians)"), cells))
         lines += ["", "## Bars", "", *(f"- {each.sentence()}" for each in self.bars())]
+        theirs, floor = self.median("idle", "podman"), self.median("idle", "floor")
+        if theirs and floor and theirs < 3 * floor:
+            lines += ["", f"In the row `idle` podman's pause is {theirs / floor:.2f} of the floor: a third of it is {theirs / floor / 3:.2f} of the floor, and nothing that"]
+            lines += ["waits for CRIU's dump and restore is shorter than these."]
         if "od" in self.rows:
             lines += ["", *WHY_OD]
         return "\n".join(lines) + "\n"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -37,14 +38,33 @@ def read_progress(text: str) -> tuple[list[Second], list[str]]:
     return seconds, rest
 
 
+def longest(log: str, since: float) -> float:
+    """Seconds: what the longest transaction took that ended after a moment of the wall clock, by pgbench's own log.
+
+    Its latency counts from when the transaction was due; one that waits for an earlier one of the same client has lagged, and is no stall of its own.
+    """
+    found = 0.0
+    for line in log.splitlines():
+        words = line.split()
+        # client, number, latency, script, second, microsecond, lag
+        if len(words) < 7 or not all(word.isdigit() for word in words[2:7]):
+            continue
+        latency, second, micro, lag = (int(words[n]) for n in (2, 4, 5, 6))
+        if second + micro / 1e6 >= since:
+            found = max(found, (latency - lag) / 1e6)
+    return found
+
+
 class Pgbench:
     """TPC-B transactions at a steady rate, from a root file system that has pgbench in it."""
 
     def __init__(self, root: Path, host: str, output: Path, rate: int, clients: int = 4) -> None:
+        # Where pgbench notes each transaction: the same folder, seen from within the root and from here.
+        self.notes = root / "tmp", f"{output.name}-{os.getpid()}-{host}"
         self.command = [
             "chroot", str(root), "pgbench", "--no-vacuum", f"--client={clients}", "--jobs=1", f"--rate={rate}",
             # Longer than anybody waits: it is stopped, and has to be running until then.
-            "--time=86400", "--progress=1", f"--host={host}", "--username=postgres", "postgres",
+            "--time=86400", "--progress=1", "--log", f"--log-prefix=/tmp/{self.notes[1]}", f"--host={host}", "--username=postgres", "postgres",
         ]  # fmt: skip
         self.output = output
         self.process: t.Optional[subprocess.Popen] = None
@@ -53,17 +73,22 @@ class Pgbench:
         with self.output.open("wb") as log:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def stop(self) -> dict[str, t.Any]:
-        """Ends it, and says whether it ran until then, what it did, and what went wrong on the way."""
+    def stop(self, since: float = 0.0) -> dict[str, t.Any]:
+        """Ends it, and says whether it ran until then, what it did, what went wrong on the way, and how long a client stood still since a moment."""
         assert self.process is not None
         ran = self.process.poll() is None
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(timeout=30)
+        stall = 0.0
+        for log in self.notes[0].glob(f"{self.notes[1]}.*"):
+            stall = max(stall, longest(log.read_text(encoding="ascii", errors="replace"), since))
+            log.unlink()
         seconds, said = read_progress(self.output.read_text(encoding="utf-8", errors="replace"))
         return {
             "ran_until_stopped": ran,
             "seconds": len(seconds),
             "transactions": round(sum(second.tps for second in seconds)),
             "failed": sum(second.failed for second in seconds),
+            "longest_stall": stall,
             "errors": [line for line in said if "error" in line.lower() or "abort" in line.lower()],
         }

@@ -156,3 +156,16 @@ def test_no_connection_was_lost() -> None:
 )
 def test_a_lost_connection_is_told(who: str, what: dict[str, t.Any], sentence: str) -> None:
     assert demo.lost_connections({**seen(), who: what}) == [sentence]
+
+
+def test_the_longest_transaction_counts_from_when_its_client_was_free():
+    log = (
+        "0 1 900000 0 100 0 0\n"  # before the moment
+        "0 2 2000 0 110 500000 10\n"
+        "1 7 420000 0 111 0 20000\n"  # it stood for 0.4 s
+        "0 3 500000 0 111 100 498000\n"  # it was late because of another one
+        "0 4 failed 0 112 0 0\n"
+        "1 8 91"  # cut off
+    )
+    assert pgbench.longest(log, 105.0) == 0.4
+    assert pgbench.longest("", 0.0) == 0.0
