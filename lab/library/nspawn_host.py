@@ -50,6 +50,10 @@ options:
     description: Folders of this machine that the host may read, by the path inside the host.
     type: dict
     default: {}
+  read_write:
+    description: Folders of this machine that the host may write to, and with it every other host that is told so, by the path inside the host.
+    type: dict
+    default: {}
   stop_timeout:
     description: Seconds that a clean shutdown may take. What still runs then is killed.
     type: int
@@ -227,6 +231,7 @@ class Host:
 
     def _command(self) -> list[str]:
         binds = [f"{self.folder}/{folder}:{inside}" for folder, inside in lab_machine.HOST_FOLDERS.items()]
+        binds += [f"{outside}:{inside}" for inside, outside in sorted(self.params["read_write"].items())]
         binds += [device for device in self.params["devices"] if os.path.exists(device.partition(":")[0])]
         read_only = {**self.params["read_only"], "/etc/handover-lab/fleet": f"{self.state_dir}/fleet",
                      "/etc/handover-lab/host": f"{self.folder}/seed"}
@@ -245,7 +250,7 @@ class Host:
         ]
 
     def _needed(self) -> str:
-        paths = [self.state_dir, self.params["base"], *self.params["devices"], *self.params["read_only"].values()]
+        paths = [self.state_dir, self.params["base"], *self.params["devices"], *self.params["read_only"].values(), *self.params["read_write"].values()]
         return "".join(f"{path}/:" for path in paths)
 
     def _running_command(self, nspawn: int) -> list[str]:
@@ -386,6 +391,7 @@ def main() -> None:
             "bridge": {"type": "str"},
             "devices": {"type": "list", "elements": "path", "default": []},
             "read_only": {"type": "dict", "default": {}},
+            "read_write": {"type": "dict", "default": {}},
             "stop_timeout": {"type": "int", "default": 15},
             "power_cut": {"type": "bool", "default": False},
         },

@@ -17,6 +17,7 @@ Layout of a state folder:
     hosts/<name>/containers, handover
                            real folders under /var/lib/containers and /var/lib/handover
     hosts/<name>/console.log
+    shared/                folders that all hosts write to, by their path there
     ssh_config, ssh/       how to reach the hosts; control sockets
     dev/                   nodes of loop devices, bound into every host
 """

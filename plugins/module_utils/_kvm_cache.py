@@ -66,10 +66,11 @@ class Place:
 
     fstype: str | None = None  # of the file system that holds an image file
     rotational: bool | None = None  # of the device underneath
+    exported: bool = False  # this host's libvirt is told that other hosts reach the folder
 
     @property
     def shared(self) -> bool:
-        return self.fstype in SHARED_FILE_SYSTEMS
+        return self.exported or self.fstype in SHARED_FILE_SYSTEMS
 
     @property
     def coherent(self) -> bool:

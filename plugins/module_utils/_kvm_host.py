@@ -7,12 +7,18 @@
 from __future__ import annotations
 
 import os
+import re
 import typing as t
 
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm_cache import Place
 from ansible_collections.livefleet.handover.plugins.module_utils._loop import Mount, major_minor
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# libvirt's settings for QEMU, and the one that lists folders of this host which other hosts reach, too: those are shared
+# storage for it whatever their file system.
+QEMU_CONF = "/etc/libvirt/qemu.conf"
+EXPORTED = re.compile(r"^\s*shared_filesystems\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
 
 
 def memory(text: str) -> dict[str, int]:
@@ -57,7 +63,17 @@ def page_sharing(folder: str = "/sys/kernel/mm/ksm") -> dict[str, t.Any]:
     }
 
 
-def place_of(path: str, mounts: t.Sequence[Mount], sys_dev: str = "/sys/dev/block") -> Place:
+def exported_folders(conf: str = QEMU_CONF) -> list[str]:
+    """Folders of which libvirt is told that other hosts reach them. None where its settings cannot be read."""
+    try:
+        with open(conf, encoding="utf-8") as source:
+            found = EXPORTED.search(re.sub(r"^\s*#.*$", "", source.read(), flags=re.MULTILINE))
+    except OSError:
+        return []
+    return [os.path.realpath(path) for pair in re.findall(r"\"([^\"]+)\"|'([^']+)'", found.group(1)) for path in pair if path] if found else []
+
+
+def place_of(path: str, mounts: t.Sequence[Mount], sys_dev: str = "/sys/dev/block", conf: str = QEMU_CONF) -> Place:
     """Where the data of an image file or a block device are. What cannot be told stays None."""
     try:
         status = os.stat(path)
@@ -69,7 +85,11 @@ def place_of(path: str, mounts: t.Sequence[Mount], sys_dev: str = "/sys/dev/bloc
     holding = [m for m in mounts if real == m.mountpoint or real.startswith(m.mountpoint.rstrip("/") + "/")]
     # Of two mounts on the same place the later one is seen.
     mount = max(enumerate(holding), key=lambda pair: (len(pair[1].mountpoint), pair[0]))[1] if holding else None
-    return Place(fstype=mount.fstype if mount else None, rotational=_rotational(major_minor(status.st_dev), sys_dev))
+    return Place(
+        fstype=mount.fstype if mount else None,
+        rotational=_rotational(major_minor(status.st_dev), sys_dev),
+        exported=any(real.startswith(folder.rstrip("/") + "/") for folder in exported_folders(conf)),
+    )
 
 
 def _rotational(number: str, sys_dev: str) -> bool | None:

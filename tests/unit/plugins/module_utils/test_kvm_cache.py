@@ -158,3 +158,24 @@ def test_an_image_is_where_the_nearest_mount_is(tmp_path):
     mounts = [Mount("8:1", "/", "ext4", "/dev/a"), Mount("0:9", str(tmp_path / "images"), "xfs", "b"), Mount("0:7", str(tmp_path / "images"), "nfs4", "c")]
     assert _kvm_host.place_of(str(image), mounts).fstype == "nfs4"
     assert _kvm_host.place_of(str(tmp_path / "gone"), mounts) == Place()
+
+
+@pytest.mark.parametrize(
+    ("conf", "exported"),
+    (
+        ("", False),
+        ('#shared_filesystems = [\n#  "{folder}"\n#]\n', False),
+        ('lock_manager = "lockd"\nshared_filesystems = [ "/else", "{folder}/" ]\n', True),
+        ("shared_filesystems = [\n  # what the others mount\n  '{folder}',\n]\n", True),
+        ('shared_filesystems = [ "{folder}-too" ]\n', False),
+    ),
+)
+def test_a_folder_that_libvirt_is_told_is_exported_is_shared(tmp_path, conf, exported):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (folder / "a.raw").touch()
+    settings = tmp_path / "qemu.conf"
+    settings.write_text(conf.format(folder=folder))
+    place = _kvm_host.place_of(str(folder / "a.raw"), [Mount("8:1", "/", "ext4", "/dev/a")], conf=str(settings))
+    assert (place.exported, place.shared) == (exported, exported)
+    assert not _kvm_host.place_of(str(folder / "a.raw"), [], conf=str(tmp_path / "none")).exported
