@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph import Cluster
 
+# Longer no OSD is asked for its report.
+ANSWER_SECONDS = 10
 # States that a placement group may be in beside `active` and `clean`.
 _HARMLESS = frozenset({"scrubbing", "deep", "snaptrim", "snaptrim_wait"})
 # Health checks that the restart of an OSD brings about by itself, and that pass.
@@ -45,6 +47,7 @@ class Seen:
     health: t.Mapping[str, str]  # check → what it says
     groups: t.Mapping[str, int]  # state → how many placement groups are in it
     osds: t.Mapping[int, t.Mapping[str, t.Any]]
+    silent: t.Sequence[int] = ()  # up by the map, and did not report
 
     def problems(self, ignored: t.Collection[str]) -> dict[str, str]:
         """Health checks that somebody has to look at."""
@@ -63,23 +66,26 @@ def is_clean(state: str) -> bool:
 def look(cluster: Cluster) -> Seen:
     """Looks at the cluster, after its OSDs have reported."""
     osds = cluster.osds()
-    _flush(cluster, [number for number, osd in osds.items() if osd["up"]])
+    silent = _flush(cluster, [number for number, osd in osds.items() if osd["up"]])
     status = cluster.ask("status")
     return Seen(
         health={check: detail["summary"]["message"] for check, detail in status["health"].get("checks", {}).items() if not detail.get("muted")},
         groups={entry["state_name"]: entry["count"] for entry in status["pgmap"].get("pgs_by_state", [])},
         osds=osds,
+        silent=silent,
     )
 
 
-def _flush(cluster: Cluster, osds: t.Sequence[int]) -> None:
-    """Has every OSD that is up report its placement groups, and waits until the reports are in."""
+def _flush(cluster: Cluster, osds: t.Sequence[int]) -> list[int]:
+    """Has every OSD that is up report its placement groups, waits until the reports are in, and names those that did not answer."""
     if not osds:
-        return
-    # One that goes down meanwhile does not answer; the map says so the next time.
-    reported = cluster.run("tell", "osd.*", "flush_pg_stats", accept=range(256)).stdout
+        return []
+    # The monitors miss an OSD late, or never if too few others do; without a limit the command would wait for it for ever.
+    words = (f"--rados-osd-op-timeout={ANSWER_SECONDS}", "tell", "osd.*", "flush_pg_stats")
+    reported = cluster.run(*words, accept=range(256), timeout=max(60, ANSWER_SECONDS * len(osds))).stdout
     wanted = parse_sequences(reported)
     cluster.runtime.wait_for(lambda: all(seq >= wanted.get(osd, 0) for osd, seq in _arrived(cluster).items() if osd in osds), seconds=20, interval=0.5)
+    return [osd for osd in osds if osd not in wanted]
 
 
 def _arrived(cluster: Cluster) -> dict[int, int]:

@@ -170,6 +170,8 @@ class Gate:
         return self._not_calm(seen, f"{self.names} may not be stopped") or self._not_ok_to_stop()
 
     def _not_calm(self, seen: Seen, beginning: str) -> str:
+        if seen.silent:
+            return f"{beginning}: {', '.join(f'osd.{osd}' for osd in seen.silent)} did not answer"
         if seen.unclean():
             groups = ", ".join(f"{count} {state}" for state, count in sorted(seen.unclean().items()))
             return f"{beginning}: not all placement groups are active+clean ({groups})"

@@ -35,6 +35,7 @@ class Fake:
         self.kept: dict[str, str] = {}
         self.commands: list[str] = []
         self.dead = False
+        self.mute: set[int] = set()
         self.reports = 0
         self.arrived = 0
         self.before_each: t.Callable[[str], None] = lambda words: None
@@ -63,7 +64,7 @@ class Fake:
             return 0, json.dumps({"nodes": [{"id": -1, "name": "default", "type": "root", "children": [-3, -2]}, *hosts, *osds], "stray": []}), ""
         if words == "tell osd.* flush_pg_stats":
             self.reports += 1
-            return 0, "".join(f"osd.{osd}: {self.reports}\n" for osd in sorted(self.up)), ""
+            return 0, "".join(f"osd.{osd}: {self.reports}\n" for osd in sorted(self.up - self.mute)), ""
         if words == "pg dump osds":
             self.arrived = self.reports
             return 0, json.dumps({"pg_ready": True, "osd_stats": [{"osd": osd, "seq": self.arrived} for osd in self.up]}), ""
@@ -168,6 +169,17 @@ def test_a_check_that_is_named_does_not_count(gate, cluster) -> None:
 def test_an_osd_that_the_cluster_does_not_have(gate) -> None:
     with pytest.raises(Exception, match="the cluster has no osd.9: name OSDs that `ceph osd ls` lists"):
         gate("may_stop", [2, 9])
+
+
+def test_an_osd_that_is_up_by_the_map_and_does_not_answer_is_named(gate, cluster) -> None:
+    cluster.mute = {1, 3}
+    with pytest.raises(Exception, match=r"osd\.2 may not be stopped: osd\.1, osd\.3 did not answer, after"):
+        gate("may_stop")
+    cluster.restart(2)
+    with pytest.raises(Exception, match=r"the cluster has not recovered from the restart of osd\.2: osd\.1, osd\.3 did not answer"):
+        gate("recovered", up_from={"2": 13})
+    cluster.mute = set()
+    assert gate("recovered", up_from={"2": 13})["up_from"] == {"2": 103}
 
 
 def test_an_osd_that_did_not_come_up_again_has_not_recovered(gate, cluster) -> None:
