@@ -1,0 +1,233 @@
+#!/usr/bin/env python
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the restart of an OSD costs: its way up, its reads, the cluster's way back, and what clients notice, in turn, in one run.
+
+Each OSD is restarted on the lab's own cluster, whose disks do so many reads a second, under load. A row is a store and such a limit
+(``bluestore+100``); its cells come in turn, run after run:
+
+* bluestore: ``plain``, ceph-ansible's sequence of stop, start and wait, which always begins cold, since the last close throws the pages of
+  the device away; ``held``, as the role does it; ``held, no compaction``, the same without compacting before;
+* filestore: ``hot``, ceph-ansible's sequence, in which the page cache of the files outlives the process; ``cold``, the same after its
+  file system was unmounted and mounted again, as after a reboot; ``prewarmed``, that, with vmtouch before the start.
+
+A row begins by growing the OSD's database to a size that is worth reading. Each run begins with a time of load on what the restart before
+has left, and nothing is compacted but by a cell itself. What was measured is kept by row in docs/benchmarks/ceph-runs.json; a cell that is
+run again replaces its own part, or with --add is added to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+from dataclasses import dataclass
+
+import ceph_report
+from hosts import BIN, CHECKOUT, Fleet
+
+LAB = CHECKOUT / "lab" / "ceph"
+ADMIN, HOST = "ceph1", "ceph2"
+STOP = "/run/bench-watched-enough"
+# OSDs of HOST, by what is in them (see `make bench-ceph`).
+OSD = {"bluestore": 2, "filestore": 3}
+RECORD_SECONDS = 400
+# Operations a second that write keys while the database is to grow, and how long that may take.
+GROW_RATE, GROW_SECONDS = 1500, 300
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How one OSD is restarted."""
+
+    before: str = ""  # while it serves: it is held, and compacted by this policy
+    tidy: str = "never"
+    cold: bool = False
+    warm: bool = False
+
+
+CELLS = {
+    "bluestore": {"plain": Cell(), "held": Cell("auto", "auto"), "held, no compaction": Cell("never", "auto")},
+    "filestore": {"hot": Cell(), "cold": Cell(cold=True), "prewarmed": Cell(cold=True, warm=True)},
+}
+
+
+class Cluster(Fleet):
+    """The cluster, and the collection's modules on its hosts."""
+
+    def __init__(self) -> None:
+        super().__init__((ADMIN, HOST), LAB / "inventory.yml", LAB / "parameters.yml")
+
+    def module_command(self, host: str, name: str, arguments: dict[str, t.Any]) -> list[str]:
+        return [str(BIN / "ansible"), *self.options, host, f"--module-name=livefleet.handover.{name}", "--args", json.dumps(arguments)]
+
+    def module(self, host: str, name: str, /, **arguments: t.Any) -> dict[str, t.Any]:
+        return self.answer(subprocess.Popen(self.module_command(host, name, arguments), **self.quietly()), name)
+
+    def begin(self, host: str, name: str, /, **arguments: t.Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(self.module_command(host, name, arguments), **self.quietly())
+
+    def quietly(self) -> dict[str, t.Any]:
+        environment = {**self._environment(), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
+        return {"cwd": CHECKOUT, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+
+    @staticmethod
+    def answer(process: subprocess.Popen[str], name: str) -> dict[str, t.Any]:
+        said, _nothing = process.communicate(timeout=900)
+        found = json.loads(said[said.index("{") :]) if "{" in said else {"msg": said}
+        if process.returncode:
+            sys.exit(f"bench: {name}: {found.get('msg')}")
+        return found
+
+    def slow(self, reads: int) -> None:
+        self.play(CHECKOUT / "lab" / "ceph_slow.yml", {"lab_read_iops": reads})
+
+    def shell(self, host: str, script: str, timeout: float = 300) -> str:
+        return self.run(host, "sh", "-ec", script, timeout=timeout)
+
+
+class Row:
+    """One store at one limit."""
+
+    def __init__(self, cluster: Cluster, name: str, fill: int) -> None:
+        self.cluster, self.name, self.fill = cluster, name, fill
+        self.store, _plus, reads = name.partition("+")
+        self.reads = int(reads)
+        self.osd = OSD[self.store]
+        self.found: dict[str, list[dict[str, t.Any]]] = {cell: [] for cell in CELLS[self.store]}
+
+    def size(self) -> int:
+        """Of its database."""
+        if self.store == "filestore":
+            # A file may go while it is looked at.
+            return int(self.cluster.shell(HOST, f"du -sb /var/lib/ceph/osd/ceph-{self.osd}/current/omap 2>/dev/null || true").split()[0])
+        counters = json.loads(self.cluster.shell(HOST, f"ceph daemon osd.{self.osd} perf dump bluefs"))["bluefs"]
+        return counters["db_used_bytes"] + counters["slow_used_bytes"]
+
+    def load(self, settings: str) -> None:
+        self.cluster.shell(ADMIN, f"echo '{settings}' >/etc/default/lab-ceph-load; systemctl restart lab-ceph-load lab-ceph-load-omap")
+
+    def grow(self, size: int) -> None:
+        """Writes keys until the database has that size."""
+        end = time.monotonic() + GROW_SECONDS
+        self.load(f"RATE={GROW_RATE}")
+        while self.size() < size and time.monotonic() < end:
+            time.sleep(5)
+        self.load("")
+        print(f"{self.name:16} the database of osd.{self.osd} has {self.size() >> 20} MiB", flush=True)
+
+    def run(self, runs: int, cells: t.Collection[str]) -> None:
+        for run in range(runs):
+            for name, cell in CELLS[self.store].items():
+                if name not in cells:
+                    continue
+                sample = self.measure(cell)
+                self.found[name].append(sample)
+                print(
+                    f"{self.name:16} {name:20} {run + 1:2} of {runs}  up {sample['up']:6.1f} s  {sample['reads']:5} reads  clean {sample['clean']:6.1f} s"
+                    f"  worst {sample['worst']:5.1f} s  score {sample['score']:6.1f}",
+                    flush=True,
+                )
+
+    def measure(self, cell: Cell) -> dict[str, t.Any]:
+        cluster, osd = self.cluster, self.osd
+        time.sleep(self.fill)
+        size = self.size()
+        before = cluster.module(ADMIN, "ceph_gate", osds=[osd], state="may_stop", timeout=240)
+        cluster.slow(self.reads)
+        watch = None
+        try:
+            began = time.monotonic()
+            if cell.before:
+                cluster.module(HOST, "ceph_osd_hold", osd=osd, compact=cell.before)
+            prewarm = time.monotonic() - began if cell.before else 0.0
+            cluster.module(ADMIN, "ceph_noout", osds=[osd])
+            cluster.shell(ADMIN, f"rm -f {STOP}")
+            watch = cluster.begin(ADMIN, "ceph_peering_impact", seconds=RECORD_SECONDS, stop_file=STOP, probe_pool="probe")
+            # It has to be there before anything happens, and to have seen a client's everyday.
+            time.sleep(8)
+            up, inside = self.restart(cell)
+            returned, busy = time.monotonic(), os.getloadavg()[0]
+            cluster.module(ADMIN, "ceph_gate", osds=[osd], state="recovered", up_from=before["up_from"], timeout=RECORD_SECONDS - 30)
+            clean = time.monotonic() - returned
+            cluster.shell(ADMIN, f"touch {STOP}")
+            seen = cluster.answer(watch, "ceph_peering_impact")
+        finally:
+            if watch is not None and watch.poll() is None:
+                cluster.shell(ADMIN, f"touch {STOP}")
+                watch.wait(60)
+            cluster.slow(0)
+            cluster.module(ADMIN, "ceph_noout", osds=[osd], state="restored")
+            cluster.module(HOST, "ceph_osd_hold", osd=osd, state="released")
+            cluster.module(HOST, "vmtouch", name=f"osd.{osd}", state="unlocked")
+        return {
+            "stop": up["stop_seconds"], "up": up["up_seconds"], "reads": up["reads"], "prewarm": round(prewarm + inside, 2), "clean": round(clean, 2),
+            "worst": seen["probe"]["worst"], "p99": seen["probe"]["p99"], "score": seen["score"], "busy": round(busy, 1), "database": size >> 20,
+            "curve": seen["curve"],
+        }  # fmt: skip
+
+    def restart(self, cell: Cell) -> tuple[dict[str, t.Any], float]:
+        """What the module has measured, and the seconds that prewarming took while the OSD was down."""
+        cluster, osd, inside = self.cluster, self.osd, 0.0
+        if not cell.cold:
+            return cluster.module(HOST, "ceph_osd", osds=[osd], state="restarted", tidy_stop=cell.tidy)["osds"][0], inside
+        home = f"/var/lib/ceph/osd/ceph-{osd}"
+        down = cluster.module(HOST, "ceph_osd", osds=[osd], state="stopped", tidy_stop=cell.tidy)["osds"][0]
+        cluster.shell(HOST, f"device=$(findmnt -no SOURCE {home}); sync -f {home}; umount {home}; mount -t xfs -o noatime $device {home}")
+        if cell.warm:
+            paths = [f"{home}/current/omap", f"{home}/current/meta"]
+            inside = cluster.module(HOST, "vmtouch", paths=paths, state="locked", name=f"osd.{osd}")["seconds"]
+        up = cluster.module(HOST, "ceph_osd", osds=[osd], state="started")["osds"][0]
+        return {**up, "stop_seconds": down["stop_seconds"]}, inside
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=t.cast(str, __doc__).splitlines()[0])
+    parser.add_argument("--runs", type=int, default=5, help="restarts of each cell (5)")
+    parser.add_argument("--rows", default="bluestore+100,filestore+100,bluestore+40,filestore+40", help="a store and a limit of reads a second, each")
+    every = [cell for cells in CELLS.values() for cell in cells]
+    parser.add_argument("--cells", default="/".join(every), help="only these, with / between them")
+    parser.add_argument("--fill", type=int, default=40, help="seconds of load before each restart (40)")
+    parser.add_argument("--database", type=int, default=700, help="MiB to which the database is grown first (700)")
+    parser.add_argument("--add", action="store_true", help="keep what was measured of the rows before")
+    parser.add_argument("--report", action="store_true", help="measure nothing: write the files again from what was measured")
+    arguments = parser.parse_args()
+    runs = ceph_report.Runs(CHECKOUT / "docs" / "benchmarks")
+    rows = [] if arguments.report else arguments.rows.split(",")
+    for name in rows:
+        store, _plus, limit = name.partition("+")
+        if store not in CELLS or not limit.isdigit():
+            parser.error(f"{name}: a row is {' or '.join(CELLS)}, + and reads a second, as in bluestore+100")
+    cells = arguments.cells.split("/")
+    if set(cells) - set(every):
+        parser.error(f"there is no cell {', '.join(sorted(set(cells) - set(every)))}: the cells are {'/'.join(every)}")
+    # Whoever ends it keeps what was measured, and disks that are not slow.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    cluster = Cluster() if rows else None
+    for name in rows:
+        row = Row(t.cast(Cluster, cluster), name, arguments.fill)
+        try:
+            row.grow(arguments.database << 20)
+            row.run(arguments.runs, cells)
+        finally:
+            # What a row has before it fails is as good as the rest.
+            if any(row.found.values()):
+                runs.put(name, {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "fill": arguments.fill, "by": row.found}, arguments.add)
+                runs.write()
+    runs.write()
+    bars = runs.bars()
+    for each in bars:
+        print(each.sentence())
+    return 0 if all(each.met for each in bars) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What tests/bench/ceph has measured: kept row by row, held to the bars, and written as a page, charts and curves."""
+
+from __future__ import annotations
+
+import html
+import json
+import statistics
+import typing as t
+from pathlib import Path
+
+from results import Bar, chart, save, spread, table
+
+# The cells that are held to a bar, and what they are compared with.
+AGAINST = {"held": "plain", "held, no compaction": "plain", "prewarmed": "cold"}
+CONTENDERS = {"plain": "ceph-ansible's sequence: stop, start, wait", "cold": "the same start with a cold cache"}
+COLUMNS = (("up", "start → up, s"), ("reads", "reads"), ("clean", "up → clean, s"), ("worst", "longest operation, s"), ("score", "score, PG·s"))
+ALONE = (("database", "database, MiB"), ("stop", "stop, s"), ("prewarm", "prewarming, s"))
+MACHINE = (("busy", "load average"),)
+OURS = {"bluestore": "held", "filestore": "prewarmed"}
+COLOURS = {"plain": "#a9b8bf", "cold": "#a9b8bf", "hot": "#4a9d8e", "held": "#1f6f8b", "held, no compaction": "#c9a14a", "prewarmed": "#1f6f8b"}
+HEAD = """# OSD restarts
+
+Written by `make bench-ceph`: one OSD of a cluster of four on two hosts of one machine (16.2, three monitors), under load, its disks held
+to so many reads a second. The cells of a row come in turn. Medians, and shortest to longest where there was more than one run. Compare the
+cells of one row with each other, not with another machine's.
+
+- *database*: of the OSD, before its restart. It was grown first; what a cold start reads is a part of it.
+- *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. Prewarming of a FileStore
+  after a reboot lies before that: see its column.
+- *up → clean*: until the gate has seen all placement groups active+clean in fresh reports. Its own start is in it, some seconds in every cell.
+- *longest operation*: of a probe that writes and reads 20 times a second, by when it was due.
+- *score*: placement groups that were peering times the seconds for which they were, by the OSDs' own counters.
+- *load average*: of the machine with both hosts, in the minute that ended when the OSD was up. Above the number of its processors seconds
+  are in part time that was waited for a processor; reads are not.
+"""
+
+
+class Runs:
+    """All samples, by row and cell, in a file of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "ceph-runs.json"
+        self.rows: dict[str, dict[str, t.Any]] = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
+
+    def put(self, name: str, row: dict[str, t.Any], add: bool) -> None:
+        before = self.rows.get(name, {"by": {}})["by"]
+        # A cell that was not measured this time keeps what there was.
+        row["by"] = {cell: (before.get(cell, []) if add or not samples else []) + samples for cell, samples in row["by"].items()}
+        self.rows[name] = row
+
+    def write(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps(self.rows) + "\n", encoding="utf-8")
+        (self.folder / "ceph.md").write_text(self.page(), encoding="utf-8")
+        for name, row in self.rows.items():
+            up = {cell: self.values(name, cell, "up") for cell in row["by"] if row["by"][cell]}
+            title = f"{name.replace('+', ', ')} reads a second: start → up"
+            (self.folder / f"ceph-{name.replace('+', '-')}.svg").write_text(chart(title, "s", up, ours=OURS[name.partition("+")[0]]), encoding="utf-8")
+            (self.folder / f"ceph-{name.replace('+', '-')}-peering.svg").write_text(curves(row["by"]), encoding="utf-8")
+        save(self.bars(), self.folder / "ceph.json")
+
+    def values(self, row: str, cell: str, what: str) -> list[float]:
+        return [float(sample[what]) for sample in self.rows[row]["by"].get(cell, [])]
+
+    def bars(self) -> list[Bar]:
+        """The bars of what was measured."""
+        found = []
+        for row, measured in self.rows.items():
+            for ours, theirs in AGAINST.items():
+                if not measured["by"].get(ours) or not measured["by"].get(theirs):
+                    continue
+                if ours == "prewarmed":
+                    limits = {"up": 1 / 2, "clean": 1 / 2}
+                else:
+                    limits = {"up": 1 / 5, "reads": 1 / 14} if row.endswith("+100") else {}
+                for what, words in COLUMNS:
+                    limit = limits.get(what, 1.0 if what == "worst" else None)
+                    if what == "score":
+                        # Never above the other's by more than its own runs differ.
+                        limit = max(self.values(row, theirs, what)) / statistics.median(self.values(row, theirs, what))
+                    if limit is not None:
+                        found.append(self._bar(row, ours, theirs, what, words, limit))
+        return found
+
+    def _bar(self, row: str, ours: str, theirs: str, what: str, words: str, limit: float) -> Bar:
+        mine, other = self.values(row, ours, what), self.values(row, theirs, what)
+        name = words.partition(",")[0]
+        return Bar(
+            f"{row}, {ours}: {name}, median, as a part of {theirs}'s", statistics.median(mine) / statistics.median(other), round(limit, 4), len(mine),
+            {ours: spread(mine), theirs: spread(other)}, CONTENDERS[theirs], date=self.rows[row]["date"],
+        )  # fmt: skip
+
+    def page(self) -> str:
+        lines = [HEAD]
+        for name, row in self.rows.items():
+            store, _plus, reads = name.partition("+")
+            lines += [f"## {store}, {reads} reads a second", "", f"{row['date']}, {row['cores']} processors, {row['fill']} s of load before each restart.", ""]
+            head = ("how", "runs", *(words for _what, words in (*ALONE, *COLUMNS, *MACHINE)))
+            lines.append(table(head, ((cell, len(samples), *(told(self.values(name, cell, w)) for w, _words in (*ALONE, *COLUMNS, *MACHINE)))
+                                      for cell, samples in row["by"].items() if samples)))  # fmt: skip
+            stem = f"ceph-{name.replace('+', '-')}"
+            lines += ["", f"![start → up]({stem}.svg)", "", f"![placement groups that are peering]({stem}-peering.svg)", ""]
+        lines += ["## Bars", "", *(f"- {each.sentence()}" for each in self.bars()), ""]
+        return "\n".join(lines)
+
+
+def told(values: list[float]) -> str:
+    middle = f"{statistics.median(values):.4g}"
+    return middle if len(values) < 2 else f"{middle} ({min(values):.4g} to {max(values):.4g})"
+
+
+def curves(cells: dict[str, list[dict[str, t.Any]]]) -> str:
+    """Placement groups that are peering over time: one strip for each cell, its last run, from the first group on; all on one scale."""
+    left, width, strip, top = 160, 620, 70, 34
+    last = {cell: samples[-1]["curve"] for cell, samples in cells.items() if samples and samples[-1]["curve"]}
+    begin = {cell: curve[0][0] for cell, curve in last.items()}
+    span = max([curve[-1][0] - begin[cell] for cell, curve in last.items()] + [1.0])
+    most = max([level for curve in last.values() for _at, level in curve] + [1])
+    parts = ['<text x="10" y="20" font-size="15" font-weight="bold">Placement groups that are peering, over time</text>']
+    for n, (cell, curve) in enumerate(last.items()):
+        base = top + strip * (n + 1) - 12
+        x = [left + (at - begin[cell]) / span * width for at, _level in curve]
+        y = [base - level / most * (strip - 24) for _at, level in curve]
+        line = f"M{x[0]:.1f} {base}" + "".join(f"V{b:.1f}H{c:.1f}" for b, c in zip(y, [*x[1:], x[-1]])) + f"V{base}Z"
+        score = cells[cell][-1]["score"]
+        parts += [
+            f'<text x="{left - 10}" y="{base - 14}" text-anchor="end">{html.escape(cell)}</text>',
+            f'<text x="{left - 10}" y="{base}" text-anchor="end" fill="#64707f" font-size="11.5">{score:.1f} PG·s</text>',
+            f'<path d="M{left} {base}H{left + width}" stroke="#d5dae0"/>',
+            f'<path d="{line}" fill="{COLOURS.get(cell, "#7b8794")}" fill-opacity="0.75"/>',
+        ]
+    height = top + strip * len(last) + 24
+    parts.append(f'<text x="{left}" y="{height - 8}" fill="#64707f" font-size="11.5">0 s</text>')
+    parts.append(f'<text x="{left + width}" y="{height - 8}" text-anchor="end" fill="#64707f" font-size="11.5">{span:.1f} s; up to {most} at once</text>')
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 20} {height}" font-family="sans-serif" font-size="13">',
+        f'<rect width="{left + width + 20}" height="{height}" fill="#ffffff"/>', *parts, "</svg>", "",
+    ])  # fmt: skip
