@@ -38,13 +38,15 @@ def timeline(report: Status) -> t.Dict[str, t.Any]:
     on_destination = [dict(each, at_ms=_at(each) - ahead - origin) for each in there]
     passes = [_pass(each) for each in on_source if each["event"] == "pass"]
     stages = rows(report["source_session"])
-    ends = [each["at_ms"] for each in on_source + on_destination] + [each["start_ms"] for each in passes]
+    memory = _memory(on_source)
+    ends = [each["at_ms"] for each in on_source + on_destination] + [each["start_ms"] for each in passes + memory if "start_ms" in each]
     return {
         "begin_ms": min(ends),
         "end_ms": max(ends + [each["start_ms"] + each["ms"] for each in stages]),
         "frozen_ms": float(report.get("frozen_ms") or 0.0),
         "skew": {"ahead_ms": ahead, "within_ms": float(clock.get("within_ms") or 0.0), "known": bool(clock)},
         "passes": passes,
+        "memory": memory,
         "dirty": _dirty(passes, on_source),
         "states": {"source": _states(on_source), "destination": _states(on_destination)},
         "stages": {
@@ -65,6 +67,16 @@ def _at(event: Event) -> float:
 def _pass(event: Event) -> t.Dict[str, t.Any]:
     took = float(event["ms"])
     return {"pass": event["pass"], "start_ms": event["at_ms"] - took, "ms": took, "bytes": event["bytes"], "sent": event["sent"]}
+
+
+def _memory(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
+    """Each look at the workload's memory while it ran, with what of it was new to the destination, and last its dump, of which the rest was sent."""
+    looks = [each for each in events if each["event"] == "memory"]
+    found = [
+        {"what": f"Memory {each['scan']}", "start_ms": each["at_ms"] - float(each["ms"]), "ms": float(each["ms"]), "bytes": each["bytes"], "sent": each["fresh"]}
+        for each in looks
+    ]
+    return found + [{"what": "Dump", "bytes": each["bytes"], "sent": each["sent"]} for each in events if each["event"] == "pages"]
 
 
 def _dirty(passes: t.Sequence[Event], events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:

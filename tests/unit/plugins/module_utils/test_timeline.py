@@ -65,6 +65,15 @@ def test_passes_and_what_was_dirty():
     assert [(round(each["at_ms"]), each["bytes"]) for each in line["dirty"]] == [(-1300, 5000), (-590, 70), (-450, 70)]
 
 
+def test_memory_that_goes_ahead_and_the_rest_of_its_dump():
+    looked = [event(400, "memory", scan=1, bytes=9000, fresh=8000, full=False, ms=300.0), event(2040, "pages", bytes=9500, sent=500)]
+    line = timeline(moved(source_events=looked + moved()["source_events"]))
+    assert line["begin_ms"] == pytest.approx(-1900)
+    assert line["memory"][0] == {"what": "Memory 1", "start_ms": pytest.approx(-1900), "ms": 300.0, "bytes": 9000, "sent": 8000}
+    assert line["memory"][1] == {"what": "Dump", "bytes": 9500, "sent": 500}
+    assert timeline(moved())["memory"] == []
+
+
 def test_each_stage_is_the_hosts_that_it_ran_on():
     stages = timeline(moved())["stages"]
     assert [each["stage"] for each in stages["source"]] == ["barrier", "freeze", "settle"]
