@@ -70,12 +70,15 @@ def _pass(event: Event) -> t.Dict[str, t.Any]:
 
 
 def _memory(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
-    """Each look at the workload's memory while it ran, with what of it was new to the destination, and last its dump, of which the rest was sent."""
+    """Each look at the workload's memory while it ran, with what of it was new to the destination; last its dump, of which the rest was sent."""
     looks = [each for each in events if each["event"] == "memory"]
     found = [
-        {"what": f"Memory {each['scan']}", "start_ms": each["at_ms"] - float(each["ms"]), "ms": float(each["ms"]), "bytes": each["bytes"], "sent": each["fresh"]}
+        {
+            "what": f"Memory {each['scan']}", "start_ms": each["at_ms"] - float(each["ms"]), "ms": float(each["ms"]),
+            "bytes": each["bytes"], "sent": each["fresh"],
+        }
         for each in looks
-    ]
+    ]  # fmt: skip
     return found + [{"what": "Dump", "bytes": each["bytes"], "sent": each["sent"]} for each in events if each["event"] == "pages"]
 
 

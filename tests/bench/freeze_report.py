@@ -140,8 +140,11 @@ class Runs:
         lines += ["", "## Bars", "", *(f"- {each.sentence()}" for each in self.bars())]
         theirs, floor = self.median("idle", "podman"), self.median("idle", "floor")
         if theirs and floor and theirs < 3 * floor:
-            lines += ["", f"In the row `idle` podman's pause is {theirs / floor:.2f} of the floor: a third of it is {theirs / floor / 3:.2f} of the floor, and nothing that"]
-            lines += ["waits for CRIU's dump and restore is shorter than these."]
+            lines += [
+                "",
+                f"In the row `idle` podman's pause is {theirs / floor:.2f} of the floor: a third of it is {theirs / floor / 3:.2f} of the floor,",
+                "and nothing that waits for CRIU's dump and restore is shorter than these.",
+            ]
         if "od" in self.rows:
             lines += ["", *WHY_OD]
         return "\n".join(lines) + "\n"

@@ -15,7 +15,8 @@ FOLDER = "/srv/shared"
 LEASED = f"""
 <domain type='qemu'><name>leased</name><uuid>6d1a2f64-59b1-4d0e-9b2c-0c1f3c8e7a55</uuid><memory unit='MiB'>32</memory>
 <os><type arch='x86_64' machine='q35'>hvm</type></os>
-<devices><disk type='file' device='disk'><driver name='qemu' type='raw' cache='none'/><source file='{FOLDER}/leased.raw'/><target dev='vda' bus='virtio'/></disk></devices>
+<devices><disk type='file' device='disk'><driver name='qemu' type='raw' cache='none'/>
+<source file='{FOLDER}/leased.raw'/><target dev='vda' bus='virtio'/></disk></devices>
 </domain>
 """
 SETTINGS = "/etc/libvirt/qemu.conf"

@@ -81,8 +81,8 @@ def test_a_failed_transaction_misses_its_bar(runs):
 
 def test_a_client_may_stand_hardly_longer_than_its_server(runs):
     postgres = row([0.3, 0.4], [1.0], [0.3])
-    for sample, stall in zip(postgres["by"]["handover"], (0.31, 0.47)):
-        sample |= {"stall": stall, "failed": 0}
+    for sample, longest in zip(postgres["by"]["handover"], (0.31, 0.47)):
+        sample |= {"stall": longest, "failed": 0}
     runs.put("postgres", postgres)
-    (bar,) = [each for each in runs.bars() if "stall" in each.what]
-    assert (round(bar.figure, 4), bar.limit, bar.met) == (0.07, 0.05, False)
+    (stall,) = [each for each in runs.bars() if "stall" in each.what]
+    assert (round(stall.figure, 4), stall.limit, stall.met) == (0.07, 0.05, False)

@@ -23,7 +23,7 @@ CLEANUP = "".join(f"  \x1b[2m│\x1b[0m TASK [Remove {n}]\n" for n in range(100)
     ("log", "shown"),
     (
         ("  \x1b[2m│\x1b[0m E   assert 1 == 2\n  \x1b[2m│\x1b[0m \n" + CLEANUP, ["E   assert 1 == 2", "TASK [Remove 0]"]),
-        ("=== RUN TestIt\n--- FAIL: TestIt (0.00s)\n    it_test.go:9: wrong\nFAIL\nok\tother\t1s\n", ["--- FAIL: TestIt (0.00s)", "    it_test.go:9: wrong", "FAIL"]),
+        ("--- FAIL: TestIt (0.00s)\n    it_test.go:9: wrong\nFAIL\nok\tother\t1s\n", ["--- FAIL: TestIt (0.00s)", "    it_test.go:9: wrong", "FAIL"]),
         ("fatal: [kn1]: FAILED! =>\n  msg: no such guest\n" + "end\n" * 9, ["fatal: [kn1]: FAILED! =>", "  msg: no such guest", "end"]),
         ("one\ntwo\n", ["one", "two"]),
         ("", []),
