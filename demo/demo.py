@@ -35,9 +35,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 CLIENTS = CHECKOUT / "tests" / "clients"
 # A folder of programs and not a package: it can be imported from only when it is in the path.
 sys.path.insert(0, str(CLIENTS))
-from pgbench import Pgbench  # noqa: E402
-from psql import Sessions  # noqa: E402
-from wire import Resets  # noqa: E402
+from pgbench import Pgbench
+from psql import Sessions
+from wire import Resets
 
 BIN = Path(sys.executable).parent
 

@@ -43,7 +43,7 @@ from hosts import CHECKOUT
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(CHECKOUT / "tests" / "clients"))
-from pgbench import Pgbench  # noqa: E402
+from pgbench import Pgbench
 
 TOOLS, POSTGRES = "localhost/handover/tools:lab", "localhost/handover/postgres:lab"
 PCOPY = "/usr/local/libexec/handover/pcopy"

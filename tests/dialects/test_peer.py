@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import peer  # noqa: E402
+import peer
 
 IMAGE = os.urandom(3 * peer.BLOCK + 4096)
 

@@ -17,8 +17,8 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from fleet import CHECKOUT, Fleet  # noqa: E402
-from matrix import FAULTS, STEPS, Case  # noqa: E402
+from fleet import CHECKOUT, Fleet
+from matrix import FAULTS, STEPS, Case
 
 PAGE = CHECKOUT / "docs" / "safety.md"
 BEGIN, END = "<!-- the fault matrix: written by make test-faults -->", "<!-- end of the fault matrix -->"

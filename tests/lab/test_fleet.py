@@ -25,7 +25,7 @@ REPOSITORY = HERE.parent.parent
 STATE = pathlib.Path("/var/lib/handover-labtest")
 
 sys.path.insert(0, str(REPOSITORY / "lab" / "module_utils"))
-import lab_machine  # noqa: E402
+import lab_machine
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="booting hosts needs root")
 

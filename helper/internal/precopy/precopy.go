@@ -10,7 +10,7 @@
 //     in its Stock; the source notes in Known which content lies where in there.
 //   - In the pause CRIU writes page files. They are sent while they grow, piece by
 //     piece: of a page that is known only its place in the stock.
-//   - A piece carries a digest of all that it stands for, by another function than
+//   - A piece carries a digest of all that it stands for, with another seed than
 //     the one by which pages are told apart. The destination demands that what it
 //     has put together has that digest: a page that was taken for another one ends
 //     the session before anything is released.

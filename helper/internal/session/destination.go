@@ -332,14 +332,14 @@ func (d *destination) tree(stream uint32) (*Tree, error) {
 
 // chunk handles one piece of a tree.
 func (d *destination) chunk(ctx context.Context, f *wire.Frame) error {
+	if f.Flags&flagStock != 0 { // of no tree
+		return d.stock(f)
+	}
 	t, err := d.tree(f.Stream)
 	if err != nil {
 		return err
 	}
-	switch {
-	case f.Flags&flagStock != 0:
-		return d.stock(f)
-	case f.Flags&flagPages != 0:
+	if f.Flags&flagPages != 0 {
 		return d.pages(t, f)
 	}
 	if st := d.journal.State(); st != Presync && st != Barrier && st != Frozen {

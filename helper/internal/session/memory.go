@@ -279,7 +279,8 @@ func (p *pagesSender) finish() error {
 	return nil
 }
 
-// abandon ends it before its end.
+// abandon ends it before its end, for a reason that its caller has; what it says of
+// its own end follows from that.
 func (p *pagesSender) abandon() error {
 	if p == nil {
 		return nil

@@ -26,7 +26,7 @@ os.environ["FAULTS_PARAMETERS"] = str(CHECKOUT / "lab" / "ceph" / "parameters.ym
 os.environ["ANSIBLE_DISPLAY_SKIPPED_HOSTS"] = "true"
 sys.path.insert(0, str(CHECKOUT / "tests" / "faults"))
 
-import fleet as hosts  # noqa: E402
+import fleet as hosts
 
 VARIABLES = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))
 PLAYBOOK = "playbooks/ceph_restart_osds.yml"

@@ -22,7 +22,7 @@ SCENARIO = CHECKOUT / "molecule" / "kvm"
 os.environ["FAULTS_INVENTORY"] = str(CHECKOUT / "lab" / "kvm" / "inventory.yml")
 sys.path.insert(0, str(CHECKOUT / "tests" / "faults"))
 
-import fleet as hosts  # noqa: E402
+import fleet as hosts
 
 VARIABLES = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))
 IMAGES = VARIABLES["guest_folder"]

@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent.parent
 # A folder of programs and not a package: it can be imported from only when it is in the path.
 sys.path.insert(0, str(HERE.parent))
-from results import Bar, chart, save, spread, table  # noqa: E402
+from results import Bar, chart, save, spread, table
 
 BIN = Path(sys.executable).parent
 OTHER = os.environ.get("LAB_FLEET", "")

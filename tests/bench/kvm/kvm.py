@@ -29,8 +29,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # A folder of programs and not a package: it can be imported from only when it is in the path.
 sys.path.insert(0, str(HERE.parent))
-from hosts import BIN, CHECKOUT, Fleet  # noqa: E402
-from results import Bar, chart, save, spread, table  # noqa: E402
+from hosts import BIN, CHECKOUT, Fleet
+from results import Bar, chart, save, spread, table
 
 FOLDER = Path(os.environ.get("LAB_FLEET", CHECKOUT / "lab" / "kvm"))
 RUNS = CHECKOUT / "docs" / "benchmarks" / "kvm-runs.json"

@@ -17,10 +17,10 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent.parent
 sys.path[:0] = [str(CHECKOUT / "tests" / "bench")]
-import disk  # noqa: E402
-import hashcopy  # noqa: E402
-import results  # noqa: E402
-import rows  # noqa: E402
+import disk
+import hashcopy
+import results
+import rows
 
 MIB = 1 << 20
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent / "bench" / "kvm")]
-import kvm  # noqa: E402
+import kvm
 
 
 def samples(**changes: float) -> kvm.Samples:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import ceph_report  # noqa: E402
+import ceph_report
 
 
 def sample(up, reads=10, worst=1.0, score=10.0, curve=((1.0, 3), (2.0, 0))):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import freeze_report  # noqa: E402
+import freeze_report
 
 STAGES = [
     {"stage": "barrier", "start_ms": -40.0, "ms": 30.0},

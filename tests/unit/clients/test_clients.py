@@ -16,11 +16,11 @@ import pytest
 pytest.importorskip("psycopg")
 CHECKOUT = Path(__file__).resolve().parent.parent.parent.parent
 sys.path[:0] = [str(CHECKOUT / "tests" / "clients"), str(CHECKOUT / "demo")]
-import demo  # noqa: E402
-import ledger  # noqa: E402
-import pgbench  # noqa: E402
-import psql  # noqa: E402
-import wire  # noqa: E402
+import demo
+import ledger
+import pgbench
+import psql
+import wire
 
 
 def test_all_that_was_promised_is_there() -> None:

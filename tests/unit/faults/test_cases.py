@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "faults"))
-import matrix  # noqa: E402
+import matrix
 
 
 def test_every_fault_meets_every_step():

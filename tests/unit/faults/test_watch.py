@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "faults"))
-import watch  # noqa: E402
+import watch
 
 NOON = 1_795_262_400_000_000_000
 
