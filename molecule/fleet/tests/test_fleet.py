@@ -209,6 +209,6 @@ def test_connections_over_a_bridge_have_lived_through_all_of_it(fleet: Hosts) ->
     client.check_output("systemctl stop segment-client.service")
     told = json.loads(client.file("/run/segment-client.json").content_string)
     assert len(told) == 2
-    for address, seen in told.items():
-        assert "error" not in seen, (address, seen)
-        assert seen["answers"] > 1000
+    for seen in told.values():
+        # On one line: what a suite shows of a failure is not long.
+        assert "error" not in seen and seen["answers"] > 1000, json.dumps(told)
