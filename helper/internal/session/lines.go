@@ -222,7 +222,7 @@ func (s *source) newSender(ctx context.Context, welcome *message) (*pipeline.Sen
 	for _, c := range s.further {
 		conns = append(conns, c)
 	}
-	s.log.Emit("sending", map[string]any{"compression": compression, "delta": delta, "connections": len(conns)})
+	s.log.Emit("sending", map[string]any{"to": s.way.String(), "compression": compression, "delta": delta, "connections": len(conns)})
 	return pipeline.NewSender(conns, pipeline.SendOptions{Encoder: encoder})
 }
 

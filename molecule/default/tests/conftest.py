@@ -37,7 +37,7 @@ echo "sockets: $(find /run/handover -type s | only)"
 echo "mounts: $(findmnt --list --noheadings --output TARGET | only)"
 echo "loop devices: $(losetup --list --noheadings --output BACK-FILE | only)"
 echo "units: $(systemctl list-units --plain --no-legend 'handover*' 'var-lib-handover*' | cut -d' ' -f1 | only)"
-echo "processes: $(pgrep --list-name 'pcopy|criu' | cut -d' ' -f2 | sort | xargs)"
+echo "processes: $(pgrep --list-name 'pcopy|criu|^ssh$' | cut -d' ' -f2 | sort | xargs)"
 """
 
 
@@ -58,10 +58,15 @@ class Fleet:
         self.hosts = {name: testinfra.get_host(f"ansible://{name}?ansible_inventory={INVENTORY}") for name in ("node1", "node2")}
         self.moves = 0
 
+    @property
+    def next_session(self) -> str:
+        """What the next move will be called."""
+        return f"scenario-{self.moves + 1}"
+
     def migrate(self, *words: str, workload: str = WORKLOAD, **variables: t.Any) -> Played:
         """As an operator types it; what is None is left out."""
+        session = self.next_session
         self.moves += 1
-        session = f"scenario-{self.moves}"
         asked = {
             "handover_workload": workload,
             "handover_hosts": "lab",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The workload moves there, back, there again by being stopped, and back while it is stopped; and stays where it is when it cannot move.
+"""The workload moves there, back through ssh, there again by being stopped, and back while it is stopped; and stays where it is when it cannot move.
 
 In the order of this file: each test finds the workload where the one before it left it.
 """
@@ -15,6 +15,8 @@ import os
 import subprocess
 import time
 import typing as t
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from conftest import (
     WORKLOAD,
     Fleet,
 )
+from testinfra.host import Host
 
 
 def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str = "running") -> None:
@@ -83,10 +86,57 @@ def test_it_goes_on_writing(fleet: Fleet) -> None:
     assert fleet.heartbeat()["last"] > before
 
 
-def test_it_moves_back(fleet: Fleet) -> None:
-    report = fleet.moved(handover_destination="node1", migrate_verify=True)
+@dataclass(frozen=True)
+class Between:
+    """What there is between two hosts, seen from the one to which the other connects."""
+
+    connections: list[str]  # the local port of each
+    heard: list[str]  # what the helper listens on
+    logins: int  # of the other host, so far
+
+
+def between(there: Host, other: str) -> Between:
+    address = there.check_output(f"getent ahostsv4 {other}").split()[0]
+    established = there.check_output(f"ss --no-header --tcp --numeric state established dst {address}").splitlines()
+    listening = there.check_output("ss --no-header --tcp --udp --unix --listening --numeric --processes").splitlines()
+    return Between(
+        connections=[row.split()[2].rpartition(":")[2] for row in established],
+        heard=[row.split()[4] for row in listening if "pcopy" in row],
+        logins=there.check_output("journalctl --unit=ssh --output=cat").count(f"Accepted publickey for root from {address} "),
+    )
+
+
+def test_it_moves_back_through_ssh(fleet: Fleet) -> None:
+    """Over one connection of the source's own ssh, looked at while the source stands still with all its connections made."""
+    here, there = fleet.hosts["node2"], fleet.hosts["node1"]
+    folder = f"/var/lib/handover/sessions/{fleet.next_session}"
+    keys = "find /root/.ssh /etc/handover-lab/fleet -type f -exec sha256sum {} +"
+    kept, before = here.run(keys).stdout, between(there, "node2")
+    with ThreadPoolExecutor(1) as pool:
+        moving = pool.submit(
+            fleet.moved,
+            handover_destination="node1", handover_transport="ssh", migrate_connections=2, migrate_verify=True, migrate_pause_at={"source": "presync"},
+        )  # fmt: skip
+        try:
+            while not moving.done() and here.run(f"grep --quiet --no-messages '\"paused\"' {folder}/events.jsonl").rc != 0:
+                time.sleep(0.2)
+            during = between(there, "node2")
+            ssh = here.run("pgrep --exact --full --list-full 'ssh .*'").stdout.splitlines()
+        finally:
+            here.run(f"/usr/local/libexec/handover/pcopy session continue {folder}")
+        report = moving.result()
+    assert during.connections == ["22"]
+    assert during.heard.count(f"{folder}/stream.sock") == 1
+    assert not [at for at in during.heard if not at.startswith("/")], "the helper listens on a port"
+    assert [words.endswith(f"pcopy stream unix:{folder}/stream.sock") for words in ssh] == [True]
+    (sending,) = [event for event in report["source_events"] if event["event"] == "sending"]
+    assert sending["to"] == 'the other end of the command "ssh"'
+    assert report["destination_session"]["listen"] == f"unix:{folder}/stream.sock"
     has_arrived(fleet, "node1", report)
     the_pause_was_what_the_report_says(fleet, report)
+    # The preflight's and the session's own: it never had to be made again.
+    assert between(there, "node2") == Between([], before.heard, before.logins + 2)
+    assert here.run(keys).stdout == kept
 
 
 def test_preparing_the_hosts_again_changes_nothing(fleet: Fleet) -> None:
