@@ -2,6 +2,7 @@ package image
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -93,12 +94,9 @@ const (
 // mapped is what FIEMAP says of a file: what was written, or all that is allocated.
 func mapped(t *testing.T, f *os.File, flags uint32, unwritten bool) (found [][2]int64) {
 	t.Helper()
-	b := make([]byte, fiemapHead+fiemapExtents*fiemapExtent)
-	binary.NativeEndian.PutUint64(b[8:], 1<<62)
-	binary.NativeEndian.PutUint32(b[16:], flags)
-	binary.NativeEndian.PutUint32(b[24:], fiemapExtents)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fsIocFiemap, uintptr(unsafe.Pointer(&b[0]))); errno != 0 {
-		t.Fatal(fmt.Errorf("FIEMAP: %w", errno))
+	b, err := fiemap(f, flags)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for i := range int(binary.NativeEndian.Uint32(b[20:])) {
 		e := b[fiemapHead+i*fiemapExtent:]
@@ -113,4 +111,39 @@ func mapped(t *testing.T, f *os.File, flags uint32, unwritten bool) (found [][2]
 		found = append(found, [2]int64{start, start + length})
 	}
 	return found
+}
+
+func fiemap(f *os.File, flags uint32) ([]byte, error) {
+	b := make([]byte, fiemapHead+fiemapExtents*fiemapExtent)
+	binary.NativeEndian.PutUint64(b[8:], 1<<62)
+	binary.NativeEndian.PutUint32(b[16:], flags)
+	binary.NativeEndian.PutUint32(b[24:], fiemapExtents)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fsIocFiemap, uintptr(unsafe.Pointer(&b[0]))); errno != 0 {
+		return nil, fmt.Errorf("FIEMAP: %w", errno)
+	}
+	return b, nil
+}
+
+// A block device answers neither FIEMAP nor SEEK_DATA, and so the file below a loop
+// device is asked; a tmpfs answers only SEEK_DATA.
+func TestWhoHasNoFIEMAP(t *testing.T) {
+	dev, mnt := loop(t, 16*MiB), t.TempDir()
+	command(t, "mount", "-t", "tmpfs", "tmpfs", mnt)
+	t.Cleanup(func() { command(t, "umount", mnt) })
+	for path, seeks := range map[string]bool{dev: false, filepath.Join(mnt, "file"): true} {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteAt(noise(4096), MiB); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fiemap(f, fiemapFlagSync); !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOTTY) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if at, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA); (err == nil && at == MiB) != seeks {
+			t.Errorf("%s: data at %d, %v", path, at, err)
+		}
+	}
 }
