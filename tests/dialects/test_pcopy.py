@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import random
+import select
 import subprocess
 import sys
 import time
@@ -55,6 +56,15 @@ def pipes(count):
         for end in sum(ends, ()):
             with contextlib.suppress(OSError):
                 os.close(end)
+
+
+@contextlib.contextmanager
+def loop_device(image):
+    device = subprocess.run(["losetup", "--find", "--show", str(image)], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    try:
+        yield device
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
 
 
 def start(program, *words, descriptors=(), **streams):
@@ -110,6 +120,23 @@ def test_pcopy_receives(dialect, feedback, image, tmp_path):
     assert out.read_bytes() == IMAGE
     assert out.stat().st_mode & 0o777 == 0o600
     assert out.stat().st_blocks * 512 < len(IMAGE)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives up its privileges")
+@pytest.mark.parametrize(("tracker", "keeps"), [("none", 0x22), ("auto", 0x1200022)])
+def test_a_sender_gives_up_what_it_does_not_do_itself(tracker, keeps, image):
+    """Looked at while it sends to a peer that takes nothing: more of the image is left than there is room for in a pipe."""
+    with loop_device(image) as device, pipes(1) as ((inlet, outlet),):
+        sender = start("pcopy", "send", "--dialect", "ploop-1.12", "--device", device, "--tracker", tracker, "-o", outlet, descriptors=(outlet,))
+        try:
+            assert select.select([inlet], [], [], LIMIT)[0]
+            status = dict(line.split(":\t") for line in Path(f"/proc/{sender.pid}/status").read_text(encoding="ascii").splitlines() if line.startswith("Cap"))
+        finally:
+            os.close(inlet)
+            os.close(outlet)
+            end(sender)
+    ours = int(next(line.split()[1] for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith("CapPrm")), 16)
+    assert {name: int(status[name], 16) for name in ("CapPrm", "CapEff", "CapAmb")} == {"CapPrm": keeps & ours, "CapEff": keeps & ours, "CapAmb": 0}
 
 
 @pytest.mark.parametrize("newer", ["ploop-1.11", "ploop-1.12"])

@@ -16,9 +16,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
 
 	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/ploopcopy"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/transport"
@@ -108,6 +111,9 @@ func sendDialect(ctx context.Context, args []string) error {
 		return wrong(usageError("send: --ploop-image is for a ploop device and its own tracker: pass --tracker=ploop with it, or leave it out"))
 	}
 	s.Freeze, s.Thaw = shell(freeze, *timeout), shell(thaw, *timeout)
+	if err := lowerSender(&s); err != nil {
+		return err
+	}
 	conn, closePeer, err := p.dial(ctx, v, &s)
 	if err != nil {
 		return err
@@ -121,6 +127,20 @@ func sendDialect(ctx context.Context, args []string) error {
 		return err
 	}
 	return printUnless(p.out == 1 && p.command == nil && p.socket == "", sent)
+}
+
+// lowerSender gives up what a sender does not do itself, before the peer has said
+// anything. The commands that it runs have what root has.
+func lowerSender(s *ploopcopy.Source) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	keep := []cap.Value{confine.Least, cap.KILL} // a command that takes too long
+	// What cannot be found out is kept: Send says what is wrong with the device.
+	if mountpoint, err := loop.MountpointOf(s.Device); s.Tracker != passes.Untracked || mountpoint != "" || err != nil {
+		keep = append(keep, cap.SYS_ADMIN, cap.SYS_RESOURCE) // the tracker, and freezing the file system
+	}
+	return confine.Lower(keep...)
 }
 
 // shell makes a user's line a command, as the old programs did.

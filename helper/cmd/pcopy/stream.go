@@ -27,3 +27,12 @@ func stream(ctx context.Context, args []string) error {
 	}
 	return transport.Carry(ctx, to)
 }
+
+// runWay starts a source's peer.command for it. What it starts has all that root has;
+// it needs nothing of that itself.
+func runWay(_ context.Context, args []string) error {
+	if err := confine.Lower(); err != nil {
+		return err
+	}
+	return transport.Run(args)
+}

@@ -15,10 +15,8 @@ import (
 // Lower every privilege that is not named: for ever, so whoever serves a session in a
 // process of its own sets them.
 //
-// Only a session that starts nothing and mounts nothing is confined, one of mode copy
-// whose peer has an address. Where its way is a command, that may have to be started
-// again when the connection breaks, by a process that has nothing to give up to it but
-// its privileges, which a program that root starts gets back.
+// Only a session that starts nothing and mounts nothing is confined, one of mode copy.
+// The command by which its peer is reached is started by a process of its own.
 // What a handover starts would inherit that: CRIU, and the containers that it restores,
 // which would not be what they were. A handover is lowered, which nothing inherits.
 var (
@@ -31,9 +29,8 @@ var (
 var handoverKeeps = map[Role][]cap.Value{
 	Source: {
 		cap.DAC_OVERRIDE, cap.DAC_READ_SEARCH, // trees and folders of the workload's users; handles of fanotify's files
-		cap.FOWNER,           // reading them without a new access time
-		cap.SYS_ADMIN,        // mounts, freezing file systems, the workload's network namespace, fanotify
-		cap.BPF, cap.PERFMON, // the tracker
+		cap.FOWNER,       // reading them without a new access time
+		cap.SYS_ADMIN,    // mounts, freezing file systems, the workload's network namespace, fanotify; the tracker, with what CAP_BPF and CAP_PERFMON are for
 		cap.SYS_RESOURCE, // memory for the tracker's maps, on older kernels
 		cap.NET_ADMIN,    // silence
 		cap.NET_RAW,      // announcements, when the workload runs on here
@@ -41,10 +38,10 @@ var handoverKeeps = map[Role][]cap.Value{
 		cap.KILL,         // a hook that takes too long
 	},
 	Destination: {
-		cap.DAC_OVERRIDE, cap.DAC_READ_SEARCH,
+		cap.DAC_OVERRIDE,
 		cap.CHOWN, cap.FOWNER, cap.FSETID, cap.MKNOD, cap.SETFCAP, // trees as they were
-		cap.SYS_ADMIN,    // loop devices, mounts, the workload's network namespace
-		cap.SYS_RESOURCE, // what a file system keeps back for root
+		cap.SYS_ADMIN,    // mounts, the workload's network namespace
+		cap.SYS_RESOURCE, // quotas, and what a file system keeps back for others than root
 		cap.NET_ADMIN, cap.NET_RAW,
 		cap.NET_BIND_SERVICE, // a port below 1024, if it is told to listen there
 		cap.SYS_PTRACE,       // the network namespace of what was restored
@@ -54,19 +51,11 @@ var handoverKeeps = map[Role][]cap.Value{
 
 // startsNothing reports whether nothing is started or mounted in a session.
 func (s *Spec) startsNothing() bool {
-	nothing := s.Mode == Copy && len(s.Peer.Command) == 0 && s.Hooks == (Hooks{}) && len(s.Trees)+len(s.Directories) == 0
+	nothing := s.Mode == Copy && s.Hooks == (Hooks{}) && len(s.Trees)+len(s.Directories) == 0
 	for _, v := range s.Volumes {
 		nothing = nothing && v.Mountpoint == ""
 	}
 	return nothing
-}
-
-// startsItsWay reports whether nothing is started but the command by which the peer is
-// reached.
-func (s *Spec) startsItsWay() bool {
-	addressed := *s
-	addressed.Peer.Command = nil
-	return len(s.Peer.Command) > 0 && addressed.startsNothing()
 }
 
 // lower gives up, before anything of the peer's is read, what this side of a handover
@@ -82,12 +71,6 @@ func (b *base) lower() error {
 }
 
 func (b *base) confine(r confine.Rules) error {
-	if Lower != nil && b.spec.startsItsWay() {
-		if err := Lower(confine.Least); err != nil {
-			return fmt.Errorf("session: %w", err)
-		}
-		b.log.Emit("lowered", nil)
-	}
 	if Confine == nil || !b.spec.startsNothing() {
 		return nil
 	}

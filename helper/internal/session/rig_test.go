@@ -27,6 +27,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/transport"
 )
 
 // The tests play CRIU and the workload themselves: this binary, started again
@@ -40,7 +41,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (strings.HasPrefix(os.Args[1], "act-") || os.Args[1] == hooks.ThawBehindWord) {
+	if len(os.Args) > 1 && (strings.HasPrefix(os.Args[1], "act-") || os.Args[1] == hooks.ThawBehindWord || os.Args[1] == transport.RunnerWord) {
 		if err := act(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -63,6 +64,8 @@ func act(what string, args []string) error {
 		return playDump(args[0], args[1], args[2], hooks.Cgroup(append(args, "")[3]))
 	case actRestore:
 		return playRestore(args[0], args[1], args[2])
+	case transport.RunnerWord:
+		return transport.Run(args)
 	case hooks.ThawBehindWord:
 		return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -26,12 +25,14 @@ const (
 
 // child is a running command, its standard streams the connection.
 type child struct {
-	cmd   *exec.Cmd
-	name  string
-	in    *os.File // its standard input, our writing end
-	out   *os.File // its standard output, our reading end
-	tail  *tailWriter
-	grace time.Duration
+	runner *runner
+	alone  bool // the runner is this child's, and ends with it
+	pid    int
+	name   string
+	in     *os.File // its standard input, our writing end
+	out    *os.File // its standard output, our reading end
+	tail   *tailWriter
+	grace  time.Duration
 
 	done chan struct{} // closed when the child was collected
 	err  error         // its end; valid after done
@@ -46,55 +47,47 @@ type child struct {
 // exit status as an error if it is not 0. A child that does not end is first
 // asked to, and then killed, and that is an error too.
 func Command(argv []string) (io.ReadWriteCloser, error) {
-	c, err := startChild(argv)
+	r, err := newRunner(argv)
 	if err != nil {
 		return nil, err
 	}
+	c, err := startChild(r)
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	c.alone = true
 	return c, nil
 }
 
-func startChild(argv []string) (*child, error) {
-	if len(argv) == 0 {
-		return nil, errors.New("transport: no command was given")
-	}
-	// Pipes of our own, and not those of os/exec: they take deadlines, and Wait
-	// does not close them under a reader.
-	inR, inW, err := os.Pipe()
+func startChild(r *runner) (*child, error) {
+	s, err := r.start()
 	if err != nil {
-		return nil, fmt.Errorf("transport: %s: %w", argv[0], err)
-	}
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		inR.Close()
-		inW.Close()
-		return nil, fmt.Errorf("transport: %s: %w", argv[0], err)
+		return nil, err
 	}
 	c := &child{
-		cmd:   exec.Command(argv[0], argv[1:]...),
-		name:  argv[0],
-		in:    inW,
-		out:   outR,
-		tail:  &tailWriter{w: os.Stderr},
-		grace: childGrace,
-		done:  make(chan struct{}),
+		runner: r,
+		pid:    s.pid,
+		name:   r.name,
+		in:     s.in,
+		out:    s.out,
+		tail:   &tailWriter{w: os.Stderr},
+		grace:  childGrace,
+		done:   make(chan struct{}),
 	}
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, c.tail
-	// A grandchild that keeps stderr open (a multiplexing ssh does) must not
-	// keep us waiting for the child.
-	c.cmd.WaitDelay = time.Second
-	err = c.cmd.Start()
-	inR.Close()
-	outW.Close()
-	if err != nil {
-		inW.Close()
-		outR.Close()
-		return nil, fmt.Errorf("transport: the command %q could not be started: %w", argv[0], err)
-	}
+	silent := make(chan struct{})
 	go func() {
-		err := c.cmd.Wait()
-		if errors.Is(err, exec.ErrWaitDelay) {
-			err = nil // the child itself ended well
+		_, _ = io.Copy(c.tail, s.err)
+		close(silent)
+	}()
+	go func() {
+		err := <-s.ended
+		// A grandchild that keeps stderr open (a multiplexing ssh does) must not
+		// keep us waiting for the child.
+		select {
+		case <-silent:
+		case <-time.After(time.Second):
 		}
+		s.err.Close()
 		c.err = c.explain(err)
 		close(c.done)
 	}()
@@ -175,6 +168,9 @@ func (c *child) hangUp() {
 func (c *child) Close() error {
 	var forced error
 	c.once.Do(func() {
+		if c.alone {
+			defer func() { forced = errors.Join(forced, c.runner.Close()) }()
+		}
 		c.in.Close()
 		defer c.out.Close()
 		// A child that still has something to say would wait for ever for
@@ -183,8 +179,8 @@ func (c *child) Close() error {
 		go io.Copy(io.Discard, c.out) //nolint:errcheck // ends when out is closed
 		for _, step := range []func() error{
 			nil,
-			func() error { return c.cmd.Process.Signal(unix.SIGTERM) },
-			func() error { return c.cmd.Process.Kill() },
+			func() error { return c.runner.signal(unix.SIGTERM) },
+			func() error { return c.runner.signal(unix.SIGKILL) },
 		} {
 			if step != nil {
 				_ = step() // fails only if it ended meanwhile

@@ -53,10 +53,14 @@ func streamConfig() *yamux.Config {
 //
 // The command gets what its words say, and what this process would give any other:
 // none of the session's keys.
+//
+// What starts it is begun with the first connection, so that it can be started again by
+// a process that is confined by then.
 type Streams struct {
 	argv []string
 
 	mu     sync.Mutex
+	runner *runner
 	trunk  *trunk
 	closed bool
 }
@@ -80,8 +84,15 @@ func (s *Streams) Dial(ctx context.Context) (net.Conn, error) {
 		_ = s.trunk.end() // how it broke was said by its connections
 		s.trunk = nil
 	}
+	if s.runner == nil {
+		r, err := newRunner(s.argv)
+		if err != nil {
+			return nil, err
+		}
+		s.runner = r
+	}
 	if s.trunk == nil {
-		t, err := startTrunk(ctx, s.argv)
+		t, err := startTrunk(ctx, s.runner)
 		if err != nil {
 			return nil, err
 		}
@@ -95,14 +106,18 @@ func (s *Streams) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if s.trunk == nil {
-		return nil
+	var err error
+	if s.trunk != nil {
+		broken := s.trunk.broken()
+		err = s.trunk.end()
+		s.trunk = nil
+		if broken {
+			err = nil // said before
+		}
 	}
-	broken := s.trunk.broken()
-	err := s.trunk.end()
-	s.trunk = nil
-	if broken {
-		return nil // said before
+	if s.runner != nil {
+		err = errors.Join(err, s.runner.Close())
+		s.runner = nil
 	}
 	return err
 }
@@ -117,11 +132,11 @@ type trunk struct {
 	stuck, closing atomic.Bool
 }
 
-func startTrunk(ctx context.Context, argv []string) (*trunk, error) {
+func startTrunk(ctx context.Context, r *runner) (*trunk, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	c, err := startChild(argv)
+	c, err := startChild(r)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,13 @@ import (
 const actCarry = "act-carry"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == RunnerWord {
+		if err := Run(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) == 3 && os.Args[1] == actCarry {
 		to, err := ParseAddress(os.Args[2])
 		if err == nil {
@@ -59,21 +66,27 @@ func carryTo(t *testing.T, address string) []string {
 	return []string{self, actCarry, address}
 }
 
-// children are the processes that this one has.
-func children(t *testing.T) (pids []string) {
+// children are the processes that this one has, and theirs.
+func children(t *testing.T) []string {
 	t.Helper()
-	tasks, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range tasks {
-		text, err := os.ReadFile(path)
+	var below func(pid string) []string
+	below = func(pid string) (pids []string) {
+		tasks, err := filepath.Glob("/proc/" + pid + "/task/*/children")
 		if err != nil {
-			continue // the thread has ended
+			t.Fatal(err)
 		}
-		pids = append(pids, strings.Fields(string(text))...)
+		for _, path := range tasks {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				continue // the thread has ended
+			}
+			for _, child := range strings.Fields(string(text)) {
+				pids = append(append(pids, child), below(child)...)
+			}
+		}
+		return pids
 	}
-	return pids
+	return below("self")
 }
 
 func TestAddresses(t *testing.T) {
@@ -265,7 +278,7 @@ func TestConnectionsShareStreams(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 5 {
 		here, there := d.enter(t, way)
-		if n := len(children(t)); n != before+1 {
+		if n := len(children(t)); n != before+2 { // the command, and what runs it
 			t.Errorf("%d processes for %d connections", n-before, i+1)
 		}
 		go func() { _, _ = io.Copy(there, there) }()
@@ -384,7 +397,7 @@ func TestACommandThatTakesNothing(t *testing.T) {
 	way := Over(carryTo(t, d.address))
 	defer way.Close()
 	c, _ := d.enter(t, way)
-	pid := way.trunk.child.cmd.Process.Pid
+	pid := way.trunk.child.pid
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
