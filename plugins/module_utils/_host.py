@@ -177,15 +177,43 @@ def freezable_cgroup(pid: int, container: str, criu_options: t.Mapping[str, str]
     old hierarchy `freezer` is there too, CRIU would write into its dump that the workload was frozen, and freeze what it restores:
     unless it is told to leave cgroups alone.
     """
-    groups = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in read_text(os.path.join(proc, str(pid), "cgroup")).splitlines() if line.count(":") >= 2}
+    groups = _cgroups(pid, proc)
     if "freezer" in groups and criu_options.get("manage-cgroups") != "ignore":
         return ""
-    above, found, _below = groups.get("", "").partition(container)
-    suffix = ".scope" if found and groups[""][len(above) + len(found) :].startswith(".scope") else ""
+    for directory in _own_cgroups(groups.get("", ""), container, "", proc):
+        if os.path.exists(os.path.join(root, directory.lstrip("/"), "cgroup.freeze")):
+            return directory
+    return ""
+
+
+def limitable_cgroup(pid: int, container: str, proc: str = "/proc", root: str = "/") -> t.Dict[str, str]:
+    """The directory of a container's cgroup whose processor time can be limited; or why there is none.
+
+    The controller cpu belongs to one hierarchy: one of the first version, if that is mounted with it, or that of the second.
+    """
+    groups = _cgroups(pid, proc)
+    old = next((names for names in groups if "cpu" in names.split(",")), "")
+    version, path, file = ("1", groups[old], "cpu.cfs_quota_us") if old else ("2", groups.get("", ""), "cpu.max")
+    directories = list(_own_cgroups(path, container, "cpu" if old else "", proc))
+    for directory in directories:
+        if os.path.exists(os.path.join(root, directory.lstrip("/"), file)):
+            return {"cgroup": directory, "why": ""}
+    if directories:
+        return {"cgroup": "", "why": "its cgroup {0} has no {1}: the controller cpu is not given to it".format(directories[0], file)}
+    return {"cgroup": "", "why": "it has no cgroup of its own in the hierarchy of the controller cpu, which is one of version {0}".format(version)}
+
+
+def _cgroups(pid: int, proc: str) -> t.Dict[str, str]:
+    """Where a process is, by the names of the controllers; those of the second version have none there."""
+    lines = read_text(os.path.join(proc, str(pid), "cgroup")).splitlines()
+    return {line.split(":", 2)[1]: line.split(":", 2)[2] for line in lines if line.count(":") >= 2}
+
+
+def _own_cgroups(path: str, container: str, controller: str, proc: str) -> t.Iterator[str]:
+    """The directories, one for each mount, of the cgroup that the runtime made for a container, of which `path` is or is below."""
+    above, found, below = path.partition(container)
+    suffix = ".scope" if below.startswith(".scope") else ""
     for line in read_text(os.path.join(proc, "self/mounts")).splitlines():
         columns = line.split(" ")
-        if found and len(columns) > 2 and columns[2] == "cgroup2":
-            directory = columns[1] + above + found + suffix
-            if os.path.exists(os.path.join(root, directory.lstrip("/"), "cgroup.freeze")):
-                return directory
-    return ""
+        if found and len(columns) > 3 and (columns[2] == "cgroup" and controller in columns[3].split(",") if controller else columns[2] == "cgroup2"):
+            yield columns[1] + above + found + suffix

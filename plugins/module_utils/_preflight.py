@@ -61,6 +61,7 @@ class Plan:
     session: str = ""  # our own, which is no obstacle
     tracker: str = "auto"
     hash_limit: int = 0  # bytes that may be compared in the pause, where writes cannot be tracked; 0 for any number
+    auto_converge: bool = False  # it is to be slowed down where the pause would be too long
     asked_within: float = 0.0  # seconds in which first the destination was asked, and then the source
     problems: t.Tuple[str, ...] = field(default=())
 
@@ -712,6 +713,14 @@ def _tracker(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _auto_converge(plan: Plan) -> t.Iterator[str]:
+    # Of a container that does not run, another check says so.
+    if plan.auto_converge and plan.live and plan.container["running"] and not plan.container["throttle"]["cgroup"]:
+        yield (
+            "auto-converge is not possible for {0} on {1}: {2}: move it without migrate_auto_converge, or give its cgroup the controller cpu"
+        ).format(plan.workload, plan.source, plan.container["throttle"]["why"])
+
+
 def _systemd(plan: Plan) -> t.Iterator[str]:
     for name, host in plan.hosts:
         if not host["systemd"]:
@@ -779,6 +788,7 @@ CHECKS: t.Dict[str, Check] = {
     "action_script": _action_script,
     "pcopy": _pcopy,
     "tracker": _tracker,
+    "auto_converge": _auto_converge,
     "systemd": _systemd,
     "clock": _clock,
     "unanswered": _unanswered,

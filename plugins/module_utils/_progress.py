@@ -32,7 +32,9 @@ def line(status: Status) -> str:
         words += ", {0} left".format(format_size(status.get("dirty_bytes") or 0))
     if status.get("converged"):
         forecast = status.get("forecast_ms")
-        return words + ", converged" + (", a pause now of about {0:.2f} s".format(forecast / 1000) if forecast else "")
+        words += ", converged" + (", a pause now of about {0:.2f} s".format(forecast / 1000) if forecast else "")
+        throttle = status.get("throttle")
+        return words + (", processor time cut by {0} %".format(throttle) if throttle else "")
     seconds = left(status)
     return words if seconds is None else "{0}, {1} to go".format(words, duration(seconds))
 
@@ -53,7 +55,7 @@ def duration(seconds: float) -> str:
 
 def landmark(status: Status) -> t.Tuple[t.Any, ...]:
     """What has to change for a line to be worth a place in a log that nobody watches live."""
-    return (status["state"], status.get("pass") or 0, bool(status.get("converged")), bool(status["ended"]))
+    return (status["state"], status.get("pass") or 0, bool(status.get("converged")), status.get("throttle") or 0, bool(status["ended"]))
 
 
 def verdict(status: Status, until: str) -> t.Tuple[bool, t.Optional[str]]:

@@ -47,6 +47,7 @@ def timeline(report: Status) -> t.Dict[str, t.Any]:
         "skew": {"ahead_ms": ahead, "within_ms": float(clock.get("within_ms") or 0.0), "known": bool(clock)},
         "passes": passes,
         "memory": memory,
+        "throttle": _throttle(on_source),
         "dirty": _dirty(passes, on_source),
         "states": {"source": _states(on_source), "destination": _states(on_destination)},
         "stages": {
@@ -80,6 +81,14 @@ def _memory(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
         for each in looks
     ]  # fmt: skip
     return found + [{"what": "Dump", "bytes": each["bytes"], "sent": each["sent"]} for each in events if each["event"] == "pages"]
+
+
+def _throttle(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
+    """Each step by which the workload was slowed down, from when it was taken to the next one, or to when it had all of its processor time again."""
+    found = [each for each in events if each["event"] == "throttle"]
+    return [
+        {"percent": each["percent"], "from_ms": each["at_ms"], "to_ms": after["at_ms"]} for each, after in zip(found, found[1:]) if each["percent"]
+    ]  # fmt: skip
 
 
 def _dirty(passes: t.Sequence[Event], events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:

@@ -76,6 +76,11 @@ options:
       - Bytes that may be read to be compared in the pause. With V(0) any number.
     type: int
     default: 0
+  auto_converge:
+    description:
+      - Whether the workload is to be slowed down where its pause would be too long. Needs a cgroup of its own whose processor time can be limited.
+    type: bool
+    default: false
   asked_within:
     description:
       - Seconds in which first the destination was asked, and then the source. By so much the clocks may differ without being wrong.
@@ -209,6 +214,7 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "listen": {"type": "str", "default": ""},
     "tracker": {"type": "str", "choices": ["auto", preflight.EBPF, preflight.HASH], "default": "auto"},
     "hash_limit": {"type": "int", "default": 0},
+    "auto_converge": {"type": "bool", "default": False},
     "asked_within": {"type": "float", "default": 0},
     "ignore": {"type": "list", "elements": "str", "default": []},
     "fail": {"type": "bool", "default": True},
@@ -229,6 +235,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
         session=params["session"],
         tracker=params["tracker"],
         hash_limit=params["hash_limit"],
+        auto_converge=params["auto_converge"],
         asked_within=params["asked_within"],
     )
     unknown = preflight.unknown_names(params["ignore"])

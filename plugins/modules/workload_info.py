@@ -116,6 +116,13 @@ workload:
       description: The directory of its cgroup, if freezing that spares CRIU a wait in the pause.
       type: str
       sample: /sys/fs/cgroup/machine.slice/libpod-4c6b8ac0c5c4.scope
+    throttle:
+      description:
+        - The directory of its cgroup whose processor time can be limited (C(cgroup)). Empty where there is none, and why that is so (C(why)).
+      type: dict
+      sample:
+        cgroup: /sys/fs/cgroup/machine.slice/libpod-4c6b8ac0c5c4.scope
+        why: ""
     mounts:
       description:
         - Its volumes and binds. For one that lies on an image volume, C(image_volume) says which. For one that podman keeps as a plain
@@ -298,6 +305,7 @@ class WorkloadInfo:
             cannot_recreate=self._cannot_recreate(facts["create_command"]),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             cgroup=host.freezable_cgroup(facts["pid"], facts["id"], options) if facts["running"] else "",
+            throttle=host.limitable_cgroup(facts["pid"], facts["id"]) if facts["running"] else {"cgroup": "", "why": "it does not run"},
             criu_configuration=((inspect.get("Config") or {}).get("Annotations") or {}).get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION),
         )
         facts["image"].update(self._image(facts["image"]))

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/throttle"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire/dialect"
 )
@@ -73,6 +74,7 @@ var commands = []command{
 	{"criu-hold", "PROGRAM ARGUMENT…", "stand in for CRIU, and become it when there is something to restore", criuHold},
 	{hooks.ThawBehindWord, "CGROUP", "thaw a cgroup when CRIU, which is file 3, has ended; started by criu-hook", thawBehind},
 	{transport.RunnerWord, "COMMAND…", "run the command of a session's way for a process that may start nothing, which is file 3; started by pcopy itself", runWay},
+	{throttle.LiftBehindWord, "RECORD PID", "give a workload its processor time back when the session's process PID, whose pipe is the standard input, has ended; started by it", liftBehind},
 	{"netavark", "ARGUMENT…", "podman's netavark, with a network that is silent at first", netavark},
 	{"version", "[--json]", "what this is", showVersion},
 }

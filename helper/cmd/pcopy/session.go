@@ -15,6 +15,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/session"
+	"github.com/livefleet/handover/helper/internal/throttle"
 )
 
 // collectAt is by how many percent memory may grow before garbage is collected:
@@ -293,4 +294,11 @@ func thawBehind(_ context.Context, args []string) error {
 		return usageError("usage: pcopy " + hooks.ThawBehindWord + " CGROUP")
 	}
 	return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
+}
+
+func liftBehind(_ context.Context, args []string) error {
+	if len(args) != 2 {
+		return usageError("usage: pcopy " + throttle.LiftBehindWord + " RECORD PID")
+	}
+	return throttle.LiftWhenGone(args[0], args[1])
 }

@@ -48,6 +48,12 @@ func NewKnown(seed uint64) *Known { return &Known{seed: seed, at: map[xxh3.Uint1
 // Size is how large the stock is.
 func (k *Known) Size() int64 { return k.end }
 
+// Has says whether a page's content is among them.
+func (k *Known) Has(page []byte) bool {
+	_, ok := k.at[xxh3.Hash128Seed(page, k.seed)]
+	return ok
+}
+
 // Add notes a page that is about to be added to the stock. It says where it will lie
 // there, and whether it is new: one that is not does not have to be sent.
 func (k *Known) Add(page []byte) (pos int64, fresh bool) {

@@ -16,7 +16,8 @@ type forecast struct {
 	memory int64         // bytes
 	carry  int64         // of them, that have not gone ahead
 	blocks int64
-	rate   int64 // bytes a second over the link
+	rate   int64         // bytes a second over the link
+	since  time.Duration // in which that was written of which blocks were foretold
 }
 
 // What is not measured on the host itself. A trial puts its own in place of the
@@ -49,7 +50,7 @@ func (f forecast) String() string {
 // foresee makes the forecast, which the status shows, from what the passes have shown. dirty is what was
 // written in the time since the collect before.
 func (s *source) foresee(dirty int64, since time.Duration) forecast {
-	f := forecast{Base: usualBase, Look: s.collecting, memory: s.memorySize(), rate: s.linkRate()}
+	f := forecast{Base: usualBase, Look: s.collecting, memory: s.memorySize(), rate: s.linkRate(), since: since}
 	if b := s.spec.Policy.PauseBase; b > 0 {
 		f.Base = time.Duration(b) * time.Millisecond
 	}
@@ -58,16 +59,23 @@ func (s *source) foresee(dirty int64, since time.Duration) forecast {
 	if since > roundIdle {
 		f.blocks = int64(float64(dirty) * roundIdle.Seconds() / since.Seconds())
 	}
-	link := func(bytes int64) time.Duration { return seconds(float64(bytes) / float64(f.rate)) }
-	f.Blocks = link(f.blocks)
-	// Between the last scan and the freeze about as much changes as before it.
+	f.Blocks = f.link(f.blocks)
+	s.foreseeMemory(&f)
+	return f
+}
+
+// foreseeMemory puts into a forecast what is known of the memory by the last scan:
+// between that and the freeze about as much changes as before it.
+func (s *source) foreseeMemory(f *forecast) {
 	if f.carry = f.memory; s.memory.scans > 0 {
 		f.carry = min(f.memory, s.memory.fresh)
 	}
-	f.Memory = 2*seconds(float64(f.memory)/criuRate) + link(f.carry)
+	f.Memory = 2*seconds(float64(f.memory)/criuRate) + f.link(f.carry)
 	s.update(true, func(st *Status) { st.ForecastMS = ms(f.Total()) })
-	return f
 }
+
+// link is how long so many bytes are on their way.
+func (f forecast) link(bytes int64) time.Duration { return seconds(float64(bytes) / float64(f.rate)) }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
@@ -99,19 +107,29 @@ func (s *source) linkRate() int64 {
 	return best
 }
 
-// timely says whether a cutover that was asked for may begin: at once if no limit
-// was set, else when the forecast is within it. A workload for which it never is
-// was never stopped.
-func (s *source) timely(f forecast, asked time.Time) (bool, error) {
+// within says whether the forecast is within what was allowed, if anything was.
+func (s *source) within(f forecast) bool {
 	limit := time.Duration(s.spec.Policy.MaxFrozen) * time.Millisecond
-	if limit == 0 || f.Total() <= limit {
+	return limit == 0 || f.Total() <= limit
+}
+
+// timely says whether a cutover that was asked for may begin: at once if no limit
+// was set, else when the forecast is within it. Where that is allowed the workload is
+// slowed down meanwhile. One for which it never is was never stopped.
+func (s *source) timely(f forecast, asked time.Time) (bool, error) {
+	if s.within(f) {
 		s.log.Emit("forecast", map[string]any{"ms": ms(f.Total()), "limit_ms": s.spec.Policy.MaxFrozen, "why": f.String()})
 		return true, nil
 	}
-	patience := time.Duration(s.spec.Policy.FrozenPatience) * time.Second
-	if time.Since(asked) > patience {
-		return false, fmt.Errorf("session: a cutover would pause %s for about %s. max_frozen allows %d ms, and in %s there was no better moment: allow more, move it when it does less, or move it offline",
-			s.spec.Workload, f, s.spec.Policy.MaxFrozen, patience)
+	last, err := s.slowDown(f)
+	if err != nil {
+		return false, err
 	}
-	return false, nil
+	patience := time.Duration(s.spec.Policy.FrozenPatience) * time.Second
+	waited := time.Since(asked)
+	if !last && waited <= patience {
+		return false, nil
+	}
+	return false, fmt.Errorf("session: a cutover would pause %s for about %s. max_frozen allows %d ms, and in %s there was no better moment%s: allow more, move it when it does less, or move it offline",
+		s.spec.Workload, f, s.spec.Policy.MaxFrozen, min(waited, patience).Round(time.Second), s.brake.said())
 }

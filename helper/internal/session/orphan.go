@@ -17,6 +17,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/throttle"
 )
 
 // Call is one call of CRIU's action script.
@@ -287,7 +288,7 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	case Released, InDoubt, Resumed, Settled, Fenced:
 		return fmt.Errorf("session: %s is %s: the destination may run the workload: ask it, then `pcopy session resolve`", spec.ID, st)
 	}
-	err := errors.Join(thawFileSystems(spec), thawCgroup(spec))
+	err := errors.Join(throttle.Lift(filepath.Join(dir, throttleFile)), thawFileSystems(spec), thawCgroup(spec))
 	if st != Prepare && st != Presync && spec.Mode == Offline {
 		err = errors.Join(err, runIfGiven(ctx, spec.Hooks.Thaw))
 	}
@@ -310,6 +311,9 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 // may be called at any time, and again: what a later session of the same workload
 // has there is left alone.
 func forgetSource(ctx context.Context, dir, runDir string, spec *Spec) (err error) {
+	if err := throttle.Lift(filepath.Join(dir, throttleFile)); err != nil {
+		return err
+	}
 	if f := spec.Hooks.Freeze; f.Given() && f.Gate != "" {
 		if err := hooks.Forget(ctx, runDir, f.Gate, dir); err != nil {
 			return err

@@ -115,6 +115,12 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 // goes says whether the cutover that was asked for begins now. A connection that
 // breaks over it is made again, and it does not.
 func (s *source) goes(ctx context.Context, f forecast, askedAt time.Time) (bool, error) {
+	if s.mayBrake(f) && s.memory.scans > 0 {
+		if err := s.lookAtMemory(ctx); err != nil {
+			return false, err
+		}
+		s.foreseeMemory(&f)
+	}
 	if now, err := s.timely(f, askedAt); err != nil || !now {
 		return false, err
 	}

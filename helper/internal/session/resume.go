@@ -68,6 +68,9 @@ func (s *source) resume(ctx context.Context, why error) error {
 		return why
 	}
 	limit := time.Duration(s.spec.Policy.ResumeTimeout) * time.Second
+	if err := s.unbrake(); err != nil { // for nothing, and nobody knows for how long
+		return errors.Join(why, err)
+	}
 	s.log.Emit("broken", map[string]any{"text": why.Error(), "seconds": s.spec.Policy.ResumeTimeout})
 	s.update(true, func(st *Status) { st.Resuming = why.Error() })
 	s.sent += s.sentBytes()

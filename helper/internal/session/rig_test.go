@@ -2,6 +2,7 @@ package session
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/throttle"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
 
@@ -41,7 +43,8 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (strings.HasPrefix(os.Args[1], "act-") || os.Args[1] == hooks.ThawBehindWord || os.Args[1] == transport.RunnerWord) {
+	words := []string{hooks.ThawBehindWord, transport.RunnerWord, throttle.LiftBehindWord}
+	if len(os.Args) > 1 && (strings.HasPrefix(os.Args[1], "act-") || slices.Contains(words, os.Args[1])) {
 		if err := act(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -68,6 +71,8 @@ func act(what string, args []string) error {
 		return transport.Run(args)
 	case hooks.ThawBehindWord:
 		return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
+	case throttle.LiftBehindWord:
+		return throttle.LiftWhenGone(args[0], args[1])
 	}
 	return errors.New("no such act")
 }
@@ -106,6 +111,11 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	}
 	if err := await(filepath.Join(control, "stopped")); err != nil {
 		return err
+	}
+	if file, err := os.ReadFile(filepath.Join(control, limitFile)); err == nil {
+		if err := stopLimited(string(file), filepath.Join(control, frozenLimit)); err != nil {
+			return err
+		}
 	}
 	// By this mark the script decides whether it asks.
 	if exists(filepath.Join(imageDir, hooks.FrozenMark)) != (cgroup != "") {
@@ -161,6 +171,35 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 		}
 	}
 	return errors.Join(err, letGo(), os.Remove(frozen), errors.New("the dump was refused"))
+}
+
+// stopLimited stops what is in the cgroup with this limit, if nobody froze it before, and
+// notes what the limit was.
+func stopLimited(file, note string) error {
+	limit, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(note, bytes.TrimSpace(limit), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return hooks.Cgroup(filepath.Dir(file)).EachTask(func(proc string) error {
+		pid, err := strconv.Atoi(filepath.Base(proc))
+		if err == nil {
+			err = unix.Kill(pid, unix.SIGSTOP)
+		}
+		for range 1000 {
+			stat, e := os.ReadFile(filepath.Join(proc, "stat"))
+			if err = errors.Join(err, e); err != nil {
+				return err
+			}
+			if _, state, _ := strings.Cut(string(stat), ") "); strings.ContainsAny(state[:1], "Tt") {
+				return nil
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return fmt.Errorf("%s does not stop", proc)
+	})
 }
 
 // The memory of a task of the test's, what the dump holds of it, and what the

@@ -10,6 +10,7 @@
 //	status.json   where it stands, for those who watch (Status)
 //	control.sock  requests to the running process: cutover, abort, resolve, start
 //	lock          held (flock) by the running process
+//	throttle      source: the limit of processor time that is to be put back
 //	made          destination: the paths that it made, or was about to make
 //	continue      a rehearsal goes on (Policy.PauseAt)
 //
@@ -64,6 +65,7 @@ const (
 	statusFile   = "status.json"
 	controlFile  = "control.sock"
 	lockFile     = "lock"
+	throttleFile = "throttle"
 	madeFile     = "made"
 	continueFile = "continue"
 	workloadLock = "locks"

@@ -50,9 +50,10 @@ type source struct {
 	memory      ahead
 	pace        *pipeline.Pace
 	share       *share.Member // of what this host may send; nil: it is not shared
-	wave        *companion    // nil: it is cut over alone
-	deaf        bool          // a cutover was asked for: no second one
-	stopped     atomic.Bool   // the workload must not be started here, see mayStart
+	brake       brake
+	wave        *companion  // nil: it is cut over alone
+	deaf        bool        // a cutover was asked for: no second one
+	stopped     atomic.Bool // the workload must not be started here, see mayStart
 }
 
 // folder is one tree on its way.
@@ -134,6 +135,9 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	s.token = hex.EncodeToString(raw)
 
 	var err error
+	if err = s.canBrake(); err != nil {
+		return err
+	}
 	if s.freezer, err = s.prepareFreezer(); err != nil {
 		return err
 	}
@@ -385,6 +389,10 @@ func (s *source) barrier(ctx context.Context) error {
 // clusters, beside the dump of memory, and then the dump.
 func (s *source) freeze(ctx context.Context) error {
 	s.stopped.Store(true)
+	// Before it is asked to accept who waits at its door, which it could not in time.
+	if err := s.unbrake(); err != nil {
+		return err
+	}
 	if err := s.freezer.shut(ctx); err != nil {
 		return fmt.Errorf("session: before the freeze: %w", err)
 	}
@@ -605,7 +613,7 @@ func (s *source) undo(why error) error {
 // thaw lets the workload run on here.
 func (s *source) thaw(ctx context.Context, why error) error {
 	s.stopped.Store(false)
-	err := s.thawVolumes()
+	err := errors.Join(s.unbrake(), s.thawVolumes())
 	if s.freezer != nil {
 		err = errors.Join(err, s.freezer.thaw(ctx))
 	}

@@ -160,6 +160,9 @@ type Policy struct {
 	// asked for waits for a moment in which it is within that, and after FrozenPatience seconds it is not begun. 0 = any.
 	MaxFrozen      int `json:"max_frozen,omitempty"`
 	FrozenPatience int `json:"frozen_patience,omitempty"`
+	// Throttle is the directory of the workload's cgroup whose processor time is cut, step by step, while a cutover that was
+	// asked for waits for such a moment (package throttle); none: it is left alone.
+	Throttle string `json:"throttle,omitempty"`
 	// PauseBase is what a trial found that a pause takes in any case, in milliseconds, and Memory what
 	// a dump of the workload took when the controller looked, in bytes. Both are for the forecast.
 	PauseBase int   `json:"pause_base,omitempty"`
@@ -289,6 +292,10 @@ func (s *Spec) check() error {
 		return errors.New("policy: a number is out of range")
 	case s.Policy.MaxFrozen > 0 && s.Mode != Live:
 		return fmt.Errorf("policy: max_frozen is for the mode live: what a stop and a start take (mode %s), nobody can foresee", s.Mode)
+	case s.Policy.Throttle != "" && s.Policy.MaxFrozen == 0:
+		return errors.New("policy: throttle slows the workload down until the pause is within max_frozen, which is not set: set it, or leave throttle out")
+	case s.Policy.Throttle != "" && !filepath.IsAbs(s.Policy.Throttle):
+		return fmt.Errorf("policy: throttle: the cgroup %q is not an absolute path", s.Policy.Throttle)
 	case s.Policy.PauseAt != "" && next[s.Role][s.Policy.PauseAt] == nil:
 		return fmt.Errorf("policy: pause_at %q is no state in which this side could go on", s.Policy.PauseAt)
 	case s.Policy.Connections < 1 || s.Policy.Connections > maxConnections:

@@ -41,6 +41,7 @@ type Status struct {
 	DirtyBytes int64    `json:"dirty_bytes"`
 	Rate       int64    `json:"rate"`                  // bytes per second
 	ForecastMS float64  `json:"forecast_ms,omitempty"` // source, converged: how long the pause of a cutover now would be
+	Throttle   int      `json:"throttle,omitempty"`    // source: percent of its processor time that the workload is without now
 	Tracker    string   `json:"tracker,omitempty"`
 	Stages     []Stage  `json:"stages"`
 	FrozenMS   float64  `json:"frozen_ms"`

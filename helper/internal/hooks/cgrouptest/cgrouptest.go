@@ -2,7 +2,6 @@
 package cgrouptest
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,14 +33,7 @@ func New(t *testing.T) (dir string, runs func() bool) {
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0)
 		_ = p.Process.Kill()
 		_ = p.Wait()
-		// The sleep that it was waiting for may need a moment to be gone.
-		for range 200 {
-			if err := os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Errorf("%s cannot be removed", dir)
+		remove(t, dir)
 	})
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(p.Process.Pid)), 0); err != nil {
 		t.Fatal(err)

@@ -104,6 +104,44 @@ class TestTheCgroupToFreeze:
         assert self.found(tmp_path, *hybrid, criu_options={"manage-cgroups": "ignore"}) == "/sys/fs/cgroup/unified/libpod-4c6b8ac0c5c4"
 
 
+class TestTheCgroupToSlowDown:
+    CONTAINER = "4c6b8ac0c5c4"
+    MOUNTS = (
+        "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+        "cgroup /sys/fs/cgroup/pids cgroup rw,pids 0 0\n"
+        "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n"
+    )
+    V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n"
+
+    def found(self, tmp_path, of_the_process, mounts, made=""):
+        write(tmp_path, "proc/7/cgroup", of_the_process)
+        write(tmp_path, "proc/self/mounts", mounts)
+        if made:
+            write(tmp_path, made, "0\n")
+        return host.limitable_cgroup(7, self.CONTAINER, str(tmp_path / "proc"), str(tmp_path))
+
+    def test_is_the_containers_own(self, tmp_path):
+        scope = "machine.slice/libpod-4c6b8ac0c5c4.scope"
+        found = self.found(tmp_path, f"0::/{scope}/container\n", self.V2, f"sys/fs/cgroup/{scope}/cpu.max")
+        assert found == {"cgroup": f"/sys/fs/cgroup/{scope}", "why": ""}
+
+    def test_is_in_the_old_hierarchy_if_that_has_the_controller(self, tmp_path):
+        of_the_process = "5:pids:/x\n4:cpu,cpuacct:/libpod_parent/libpod-4c6b8ac0c5c4\n0::/libpod_parent/libpod-4c6b8ac0c5c4\n"
+        directory = "/sys/fs/cgroup/cpu,cpuacct/libpod_parent/libpod-4c6b8ac0c5c4"
+        assert self.found(tmp_path, of_the_process, self.MOUNTS, f"{directory[1:]}/cpu.cfs_quota_us") == {"cgroup": directory, "why": ""}
+
+    @pytest.mark.parametrize(
+        ("of_the_process", "mounts", "why"),
+        [
+            ("0::/libpod-4c6b8ac0c5c4\n", V2, "its cgroup /sys/fs/cgroup/libpod-4c6b8ac0c5c4 has no cpu.max: the controller cpu is not given to it"),
+            ("1:cpu:/\n0::/libpod-4c6b8ac0c5c4\n", V2, "it has no cgroup of its own in the hierarchy of the controller cpu, which is one of version 1"),
+            ("0::/user.slice\n", V2, "it has no cgroup of its own in the hierarchy of the controller cpu, which is one of version 2"),
+        ],
+    )
+    def test_is_none_and_why(self, tmp_path, of_the_process, mounts, why):
+        assert self.found(tmp_path, of_the_process, mounts) == {"cgroup": "", "why": why}
+
+
 def test_the_speed_of_a_link(tmp_path):
     write(tmp_path, "class/net/eth0/speed", "10000\n")
     write(tmp_path, "class/net/br0/speed", "-1\n")

@@ -82,6 +82,7 @@ CONTAINER = {
     ],
     "ports": [{"container_port": 80, "protocol": "tcp", "host_port": "8080", "host_ip": ""}],
     "runtime": "runc",
+    "throttle": {"cgroup": "/sys/fs/cgroup/libpod-4c6b8ac0c5c4", "why": ""},
     "seccomp_filter": True,
     "criu_configuration": "/etc/criu/runc.conf",
 }
@@ -135,13 +136,16 @@ class Facts:
         self.there = {"workload": {"exists": False, "running": False, "held": False, "name": "shop"}, "host": host("10.213.0.12"), "problems": []}
         self.source, self.destination, self.mode, self.session = "node1", "node2", "live", "ours"
         self.tracker, self.hash_limit = "auto", 0
+        self.auto_converge = False
 
     @property
     def shop(self):
         return self.here["workload"]
 
     def plan(self):
-        return preflight.Plan("shop", self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit)
+        return preflight.Plan(
+            "shop", self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge
+        )
 
     def sentences(self, *ignore):
         found, ignored = preflight.examine(self.plan(), ignore)
@@ -196,6 +200,19 @@ def test_what_cannot_be_tracked_is_compared_if_it_is_small_enough(facts, tracker
     facts.here["host"]["pcopy"]["findings"] = NO_BTF
     facts.tracker, facts.hash_limit = tracker, 1024 * GIB
     assert facts.sentences() == []
+
+
+def test_what_is_not_to_be_slowed_down_need_not_be_able_to(facts):
+    assert facts.sentences() == []
+    facts.auto_converge = True
+    assert facts.sentences() == []
+    facts.auto_converge, facts.shop["throttle"] = False, {"cgroup": "", "why": "it has no cgroup of its own"}
+    assert facts.sentences() == []
+    facts.auto_converge, facts.mode = True, "offline"
+    assert facts.sentences() == []
+    facts.mode = "live"
+    assert [check for check, _sentence in facts.sentences()] == ["auto_converge"]
+    assert facts.sentences("auto_converge") == []
 
 
 @pytest.mark.parametrize("state", ["created", "exited", "stopped"])
@@ -305,6 +322,9 @@ FAULTS = [
      "writes cannot be tracked on node1, so its volumes would be read whole to be compared, also in the pause: "),
     ("tracker", both(lambda facts: setattr(facts, "tracker", "hash"), lambda facts: setattr(facts, "hash_limit", MIB)),
      " and at most 1 MiB were allowed: allow more with hash_limit"),
+    ("auto_converge",
+     both(put("here.workload.throttle", {"cgroup": "", "why": "its cgroup /c has no cpu.max"}), lambda facts: setattr(facts, "auto_converge", True)),
+     "auto-converge is not possible for shop on node1: its cgroup /c has no cpu.max: move it without migrate_auto_converge"),
     ("systemd", put("there.host.systemd", []), "node2 does not run systemd"),
     ("systemd", put("here.host.systemd", [239]), "systemd is 239 on node1, and 240 or later is needed"),
     ("clock", put("there.host.clock", 1100.0), "the clocks of node1 and node2 are about 100 s apart"),

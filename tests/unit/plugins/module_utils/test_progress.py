@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._progress import (
+    landmark,
     line,
     verdict,
 )
@@ -30,6 +31,11 @@ class TestLine:
         text = line(status(**{"pass": 3}, converged=True, dirty_bytes=5 * 2**20, pass_bytes=2**20, done_bytes=2**20, rate=0))
         assert text == "shop: presync, pass 3: 100 % of 1 MiB, 5 MiB left, converged"
         assert line(status(converged=True, forecast_ms=312.4)).endswith(", converged, a pause now of about 0.31 s")
+
+    def test_a_workload_that_is_slowed_down(self):
+        slow = status(converged=True, forecast_ms=912.4, throttle=40)
+        assert line(slow).endswith(", converged, a pause now of about 0.91 s, processor time cut by 40 %")
+        assert landmark(slow) != landmark(status(converged=True, forecast_ms=912.4, throttle=50))
 
     def test_outside_of_presync_the_state_says_all(self):
         assert line(status(state="frozen")) == "shop: frozen"

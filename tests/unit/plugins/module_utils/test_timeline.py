@@ -65,6 +65,13 @@ def test_passes_and_what_was_dirty():
     assert [(round(each["at_ms"]), each["bytes"]) for each in line["dirty"]] == [(-1300, 5000), (-590, 70), (-450, 70)]
 
 
+def test_a_workload_that_was_slowed_down():
+    steps = [event(at, "throttle", percent=percent) for at, percent in ((400, 20), (900, 30), (1500, 0))]
+    line = timeline(moved(source_events=steps + moved()["source_events"]))
+    assert [(each["percent"], round(each["from_ms"]), round(each["to_ms"])) for each in line["throttle"]] == [(20, -1600, -1100), (30, -1100, -500)]
+    assert timeline(moved())["throttle"] == []
+
+
 def test_memory_that_goes_ahead_and_the_rest_of_its_dump():
     looked = [event(400, "memory", scan=1, bytes=9000, fresh=8000, full=False, ms=300.0), event(2040, "pages", bytes=9500, sent=500)]
     line = timeline(moved(source_events=looked + moved()["source_events"]))
