@@ -661,17 +661,16 @@ func (r *rig) startWriter() *writer {
 	return w
 }
 
-// frozen says that CRIU holds the writer, or that its cgroup is frozen.
+// frozen says that its cgroup is frozen, or that CRIU holds the writer. In this order:
+// CRIU has it in its hold before it lets the cgroup go.
 func (w *writer) frozen() bool {
-	if exists(filepath.Join(w.r.control, "frozen")) {
-		return true
+	if cgroup := w.r.spec.src.Hooks.Freeze.Cgroup; cgroup != "" {
+		b, err := os.ReadFile(filepath.Join(string(cgroup), "cgroup.freeze"))
+		if err == nil && strings.TrimSpace(string(b)) == "1" {
+			return true
+		}
 	}
-	cgroup := w.r.spec.src.Hooks.Freeze.Cgroup
-	if cgroup == "" {
-		return false
-	}
-	b, err := os.ReadFile(filepath.Join(string(cgroup), "cgroup.freeze"))
-	return err == nil && strings.TrimSpace(string(b)) == "1"
+	return exists(filepath.Join(w.r.control, "frozen"))
 }
 
 func (w *writer) run() {
