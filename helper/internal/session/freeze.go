@@ -29,6 +29,8 @@ type freezer interface {
 	thaw(ctx context.Context) error
 	// reclaim lets the frozen tasks go for good.
 	reclaim(ctx context.Context) error
+	// told are the connections whose peers were told to wait, when it is frozen.
+	told() []network.Connection
 }
 
 // restorer brings the workload up on the destination, in two steps.
@@ -76,7 +78,7 @@ func newFreezer(b *base) (freezer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &criuDump{h: h, gate: g, quiet: quiet{namespace: b.spec.Network.Namespace}}, nil
+	return &criuDump{h: h, gate: g, quiet: quiet{namespace: b.spec.Network.Namespace, log: b.log}}, nil
 }
 
 func newRestorer(b *base) (restorer, error) {
@@ -97,6 +99,7 @@ type idle struct{}
 func (idle) arm(context.Context) error                 { return nil }
 func (idle) shut(context.Context) error                { return nil }
 func (idle) freeze(context.Context) (time.Time, error) { return time.Now(), nil }
+func (idle) told() []network.Connection                { return nil }
 func (idle) dumped(context.Context) (time.Time, error) { return time.Now(), nil }
 func (idle) thaw(context.Context) error                { return nil }
 func (idle) reclaim(context.Context) error             { return nil }
@@ -108,6 +111,8 @@ type stopper struct {
 }
 
 func (s *stopper) arm(context.Context) error { return nil }
+
+func (s *stopper) told() []network.Connection { return nil }
 
 func (s *stopper) shut(context.Context) error { return nil }
 
@@ -148,7 +153,10 @@ type criuDump struct {
 	p     *hooks.Process
 }
 
+func (d *criuDump) told() []network.Connection { return d.quiet.told }
+
 func (d *criuDump) arm(ctx context.Context) error {
+	d.quiet.learn()
 	var err error
 	if d.p, err = d.h.Freeze.Start(); err != nil {
 		return err
@@ -245,6 +253,7 @@ func (d *criuDump) reclaim(ctx context.Context) error {
 	err := d.p.Wait(ctx, thawLimit)
 	// A CRIU that was killed meanwhile ends nothing, and nothing may run here again.
 	err = errors.Join(err, d.h.Freeze.Cgroup.Kill(ctx))
+	d.quiet.end()
 	return errors.Join(err, d.gate.Close(), runIfGiven(ctx, d.h.Reclaim))
 }
 
@@ -395,6 +404,7 @@ func (r *criuRestore) resume(ctx context.Context) (time.Time, error) {
 		silent = r.speak(namespaceOf(r.gate.Root()))
 	}
 	r.gate.Answer(hooks.PostRestore, true)
+	go r.beckonWhenItRuns()
 	if err := errors.Join(silent, r.p.Wait(ctx, r.h.Restore.Limit())); err != nil {
 		return time.Time{}, err
 	}
@@ -403,6 +413,28 @@ func (r *criuRestore) resume(ctx context.Context) (time.Time, error) {
 		at = time.Now()
 	}
 	return at, errors.Join(r.gate.Close(), runIfGiven(ctx, r.h.Resume))
+}
+
+// beckonWhenItRuns is soon over: the command ends in any case.
+func (r *criuRestore) beckonWhenItRuns() {
+	if len(r.waiting) == 0 {
+		return
+	}
+	namespace := namespaceOf(r.gate.Root())
+	for ended := false; ; {
+		if _, ok := hooks.RanSince(r.h.Restore.Gate); ok {
+			r.beckon(namespace)
+			return
+		}
+		if ended {
+			return
+		}
+		select {
+		case <-r.p.Done():
+			ended = true
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 func (r *criuRestore) mayHaveRun() bool { return hooks.MayHaveRun(r.h.Restore.Gate) }

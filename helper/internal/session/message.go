@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -76,6 +77,8 @@ type message struct {
 	Stock       int64              `json:"stock,omitempty"`  // so much of it may
 	Echo        int64              `json:"echo,omitempty"`   // said of what it answers, and
 	Heard       int64              `json:"heard,omitempty"`  // when that was heard
+
+	Told []network.Connection `json:"told,omitempty"` // connections whose peers wait until they are told that there is room
 }
 
 // clusters is a range of clusters of a volume.

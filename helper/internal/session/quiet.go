@@ -10,6 +10,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/network"
+	"github.com/livefleet/handover/helper/internal/report"
 )
 
 // How long the workload may take to accept the connections that wait for it,
@@ -24,8 +25,44 @@ const (
 // the workload is to run on. Without a namespace it does nothing.
 type quiet struct {
 	namespace string
+	log       *report.Log
 	guard     *network.Guard
 	silent    bool
+	reader    *network.Reader
+	told      []network.Connection // whose peers wait for room
+}
+
+// maxTold is how many peers are told that there is no room: each takes some
+// microseconds of the pause. The others ask again and again.
+const maxTold = 4096
+
+// learn makes ready to read the workload's connections. Without that its peers
+// are not told to wait, and may ask again later than they could.
+func (q *quiet) learn() {
+	if q.namespace == "" || q.reader != nil {
+		return
+	}
+	var err error
+	if q.reader, err = network.NewReader(); err != nil {
+		q.log.Emit("connections", map[string]any{"told": 0, "why": err.Error()})
+	}
+}
+
+// tell has the peers of the workload's connections wait. Those that it does not
+// reach ask again by themselves: it is no reason to end anything.
+func (q *quiet) tell() {
+	if q.reader == nil {
+		return
+	}
+	met, err := q.reader.Read(q.namespace)
+	if err == nil {
+		q.told = met[:min(len(met), maxTold)]
+		err = network.Close(q.namespace, q.told)
+	}
+	if err != nil {
+		q.log.Emit("warning", map[string]any{"text": err.Error()})
+	}
+	q.log.Emit("connections", map[string]any{"told": len(q.told), "all": len(met)})
 }
 
 // turnAway lets no new connection in, and waits until those that came before have
@@ -58,7 +95,11 @@ func (q *quiet) silence(ctx context.Context) error {
 		return err
 	}
 	q.silent = true
-	return q.guard.Silence()
+	if err := q.guard.Silence(); err != nil {
+		return err
+	}
+	q.tell()
+	return nil
 }
 
 // settle waits for a condition of the namespace's sockets, and returns how they
@@ -81,11 +122,22 @@ func (q *quiet) settle(ctx context.Context, limit time.Duration, enough func(net
 // have been heard meanwhile, so the segment is told.
 func (q *quiet) lift() error {
 	q.guard.Close()
+	q.end()
 	if !q.silent {
 		return nil
 	}
 	q.silent = false
-	return network.Announce(q.namespace)
+	err := network.Announce(q.namespace)
+	if failed := network.Reopen(q.namespace, q.told); failed != nil {
+		q.log.Emit("warning", map[string]any{"text": failed.Error()})
+	}
+	return err
+}
+
+// end is for when the workload is gone from here.
+func (q *quiet) end() {
+	q.reader.Close()
+	q.reader = nil
 }
 
 // namespaceOf is the network namespace of a process.
@@ -122,17 +174,37 @@ func (b *base) speak(namespace string) error {
 	if err := network.Open(namespace); err != nil {
 		return err
 	}
-	announce := func() {
-		if err := network.Announce(namespace); err != nil {
+	b.again(func() error { return network.Announce(namespace) })
+	return nil
+}
+
+// beckon tells the peers that were told to wait that there is room, as often as
+// the workload is announced: what they know already they leave aside. Which these
+// are the source has said, who is not to speak here for anybody but the workload.
+//
+// Not before the workload runs: until shortly before that CRIU keeps a silence of
+// its own, in which no neighbour is found over IPv6. Who asks for one then waits
+// a second until it asks again.
+func (b *base) beckon(namespace string) {
+	if err := network.Own(namespace, b.waiting); err != nil {
+		b.log.Emit("warning", map[string]any{"text": err.Error()})
+		return
+	}
+	b.again(func() error { return network.Reopen(namespace, b.waiting) })
+}
+
+// again says something to the segment at the times of announcements.
+func (b *base) again(say func() error) {
+	aloud := func() {
+		if err := say(); err != nil {
 			b.log.Emit("warning", map[string]any{"text": err.Error()})
 		}
 	}
 	for _, after := range announcements {
 		if after == 0 {
-			announce()
+			aloud()
 		} else {
-			time.AfterFunc(after, announce)
+			time.AfterFunc(after, aloud)
 		}
 	}
-	return nil
 }

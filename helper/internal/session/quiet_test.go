@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -127,6 +128,107 @@ func TestAThawedNetworkIsHeard(t *testing.T) {
 	}
 	r.runsOnce(w, Source)
 	r.silence(here, false)
+}
+
+// Nothing moved, and the client that was told to wait goes on at once: it has
+// sent nothing into the silence that it would have to send again.
+func TestThePeersOfAThawedWorkloadGoOn(t *testing.T) {
+	r := newRig(t)
+	here, there := r.networks()
+	r.note("restore-takes", "700ms")
+	r.note("restore-fails", "CRIU says no")
+	client := r.connected(here, there)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	answered := make(chan error, 1)
+	go func() {
+		for silent := false; !silent; time.Sleep(10 * time.Millisecond) {
+			silent, _ = network.Silent(here)
+		}
+		_, err := client.Write([]byte("hello"))
+		if err == nil {
+			_, err = io.ReadFull(client, make([]byte, 5))
+		}
+		answered <- err
+	}()
+	src, _ := r.cutover()
+	if src.State != Thawed {
+		t.Fatalf("source %s %q", src.State, src.Error)
+	}
+	r.runsOnce(w, Source)
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	raw, err := client.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err != nil || info.Total_retrans > 0 {
+			t.Errorf("%d segments were sent again (%v)", info.Total_retrans, err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// connected is a client's connection from one namespace to a server in the other
+// that sends everything back.
+func (r *rig) connected(server, client string) *net.TCPConn {
+	r.t.Helper()
+	server, client = filepath.Base(server), filepath.Base(client)
+	for _, words := range []string{
+		"link add up0 netns " + server + " type veth peer name up0 netns " + client,
+		"-n " + server + " address add 192.0.2.10/24 dev up0",
+		"-n " + client + " address add 192.0.2.1/24 dev up0",
+		"-n " + server + " link set up0 up",
+		"-n " + client + " link set up0 up",
+	} {
+		if out, err := exec.Command("ip", strings.Fields(words)...).CombinedOutput(); err != nil {
+			r.t.Fatalf("ip %s: %v: %s", words, err, out)
+		}
+	}
+	var listener net.Listener
+	r.in(server, func() (err error) {
+		listener, err = net.Listen("tcp", "192.0.2.10:0")
+		return err
+	})
+	r.t.Cleanup(func() { listener.Close() })
+	go func() {
+		if c, err := listener.Accept(); err == nil {
+			_, _ = io.Copy(c, c)
+			c.Close()
+		}
+	}()
+	var c net.Conn
+	r.in(client, func() (err error) {
+		c, err = net.DialTimeout("tcp", listener.Addr().String(), 10*time.Second)
+		return err
+	})
+	r.t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// in runs f in the namespace of a name.
+func (r *rig) in(name string, f func() error) {
+	r.t.Helper()
+	failed := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		ns, err := os.Open("/run/netns/" + name)
+		if err == nil {
+			defer ns.Close()
+			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
+		}
+		if err == nil {
+			err = f()
+		}
+		failed <- err
+	}()
+	if err := <-failed; err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 func TestANetworkThatWouldBeHeardIsRefused(t *testing.T) {

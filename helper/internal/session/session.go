@@ -53,6 +53,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/report"
 )
 
@@ -87,6 +88,7 @@ type base struct {
 	locks   []*os.File
 	events  *os.File
 	control *control
+	waiting []network.Connection // on the destination: connections whose peers wait for its word
 
 	mu      sync.Mutex
 	status  Status

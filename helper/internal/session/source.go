@@ -405,7 +405,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err := s.reach(Frozen, ""); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgFrozen}); err != nil {
+	if err := send(s.conn, message{Kind: msgFrozen, Told: s.freezer.told()}); err != nil {
 		return err
 	}
 
