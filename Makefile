@@ -116,11 +116,12 @@ test-kvm: setup ## Move KVM guests: their disks with them or shared, offline, re
 	@.cache/venv/bin/molecule reset --scenario-name kvm
 	@KVM_FAULTS="$(KVM_FAULTS)" KVM_FEATURES="$(KVM_FEATURES)" .cache/venv/bin/molecule test --scenario-name kvm
 
-# CEPH_FAULTS=all strikes a restart in every way, CEPH_FAULTS=disk only in those that have the word.
+# CEPH_FAULTS=all strikes a restart in every way, CEPH_FAULTS=disk only in those that have the word. CEPH=18.2 is Debian 13's.
+CEPH_SCENARIO = $(if $(filter 18.2,$(CEPH)),ceph-reef,ceph)
 .PHONY: test-ceph
 test-ceph: helper ## Restart the OSDs of a Ceph cluster: held, prewarmed, refused, struck in the middle
-	@.cache/venv/bin/molecule reset --scenario-name ceph
-	@CEPH_FAULTS="$(CEPH_FAULTS)" .cache/venv/bin/molecule test --scenario-name ceph
+	@.cache/venv/bin/molecule reset --scenario-name $(CEPH_SCENARIO)
+	@CEPH_FAULTS="$(CEPH_FAULTS)" .cache/venv/bin/molecule test --scenario-name $(CEPH_SCENARIO)
 
 BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
 

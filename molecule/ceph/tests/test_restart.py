@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from conftest import ADMIN, HOST_OF, Cluster, reads
+from conftest import ADMIN, HOST_OF, VARIABLES, Cluster, reads
 from fleet import sentences
 
 # What a start has to read whatever is in memory: superblocks, labels, and the log of BlueFS, past the page cache.
@@ -62,6 +62,7 @@ def test_a_held_one_reads_little_and_flags_stay_as_somebody_set_them(cluster: Cl
     assert cluster.left_over() == {}
 
 
+@pytest.mark.skipif("filestore" not in VARIABLES["ceph_stores"][1], reason="this release has no FileStore")
 def test_a_filestore_starts_from_memory(cluster: Cluster) -> None:
     host = cluster.hosts["ceph1"]
     cluster.module("ceph1", "vmtouch", paths=[OMAP], state="evicted")

@@ -15,7 +15,7 @@ import typing as t
 from dataclasses import dataclass, field
 
 import pytest
-from conftest import ADMIN, HOST_OF, Cluster
+from conftest import ADMIN, HOST_OF, VARIABLES, Cluster
 from fleet import Host, Play, play, sentences, until
 
 AWAY, CLEAN, CALM = "Down and up | Restart them", "Wait until the cluster has recovered", "Wait until it may be stopped"
@@ -62,13 +62,17 @@ def empty(name: str, folder: str) -> t.Callable[[Cluster], None]:
     return on(name, f"! mountpoint -q {folder} || umount {folder}")
 
 
+# A host boots from the disk of its release.
+RELEASE = {"ceph_release": VARIABLES["ceph_release"]}
+
+
 def lose_power(cluster: Cluster) -> None:
-    play("lab/power.yml", power_host="ceph2")
+    play("lab/power.yml", power_host="ceph2", **RELEASE)
     cluster.hosts["ceph2"].ask("true", 20)
 
 
 def boot(cluster: Cluster) -> None:
-    play("lab/power.yml", power_host="ceph2", power_state="started")
+    play("lab/power.yml", power_host="ceph2", power_state="started", **RELEASE)
     host: Host = cluster.hosts["ceph2"]
     until("ceph2 answers", lambda: host.ask("systemctl is-system-running --wait || true", 90).returncode == 0, 120)
 
@@ -102,7 +106,7 @@ FAULTS = {
         osds=(3,),
         strike=nothing,
         heal=nothing,
-        says=r"what is to be in memory is .*, and this host has .* of memory available, of which 8 TiB are to stay free: free memory"
+        says=r"(what is to be in memory|the database of osd\.3) is .*, and this host has .* of memory available, of which 8 TiB are to stay free: free memory"
         r".*The flags of its OSDs are as before",
         asked={"ceph_osd_restart_reserve": "8T"},
     ),
@@ -230,6 +234,26 @@ def test_a_controller_that_is_killed(cluster: Cluster, moment: str) -> None:
         assert "leases" not in cluster.left_over().get(ADMIN, {})
     ends_well(cluster, [2], epochs, [2])
     assert cluster.flags() == flags
+
+
+@pytest.mark.skipif(not asked(["rebooted by the role"], []), reason="only with CEPH_FAULTS")
+def test_a_host_that_is_rebooted_reads_ahead(cluster: Cluster) -> None:
+    """Once for that boot, before the OSD starts; and the OSD then finds in memory what it would read."""
+    cluster.gets_well()
+    flags, epochs = cluster.flags(), cluster.up_from()
+    host = cluster.hosts["ceph2"]
+    own = "for osd in 2 3; do grep ^read_bytes: /proc/$(systemctl show --property=MainPID --value ceph-osd@$osd)/io; done"
+    read = {}
+    for boot in ("never", "once"):
+        cluster.restarted("ceph2", ceph_osd_restart_state="rebooted", ceph_osd_restart_boot=boot, ceph_osd_restart_afresh=True)
+        read[boot] = sum(map(int, host.run(own).split()[1::2]))
+        now = cluster.up_from()
+        assert all(now[osd] > epochs[osd] for osd in (2, 3))
+        epochs = now
+        cluster.gets_well()
+    assert read["once"] * 4 < read["never"] * 3, read
+    assert cluster.flags() == flags
+    assert cluster.left_over() == {}
 
 
 @pytest.mark.skipif(not asked(["monitors lost"], []), reason="only with CEPH_FAULTS")
