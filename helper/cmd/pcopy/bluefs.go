@@ -24,9 +24,6 @@ func bluefsLayout(ctx context.Context, args []string) error {
 	if *inside == "" {
 		*inside = *work
 	}
-	if len(tool) == 0 {
-		tool = []string{"ceph-bluestore-tool"}
-	}
 	layout, err := bluefs.Read(ctx, *home, *work, *inside, tool)
 	if err != nil {
 		return err

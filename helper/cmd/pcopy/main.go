@@ -67,7 +67,7 @@ var commands = []command{
 	{"image merge", "[--format raw|qcow2] [--plain-base] [--in-use] BASE DELTA… OUT", "the same, of layers that are named one by one, the lowest first", imageMerge},
 	{"fdatasync", "[--dontneed] PATH…", "write the data of files to the disk", fdatasync},
 	{"pages", "[--read [--seconds N]] [--ranges FILE] PATH…", "how much of files or block devices is in memory; or bring it there", pages},
-	{"hold", "--seconds N [--read] [--lock] [--ranges FILE] PATH…", "keep files open, and so the pages of block devices in memory", hold},
+	{"hold", "--seconds N [--read [--ready-within N]] [--lock] ([--ranges FILE] PATH… | --osd DIR [TOOL WORD…])", "keep files open, and so the pages of block devices in memory", hold},
 	{"bluefs", "--home DIR [--work DIR [--inside DIR]] [TOOL WORD…]", "where on its devices an OSD keeps its database", bluefsLayout},
 	{"criu-hook", "", "CRIU's action script", criuHook},
 	{"oci-hook", "[--root DIR]", "the OCI runtime's hook before a container starts", ociHook},

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/bluefs"
 	"github.com/livefleet/handover/helper/internal/pagecache"
 )
 
@@ -29,19 +32,26 @@ type residency struct {
 	Seconds  float64 `json:"seconds"`
 }
 
-// openAll opens files with their ranges. Of a file that the description does not
-// name, otherwise is meant: all of it or nothing.
-func openAll(paths []string, description string, whole bool) ([]held, error) {
-	ranges := map[string][][2]int64{}
-	if description != "" {
-		text, err := os.ReadFile(description)
-		if err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(text, &ranges); err != nil {
-			return nil, fmt.Errorf(`%s: %w: {"PATH": [[offset, length], …]} was expected`, description, err)
-		}
+// described reads which ranges of which file are meant; without a description
+// none are.
+func described(description string) (map[string][][2]int64, error) {
+	if description == "" {
+		return nil, nil
 	}
+	text, err := os.ReadFile(description)
+	if err != nil {
+		return nil, err
+	}
+	var ranges map[string][][2]int64
+	if err := json.Unmarshal(text, &ranges); err != nil {
+		return nil, fmt.Errorf(`%s: %w: {"PATH": [[offset, length], …]} was expected`, description, err)
+	}
+	return ranges, nil
+}
+
+// openAll opens files with their ranges. Of a file that has none, all is meant
+// or nothing.
+func openAll(paths []string, ranges map[string][][2]int64, whole bool) ([]held, error) {
 	var all []held
 	for _, path := range paths {
 		f, err := pagecache.Open(path)
@@ -84,12 +94,13 @@ func pages(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !math.IsInf(*seconds, 1) {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(*seconds*float64(time.Second)))
-		defer cancel()
+	ctx, cancel := within(ctx, *seconds)
+	defer cancel()
+	ranges, err := described(*description)
+	if err != nil {
+		return err
 	}
-	all, err := openAll(paths, *description, true)
+	all, err := openAll(paths, ranges, true)
 	if err != nil {
 		return err
 	}
@@ -114,22 +125,43 @@ func pages(ctx context.Context, args []string) error {
 	return nil
 }
 
+// ofDatabase is where an OSD has its database now: its devices, and the ranges.
+func ofDatabase(ctx context.Context, home string, tool []string) ([]string, map[string][][2]int64, error) {
+	layout, err := bluefs.Read(ctx, home, "/run", "/run", tool)
+	if err != nil {
+		return nil, nil, err
+	}
+	ranges := map[string][][2]int64{}
+	for device, extents := range layout.Devices {
+		for _, e := range extents {
+			ranges[device] = append(ranges[device], e)
+		}
+	}
+	return slices.Sorted(maps.Keys(ranges)), ranges, nil
+}
+
 // hold keeps files open, and so the pages of block devices in memory, for a time
 // or until it is told to end.
 func hold(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("hold", flag.ContinueOnError)
 	seconds := f.Float64("seconds", 0, "")
+	readyWithin := f.Float64("ready-within", math.Inf(1), "")
 	read := f.Bool("read", false, "")
 	lock := f.Bool("lock", false, "")
 	description := f.String("ranges", "", "")
-	paths, err := parse(f, args, 1, math.MaxInt)
-	if err != nil {
+	home := f.String("osd", "", "")
+	words, err := parse(f, args, 0, math.MaxInt)
+	switch {
+	case err != nil:
 		return err
-	}
-	if *seconds <= 0 {
+	case *seconds <= 0:
 		return usageError("hold: --seconds is missing: say how long at most")
+	case *home == "" && len(words) == 0:
+		return usageError("hold: name what is to be held: files and devices, or with --osd the folder of an OSD")
+	case *home != "" && *description != "":
+		return usageError("hold: --ranges and --osd exclude each other: an OSD's ranges are found out")
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(*seconds*float64(time.Second)))
+	ctx, cancel := within(ctx, *seconds)
 	defer cancel()
 	// Told to end, or at the end of its time, it has done what it was asked to.
 	ended := func(err error) error {
@@ -138,30 +170,26 @@ func hold(ctx context.Context, args []string) error {
 		}
 		return err
 	}
-	all, err := openAll(paths, *description, false)
+	var ranges map[string][][2]int64
+	if *home == "" {
+		ranges, err = described(*description)
+	} else {
+		words, ranges, err = ofDatabase(ctx, *home, words)
+	}
+	if err != nil {
+		return ended(err)
+	}
+	all, err := openAll(words, ranges, false)
 	if err != nil {
 		return err
 	}
 	defer closeAll(all)
+	// What is not there when others stop waiting for it, they read by themselves.
+	waited, stop := within(ctx, *readyWithin)
+	defer stop()
 	for _, h := range all {
-		began := time.Now()
-		var n int64
-		if *read {
-			if n, err = h.Read(ctx, h.ranges); err != nil {
-				return ended(err)
-			}
-		}
-		if *lock {
-			if err := h.Lock(ctx, h.ranges); err != nil {
-				return ended(err)
-			}
-		}
-		answer, err := h.answer(n, began)
-		if err != nil {
-			return err
-		}
-		if err := print(answer); err != nil {
-			return err
+		if err := h.bring(waited, *read, *lock); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return ended(err)
 		}
 	}
 	if err := notifyReady(); err != nil {
@@ -169,4 +197,33 @@ func hold(ctx context.Context, args []string) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// bring reads what is held and locks it, as is asked for, and says how much of it is there.
+func (h held) bring(ctx context.Context, read, lock bool) error {
+	began := time.Now()
+	var n int64
+	var err error
+	if read {
+		n, err = h.Read(ctx, h.ranges)
+	}
+	if err == nil && lock {
+		err = h.Lock(ctx, h.ranges)
+	}
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	answer, failed := h.answer(n, began)
+	if failed != nil {
+		return failed
+	}
+	return errors.Join(err, print(answer))
+}
+
+// within is a context that ends after so many seconds, which may be infinite.
+func within(ctx context.Context, seconds float64) (context.Context, context.CancelFunc) {
+	if math.IsInf(seconds, 1) {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Duration(seconds*float64(time.Second)))
 }

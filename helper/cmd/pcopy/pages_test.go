@@ -96,9 +96,38 @@ func TestAHoldEndsByItself(t *testing.T) {
 	}
 }
 
-func TestAHoldWithoutALimitIsRefused(t *testing.T) {
-	if err := hold(context.Background(), []string{holdable(t)}); err == nil || !strings.Contains(err.Error(), "say how long at most") {
-		t.Errorf("hold says %v", err)
+func TestAHoldIsReadyWhenOthersStopWaitingForIt(t *testing.T) {
+	messages, path := service(t), holdable(t)
+	ctx, tell := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- hold(ctx, []string{"--seconds=3600", "--read", "--lock", "--ready-within=1e-9", path}) }()
+	select {
+	case <-messages:
+	case err := <-ended:
+		t.Fatalf("it ended before it was ready: %v", err)
+	}
+	if !openNow(t, path) {
+		t.Error("the file is not held open")
+	}
+	tell()
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestAHoldThatIsNoneIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		words []string
+		says  string
+	}{
+		{[]string{holdable(t)}, "say how long at most"},
+		{[]string{"--seconds=1"}, "name what is to be held"},
+		{[]string{"--seconds=1", "--osd", t.TempDir(), "--ranges", "ranges.json"}, "exclude each other"},
+		{[]string{"--seconds=1", "--osd", t.TempDir()}, "is not the folder of an OSD with BlueStore"},
+	} {
+		if err := hold(context.Background(), c.words); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("hold %q says %v", c.words, err)
+		}
 	}
 }
 

@@ -36,8 +36,8 @@ func devices(home string) (map[string]string, error) {
 }
 
 // Read finds out where the OSD whose folder is home keeps its database, whether
-// it runs or not. tool runs ceph-bluestore-tool; a tool in a container sees what
-// lies in work as inside.
+// it runs or not. tool runs ceph-bluestore-tool, without words the host's own; a
+// tool in a container sees what lies in work as inside.
 func Read(ctx context.Context, home, work, inside string, tool []string) (_ *Layout, err error) {
 	found, err := devices(home)
 	if err != nil {
@@ -72,6 +72,9 @@ func Read(ctx context.Context, home, work, inside string, tool []string) (_ *Lay
 		}
 	}
 
+	if len(tool) == 0 {
+		tool = []string{"ceph-bluestore-tool"}
+	}
 	argv := slices.Concat(tool, []string{"bluefs-log-dump", "--path", filepath.Join(inside, filepath.Base(folder))})
 	var out bytes.Buffer
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Brings what an OSD reads when it starts into memory when its host boots.
+
+Three files belong together: a unit that reads, once for each boot; a drop-in of the OSD's unit that starts it and waits for it; and a mark
+below /run, so that nothing is read before the next boot, while the OSD is restarted in any other way.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import typing as t
+
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_hold import (
+    FOLDER,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import Osd
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import HELPER
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+
+UNITS = "/etc/systemd/system"
+# The devices are held open for so long: by then the OSD has opened them, or does not come up.
+HOLD_SECONDS = 600
+# What the unit may take beyond the reading: BlueStore's tool has to find out where the database lies.
+LOOK_SECONDS = 60
+
+
+class Boot:
+    """What is read for one OSD when its host boots."""
+
+    def __init__(self, runtime: Runtime, osd: Osd) -> None:
+        self.runtime = runtime
+        self.osd = osd
+        self.name = f"handover-boot-osd.{osd.id}.service"
+        self.unit = os.path.join(UNITS, self.name)
+        self.drop_in = os.path.join(UNITS, f"{osd.unit}.d", "handover-boot.conf")
+        self.mark = os.path.join(FOLDER, f"osd.{osd.id}.has-booted")
+
+    def files(self, seconds: int, paths: t.Sequence[str]) -> dict[str, str]:
+        """Path → what has to be in it. Of a FileStore the files at these paths below its folder are read, for so many seconds at most."""
+        return {self.mark: "", self.unit: self._service(seconds, paths), self.drop_in: drop_in(self.name, self.runtime.tool("systemctl", "systemd"), seconds)}
+
+    def _service(self, seconds: int, paths: t.Sequence[str]) -> str:
+        store = self.osd.store()
+        if self.osd.layout.containers:
+            raise HandoverError(
+                f"osd.{self.osd.id} runs in a container ({self.osd.layout.deployment}): Ceph's tools are in there, and cannot be asked before it starts"
+            )
+        if store == "bluestore":
+            tool = self.runtime.tool("ceph-bluestore-tool", "ceph-osd")
+            return service(self.osd, self.mark, "notify", bluestore_command(self.osd.folder, seconds, tool), seconds)
+        if store == "filestore":
+            find = self.runtime.tool("find", "findutils")
+            return service(self.osd, self.mark, "oneshot", filestore_command(find, self.osd.folder, seconds, paths), seconds)
+        raise HandoverError(f"osd.{self.osd.id} has a store of the kind {store or 'unknown: its disk is not there'}, of which nothing is read ahead")
+
+    def write(self, files: t.Mapping[str, str]) -> None:
+        try:
+            for path, text in files.items():
+                os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+                with open(path, "w", encoding="utf-8") as target:
+                    target.write(text)
+        except OSError as exc:
+            self.remove()
+            raise HandoverError(f"{exc.filename} cannot be written: {exc.strerror}; nothing is read ahead for osd.{self.osd.id} at boot without it") from exc
+        self._reload()
+
+    def remove(self) -> list[str]:
+        """Takes away what is there, and says what that was."""
+        gone = []
+        for path in (self.drop_in, self.unit, self.mark):
+            if os.path.exists(path):
+                os.unlink(path)
+                gone.append(path)
+        folder = os.path.dirname(self.drop_in)
+        if os.path.isdir(folder) and not os.listdir(folder):
+            os.rmdir(folder)
+        if gone:
+            self._reload()
+        return gone
+
+    def _reload(self) -> None:
+        self.runtime.run([self.runtime.tool("systemctl", "systemd"), "daemon-reload"])
+
+
+def bluestore_command(home: str, seconds: int, tool: str) -> list[str]:
+    """The page cache of a block device lives as long as somebody has it open, so it is held until the OSD has opened it."""
+    return [HELPER, "hold", f"--seconds={HOLD_SECONDS}", f"--ready-within={seconds}", "--read", "--osd", home, tool]
+
+
+def filestore_command(find: str, home: str, seconds: int, paths: t.Sequence[str]) -> list[str]:
+    """Files are looked for when the host boots: a database makes new ones all the time."""
+    where = [os.path.join(home, path) for path in paths]
+    return [find, *where, "-type", "f", "-exec", HELPER, "pages", "--read", f"--seconds={seconds}", "{}", "+"]
+
+
+def service(osd: Osd, mark: str, kind: str, argv: t.Sequence[str], seconds: int) -> str:
+    return f"""\
+# Written by livefleet.handover.ceph_osd_boot, which removes it.
+[Unit]
+Description=What osd.{osd.id} reads when it starts, brought into memory
+RequiresMountsFor={osd.folder}
+# Only at a boot, not while the OSD is restarted by hand after this was written.
+ConditionPathExists=!{mark}
+
+[Service]
+Type={kind}
+# Once for each boot.
+RemainAfterExit=yes
+ExecStart={shlex.join(argv)}
+TimeoutStartSec={seconds + LOOK_SECONDS}
+OOMScoreAdjust=1000
+"""
+
+
+def drop_in(name: str, systemctl: str, seconds: int) -> str:
+    """Not as a dependency: what the OSD itself waits for, as for its devices, has to be there before."""
+    return f"""\
+# Written by livefleet.handover.ceph_osd_boot, which removes it.
+[Service]
+# Fails nothing: what could not be read ahead the OSD reads by itself.
+ExecStartPre=-+{systemctl} start {name}
+# The 90 seconds that a start may take by default, and these.
+TimeoutStartSec={90 + seconds + LOOK_SECONDS}
+"""

@@ -1,0 +1,147 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""ceph_osd_boot, against a folder of units. What systemd makes of them molecule/ceph sees."""
+
+from __future__ import annotations
+
+import subprocess
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _ceph_boot,
+    _ceph_osd,
+    _runtime,
+)
+from ansible_collections.livefleet.handover.plugins.modules import ceph_osd_boot
+
+Boot = t.Callable[..., dict[str, t.Any]]
+
+
+class Host:
+    """One with one OSD, and what is done there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "ceph-2"
+        self.home.mkdir()
+        self.commands: list[list[str]] = []
+        self.deployed("packaged")
+        self.has("bluestore")
+
+    def deployed(self, deployment: str) -> None:
+        layout = next(layout for layout in _ceph_osd.LAYOUTS if layout.deployment == deployment)
+        self.osd = _ceph_osd.Osd(2, layout, {"id": "2", "cluster": "ceph", "fsid": "f"}, str(self.home))
+
+    def has(self, store: str) -> None:
+        (self.home / "type").write_text(store + "\n")
+
+    def run(self, argv: list[str]) -> None:
+        self.commands.append(argv)
+
+    @property
+    def unit(self) -> Path:
+        return self.folder / "units" / "handover-boot-osd.2.service"
+
+    @property
+    def drop_in(self) -> Path:
+        return self.folder / "units" / "ceph-osd@2.service.d" / "handover-boot.conf"
+
+    @property
+    def mark(self) -> Path:
+        return self.folder / "run" / "osd.2.has-booted"
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
+    found = Host(tmp_path)
+    monkeypatch.setattr(ceph_osd_boot, "find_osd", lambda runtime, number: found.osd)
+    monkeypatch.setattr(_ceph_osd.Osd, "pid", lambda self: None)
+    monkeypatch.setattr(_runtime.Runtime, "run", lambda self, argv, **options: found.run(argv))
+    monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(_ceph_boot, "FOLDER", str(tmp_path / "run"))
+    monkeypatch.setattr(_ceph_boot, "UNITS", str(tmp_path / "units"))
+    return found
+
+
+@pytest.fixture
+def boot(run_module: t.Any, host: Host) -> Boot:
+    def run(state: str = "present", check: bool = False, **params: t.Any) -> dict[str, t.Any]:
+        return run_module(ceph_osd_boot.main, {"osd": 2, "state": state, **params}, check=check)
+
+    return run
+
+
+def test_written_once_and_taken_away_whole(boot: Boot, host: Host) -> None:
+    written = boot()
+    assert written["changed"] and written["files"] == [str(host.unit), str(host.drop_in)]
+    assert "ExecStartPre=-+/usr/bin/systemctl start handover-boot-osd.2.service\n" in host.drop_in.read_text()
+    assert host.mark.exists()
+    assert host.commands == [["/usr/bin/systemctl", "daemon-reload"]]
+    assert not boot()["changed"]
+    assert boot(seconds=7)["files"] == [str(host.unit), str(host.drop_in)]
+
+    assert boot("absent")["changed"]
+    assert not boot("absent")["changed"]
+    assert not list((host.folder / "units").rglob("*")) and not host.mark.exists()
+
+
+def test_a_bluestore_is_held_until_the_osd_has_its_devices_open(boot: Boot, host: Host) -> None:
+    boot(seconds=7)
+    text = host.unit.read_text()
+    assert "Type=notify\n" in text and "RemainAfterExit=yes" in text
+    assert f"hold --seconds=600 --ready-within=7 --read --osd {host.home} /usr/bin/ceph-bluestore-tool\n" in text
+    assert f"ConditionPathExists=!{host.mark}\n" in text
+
+
+def test_the_files_of_a_filestore_are_looked_for_when_the_host_boots(boot: Boot, host: Host) -> None:
+    host.has("filestore")
+    boot(paths=["current/omap"])
+    (line,) = [line for line in host.unit.read_text().splitlines() if line.startswith("ExecStart=")]
+    assert line.startswith(f"ExecStart=/usr/bin/find {host.home}/current/omap -type f -exec ") and line.endswith("pages --read --seconds=30 '{}' +")
+
+
+def test_systemd_understands_the_unit(boot: Boot, host: Host) -> None:
+    for store in ("bluestore", "filestore"):
+        host.has(store)
+        boot()
+        text = host.unit.read_text()
+        # The programs need not be here.
+        host.unit.write_text("".join(line if not line.startswith("ExecStart=") else "ExecStart=/bin/true '{}' +\n" for line in text.splitlines(keepends=True)))
+        said = subprocess.run(["systemd-analyze", "verify", "--man=no", str(host.unit)], capture_output=True, text=True, check=False)
+        assert "handover-boot" not in said.stderr, said.stderr
+
+
+def test_check_mode_writes_nothing(boot: Boot, host: Host) -> None:
+    assert boot(check=True)["changed"]
+    assert not host.unit.exists() and not host.mark.exists() and host.commands == []
+
+
+@pytest.mark.parametrize(
+    ("deployment", "store", "seconds", "says"),
+    [
+        ("cephadm", "bluestore", 30, "runs in a container (cephadm)"),
+        ("packaged", "kstore", 30, "has a store of the kind kstore"),
+        ("packaged", "", 30, "its disk is not there"),
+        ("packaged", "bluestore", 0, "seconds: 0 is no time"),
+    ],
+)
+def test_what_cannot_be_is_refused(boot: Boot, host: Host, deployment: str, store: str, seconds: int, says: str) -> None:
+    host.deployed(deployment)
+    host.has(store)
+    with pytest.raises(Exception) as refused:
+        boot(seconds=seconds)
+    assert says in str(refused.value)
+    assert not host.unit.exists()
+
+
+def test_a_full_disk_leaves_nothing(boot: Boot, host: Host) -> None:
+    (host.folder / "units").mkdir()
+    host.drop_in.parent.write_text("a file where the folder should be")
+    with pytest.raises(Exception) as refused:
+        boot()
+    assert "nothing is read ahead for osd.2 at boot without it" in str(refused.value)
+    assert not host.unit.exists() and not host.mark.exists()
