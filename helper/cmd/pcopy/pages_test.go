@@ -100,7 +100,9 @@ func TestAHoldIsReadyWhenOthersStopWaitingForIt(t *testing.T) {
 	messages, path := service(t), holdable(t)
 	ctx, tell := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- hold(ctx, []string{"--seconds=3600", "--read", "--lock", "--ready-within=1e-9", path}) }()
+	go func() {
+		ended <- hold(ctx, []string{"--seconds=3600", "--read", "--lock", "--ready-within=1e-9", path})
+	}()
 	select {
 	case <-messages:
 	case err := <-ended:
