@@ -49,7 +49,9 @@ func put(index int, frames [][]byte) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(s)
+	// Behind the caller's back: to close it the kernel waits until no processor uses
+	// it any more, 10 to 20 ms, and what it sent is out.
+	defer func() { go unix.Close(s) }()
 	for _, f := range frames {
 		if err := unix.Sendto(s, f, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
 			return err

@@ -60,11 +60,22 @@ func newSegment(t *testing.T) *segment {
 		ip("-n", name, "link", "set", "eth0", "up")
 	}
 	s := &segment{t: t, workload: "/run/netns/" + workload, client: "/run/netns/" + client}
-	s.in(s.workload, func() error {
-		i, err := net.InterfaceByName("eth0")
-		s.mac = i.HardwareAddr
-		return err
-	})
+	for _, path := range []string{s.client, s.workload} {
+		s.in(path, func() error {
+			i, err := net.InterfaceByName("eth0")
+			if err != nil {
+				return err
+			}
+			s.mac = i.HardwareAddr
+			// The kernel adds the link's own address some time after the link has come up.
+			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				if addresses, err := i.Addrs(); err != nil || len(addresses) == 3 {
+					return err
+				}
+			}
+			return errors.New("the link does not come up")
+		})
+	}
 	return s
 }
 
@@ -346,6 +357,21 @@ func TestSettled(t *testing.T) {
 			t.Errorf("after %d connections: %+v, %v", i+1, u, err)
 		}
 	}
+	closing := func(want int) {
+		t.Helper()
+		r, err := NewReader()
+		if errors.Is(err, errNoBTF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if n, err := r.Closing(s.workload); err != nil || n != want {
+			t.Errorf("the program finds %d that are being closed (%v), and not %d", n, err, want)
+		}
+	}
+	closing(0)
 	// One that is accepted and closed while what it sent cannot leave.
 	fd, _, err := unix.Accept(listener)
 	if err != nil {
@@ -363,6 +389,7 @@ func TestSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.Close(fd)
+	closing(1)
 	if u, err := Settled(s.workload); err != nil || u != (Unsettled{Waiting: 1, Closing: 1}) {
 		t.Errorf("after a close: %+v, %v", u, err)
 	}

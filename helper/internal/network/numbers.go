@@ -64,7 +64,23 @@ func (r *Reader) Close() {
 // Read returns the established connections of the namespace at path to others
 // than itself.
 func (r *Reader) Read(path string) ([]Connection, error) {
-	var text []byte
+	text, err := r.text(path)
+	return connections(text), err
+}
+
+// Closing is what Settled counts as such, in a third of the time: the kernel goes
+// through its table of all connections once, and not once for each family.
+func (r *Reader) Closing(path string) (n int, err error) {
+	text, err := r.text(path)
+	for ; len(text) >= recSize; text = text[recSize:] {
+		if text[recState] != stateEstablished && text[recOwned] == 0 {
+			n++
+		}
+	}
+	return n, err
+}
+
+func (r *Reader) text(path string) (text []byte, err error) {
 	if err := inside(path, func() error {
 		f, err := r.iter.Open()
 		if err != nil {
@@ -76,7 +92,7 @@ func (r *Reader) Read(path string) ([]Connection, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("network: reading connections: %w", err)
 	}
-	return connections(text), nil
+	return text, nil
 }
 
 // record is how the program writes one connection, in the machine's byte order
@@ -85,21 +101,29 @@ const (
 	recFamily = 0 // 16 bits
 	recLocal  = 2 // port
 	recRemote = 4 // port, network's order
-	recScale  = 6 // 8 bits; of them those at scaleShift
+	recScale  = 6 // 8 bits: by how many bits the window is more than a header says
+	recState  = 7 // 8 bits
 	recHeard  = 8
 	recSent   = 12
 	recWindow = 16 // from
 	recFrom   = 20 // this number on
 	recHere   = 24 // address, network's order
 	recThere  = 40
-	recSize   = 56
+	recOwned  = 56 // 8 bits: 1 if a process has it
+	recSize   = 64
 )
+
+// States of a connection that are of interest, as the kernel numbers them.
+const stateEstablished, stateFinWait1, stateLastAck, stateClosing = 1, 4, 9, 11
 
 // connections reads what the program has written.
 func connections(text []byte) []Connection {
 	var found []Connection
 	own := map[netip.AddrPort]bool{}
 	for ; len(text) >= recSize; text = text[recSize:] {
+		if text[recState] != stateEstablished {
+			continue
+		}
 		n := binary.NativeEndian
 		heard := n.Uint32(text[recHeard:])
 		left := max(int32(n.Uint32(text[recFrom:])+n.Uint32(text[recWindow:])-heard), 0)
@@ -134,7 +158,7 @@ func address(text []byte, at int) netip.Addr {
 var errNoBTF = errors.New("this kernel has no BTF (/sys/kernel/btf/vmlinux), from which the layout of its structures is read")
 
 // iterator is the program: it is run for each TCP socket, and writes a record of
-// those that are established.
+// those that are established, or are being closed.
 func iterator() (asm.Instructions, error) {
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		return nil, errNoBTF
@@ -154,8 +178,11 @@ func iterator() (asm.Instructions, error) {
 		asm.LoadMem(common, asm.R6, k.at("bpf_iter__tcp", "sk_common"), asm.DWord),
 		asm.JEq.Imm(common, 0, "exit"),
 		asm.LoadMem(asm.R1, common, k.at("sock_common", "skc_state"), asm.Byte),
-		asm.JNE.Imm(asm.R1, 1, "exit"), // TCP_ESTABLISHED
-		asm.Mov.Reg(asm.R1, common),
+		asm.JEq.Imm(asm.R1, stateEstablished, "take"),
+		asm.JEq.Imm(asm.R1, stateFinWait1, "take"),
+		asm.JEq.Imm(asm.R1, stateLastAck, "take"),
+		asm.JNE.Imm(asm.R1, stateClosing, "exit"),
+		asm.Mov.Reg(asm.R1, common).WithSymbol("take"),
 		asm.FnSkcToTcpSock.Call(),
 		asm.JEq.Imm(asm.R0, 0, "exit"),
 		asm.Mov.Reg(sock, asm.R0),
@@ -170,6 +197,7 @@ func iterator() (asm.Instructions, error) {
 	copied(recFamily, common, k.at("sock_common", "skc_family"), asm.Half)
 	copied(recLocal, common, k.at("sock_common", "skc_num"), asm.Half)
 	copied(recRemote, common, k.at("sock_common", "skc_dport"), asm.Half)
+	copied(recState, common, k.at("sock_common", "skc_state"), asm.Byte)
 	copied(recHeard, sock, k.at("tcp_sock", "rcv_nxt"), asm.Word)
 	copied(recSent, sock, k.at("tcp_sock", "snd_nxt"), asm.Word)
 	copied(recWindow, sock, k.at("tcp_sock", "rcv_wnd"), asm.Word)
@@ -179,7 +207,11 @@ func iterator() (asm.Instructions, error) {
 		asm.RSh.Imm(asm.R1, int32(scale%8)),
 		asm.And.Imm(asm.R1, 0xf),
 		asm.StoreMem(asm.R10, recScale-recSize, asm.R1, asm.Byte),
-		asm.LoadMem(asm.R1, common, k.at("sock_common", "skc_family"), asm.Half),
+		asm.LoadMem(asm.R1, sock, k.at("sock", "sk_socket"), asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, "address"),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R10, recOwned-recSize, asm.R1, asm.Byte),
+		asm.LoadMem(asm.R1, common, k.at("sock_common", "skc_family"), asm.Half).WithSymbol("address"),
 		asm.JNE.Imm(asm.R1, unix.AF_INET, "six"),
 	)
 	copied(recHere, common, k.at("sock_common", "skc_rcv_saddr"), asm.Word)

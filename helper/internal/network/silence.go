@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -61,13 +62,18 @@ func Silent(path string) (bool, error) {
 	return false, told(path, "looking into", err)
 }
 
+// closeLater is after the pause: to close a socket of netfilter's the kernel waits
+// until what was deleted is out of use everywhere, 10 to 70 ms, and nobody else in
+// the namespace can change tables meanwhile.
+const closeLater = time.Second
+
 // Open ends the silence of a namespace. It may be called more than once.
 func Open(path string) error {
 	c, closeConn, err := dial(path)
 	if err != nil {
 		return err
 	}
-	defer closeConn()
+	defer time.AfterFunc(closeLater, closeConn)
 	// Added first, so that there is always something to delete.
 	for _, t := range []*nftables.Table{ip, arp} {
 		c.AddTable(t)

@@ -153,7 +153,7 @@ type criuDump struct {
 	p     *hooks.Process
 }
 
-func (d *criuDump) told() []network.Connection { return d.quiet.told }
+func (d *criuDump) told() []network.Connection { return d.quiet.waiting() }
 
 func (d *criuDump) arm(ctx context.Context) error {
 	d.quiet.learn()

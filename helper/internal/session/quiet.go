@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
@@ -29,6 +30,7 @@ type quiet struct {
 	guard     *network.Guard
 	silent    bool
 	reader    *network.Reader
+	telling   sync.WaitGroup
 	told      []network.Connection // whose peers wait for room
 }
 
@@ -77,7 +79,7 @@ func (q *quiet) turnAway(ctx context.Context) (err error) {
 	if err := q.guard.TurnAway(); err != nil {
 		return err
 	}
-	left, err := q.settle(ctx, acceptLimit, func(u network.Unsettled) bool { return u.Waiting+u.Opening == 0 })
+	left, err := q.settle(ctx, acceptLimit, q.look, func(u network.Unsettled) bool { return u.Waiting+u.Opening == 0 })
 	if err == nil && left.Waiting > 0 {
 		err = fmt.Errorf("session: %d connections wait to be accepted by the workload, which does not accept them, and CRIU cannot carry them: "+
 			"try again when it does, or move it offline", left.Waiting)
@@ -91,22 +93,42 @@ func (q *quiet) silence(ctx context.Context) error {
 	if q.namespace == "" {
 		return nil
 	}
-	if _, err := q.settle(ctx, drainLimit, func(u network.Unsettled) bool { return u.Closing == 0 }); err != nil {
+	if _, err := q.settle(ctx, drainLimit, q.lookAtClosing, func(u network.Unsettled) bool { return u.Closing == 0 }); err != nil {
 		return err
 	}
 	q.silent = true
 	if err := q.guard.Silence(); err != nil {
 		return err
 	}
-	q.tell()
+	// Beside the dump, which does not wait for it.
+	q.telling.Go(q.tell)
 	return nil
+}
+
+func (q *quiet) look() (network.Unsettled, error) { return network.Settled(q.namespace) }
+
+// lookAtClosing is the look for the pause, in which each millisecond counts.
+func (q *quiet) lookAtClosing() (u network.Unsettled, err error) {
+	if q.reader == nil {
+		return q.look()
+	}
+	u.Closing, err = q.reader.Closing(q.namespace)
+	return u, err
+}
+
+// waiting are the connections whose peers were told to wait.
+func (q *quiet) waiting() []network.Connection {
+	q.telling.Wait()
+	return q.told
 }
 
 // settle waits for a condition of the namespace's sockets, and returns how they
 // were last.
-func (q *quiet) settle(ctx context.Context, limit time.Duration, enough func(network.Unsettled) bool) (network.Unsettled, error) {
+func (q *quiet) settle(
+	ctx context.Context, limit time.Duration, look func() (network.Unsettled, error), enough func(network.Unsettled) bool,
+) (network.Unsettled, error) {
 	for until := time.Now().Add(limit); ; {
-		u, err := network.Settled(q.namespace)
+		u, err := look()
 		if err != nil || enough(u) || time.Now().After(until) {
 			return u, err
 		}
@@ -121,6 +143,7 @@ func (q *quiet) settle(ctx context.Context, limit time.Duration, enough func(net
 // lift is for when the workload runs on here. The destination's namespace may
 // have been heard meanwhile, so the segment is told.
 func (q *quiet) lift() error {
+	told := q.waiting() // no message may be on its way that there is no room
 	q.guard.Close()
 	q.end()
 	if !q.silent {
@@ -128,7 +151,7 @@ func (q *quiet) lift() error {
 	}
 	q.silent = false
 	err := network.Announce(q.namespace)
-	if failed := network.Reopen(q.namespace, q.told); failed != nil {
+	if failed := network.Reopen(q.namespace, told); failed != nil {
 		q.log.Emit("warning", map[string]any{"text": failed.Error()})
 	}
 	return err
@@ -136,6 +159,7 @@ func (q *quiet) lift() error {
 
 // end is for when the workload is gone from here.
 func (q *quiet) end() {
+	q.telling.Wait()
 	q.reader.Close()
 	q.reader = nil
 }
