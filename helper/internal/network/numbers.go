@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/structs"
 )
 
 // Connection is an established TCP connection, as it stands in its namespace.
@@ -245,38 +247,15 @@ type layout struct {
 // at is in bytes from the structure's beginning, find in bits.
 func (l *layout) at(structure, member string) int16 { return int16(l.find(structure, member) / 8) }
 
-func (l *layout) find(structure, member string) uint32 {
+func (l *layout) find(structure, member string) btf.Bits {
 	var s *btf.Struct
 	if err := l.spec.TypeByName(structure, &s); err != nil {
 		l.err = errors.Join(l.err, err)
 		return 0
 	}
-	bits, ok := within(s.Members, member)
+	_, at, ok := structs.Member(s.Members, member)
 	if !ok {
 		l.err = errors.Join(l.err, fmt.Errorf("this kernel's struct %s has no %s", structure, member))
 	}
-	return bits
-}
-
-// within looks for a member also in those that have no name of their own.
-func within(members []btf.Member, name string) (uint32, bool) {
-	for _, m := range members {
-		if m.Name == name {
-			return uint32(m.Offset), true
-		}
-		if m.Name != "" {
-			continue
-		}
-		var inner []btf.Member
-		switch t := btf.UnderlyingType(m.Type).(type) {
-		case *btf.Struct:
-			inner = t.Members
-		case *btf.Union:
-			inner = t.Members
-		}
-		if bits, ok := within(inner, name); ok {
-			return uint32(m.Offset) + bits, true
-		}
-	}
-	return 0, false
+	return at
 }

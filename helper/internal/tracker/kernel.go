@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/livefleet/handover/helper/internal/structs"
 )
 
 // kernel is what the programs must know of the running kernel.
@@ -133,12 +135,12 @@ func (l *layout) field(structure string, path ...string) field {
 	}
 	var off uint32
 	for i, name := range path {
-		m, base, ok := member(s.Members, name)
+		m, base, ok := structs.Member(s.Members, name)
 		if !ok {
 			l.lacks("the field %s of struct %s", name, structure)
 			return field{}
 		}
-		off += base
+		off += base.Bytes()
 		if i < len(path)-1 {
 			inner, ok := btf.UnderlyingType(m.Type).(*btf.Struct)
 			if !ok {
@@ -156,29 +158,6 @@ func (l *layout) field(structure string, path ...string) field {
 		return field{int16(off), int16(size)}
 	}
 	return field{}
-}
-
-// member finds a member by name, also inside unions and structures without one.
-func member(members []btf.Member, name string) (btf.Member, uint32, bool) {
-	for _, m := range members {
-		if m.Name == name {
-			return m, m.Offset.Bytes(), true
-		}
-		if m.Name != "" {
-			continue
-		}
-		var inner []btf.Member
-		switch t := btf.UnderlyingType(m.Type).(type) {
-		case *btf.Struct:
-			inner = t.Members
-		case *btf.Union:
-			inner = t.Members
-		}
-		if found, off, ok := member(inner, name); ok {
-			return found, m.Offset.Bytes() + off, true
-		}
-	}
-	return btf.Member{}, 0, false
 }
 
 // argument finds which argument of a tracepoint has a type, given by the name of
