@@ -21,12 +21,12 @@ import (
 // Whoever is told that there is no room asks by itself now and then, so that one
 // that the second message does not reach goes on as well.
 
-// Close tells the peers of connections, in a namespace that is silent, that there
-// is no room for more.
-func Close(path string, all []Connection) error { return tell(path, all, false) }
+// CloseWindows tells the peers of connections, in a namespace that is silent, that
+// there is no room for more.
+func CloseWindows(path string, all []Connection) error { return tell(path, all, false) }
 
-// Reopen tells them that there is room again.
-func Reopen(path string, all []Connection) error { return tell(path, all, true) }
+// ReopenWindows tells them that there is room again.
+func ReopenWindows(path string, all []Connection) error { return tell(path, all, true) }
 
 func tell(path string, all []Connection, room bool) error {
 	if len(all) == 0 {

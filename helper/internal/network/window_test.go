@@ -131,7 +131,7 @@ func TestAPeerThatWasToldWaits(t *testing.T) {
 					t.Fatal(err)
 				}
 				if told {
-					if err := Close(s.workload, all); err != nil {
+					if err := CloseWindows(s.workload, all); err != nil {
 						t.Fatal(err)
 					}
 					until(t, "the client hears that there is no room", func() bool { return info(t, c).Snd_wnd == 0 })
@@ -148,7 +148,7 @@ func TestAPeerThatWasToldWaits(t *testing.T) {
 					t.Fatal(err)
 				}
 				if told {
-					if err := Reopen(s.workload, all); err != nil {
+					if err := ReopenWindows(s.workload, all); err != nil {
 						t.Fatal(err)
 					}
 				}

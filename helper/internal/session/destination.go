@@ -192,7 +192,7 @@ func (d *destination) message(ctx context.Context, f *wire.Frame) error {
 		msgAfresh:   {[]State{Presync}, d.afresh},
 		msgRound:    {[]State{Presync}, d.round},
 		msgBarrier:  {[]State{Presync, Barrier}, d.barrier},
-		msgFrozen:   {[]State{Barrier}, d.frozen},
+		msgFrozen:   {[]State{Barrier}, func(context.Context, *message) error { return d.reach(Frozen, "") }},
 		msgArm:      {[]State{Barrier, Frozen}, d.arm},
 		msgDumped:   {[]State{Frozen}, d.dumped},
 		msgFlushed:  {[]State{Frozen}, d.flushed},
@@ -283,11 +283,6 @@ func (d *destination) agree(m *message) error {
 var errConfirmed = errors.New("session: the source has let go")
 
 // barrier puts on the disk what has come, and what was prepared for the workload.
-func (d *destination) frozen(_ context.Context, m *message) error {
-	d.waiting = m.Told
-	return d.reach(Frozen, "")
-}
-
 func (d *destination) barrier(context.Context, *message) error {
 	if err := d.reach(Barrier, ""); err != nil {
 		return err
@@ -398,6 +393,7 @@ func (d *destination) syncLate() (err error) {
 
 // flushed: everything has come.
 func (d *destination) flushed(ctx context.Context, m *message) error {
+	d.waiting = m.Told
 	if len(d.unpacking) > 0 {
 		return errors.New("session: the source says that everything was sent, and a tree has no end")
 	}

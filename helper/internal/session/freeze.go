@@ -404,7 +404,7 @@ func (r *criuRestore) resume(ctx context.Context) (time.Time, error) {
 		silent = r.speak(namespaceOf(r.gate.Root()))
 	}
 	r.gate.Answer(hooks.PostRestore, true)
-	go r.beckonWhenItRuns()
+	go r.beckonWhenItRuns(namespaceOf(r.gate.Root()))
 	if err := errors.Join(silent, r.p.Wait(ctx, r.h.Restore.Limit())); err != nil {
 		return time.Time{}, err
 	}
@@ -416,11 +416,10 @@ func (r *criuRestore) resume(ctx context.Context) (time.Time, error) {
 }
 
 // beckonWhenItRuns is soon over: the command ends in any case.
-func (r *criuRestore) beckonWhenItRuns() {
+func (r *criuRestore) beckonWhenItRuns(namespace string) {
 	if len(r.waiting) == 0 {
 		return
 	}
-	namespace := namespaceOf(r.gate.Root())
 	for ended := false; ; {
 		if _, ok := hooks.RanSince(r.h.Restore.Gate); ok {
 			r.beckon(namespace)

@@ -59,7 +59,7 @@ func (q *quiet) tell() {
 	met, err := q.reader.Read(q.namespace)
 	if err == nil {
 		q.told = met[:min(len(met), maxTold)]
-		err = network.Close(q.namespace, q.told)
+		err = network.CloseWindows(q.namespace, q.told)
 	}
 	if err != nil {
 		q.log.Emit("warning", map[string]any{"text": err.Error()})
@@ -107,13 +107,15 @@ func (q *quiet) silence(ctx context.Context) error {
 
 func (q *quiet) look() (network.Unsettled, error) { return network.Settled(q.namespace) }
 
-// lookAtClosing is the look for the pause, in which each millisecond counts.
-func (q *quiet) lookAtClosing() (u network.Unsettled, err error) {
-	if q.reader == nil {
-		return q.look()
+// lookAtClosing is the look for the pause, in which each millisecond counts. What
+// cannot be had quickly is had slowly.
+func (q *quiet) lookAtClosing() (network.Unsettled, error) {
+	if q.reader != nil {
+		if n, err := q.reader.Closing(q.namespace); err == nil {
+			return network.Unsettled{Closing: n}, nil
+		}
 	}
-	u.Closing, err = q.reader.Closing(q.namespace)
-	return u, err
+	return q.look()
 }
 
 // waiting are the connections whose peers were told to wait.
@@ -151,7 +153,7 @@ func (q *quiet) lift() error {
 	}
 	q.silent = false
 	err := network.Announce(q.namespace)
-	if failed := network.Reopen(q.namespace, told); failed != nil {
+	if failed := network.ReopenWindows(q.namespace, told); failed != nil {
 		q.log.Emit("warning", map[string]any{"text": failed.Error()})
 	}
 	return err
@@ -214,7 +216,7 @@ func (b *base) beckon(namespace string) {
 		b.log.Emit("warning", map[string]any{"text": err.Error()})
 		return
 	}
-	b.again(func() error { return network.Reopen(namespace, b.waiting) })
+	b.again(func() error { return network.ReopenWindows(namespace, b.waiting) })
 }
 
 // again says something to the segment at the times of announcements.

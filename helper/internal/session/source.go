@@ -405,7 +405,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err := s.reach(Frozen, ""); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgFrozen, Told: s.freezer.told()}); err != nil {
+	if err := send(s.conn, message{Kind: msgFrozen}); err != nil {
 		return err
 	}
 
@@ -419,7 +419,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err := s.sealVolumes(ctx); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgFlushed, Totals: s.totals()}); err != nil {
+	if err := send(s.conn, message{Kind: msgFlushed, Totals: s.totals(), Told: s.freezer.told()}); err != nil {
 		return err
 	}
 	if err := s.reach(Flushed, ""); err != nil {
