@@ -112,7 +112,7 @@ test-fleet: helper ## Empty a host onto two others: placement, a wave, a bridge,
 
 # KVM_FAULTS=all strikes a guest's move at every step, KVM_FAULTS=switch only there; KVM_FEATURES=all adds post-copy, TLS and auto-converge.
 .PHONY: test-kvm
-test-kvm: setup ## Move KVM guests: their disks with them or shared, offline, refused, struck in the middle
+test-kvm: helper ## Move KVM guests: their disks with them or shared, offline, refused, struck in the middle
 	@.cache/venv/bin/molecule reset --scenario-name kvm
 	@KVM_FAULTS="$(KVM_FAULTS)" KVM_FEATURES="$(KVM_FEATURES)" .cache/venv/bin/molecule test --scenario-name kvm
 
@@ -144,12 +144,12 @@ bench-drain: lab-images helper ## Measure emptying a host against its link, and 
 
 KVM_PLAY = ansible-playbook -i lab/kvm/inventory.yml -e @lab/kvm/parameters.yml
 
-# LOADS=idle: only that; what was measured of the writer stays. MEMORY=256: MiB of the guest.
+# LOADS=idle: only that; what was measured of the writer stays. ADD=1 keeps the load's earlier runs. MEMORY=256: MiB of the guest.
 .PHONY: bench-kvm
 bench-kvm: setup ## Measure the live migration of a KVM guest, feature by feature, against plain virsh migrate
 	@$(KVM_PLAY) lab/guests.yml
 	@$(KVM_PLAY) lab/create.yml
-	@.cache/venv/bin/python tests/bench/kvm/kvm.py $(if $(RUNS),--runs $(RUNS)) $(if $(LOADS),--loads $(LOADS)) $(if $(MEMORY),--memory $(MEMORY)); \
+	@.cache/venv/bin/python tests/bench/kvm/kvm.py $(if $(RUNS),--runs $(RUNS)) $(if $(LOADS),--loads $(LOADS)) $(if $(MEMORY),--memory $(MEMORY)) $(if $(ADD),--add); \
 	status=$$?; $(if $(KEEP),,$(KVM_PLAY) lab/destroy.yml;) exit $$status
 
 .PHONY: bench-watch

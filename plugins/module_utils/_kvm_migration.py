@@ -73,6 +73,7 @@ class Wish:
     listen: str | None = None
     migrate_uri: str | None = None
     require: tuple[str, ...] = ()
+    zero_pages: str = "default"  # who looks for them: multifd, legacy, none
 
 
 @dataclass
@@ -111,6 +112,10 @@ def refusal(wish: Wish) -> str | None:
     for feature in wish.require:
         if FEATURES[feature]:
             return f"{feature} cannot be had: {FEATURES[feature]}"
+    if wish.zero_pages == "none" and "zero_page_detection" in wish.require:
+        return "zero_page_detection is required, and zero_pages none turns it off: leave one of them out"
+    if wish.zero_pages != "default" and wish.mode == "offline":
+        return "zero_pages is about the memory of a guest that runs: leave it out with mode offline"
     if wish.compression in SINGLE_METHODS and wish.connections > 1:
         return f"compression {wish.compression} works on one connection: set connections to 1, or choose {PARALLEL_METHODS[0]}"
     if wish.mode == "postcopy" and wish.connections > 1 and wish.compression != "none":

@@ -10,6 +10,7 @@ The connection to each side is made before anything is moved: what has to be don
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import threading
@@ -73,9 +74,10 @@ class MovePlan:
     images: list[dict[str, t.Any]]
     hold: bool
     postcopy: bool
+    zero_pages: str
 
     def as_dict(self) -> dict[str, t.Any]:
-        return {key: value for key, value in asdict(self).items() if key not in ("hold", "postcopy")}
+        return {key: value for key, value in asdict(self).items() if key in ("flags", "parameters", "why", "images")}
 
 
 class Mover:
@@ -222,7 +224,7 @@ class Mover:
             raise HandoverError(f"this host's libvirt does not know {unknown[0]}: install a newer python3-libvirt, or do without")
         # What images stand on is left out of what travels.
         images = self._images(domain, parse(domain.XMLDesc(0)), wish)
-        return MovePlan(made.flags, made.parameters, choice.reason, images, wish.hold, wish.mode == "postcopy")
+        return MovePlan(made.flags, made.parameters, choice.reason, images, wish.hold, wish.mode == "postcopy", wish.zero_pages)
 
     def _problems(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> t.Iterator[tuple[str, str]]:
         """What is in the way: the check's name, and a sentence."""
@@ -315,6 +317,7 @@ class Mover:
         for flag in plan.flags:
             flags |= getattr(self.libvirt, flag)
         failure: list[Exception] = []
+        looked_before = self._look_for_zero_pages(domain, plan.zero_pages)
 
         def perform() -> None:
             try:
@@ -329,7 +332,10 @@ class Mover:
         ended = time.monotonic()
         reason = f"it had not ended within {timeout:.0f} s" if given_up else "; ".join(map(str, failure))
         decision = self._settle()
+        let_run = time.monotonic()
         if not decision.moved:
+            with contextlib.suppress(self.libvirt.libvirtError, HandoverError):
+                self._look_for_zero_pages(domain, looked_before)
             raise HandoverError(f"{self.name} was not migrated: {reason or decision.sentence}. {decision.sentence.capitalize()}")
         stats = self._statistics()
         made = migration.Plan(plan.flags, plan.parameters)
@@ -340,17 +346,43 @@ class Mover:
             "effects": migration.effects(made, stats, self._switched),
         }
         if plan.hold:
-            result["held_ms"] = round((time.monotonic() - ended) * 1000, 1)
+            result["held_ms"] = round((let_run - ended) * 1000, 1)
         if autostart:
             self._domain("destination").setAutostart(1)
         return result
 
+    def _look_for_zero_pages(self, domain: t.Any, who: str) -> str:
+        """Has QEMU do so as asked for, and says how it did before. libvirt has no word for it, and leaves it as it finds it."""
+        if who == "default":
+            return who
+        before = self._monitor(domain, "query-migrate-parameters")["zero-page-detection"]
+        if before != who:
+            self._monitor(domain, "migrate-set-parameters", **{"zero-page-detection": who})
+        return str(before)
+
+    def _monitor(self, domain: t.Any, command: str, **arguments: str) -> t.Any:
+        """QEMU's own answer. libvirt notes in its log that somebody has asked."""
+        import libvirt_qemu
+
+        asked = {"execute": command, **({"arguments": arguments} if arguments else {})}
+        answer = json.loads(libvirt_qemu.qemuMonitorCommand(domain, json.dumps(asked), 0))
+        if "error" in answer:
+            raise HandoverError(f"QEMU of {self.name} refused {command}: {answer['error'].get('desc')}: leave zero_pages out")
+        return answer["return"]
+
     def _watch(self, worker: threading.Thread, domain: t.Any, plan: MovePlan, max_downtime_ms: int, postcopy_after: int, deadline: float) -> bool:
         """Until the migration has ended. Says whether it was given up for its time."""
         set_downtime, given_up = max_downtime_ms > 0, False
+        # A question goes through QEMU's monitor, and takes from the migration what it costs: where no answer is needed, none is asked.
+        asks = set_downtime or bool(plan.images) or not {"VIR_MIGRATE_POSTCOPY", "VIR_MIGRATE_AUTO_CONVERGE"}.isdisjoint(plan.flags)
         while worker.is_alive():
-            worker.join(POLL_SECONDS)
+            worker.join(POLL_SECONDS if asks else max(POLL_SECONDS, deadline - time.monotonic()))
             with contextlib.suppress(self.libvirt.libvirtError):
+                if time.monotonic() > deadline and not given_up:
+                    domain.abortJob()
+                    given_up = True
+                if not asks or not worker.is_alive():
+                    continue
                 stats = domain.jobStats()
                 self._note(stats)
                 if set_downtime:
@@ -359,9 +391,6 @@ class Mover:
                 if plan.postcopy and not self._switched and stats.get("memory_iteration", 0) > postcopy_after:
                     domain.migrateStartPostCopy()
                     self._switched = True
-                if time.monotonic() > deadline and not given_up:
-                    domain.abortJob()
-                    given_up = True
         return given_up
 
     def _note(self, stats: t.Mapping[str, t.Any]) -> None:

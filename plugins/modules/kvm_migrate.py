@@ -128,10 +128,18 @@ options:
     description: With O(mode=postcopy), the number of passes after which the switch is made.
     type: int
     default: 1
+  zero_pages:
+    description:
+      - Who in QEMU looks for pages that are zero. V(default) leaves that as it is; V(multifd) has the connections do it, each on its own, V(legacy) the
+        one thread that walks through memory, and with V(none) they travel like all others.
+      - Said to QEMU past libvirt, which notes so in the guest's log. A guest that stays where it was has it as before.
+    type: str
+    choices: [default, multifd, legacy, none]
+    default: default
   require:
     description:
-      - Features of QEMU that the migration has to have and that are nobody's to turn on or off. One that cannot be had through libvirt is refused
-        with the way around it.
+      - Features of QEMU that the migration has to have and that are not this module's to turn on. One that cannot be had is refused with the way
+        around it.
       - V(zero_page_detection) and V(pause_before_switchover) every migration has; V(dirty_limit) and V(free_page_hinting) libvirt does not offer.
     type: list
     elements: str
@@ -257,7 +265,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 def wish(params: t.Mapping[str, t.Any]) -> Wish:
     """What the options ask for."""
-    same = ("mode", "storage", "compression", "connections", "bandwidth", "auto_converge", "tls", "synchronous_writes", "listen", "migrate_uri")
+    same = ("mode", "storage", "compression", "connections", "bandwidth", "auto_converge", "tls", "synchronous_writes", "listen", "migrate_uri", "zero_pages")
     listed = {name: tuple(params[name]) for name in ("disks", "require")}
     return Wish(**{name: params[name] for name in same}, **listed, hold=params["hold"] and params["mode"] == "live")
 
@@ -301,6 +309,7 @@ def main() -> None:
             "listen": {"type": "str"},
             "migrate_uri": {"type": "str"},
             "postcopy_after": {"type": "int", "default": 1},
+            "zero_pages": {"type": "str", "choices": ["default", "multifd", "legacy", "none"], "default": "default"},
             "require": {
                 "type": "list",
                 "elements": "str",

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import typing as t
@@ -19,9 +18,11 @@ sys.path.insert(0, str(HERE))
 
 from fleet import CHECKOUT, Fleet
 from matrix import FAULTS, STEPS, Case
+from page import Table
 
-PAGE = CHECKOUT / "docs" / "safety.md"
-BEGIN, END = "<!-- the fault matrix: written by make test-faults -->", "<!-- end of the fault matrix -->"
+TABLE = Table(
+    CHECKOUT / "docs" / "safety.md", "<!-- the fault matrix: written by make test-faults -->", "<!-- end of the fault matrix -->", tuple(FAULTS), STEPS
+)
 
 
 @pytest.fixture(scope="session")
@@ -48,32 +49,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         keep(item.callspec.params["case"], "**FAILED**")
 
 
-def table(results: t.Mapping[tuple[str, str], str]) -> list[str]:
-    """A row a fault, a column a step."""
-    rows = [[fault, *(results.get((fault, step), "") for step in STEPS)] for fault in FAULTS]
-    return ["| " + " | ".join(cells) + " |" for cells in [["fault", *STEPS], ["---"] * (len(STEPS) + 1), *rows]]
-
-
-def cells(lines: t.Iterable[str]) -> dict[tuple[str, str], str]:
-    """What a table says."""
-    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines if line.startswith("|")]
-    return {(row[0], step): cell for row in rows if row[0] in FAULTS for step, cell in zip(STEPS, row[1:]) if cell}
-
-
-def put(text: str, results: t.Mapping[tuple[str, str], str]) -> str:
-    """The page with these cells in its table."""
-    before, _begin, rest = text.partition(BEGIN)
-    old, _end, after = rest.partition(END)
-    return "\n".join([before + BEGIN, "", *table({**cells(old.splitlines()), **results}), "", END]) + after
-
-
 def keep(case: Case, cell: str) -> None:
-    """At once, since a run may be cut short; another one, on a fleet of its own, may write beside it."""
-    if not os.environ.get("FAULTS_TABLE"):
-        return
-    with PAGE.open("r+", encoding="utf-8") as page:
-        fcntl.flock(page, fcntl.LOCK_EX)
-        text = put(page.read(), {(case.fault, case.step): cell})
-        page.seek(0)
-        page.truncate()
-        page.write(text)
+    if os.environ.get("FAULTS_TABLE"):
+        TABLE.keep(case.fault, case.step, cell)

@@ -2,15 +2,32 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A host is emptied of its guests."""
+"""A host is emptied of its guests, and of a container that runs beside them."""
 
 from __future__ import annotations
 
+import json
+import typing as t
+
+import pytest
 from conftest import Guests
 from fleet import Play, play
 
+COUNTER = "podman run --detach --name counter --network none localhost/handover/tools:lab heartbeat -file /run/beat -every 20ms"
 
-def test_a_host_is_emptied(guests: Guests) -> None:
+
+@pytest.fixture(name="counter")
+def a_container_beside_them(guests: Guests) -> t.Iterator[None]:
+    (source,) = guests.running_on("own")
+    try:
+        guests.hosts[source].run(COUNTER)
+        yield
+    finally:
+        for host in guests.hosts.values():
+            host.ask("podman rm --force --ignore --time 0 counter")
+
+
+def test_a_host_is_emptied(guests: Guests, counter: None) -> None:
     (source,) = guests.running_on("own")
     destination = guests.other(source)
     asked = {"handover_source": source, "handover_hosts": "lab", "handover_spare_memory": "64M", "handover_report_dir": str(guests.reports)}
@@ -22,6 +39,9 @@ def test_a_host_is_emptied(guests: Guests) -> None:
     assert guests.standing("own") == {destination: "running"}
     assert guests.standing("shared") == {destination: "running"}
     assert guests.left_over() == {source: {"images": "own.raw.migrated"}, destination: {}}
+    assert guests.hosts[source].run("podman ps --all --quiet") == ""
+    counted = json.loads(guests.hosts[destination].run("podman exec counter heartbeat -gaps /run/beat"))
+    assert counted["beats"] > 0 and (counted["missed"], counted["broken"]) == (0, 0)
     guests.hosts[source].run("rm /var/lib/libvirt/images/own.raw.migrated")
     guests.is_whole("own")
     guests.is_whole("shared")

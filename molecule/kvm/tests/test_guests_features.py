@@ -95,6 +95,38 @@ def test_a_guest_that_writes_too_much_is_slowed_down(guests: Guests) -> None:
     guests.is_whole("shared")
 
 
+@slow
+@pytest.mark.parametrize(
+    ("variables", "said", "unsaid"),
+    [
+        pytest.param({"kvm_migrate_compression": "xbzrle", "kvm_migrate_bandwidth": 12}, ["bytes sent as differences (xbzrle)"], [], id="differences"),
+        pytest.param({"kvm_migrate_compression": "zlib", "kvm_migrate_connections": 2}, ["2 connections", "pages packed with zlib"], [], id="zlib"),
+        pytest.param({"kvm_migrate_zero_pages": "none"}, [], ["zero pages left out"], id="zero pages travel"),
+        pytest.param({"kvm_migrate_zero_pages": "legacy", "kvm_migrate_connections": 2}, ["2 connections", "zero pages left out"], [], id="one looks for them"),
+    ],
+)
+def test_each_way_to_send_memory_says_what_it_did(guests: Guests, variables: dict[str, t.Any], said: list[str], unsaid: list[str]) -> None:
+    (source,) = guests.running_on("shared")
+    guests.inside("shared", f"{WRITER} >/dev/null 2>&1 </dev/null & echo $! >/run/writer.pid; sleep 3")
+    try:
+        told = " ".join(guests.moved("shared", source, **variables).split())
+    finally:
+        guests.inside("shared", "kill $(cat /run/writer.pid)")
+    assert [sentence for sentence in said if sentence not in told] == []
+    assert [sentence for sentence in unsaid if sentence in told] == []
+    guests.is_whole("shared")
+
+
+@slow
+def test_no_more_a_second_than_asked_for(guests: Guests) -> None:
+    (source,) = guests.running_on("shared")
+    said = guests.moved("shared", source, kvm_migrate_bandwidth=12, kvm_migrate_compression="none")
+    took, travelled = (re.search(pattern, said) for pattern in (r"took +([0-9.]+) s", r"memory travelled +([0-9.]+) MiB"))
+    assert took and travelled
+    # What is left when QEMU stops the guest goes as fast as it can.
+    assert float(travelled.group(1)) / float(took.group(1)) < 12 * 1.25
+
+
 def test_what_libvirt_cannot_ask_for_is_refused(guests: Guests) -> None:
     (source,) = guests.running_on("shared")
     assert "dirty_limit cannot be had" in guests.refused("shared", source, kvm_migrate_require=["zero_page_detection", "dirty_limit"])

@@ -9,8 +9,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent / "bench" / "kvm")]
 import kvm
+
+
+HOW = {"memory": 1, "dirty": 1, "cores": 1}
 
 
 def samples(**changes: float) -> kvm.Samples:
@@ -62,7 +67,17 @@ def test_a_load_that_is_run_again_replaces_its_own_part(tmp_path: Path, monkeypa
     monkeypatch.setattr(kvm, "RUNS", tmp_path / "kvm-runs.json")
     slow, quick = samples(), samples(**{kvm.AUTO: 5.0})
     for load in kvm.LOADS:
-        kvm.keep({key: each for key, each in slow.items() if key[0] == load}, load, {"memory": 1})
-    kvm.keep({key: each for key, each in quick.items() if key[0] == "idle"}, "idle", {"memory": 1})
+        kvm.keep({key: each for key, each in slow.items() if key[0] == load}, load, HOW, add=False)
+    kvm.keep({key: each for key, each in quick.items() if key[0] == "idle"}, "idle", HOW, add=False)
     found = kvm.samples_of(kvm.kept())
     assert found == {key: (quick if key[0] == "idle" else slow)[key] for key in slow}
+
+
+def test_what_is_added_joins_what_was_measured_alike(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(kvm, "RUNS", tmp_path / "kvm-runs.json")
+    idle = {key: each for key, each in samples().items() if key[0] == "idle"}
+    kvm.keep(idle, "idle", HOW, add=True)
+    kvm.keep(idle, "idle", HOW, add=True)
+    assert all(len(each) == 6 for each in kvm.samples_of(kvm.kept()).values())
+    with pytest.raises(SystemExit, match="another guest"):
+        kvm.keep(idle, "idle", {**HOW, "memory": 2}, add=True)

@@ -87,6 +87,8 @@ def test_a_guest_that_does_not_run_takes_its_definition_alone():
         ({"synchronous_writes": True}, "about disks that are copied"),
         ({"require": ("zero_page_detection", "dirty_limit")}, "dirty_limit cannot be had: libvirt has no way to ask QEMU for its dirty limit"),
         ({"require": ("free_page_hinting",)}, "give its memballoon freePageReporting='on'"),
+        ({"require": ("zero_page_detection",), "zero_pages": "none"}, "zero_pages none turns it off"),
+        ({"mode": "offline", "zero_pages": "none"}, "about the memory of a guest that runs"),
     ],
 )
 def test_what_does_not_go_together_is_refused(change, text):

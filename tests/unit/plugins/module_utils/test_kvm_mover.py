@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 import importlib
+import json
+import sys
 import threading
+import types
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -245,3 +248,46 @@ def test_there_is_nothing_to_give_up(hosts):
     outcome = hosts.cancel(0, check_mode=False)
     assert (outcome["changed"], outcome["moved"]) == (False, False)
     assert outcome["outcome"] == "no migration is under way: the guest runs on the source as before"
+
+
+class Qemu:
+    """Its monitor, as far as a migration's parameters go."""
+
+    def __init__(self, looks="multifd", knows=("multifd", "legacy", "none")):
+        self.looks, self.knows, self.asked = looks, knows, []
+
+    def answer(self, _domain, text, _flags):
+        command = json.loads(text)
+        self.asked.append(command["execute"])
+        if command["execute"] == "query-migrate-parameters":
+            return json.dumps({"return": {"zero-page-detection": self.looks}})
+        wanted = command["arguments"]["zero-page-detection"]
+        if wanted not in self.knows:
+            return json.dumps({"error": {"class": "GenericError", "desc": f"does not accept value '{wanted}'"}})
+        self.looks = wanted
+        return json.dumps({"return": {}})
+
+
+@pytest.fixture(name="qemu")
+def the_monitor(monkeypatch):
+    qemu = Qemu()
+    monkeypatch.setitem(sys.modules, "libvirt_qemu", types.SimpleNamespace(qemuMonitorCommand=qemu.answer))
+    return qemu
+
+
+@pytest.mark.parametrize(("who", "asked"), [("default", 0), ("multifd", 2), ("none", 4)])
+def test_a_guest_that_stays_has_zero_pages_looked_for_as_before(hosts, qemu, who, asked):
+    """The test driver cannot migrate, so that each attempt fails."""
+    put(hosts, "source")
+    plan = hosts.plan(migration.Wish(compression="none", zero_pages=who), None, IGNORE)
+    with pytest.raises(_runtime.HandoverError, match="web1 was not migrated"):
+        hosts.migrate(plan, 0, 1, 30)
+    assert qemu.looks == "multifd"
+    assert len(qemu.asked) == asked
+
+
+def test_a_monitor_that_refuses_stops_it_before_it_begins(hosts, qemu):
+    qemu.knows = ()
+    put(hosts, "source")
+    with pytest.raises(_runtime.HandoverError, match="QEMU of web1 refused migrate-set-parameters: does not accept value 'none': leave zero_pages out"):
+        hosts.migrate(hosts.plan(migration.Wish(compression="none", zero_pages="none"), None, IGNORE), 0, 1, 30)
