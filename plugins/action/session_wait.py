@@ -16,7 +16,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._progress impor
     line,
     verdict,
 )
-from ansible_collections.livefleet.handover.plugins.plugin_utils._live import tell
+from ansible_collections.livefleet.handover.plugins.plugin_utils._live import (
+    key,
+    tell,
+)
 
 display = Display()
 
@@ -50,7 +53,7 @@ class ActionModule(ActionBase):
         last = ""
         shown: t.Tuple[t.Any, float] = (None, began)
         to_go: t.Optional[float] = None
-        key = (task_vars or {}).get("inventory_hostname", arguments["session"])
+        whose = key(task_vars or {}) or arguments["session"]
         while True:
             now = time.monotonic()
             answer = self._ask(arguments, task_vars)
@@ -67,7 +70,7 @@ class ActionModule(ActionBase):
                     return dict(failed=True, msg="there is no session {0} on this host: it was never begun, or was removed".format(arguments["session"]))
                 status = answer["sessions"][0]
                 last, to_go = line(status), left(status)
-                live = tell(key=key, stage="presync", status=status) if arguments["until"] == "converged" else tell(key=key)
+                live = tell(key=whose, stage="presync", status=status) if arguments["until"] == "converged" else tell(key=whose)
                 if not live and (landmark(status) != shown[0] or now - shown[1] >= PLAIN_SECONDS):
                     display.display("  {0}".format(last))
                     shown = landmark(status), now

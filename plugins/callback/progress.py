@@ -33,6 +33,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._progress impor
 )
 from ansible_collections.livefleet.handover.plugins.plugin_utils._live import (
     Live,
+    key,
     tell,
 )
 
@@ -69,10 +70,10 @@ class CallbackModule(CallbackBase):
         found = _STAGE.match(task.get_name())
         if self.live is None or found is None:
             return
-        stage = found.group(1).lower()
-        if self.stages.get(host.get_name()) != stage:
-            self.stages[host.get_name()] = stage
-            tell(key=host.get_name(), stage=stage)
+        name, stage = key(host.get_vars()), found.group(1).lower()
+        if self.stages.get(name) != stage:
+            self.stages[name] = stage
+            tell(key=name, stage=stage)
 
     def v2_playbook_on_play_start(self, play: t.Any) -> None:
         for name in self.stages:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import typing as t
 
@@ -20,30 +21,54 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
 
 Answers = t.Mapping[str, t.Mapping[str, t.Any]]
 
-_OPTIONS = {"empty": [], "moves": [], "destinations": [], "needs": {}, "apart": {}, "waves": {}, "labels": {}, "serial": 8,
+_OPTIONS = {"empty": [], "moves": [], "destinations": [], "needs": {}, "apart": {}, "waves": {}, "labels": {}, "serial": 8, "throttle": 0,
             "spare_memory": "256M", "spare_disk": "1G", "stamp": ""}  # fmt: skip
 
 
 def placement(answers: Answers, **given: t.Any) -> t.Dict[str, t.Any]:
-    """A plan from what host_info answered of each host: `moves` and the sizes of their `batches`, or `problems`."""
+    """A plan from what host_info answered of each host: `moves`, the `steps` in which they go and their `sizes`, or `problems`."""
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
         raise AnsibleFilterError("placement: there is no option {0}: the options are {1}".format(unknown[0], ", ".join(sorted(_OPTIONS))))
     options = {**_OPTIONS, **given}
-    plan: t.Dict[str, t.Any] = {"moves": [], "batches": [], "done": [], "problems": []}
+    plan: t.Dict[str, t.Any] = {"moves": [], "together": 0, "steps": [], "sizes": [], "done": [], "problems": []}
     try:
-        serial = _count(options["serial"])
+        serial = _count("serial", options["serial"], 1, "how many workloads go side by side")
+        # More of a step at once than there are processors to do it would only take longer for each.
+        together = _count("throttle", options["throttle"], 0, "for how many of them at once a step is done") or len(os.sched_getaffinity(0))
         asked = _asked(answers, options, plan)
+        plan["together"] = min(together, serial)
         moves = planner.place(
             asked, _hosts(answers, options), _size("spare_memory", options["spare_memory"]), _size("spare_disk", options["spare_disk"])
         )
-        groups = planner.batches(moves, serial)
+        groups = planner.batches(moves, plan["together"], serial)
     except planner.NoPlan as exc:
         plan["problems"] = exc.sentences
         return plan
-    plan["batches"] = [len(group) for group in groups]
-    plan["moves"] = [_row(move, number, group, options["stamp"]) for number, group in enumerate(groups, 1) for move in group]
+    rows = [[_row(move, number, group, options["stamp"]) for move in group] for number, group in enumerate(groups, 1)]
+    plan["moves"] = [row for group in rows for row in group]
+    order = [
+        [_step(row, part) for row in rows[number] if part in planner.PARTS[row["kind"]]]
+        for part, number in planner.steps([len(group) for group in rows], serial)
+    ]
+    order = [members for members in order if members]
+    for number, members in enumerate(order, 1):
+        # Ansible gives a play up when all hosts of a batch are out of reach, and others may be on their way yet: one of each can always be reached.
+        always = {"name": "step-{0}-of-{1}".format(number, len(order)), "of": "localhost", "part": "", "after": "", "move": {}}
+        plan["steps"] += [dict(member, number=number) for member in [always, *members]]
+    plan["sizes"] = [1 + len(members) for members in order]
     return plan
+
+
+def _step(row: t.Mapping[str, t.Any], part: str) -> t.Dict[str, t.Any]:
+    """One part of a move: the name under which it runs, `of` which host, and under which name the part ran that it comes `after`, if one did."""
+    parts = planner.PARTS[row["kind"]]
+    before = parts[: parts.index(part)]
+    return {"name": _name(row, part), "of": row["source"], "part": part, "after": _name(row, before[-1]) if before else "", "move": row}
+
+
+def _name(row: t.Mapping[str, t.Any], part: str) -> str:
+    return "{0}.{1}".format(row["name"], part)
 
 
 def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp: str) -> t.Dict[str, t.Any]:
@@ -214,13 +239,13 @@ def _list(value: t.Any) -> t.List[str]:
     return [word for word in re.split(r"[\s,]+", value) if word] if isinstance(value, str) else [str(each) for each in value]
 
 
-def _count(value: t.Any) -> int:
+def _count(option: str, value: t.Any, least: int, what: str) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError):
-        number = 0
-    if number < 1:
-        raise planner.NoPlan(["handover_serial is '{0}': write how many workloads go side by side, at least 1".format(value)])
+        number = least - 1
+    if number < least:
+        raise planner.NoPlan(["handover_{0} is '{1}': write {2}, at least {3}".format(option, value, what, least)])
     return number
 
 

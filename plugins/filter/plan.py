@@ -32,7 +32,8 @@ def plan_lines(plan: Plan) -> t.List[str]:
 
 def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
     """What became of each move: `lines` to print, the workloads that `failed`, and a `sentence` about them."""
-    rows = [dict(move, **_outcome(hostvars[move["name"]], check)) for move in plan["moves"]]
+    parts = {move["name"]: [hostvars[step["name"]] for step in plan["steps"] if step["move"].get("name") == move["name"]] for move in plan["moves"]}
+    rows = [dict(move, **_outcome(parts[move["name"]], check)) for move in plan["moves"]]
     failed = [row for row in rows if not row["well"]]
     return {
         "lines": table(rows, _OUTCOME) if rows else [],
@@ -43,14 +44,16 @@ def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = Fals
     }
 
 
-def _outcome(known: t.Mapping[str, t.Any], check: bool) -> t.Dict[str, t.Any]:
-    if "handover_has_moved" in known:
-        paused = _paused_ms(known)
+def _outcome(parts: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> t.Dict[str, t.Any]:
+    """What became of one move, from what is known under the names of its parts. A dry run looks, in the first part, and does nothing else."""
+    if all("handover_has_ended" in part for part in (parts[:1] if check else parts)):
+        paused = _paused_ms(parts[-1])
         pause = "{0:.2f} s".format(paused / 1000) if paused else None
         return {"well": True, "outcome": "can move" if check else "moved", "pause": pause, "why": ""}
-    if "handover_why" in known:
-        return {"well": False, "outcome": "failed", "pause": None, "why": str(known["handover_why"])}
-    if "handover_has_begun" in known:
+    why = next((str(part["handover_why"]) for part in parts if "handover_why" in part), "")
+    if why:
+        return {"well": False, "outcome": "failed", "pause": None, "why": why}
+    if any("handover_has_begun" in part for part in parts):
         return {"well": False, "outcome": "not known", "pause": None, "why": "its host did not answer any more: run the same again when it does"}
     return {"well": False, "outcome": "not begun", "pause": None, "why": "not begun, since others had failed"}
 

@@ -34,6 +34,10 @@ CONTAINER, GUEST = "container", "guest"
 STOPPED_GUEST = ("shut off", "crashed")
 ENGINES = {CONTAINER: "podman", GUEST: "libvirt"}
 
+# The two parts of a move: until it copies, and from when it has copied. What libvirt moves has only the latter.
+BEGIN, FINISH = "begin", "finish"
+PARTS = {CONTAINER: (BEGIN, FINISH), GUEST: (FINISH,)}
+
 # Choices that are taken back before the search is given up. Where there is room to spare, none is.
 CHOICES = 1000
 
@@ -89,7 +93,6 @@ class Move:
 
     workload: Workload
     destination: str
-    batch: int = 0
 
 
 def place(workloads: t.Sequence[Workload], hosts: t.Sequence[Host], spare_memory: int = 0, spare_disk: int = 0) -> t.List[Move]:
@@ -210,8 +213,8 @@ class _Search:
         return self.stuck or ["no plan was found in {0} attempts: name the destination of some workloads, or keep less room free".format(CHOICES)]
 
 
-def batches(moves: t.Sequence[Move], size: int) -> t.List[t.List[Move]]:
-    """The moves in groups that go side by side, at most `size` in one; those of one wave are never parted."""
+def batches(moves: t.Sequence[Move], size: int, most: int) -> t.List[t.List[Move]]:
+    """The moves in groups of `size` that do a step together; those of one wave are never parted, and are `most` at most."""
     waves: t.Dict[str, t.List[Move]] = {}
     for move in moves:
         waves.setdefault(move.workload.wave or "\0" + move.workload.name, []).append(move)
@@ -228,9 +231,9 @@ def batches(moves: t.Sequence[Move], size: int) -> t.List[t.List[Move]]:
                     )
                 ]
             )
-        if len(wave) > size:
+        if len(wave) > most:
             name = wave[0].workload.wave
-            raise NoPlan(["the wave {0} has {1} workloads and at most {2} go side by side: raise handover_serial".format(name, len(wave), size)])
+            raise NoPlan(["the wave {0} has {1} workloads and at most {2} go side by side: raise handover_serial".format(name, len(wave), most)])
     groups: t.List[t.List[Move]] = []
     for wave in sorted(waves.values(), key=lambda each: -len(each)):
         group = next((each for each in groups if len(each) + len(wave) <= size), None)
@@ -238,3 +241,19 @@ def batches(moves: t.Sequence[Move], size: int) -> t.List[t.List[Move]]:
             groups.append(group := [])
         group.extend(wave)
     return groups
+
+
+def steps(sizes: t.Sequence[int], most: int) -> t.List[t.Tuple[str, int]]:
+    """When which batch, by its number from 0, is begun and finished, if at most `most` moves are on their way at once.
+
+    A batch begins as soon as there is room for it, so that the link has something to carry while others are prepared and cut over; those that
+    have copied for longest are finished first.
+    """
+    order: t.List[t.Tuple[str, int]] = []
+    under_way: t.List[int] = []
+    for number, size in enumerate(sizes):
+        while under_way and sum(sizes[each] for each in under_way) + size > most:
+            order.append((FINISH, under_way.pop(0)))
+        order.append((BEGIN, number))
+        under_way.append(number)
+    return order + [(FINISH, number) for number in under_way]

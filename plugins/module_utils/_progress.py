@@ -20,6 +20,8 @@ def line(status: Status) -> str:
     words = "{0}: {1}".format(status["workload"] or status["id"], status["state"])
     if status.get("resuming"):
         return "{0}, made again: {1}".format(words, status["resuming"])
+    if status.get("waits"):
+        return "{0}, waits for {1} that began earlier".format(words, status["waits"])
     number, size = status.get("pass") or 0, status.get("pass_bytes") or 0
     if status["ended"] or status["state"] != "presync" or not number:
         return words
@@ -55,7 +57,8 @@ def duration(seconds: float) -> str:
 
 def landmark(status: Status) -> t.Tuple[t.Any, ...]:
     """What has to change for a line to be worth a place in a log that nobody watches live."""
-    return (status["state"], status.get("pass") or 0, bool(status.get("converged")), status.get("throttle") or 0, bool(status["ended"]))
+    flags = [bool(status.get(key)) for key in ("waits", "converged", "ended")]
+    return (status["state"], status.get("pass") or 0, status.get("throttle") or 0, *flags)
 
 
 def verdict(status: Status, until: str) -> t.Tuple[bool, t.Optional[str]]:

@@ -26,6 +26,11 @@ ADDRESS = "HANDOVER_PROGRESS"
 ROWS = 16
 
 
+def key(variables: t.Mapping[str, t.Any]) -> str:
+    """Whose line it is, from the variables of a host in the inventory: that of the move that it is a part of, if it is one."""
+    return (variables.get("handover_move") or {}).get("name") or variables.get("inventory_hostname") or ""
+
+
 def tell(**news: t.Any) -> bool:
     """Sends news to whoever shows them; False where nobody does, or not now."""
     address = os.environ.get(ADDRESS)

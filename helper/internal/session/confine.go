@@ -88,7 +88,7 @@ func (b *base) confine(r confine.Rules) error {
 }
 
 // confineSource leaves it the session's folder, the way to the destination, and the
-// place where it is counted among those who share a limit.
+// places where it is counted among those who share a limit, and who copy in turn.
 func (s *source) confineSource() error {
 	var r confine.Rules
 	if at, ok := s.way.(transport.Address); ok {
@@ -96,6 +96,9 @@ func (s *source) confineSource() error {
 	}
 	if s.share != nil {
 		r.Write = append(r.Write, filepath.Join(s.runDir, sharesDir))
+	}
+	if s.queue != nil {
+		r.Write = append(r.Write, filepath.Join(s.runDir, turnsDir))
 	}
 	return s.base.confine(r)
 }

@@ -65,7 +65,7 @@ func TestACopyIsConfined(t *testing.T) {
 			}
 			write(c.src, Spec{
 				Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: peer,
-				Volumes: []Vol{{Name: "data", Size: size, Device: c.image, Tracker: "none"}}, Policy: Policy{Shared: 1 << 30},
+				Volumes: []Vol{{Name: "data", Size: size, Device: c.image, Tracker: "none"}}, Policy: Policy{Shared: 1 << 30, AtOnce: 1},
 			})
 			send := start(actSend, c.src)
 			c.wait(c.src, UntilConverged)

@@ -43,10 +43,14 @@ const idleShare = 10
 // set, for a moment in which the forecast is within it. One that is never asked for
 // ends the session, after policy.wait_timeout.
 func (s *source) presync(ctx context.Context) (*request, error) {
+	asked, askedAt, err := s.inTurn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.queue.Leave()
 	var before int64
-	var asked *request
-	var ready time.Time           // since when it only waits to be cut over
-	var looked, askedAt time.Time // when was looked for what is dirty, and when the cutover was asked for
+	var ready time.Time  // since when it only waits to be cut over
+	var looked time.Time // when was looked for what is dirty
 	for {
 		// Only the pass numbers and sizes decide; they are in the status too.
 		if err := s.presyncPass(ctx); err != nil {
@@ -74,6 +78,7 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 					continue
 				}
 			}
+			s.queue.Leave()
 			s.update(true, func(st *Status) {
 				if !st.Converged {
 					s.log.Emit("converged", map[string]any{"why": why, "pass": s.pass, "dirty": dirty})
@@ -94,7 +99,7 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 			}
 		}
 		before = dirty
-		r, err := s.idle(ctx, dirty)
+		r, err := s.idle(ctx)
 		if err != nil {
 			if err := s.resume(ctx, err); err != nil {
 				return nil, err
@@ -163,11 +168,15 @@ func (s *source) converged(dirty, before int64) string {
 
 // idle looks for requests between two passes. Until the session has converged
 // there is no pause.
-func (s *source) idle(ctx context.Context, dirty int64) (*request, error) {
-	wait := time.Duration(0)
-	if s.isConverged() {
-		wait = max(idlePass, idleShare*s.collecting)
+func (s *source) idle(ctx context.Context) (*request, error) {
+	if !s.isConverged() {
+		return s.listen(ctx, 0)
 	}
+	return s.listen(ctx, max(idlePass, idleShare*s.collecting))
+}
+
+// listen waits for a request, and for what may go wrong while nothing is sent.
+func (s *source) listen(ctx context.Context, wait time.Duration) (*request, error) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	for {

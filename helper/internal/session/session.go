@@ -75,8 +75,12 @@ const (
 // RunDir is where gates and locks live: gone after a reboot, as what they guard.
 const RunDir = "/run/handover"
 
-// sharesDir is where the sessions that copy at the moment are counted.
-const sharesDir = "shares"
+// sharesDir is where the sessions that copy at the moment are counted, and turnsDir
+// where those stand in line that copy a few at a time.
+const (
+	sharesDir = "shares"
+	turnsDir  = "turns"
+)
 
 // base is what both sides of a session have.
 type base struct {

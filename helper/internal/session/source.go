@@ -50,6 +50,7 @@ type source struct {
 	memory      ahead
 	pace        *pipeline.Pace
 	share       *share.Member // of what this host may send; nil: it is not shared
+	queue       *share.Member // of those who copy in turn; nil: it copies at once
 	brake       brake
 	wave        *companion  // nil: it is cut over alone
 	deaf        bool        // a cutover was asked for: no second one
@@ -279,12 +280,18 @@ func (s *source) prepareFreezer() (freezer, error) {
 	return newFreezer(s.base)
 }
 
-// keepPace takes up the limits: the session's own, and its part of the host's.
-// Neither holds in the pause.
+// keepPace takes up the limits: the session's own, its part of the host's, and its
+// place among those who copy in turn. None holds in the pause.
 func (s *source) keepPace() (err error) {
 	policy := s.spec.Policy
 	if policy.Shared > 0 {
 		if s.share, err = share.New(filepath.Join(s.runDir, sharesDir), s.spec.ID); err != nil {
+			return err
+		}
+	}
+	if policy.AtOnce > 0 {
+		// In the order in which they began.
+		if s.queue, err = share.New(filepath.Join(s.runDir, turnsDir), fmt.Sprintf("%020d-%s", time.Now().UnixNano(), s.spec.ID)); err != nil {
 			return err
 		}
 	}

@@ -141,6 +141,7 @@ type Policy struct {
 	TargetDirty int64  `json:"target_dirty,omitempty"` // bytes
 	Limit       int64  `json:"limit,omitempty"`        // bytes per second, 0 = none
 	Shared      int64  `json:"shared,omitempty"`       // bytes per second that all sessions of the source host may take together, 0 = any
+	AtOnce      int64  `json:"at_once,omitempty"`      // how many sessions of the source host copy at once until they have converged, 0 = all
 	Verify      bool   `json:"verify,omitempty"`
 	Free        string `json:"free,omitempty"`         // what the file systems do not use: skip, send
 	Compression string `json:"compression,omitempty"`  // how what is sent is packed: auto, none, lz4, zstd
@@ -287,7 +288,7 @@ func (s *Spec) check() error {
 		return fmt.Errorf("mode %s needs a workload", s.Mode)
 	case s.Policy.Free != FreeSkip && s.Policy.Free != FreeSend:
 		return fmt.Errorf("policy: free %q: skip or send", s.Policy.Free)
-	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.Shared < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0 || s.Policy.WaitTimeout < 1,
+	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.Shared < 0 || s.Policy.AtOnce < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0 || s.Policy.WaitTimeout < 1,
 		s.Policy.MaxFrozen < 0 || s.Policy.FrozenPatience < 1 || s.Policy.PauseBase < 0 || s.Policy.Memory < 0:
 		return errors.New("policy: a number is out of range")
 	case s.Policy.MaxFrozen > 0 && s.Mode != Live:

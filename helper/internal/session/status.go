@@ -30,6 +30,7 @@ type Status struct {
 	Restarted  bool     `json:"restarted"` // the host was booted since the session began
 	Error      string   `json:"error"`
 	Listen     string   `json:"listen,omitempty"`
+	Waits      int64    `json:"waits,omitempty"` // source: how many that began earlier copy before it does
 	Converged  bool     `json:"converged"`
 	Why        string   `json:"converged_why,omitempty"`
 	Pass       int      `json:"pass"`

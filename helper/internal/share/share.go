@@ -6,6 +6,9 @@
 // part of the limit that it was given itself; nobody hands anything out, so nobody
 // has to be there for it. A member that leaves, or whose process ends however, is
 // not counted any more, and what it had is the others' within Lag.
+//
+// In the same way members can come in turn: who has joined under a name that sorts
+// before one's own comes first.
 package share
 
 import (
@@ -111,14 +114,27 @@ func (m *Member) Part(limit int64) int64 {
 	return max(1, limit/max(1, m.members))
 }
 
-// count counts who has joined. What cannot be looked at counts: rather too slow
-// than beyond the limit.
-func (m *Member) count() (n int64) {
+// Ahead is how many of those who have joined have names that sort before this one's.
+func (m *Member) Ahead() (n int64) {
+	if m == nil {
+		return 0
+	}
+	return m.joined(func(name string) bool { return name < m.name })
+}
+
+func (m *Member) count() (n int64) { return m.joined(func(string) bool { return true }) }
+
+// joined counts who has joined, of those whose names are asked for. What cannot be
+// looked at counts: rather too slow than beyond the limit.
+func (m *Member) joined(of func(name string) bool) (n int64) {
 	entries, err := os.ReadDir(m.dir)
 	if err != nil {
 		return 1
 	}
 	for _, e := range entries {
+		if !of(e.Name()) {
+			continue
+		}
 		if e.Name() == m.name {
 			n++
 			continue

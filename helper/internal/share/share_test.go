@@ -124,3 +124,24 @@ func TestChild(t *testing.T) {
 	os.Stdout.WriteString("joined\n")
 	time.Sleep(time.Minute)
 }
+
+func TestWhoComesFirstIsToldByTheName(t *testing.T) {
+	dir := t.TempDir()
+	a, b, c := member(t, dir, "1-z"), member(t, dir, "2-a"), member(t, dir, "3-b")
+	for _, m := range []*Member{c, a, b} {
+		join(t, m)
+	}
+	for i, m := range []*Member{a, b, c} {
+		if n := m.Ahead(); n != int64(i) {
+			t.Errorf("%s: %d come before it, should be %d", m.name, n, i)
+		}
+	}
+	a.Leave()
+	if n := c.Ahead(); n != 1 {
+		t.Errorf("one has left, and %d come before the last", n)
+	}
+	var none *Member
+	if none.Ahead() != 0 {
+		t.Error("nobody comes before who does not stand in line")
+	}
+}

@@ -37,14 +37,26 @@ def goes(plan):
     return {move["workload"]: (move["source"], move["destination"]) for move in plan["moves"]}
 
 
+def steps(plan):
+    """Each step's part and workloads; the first name of a step is nobody's, and is left out."""
+    names = iter(plan["steps"])
+    found = [[next(names) for _each in range(size)] for size in plan["sizes"]]
+    assert next(names, None) is None
+    for number, (always, *members) in enumerate(found, 1):
+        assert (always["name"], always["of"], always["part"]) == ("step-{0}-of-{1}".format(number, len(found)), "localhost", "")
+        assert {each["number"] for each in [always, *members]} == {number}
+    return [(members[0]["part"], [each["move"]["workload"] for each in members]) for _always, *members in found]
+
+
 def problems(answers, **options):
     return placement(answers, **options)["problems"]
 
 
 def test_a_host_is_emptied_also_of_what_does_not_run():
-    plan = placement({"node1": answer("shop", "web", "OLD"), "node2": answer(), "node3": answer()}, empty=["node1"], stamp="-20261121t041500z")
+    answers = {"node1": answer("shop", "web", "OLD"), "node2": answer(), "node3": answer()}
+    plan = placement(answers, empty=["node1"], throttle=3, stamp="-20261121t041500z")
     assert goes(plan) == {"old": ("node1", "node2"), "shop": ("node1", "node3"), "web": ("node1", "node2")}
-    assert plan["batches"] == [3]
+    assert steps(plan) == [("begin", ["old", "shop", "web"]), ("finish", ["old", "shop", "web"])]
     assert [move["running"] for move in plan["moves"]] == [False, True, True]
     assert plan["moves"][1]["session"] == "shop-20261121t041500z"
     assert plan["moves"][1]["name"] == "shop@node1"
@@ -112,8 +124,29 @@ def test_labels_of_containers_count():
 
 def test_a_wave_knows_its_sessions():
     plan = placement({"node1": answer("db", "web", "x"), "node2": answer()}, empty=["node1"], waves={"shop": ["db", "web"]}, serial=2, stamp="-1")
-    assert plan["batches"] == [2, 1]
+    assert steps(plan) == [("begin", ["db", "web"]), ("finish", ["db", "web"]), ("begin", ["x"]), ("finish", ["x"])]
     assert [(move["workload"], move["together"]) for move in plan["moves"]] == [("db", ["db-1", "web-1"]), ("web", ["db-1", "web-1"]), ("x", [])]
+
+
+def test_the_link_has_something_to_carry_while_others_are_prepared_and_cut_over():
+    plan = placement({"node1": answer("a", "b", "c", "d", "e"), "node2": answer()}, empty=["node1"], serial=4, throttle=2)
+    assert steps(plan) == [
+        ("begin", ["a", "b"]), ("begin", ["c", "d"]), ("finish", ["a", "b"]), ("begin", ["e"]), ("finish", ["c", "d"]), ("finish", ["e"]),
+    ]  # fmt: skip
+    parts = {step["name"]: step["after"] for step in plan["steps"]}
+    assert (parts["a@node1.begin"], parts["a@node1.finish"]) == ("", "a@node1.begin")
+
+
+def test_a_wave_does_its_steps_as_one_however_few_do_one_at_once():
+    answers = {"node1": answer("db", "web", "queue", "x"), "node2": answer()}
+    plan = placement(answers, empty=["node1"], waves={"shop": ["db", "web", "queue"]}, serial=4, throttle=1)
+    assert steps(plan) == [("begin", ["db", "queue", "web"]), ("begin", ["x"]), ("finish", ["db", "queue", "web"]), ("finish", ["x"])]
+
+
+def test_as_many_do_a_step_at_once_as_there_are_processors(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1, 2})
+    plan = placement({"node1": answer("a", "b", "c", "d"), "node2": answer()}, empty=["node1"])
+    assert [len(names) for _part, names in steps(plan)] == [3, 1, 3, 1]
 
 
 def test_maintenance():
@@ -142,6 +175,7 @@ def test_where_it_is_has_to_be_plain():
     ("options", "sentence"),
     [
         ({"serial": 0}, "handover_serial is '0': write how many workloads go side by side, at least 1"),
+        ({"throttle": "all"}, "handover_throttle is 'all': write for how many of them at once a step is done, at least 0"),
         ({"spare_disk": "1 GB"}, "handover_spare_disk: '1 GB' is ambiguous: write 1G for powers of 1024"),
         ({"destinations": ["node7"]}, "node7 is not among the hosts that were asked: look further with handover_hosts"),
         ({"moves": ["shop"]}, "handover_moves: entry 1 names no workload: write {workload: NAME, to: HOST}, where `to` and `from` may be left out"),
@@ -169,20 +203,24 @@ def test_a_plan_as_a_table():
 
 
 def test_what_became_of_it():
-    plan = placement({"node1": answer("a", "b", "c", "d"), "node2": answer()}, empty=["node1"])
-    known = {
-        "a@node1": {"handover_has_begun": True, "handover_has_moved": True, "__migrate_cutover": {"status": {"frozen_ms": 412.0}}},
-        "b@node1": {"handover_has_begun": True, "handover_why": "node2 has no room"},
-        "c@node1": {"handover_has_begun": True},
-        "d@node1": {},
-    }
+    plan = placement({"node1": answer("a", "b", "c", "d", "e"), "node2": answer()}, empty=["node1"])
+    begun = {"handover_has_begun": True}
+    ended = {**begun, "handover_has_ended": True}
+    known = {step["name"]: {} for step in plan["steps"]} | {
+        "a@node1.begin": ended, "a@node1.finish": {**ended, "__migrate_cutover": {"status": {"frozen_ms": 412.0}}},
+        "b@node1.begin": {**begun, "handover_why": "node2 has no room"},
+        "c@node1.begin": begun,
+        "d@node1.begin": ended, "d@node1.finish": {**begun, "handover_why": "its dump failed"},
+    }  # fmt: skip
     outcome = plan_outcome(plan, known)
-    assert outcome["failed"] == ["b", "c", "d"]
+    assert outcome["failed"] == ["b", "c", "d", "e"]
     assert outcome["sentence"] == (
-        "3 of 4 were not moved: b: node2 has no room; c: its host did not answer any more: run the same again when it does; "
-        "d: not begun, since others had failed"
+        "4 of 5 were not moved: b: node2 has no room; c: its host did not answer any more: run the same again when it does; "
+        "d: its dump failed; e: not begun, since others had failed"
     )
     assert [line.split() for line in outcome["lines"]][2] == ["a", "node1", "node2", "moved", "0.41", "s"]
+    # A dry run looks, and does not finish what it has not begun.
+    assert plan_outcome(plan, {name: ended if name.endswith(".begin") else {} for name in known}, True)["failed"] == []
 
 
 def with_guests(host, *names, kinds=("container", "guest"), storage="copy", state="running", sessions=()):
@@ -243,5 +281,6 @@ def test_a_guest_is_of_no_wave():
 
 def test_how_long_a_guest_stood_still():
     plan = placement({"node1": with_guests(answer(), "vm1"), "node2": with_guests(answer())}, empty=["node1"])
-    known = {"vm1@node1": {"handover_has_moved": True, "__kvm_migrate_done": {"figures": {"downtime_ms": 70}, "held_ms": 20.0}}}
+    assert steps(plan) == [("finish", ["vm1"])]
+    known = {"vm1@node1.finish": {"handover_has_ended": True, "__kvm_migrate_done": {"figures": {"downtime_ms": 70}, "held_ms": 20.0}}}
     assert "0.09 s" in "".join(plan_outcome(plan, known)["lines"])

@@ -154,15 +154,15 @@ def moves_of(*names, wave="", source="node1"):
 
 
 def test_batches_keep_a_wave_together():
-    groups = batches(moves_of("a", "b", "c") + moves_of("web", "db", wave="shop"), 3)
+    groups = batches(moves_of("a", "b", "c") + moves_of("web", "db", wave="shop"), 3, 3)
     assert [[move.workload.name for move in group] for group in groups] == [["web", "db", "a"], ["b", "c"]]
 
 
 def test_a_wave_that_is_too_large():
     with pytest.raises(NoPlan, match="the wave shop has 3 workloads and at most 2 go side by side: raise handover_serial"):
-        batches(moves_of("a", "b", "c", wave="shop"), 2)
+        batches(moves_of("a", "b", "c", wave="shop"), 2, 2)
 
 
 def test_a_wave_on_two_hosts():
     with pytest.raises(NoPlan, match="the wave shop is on node1 and node2: what freezes at the same moment has to be on one host"):
-        batches(moves_of("a", wave="shop") + moves_of("b", wave="shop", source="node2"), 2)
+        batches(moves_of("a", wave="shop") + moves_of("b", wave="shop", source="node2"), 2, 2)

@@ -37,6 +37,11 @@ class TestLine:
         assert line(slow).endswith(", converged, a pause now of about 0.91 s, processor time cut by 40 %")
         assert landmark(slow) != landmark(status(converged=True, forecast_ms=912.4, throttle=50))
 
+    def test_one_that_copies_after_others(self):
+        waiting = status(waits=2, **{"pass": 0}, pass_bytes=0, done_bytes=0, rate=0)
+        assert line(waiting) == "shop: presync, waits for 2 that began earlier"
+        assert landmark(waiting) == landmark(dict(waiting, waits=3)) != landmark(dict(waiting, waits=0))
+
     def test_outside_of_presync_the_state_says_all(self):
         assert line(status(state="frozen")) == "shop: frozen"
         assert line(status(state="prepare", **{"pass": 0})) == "shop: prepare"
