@@ -367,7 +367,7 @@ func TestSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		if n, err := r.Closing(s.workload); err != nil || n != want {
+		if _, n, err := r.Read(s.workload); err != nil || n != want {
 			t.Errorf("the program finds %d that are being closed (%v), and not %d", n, err, want)
 		}
 	}

@@ -30,7 +30,7 @@ func TestConnectionsAreReadAsTheyAre(t *testing.T) {
 		t.Run(address.String(), func(t *testing.T) {
 			s := newSegment(t)
 			r := reader(t)
-			if found, err := r.Read(s.workload); err != nil || len(found) != 0 {
+			if found, _, err := r.Read(s.workload); err != nil || len(found) != 0 {
 				t.Fatalf("without any: %v, %v", found, err)
 			}
 			c, err := s.dial(address, s.echo(address), 10*time.Second)
@@ -40,11 +40,11 @@ func TestConnectionsAreReadAsTheyAre(t *testing.T) {
 			if err := says(c, 10*time.Second); err != nil {
 				t.Fatal(err)
 			}
-			here, err := r.Read(s.workload)
+			here, _, err := r.Read(s.workload)
 			if err != nil || len(here) != 1 {
 				t.Fatalf("of the workload: %v, %v", here, err)
 			}
-			there, err := r.Read(s.client)
+			there, _, err := r.Read(s.client)
 			if err != nil || len(there) != 1 {
 				t.Fatalf("of the client: %v, %v", there, err)
 			}
@@ -79,7 +79,7 @@ func TestConnectionsWithinANamespaceAreNotRead(t *testing.T) {
 		}
 		return err
 	})
-	if found, err := r.Read(s.workload); err != nil || len(found) != 0 {
+	if found, _, err := r.Read(s.workload); err != nil || len(found) != 0 {
 		t.Errorf("%v, %v", found, err)
 	}
 }
@@ -126,7 +126,7 @@ func TestAPeerThatWasToldWaits(t *testing.T) {
 				if err := Silence(s.workload); err != nil {
 					t.Fatal(err)
 				}
-				all, err := r.Read(s.workload)
+				all, _, err := r.Read(s.workload)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/network"
+	"github.com/livefleet/handover/helper/internal/report"
 )
 
 // What a rig with a network tells those who play CRIU and podman.
@@ -408,5 +409,36 @@ func TestNobodyAskedForSilence(t *testing.T) {
 	r.orphanGate()
 	if err := SetUpNetwork(r.dstRun, r.dstGate, there); !errors.Is(err, hooks.ErrNobody) {
 		t.Errorf("%v", err)
+	}
+}
+
+// What a client says into the silence it says again after 0.2 s, however short the
+// pause: it hears that there is no room before. Here the silence never comes.
+func TestThePeersAreToldBeforeTheSilence(t *testing.T) {
+	r := newRig(t)
+	here, there := r.networks()
+	client := r.connected(here, there)
+	guard, err := network.NewGuard(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &quiet{namespace: here, guard: guard, log: report.NewWriter(io.Discard)}
+	q.learn()
+	q.guard.Close()
+	if err := q.silence(t.Context()); err == nil {
+		t.Fatal("it is silent, and its guard is gone")
+	}
+	for end := time.Now().Add(time.Minute); tcpInfo(client).Snd_wnd > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody tells the client to wait")
+		}
+	}
+	if err := q.lift(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); tcpInfo(client).Snd_wnd == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody tells the client that there is room")
+		}
 	}
 }
