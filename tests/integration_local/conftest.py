@@ -102,9 +102,10 @@ esac
 SYSTEMCTL = """#!/bin/sh
 here={here}
 echo "$*" >> "$here/systemctl.log"
+for unit; do :; done
 case "$1" in
-enable) ln -sf "../$3" "$here/units/multi-user.target.wants/$3" ;;
-disable) rm "$here/units/multi-user.target.wants/$3" ;;
+enable) ln -sf "../$unit" "$here/units/multi-user.target.wants/$unit" ;;
+disable) rm "$here/units/multi-user.target.wants/$unit" ;;
 esac
 """
 
