@@ -7,9 +7,12 @@ from __future__ import annotations
 import typing as t
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.livefleet.handover.plugins.filter.earlier_moves import (
+    FREEZING,
+)
 
 # A workload is frozen from the first of them on; what comes before the release is undone, what comes after it is the destination's to say.
-UNDECIDED = ("prepare", "presync", "barrier", "frozen", "flushed", "prepared")
+UNDECIDED = ("prepare", "presync", *FREEZING)
 Side = t.Mapping[str, t.Any]
 
 

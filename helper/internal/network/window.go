@@ -21,8 +21,8 @@ import (
 // Whoever is told that there is no room asks by itself now and then, so that one
 // that the second message does not reach goes on as well.
 
-// CloseWindows tells the peers of connections, in a namespace that is silent, that
-// there is no room for more.
+// CloseWindows tells the peers of connections, in a namespace that is silent or about
+// to be, that there is no room for more.
 func CloseWindows(path string, all []Connection) error { return tell(path, all, false) }
 
 // ReopenWindows tells them that there is room again.

@@ -115,21 +115,32 @@ func (m *Member) Part(limit int64) int64 {
 }
 
 // Ahead is how many of those who have joined have names that sort before this one's.
-func (m *Member) Ahead() (n int64) {
+// Where the folder is gone, and with it everybody's place, nobody is waited for.
+func (m *Member) Ahead() int64 {
 	if m == nil {
 		return 0
 	}
-	return m.joined(func(name string) bool { return name < m.name })
+	n, err := m.joined(func(name string) bool { return name < m.name })
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
-func (m *Member) count() (n int64) { return m.joined(func(string) bool { return true }) }
-
-// joined counts who has joined, of those whose names are asked for. What cannot be
-// looked at counts: rather too slow than beyond the limit.
-func (m *Member) joined(of func(name string) bool) (n int64) {
-	entries, err := os.ReadDir(m.dir)
+func (m *Member) count() int64 {
+	n, err := m.joined(func(string) bool { return true })
 	if err != nil {
 		return 1
+	}
+	return n
+}
+
+// joined counts who has joined, of those whose names are asked for. A file that cannot
+// be looked at counts: rather too slow than beyond the limit.
+func (m *Member) joined(of func(name string) bool) (n int64, err error) {
+	entries, err := os.ReadDir(m.dir)
+	if err != nil {
+		return 0, err
 	}
 	for _, e := range entries {
 		if !of(e.Name()) {
@@ -152,5 +163,5 @@ func (m *Member) joined(of func(name string) bool) (n int64) {
 		}
 		f.Close()
 	}
-	return n
+	return n, nil
 }

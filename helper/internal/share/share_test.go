@@ -140,6 +140,12 @@ func TestWhoComesFirstIsToldByTheName(t *testing.T) {
 	if n := c.Ahead(); n != 1 {
 		t.Errorf("one has left, and %d come before the last", n)
 	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Ahead(); n != 0 {
+		t.Errorf("nobody has a place any more, and %d come before the last", n)
+	}
 	var none *Member
 	if none.Ahead() != 0 {
 		t.Error("nobody comes before who does not stand in line")
