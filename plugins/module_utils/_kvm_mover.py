@@ -222,6 +222,8 @@ class Mover:
         unknown = [flag for flag in made.flags if not hasattr(self.libvirt, flag)]
         if unknown:
             raise HandoverError(f"this host's libvirt does not know {unknown[0]}: install a newer python3-libvirt, or do without")
+        if wish.zero_pages != "default":
+            self._who_looks_for_zero_pages(domain)
         # What images stand on is left out of what travels.
         images = self._images(domain, parse(domain.XMLDesc(0)), wish)
         return MovePlan(made.flags, made.parameters, choice.reason, images, wish.hold, wish.mode == "postcopy", wish.zero_pages)
@@ -355,17 +357,26 @@ class Mover:
         """Has QEMU do so as asked for, and says how it did before. libvirt has no word for it, and leaves it as it finds it."""
         if who == "default":
             return who
-        before = self._monitor(domain, "query-migrate-parameters")["zero-page-detection"]
+        before = self._who_looks_for_zero_pages(domain)
         if before != who:
             self._monitor(domain, "migrate-set-parameters", **{"zero-page-detection": who})
-        return str(before)
+        return before
+
+    def _who_looks_for_zero_pages(self, domain: t.Any) -> str:
+        who = self._monitor(domain, "query-migrate-parameters").get("zero-page-detection")
+        if who is None:
+            raise HandoverError(f"QEMU of {self.name} does not let itself be told who looks for zero pages, as 9.0 and later do: leave zero_pages out")
+        return str(who)
 
     def _monitor(self, domain: t.Any, command: str, **arguments: str) -> t.Any:
         """QEMU's own answer. libvirt notes in its log that somebody has asked."""
         import libvirt_qemu
 
         asked = {"execute": command, **({"arguments": arguments} if arguments else {})}
-        answer = json.loads(libvirt_qemu.qemuMonitorCommand(domain, json.dumps(asked), 0))
+        try:
+            answer = json.loads(libvirt_qemu.qemuMonitorCommand(domain, json.dumps(asked), 0))
+        except self.libvirt.libvirtError as exc:
+            raise HandoverError(f"QEMU of {self.name} could not be asked {command}: {exc}: try again, or leave zero_pages out") from exc
         if "error" in answer:
             raise HandoverError(f"QEMU of {self.name} refused {command}: {answer['error'].get('desc')}: leave zero_pages out")
         return answer["return"]

@@ -260,7 +260,7 @@ class Qemu:
         command = json.loads(text)
         self.asked.append(command["execute"])
         if command["execute"] == "query-migrate-parameters":
-            return json.dumps({"return": {"zero-page-detection": self.looks}})
+            return json.dumps({"return": {"zero-page-detection": self.looks} if self.looks else {}})
         wanted = command["arguments"]["zero-page-detection"]
         if wanted not in self.knows:
             return json.dumps({"error": {"class": "GenericError", "desc": f"does not accept value '{wanted}'"}})
@@ -275,7 +275,7 @@ def the_monitor(monkeypatch):
     return qemu
 
 
-@pytest.mark.parametrize(("who", "asked"), [("default", 0), ("multifd", 2), ("none", 4)])
+@pytest.mark.parametrize(("who", "asked"), [("default", 0), ("multifd", 3), ("none", 5)])
 def test_a_guest_that_stays_has_zero_pages_looked_for_as_before(hosts, qemu, who, asked):
     """The test driver cannot migrate, so that each attempt fails."""
     put(hosts, "source")
@@ -291,3 +291,20 @@ def test_a_monitor_that_refuses_stops_it_before_it_begins(hosts, qemu):
     put(hosts, "source")
     with pytest.raises(_runtime.HandoverError, match="QEMU of web1 refused migrate-set-parameters: does not accept value 'none': leave zero_pages out"):
         hosts.migrate(hosts.plan(migration.Wish(compression="none", zero_pages="none"), None, IGNORE), 0, 1, 30)
+
+
+def test_a_qemu_that_has_no_word_for_it_is_found_before_anything_is_made(hosts, qemu):
+    qemu.looks = None
+    put(hosts, "source")
+    with pytest.raises(_runtime.HandoverError, match=r"QEMU of web1 does not let itself be told who looks for zero pages, as 9\.0 and later do"):
+        hosts.plan(migration.Wish(compression="none", zero_pages="none"), None, IGNORE)
+
+
+def test_a_monitor_that_does_not_answer_is_said(hosts, monkeypatch):
+    def busy(*_words):
+        raise hosts.libvirt.libvirtError("cannot acquire state change lock")
+
+    monkeypatch.setitem(sys.modules, "libvirt_qemu", types.SimpleNamespace(qemuMonitorCommand=busy))
+    put(hosts, "source")
+    with pytest.raises(_runtime.HandoverError, match="could not be asked query-migrate-parameters: cannot acquire state change lock: try again"):
+        hosts.plan(migration.Wish(compression="none", zero_pages="none"), None, IGNORE)
