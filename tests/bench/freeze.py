@@ -49,8 +49,8 @@ TOOLS, POSTGRES = "localhost/handover/tools:lab", "localhost/handover/postgres:l
 PCOPY = "/usr/local/libexec/handover/pcopy"
 OURS, ARCHIVE = "bench", "/var/lib/handover/bench.tar"
 NAMES = {"bench_workload": OURS}
-# The file is begun again at this size, so that the volume never fills.
-FILE_BYTES = 256 << 20
+# The file is begun again at this size, so that the volume never fills; beside it lies what a volume has that nobody writes to any more.
+FILE_BYTES, REST_BYTES = 256 << 20, 640 << 20
 # What is behind a move before the next one begins: the writer has to have written something again.
 SETTLE_SECONDS = 5.0
 READS = 200
@@ -68,6 +68,7 @@ class Workload:
     image: str = TOOLS
     folder: str = FOLDER
     memory: int = 0  # bytes that cannot be packed
+    rest: int = 0  # bytes that lie in the volume from the beginning
     environment: tuple[str, ...] = ()
 
     @property
@@ -87,9 +88,10 @@ def memory(words: str, size: int) -> Workload:
 WORKLOADS = {
     "idle": Workload("an idle container", ("heartbeat", "-file", "/data/beat")),
     "od": Workload(
-        "`od -x /dev/urandom > file` on a volume of 1 GiB",
+        f"`od -x /dev/urandom > file` on a volume of 1 GiB, of which other data takes {REST_BYTES >> 20} MiB",
         shell(f"heartbeat -file /data/beat & while :; do od -x /dev/urandom | head -c {FILE_BYTES} > /data/file; done"),
         volume="1G",
+        rest=REST_BYTES,
     ),
     "postgres": Workload(
         "PostgreSQL under pgbench",
@@ -313,6 +315,11 @@ class Row:
         self.root = lab_cache / "images/postgres/root"
         self.found: dict[str, list[dict[str, t.Any]]] = {c: [] for c in contenders}
 
+    def fill(self, mover: t.Union[Handover, Scripted]) -> None:
+        line = f"head -c {self.work.rest} /dev/urandom > {self.work.folder}/rest; sync"
+        volume = f"{mover.workload}:{self.work.folder}"
+        self.fleet.run(self.fleet.hosts[0], "podman", "run", "--rm", "--network", "none", "--volume", volume, self.work.image, "sh", "-ec", line)
+
     def limit(self, on: bool) -> None:
         if "link" in self.conditions:
             self.fleet.names(CHECKOUT / "lab" / "shape.yml", lab_limits={"rate": RATE} if on else {})
@@ -370,6 +377,8 @@ class Row:
             for mover in self.movers.values():
                 self.clean(mover)
                 mover.begin(self.fleet.hosts[0], self.work)
+                if self.work.rest:
+                    self.fill(mover)
             for run in range(runs):
                 for name in self.movers:
                     sample = self.measure(name)
@@ -412,7 +421,8 @@ def main() -> int:
             row = Row(fleet, name, contenders, arguments.lab_cache)
             row.run(arguments.runs)
             today = datetime.date.today().isoformat()
-            runs.put(name, {"what": row.work.what, "memory": row.work.memory, "date": today, "cores": os.cpu_count(), "by": row.found})
+            what = "; ".join([row.work.what, *(CONDITIONS[c] for c in row.conditions)])
+            runs.put(name, {"what": what, "memory": row.work.memory, "date": today, "cores": os.cpu_count(), "by": row.found})
             runs.write()
     runs.write()
     bars = runs.bars()

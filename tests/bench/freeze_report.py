@@ -19,10 +19,9 @@ HOLDING = ("freeze", "dump", "copy_dump", "seal", "verify", "armed", "attach", "
 OTHER = "other"
 # What the row `od` depends on, whatever it comes to.
 WHY_OD = (
-    "How much longer podman's pause is depends on what its archive has to carry: here at most 256 MiB, which is what the writer begins its file",
-    "anew at, over a bridge without a limit, between hosts that share one page cache. With nothing to carry it would be podman's pause in the row",
-    "`idle`. Nothing that handover does can be 20 times shorter than that where CRIU's own floor is not; the rows with `+link` and `+disk` show what",
-    "carrying costs.",
+    "How much longer podman's pause is depends on what its archive has to carry: here all that the volume holds, over a bridge without a limit,",
+    "between hosts that share one page cache. With nothing to carry it would be podman's pause in the row `idle`; the rows with `+link` and `+disk`",
+    "show what carrying costs.",
 )
 # Bytes a second of a link that is limited to 1 Gbit/s.
 LINK = 125e6
