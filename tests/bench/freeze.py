@@ -14,7 +14,8 @@ hosts, there and back:
   pause does; that is what it does. It is not compressed: on two cores and a local bridge that is its faster way;
 * rsync twice: the volume while the workload runs and again in the pause, the state as podman does it;
 * vzmigrate's order: the disk by ``pcopy`` while the workload runs; then one after the other suspend, its last blocks, dump, copy dump,
-  undump and resume, each over an ssh of its own, or over one that is shared (``vz-shared``);
+  undump and resume, each over an ssh of its own, or over one that is shared (``vz-shared``), or without a barrier, as before ploop 1.11
+  (``vz-no-barrier``): the homework of the source texts, how much barriers gain under load;
 * floor: CRIU's own times for a dump and a restore of the same workload on one host, with nothing copied.
 
 A row is a workload and a condition: ``od``, ``od+link`` (each uplink limited to 1 Gbit/s), ``od+disk`` (200 reads a second from each disk),
@@ -239,6 +240,7 @@ class Vz(Scripted):
     """vzmigrate's order, with the image as the disk."""
 
     number = 93
+    dialect = "ploop-1.12"
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(fleet)
@@ -263,7 +265,7 @@ class Vz(Scripted):
             f"pid=$(podman inspect --format '{{{{.State.Pid}}}}' {self.workload}); group=/sys/fs/cgroup$(sed -n s/^0:://p /proc/$pid/cgroup)\n"
             f"printf '#!/bin/sh\\ndate +%%s%%N >{suspend}.at\\necho 1 >%s/cgroup.freeze\\nsync -f {self.mount}\\n' $group >{suspend}; chmod +x {suspend}\n"
             f"ssh {shlex.quote(ready)}\n"
-            f"{PCOPY} send --dialect ploop-1.12 --device $device -F {suspend} --thaw-command \"sh -c 'echo 0 >$group/cgroup.freeze'\""
+            f"{PCOPY} send --dialect {self.dialect} --device $device -F {suspend} --thaw-command \"sh -c 'echo 0 >$group/cgroup.freeze'\""
             f" --to {self.image} -- ssh {words} {there} {PCOPY}\n"
             f"began=$(cat {suspend}.at); step disk\n"
             f"{self.checkpoint('--ignore-volumes')}; step dump\nsend; step copy\n"
@@ -280,6 +282,13 @@ class VzShared(Vz):
 
     number = 94
     shared = True
+
+
+class VzNoBarrier(Vz):
+    """The same without a barrier."""
+
+    number = 96
+    dialect = "ploop-1.10"
 
 
 class Floor(Scripted):
@@ -299,7 +308,8 @@ class Floor(Scripted):
 
 
 CONTENDERS: dict[str, t.Callable[[Fleet], t.Union[Handover, Scripted]]] = {
-    "handover": Handover, "podman": Podman, "rsync-twice": RsyncTwice, "vz": Vz, "vz-shared": VzShared, "floor": Floor,
+    "handover": Handover, "podman": Podman, "rsync-twice": RsyncTwice, "vz": Vz, "vz-shared": VzShared,
+    "vz-no-barrier": VzNoBarrier, "floor": Floor,
 }  # fmt: skip
 
 
