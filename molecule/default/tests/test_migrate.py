@@ -62,6 +62,16 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
     assert digests["checked"]
     assert digests["source"] == digests["destination"]
     assert len(digests["source"][VOLUME]) == 64
+    if state == "running":
+        is_podmans(fleet, there)
+
+
+def is_podmans(fleet: Fleet, there: str) -> None:
+    """podman has it whole: its process, its inside, and what its first process says."""
+    host = fleet.hosts[there]
+    assert host.check_output(f"podman top {WORKLOAD} hpid | tail -n 1").strip().isdigit()
+    host.check_output(f"podman exec {WORKLOAD} sh -c 'echo said on {there} > /proc/1/fd/1'")
+    assert f"said on {there}" in host.check_output(f"podman logs --tail 5 {WORKLOAD}")
 
 
 def the_pause_was_what_the_report_says(fleet: Fleet, report: dict[str, t.Any]) -> None:
