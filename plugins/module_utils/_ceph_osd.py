@@ -161,7 +161,9 @@ class Osd:
 def _is_daemon(argv: t.Sequence[str], number: int) -> bool:
     if os.path.basename(argv[0]) != "ceph-osd":
         return False
-    pairs = set(zip(argv, argv[1:]))
+    # ceph-ansible writes `-i=2`.
+    words = [word for each in argv for word in (each.split("=", 1) if each.startswith("-") else [each])]
+    pairs = set(zip(words, words[1:]))
     return bool(pairs & {("--id", str(number)), ("-i", str(number)), ("-n", f"osd.{number}"), ("--name", f"osd.{number}")})
 
 
@@ -182,9 +184,9 @@ def find_osds(runtime: Runtime, root: str = "/") -> list[Osd]:
 
 
 def _in_container(runtime: Runtime, unit: str) -> bool:
-    """Whether a unit runs a container: directly, or by the script that cephadm writes."""
-    command = runtime.run([runtime.tool("systemctl", "systemd"), "show", "--property=ExecStart", "--value", unit]).stdout
-    return any(word in command for word in ("podman", "docker", "unit.run"))
+    """Whether a unit runs a container: by the script that cephadm writes, or by commands of its own. Of ceph-ansible's only that which stops it need be one."""
+    commands = runtime.run([runtime.tool("systemctl", "systemd"), "show", "--property=ExecStart,ExecStop", "--value", unit]).stdout
+    return any(word in commands for word in ("podman", "docker", "unit.run"))
 
 
 def find_osd(runtime: Runtime, number: int, root: str = "/") -> Osd:

@@ -93,7 +93,7 @@ osds:
       type: int
       sample: 2
     stop_seconds:
-      description: From the order until its process had ended.
+      description: From the order until its unit had stopped. For an OSD in a container that includes what is done after its process has ended.
       type: float
       sample: 0.71
     up_seconds:

@@ -34,7 +34,12 @@ class Host:
         return f"/usr/bin/{tool}"
 
     def run(self, argv: t.Sequence[str], **_options: t.Any) -> Completed:
-        text = self.units.get(argv[-1], "{ path=/usr/bin/ceph-osd ; argv[]=/usr/bin/ceph-osd -f }") if "systemctl" in argv[0] else "\n".join(self.containers)
+        if "systemctl" in argv[0]:
+            # What starts it, and after an empty line what stops it.
+            commands = self.units.get(argv[-1], "{ path=/usr/bin/ceph-osd ; argv[]=/usr/bin/ceph-osd -f }").split("\n\n")
+            text = "\n\n".join(commands if "ExecStop" in argv[2] else commands[:1])
+        else:
+            text = "\n".join(self.containers)
         return Completed(tuple(argv), 0, text + "\n", "")
 
 
@@ -62,10 +67,17 @@ def test_packaged(tmp_path: Path) -> None:
     assert found[0].store() == "bluestore"
 
 
-def test_ceph_ansible_in_containers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "commands",
+    [
+        "{ path=/usr/bin/docker ; argv[]=/usr/bin/docker run --rm --name=ceph-osd-2 … }",
+        # Since version 8.
+        "{ path=/bin/bash ; argv[]=/bin/bash /var/lib/ceph/osd/ceph-2/run /run ceph-osd@2 ; … }\n\n{ path=/usr/bin/docker ; argv[]=/usr/bin/docker stop … }",
+    ],
+)
+def test_ceph_ansible_in_containers(tmp_path: Path, commands: str) -> None:
     root = tree(tmp_path, "var/lib/ceph/osd/ceph-2")
-    start = "{ path=/usr/bin/docker ; argv[]=/usr/bin/docker run --rm --name=ceph-osd-2 … }"
-    host = Host({"ceph-osd@2.service": start}, ["ceph-mon-a", "ceph-osd-2"], "docker")
+    host = Host({"ceph-osd@2.service": commands}, ["ceph-mon-a", "ceph-osd-2"], "docker")
     (osd,) = _ceph_osd.find_osds(host, root)
     assert (osd.layout.deployment, osd.unit) == ("ceph-ansible", "ceph-osd@2.service")
     assert osd.tool(host, "ceph-bluestore-tool") == ["/usr/bin/docker", "exec", "ceph-osd-2", "ceph-bluestore-tool"]
@@ -102,8 +114,16 @@ def test_the_daemon_is_found_by_its_number(tmp_path: Path) -> None:
     root = tree(tmp_path, "var/lib/ceph/osd/ceph-1", "var/lib/ceph/osd/ceph-11")
     process(tmp_path, 40, "/bin/bash", "/usr/bin/ceph-osd", "--id", "1")
     process(tmp_path, 41, "/usr/bin/ceph-osd", "-f", "--cluster", "ceph", "--id", "11", "--setuser", "ceph")
-    process(tmp_path, 42, "/usr/bin/ceph-osd", "-n", "osd.1", "-f")
-    assert {osd.id: osd.pid() for osd in _ceph_osd.find_osds(Host(), root)} == {1: 42, 11: 41}
+    process(tmp_path, 42, "/run/podman-init", "--", "/usr/bin/ceph-osd", "-n", "osd.1", "-f")
+    process(tmp_path, 43, "/usr/bin/ceph-osd", "-n", "osd.1", "-f")
+    assert {osd.id: osd.pid() for osd in _ceph_osd.find_osds(Host(), root)} == {1: 43, 11: 41}
+
+
+def test_the_daemon_is_found_as_ceph_ansible_starts_it(tmp_path: Path) -> None:
+    root = tree(tmp_path, "var/lib/ceph/osd/ceph-1")
+    process(tmp_path, 41, "/usr/bin/ceph-osd", "--setuser=ceph", "-f", "-i=11")
+    process(tmp_path, 42, "/usr/bin/ceph-osd", "--setuser=ceph", "-f", "-i=1")
+    assert _ceph_osd.find_osd(Host(), 1, root).pid() == 42
 
 
 def test_an_osd_that_is_not_here_is_refused_with_those_that_are(tmp_path: Path) -> None:
