@@ -62,6 +62,7 @@ class Plan:
     tracker: str = "auto"
     hash_limit: int = 0  # bytes that may be compared in the pause, where writes cannot be tracked; 0 for any number
     auto_converge: bool = False  # it is to be slowed down where the pause would be too long
+    lazy_pages: bool = False  # it is to run on the destination before its memory is there
     asked_within: float = 0.0  # seconds in which first the destination was asked, and then the source
     problems: t.Tuple[str, ...] = field(default=())
 
@@ -721,6 +722,21 @@ def _auto_converge(plan: Plan) -> t.Iterator[str]:
         ).format(plan.workload, plan.source, plan.container["throttle"]["why"])
 
 
+def _lazy_pages(plan: Plan) -> t.Iterator[str]:
+    if not plan.lazy_pages or not plan.live:
+        return
+    if not plan.container["cgroup"] and plan.container["running"]:
+        yield "lazy pages are not possible for {0}: it has no cgroup of the second version of its own on {1}: move it without migrate_lazy_pages".format(
+            plan.workload, plan.source
+        )
+    criu = plan.there["host"]["criu"]
+    if criu["version"] and not criu["lazy_pages"]:
+        yield (
+            "lazy pages are not possible on {0}: `criu check --feature uffd-noncoop` finds no userfaultfd there that tells of what tasks do to their memory: "
+            "move {1} without migrate_lazy_pages, or to a host whose kernel has it (CONFIG_USERFAULTFD)"
+        ).format(plan.destination, plan.workload)
+
+
 def _systemd(plan: Plan) -> t.Iterator[str]:
     for name, host in plan.hosts:
         if not host["systemd"]:
@@ -789,6 +805,7 @@ CHECKS: t.Dict[str, Check] = {
     "pcopy": _pcopy,
     "tracker": _tracker,
     "auto_converge": _auto_converge,
+    "lazy_pages": _lazy_pages,
     "systemd": _systemd,
     "clock": _clock,
     "unanswered": _unanswered,

@@ -36,6 +36,8 @@ UNTOLD = {"source": ("in_doubt", "resumed"), "destination": ("in_doubt", "settle
 # The same where its process is gone.
 UNTOLD_ALONE = {"source": ("released",), "destination": ("released", "resumed")}
 TRIAL, ENDED = "trial", "ended"
+# One for each process whose memory follows it, and for each that it has begun meanwhile.
+_DESCRIPTORS = 4096
 # From the source's release on, only the outcome on the destination decides.
 RELEASED = ("released", "resumed", "in_doubt")
 
@@ -157,6 +159,9 @@ class Session:
             # refuses to begin again, and that is no reason for another try.
             "--property=Restart={0}".format("on-abnormal" if role == "source" else "no"),
             "--property=RestartSec=1",
+            # With lazy pages the kernel lets tasks wait for memory by descriptors. systemd has them too, so that nothing reads as zeroes which has not
+            # come when the helper is killed, until what is to run then (the next line) has ended those tasks.
+            "--property=FileDescriptorStoreMax={0}".format(_DESCRIPTORS if role == "destination" else 0),
             # However it ends: what it leaves is brought as far as it may go without anybody being asked.
             "--property=ExecStopPost={0} session recover {1}{2}".format(self.pcopy.path, self.directory, " --restarts" if role == "source" else ""),
             self.pcopy.path,
@@ -241,7 +246,7 @@ _NUMBERS = frozenset(
     ("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "shared", "connections", "peer_timeout", "resume_timeout", "hash_limit",
      "max_frozen", "frozen_patience", "pause_base", "memory")
 )
-_FLAGS = frozenset(("delta", "precopy", "verify"))
+_FLAGS = frozenset(("delta", "lazy_pages", "precopy", "verify"))
 
 
 def begun(role: str, spec: t.Mapping[str, t.Any]) -> str:

@@ -31,6 +31,7 @@ LABELS = {
     "criu_restore": "of which CRIU",
     "release": "Release",
     "resume": "Resume",
+    "fetch": "Fetch memory",
     "settle": "Settle",
     "thaw": "Run on",
 }
@@ -38,7 +39,7 @@ LABELS = {
 LIVE_ONLY = ("arm", "dump", "armed", "criu_restore")
 OFFLINE_LABELS = {"freeze": "Stop", "copy_dump": "Copy layer", "restore": "Prepare", "resume": "Start"}
 # These stages lie outside of the pause.
-OUTSIDE = ("barrier", "arm", "settle")
+OUTSIDE = ("barrier", "arm", "fetch", "settle")
 
 
 def rows(status: Status) -> t.List[t.Dict[str, t.Any]]:

@@ -81,6 +81,11 @@ options:
       - Whether the workload is to be slowed down where its pause would be too long. Needs a cgroup of its own whose processor time can be limited.
     type: bool
     default: false
+  lazy_pages:
+    description:
+      - Whether the workload is to run on the destination before its memory is there. Needs userfaultfd there, and a cgroup of the workload's own.
+    type: bool
+    default: false
   asked_within:
     description:
       - Seconds in which first the destination was asked, and then the source. By so much the clocks may differ without being wrong.
@@ -203,6 +208,11 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 )
 
 
+LAZY_PAGES = (
+    "lazy pages: from when {0} runs on {2} until the last page of its memory has come, the death of {1} or {2} is the end of what it has in memory, "
+    "and while they do not reach each other it may stand still"
+)
+
 ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "workload": {"type": "str", "required": True},
     "source": {"type": "str", "required": True},
@@ -215,6 +225,7 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "tracker": {"type": "str", "choices": ["auto", preflight.EBPF, preflight.HASH], "default": "auto"},
     "hash_limit": {"type": "int", "default": 0},
     "auto_converge": {"type": "bool", "default": False},
+    "lazy_pages": {"type": "bool", "default": False},
     "asked_within": {"type": "float", "default": 0},
     "ignore": {"type": "list", "elements": "str", "default": []},
     "fail": {"type": "bool", "default": True},
@@ -236,6 +247,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
         tracker=params["tracker"],
         hash_limit=params["hash_limit"],
         auto_converge=params["auto_converge"],
+        lazy_pages=params["lazy_pages"],
         asked_within=params["asked_within"],
     )
     unknown = preflight.unknown_names(params["ignore"])
@@ -247,6 +259,8 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
         "findings": [dataclasses.asdict(finding) for finding in found],
         "ignored": [dataclasses.asdict(finding) for finding in ignored],
     }
+    if plan.lazy_pages and plan.live:
+        result["warnings"] = [LAZY_PAGES.format(plan.workload, plan.source, plan.destination)]
     sentences = [finding.sentence for finding in found]
     if not found:
         address = preflight.listen_address(plan, params["listen"])

@@ -464,10 +464,12 @@ class WorkloadInfo:
             "action_script_works": os.access(options.get("action-script", ""), os.X_OK),
             "tcp_established": "tcp-established" in options,
             "ghost_limit": _ghost_limit(options),
+            "lazy_pages": False,
             "network_lock": {"method": options.get("network-lock", "iptables"), "works": False},
         }
         path = self.runtime.find("criu")
         if path is not None:
+            found["lazy_pages"] = self._has_feature(path, "uffd-noncoop")
             found["network_lock"]["works"] = self._network_lock(path, found["network_lock"]["method"])
             checked = self._ask(lambda: self.runtime.run([path, "check"], accept=range(0, 256), timeout=PROBE_SECONDS), None)
             if checked is not None:
@@ -477,10 +479,13 @@ class WorkloadInfo:
     def _network_lock(self, criu: str, method: str) -> bool:
         """Whether CRIU can lock a network in the way that it is configured for."""
         if method == "nftables":
-            probe = [criu, "check", "--feature", "network_lock_nftables"]
-            asked = self._ask(lambda: self.runtime.run(probe, accept=range(0, 256), timeout=PROBE_SECONDS), None)
-            return asked is not None and asked.rc == 0
+            return self._has_feature(criu, "network_lock_nftables")
         return method == "iptables" and all(self.runtime.find(tool) for tool in ("iptables-restore", "ip6tables-restore"))
+
+    def _has_feature(self, criu: str, name: str) -> bool:
+        """Whether CRIU finds that the kernel has what it needs for something."""
+        asked = self._ask(lambda: self.runtime.run([criu, "check", "--feature", name], accept=range(0, 256), timeout=PROBE_SECONDS), None)
+        return asked is not None and asked.rc == 0
 
     def _pcopy(self) -> t.Dict[str, t.Any]:
         installed = os.access(self.pcopy.path, os.X_OK)

@@ -148,23 +148,32 @@ class Handover:
 
     workload = OURS
     number = 90
+    asked: t.Mapping[str, t.Any] = {}
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
 
     def begin(self, host: str, work: Workload) -> None:
-        self.fleet.names(HERE / "prepare.yml", bench_host=host, bench_volume_size=work.volume)
+        self.fleet.names(HERE / "prepare.yml", bench_workload=self.workload, bench_host=host, bench_volume_size=work.volume)
         self.fleet.create(host, self.workload, self.workload, self.number, work)
 
     def move(self, source: str, destination: str) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as reports:
             self.fleet.names(
                 CHECKOUT / "playbooks" / "migrate.yml", handover_workload=self.workload, handover_source=source,
-                handover_destination=destination, handover_report_dir=reports,
+                handover_destination=destination, handover_report_dir=reports, **self.asked,
             )  # fmt: skip
             (path,) = Path(reports).glob("*.json")
             report = json.loads(path.read_text(encoding="utf-8"))
         return freeze_report.holds(report["source_session"]["stages"], report["frozen_ms"])
+
+
+class HandoverLazy(Handover):
+    """The same, but its memory follows when it runs."""
+
+    workload = "bench-97"
+    number = 97
+    asked: t.Mapping[str, t.Any] = {"handover_lazy_pages": True}
 
 
 class Scripted:
@@ -308,7 +317,7 @@ class Floor(Scripted):
 
 
 CONTENDERS: dict[str, t.Callable[[Fleet], t.Union[Handover, Scripted]]] = {
-    "handover": Handover, "podman": Podman, "rsync-twice": RsyncTwice, "vz": Vz, "vz-shared": VzShared,
+    "handover": Handover, "handover-lazy": HandoverLazy, "podman": Podman, "rsync-twice": RsyncTwice, "vz": Vz, "vz-shared": VzShared,
     "vz-no-barrier": VzNoBarrier, "floor": Floor,
 }  # fmt: skip
 
@@ -400,7 +409,7 @@ class Row:
 
     def clean(self, mover: t.Union[Handover, Scripted]) -> None:
         if isinstance(mover, Handover):
-            self.fleet.names(HERE / "remove.yml")
+            self.fleet.names(HERE / "remove.yml", bench_workload=mover.workload)
             return
         for host in self.fleet.hosts:
             mover.clean(host)

@@ -95,6 +95,14 @@ class Runs:
             allowed = self.rows["memory-1G+link"]["memory"] / LINK + floor
             words = "1 GiB memory writer: frozen time, median, as a multiple of bytes by link and floor"
             found.append(self._bar(words, "memory-1G+link", "floor", ours / allowed, 1.3))
+        lazy = self.median("memory-1G", "handover-lazy")
+        for contender, other in (("handover-lazy", "that of 64 MiB"), ("handover", "that of 64 MiB without")):
+            small = self.median("memory-64M", contender)
+            if lazy is not None and small:
+                words = f"1 GiB memory writer with lazy pages: frozen time, median, as a multiple of {other}"
+                large = self.seconds("memory-1G", "handover-lazy")
+                spreads = {"handover-lazy": spread(large), f"64 MiB, {contender}": spread(self.seconds("memory-64M", contender))}
+                found.append(Bar(words, lazy / small, 2, len(large), spreads, contender, date=self.rows["memory-1G"]["date"]))
         failed = [sample["failed"] for sample in self.rows.get("postgres", {}).get("by", {}).get("handover", []) if "failed" in sample]
         if failed:
             found.append(self._bar("PostgreSQL: transactions of pgbench that failed", "postgres", "handover", sum(failed), 0))

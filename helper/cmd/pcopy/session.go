@@ -284,9 +284,7 @@ func criuHold(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return usageError("criu-hold is called by what stands in for CRIU")
 	}
-	return hooks.Held(ctx, args[0], args[1:], func(imageDir string) (bool, error) {
-		return session.Hook(session.RunDir, session.Call{Action: hooks.StartUp, ImageDir: imageDir, CRIU: os.Getpid()})
-	})
+	return hooks.Held(ctx, args[0], args[1:], session.Holder{RunDir: session.RunDir, PID: os.Getpid()})
 }
 
 func thawBehind(_ context.Context, args []string) error {

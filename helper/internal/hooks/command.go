@@ -39,6 +39,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -115,7 +116,8 @@ func (c *Command) start(hold string) (*Process, error) {
 	p := &Process{name: strings.Join(c.Argv, " "), done: make(chan struct{})}
 	p.cmd = exec.Command(c.Argv[0], c.Argv[1:]...)
 	p.cmd.Stderr = &p.stderr
-	p.cmd.Env = os.Environ()
+	// A service manager listens to this process alone.
+	p.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NOTIFY_SOCKET=") })
 	for name, value := range c.Env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
 	}

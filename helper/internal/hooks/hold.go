@@ -29,29 +29,57 @@ import (
 // criuProgram is what a runtime looks for in PATH.
 const criuProgram = "criu"
 
-// Held is what stands in for CRIU: the program own, called with args. ask decides
-// whether CRIU may come up for the images in a directory. It returns only if it
-// may not, or if there is no CRIU.
-func Held(ctx context.Context, own string, args []string, ask func(imageDir string) (bool, error)) error {
+// Holder decides for what stands in for CRIU, by the directory of the images.
+type Holder interface {
+	// MayStart says whether CRIU may come up to restore; it may take its time.
+	MayStart(imageDir string) (bool, error)
+	// Lazy says whether what it is to do is to be done with lazy pages; nil: it is not.
+	Lazy(imageDir string) (*LazyPages, error)
+}
+
+// Held is what stands in for CRIU: the program own, called with args. It returns only if
+// CRIU may not come up, or if there is none.
+func Held(ctx context.Context, own string, args []string, holder Holder) error {
 	real, err := realCRIU(own)
 	if err != nil {
 		return err
 	}
 	if len(args) == 2 && args[0] == "swrk" {
-		dir, err := imagesToRestore(args[1])
-		if err != nil {
+		if err := hold(ctx, args[1], holder); err != nil {
 			return err
-		}
-		if dir != "" {
-			if err := mayStart(ctx, dir, ask); err != nil {
-				return err
-			}
 		}
 	}
 	if err := unix.Exec(real, append([]string{criuProgram}, args...), os.Environ()); err != nil {
 		return fmt.Errorf("hooks: %s: %w", real, err)
 	}
 	return nil
+}
+
+// hold does for a runtime's request what is due before CRIU reads it.
+func hold(ctx context.Context, socket string, holder Holder) error {
+	fd, err := strconv.Atoi(socket)
+	if err != nil {
+		return fmt.Errorf("hooks: %q is no file descriptor", socket)
+	}
+	r, err := readRequest(fd)
+	if err != nil || r.kind != typeDump && r.kind != typeRestore || r.images < 0 {
+		return err
+	}
+	// The descriptor is one of the runtime's.
+	dir, err := filepath.EvalSymlinks(fmt.Sprintf("/proc/%d/fd/%d", r.peer, r.images))
+	if err != nil {
+		return fmt.Errorf("hooks: the directory of CRIU's images: %w", err)
+	}
+	if r.kind == typeRestore {
+		if err := mayStart(ctx, dir, holder.MayStart); err != nil {
+			return err
+		}
+	}
+	lazy, err := holder.Lazy(dir)
+	if err != nil || lazy == nil {
+		return err
+	}
+	return lazy.apply(fd, r)
 }
 
 func mayStart(ctx context.Context, dir string, ask func(string) (bool, error)) error {
@@ -91,35 +119,35 @@ func realCRIU(own string) (string, error) {
 	return "", fmt.Errorf("hooks: there is no %s in PATH (%s)", criuProgram, os.Getenv("PATH"))
 }
 
-// imagesToRestore waits for the request on a runtime's socket and tells from
-// which directory it restores; nothing if it asks for something else.
-func imagesToRestore(socket string) (string, error) {
-	fd, err := strconv.Atoi(socket)
-	if err != nil {
-		return "", fmt.Errorf("hooks: %q is no file descriptor", socket)
-	}
+// criuRequest is what a runtime asks CRIU for.
+type criuRequest struct {
+	whole  []byte
+	peer   int // the runtime's process
+	kind   uint64
+	images int    // its descriptor of the images' directory; -1 if it names none
+	config string // the file that CRIU reads after the request
+}
+
+// readRequest waits for the request on a runtime's socket, and leaves it there.
+func readRequest(fd int) (r criuRequest, err error) {
 	b := make([]byte, 64<<10)
-	n, _, err := unix.Recvfrom(fd, b, unix.MSG_PEEK)
+	n, _, err := unix.Recvfrom(fd, b, unix.MSG_PEEK|unix.MSG_TRUNC)
 	for errors.Is(err, unix.EINTR) {
-		n, _, err = unix.Recvfrom(fd, b, unix.MSG_PEEK)
+		n, _, err = unix.Recvfrom(fd, b, unix.MSG_PEEK|unix.MSG_TRUNC)
+	}
+	if err == nil && n > len(b) {
+		err = fmt.Errorf("it has %d bytes", n)
 	}
 	if err != nil {
-		return "", fmt.Errorf("hooks: the runtime's request: %w", err)
+		return r, fmt.Errorf("hooks: the runtime's request: %w", err)
 	}
-	images, restores := parseRequest(b[:n])
-	if !restores {
-		return "", nil
-	}
-	// The descriptor is one of the runtime's.
+	r = parseRequest(b[:n])
 	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return "", fmt.Errorf("hooks: the runtime's socket: %w", err)
+		return r, fmt.Errorf("hooks: the runtime's socket: %w", err)
 	}
-	dir, err := filepath.EvalSymlinks(fmt.Sprintf("/proc/%d/fd/%d", peer.Pid, images))
-	if err != nil {
-		return "", fmt.Errorf("hooks: the directory of CRIU's images: %w", err)
-	}
-	return dir, nil
+	r.peer = int(peer.Pid)
+	return r, nil
 }
 
 // Of criu's rpc.proto: criu_req has its type in field 1 and criu_opts in field 2;
@@ -128,28 +156,70 @@ const (
 	fieldType      protowire.Number = 1
 	fieldOptions   protowire.Number = 2
 	fieldImagesDir protowire.Number = 1
+	typeDump                        = 1
 	typeRestore                     = 2
 )
 
-// parseRequest reads what is needed of a criu_req. What cannot be read restores
+// parseRequest reads what is needed of a criu_req. What cannot be read asks for
 // nothing: CRIU itself will say what is wrong with it.
-func parseRequest(b []byte) (imagesDir int, restores bool) {
+func parseRequest(b []byte) criuRequest {
+	r := criuRequest{whole: b, images: -1}
 	options := []byte{}
-	imagesDir = -1
 	each(b, func(n protowire.Number, value uint64, bytes []byte) {
 		switch n {
 		case fieldType:
-			restores = value == typeRestore
+			r.kind = value
 		case fieldOptions:
 			options = bytes
 		}
 	})
-	each(options, func(n protowire.Number, value uint64, _ []byte) {
-		if n == fieldImagesDir {
-			imagesDir = int(int32(value))
+	each(options, func(n protowire.Number, value uint64, bytes []byte) {
+		switch n {
+		case fieldImagesDir:
+			r.images = int(int32(value))
+		case fieldConfig:
+			r.config = string(bytes)
 		}
 	})
-	return imagesDir, restores && imagesDir >= 0
+	return r
+}
+
+// withConfig is the request with another such file in it.
+func (r criuRequest) withConfig(path string) ([]byte, error) {
+	changed, err := rewritten(r.whole, fieldOptions, func(options []byte) ([]byte, error) {
+		options, err := rewritten(options, fieldConfig, nil)
+		return protowire.AppendString(protowire.AppendTag(options, fieldConfig, protowire.BytesType), path), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("hooks: the runtime's request: %w", err)
+	}
+	return changed, nil
+}
+
+// rewritten is a message with what becomes of one of its fields; nil: it is left out.
+func rewritten(b []byte, field protowire.Number, into func([]byte) ([]byte, error)) (out []byte, err error) {
+	for len(b) > 0 {
+		n, t, k := protowire.ConsumeField(b)
+		if k < 0 {
+			return nil, protowire.ParseError(k)
+		}
+		switch {
+		case n != field:
+			out = append(out, b[:k]...)
+		case into != nil:
+			_, _, tag := protowire.ConsumeTag(b)
+			value, l := protowire.ConsumeBytes(b[tag:])
+			if t != protowire.BytesType || l < 0 {
+				return nil, fmt.Errorf("its field %d is of another type", field)
+			}
+			if value, err = into(value); err != nil {
+				return nil, err
+			}
+			out = protowire.AppendBytes(protowire.AppendTag(out, field, protowire.BytesType), value)
+		}
+		b = b[k:]
+	}
+	return out, nil
 }
 
 // each calls do for every field of a message, up to the first that is broken.

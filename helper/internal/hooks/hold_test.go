@@ -23,13 +23,25 @@ const (
 
 // standIn does what pcopy does under the name criu.
 func standIn(args []string) error {
-	return Held(context.Background(), args[1], args[2:], func(dir string) (bool, error) {
-		reg, err := Lookup(args[0], dir)
-		if err != nil || reg == nil {
-			return err == nil, err
-		}
-		return reg.Ask(StartUp, "")
-	})
+	return Held(context.Background(), args[1], args[2:], holder(args[0]))
+}
+
+// holder decides by the gates of a folder, and by a mark in there.
+type holder string
+
+func (h holder) MayStart(dir string) (bool, error) {
+	reg, err := Lookup(string(h), dir)
+	if err != nil || reg == nil {
+		return err == nil, err
+	}
+	return reg.Ask(StartUp, "")
+}
+
+func (h holder) Lazy(string) (*LazyPages, error) {
+	if _, err := os.Stat(filepath.Join(string(h), "lazy")); err != nil {
+		return nil, nil
+	}
+	return &LazyPages{Config: filepath.Join(string(h), "criu.conf")}, nil
 }
 
 // beCRIU takes the request and says that it came up.
@@ -167,12 +179,55 @@ func TestWhatRestoresNothingIsNotHeld(t *testing.T) {
 // What cannot be read is CRIU's to complain about.
 func TestABrokenRequestRestoresNothing(t *testing.T) {
 	whole := request(typeRestore, 7)
-	if dir, restores := parseRequest(whole); dir != 7 || !restores {
-		t.Fatalf("%d, %v", dir, restores)
+	if r := parseRequest(whole); r.images != 7 || r.kind != typeRestore {
+		t.Fatalf("%+v", r)
 	}
 	for n := range whole {
-		if _, restores := parseRequest(whole[:n]); restores && n < len(whole)-len("restore.log")-2 {
+		if r := parseRequest(whole[:n]); r.kind == typeRestore && r.images >= 0 && n < len(whole)-len("restore.log")-2 {
 			t.Errorf("the first %d bytes are taken for a restore", n)
+		}
+	}
+}
+
+// A session that wants lazy pages has its own file named in the request, as if the runtime
+// had named it, and what was in the file that it had named is in there, too.
+func TestARequestIsMadeOneForLazyPages(t *testing.T) {
+	for _, kind := range []uint64{typeDump, typeRestore} {
+		g, run, images := gate(t)
+		g.Answer(StartUp, true)
+		given := filepath.Join(run, "runc.conf")
+		for path, text := range map[string]string{filepath.Join(run, "lazy"): "", given: "action-script /x"} {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dir, err := os.Open(images)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		req := parseRequest(request(kind, int(dir.Fd())))
+		if req.whole, err = req.withConfig(given); err != nil {
+			t.Fatal(err)
+		}
+		req = parseRequest(req.whole)
+		want, err := req.withConfig(filepath.Join(run, "criu.conf"))
+		if err != nil || req.config != given || parseRequest(want).images != int(dir.Fd()) {
+			t.Fatal(req, err)
+		}
+		c, p := runtime(t, run, req.whole)
+		if got := answer(t, c, 30*time.Second); got != "criu has "+string(want) {
+			t.Errorf("the runtime heard %q and not %q", got, want)
+		}
+		if err := p.Wait(); err != nil {
+			t.Error(err)
+		}
+		text, err := os.ReadFile(filepath.Join(run, "criu.conf"))
+		if err != nil || !strings.HasPrefix(string(text), "action-script /x\nlazy-pages\n") || strings.Contains(string(text), "ps-socket ") != (kind == typeDump) {
+			t.Errorf("%d: CRIU is told %q, %v", kind, text, err)
+		}
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

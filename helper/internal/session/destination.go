@@ -14,6 +14,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/passes"
@@ -49,6 +50,7 @@ type destination struct {
 	unpacking map[uint32]*unpacking
 	late      map[string][]string // folder → what came into it after the barrier
 	memory    arrivedMemory
+	fetcher   *lazy.Fetcher // nil: the memory does not follow
 	restorer  restorer
 	tokenHash string
 	verify    bool
@@ -170,6 +172,9 @@ func (d *destination) prepare() error {
 			return err
 		}
 	}
+	if err := d.listenLazy(); err != nil {
+		return err
+	}
 	var err error
 	d.restorer, err = newRestorer(d.base)
 	return err
@@ -260,6 +265,9 @@ func (d *destination) agree(m *message) error {
 		return fmt.Errorf("session: the source has %d volumes, %d directories and %d trees, this side expects %d, %d and %d",
 			len(m.Volumes), len(m.Directories), len(m.Trees), len(d.spec.Volumes), len(d.spec.Directories), len(d.spec.Trees))
 	}
+	if m.Lazy != d.spec.Policy.LazyPages {
+		return fmt.Errorf("session: whether the memory follows when the workload runs (lazy_pages) is %t on the source and %t here", m.Lazy, d.spec.Policy.LazyPages)
+	}
 	for i, v := range d.spec.Volumes {
 		if h := m.Volumes[i]; h.Name != v.Name || h.Size != v.Size || h.Cluster != v.Cluster {
 			return fmt.Errorf("session: volume %d is %s (%d bytes, clusters of %d) on the source and %s (%d, %d) here", i, h.Name, h.Size, h.Cluster, v.Name, v.Size, v.Cluster)
@@ -287,7 +295,9 @@ func (d *destination) barrier(context.Context, *message) error {
 	if err := d.reach(Barrier, ""); err != nil {
 		return err
 	}
-	d.door.l.Close() // nobody is waited for any more
+	if d.fetcher == nil {
+		d.door.l.Close() // nobody is waited for any more
+	}
 	began := time.Now()
 	if err := errors.Join(d.datasync(), syncTrees(d.spec)); err != nil {
 		return err
@@ -500,13 +510,17 @@ func (d *destination) resume(ctx context.Context, m *message) error {
 	if err := d.reach(Resumed, ""); err != nil {
 		return err
 	}
+	took, err = d.fetch(ctx)
+	if err != nil {
+		return err
+	}
 	if err := d.settle(); err != nil {
 		return err
 	}
 	if sent != nil {
 		return sent
 	}
-	return send(d.conn, message{Kind: msgSettled})
+	return send(d.conn, message{Kind: msgSettled, Took: took})
 }
 
 // settle: all that was received is on the disk, after it runs.
@@ -570,7 +584,10 @@ func (d *destination) discard(why error) error {
 		if d.arming != nil {
 			<-d.arming.ready
 		}
-		if err = d.restorer.refuse(ctx); d.arming != nil {
+		if err = d.restorer.refuse(ctx); err == nil {
+			err = d.closeLazy()
+		}
+		if d.arming != nil {
 			err = errors.Join(err, d.uncover(d.arming))
 		}
 	}
@@ -626,7 +643,7 @@ func (d *destination) removeReceived() (err error) {
 // release gives back what the session held, and what is not needed any more
 // whether it runs here or not.
 func (d *destination) release() {
-	err := d.memory.close()
+	err := errors.Join(d.memory.close(), d.closeLazy())
 	for _, t := range d.targets {
 		err = errors.Join(err, t.Close())
 	}

@@ -50,7 +50,7 @@ func (f forecast) String() string {
 // foresee makes the forecast, which the status shows, from what the passes have shown. dirty is what was
 // written in the time since the collect before.
 func (s *source) foresee(dirty int64, since time.Duration) forecast {
-	f := forecast{Base: usualBase, Look: s.collecting, memory: s.memorySize(), rate: s.linkRate(), since: since}
+	f := forecast{Base: usualBase, Look: s.collecting, memory: s.memoryInPause(), rate: s.linkRate(), since: since}
 	if b := s.spec.Policy.PauseBase; b > 0 {
 		f.Base = time.Duration(b) * time.Millisecond
 	}
@@ -78,6 +78,14 @@ func (s *source) foreseeMemory(f *forecast) {
 func (f forecast) link(bytes int64) time.Duration { return seconds(float64(bytes) / float64(f.rate)) }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// memoryInPause is of the memory what has to come over before it runs there.
+func (s *source) memoryInPause() int64 {
+	if s.spec.Policy.LazyPages {
+		return 0
+	}
+	return s.memorySize()
+}
 
 // memorySize is what a dump of the tasks takes: theirs now if they can be asked, or
 // what the controller found before.

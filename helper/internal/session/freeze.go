@@ -158,7 +158,7 @@ func (d *criuDump) told() []network.Connection { return d.quiet.waiting() }
 func (d *criuDump) arm(ctx context.Context) error {
 	d.quiet.learn()
 	var err error
-	if d.p, err = d.h.Freeze.Start(); err != nil {
+	if d.p, err = d.h.Freeze.StartEarly(); err != nil {
 		return err
 	}
 	if _, err = d.await(ctx, hooks.PreDump); err != nil {

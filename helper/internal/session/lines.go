@@ -24,7 +24,7 @@ const (
 )
 
 func understood() []string {
-	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages)
+	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages, canLazy)
 }
 
 // can reports whether the destination can do something that not every version does.
@@ -149,20 +149,20 @@ func (s *source) joinFurther(ctx context.Context, n int) error {
 		if err := send(c, message{Kind: msgJoin, ID: s.spec.ID}); err != nil {
 			return err
 		}
-		if err := expectJoin(ctx, c, s.spec.ID, s.patience()); err != nil {
+		if err := expectFirst(ctx, c, s.spec.ID, s.patience(), msgJoin); err != nil {
 			return fmt.Errorf("session: a further connection to the destination: %w", err)
 		}
 	}
 	return nil
 }
 
-// expectJoin reads the first message on a further connection.
-func expectJoin(ctx context.Context, c *wire.Conn, id string, patience time.Duration) error {
+// expectFirst reads the first message on a further connection, which is of a kind.
+func expectFirst(ctx context.Context, c *wire.Conn, id string, patience time.Duration, is kind) error {
 	var f wire.Frame
 	if err := readFirst(ctx, c, &f, patience); err != nil {
 		return err
 	}
-	if joins(&f, id) {
+	if begins(&f, id, is) {
 		return nil
 	}
 	return fmt.Errorf("it begins with a %s frame that does not say that it belongs to session %q", f.Type, id)
@@ -178,14 +178,14 @@ func readFirst(ctx context.Context, c *wire.Conn, f *wire.Frame, patience time.D
 	return c.Read(f)
 }
 
-// joins reports whether a first frame says that its connection is a further one of
-// a session.
-func joins(f *wire.Frame, id string) bool {
+// begins reports whether a first frame says that its connection is a further one of
+// a session, and of a kind.
+func begins(f *wire.Frame, id string, is kind) bool {
 	if f.Type != wire.Control {
 		return false
 	}
 	m, err := parseMessage(f)
-	return err == nil && m.Kind == msgJoin && m.ID == id
+	return err == nil && m.Kind == is && m.ID == id
 }
 
 // newSender makes the further connections, and what sends the volumes over all of
@@ -323,8 +323,16 @@ func (o *door) keep() {
 func (o *door) greet(c *caller) {
 	patience := time.Duration(o.d.spec.Policy.PeerTimeout) * time.Second
 	c.firstErr = readFirst(o.ctx, c.Conn, &c.first, patience)
-	if c.firstErr == nil && joins(&c.first, o.d.spec.ID) {
+	if c.firstErr == nil && begins(&c.first, o.d.spec.ID, msgJoin) {
 		o.join(c)
+		return
+	}
+	if c.firstErr == nil && begins(&c.first, o.d.spec.ID, msgFetch) && o.d.fetcher != nil {
+		if err := send(c.Conn, message{Kind: msgFetch, ID: o.d.spec.ID}); err != nil {
+			c.Close()
+			return
+		}
+		o.d.fetcher.Connect(c.Conn)
 		return
 	}
 	st := o.d.journal.State()

@@ -58,7 +58,7 @@ type ahead struct {
 // worthAhead is how much memory there is to send ahead; nothing if it is not to be.
 func (s *source) worthAhead() int64 {
 	f := s.spec.Hooks.Freeze
-	if s.spec.Mode != Live || f == nil || f.Cgroup == "" || !*s.spec.Policy.Precopy {
+	if s.spec.Mode != Live || f == nil || f.Cgroup == "" || !*s.spec.Policy.Precopy || s.spec.Policy.LazyPages {
 		return 0
 	}
 	if size := s.memorySize(); size >= worthwhile {

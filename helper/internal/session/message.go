@@ -18,6 +18,7 @@ const (
 	msgHello    kind = "hello"    // → what comes; the run token's digest
 	msgWelcome  kind = "welcome"  // ← ready to receive
 	msgJoin     kind = "join"     // ↔ on a further connection: it belongs to this session
+	msgFetch    kind = "fetch"    // ↔ on a further connection: over it the destination asks for memory that follows
 	msgRound    kind = "round"    // → a round begins; ← everything before it was written
 	msgAgain    kind = "again"    // → the same process, over another connection
 	msgCame     kind = "came"     // ← a piece of what of the round came; then a welcome
@@ -56,6 +57,7 @@ type message struct {
 	TokenHash   string             `json:"token_hash,omitempty"`
 	Token       string             `json:"token,omitempty"`
 	Verify      bool               `json:"verify,omitempty"`
+	Lazy        bool               `json:"lazy,omitempty"` // the memory follows when it runs
 	Empty       bool               `json:"empty,omitempty"`
 	Compare     bool               `json:"compare,omitempty"` // digests of what is there follow
 	Can         []string           `json:"can,omitempty"`     // what this side understands beyond what each does

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
@@ -145,8 +146,11 @@ func recoverDestination(ctx context.Context, dir, runDir string, spec *Spec, j *
 		if err := j.Append(Resumed, ""); err != nil {
 			return err
 		}
-		return settleOrphan(ctx, dir, runDir, spec, j)
+		fallthrough
 	case Resumed:
+		if lost(dir, spec) {
+			return endLost(ctx, dir, runDir, spec)
+		}
 		return settleOrphan(ctx, dir, runDir, spec, j)
 	case Settled, Done:
 		return attachOrphan(spec, j)
@@ -267,6 +271,11 @@ func forgetDestination(ctx context.Context, dir, runDir string, spec *Spec) erro
 	if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
 		return err
 	}
+	if spec.Policy.LazyPages {
+		if err := lazy.RemoveSocket(filepath.Dir(r.Log)); err != nil {
+			return err
+		}
+	}
 	return unmountIfMounted(r.Gate)
 }
 
@@ -281,6 +290,10 @@ func resolveOrphan(ctx context.Context, dir, runDir string, outcome State) error
 	if spec.Role == Destination {
 		return resolveDestination(ctx, dir, runDir, spec, j, outcome)
 	}
+	return resolveSource(ctx, dir, runDir, spec, j, outcome)
+}
+
+func resolveSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, outcome State) error {
 	if j.State() == Released { // as the process would have, had it lived
 		if err := j.Append(InDoubt, "the session's process ended before it knew what became of the run token"); err != nil {
 			return err

@@ -40,6 +40,8 @@ const (
 	actSend    = "act-send"    // act-send DIR RUNDIR
 	actReceive = "act-receive" // act-receive DIR RUNDIR
 	actStream  = "act-stream"  // act-stream ADDRESS PIDFILE
+	actMemory  = "act-memory"  // act-memory MARK
+	actLazy    = "act-lazy"    // act-lazy CONTROL SOCKET
 )
 
 func TestMain(m *testing.M) {
@@ -56,11 +58,16 @@ func TestMain(m *testing.M) {
 
 func act(what string, args []string) error {
 	Confine, Lower = confine.To, confine.Lower
+	lendAtLeisure()
 	switch what {
 	case actSend:
 		return Send(context.Background(), args[0], args[1])
 	case actReceive:
 		return Receive(context.Background(), args[0], args[1])
+	case actMemory:
+		return playMemory(args[0])
+	case actLazy:
+		return playLazy(args[0], args[1])
 	case actStream:
 		return playStream(args[0], args[1])
 	case actDump:
@@ -153,7 +160,7 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 			return err
 		}
 	}
-	if err := dumpMemory(control, imageDir); err != nil {
+	if err := errors.Join(dumpMemory(control, imageDir), dumpLazily(control, imageDir)); err != nil {
 		return err
 	}
 	if text, err := os.ReadFile(filepath.Join(control, "dump-takes")); err == nil {
@@ -331,7 +338,14 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 		return err
 	}
 	process, _ := os.ReadFile(filepath.Join(control, rootFile))
+	restored, err := restoreLazily(control)
+	if err != nil {
+		return err
+	}
 	goOn, err := hook(hooks.PostRestore, string(process))
+	if !goOn {
+		_ = restored(false)
+	}
 	if err != nil {
 		return err
 	}
@@ -341,7 +355,7 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 	if text, err := os.ReadFile(filepath.Join(control, "resume-fails")); err == nil {
 		return errors.New(string(text))
 	}
-	if err := preResume(imageDir); err != nil { // what the action script does there
+	if err := errors.Join(preResume(imageDir), restored(true)); err != nil { // what the action script does there
 		return err
 	}
 	if text, err := os.ReadFile(filepath.Join(control, "resume-fails-late")); err == nil {

@@ -12,6 +12,8 @@
 //	lock          held (flock) by the running process
 //	throttle      source: the limit of processor time that is to be put back
 //	made          destination: the paths that it made, or was about to make
+//	criu.conf     lazy pages: what CRIU is told besides
+//	fetched       lazy pages, destination: all memory has come
 //	continue      a rehearsal goes on (Policy.PauseAt)
 //
 // The states, in the order in which a side reaches them, and what a side does
@@ -129,7 +131,7 @@ func open(dir, runDir string, role Role, mayStart func() error) (_ *base, err er
 	if b.journal, err = OpenJournal(dir, role); err != nil {
 		return nil, err
 	}
-	if st := b.journal.State(); st != Prepare && !(role == Source && st == Presync && spec.Mode != Trial) {
+	if st := b.journal.State(); st != Prepare && !(role == Source && (st == Presync && spec.Mode != Trial || spec.lends(st))) {
 		return nil, fmt.Errorf("session: %s has got as far as %q before and cannot begin again: end it (`pcopy session abort %s`) and start a new one", spec.ID, st, dir)
 	}
 	if b.events, err = os.OpenFile(filepath.Join(dir, eventsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {

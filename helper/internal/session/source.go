@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,6 +53,7 @@ type source struct {
 	share       *share.Member // of what this host may send; nil: it is not shared
 	queue       *share.Member // of those who copy in turn; nil: it copies at once
 	brake       brake
+	lender      *lender     // nil: the memory does not follow
 	wave        *companion  // nil: it is cut over alone
 	deaf        bool        // a cutover was asked for: no second one
 	stopped     atomic.Bool // the workload must not be started here, see mayStart
@@ -76,9 +78,14 @@ func Send(ctx context.Context, dir, runDir string) error {
 	defer b.close()
 	s.base = b
 	if err = s.lower(); err == nil {
-		if s.spec.Mode == Trial {
+		switch {
+		case s.spec.lends(s.journal.State()):
+			err = s.lendOrphan(ctx)
+			s.release()
+			return err
+		case s.spec.Mode == Trial:
 			err = s.try(ctx)
-		} else {
+		default:
 			err = s.run(ctx)
 		}
 	}
@@ -117,6 +124,9 @@ func (s *source) run(ctx context.Context) error {
 	if err := s.arm(ctx); err != nil {
 		return err
 	}
+	if err := s.lendSoon(ctx); err != nil {
+		return err
+	}
 	if err := s.meet(ctx, meetArmed); err != nil {
 		return err
 	}
@@ -151,7 +161,7 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	}
 	hello := message{
 		Kind: kind, ID: s.spec.ID, Workload: s.spec.Workload, Mode: s.spec.Mode, TokenHash: tokenHash(s.token), Verify: s.spec.Policy.Verify,
-		Can: understood(), Lines: s.spec.Policy.Connections, Memory: s.worthAhead(),
+		Can: understood(), Lines: s.spec.Policy.Connections, Memory: s.worthAhead(), Lazy: s.spec.Policy.LazyPages,
 	}
 	for i, v := range s.spec.Volumes {
 		src, err := image.OpenSource(v.Device)
@@ -181,6 +191,9 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	welcome, err := s.expect(ctx, s.patience(), msgWelcome)
 	if err != nil {
 		return err
+	}
+	if s.spec.Policy.LazyPages && !slices.Contains(welcome.Can, canLazy) {
+		return errors.New("session: the destination's pcopy does not know lazy pages: install the same pcopy on both hosts, or move the memory before")
 	}
 	// From here on nothing that is written is missed: the trackers run before
 	// the first cluster is read.
@@ -474,7 +487,7 @@ func (s *source) dumped(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return at, fmt.Errorf("session: dumping: %w", err)
 	}
-	return at, nil
+	return at, s.lend()
 }
 
 // sendTrees sends the trees of some stages.
@@ -558,8 +571,20 @@ func (s *source) outcome(ctx context.Context, began time.Time) error {
 		return err
 	}
 	began = time.Now()
-	if _, err := s.expect(ctx, 10*time.Minute, msgSettled); err != nil {
+	limit := 10 * time.Minute
+	if s.lender != nil {
+		limit = math.MaxInt64 // it ends when the connection does
+	}
+	if m, err = s.expect(ctx, limit, msgSettled, msgDoubt); err != nil {
 		return err
+	}
+	if m.Kind == msgDoubt {
+		return fmt.Errorf("session: on the destination: %s", m.Why)
+	}
+	if t, ok := m.Took["fetch"]; ok {
+		end := began.Add(time.Duration(t * float64(time.Millisecond)))
+		s.stage("fetch", began, end)
+		began = end
 	}
 	s.stage("settle", began, time.Now())
 	return s.finish(ctx)
@@ -575,7 +600,7 @@ func (s *source) finish(ctx context.Context) error {
 	}
 	// The file systems first: tasks that die may have to write to them. None
 	// of them runs again in between: CRIU has not let go of them.
-	err := s.thawVolumes()
+	err := errors.Join(s.lender.close(), s.thawVolumes())
 	// The engine unmounts what the tasks had, and what is open here would be in its way.
 	err = errors.Join(err, s.closeTrees(), s.freezer.reclaim(ctx))
 	if s.conn != nil {
@@ -609,7 +634,11 @@ func (s *source) undo(why error) error {
 		return why
 	case Released, Resumed:
 		if st == Resumed {
-			why = fmt.Errorf("the destination runs the workload and has not confirmed that everything is on its disk: %w", why)
+			missing := "has not confirmed that everything is on its disk"
+			if s.lender != nil {
+				missing += ", and a part of its memory may be here alone"
+			}
+			why = fmt.Errorf("the destination runs the workload and %s: %w", missing, why)
 		}
 		return s.doubt(ctx, why)
 	default:
@@ -620,7 +649,7 @@ func (s *source) undo(why error) error {
 // thaw lets the workload run on here.
 func (s *source) thaw(ctx context.Context, why error) error {
 	s.stopped.Store(false)
-	err := errors.Join(s.unbrake(), s.thawVolumes())
+	err := errors.Join(s.lender.close(), s.unbrake(), s.thawVolumes())
 	if s.freezer != nil {
 		err = errors.Join(err, s.freezer.thaw(ctx))
 	}
@@ -700,7 +729,7 @@ func (s *source) release() {
 	for _, d := range s.directories {
 		err = errors.Join(err, d.follower.Close())
 	}
-	err = errors.Join(err, s.closeTrees())
+	err = errors.Join(err, s.closeTrees(), s.lender.close())
 	for _, dir := range s.tmpfs {
 		err = errors.Join(err, loop.Unmount(dir))
 	}

@@ -147,6 +147,7 @@ type Policy struct {
 	Compression string `json:"compression,omitempty"`  // how what is sent is packed: auto, none, lz4, zstd
 	Delta       *bool  `json:"delta,omitempty"`        // of what was sent before, only what has changed
 	Precopy     *bool  `json:"precopy,omitempty"`      // live: memory goes ahead of the dump, as far as the destination has room
+	LazyPages   bool   `json:"lazy_pages,omitempty"`   // live: memory follows when the workload runs on the destination
 	Connections int    `json:"connections,omitempty"`  // over which volumes are sent side by side
 	PeerTimeout int    `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
 	// HashLimit is how many bytes may be read in the pause, by a tracker that knows no
@@ -375,7 +376,7 @@ func (s *Spec) check() error {
 	if s.Role == Destination && s.Mode == Offline && !s.Hooks.Resume.Given() {
 		return errors.New("hooks: resume is missing")
 	}
-	return nil
+	return s.checkLazy()
 }
 
 func (s *Spec) checkPeer() error {

@@ -50,6 +50,7 @@ type Status struct {
 	StateBytes int64    `json:"state_bytes,omitempty"` // trial: of the dump, and what else would travel in the pause
 	Resumed    int      `json:"resumed,omitempty"`     // how often a broken connection was made again
 	Resuming   string   `json:"resuming,omitempty"`    // it is broken, and why
+	Fetch      *Fetch   `json:"fetch,omitempty"`       // lazy pages: memory that has followed
 	Verify     *Verify  `json:"verify,omitempty"`
 }
 
@@ -107,6 +108,9 @@ func Show(dir string) (*Status, error) {
 	s.Ended = s.State.Ended()
 	s.Fenced = j.Reached(Fenced)
 	s.Restarted = len(j.records) > 0 && j.Restarted(j.records[0].State)
+	if !s.Running && s.Error == "" && (s.State == Resumed || s.State == InDoubt) && lost(dir, spec) {
+		s.Error = lostText(spec)
+	}
 	if !s.Running && s.restartable() && s.Error == "" {
 		// A source in presync writes its status several times a second.
 		if at, err := os.Stat(filepath.Join(dir, statusFile)); err == nil && time.Since(at.ModTime()) < restartPatience {

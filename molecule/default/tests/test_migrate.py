@@ -149,6 +149,18 @@ def test_it_moves_back_through_ssh(fleet: Fleet) -> None:
     assert here.run(keys).stdout == kept
 
 
+def test_its_memory_follows_it_there_and_back(fleet: Fleet) -> None:
+    """It runs, and begins processes without end, while its memory comes."""
+    for there in ("node2", "node1"):
+        report = fleet.moved(handover_destination=there, handover_lazy_pages=True, migrate_verify=True)
+        has_arrived(fleet, there, report)
+        the_pause_was_what_the_report_says(fleet, report)
+        fetched = report["destination_session"]["fetch"]
+        assert fetched["fetched"] > 0, "its memory was in the dump"
+        assert "fetch" in {row["stage"] for row in report["stages"] if not row["frozen"]}
+        assert fleet.hosts[there].run("find /var/lib/containers/storage -name lazy-pages.socket").stdout == ""
+
+
 def test_preparing_the_hosts_again_changes_nothing(fleet: Fleet) -> None:
     done = subprocess.run(
         [str(ANSIBLE_PLAYBOOK), f"--inventory={INVENTORY}", "--skip-tags=workload", "molecule/default/prepare.yml"],
@@ -252,6 +264,7 @@ def restore_fails(fleet: Fleet) -> t.Iterator[None]:
 
 FAULTS = {
     "failing restore": (restore_fails, {}, "restore"),
+    "failing restore with lazy pages": (restore_fails, {"handover_lazy_pages": True}, "restore"),
     # The preflight would find it; a disk that fills up while copying looks the same to the helper.
     "full destination disk": (little_room, {"migrate_ignore": ["space"]}, "no space left on device"),
 }

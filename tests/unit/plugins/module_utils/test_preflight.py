@@ -82,6 +82,7 @@ CONTAINER = {
     ],
     "ports": [{"container_port": 80, "protocol": "tcp", "host_port": "8080", "host_ip": ""}],
     "runtime": "runc",
+    "cgroup": "/sys/fs/cgroup/libpod-4c6b8ac0c5c4",
     "throttle": {"cgroup": "/sys/fs/cgroup/libpod-4c6b8ac0c5c4", "why": ""},
     "seccomp_filter": True,
     "criu_configuration": "/etc/criu/runc.conf",
@@ -109,6 +110,7 @@ def host(address, **other):
             "action_script": "/usr/local/libexec/handover/criu-hook",
             "action_script_works": True,
             "ghost_limit": 2**20,
+            "lazy_pages": True,
             "network_lock": {"method": "nftables", "works": True},
         },
         "pcopy": {"installed": True, "version": "0.1.0", "protocol": 1, "findings": [{"name": "kernel", "ok": True, "text": "Linux"}], "sessions": [],
@@ -137,6 +139,7 @@ class Facts:
         self.source, self.destination, self.mode, self.session = "node1", "node2", "live", "ours"
         self.tracker, self.hash_limit = "auto", 0
         self.auto_converge = False
+        self.lazy_pages = False
 
     @property
     def shop(self):
@@ -144,7 +147,8 @@ class Facts:
 
     def plan(self):
         return preflight.Plan(
-            "shop", self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge
+            "shop", self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge,
+            self.lazy_pages,
         )
 
     def sentences(self, *ignore):
@@ -200,6 +204,15 @@ def test_what_cannot_be_tracked_is_compared_if_it_is_small_enough(facts, tracker
     facts.here["host"]["pcopy"]["findings"] = NO_BTF
     facts.tracker, facts.hash_limit = tracker, 1024 * GIB
     assert facts.sentences() == []
+
+
+def test_where_memory_does_not_follow_nobody_needs_userfaultfd(facts):
+    facts.there["host"]["criu"]["lazy_pages"], facts.shop["cgroup"] = False, ""
+    assert facts.sentences() == []
+    facts.lazy_pages, facts.mode = True, "offline"
+    assert facts.sentences() == []
+    facts.mode = "live"
+    assert [check for check, _sentence in facts.sentences()] == ["lazy_pages", "lazy_pages"]
 
 
 def test_what_is_not_to_be_slowed_down_need_not_be_able_to(facts):
@@ -325,6 +338,10 @@ FAULTS = [
     ("auto_converge",
      both(put("here.workload.throttle", {"cgroup": "", "why": "its cgroup /c has no cpu.max"}), lambda facts: setattr(facts, "auto_converge", True)),
      "auto-converge is not possible for shop on node1: its cgroup /c has no cpu.max: move it without migrate_auto_converge"),
+    ("lazy_pages", both(put("here.workload.cgroup", ""), lambda facts: setattr(facts, "lazy_pages", True)),
+     "lazy pages are not possible for shop: it has no cgroup of the second version of its own on node1: move it without migrate_lazy_pages"),
+    ("lazy_pages", both(put("there.host.criu.lazy_pages", False), lambda facts: setattr(facts, "lazy_pages", True)),
+     "lazy pages are not possible on node2: `criu check --feature uffd-noncoop` finds no userfaultfd there"),
     ("systemd", put("there.host.systemd", []), "node2 does not run systemd"),
     ("systemd", put("here.host.systemd", [239]), "systemd is 239 on node1, and 240 or later is needed"),
     ("clock", put("there.host.clock", 1100.0), "the clocks of node1 and node2 are about 100 s apart"),

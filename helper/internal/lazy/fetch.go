@@ -1,0 +1,477 @@
+package lazy
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+// restoreFinished is what CRIU says instead of a task's ID, when it has restored all.
+const restoreFinished = 0x52535446
+
+// Fetcher fills the memory of what CRIU restores.
+type Fetcher struct {
+	images string // the dump
+	keeper Keeper
+	say    func(Progress)
+
+	socket   string
+	listener *net.UnixListener
+	bell     int // an eventfd: something has come
+
+	mu     sync.Mutex
+	came   []func() error // what has come, for the loop to do
+	closed bool
+
+	// All else is the loop's.
+	spaces   []*space
+	number   int // of the last one
+	conn     *wire.Conn
+	out      chan question // to be sent over it
+	queue    []asked
+	window   int
+	over     bool // CRIU has restored all
+	progress Progress
+
+	all   chan struct{} // closed: nothing is missing any more, and
+	found Progress      // what there was then
+	ended chan struct{} // closed: the loop has ended, and
+	err   error         // why
+}
+
+// Keeper holds descriptors beside us, by name, and outlives us.
+type Keeper interface {
+	// Keep returns when the descriptor is in its hands, or on the way into them.
+	Keep(name string, fd int) error
+	// LetGo returns when it has closed those that it had.
+	LetGo(names ...string) error
+}
+
+// asked is a question that is under way, and for whom.
+type asked struct {
+	question
+	space *space
+}
+
+// Progress is how far it has come.
+type Progress struct {
+	Total   uint64 // bytes that the dump left behind
+	Fetched uint64 // of them have come
+	Faults  uint64 // how often a task waited for a page
+}
+
+// Listen waits for CRIU at a socket in its working directory; say hears of progress,
+// often.
+func Listen(workDir, images string, keeper Keeper, say func(Progress)) (*Fetcher, error) {
+	// The path may be longer than a socket's may be.
+	dir, err := os.Open(workDir)
+	if err != nil {
+		return nil, fmt.Errorf("lazy: CRIU's working directory: %w", err)
+	}
+	defer dir.Close()
+	if err := RemoveSocket(workDir); err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), SocketName), Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("lazy: %w", err)
+	}
+	l.SetUnlinkOnClose(false) // that path is good no longer
+	f := &Fetcher{socket: filepath.Join(workDir, SocketName), images: images, keeper: keeper, say: say, listener: l, window: 1, all: make(chan struct{}), ended: make(chan struct{})}
+	if err := os.Chmod(filepath.Join(workDir, SocketName), 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("lazy: %w", err)
+	}
+	if f.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("lazy: %w", err)
+	}
+	go f.accept()
+	go f.loop()
+	return f, nil
+}
+
+// RemoveSocket removes what was left of it in a working directory of CRIU's.
+func RemoveSocket(workDir string) error {
+	if err := os.Remove(filepath.Join(workDir, SocketName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("lazy: %w", err)
+	}
+	return nil
+}
+
+// Connect gives it a connection to the source's Memory, in the place of one that broke
+// if there was one. It closes it.
+func (f *Fetcher) Connect(c *wire.Conn) {
+	select {
+	case <-f.ended:
+		c.Close()
+		return
+	default:
+	}
+	f.do(func() error {
+		f.hangUp()
+		f.conn, f.out = c, make(chan question, mostUnsent)
+		go f.read(c)
+		go write(c, f.out)
+		for _, q := range f.queue { // nobody knows which of them were heard
+			f.ask(q.question)
+		}
+		return nil
+	})
+}
+
+// hangUp ends the connection, if there is one.
+func (f *Fetcher) hangUp() {
+	if f.conn != nil {
+		f.conn.Close()
+		close(f.out)
+		f.conn, f.out = nil, nil
+	}
+}
+
+// write sends questions. Whoever reads the connection notices if it breaks; then all that
+// is not answered is asked again over the next.
+func write(c *wire.Conn, out <-chan question) {
+	var err error
+	for q := range out {
+		if err == nil {
+			err = c.Write(q.frame())
+		}
+		if err == nil && len(out) == 0 {
+			err = c.Flush()
+		}
+	}
+}
+
+// Wait returns when nothing is missing any more, or when the tasks have ended. An error
+// says that this cannot go on; who waits for a page then waits on.
+func (f *Fetcher) Wait(ctx context.Context) (Progress, error) {
+	select {
+	case <-f.all:
+		return f.found, nil
+	case <-f.ended:
+		return Progress{}, f.err
+	case <-ctx.Done():
+		return Progress{}, context.Cause(ctx)
+	}
+}
+
+// Close lets go of the memory. It is for when all has come, or when what was restored
+// is gone: what is missing reads as zeroes from then on.
+func (f *Fetcher) Close() error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil
+	}
+	f.closed = true
+	f.mu.Unlock()
+	err := errors.Join(f.listener.Close(), RemoveSocket(filepath.Dir(f.socket)))
+	// The keeper first, while tasks are still answered: they would wait for it.
+	var names []string
+	told := make(chan struct{})
+	f.do(func() error {
+		defer close(told)
+		for _, s := range f.spaces {
+			names = append(names, s.name())
+		}
+		return nil
+	})
+	select {
+	case <-told:
+	case <-f.ended:
+		for _, s := range f.spaces {
+			names = append(names, s.name())
+		}
+	}
+	err = errors.Join(err, f.keeper.LetGo(names...))
+	f.do(func() error { return errClosed })
+	<-f.ended
+	for _, s := range f.spaces {
+		err = errors.Join(err, unix.Close(s.fd))
+	}
+	f.hangUp()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	bell := f.bell
+	f.bell = -1
+	return errors.Join(err, unix.Close(bell))
+}
+
+var errClosed = errors.New("lazy: it was closed before all had come")
+
+// do has the loop do something.
+func (f *Fetcher) do(what func() error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.came = append(f.came, what)
+	if f.bell >= 0 {
+		_, _ = unix.Write(f.bell, binary.NativeEndian.AppendUint64(nil, 1))
+	}
+}
+
+// accept takes what CRIU hands over.
+func (f *Fetcher) accept() {
+	c, err := f.listener.AcceptUnix()
+	if err != nil {
+		return // it was closed
+	}
+	defer c.Close()
+	word := make([]byte, 4)
+	for {
+		if _, err := readFull(c, word); err != nil {
+			return // CRIU is gone: if it was not done yet, it fails, and somebody notices that
+		}
+		pid := int32(binary.NativeEndian.Uint32(word))
+		if pid == restoreFinished {
+			f.do(func() error { f.over = true; return nil })
+			return
+		}
+		if pid < 0 {
+			continue // a zombie has no memory
+		}
+		fd, err := readDescriptor(c)
+		if err == nil {
+			err = f.begin(uint32(pid), fd)
+		}
+		if err != nil {
+			f.do(func() error { return fmt.Errorf("lazy: the memory of task %d: %w", pid, err) })
+			return
+		}
+	}
+}
+
+func readFull(c *net.UnixConn, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = c.Read(b[n:])
+		n += m
+	}
+	return n, err
+}
+
+func readDescriptor(c *net.UnixConn) (int, error) {
+	oob := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := c.ReadMsgUnix(make([]byte, 1), oob)
+	if err != nil {
+		return -1, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(messages) != 1 {
+		return -1, errors.Join(err, errors.New("CRIU sent no descriptor"))
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return -1, errors.Join(err, errors.New("CRIU sent no descriptor"))
+	}
+	unix.CloseOnExec(fds[0])
+	return fds[0], nil
+}
+
+// begin takes up the memory of a task.
+func (f *Fetcher) begin(pid uint32, fd int) error {
+	missing, err := readPagemap(f.images, pid)
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	f.do(func() error { return f.takeUp(&space{fd: fd, pid: pid, missing: missing}) })
+	return nil
+}
+
+// read passes on what the source answers. A connection that breaks, or over which comes
+// what was not asked for, ends nothing: there may be another.
+func (f *Fetcher) read(c *wire.Conn) {
+	defer c.Close()
+	var frame wire.Frame
+	for {
+		broke := c.Read(&frame)
+		taken := make(chan bool, 1)
+		f.do(func() error {
+			if f.conn != c {
+				taken <- false
+				return nil
+			}
+			if broke != nil || len(f.queue) == 0 || f.queue[0].answers(&frame) != nil {
+				f.hangUp()
+				taken <- false
+				return nil
+			}
+			defer func() { taken <- true }()
+			return f.answer(&frame)
+		})
+		select {
+		case goOn := <-taken:
+			if !goOn {
+				return
+			}
+		case <-f.ended:
+			return
+		}
+	}
+}
+
+// loop runs until it is closed. When all has come it goes on to answer tasks.
+func (f *Fetcher) loop() {
+	defer close(f.ended)
+	for said := false; ; {
+		if f.err = f.turn(); f.err != nil {
+			return
+		}
+		if !said && f.complete() {
+			said, f.found = true, f.progress
+			close(f.all)
+		}
+	}
+}
+
+func (f *Fetcher) complete() bool {
+	return f.over && !slices.ContainsFunc(f.spaces, func(s *space) bool { return len(s.missing)+len(s.asked) > 0 })
+}
+
+// turn waits until something happens, and does what is to be done.
+func (f *Fetcher) turn() error {
+	fds := []unix.PollFd{{Fd: int32(f.bell), Events: unix.POLLIN}}
+	timeout := -1
+	for _, s := range f.spaces {
+		fds = append(fds, unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN})
+		if len(s.faults) > 0 {
+			timeout = 1
+		}
+	}
+	if _, err := unix.Poll(fds, timeout); err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("lazy: %w", err)
+	}
+	// What the kernel has to tell comes first: it may be about what has come.
+	if err := f.hear(); err != nil {
+		return err
+	}
+	_, _ = unix.Read(f.bell, make([]byte, 8))
+	f.mu.Lock()
+	came := f.came
+	f.came = nil
+	f.mu.Unlock()
+	for _, do := range came {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	for _, s := range f.spaces {
+		if err := f.answerFaults(s); err != nil {
+			return err
+		}
+	}
+	if err := f.reap(); err != nil {
+		return err
+	}
+	f.askAhead()
+	return nil
+}
+
+// hear takes note of what the kernel tells of all tasks.
+func (f *Fetcher) hear() error {
+	for i := 0; i < len(f.spaces); i++ { // a child that is found is heard, too
+		if err := f.spaces[i].listen(f.takeUp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeUp takes up the memory of one more task.
+func (f *Fetcher) takeUp(s *space) error {
+	unix.CloseOnExec(s.fd)
+	f.number++
+	s.number = f.number
+	f.spaces = append(f.spaces, s)
+	f.progress.Total += s.missing.bytes()
+	return f.keeper.Keep(s.name(), s.fd)
+}
+
+// reap forgets tasks that have ended.
+func (f *Fetcher) reap() (err error) {
+	f.spaces = slices.DeleteFunc(f.spaces, func(s *space) bool {
+		if s.gone {
+			err = errors.Join(err, unix.Close(s.fd))
+			go f.keeper.LetGo(s.name()) //nolint:errcheck // kept too long, it costs nothing
+		}
+		return s.gone
+	})
+	return err
+}
+
+// answerFaults answers tasks that wait.
+func (f *Fetcher) answerFaults(s *space) error {
+	faults := s.faults
+	s.faults = nil
+	for _, at := range faults {
+		ask, later, err := s.fault(at)
+		switch {
+		case err != nil:
+			return err
+		case later:
+			s.faults = append(s.faults, at)
+		case ask.size() > 0:
+			f.progress.Faults++
+			f.window = 1
+			f.want(s, ask)
+		}
+	}
+	return nil
+}
+
+// askAhead asks for what nobody waits for yet.
+func (f *Fetcher) askAhead() {
+	for f.over && f.conn != nil && len(f.queue) < f.window {
+		i := slices.IndexFunc(f.spaces, func(s *space) bool { return len(s.missing) > 0 })
+		if i < 0 {
+			return
+		}
+		first := f.spaces[i].missing[0]
+		x, _ := first.part(first.start, first.start+pieceSize)
+		f.want(f.spaces[i], x)
+	}
+}
+
+// want asks for a part of what is missing.
+func (f *Fetcher) want(s *space, x span) {
+	s.missing.cut(x.start, x.end)
+	s.asked.add(x)
+	q := question{s.pid, x.from, x.size()}
+	f.queue = append(f.queue, asked{q, s})
+	f.ask(q)
+}
+
+// ask sends a question, if there is a connection.
+func (f *Fetcher) ask(q question) {
+	if f.conn == nil {
+		return
+	}
+	select {
+	case f.out <- q:
+	default: // nobody reads there
+		f.hangUp()
+	}
+}
+
+// answer takes what has come for the oldest question.
+func (f *Fetcher) answer(frame *wire.Frame) error {
+	q := f.queue[0]
+	f.queue = f.queue[1:]
+	if err := q.space.take(q.question, frame.Payload, f.hear); err != nil {
+		return err
+	}
+	f.window = min(f.window+1, mostQuestions)
+	f.progress.Fetched += q.size
+	f.say(f.progress)
+	return nil
+}

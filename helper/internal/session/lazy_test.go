@@ -1,0 +1,424 @@
+package session
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/lazy"
+	"github.com/livefleet/handover/helper/internal/lazy/lazytest"
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+// Files by which the tests, and what they play, tell each other things.
+const (
+	frozenTask   = "frozen-task"    // the ID of the task whose memory follows
+	lazySocket   = "lazy-socket"    // where CRIU is to hand over
+	lazyCgroup   = "lazy-cgroup"    // where what is restored is
+	lazySays     = "lazy-says"      // what it has found in its memory
+	letGo        = "let-go"         // systemd has been told to let go
+	lendingHolds = "/lending-holds" // no page is lent while this is there
+)
+
+// playMemory is a task whose memory follows.
+func playMemory(mark string) error {
+	m, err := lazytest.Map()
+	if err != nil {
+		return err
+	}
+	lazytest.Fill(m)
+	if err := os.WriteFile(mark, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
+	select {}
+}
+
+// playLazy is that task, restored: systemd keeps what it would have handed to it.
+func playLazy(control, socket string) error {
+	m, err := lazytest.Map()
+	if err != nil {
+		return err
+	}
+	task, err := os.ReadFile(filepath.Join(control, frozenTask))
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(string(task))
+	if err != nil {
+		return err
+	}
+	cgroup, err := os.ReadFile(filepath.Join(control, lazyCgroup))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(string(cgroup), "cgroup.procs"), []byte("0"), 0)
+	}
+	if err != nil {
+		return err
+	}
+	restored, keep, err := lazytest.HandOver(socket, uint32(pid))
+	if err != nil {
+		return err
+	}
+	fmt.Println("handed over")
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+		return nil //nolint:nilerr // it was refused
+	}
+	go func() {
+		if await(filepath.Join(control, letGo)) == nil {
+			_ = unix.Close(keep)
+		}
+	}()
+	if err := restored(); err != nil {
+		return err
+	}
+	said := "all is there"
+	if err := lazytest.Check(m, 0, lazytest.Pages, lazytest.Want); err != nil {
+		said = err.Error()
+	}
+	return os.WriteFile(filepath.Join(control, lazySays), []byte(said), 0o600)
+}
+
+func dumpLazily(control, imageDir string) error {
+	task, err := os.ReadFile(filepath.Join(control, frozenTask))
+	if err != nil {
+		return nil //nolint:nilerr // the memory does not follow
+	}
+	return os.WriteFile(filepath.Join(imageDir, "pagemap-"+string(task)+".img"), lazytest.Pagemap(), 0o600)
+}
+
+// restoreLazily begins to restore; the function says whether it runs.
+func restoreLazily(control string) (func(runs bool) error, error) {
+	socket, err := os.ReadFile(filepath.Join(control, lazySocket))
+	if err != nil {
+		return func(bool) error { return nil }, nil //nolint:nilerr // the memory does not follow
+	}
+	c := exec.Command("/proc/self/exe", actLazy, control, string(socket))
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err == nil {
+		_, err = bufio.NewReader(out).ReadString('\n')
+	}
+	return func(runs bool) error {
+		if runs {
+			if _, err := in.Write([]byte("go on\n")); err != nil {
+				return err
+			}
+		}
+		return in.Close()
+	}, err
+}
+
+// systemd is what the restored task plays: it keeps its own descriptor.
+type systemd struct{}
+
+func (systemd) Keep(string, int) error { return nil }
+
+func (systemd) LetGo(...string) error {
+	return os.WriteFile(filepath.Join(os.Getenv("RIG_CONTROL"), letGo), nil, 0o600)
+}
+
+// lendAtLeisure has pages lent only while nobody holds that up.
+var lendAtLeisure = sync.OnceFunc(func() {
+	keeper = systemd{}
+	serveMemory = func(m *lazy.Memory, c *wire.Conn, count func(int64)) error {
+		for lendingHeld() {
+			time.Sleep(5 * time.Millisecond)
+		}
+		return m.Serve(c, count)
+	}
+})
+
+// lendingHeld asks the environment, which a process of its own inherits.
+func lendingHeld() bool { return exists(os.Getenv("RIG_CONTROL") + lendingHolds) }
+
+// withLazyPages has the workload's memory follow. Held says that none of it does yet.
+func (r *rig) withLazyPages(held bool) (runs func() bool) {
+	r.t.Helper()
+	runs = r.withCgroup()
+	r.t.Setenv("RIG_CONTROL", r.control)
+	lendAtLeisure()
+	task := exec.Command("/proc/self/exe", actMemory, filepath.Join(r.control, frozenTask))
+	if err := task.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = task.Process.Kill(); _ = task.Wait() })
+	if err := await(filepath.Join(r.control, frozenTask)); err != nil {
+		r.t.Fatal(err)
+	}
+	own := string(r.spec.src.Hooks.Freeze.Cgroup)
+	there := filepath.Join(filepath.Dir(own), fmt.Sprintf("handover-test-%012x", os.Getpid()))
+	if err := errors.Join(os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(strconv.Itoa(task.Process.Pid)), 0), os.Mkdir(there, 0o700)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := errors.Join(hooks.Cgroup(there).Kill(context.Background()), removeCgroup(there)); err != nil {
+			r.t.Error(err)
+		}
+	})
+	for name, text := range map[string]string{lazySocket: filepath.Join(r.control, lazy.SocketName), lazyCgroup: there} {
+		if err := os.WriteFile(filepath.Join(r.control, name), []byte(text), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if held {
+		r.note(lendingHolds, "")
+	}
+	r.spec.src.Policy.LazyPages, r.spec.dst.Policy.LazyPages = true, true
+	r.spec.src.Hooks.Freeze.Hold = filepath.Join(r.control, "hold")
+	r.spec.dst.Hooks.Restore.Log = filepath.Join(r.control, "restore.log")
+	r.spec.dst.Hooks.Restore.Container = fmt.Sprintf("%012x", os.Getpid())
+	return runs
+}
+
+// removeCgroup waits for its tasks to be gone for good.
+func removeCgroup(dir string) (err error) {
+	for range 200 {
+		if err = os.Remove(dir); err == nil {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
+}
+
+// saw is what the restored task found in its memory; empty if it has not come so far.
+func (r *rig) saw() string {
+	said, _ := os.ReadFile(filepath.Join(r.control, lazySays))
+	return string(said)
+}
+
+func (r *rig) sees(want string) {
+	r.t.Helper()
+	_ = await(filepath.Join(r.control, lazySays))
+	if said := r.saw(); said != want {
+		r.t.Errorf("the restored task says %q", said)
+	}
+}
+
+// The workload runs before its memory is there, and the source keeps what it has until all
+// has come.
+func TestMemoryFollowsTheWorkload(t *testing.T) {
+	r := newRig(t)
+	r.withLazyPages(true)
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(brief(t), r.src) }()
+	r.wait(r.dst, string(Resumed))
+	r.wait(r.src, string(Resumed))
+	time.Sleep(300 * time.Millisecond)
+	if r.saw() != "" || exists(filepath.Join(r.control, "killed")) {
+		t.Errorf("the task says %q, and no memory has come", r.saw())
+	}
+	if err := os.Remove(r.control + lendingHolds); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-r.send, <-r.receive); err != nil {
+		t.Fatal(err)
+	}
+	r.sees("all is there")
+	r.runsOnce(w, Destination)
+	events := r.events(r.dst, "fetched")
+	if len(events) != 1 || events[0]["bytes"] != events[0]["total"] {
+		t.Errorf("%v", events)
+	}
+	if s, err := Show(r.src); err != nil || s.State != Done || len(r.events(r.src, "memory")) > 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// Whatever is wrong before the release, the workload runs on where it was.
+func TestALazyMoveThatFailsThaws(t *testing.T) {
+	r := newRig(t)
+	runs := r.withLazyPages(false)
+	r.note("restore-fails", "CRIU says no")
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	src, dst := r.cutover()
+	if src.State != Thawed || dst.State != Discarded {
+		t.Errorf("%s and %s", src.State, dst.State)
+	}
+	r.runsOnce(w, Source)
+	comesBack(t, runs)
+}
+
+// A link that breaks while memory follows: whoever needs it waits, nothing is let go, and
+// it goes on when there is a connection again.
+func TestALinkThatBreaksWhileMemoryFollows(t *testing.T) {
+	r := newRig(t)
+	runs := r.withLazyPages(true)
+	w := r.startWriter()
+	r.start()
+	up := r.proxy.up
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(brief(t), r.src) }()
+	r.wait(r.dst, string(Resumed))
+	r.wait(r.src, string(Resumed))
+	r.proxy.to("127.0.0.1:1")
+	r.proxy.cut()
+	s := r.wait(r.src, UntilHeld)
+	if s.State != Resumed || !strings.Contains(s.Error, "a part of its memory may be here alone") {
+		t.Errorf("%s: %s", s.State, s.Error)
+	}
+	if err := os.Remove(r.control + lendingHolds); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+	if d, err := Show(r.dst); err != nil || d.State != Resumed || !d.Running || r.saw() != "" || runs() {
+		t.Errorf("%+v, %v; the task says %q", d, err, r.saw())
+	}
+	r.proxy.to(up)
+	if err := <-r.receive; err != nil {
+		t.Fatal(err)
+	}
+	r.sees("all is there")
+	if d, err := Show(r.dst); err != nil || d.State != Settled {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	if s, err := Resolve(brief(t), r.src, r.srcRun, Resumed); err != nil || s.State != Done {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	<-r.send
+	r.runsOnce(w, Destination)
+}
+
+// A source's process that is killed while memory follows may be started again, and lends
+// what is left.
+func TestAKilledSenderLendsAgain(t *testing.T) {
+	r := newRig(t)
+	runs := r.withLazyPages(true)
+	w := r.startWriter()
+	kill := r.startApart(Source)
+	r.wait(r.src, UntilConverged)
+	go func() { _, _ = Cutover(brief(t), r.src) }()
+	r.wait(r.dst, string(Resumed))
+	r.wait(r.src, string(Resumed))
+	kill()
+	if s, err := Recover(brief(t), r.src, r.srcRun, true); err != nil || s.State != Resumed {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if err := os.Remove(r.control + lendingHolds); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if r.saw() != "" || runs() {
+		t.Errorf("nobody lends anything, and the task says %q", r.saw())
+	}
+	defer r.apart(actSend, r.src, r.srcRun)()
+	if err := <-r.receive; err != nil {
+		t.Fatal(err)
+	}
+	r.sees("all is there")
+	if s, err := Resolve(brief(t), r.src, r.srcRun, Resumed); err != nil || s.State != Done {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	r.runsOnce(w, Destination)
+	if runs() {
+		t.Error("the frozen tasks run")
+	}
+}
+
+// A destination's process that is killed while memory follows takes along what that was
+// waited for with. What was restored is ended, it is never run without its memory, and
+// nothing goes on anywhere until somebody has said so.
+func TestAKilledReceiverEndsWhatHasNotItsMemory(t *testing.T) {
+	for _, outcome := range []State{Fenced, Resumed} {
+		t.Run(string(outcome), func(t *testing.T) {
+			r := newRig(t)
+			runs := r.withLazyPages(true)
+			w := r.startWriter()
+			kill := r.startApart(Destination)
+			r.wait(r.src, UntilConverged)
+			go func() { _, _ = Cutover(brief(t), r.src) }()
+			r.wait(r.dst, string(Resumed))
+			r.wait(r.src, string(Resumed))
+			kill()
+			for range 2 {
+				s, err := Recover(brief(t), r.dst, r.dstRun, false)
+				if err != nil || s.State != Resumed || !strings.Contains(s.Error, "part of its memory was on the source still") {
+					t.Fatalf("%+v, %v", s, err)
+				}
+			}
+			cgroup, _ := os.ReadFile(filepath.Join(r.control, lazyCgroup))
+			if left, err := os.ReadFile(filepath.Join(string(cgroup), "cgroup.procs")); err != nil || len(left) > 0 || r.saw() != "" {
+				t.Errorf("%q is left of it, which says %q, %v", left, r.saw(), err)
+			}
+			if s := r.wait(r.src, UntilHeld); s.State != Resumed || runs() {
+				t.Errorf("%+v", s)
+			}
+			if err := errors.Join(os.Remove(r.control+lendingHolds), os.Remove(filepath.Join(r.control, "resumed"))); err != nil { // it was ended
+				t.Fatal(err)
+			}
+			if outcome == Fenced {
+				d, err := Resolve(brief(t), r.dst, r.dstRun, Fenced)
+				if err != nil || d.State != Discarded {
+					t.Fatalf("%+v, %v", d, err)
+				}
+			}
+			want := map[State]State{Fenced: Thawed, Resumed: Done}[outcome]
+			if s, err := Resolve(brief(t), r.src, r.srcRun, outcome); err != nil || s.State != want {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			<-r.send
+			if outcome == Resumed {
+				if d, err := Resolve(brief(t), r.dst, r.dstRun, Resumed); err != nil || d.State != Done {
+					t.Fatalf("%+v, %v", d, err)
+				}
+				return
+			}
+			r.runsOnce(w, Source)
+			comesBack(t, runs)
+		})
+	}
+}
+
+func TestLazyPagesAreForBothSidesOfALiveMove(t *testing.T) {
+	r := newRig(t)
+	r.spec.src.Hooks.Freeze.Hold, r.spec.src.Hooks.Freeze.Cgroup = "/hold", "/cgroup"
+	r.spec.src.Policy.LazyPages = true
+	r.start()
+	if err := <-r.receive; err == nil || !strings.Contains(err.Error(), "(lazy_pages) is true on the source and false here") {
+		t.Error(err)
+	}
+	<-r.send
+	for name, c := range map[string]struct {
+		spoil func(*Spec)
+		says  string
+	}{
+		"offline":            {func(s *Spec) { s.Mode, s.Hooks.Thaw = Offline, s.Hooks.Freeze }, "is for the mode live"},
+		"no cgroup":          {func(s *Spec) { s.Hooks.Freeze.Cgroup = "" }, "hooks.freeze has cgroup or hold missing"},
+		"no stand-in":        {func(s *Spec) { s.Hooks.Freeze.Hold = "" }, "hooks.freeze has cgroup or hold missing"},
+		"no stand-in there":  {func(s *Spec) { *s = r.spec.dst; s.Policy.LazyPages, s.Hooks.Restore.Hold = true, "" }, "hooks.restore has hold, log or container missing"},
+		"nobody knows whose": {func(s *Spec) { *s = r.spec.dst; s.Policy.LazyPages, s.Hooks.Restore.Log = true, "/l" }, "hooks.restore has hold, log or container missing"},
+	} {
+		s := r.spec.src
+		freeze, restore := *s.Hooks.Freeze, *r.spec.dst.Hooks.Restore
+		s.Hooks.Freeze = &freeze
+		was := r.spec.dst.Hooks.Restore
+		r.spec.dst.Hooks.Restore = &restore
+		c.spoil(&s)
+		r.spec.dst.Hooks.Restore = was
+		if err := s.checkLazy(); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
