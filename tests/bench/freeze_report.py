@@ -160,7 +160,8 @@ class Runs:
             lines += ["", *WHY_OD]
         gains = self.gains()
         if gains:
-            lines += ["", "## What barriers gain", "", *WHY_BARRIERS, "", table(("row", "with barriers", "without", "gain", "last blocks with", "without"), gains)]
+            head = ("row", "with barriers", "without", "gain", "last blocks with", "without")
+            lines += ["", "## What barriers gain", "", *WHY_BARRIERS, "", table(head, gains)]
         return "\n".join(lines) + "\n"
 
     def gains(self) -> list[tuple[str, ...]]:
