@@ -72,7 +72,9 @@ class Boot:
         self._reload()
 
     def remove(self) -> list[str]:
-        """Takes away what is there, and says what that was."""
+        """Takes away what is there, and says what that was. What was read at this boot need not be held any more."""
+        if os.path.exists(self.unit):
+            self.runtime.run([self.runtime.tool("systemctl", "systemd"), "stop", self.name], accept=(0, 5))
         gone = []
         for path in (self.drop_in, self.unit, self.mark):
             if os.path.exists(path):

@@ -142,9 +142,16 @@ class Noout:
 
     def run(self) -> dict[str, t.Any]:
         """Sets the flags, or takes them back."""
-        flagged = self._flagged()
         leased = self.leases.held()
         wanted = self.params["osds"] or leased
+        try:
+            osds = self.cluster.osds()
+        except HandoverError as exc:
+            if self.params["state"] == "restored" and not self.check_mode:
+                self._leave_it_to_the_lease([osd for osd in wanted if osd in leased], exc)
+            raise
+        demand_known(self.params["osds"], osds)
+        flagged = _flagged(osds)
         after = getattr(self, "_" + self.params["state"])(wanted, flagged, leased)
         return {
             "changed": bool(self.reasons),
@@ -153,11 +160,6 @@ class Noout:
             "found": sorted(set(wanted) & flagged - set(leased)),
             "diff": {"before": {FLAG: sorted(flagged)}, "after": {FLAG: sorted(after)}},
         }
-
-    def _flagged(self) -> set[int]:
-        osds = self.cluster.osds()
-        demand_known(self.params["osds"], osds)
-        return {number for number, osd in osds.items() if FLAG in osd["state"]}
 
     def _set(self, wanted: list[int], flagged: set[int], leased: list[int]) -> set[int]:
         ours = [osd for osd in wanted if osd not in flagged or osd in leased]
@@ -185,15 +187,24 @@ class Noout:
         try:
             self.cluster.run("osd", "unset-group", FLAG, *_named(osds))
         except HandoverError as exc:
+            self._leave_it_to_the_lease(osds, exc)
+        self._verify(osds, False)
+
+    def _leave_it_to_the_lease(self, osds: list[int], exc: HandoverError) -> None:
+        if osds:
             # Their timers go off now, and try until a monitor answers.
             self.leases.grant(osds, 0)
             raise HandoverError(f"{exc}; this host takes {FLAG} of {', '.join(_named(osds))} back by itself as soon as the cluster answers") from exc
-        self._verify(osds, False)
 
     def _verify(self, osds: list[int], wanted: bool) -> None:
-        differing = [osd for osd in osds if (osd in self._flagged()) is not wanted]
+        flagged = _flagged(self.cluster.osds())
+        differing = [osd for osd in osds if (osd in flagged) is not wanted]
         if differing:
             raise HandoverError(f"{FLAG} of {', '.join(_named(differing))} is not as asked for after the cluster said it were: something else changes it")
+
+
+def _flagged(osds: t.Mapping[int, t.Mapping[str, t.Any]]) -> set[int]:
+    return {number for number, osd in osds.items() if FLAG in osd["state"]}
 
 
 def _named(osds: list[int]) -> list[str]:

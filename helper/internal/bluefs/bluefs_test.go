@@ -128,6 +128,32 @@ func TestTheToolReadsReadOnlyViewsWhileTheDeviceIsInUse(t *testing.T) {
 	}
 }
 
+func TestAFullWorkFolderIsAnErrorThatSaysSo(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	home, work := t.TempDir(), t.TempDir()
+	for _, name := range []string{"block", "type"} {
+		if err := os.WriteFile(filepath.Join(home, name), []byte("bluestore\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=64k", "full", work).CombinedOutput(); err != nil {
+		t.Skipf("no tmpfs: %s", out)
+	}
+	defer exec.Command("umount", work).Run()
+	if err := os.WriteFile(filepath.Join(work, "filler"), make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Read(context.Background(), home, work, "", []string{"true"})
+	if err == nil || !strings.HasPrefix(err.Error(), "bluefs: write "+work) || !strings.Contains(err.Error(), "no space left on device; make room there") {
+		t.Errorf("Read says %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(work, "bluefs-*")); len(left) != 0 {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
 func TestAFolderOfNoOSDIsAnError(t *testing.T) {
 	if _, err := Read(context.Background(), t.TempDir(), t.TempDir(), "", []string{"true"}); err == nil || !strings.Contains(err.Error(), "is not the folder of an OSD") {
 		t.Errorf("Read says %v", err)

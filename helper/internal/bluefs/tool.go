@@ -35,6 +35,11 @@ func devices(home string) (map[string]string, error) {
 	return found, nil
 }
 
+// noRoom is about the folder that the tool is shown.
+func noRoom(err error) error {
+	return fmt.Errorf("bluefs: %w; make room there, for where the database lies cannot be found out without it", err)
+}
+
 // Read finds out where the OSD whose folder is home keeps its database, whether
 // it runs or not. tool runs ceph-bluestore-tool, without words the host's own; a
 // tool in a container sees what lies in work as inside.
@@ -45,18 +50,18 @@ func Read(ctx context.Context, home, work, inside string, tool []string) (_ *Lay
 	}
 	folder, err := os.MkdirTemp(work, "bluefs-")
 	if err != nil {
-		return nil, fmt.Errorf("bluefs: %w", err)
+		return nil, noRoom(err)
 	}
 	defer os.RemoveAll(folder)
 	if err := os.Chmod(folder, 0o755); err != nil {
 		return nil, fmt.Errorf("bluefs: %w", err)
 	}
 	kind, err := os.ReadFile(filepath.Join(home, "type"))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, "type"), kind, 0o644)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("bluefs: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "type"), kind, 0o644); err != nil {
+		return nil, noRoom(err)
 	}
 
 	behind := map[string]string{}

@@ -264,12 +264,13 @@ def test_a_lease_that_cannot_be_written_leaves_the_flag_alone(noout, cluster, tm
     assert not any(cluster.flags.values()) and not list(tmp_path.iterdir())
 
 
-def test_if_no_monitor_answers_the_lease_ends_now(noout, cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["osd dump", "unset-group"])
+def test_if_no_monitor_answers_the_lease_ends_now(noout, cluster, tmp_path: Path, first: str) -> None:
     noout("set", seconds=3600)
     restarts = cluster.count("systemctl restart")
 
     def lose(words: str) -> None:
-        cluster.dead = "unset-group" in words
+        cluster.dead = first in words
 
     cluster.before_each = lose
     with pytest.raises(Exception, match="RADOS timed out .*; this host takes noout of osd.2 back by itself as soon as the cluster answers"):

@@ -85,6 +85,8 @@ def test_written_once_and_taken_away_whole(boot: Boot, host: Host) -> None:
     assert boot(seconds=7)["files"] == [str(host.unit), str(host.drop_in)]
 
     assert boot("absent")["changed"]
+    # What it holds since the boot is let go of while systemd still knows it.
+    assert [command[1] for command in host.commands[-2:]] == ["stop", "daemon-reload"] and host.commands[-2][2] == host.unit.name
     assert not boot("absent")["changed"]
     assert not list((host.folder / "units").rglob("*")) and not host.mark.exists()
 
