@@ -72,10 +72,11 @@ lab-check: setup ## List what the lab has on this machine; fails if there is any
 
 CEPH_PLAY = ansible-playbook -i lab/ceph/inventory.yml -e @lab/ceph/parameters.yml
 
-# CEPH=18.2 is Debian 13's; STORES is a list as in lab/ceph/vars.yml.
+# CEPH=18.2 is Debian 13's; STORES and DEPLOYMENTS are lists as in lab/ceph/vars.yml.
 .PHONY: ceph-up
 ceph-up: setup ## Start a Ceph cluster: CEPH=16.2 (or 18.2), two hosts, four OSDs
-	@$(CEPH_PLAY) $(if $(CEPH),-e ceph_release=$(CEPH)) $(if $(STORES),-e '{"ceph_stores": [$(STORES)]}') lab/ceph.yml
+	@$(CEPH_PLAY) $(if $(CEPH),-e ceph_release=$(CEPH)) $(if $(STORES),-e '{"ceph_stores": [$(STORES)]}') \
+		$(if $(DEPLOYMENTS),-e '{"ceph_deployments": [$(DEPLOYMENTS)]}') lab/ceph.yml
 
 .PHONY: ceph-slow
 ceph-slow: setup ## Hold its disks to READS=100 reads a second; without READS, lift that
@@ -122,6 +123,11 @@ CEPH_SCENARIO = $(if $(filter 18.2,$(CEPH)),ceph-reef,ceph)
 test-ceph: helper ## Restart the OSDs of a Ceph cluster: held, prewarmed, refused, struck in the middle
 	@.cache/venv/bin/molecule reset --scenario-name $(CEPH_SCENARIO)
 	@CEPH_FAULTS="$(CEPH_FAULTS)" .cache/venv/bin/molecule test --scenario-name $(CEPH_SCENARIO)
+
+.PHONY: test-ceph-containers
+test-ceph-containers: helper ## The same with OSDs in containers, as cephadm and as ceph-ansible run them
+	@.cache/venv/bin/molecule reset --scenario-name ceph-containers
+	@CEPH_FAULTS="$(CEPH_FAULTS)" .cache/venv/bin/molecule test --scenario-name ceph-containers
 
 BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
 

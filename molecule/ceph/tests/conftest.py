@@ -35,6 +35,10 @@ ADMIN = VARIABLES["ceph_osd_restart_admin_host"]
 # Where each OSD is, as lab/ceph/vars.yml has it.
 HOST_OF = {0: "ceph1", 1: "ceph1", 2: "ceph2", 3: "ceph2"}
 RECORD = "livefleet.handover/ceph_osd_restart"
+# What each OSD is run by. Those that a test takes: of each kind the one with a device for its database.
+DEPLOYMENTS = dict(enumerate(VARIABLES.get("ceph_deployments", ["packaged"] * len(HOST_OF))))
+ONE_OF_EACH = list({DEPLOYMENTS[osd]: osd for osd in (1, 2)}.values())
+FSID = yaml.safe_load((CHECKOUT / "lab" / "ceph" / "vars.yml").read_text(encoding="utf-8"))["ceph_fsid"]
 
 # What a restart makes on a host, and takes away again.
 FOOTPRINT = """
@@ -109,6 +113,14 @@ class Cluster:
 def up_from(dump: t.Mapping[str, t.Any]) -> dict[int, int]:
     """When each OSD came up, in epochs of the map."""
     return {osd["osd"]: osd["up_from"] for osd in dump["osds"]}
+
+
+def unit_of(osd: int) -> str:
+    return f"ceph-{FSID}@osd.{osd}" if DEPLOYMENTS[osd] == "cephadm" else f"ceph-osd@{osd}"
+
+
+def home_of(osd: int) -> str:
+    return f"/var/lib/ceph/{FSID}/osd.{osd}" if DEPLOYMENTS[osd] == "cephadm" else f"/var/lib/ceph/osd/ceph-{osd}"
 
 
 def reads(said: str, osd: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from conftest import ADMIN, HOST_OF, VARIABLES, Cluster, reads
+from conftest import ADMIN, HOST_OF, ONE_OF_EACH, VARIABLES, Cluster, reads
 from fleet import sentences
 
 # What a start has to read whatever is in memory: superblocks, labels, and the log of BlueFS, past the page cache.
@@ -45,18 +45,19 @@ def test_health_that_was_bad_before_keeps_everything_as_it_is(cluster: Cluster, 
     assert (cluster.up_from(), cluster.flags()) == (epochs, flagged)
 
 
-def test_a_held_one_reads_little_and_flags_stay_as_somebody_set_them(cluster: Cluster, flagged: dict[str, list[str]]) -> None:
+@pytest.mark.parametrize("osd", ONE_OF_EACH)
+def test_a_held_one_reads_little_and_flags_stay_as_somebody_set_them(cluster: Cluster, flagged: dict[str, list[str]], osd: int) -> None:
     """Reads are counted, whatever the machine does beside: what a plain start reads is in memory after a held one's stop."""
     named = {"ceph_osd_restart_ignore": ["OSD_FLAGS"], "ceph_osd_restart_afresh": True}
     epochs = cluster.up_from()
-    plain = reads(cluster.restarted("ceph2", [2], ceph_osd_restart_prewarm="never", **named), 2)
+    plain = reads(cluster.restarted(HOST_OF[osd], [osd], ceph_osd_restart_prewarm="never", **named), osd)
     between = cluster.up_from()
     assert cluster.flags() == flagged
-    held = reads(cluster.restarted("ceph2", [2], ceph_osd_restart_prewarm="required", **named), 2)
+    held = reads(cluster.restarted(HOST_OF[osd], [osd], ceph_osd_restart_prewarm="required", **named), osd)
     now = cluster.up_from()
     assert cluster.flags() == flagged
-    assert epochs[2] < between[2] < now[2]
-    assert [now[osd] for osd in (0, 1, 3)] == [epochs[osd] for osd in (0, 1, 3)]
+    assert epochs[osd] < between[osd] < now[osd]
+    assert {**now, osd: 0} == {**epochs, osd: 0}
     assert held <= UNAVOIDABLE
     assert held * 3 <= plain, f"{held} reads held, {plain} plain"
     assert cluster.left_over() == {}
@@ -87,7 +88,7 @@ def test_a_filestore_starts_from_memory(cluster: Cluster) -> None:
 
 def test_what_reads_past_the_cache_is_refused(cluster: Cluster) -> None:
     """Where nothing can be held, it is said before anything is done, if it was asked for."""
-    cluster.hosts["ceph1"].run("ceph daemon osd.0 config set bluefs_buffered_io false")
+    cluster.hosts["ceph1"].run("ceph tell osd.0 config set bluefs_buffered_io false")
     try:
         epochs = cluster.up_from()
         play = cluster.begin("ceph1", [0], ceph_osd_restart_prewarm="required")
@@ -97,6 +98,6 @@ def test_what_reads_past_the_cache_is_refused(cluster: Cluster) -> None:
         held = cluster.module("ceph1", "ceph_osd_hold", osd=0)
         assert (held["usable"], held["changed"]) == (False, False)
     finally:
-        cluster.hosts["ceph1"].run("ceph daemon osd.0 config unset bluefs_buffered_io")
+        cluster.hosts["ceph1"].run("ceph tell osd.0 config unset bluefs_buffered_io")
     assert cluster.left_over() == {}
     assert not cluster.under_way()
