@@ -23,11 +23,6 @@ WHY_OD = (
     "between hosts that share one page cache. With nothing to carry it would be podman's pause in the row `idle`; the rows with `+link` and `+disk`",
     "show what carrying costs.",
 )
-# What is known of the row that misses its bar by most.
-WHY_LIMITED = (
-    "In the row `od+disk+link` the stage `seal` holds the pause: the last blocks of the volume, which wait for the disk and for the link. vzmigrate's order",
-    "has fewer of them to send there (its stage `disk`). Why handover is left with more was not found yet.",
-)
 WHY_BARRIERS = (
     "The second of the source texts measured 25 % on idle nodes and left it to its readers to find out what barriers gain under load. The same order of",
     "steps, once with a barrier before the freeze (`ploop copy` 1.12) and once without (1.10); seconds, medians.",
@@ -163,19 +158,16 @@ class Runs:
             ]
         if "od" in self.rows:
             lines += ["", *WHY_OD]
-        if "seal" in self.holders_of_limited():
-            lines += ["", *WHY_LIMITED]
+        for each in self.bars():
+            if not each.met and each.what.startswith("od, disk throttled"):
+                held = self.holders("od+disk+link", "handover")
+                stage = max(held, key=lambda name: held[name])
+                lines += ["", f"In the row `od+disk+link` the stage `{stage}` holds {held[stage]:.3f} s of handover's pause. Why was not found yet."]
         gains = self.gains()
         if gains:
             head = ("row", "with barriers", "without", "gain", "last blocks with", "without")
             lines += ["", "## What barriers gain", "", *WHY_BARRIERS, "", table(head, gains)]
         return "\n".join(lines) + "\n"
-
-    def holders_of_limited(self) -> set[str]:
-        """What holds more than half of the pause where disk and link are limited."""
-        row = "od+disk+link"
-        median = self.median(row, "handover")
-        return {stage for stage, seconds in self.holders(row, "handover").items() if seconds > median / 2} if median else set()
 
     def gains(self) -> list[tuple[str, ...]]:
         """By row: vzmigrate's order with barriers and without, and how long its last blocks took in the pause."""

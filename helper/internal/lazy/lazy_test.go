@@ -268,19 +268,26 @@ func (m *moving) end() {
 	}
 }
 
+// come returns when all memory is there, and let go of.
+func (m *moving) come() Progress {
+	m.t.Helper()
+	p, err := m.fetcher.Wait(limited(m.t))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if err := m.fetcher.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+	return p
+}
+
 func TestMemoryFollows(t *testing.T) {
 	for deed := range deeds {
 		t.Run(deed, func(t *testing.T) {
 			m := begin(t, deed)
 			m.connect()
 			fmt.Fprintln(m.goOn, "go on")
-			p, err := m.fetcher.Wait(limited(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := m.fetcher.Close(); err != nil {
-				t.Fatal(err)
-			}
+			p := m.come()
 			m.end()
 			if len(m.keeper.have) > 0 || (deed == "fork") != (m.keeper.all > 1) {
 				t.Errorf("%d descriptors were kept, and are still: %v", m.keeper.all, m.keeper.have)
@@ -315,12 +322,7 @@ func TestABrokenConnectionIsReplaced(t *testing.T) {
 		t.Fatal("it has all, of nobody")
 	}
 	m.connect()
-	if _, err := m.fetcher.Wait(limited(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.fetcher.Close(); err != nil {
-		t.Fatal(err)
-	}
+	m.come()
 	m.end()
 }
 
@@ -355,12 +357,7 @@ func TestAnswersToNoQuestion(t *testing.T) {
 		}
 	}
 	m.connect()
-	if _, err := m.fetcher.Wait(limited(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.fetcher.Close(); err != nil {
-		t.Fatal(err)
-	}
+	m.come()
 	m.end()
 }
 
