@@ -174,10 +174,42 @@ func (s *Source) read(p []byte, off int64) (int, error) {
 }
 
 func (s *Source) pread(p []byte, off int64) (int, error) {
+	if s.below != nil && s.below.recent {
+		data, n := s.stretch(off, len(p))
+		if !data {
+			clear(p[:n])
+			return n, nil
+		}
+		p = p[:n]
+	}
 	if s.async != nil {
 		return s.async.do(iocbPread, s.f.Fd(), p, off)
 	}
 	return unix.Pread(int(s.f.Fd()), p, off)
+}
+
+// stretch says of the n bytes at off, or as many of the first of them as have one
+// answer, whether they have to be read from the device or lie in a hole of the file
+// below it. A device that is given back what is not used any more has many of those
+// where its writers were, and reading one takes a request as reading data does.
+func (s *Source) stretch(off int64, n int) (data bool, length int) {
+	if writeBack(s.f, off, int64(n)) != nil {
+		return true, n
+	}
+	start, end, err := s.NextData(off)
+	switch {
+	case err == io.EOF:
+		return false, n
+	case err != nil:
+		return true, n // the device has to say it
+	case end <= start:
+		return true, n // it was given back between the two questions
+	}
+	// The edges of holes are those of the blocks of the file system below.
+	if start = start / Align * Align; start > off {
+		return false, int(min(start-off, int64(n)))
+	}
+	return true, int(min((end-off+Align-1)/Align*Align, int64(n)))
 }
 
 // readFull fills p.

@@ -105,12 +105,14 @@ type Sender struct {
 	conns []FrameWriter
 	opt   SendOptions
 	idle  chan *slot
-	fence int64 // how many fences were sent
+	runs  [][]byte // memory for runs that no slot has taken
+	fence int64    // how many fences were sent
 }
 
 // fresh makes all slots anew. Their memory is made when it is first used: a small
 // pass needs little.
 func (s *Sender) fresh() {
+	s.runs = nil
 	s.idle = make(chan *slot, s.opt.Slots)
 	for range s.opt.Slots {
 		s.idle <- &slot{}
@@ -134,11 +136,15 @@ func NewSender(conns []FrameWriter, opt SendOptions) (*Sender, error) {
 	return s, nil
 }
 
-// memory makes the slot's memory enough for n bytes.
-func (s *slot) memory(n, most int64) {
-	if int64(len(s.run)) < n {
-		s.run = image.Buffer(int(most))
+// memory makes a slot's memory enough for n bytes.
+func (s *Sender) memory(sl *slot, n, most int64) {
+	if int64(len(sl.run)) >= n {
+		return
 	}
+	if len(s.runs) == 0 || int64(len(s.runs[0])) < n {
+		s.runs = image.Wide(s.opt.Slots, int(most))
+	}
+	sl.run, s.runs = s.runs[0], s.runs[1:]
 }
 
 // job is one run on its way from the walk to the connection.
@@ -266,7 +272,7 @@ func (s *sending) walk(ctx context.Context, toRead, order chan<- *job) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		sl.memory(n, longest)
+		s.memory(sl, n, longest)
 		j := &job{off: off, run: sl.run[:n], slot: sl, ready: make(chan error, 1)}
 		j.parts.Store(1)
 		order <- j
