@@ -158,11 +158,6 @@ class Runs:
             ]
         if "od" in self.rows:
             lines += ["", *WHY_OD]
-        for each in self.bars():
-            if not each.met and each.what.startswith("od, disk throttled"):
-                held = self.holders("od+disk+link", "handover")
-                stage = max(held, key=lambda name: held[name])
-                lines += ["", f"In the row `od+disk+link` the stage `{stage}` holds {held[stage]:.3f} s of handover's pause. Why was not found yet."]
         gains = self.gains()
         if gains:
             head = ("row", "with barriers", "without", "gain", "last blocks with", "without")
