@@ -165,7 +165,7 @@ bench-watch: helper ## Measure the second pass over a folder of 200,000 files ag
 # ROWS=bluestore+100,filestore+40: a store and reads a second; CELLS=plain/held: only these; RUNS=5 of each; ADD=1 keeps the row's earlier runs.
 .PHONY: bench-ceph
 bench-ceph: helper ## Measure the restart of an OSD: held, prewarmed, cold, hot, against ceph-ansible's sequence
-	@$(CEPH_PLAY) -e '{"ceph_stores": ["bluestore", "filestore-rocksdb", "bluestore", "filestore-rocksdb"]}' lab/ceph.yml
+	@$(CEPH_PLAY) -e '{"ceph_stores": ["bluestore", "filestore-rocksdb", "bluestore", "filestore-rocksdb"], "ceph_osd_size": "12G"}' lab/ceph.yml
 	@$(CEPH_PLAY) tests/bench/ready.yml
 	@.cache/venv/bin/python tests/bench/ceph.py $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(CELLS),--cells "$(CELLS)") $(if $(ADD),--add); \
 	status=$$?; $(if $(KEEP),,$(CEPH_PLAY) lab/destroy.yml;) exit $$status

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.livefleet.handover.plugins.module_utils._asok import (
     AdminSocket,
+    NoAnswer,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import Osd
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_restart import (
@@ -41,6 +43,9 @@ FOLDER = "/run/handover-ceph"
 UNITS = "/run/systemd/system"
 # Longer than this no start waits for the reading; what is missing then the OSD reads by itself.
 READ_SECONDS = 60
+# How long the thread that waits for a device's answers sleeps at most: 250 ms, if nobody has said otherwise. An OSD opens its device some eight times
+# before it uses it, to ask what kind of device it is, and each time closing it waits for that thread.
+POLL, POLL_MS = "bdev_aio_poll_ms", 25
 
 
 @dataclass(frozen=True)
@@ -107,8 +112,35 @@ class Hold:
         self._write(self.ranges, json.dumps(layout.extents))
         argv = [self.pcopy.path, "hold", f"--seconds={seconds}", "--read", *(["--lock"] if lock else []), "--ranges", self.ranges, *layout.devices]
         self.unit.start(argv, f"Database of osd.{self.osd.id} kept in memory over its restart", "notify", seconds)
-        self._write(self.drop_in, drop_in(self.pcopy.path, self.ranges, layout.devices))
+        self._write(self.drop_in, drop_in(self.pcopy.path, self.ranges, layout.devices, self._poll()))
         self._reload()
+
+    def room(self) -> int:
+        """Bytes that the running OSD has left."""
+        return self.osd.socket.call("perf dump", logger="osd")["osd"]["stat_bytes_avail"]
+
+    def _poll(self) -> int | None:
+        """What POLL is now, if the next start may have another."""
+        if self.osd.layout.containers:
+            return None  # what the unit says does not get into the container
+        systemctl = self.runtime.tool("systemctl", "systemd")
+        if "CEPH_ARGS=" in self.runtime.run([systemctl, "show", "--property=Environment", "--value", self.osd.unit]).stdout:
+            return None  # somebody has said something already
+        try:
+            before = int(self.osd.socket.call("config get", var=POLL)[POLL])
+        except NoAnswer:
+            return None
+        return before if before > POLL_MS else None
+
+    def _poll_as_before(self) -> None:
+        """Tells the OSD that was started so what it would have read otherwise."""
+        with open(self.drop_in, encoding="utf-8") as source:
+            before = re.search(rf"^{POLL}=(\d+)$", source.read(), re.MULTILINE)
+        try:
+            if before and self.osd.socket.call("config get", var=POLL)[POLL] == str(POLL_MS):
+                self.osd.socket.call("config set", var=POLL, val=[before[1]])
+        except NoAnswer:
+            return  # it is down, and its next start knows nothing of it
 
     def exists(self) -> bool:
         return os.path.exists(self.drop_in) or os.path.exists(self.ranges) or self.unit.running()
@@ -117,6 +149,7 @@ class Hold:
         """Lets go, and leaves nothing behind."""
         self.unit.stop()
         if os.path.exists(self.drop_in):
+            self._poll_as_before()
             folder, own = os.path.split(self.drop_in)
             if os.listdir(folder) == [own]:
                 shutil.rmtree(folder)
@@ -140,11 +173,19 @@ class Hold:
         self.runtime.run([self.runtime.tool("systemctl", "systemd"), "daemon-reload"])
 
 
-def drop_in(helper: str, ranges: str, devices: t.Sequence[str]) -> str:
-    """What is added to the OSD's unit while it is held."""
-    return f"""\
+def drop_in(helper: str, ranges: str, devices: t.Sequence[str], poll: int | None) -> str:
+    """What is added to the OSD's unit while it is held; poll is what POLL was, if it is to be less."""
+    text = f"""\
 # Written by livefleet.handover.ceph_osd_hold, which removes it.
 [Service]
 # Fails nothing: what it does not read the OSD reads.
 ExecStartPre=-{helper} pages --read --seconds={READ_SECONDS} --ranges {ranges} {" ".join(devices)}
+"""
+    if poll is None:
+        return text
+    return f"""\
+{text}# So that closing a device takes no quarter of a second. systemd takes no notice of the section, which says what it was.
+Environment=CEPH_ARGS=--{POLL}={POLL_MS}
+[X-Handover]
+{POLL}={poll}
 """

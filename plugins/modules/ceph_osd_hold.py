@@ -58,6 +58,8 @@ options:
       - Whether the OSD is told to compact its database first. That empties the write-ahead log, which a start would have to replay, and writes the
         database anew; while it lasts, the OSD is slower.
       - With V(auto) it is, if the log is larger than O(compact_log) and the database smaller than O(compact_limit).
+      - It takes room, as the old tables go last, and an OSD that has none left aborts. So it has to have twice the size of its database left; if it has
+        less, V(always) is an error, and V(auto) a warning and no compaction.
     type: str
     choices: [auto, always, never]
     default: auto
@@ -240,7 +242,7 @@ class OsdHold:
         held = self.hold.unit.running()
         if not held:
             self.reasons.append(f"nobody holds the devices of {name}")
-        compact = not held and buffered is not None and self._wants_compaction(layout)
+        compact = not held and buffered is not None and self._wants_compaction(layout) and self._has_room(layout)
         if compact:
             self.reasons.append(f"the write-ahead log of {name} has {format_size(layout.wal)}")
         before = self.hold.resident(layout)
@@ -277,6 +279,20 @@ class OsdHold:
         policy = self.params["compact"]
         large = layout.wal > self.sizes["compact_log"] and layout.size < self.sizes["compact_limit"]
         return policy == "always" or (policy == "auto" and large)
+
+    def _has_room(self, layout: t.Any) -> bool:
+        """Whether the database fits beside itself: compaction lets go of the old tables last, and an OSD that has no block left for a new one aborts."""
+        room, wanted = self.hold.room(), 2 * layout.size
+        if room >= wanted:
+            return True
+        why = (
+            f"osd.{self.osd.id} has {format_size(room)} left, and may take {format_size(wanted)} for a while to write its database of "
+            f"{format_size(layout.size)} anew"
+        )
+        if self.params["compact"] == "always":
+            raise HandoverError(f"{why}: make room, or leave compact=always")
+        self.module.warn(f"{why}: it is not compacted, and replays its log when it starts")
+        return False
 
     def _released(self) -> dict[str, t.Any]:
         if self.hold.exists():

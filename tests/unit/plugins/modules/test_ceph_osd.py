@@ -28,6 +28,7 @@ from ansible_collections.livefleet.handover.plugins.modules import (
 )
 
 DEFAULTS = {"bluefs_log_compact_min_ratio": "5.0", "bluefs_log_compact_min_size": "16777216", "osd_fast_shutdown": "true", "bluefs_buffered_io": "true"}
+DEFAULTS["bdev_aio_poll_ms"] = "250"
 MIB = 1 << 20
 
 
@@ -38,6 +39,8 @@ class Fake:
         self.pid: int | None = 100
         self.options = dict(DEFAULTS)
         self.log_bytes = 12 * MIB
+        self.room = 4096 * MIB
+        self.environment = ""
         self.log_shrinks = False
         self.state = "active"
         self.knows = True
@@ -59,7 +62,7 @@ class Fake:
         if prefix == "status":
             return {"state": self.state}
         if prefix == "perf dump":
-            return {"bluefs": {"log_bytes": self.log_bytes}}
+            return {"bluefs": {"log_bytes": self.log_bytes}, "osd": {"stat_bytes_avail": self.room}}
         if prefix == "config get":
             return {arguments["var"]: self.options[arguments["var"]]}
         if prefix == "config set":
@@ -88,6 +91,8 @@ class Fake:
             name = argv[2].removeprefix("--property=")
             if name == "ActiveState":
                 out = self.hold if "hold" in argv[-1] else self.unit
+            elif name == "Environment":
+                out = self.environment
             elif name == "InactiveEnterTimestampMonotonic":
                 out = str(int(time.monotonic() * 1e6))
         elif tool == "systemd-run":
@@ -251,6 +256,42 @@ def test_when_the_database_is_compacted(hold, host, policy, wal, tables, compact
     assert hold(compact=policy, compact_log="64M", compact_limit="400M")["compacted"] is compacts
     assert ("compact" in host.asked) is compacts
     assert host.options == DEFAULTS
+
+
+def test_a_full_osd_is_not_compacted(hold, host, monkeypatch) -> None:
+    host.room = 599 * MIB
+    warned: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warned.append(text))
+    full = "osd.2 has 599 MiB left, and may take 600 MiB for a while to write its database of 300 MiB anew"
+    with pytest.raises(Exception, match=f"{full}: make room, or leave compact=always"):
+        hold(compact="always")
+    assert host.hold == "inactive"
+    assert hold()["compacted"] is False and host.hold == "active"
+    assert warned == [f"{full}: it is not compacted, and replays its log when it starts"]
+    assert "compact" not in host.asked
+
+
+def test_the_start_closes_its_devices_quickly_and_runs_as_before(hold, host, tmp_path: Path) -> None:
+    hold(compact="never")
+    drop_in = (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
+    assert drop_in.endswith("Environment=CEPH_ARGS=--bdev_aio_poll_ms=25\n[X-Handover]\nbdev_aio_poll_ms=250\n")
+    host.options["bdev_aio_poll_ms"] = "25"  # it was started so
+    hold("released")
+    assert host.options == DEFAULTS
+
+
+@pytest.mark.parametrize("what", ["environment", "option", "silent"])
+def test_a_start_that_somebody_has_set_is_left_alone(hold, host, tmp_path: Path, what) -> None:
+    if what == "environment":
+        host.environment = "CLUSTER=ceph CEPH_ARGS=--debug_osd=1"
+    elif what == "option":
+        host.options["bdev_aio_poll_ms"] = "10"
+    else:
+        host.pid = None
+    hold(compact="never")
+    assert "CEPH_ARGS" not in (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
+    hold("released")
+    assert host.options["bdev_aio_poll_ms"] == ("10" if what == "option" else "250")
 
 
 def test_an_osd_that_reads_past_the_cache_has_nothing_to_hold(hold, host, monkeypatch) -> None:
