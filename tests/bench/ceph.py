@@ -136,13 +136,9 @@ class Row:
                 self.found[name].append(sample)
                 print(
                     f"{self.name:16} {name:20} {run + 1:2} of {runs}  up {sample['up']:6.1f} s  {sample['reads']:5} reads  clean {sample['clean']:6.1f} s"
-                    f"  worst {sample['worst']:5.1f} s at {sample['worst_at']:.1f} ({self.moments(sample)})  score {sample['score']:6.1f}",
+                    f"  worst {sample['worst']:5.1f} s, due at {sample['worst_from']:.1f}  score {sample['score']:6.1f}",
                     flush=True,
                 )
-
-    def moments(self, sample: dict[str, t.Any]) -> str:
-        """When the OSD went and came, by its counters, on the clock of the probe."""
-        return ", ".join(f"{'up' if each['up'] else 'down'} at {each['at']:.1f}" for each in sample["osds"] if each["osd"] == self.osd)
 
     def measure(self, cell: Cell) -> dict[str, t.Any]:
         cluster, osd = self.cluster, self.osd
@@ -175,10 +171,11 @@ class Row:
             cluster.module(ADMIN, "ceph_noout", osds=[osd], state="restored")
             cluster.module(HOST, "ceph_osd_hold", osd=osd, state="released")
             cluster.module(HOST, "vmtouch", name=f"osd.{osd}", state="unlocked")
+        down = min((each["at"] for each in seen["osds"] if each["osd"] == osd and not each["up"]), default=0.0)
         return {
             "stop": up["stop_seconds"], "up": up["up_seconds"], "reads": up["reads"], "prewarm": round(prewarm + inside, 2), "clean": round(clean, 2),
-            "worst": seen["probe"]["worst"], "worst_at": seen["probe"]["worst_at"], "osds": seen["osds"], "p99": seen["probe"]["p99"], "score": seen["score"], "busy": round(busy, 1), "database": size >> 20,
-            "curve": seen["curve"],
+            "worst": seen["probe"]["worst"], "worst_from": round(seen["probe"]["worst_at"] - down, 2), "p99": seen["probe"]["p99"],
+            "score": seen["score"], "busy": round(busy, 1), "database": size >> 20, "curve": seen["curve"],
         }  # fmt: skip
 
     def restart(self, cell: Cell) -> tuple[dict[str, t.Any], float]:

@@ -19,20 +19,22 @@ AGAINST = {"held": "plain", "held, no compaction": "plain", "prewarmed": "cold"}
 CONTENDERS = {"plain": "ceph-ansible's sequence: stop, start, wait", "cold": "the same start with a cold cache"}
 COLUMNS = (("up", "start → up, s"), ("reads", "reads"), ("clean", "up → clean, s"), ("worst", "longest operation, s"), ("score", "score, PG·s"))
 ALONE = (("database", "database, MiB"), ("stop", "stop, s"), ("prewarm", "prewarming, s"))
-MACHINE = (("busy", "load average"),)
+MACHINE = (("worst_from", "which was due, s after the OSD went"), ("busy", "load average"))
 OURS = {"bluestore": "held", "filestore": "prewarmed"}
 COLOURS = {"plain": "#a9b8bf", "cold": "#a9b8bf", "hot": "#4a9d8e", "held": "#1f6f8b", "held, no compaction": "#c9a14a", "prewarmed": "#1f6f8b"}
 HEAD = """# OSD restarts
 
-Written by `make bench-ceph`: one OSD of a cluster of four on two hosts of one machine (16.2, three monitors), under load, its disks held
-to so many reads a second. The cells of a row come in turn. Medians, and shortest to longest where there was more than one run. Compare the
-cells of one row with each other, not with another machine's.
+Written by `make bench-ceph`: one OSD of a cluster of four on two hosts of one machine (16.2, three monitors), its disks held to so many
+reads a second, while one client writes objects of 4 KiB, one after the other, and another 50 keys a second. More clients keep both processors
+busy, and an OSD that starts then waits for those and not for its disk. The cells of a row come in turn. Medians, and shortest to longest
+where there was more than one run. Compare the cells of one row with each other, not with another machine's.
 
 - *database*: of the OSD, before its restart. It was grown first; what a cold start reads is a part of it.
 - *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. Prewarming of a FileStore
   after a reboot lies before that: see its column.
 - *up → clean*: until the gate has seen all placement groups active+clean in fresh reports. Its own start is in it, some seconds in every cell.
-- *longest operation*: of a probe that writes and reads 20 times a second, by when it was due.
+- *longest operation*: of a probe that writes and reads 20 times a second, by when it was due; and when that was, from the moment on at which the
+  OSD was seen to be down.
 - *score*: placement groups that were peering times the seconds for which they were, by the OSDs' own counters.
 - *load average*: of the machine with both hosts, in the minute that ended when the OSD was up. Above the number of its processors seconds
   are in part time that was waited for a processor; reads are not.
