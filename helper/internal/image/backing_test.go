@@ -2,12 +2,15 @@ package image
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -99,7 +102,7 @@ func TestReadingALoopDeviceSeesWhatWasWrittenAMomentAgo(t *testing.T) {
 			copy(want[5*MiB:], noise(4096))
 			r := rand.New(rand.NewPCG(1, 2))
 			data, buffer := noise(256<<10), Buffer(256<<10)
-			for n := range 2000 {
+			for n := range 600 {
 				at := r.Int64N(size/Align) * Align
 				length := min(1+r.Int64N(64), (size-at)/Align) * Align
 				from := r.Int64N(int64(len(data)) - length + 1)
@@ -163,7 +166,7 @@ func TestReadingALoopDeviceWhileItIsGivenBack(t *testing.T) {
 	}()
 	s := source(t, dev)
 	got := Buffer(2 * Align)
-	for range 100000 {
+	for range 20000 {
 		if n, err := s.ReadAt(got, MiB); err != nil || n != len(got) {
 			t.Errorf("%d bytes, %v", n, err)
 			break
@@ -198,8 +201,12 @@ func TestWide(t *testing.T) {
 	}
 }
 
-// Memory that lies together is filled by one request.
+// Memory that lies together is filled by one request. Whether the kernel has huge pages
+// left is its own affair: that they are asked for, and what comes of those it gave.
 func TestAMegabyteIsReadWithOneRequest(t *testing.T) {
+	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err != nil {
+		t.Skip("the kernel knows no huge pages")
+	}
 	dev := loop(t, 8*MiB, "--direct-io=on")
 	command(t, "dd", "if=/dev/urandom", "of="+dev, "bs=1M", "count=8", "oflag=direct")
 	s := source(t, dev)
@@ -215,11 +222,12 @@ func TestAMegabyteIsReadWithOneRequest(t *testing.T) {
 		return n
 	}
 	buffers := Wide(8, MiB)
-	if huge, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled"); err != nil || strings.Contains(string(huge), "[never]") {
-		t.Skip("the kernel has no huge pages to spare")
-	}
 	for _, b := range buffers {
 		clear(b)
+	}
+	flags, huge := mapping(t, uintptr(unsafe.Pointer(&buffers[0][0])))
+	if !slices.Contains(flags, "hg") {
+		t.Errorf("no huge pages are asked for: %v", flags)
 	}
 	before := requests()
 	for i, b := range buffers {
@@ -227,8 +235,38 @@ func TestAMegabyteIsReadWithOneRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Three each, where the pages lie here and there. The kernel may have had no huge page left for one of them.
-	if n := requests() - before; n > 12 {
+	n := requests() - before
+	t.Logf("%d requests for 8 reads of 1 MiB into %d bytes of huge pages", n, huge)
+	if huge >= 8*MiB && n > 8 {
 		t.Errorf("%d requests for 8 reads of 1 MiB", n)
 	}
+}
+
+// mapping is what the kernel says of the mapping that an address is in: its flags, and
+// how many bytes of it are huge pages.
+func mapping(t *testing.T, address uintptr) (flags []string, huge int) {
+	t.Helper()
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := false
+	for line := range strings.Lines(string(smaps)) {
+		var from, to uintptr
+		if n, _ := fmt.Sscanf(line, "%x-%x ", &from, &to); n == 2 {
+			within = from <= address && address < to
+		}
+		switch name, rest, _ := strings.Cut(line, ":"); {
+		case !within:
+		case name == "AnonHugePages":
+			if _, err := fmt.Sscanf(rest, "%d kB", &huge); err != nil {
+				t.Fatal(err)
+			}
+			huge <<= 10
+		case name == "VmFlags":
+			return strings.Fields(rest), huge
+		}
+	}
+	t.Fatalf("nothing is mapped at %#x", address)
+	return nil, 0
 }
