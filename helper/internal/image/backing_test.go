@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -179,6 +180,34 @@ func TestReadingALoopDeviceWhileItIsGivenBack(t *testing.T) {
 	close(enough)
 	if err := <-ended; err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestWhatAStretchBeginsWith(t *testing.T) {
+	const off, n = 8 * Align, 4 * Align
+	for name, c := range map[string]struct {
+		start, end int64
+		err        error
+		data       bool
+		length     int
+	}{
+		"all of it is data":             {off, off + 2*n, nil, true, n},
+		"data, then a hole":             {off, off + Align, nil, true, Align},
+		"data to within a page":         {off, off + Align + 512, nil, true, 2 * Align},
+		"a hole, then data":             {off + Align, off + n, nil, false, Align},
+		"a hole to within a page":       {off + Align + 512, off + n, nil, false, Align},
+		"data within the first page":    {off + 512, off + 1024, nil, true, Align},
+		"a hole, and data behind it":    {off + 2*n, off + 3*n, nil, false, n},
+		"a hole to the end":             {0, 0, io.EOF, false, n},
+		"nobody knows":                  {0, 0, unix.EIO, true, n},
+		"given back while it was asked": {off, off, nil, true, n},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, length := leads(off, n, func(int64) (int64, int64, error) { return c.start, c.end, c.err })
+			if data != c.data || length != c.length {
+				t.Errorf("data %v, %d bytes; should be %v, %d", data, length, c.data, c.length)
+			}
+		})
 	}
 }
 

@@ -196,7 +196,12 @@ func (s *Source) stretch(off int64, n int) (data bool, length int) {
 	if writeBack(s.f, off, int64(n)) != nil {
 		return true, n
 	}
-	start, end, err := s.NextData(off)
+	return leads(off, n, s.NextData)
+}
+
+// leads is stretch, by what next says of the data from off on, as NextData does.
+func leads(off int64, n int, next func(off int64) (start, end int64, err error)) (data bool, length int) {
+	start, end, err := next(off)
 	switch {
 	case err == io.EOF:
 		return false, n
