@@ -186,6 +186,7 @@ class Runs:
             top = max([t.cast(float, self.median(name, c)) for c in movers] + [0.001])
             out.append(f'<text x="10" y="{y}" class="head">{html.escape(name)}</text>')
             begun = y
+            told = []  # after the line that may go through it
             for mover in movers:
                 y += step
                 x = float(left)
@@ -200,20 +201,24 @@ class Runs:
                         f"<title>{html.escape(stage)}: {seconds:.3f} s</title></rect>"
                     )
                     x += w
-                out.append(f'<text x="{x + 6:.1f}" y="{y}" class="soft">{median:.3f} s</text>')
+                told.append(f'<text x="{x + 6:.1f}" y="{y}" class="soft told">{median:.3f} s</text>')
             floor = self.median(name, "floor")
             if floor:
                 x = left + min(1.0, floor / top) * width
                 out.append(f'<line x1="{x:.1f}" y1="{begun + 6}" x2="{x:.1f}" y2="{y + 6}" class="floor"><title>CRIU: {floor:.3f} s</title></line>')
+            out += told
             y += step + 14
         for i, stage in enumerate([*stages, "not by a stage"]):
             x, line = 10 + (i % 5) * 168, y + (i // 5) * 18
             out.append(f'<rect x="{x}" y="{line - 10}" width="11" height="11" fill="{colour.get(stage, "#d5dae0")}"/>')
             out.append(f'<text x="{x + 16}" y="{line}" class="soft">{html.escape(stage.replace("_", " "))}</text>')
-        height = y + (len(stages) // 5) * 18 + 16
+        y += (len(stages) // 5) * 18 + 22
+        out.append(f'<line x1="10" y1="{y - 4}" x2="34" y2="{y - 4}" class="floor"/>')
+        out.append(f'<text x="42" y="{y}" class="soft">CRIU\'s floor. Each row has a scale of its own; the figures are the medians of the whole pause.</text>')
+        height = y + 16
         style = (
             "text{font:13px system-ui,sans-serif;fill:#1d2530}.soft{font-size:11.5px;fill:#64707f}.head{font-weight:650}"
-            ".floor{stroke:#c25450;stroke-width:1.5;stroke-dasharray:4 3}"
+            ".told{paint-order:stroke;stroke:#fff;stroke-width:4px}.floor{stroke:#c25450;stroke-width:1.5;stroke-dasharray:4 3}"
         )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 {height}" role="img" aria-label="The pause by stage; a dashed line is CRIU\'s floor">'
