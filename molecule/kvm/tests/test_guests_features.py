@@ -143,14 +143,15 @@ def test_only_what_stands_on_the_common_image_travels(guests: Guests) -> None:
         "</devices></domain>"
     )
     try:
-        here.run(f"qemu-img create -q -f qcow2 -b {base} -F raw {layer} && qemu-io -c 'write -q -P 7 8M 1M' {layer} >/dev/null")
+        here.run(f"qemu-img create -q -f qcow2 -b {base} -F raw {layer} && qemu-io -c 'write -q -P 7 8M 8M' {layer} >/dev/null")
         here.run(f"cat >/run/layered.xml <<'EOF'\n{xml}\nEOF\nvirsh define /run/layered.xml && virsh start layered")
-        said = guests.moved("layered", source, kvm_migrate_storage="incremental", kvm_migrate_remove_source=True)
+        # libvirt tells of disks only while they travel: slowly enough to be seen.
+        said = guests.moved("layered", source, kvm_migrate_storage="incremental", kvm_migrate_remove_source=True, kvm_migrate_bandwidth=4)
         travelled = re.search(r"disks travelled +([0-9.]+) (\w+)", said)
         assert travelled and travelled.group(2) == "MiB" and float(travelled.group(1)) < 16
         there.run("virsh destroy layered")
         assert f"backing file: {base}" in there.run(f"qemu-img info {layer}")
-        assert "Pattern verification failed" not in there.run(f"qemu-io -r -c 'read -P 7 8M 1M' {layer}")
+        assert "Pattern verification failed" not in there.run(f"qemu-io -r -c 'read -P 7 8M 8M' {layer}")
     finally:
         for host in (here, there):
             host.ask(f"virsh destroy layered; virsh undefine layered; rm -f /run/layered.xml {layer} {layer}.*")
