@@ -27,6 +27,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._ceph_restart i
     LOG_OPTIONS,
     Overrides,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._host import read_text
 from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
     HELPER,
     Pcopy,
@@ -109,10 +110,11 @@ class Hold:
 
     def begin(self, layout: Layout, seconds: int, lock: bool) -> None:
         """Opens the devices, and returns when the database is in memory."""
+        poll = self._poll()
         self._write(self.ranges, json.dumps(layout.extents))
         argv = [self.pcopy.path, "hold", f"--seconds={seconds}", "--read", *(["--lock"] if lock else []), "--ranges", self.ranges, *layout.devices]
         self.unit.start(argv, f"Database of osd.{self.osd.id} kept in memory over its restart", "notify", seconds)
-        self._write(self.drop_in, drop_in(self.pcopy.path, self.ranges, layout.devices, self._poll()))
+        self._write(self.drop_in, drop_in(self.pcopy.path, self.ranges, layout.devices, poll))
         self._reload()
 
     def room(self) -> int:
@@ -132,13 +134,16 @@ class Hold:
             return None
         return before if before > POLL_MS else None
 
-    def _poll_as_before(self) -> None:
-        """Tells the OSD that was started so what it would have read otherwise."""
-        with open(self.drop_in, encoding="utf-8") as source:
-            before = re.search(rf"^{POLL}=(\d+)$", source.read(), re.MULTILINE)
+    def _poll_before(self) -> str | None:
+        """What POLL was, if the drop-in says another."""
+        found = re.search(rf"^{POLL}=(\d+)$", read_text(self.drop_in), re.MULTILINE)
+        return found[1] if found else None
+
+    def _poll_as_before(self, value: str) -> None:
+        """Tells an OSD that was started with the drop-in what it would have read otherwise."""
         try:
-            if before and self.osd.socket.call("config get", var=POLL)[POLL] == str(POLL_MS):
-                self.osd.socket.call("config set", var=POLL, val=[before[1]])
+            if self.osd.socket.call("config get", var=POLL)[POLL] == str(POLL_MS):
+                self.osd.socket.call("config set", var=POLL, val=[value])
         except NoAnswer:
             return  # it is down, and its next start knows nothing of it
 
@@ -148,8 +153,9 @@ class Hold:
     def end(self) -> None:
         """Lets go, and leaves nothing behind."""
         self.unit.stop()
+        poll = None
         if os.path.exists(self.drop_in):
-            self._poll_as_before()
+            poll = self._poll_before()
             folder, own = os.path.split(self.drop_in)
             if os.listdir(folder) == [own]:
                 shutil.rmtree(folder)
@@ -158,6 +164,8 @@ class Hold:
             self._reload()
         if os.path.exists(self.ranges):
             os.unlink(self.ranges)
+        if poll:  # last: should the OSD refuse it, all else is gone
+            self._poll_as_before(poll)
 
     def _write(self, path: str, text: str) -> None:
         try:

@@ -280,6 +280,21 @@ def test_the_start_closes_its_devices_quickly_and_runs_as_before(hold, host, tmp
     assert host.options == DEFAULTS
 
 
+def test_an_osd_that_refuses_what_it_was_has_nothing_of_the_hold_left(hold, host, tmp_path: Path, monkeypatch) -> None:
+    hold(compact="never")
+    host.options["bdev_aio_poll_ms"] = "25"
+
+    def call(_self: t.Any, prefix: str, **arguments: t.Any) -> t.Any:
+        if prefix == "config set":
+            raise _asok.Refused("asok: 'config set' was answered with: no")
+        return host.call(prefix, **arguments)
+
+    monkeypatch.setattr(_asok.AdminSocket, "call", call)
+    with pytest.raises(Exception, match="was answered with: no"):
+        hold("released")
+    assert host.hold == "inactive" and not list((tmp_path / "units").iterdir()) and not list((tmp_path / "run").iterdir())
+
+
 @pytest.mark.parametrize("what", ["environment", "option", "silent"])
 def test_a_start_that_somebody_has_set_is_left_alone(hold, host, tmp_path: Path, what) -> None:
     if what == "environment":
