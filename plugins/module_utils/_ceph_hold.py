@@ -110,8 +110,8 @@ class Hold:
 
     def begin(self, layout: Layout, seconds: int, lock: bool) -> None:
         """Opens the devices, and returns when the database is in memory."""
-        poll = self._poll()
         self._write(self.ranges, json.dumps(layout.extents))
+        poll = self._poll()
         argv = [self.pcopy.path, "hold", f"--seconds={seconds}", "--read", *(["--lock"] if lock else []), "--ranges", self.ranges, *layout.devices]
         self.unit.start(argv, f"Database of osd.{self.osd.id} kept in memory over its restart", "notify", seconds)
         self._write(self.drop_in, drop_in(self.pcopy.path, self.ranges, layout.devices, poll))
