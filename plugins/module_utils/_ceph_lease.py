@@ -2,18 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A flag of an OSD that is taken back when its time is up, whatever became of whoever had it set.
+"""What is set in a Ceph cluster for a while, and taken back when its time is up, whatever became of whoever had it set.
 
 A lease is a systemd timer and a service, two files that an administrator can read, on a disk: they outlive the play, the
 controller and a reboot of this host. While no monitor answers the service is tried again. When it has succeeded it removes
-both files. The presence of the timer says that the flag is ours: one that was found set has none.
+both files. The presence of the timer says that the setting is ours: one that was found has none.
 """
 
 from __future__ import annotations
 
 import datetime
 import os
-import re
 import shlex
 import typing as t
 from dataclasses import dataclass
@@ -23,8 +22,16 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     Runtime,
 )
 
-_UNIT = re.compile(r"handover-noout-osd\.(\d+)\.timer")
 _RETRY_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One thing that is taken back."""
+
+    name: str  # of its units
+    what: str  # for people
+    undo: tuple[str, ...]  # the whole command that takes it back
 
 
 @dataclass(frozen=True)
@@ -33,44 +40,53 @@ class Leases:
 
     runtime: Runtime
     directory: str
-    command: t.Sequence[str]
 
-    def held(self) -> list[int]:
-        """OSDs whose flag is ours."""
-        return sorted(int(match[1]) for match in map(_UNIT.fullmatch, os.listdir(self.directory)) if match)
+    def held(self, prefix: str) -> list[str]:
+        """Names of the leases that begin so."""
+        return sorted(name[: -len(".timer")] for name in os.listdir(self.directory) if name.startswith(prefix) and name.endswith(".timer"))
 
-    def grant(self, osds: t.Sequence[int], seconds: int) -> None:
-        """Begins a lease for each of these OSDs, or prolongs it."""
-        if not osds:
+    def grant(self, leases: t.Sequence[Lease], seconds: int) -> None:
+        """Begins these leases. One that there is already is prolonged, and will do what it would have done."""
+        if not leases:
             return
+        held = set(self.held(""))
+        new = [lease for lease in leases if lease.name not in held]
         end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
-        new = set(osds) - set(self.held())
         try:
-            for osd in osds:
-                for name, text in units(osd, self.command, end, self.directory, self._systemctl()).items():
-                    self._write(name, text)
+            for lease in new:
+                self._write(f"{lease.name}.service", service(lease, self.directory, self._systemctl()), lease)
+            for lease in leases:
+                self._write(f"{lease.name}.timer", timer(lease, end), lease)
         except HandoverError:
-            self.end(sorted(new))
+            self.end([lease.name for lease in new])
             raise
-        timers = [f"{unit_name(osd)}.timer" for osd in osds]
+        timers = [f"{lease.name}.timer" for lease in leases]
         self.runtime.run([self._systemctl(), "daemon-reload"])
         self.runtime.run([self._systemctl(), "enable", "--quiet", *timers])
         # One that runs already has to see its new time.
         self.runtime.run([self._systemctl(), "restart", *timers])
 
-    def end(self, osds: t.Sequence[int]) -> None:
-        """Ends the leases of these OSDs; their flags are not touched."""
-        if not osds:
+    def end(self, names: t.Sequence[str]) -> None:
+        """Ends these leases; what was set is not touched."""
+        if not names:
             return
-        self.runtime.run([self._systemctl(), "disable", "--quiet", "--now", *(f"{unit_name(osd)}.timer" for osd in osds)], accept=(0, 1, 5))
-        for osd in osds:
+        self.runtime.run([self._systemctl(), "disable", "--quiet", "--now", *(f"{name}.timer" for name in names)], accept=(0, 1, 5))
+        for name in names:
             for kind in ("timer", "service"):
-                path = os.path.join(self.directory, f"{unit_name(osd)}.{kind}")
+                path = os.path.join(self.directory, f"{name}.{kind}")
                 if os.path.exists(path):
                     os.unlink(path)
         self.runtime.run([self._systemctl(), "daemon-reload"])
 
-    def _write(self, name: str, text: str) -> None:
+    def take_back(self, name: str) -> None:
+        """Does now what the lease would do at its end, and ends it. If that fails it is tried again and again, without us."""
+        try:
+            self.runtime.run([self._systemctl(), "start", f"{name}.service"])
+        finally:
+            # Also what has ended by itself leaves systemd with units that have no file any more.
+            self.runtime.run([self._systemctl(), "daemon-reload"])
+
+    def _write(self, name: str, text: str, lease: Lease) -> None:
         path = os.path.join(self.directory, name)
         try:
             with open(path + ".new", "w", encoding="utf-8") as target:
@@ -81,44 +97,42 @@ class Leases:
         except OSError as exc:
             if os.path.exists(path + ".new"):
                 os.unlink(path + ".new")
-            raise HandoverError(f"the lease of noout cannot be written to {path}: {exc.strerror}; nothing was set") from exc
+            raise HandoverError(f"the lease of {lease.what} cannot be written to {path}: {exc.strerror}; nothing was set") from exc
 
     def _systemctl(self) -> str:
         return self.runtime.tool("systemctl", "systemd")
 
 
-def unit_name(osd: int) -> str:
-    return f"handover-noout-osd.{osd}"
+_HEADER = "# Written by livefleet.handover, which removes it.\n"
 
 
-def units(osd: int, command: t.Sequence[str], end: datetime.datetime, directory: str, systemctl: str) -> dict[str, str]:
-    """File name → text of the units of one lease."""
-    name = unit_name(osd)
+def service(lease: Lease, directory: str, systemctl: str) -> str:
+    """The unit that takes it back."""
     # For systemd `%` and `$` are special, for ceph's commands they are nothing.
-    unset = shlex.join([*command, "--connect-timeout=15", "osd", "unset-group", "noout", f"osd.{osd}"]).replace("%", "%%").replace("$", "$$")
-    files = " ".join(os.path.join(directory, f"{name}.{kind}") for kind in ("timer", "service"))
-    header = "# Written by livefleet.handover.ceph_noout, which removes it.\n"
-    return {
-        f"{name}.service": header
-        + f"""\
-[Unit]
-Description=Take back noout of osd.{osd}, whose restart did not come to its end
+    undo = shlex.join(lease.undo).replace("%", "%%").replace("$", "$$")
+    files = " ".join(os.path.join(directory, f"{lease.name}.{kind}") for kind in ("timer", "service"))
+    return f"""\
+{_HEADER}[Unit]
+Description=Take back {lease.what}, which was set for a restart that did not come to its end
 StartLimitIntervalSec=0
 
 [Service]
 Type=oneshot
-ExecStart={unset}
-ExecStartPost={systemctl} disable --quiet {name}.timer
+ExecStart={undo}
+ExecStartPost={systemctl} disable --quiet {lease.name}.timer
 ExecStartPost=/bin/rm -f {files}
-ExecStartPost={systemctl} --no-block stop {name}.timer
+ExecStartPost={systemctl} --no-block stop {lease.name}.timer
 TimeoutStartSec=120
 Restart=on-failure
 RestartSec={_RETRY_SECONDS}
-""",
-        f"{name}.timer": header
-        + f"""\
-[Unit]
-Description=Until when osd.{osd} keeps the noout of its restart
+"""
+
+
+def timer(lease: Lease, end: datetime.datetime) -> str:
+    """The unit that says when."""
+    return f"""\
+{_HEADER}[Unit]
+Description=Until when there is {lease.what}
 
 [Timer]
 OnCalendar={end:%Y-%m-%d %H:%M:%S} UTC
@@ -128,5 +142,4 @@ Persistent=true
 
 [Install]
 WantedBy=timers.target
-""",
-    }
+"""

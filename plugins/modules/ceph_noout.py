@@ -115,10 +115,12 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
+    CONNECT_SECONDS,
     Cluster,
     demand_known,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_lease import (
+    Lease,
     Leases,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
@@ -127,6 +129,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 )
 
 FLAG = "noout"
+LEASE = "handover-noout-osd."
 
 
 class Noout:
@@ -137,12 +140,12 @@ class Noout:
         self.check_mode = module.check_mode
         runtime = Runtime(module, module.params["timeout"])
         self.cluster = Cluster(runtime, module.params["command"])
-        self.leases = Leases(runtime, module.params["units"], self.cluster.command)
+        self.leases = Leases(runtime, module.params["units"])
         self.reasons: list[str] = []
 
     def run(self) -> dict[str, t.Any]:
         """Sets the flags, or takes them back."""
-        leased = self.leases.held()
+        leased = self._leased()
         wanted = self.params["osds"] or leased
         try:
             osds = self.cluster.osds()
@@ -156,7 +159,7 @@ class Noout:
         return {
             "changed": bool(self.reasons),
             "reasons": self.reasons,
-            "set": sorted(set(wanted) & set(self.leases.held())),
+            "set": sorted(set(wanted) & set(self._leased())),
             "found": sorted(set(wanted) & flagged - set(leased)),
             "diff": {"before": {FLAG: sorted(flagged)}, "after": {FLAG: sorted(after)}},
         }
@@ -167,7 +170,7 @@ class Noout:
         self.reasons += [f"osd.{osd} has no {FLAG}" for osd in missing]
         if not self.check_mode:
             # First the lease: a flag without one would stay if we ended here.
-            self.leases.grant(ours, self.params["seconds"])
+            self._grant(ours, self.params["seconds"])
             if missing:
                 self.cluster.run("osd", "set-group", FLAG, *_named(missing))
                 self._verify(missing, True)
@@ -180,8 +183,16 @@ class Noout:
         if not self.check_mode:
             if present:
                 self._take_back(present)
-            self.leases.end(ours)
+            self.leases.end([f"{LEASE}{osd}" for osd in ours])
         return flagged - set(present)
+
+    def _leased(self) -> list[int]:
+        numbers = (name[len(LEASE) :] for name in self.leases.held(LEASE))
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
+    def _grant(self, osds: list[int], seconds: int) -> None:
+        undo = (*self.cluster.command, f"--connect-timeout={CONNECT_SECONDS}", "osd", "unset-group", FLAG)
+        self.leases.grant([Lease(f"{LEASE}{osd}", f"{FLAG} of osd.{osd}", (*undo, f"osd.{osd}")) for osd in osds], seconds)
 
     def _take_back(self, osds: list[int]) -> None:
         try:
@@ -193,7 +204,7 @@ class Noout:
     def _leave_it_to_the_lease(self, osds: list[int], exc: HandoverError) -> None:
         if osds:
             # Their timers go off now, and try until a monitor answers.
-            self.leases.grant(osds, 0)
+            self._grant(osds, 0)
             raise HandoverError(f"{exc}; this host takes {FLAG} of {', '.join(_named(osds))} back by itself as soon as the cluster answers") from exc
 
     def _verify(self, osds: list[int], wanted: bool) -> None:

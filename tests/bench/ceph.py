@@ -42,6 +42,8 @@ OSD = {"bluestore": 2, "filestore": 3}
 RECORD_SECONDS = 400
 # Operations a second that write keys while the database is to grow, and how long that may take.
 GROW_RATE, GROW_SECONDS = 1500, 300
+# What the role's ceph_osd_restart_propose_interval does.
+INTERVAL, SWIFT = {"who": "mon", "name": "paxos_propose_interval"}, "0.1"
 # One object at a time leaves the processors room: with the lab's four both are always busy, and an OSD that starts waits for them and not for its disk.
 LOAD = "THREADS=1"
 
@@ -52,13 +54,14 @@ class Cell:
 
     before: str = ""  # while it serves: it is held, and compacted by this policy
     tidy: str = "never"
+    swift: bool = False  # the monitors agree sooner, as the role has them
     cold: bool = False
     warm: bool = False
 
 
 CELLS = {
-    "bluestore": {"plain": Cell(), "held": Cell("auto", "auto"), "held, no compaction": Cell("never", "auto")},
-    "filestore": {"hot": Cell(), "cold": Cell(cold=True), "prewarmed": Cell(cold=True, warm=True)},
+    "bluestore": {"plain": Cell(), "held": Cell("auto", "auto", swift=True), "held, no compaction": Cell("never", "auto", swift=True)},
+    "filestore": {"hot": Cell(), "cold": Cell(cold=True), "prewarmed": Cell(swift=True, cold=True, warm=True)},
 }
 
 
@@ -153,6 +156,8 @@ class Row:
                 cluster.module(HOST, "ceph_osd_hold", osd=osd, compact=cell.before)
             prewarm = time.monotonic() - began if cell.before else 0.0
             cluster.module(ADMIN, "ceph_noout", osds=[osd])
+            if cell.swift:
+                cluster.module(ADMIN, "ceph_option", **INTERVAL, value=SWIFT)
             cluster.shell(ADMIN, f"rm -f {STOP}")
             watch = cluster.begin(ADMIN, "ceph_peering_impact", seconds=RECORD_SECONDS, stop_file=STOP, probe_pool="probe")
             # It has to be there before anything happens, and to have seen a client's everyday.
@@ -169,6 +174,7 @@ class Row:
                 watch.wait(60)
             cluster.slow(0)
             cluster.module(ADMIN, "ceph_noout", osds=[osd], state="restored")
+            cluster.module(ADMIN, "ceph_option", **INTERVAL, state="restored")
             cluster.module(HOST, "ceph_osd_hold", osd=osd, state="released")
             cluster.module(HOST, "vmtouch", name=f"osd.{osd}", state="unlocked")
         down = min((each["at"] for each in seen["osds"] if each["osd"] == osd and not each["up"]), default=0.0)

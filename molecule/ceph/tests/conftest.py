@@ -43,8 +43,9 @@ FSID = yaml.safe_load((CHECKOUT / "lab" / "ceph" / "vars.yml").read_text(encodin
 # What a restart makes on a host, and takes away again.
 FOOTPRINT = """
 echo "units: $(systemctl list-units --all --plain --no-legend 'handover-*' | cut -d' ' -f1 | grep -v ^handover-recover | xargs)"
-echo "leases: $(ls /etc/systemd/system | grep ^handover-noout | xargs)"
-echo "drop-ins: $(find /run/systemd/system /etc/systemd/system -name 'handover-*' -not -name 'handover-noout*' -not -name 'handover-recover*' | xargs)"
+echo "leases: $(ls /etc/systemd/system | grep -e ^handover-noout -e ^handover-option | xargs)"
+no="-not -name handover-noout* -not -name handover-option* -not -name handover-recover*"
+echo "drop-ins: $(set -f; find /run/systemd/system /etc/systemd/system -name 'handover-*' $no | xargs)"
 echo "lists: $(find /run/handover-ceph /run/handover-vmtouch -type f 2>/dev/null | xargs)"
 echo "processes: $(pgrep --list-name 'pcopy|vmtouch' | cut -d' ' -f2 | sort | xargs)"
 """
@@ -75,9 +76,10 @@ class Cluster:
         return up_from(self.ceph("osd dump"))
 
     def flags(self) -> dict[str, list[str]]:
-        """Flags of the cluster, and of each OSD that has one: those that somebody sets, not those that say how full it is."""
+        """Flags of the cluster, and of each OSD that has one: those that somebody sets, not those that say how full it is; and how often monitors agree."""
         said = self.ceph("osd dump")
         own = {f"osd.{osd['osd']}": sorted({"noup", "nodown", "noin", "noout"} & set(osd["state"])) for osd in said["osds"]}
+        own["mon"] = [option["value"] for option in self.ceph("config dump") if option["name"] == "paxos_propose_interval"]
         return {"cluster": sorted(set(said["flags_set"]) - {"nearfull", "full"}), **{name: flags for name, flags in own.items() if flags}}
 
     def under_way(self) -> bool:

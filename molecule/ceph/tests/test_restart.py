@@ -30,10 +30,10 @@ def test_all_were_restarted(cluster: Cluster, before: dict[int, int]) -> None:
 
 @pytest.fixture
 def flagged(cluster: Cluster) -> t.Iterator[dict[str, list[str]]]:
-    """Somebody has set the flag of an OSD, and it is to stay."""
-    cluster.hosts[ADMIN].run("ceph osd set-group noout osd.2")
+    """Somebody has set the flag of an OSD and an option of the monitors, and both are to stay."""
+    cluster.hosts[ADMIN].run("ceph osd set-group noout osd.2; ceph config set mon paxos_propose_interval 0.9")
     yield cluster.flags()
-    cluster.hosts[ADMIN].run("ceph osd unset-group noout osd.2")
+    cluster.hosts[ADMIN].run("ceph osd unset-group noout osd.2; ceph config rm mon paxos_propose_interval")
     cluster.gets_well()
 
 

@@ -122,7 +122,7 @@ FAULTS = {
         at=CALM,
         strike=fill(ADMIN, UNITS),
         heal=empty(ADMIN, UNITS),
-        says=r"the lease of noout cannot be written to .*: No space left on device; nothing was set.*The flags of its OSDs are as before",
+        says=r"the lease of noout of osd\.\d cannot be written to .*: No space left on device; nothing was set.*The flags of its OSDs are as before",
     ),
     "disk of the holder full": Fault(
         osds=(2,),
@@ -231,12 +231,12 @@ def test_a_controller_that_is_killed(cluster: Cluster, moment: str) -> None:
     finally:
         play.kill()
     until("osd.2 is back", lambda: cluster.up_from()[2] > epochs[2], 120)
-    assert cluster.flags() == {**flags, "osd.2": ["noout"]}
+    assert cluster.flags() == {**flags, "osd.2": ["noout"], "mon": ["0.100000"]}
     admin = cluster.hosts[ADMIN]
     assert admin.run("systemctl is-active handover-noout-osd.2.timer").strip() == "active"
     if moment.endswith("recovers"):
         # What the timer does when the time is up.
-        admin.run("systemctl start handover-noout-osd.2.service")
+        admin.run("systemctl start handover-noout-osd.2.service handover-option-mon-paxos_propose_interval.service")
         assert cluster.flags() == flags
         assert "leases" not in cluster.left_over().get(ADMIN, {})
     ends_well(cluster, [2], epochs)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""ceph_gate, ceph_noout and ceph_restart_run against a cluster that answers as Ceph 16.2 does."""
+"""ceph_gate, ceph_noout, ceph_option and ceph_restart_run against a cluster that answers as Ceph 16.2 does."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils import _ceph, _
 from ansible_collections.livefleet.handover.plugins.modules import (
     ceph_gate,
     ceph_noout,
+    ceph_option,
     ceph_restart_run,
 )
 
@@ -33,6 +34,8 @@ class Fake:
         self.groups = {"active+clean": 97}
         self.ok_to_stop = True
         self.kept: dict[str, str] = {}
+        self.options: dict[tuple[str, str], str] = {}
+        self.units = Path("/nowhere")
         self.commands: list[str] = []
         self.dead = False
         self.mute: set[int] = set()
@@ -43,6 +46,8 @@ class Fake:
     def run(self, argv: t.Sequence[str], accept: t.Container[int] = (0,), stdin: str | None = None, timeout: float | None = None) -> _runtime.Completed:
         if "systemctl" in argv[0]:
             self.commands.append(" ".join(["systemctl", *argv[1:]]))
+            if argv[1] == "start":
+                self.lease_ends(argv[2])
             return _runtime.Completed(tuple(argv), 0, "", "")
         words = " ".join(word for word in argv[1:] if not word.startswith("--"))
         self.commands.append(words)
@@ -82,6 +87,13 @@ class Fake:
                 osd = self.flags[int(name.removeprefix("osd."))]
                 osd.add("noout") if flag[1] == "set" else osd.discard("noout")
             return 0, "", ""
+        if words.startswith("config "):
+            verb, *rest = words.split()[1:]
+            if verb == "set":
+                self.options[rest[0], rest[1]] = f"{float(rest[2]):f}"
+            if verb == "rm":
+                del self.options[rest[0], rest[1]]
+            return 0, json.dumps([{"section": who, "name": name, "value": value, "mask": ""} for (who, name), value in self.options.items()]), ""
         verb, _blank, rest = words.removeprefix("config-key ").partition(" ")
         key, _blank, value = rest.partition(" ")
         if verb == "set":
@@ -89,6 +101,13 @@ class Fake:
         if verb == "rm":
             self.kept.pop(key)
         return (0, self.kept[key], "") if key in self.kept else (2, "", "Error ENOENT") if verb == "get" else (0, "", "")
+
+    def lease_ends(self, name: str) -> None:
+        """What systemd does with the service of a lease."""
+        (undo,) = re.findall("^ExecStart=(.*)$", (self.units / name).read_text(), re.MULTILINE)
+        self.run(undo.split())
+        for path in self.units.glob(name.replace(".service", ".*")):
+            path.unlink()
 
     def restart(self, osd: int) -> None:
         self.epoch += 4
@@ -119,6 +138,18 @@ def gate(run_module, cluster):
 def noout(run_module, cluster, tmp_path):
     def run(state: str, osds: t.Sequence[int] = (2,), check: bool = False, **params: t.Any) -> dict[str, t.Any]:
         return run_module(ceph_noout.main, {"osds": list(osds), "state": state, "units": str(tmp_path), "command": ["ceph"], **params}, check=check)
+
+    return run
+
+
+@pytest.fixture
+def option(run_module, cluster, tmp_path):
+    cluster.units = tmp_path
+
+    def run(state: str = "set", check: bool = False, **params: t.Any) -> dict[str, t.Any]:
+        asked = {"value": "0.1"} if state == "set" else {}
+        units = {"units": str(tmp_path), "command": ["ceph"]}
+        return run_module(ceph_option.main, {"who": "mon", "name": "paxos_propose_interval", "state": state, **asked, **units, **params}, check=check)
 
     return run
 
@@ -259,7 +290,7 @@ def test_a_lease_that_cannot_be_written_leaves_the_flag_alone(noout, cluster, tm
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(Exception, match="the lease of noout cannot be written to .*: No space left on device; nothing was set"):
+    with pytest.raises(Exception, match="the lease of noout of osd.2 cannot be written to .*: No space left on device; nothing was set"):
         noout("set", [2, 3])
     assert not any(cluster.flags.values()) and not list(tmp_path.iterdir())
 
@@ -291,6 +322,60 @@ def test_check_mode_touches_nothing(noout, cluster, tmp_path: Path) -> None:
     would = noout("set", check=True)
     assert would["changed"] and would["diff"] == {"before": {"noout": []}, "after": {"noout": [2]}}
     assert not cluster.flags[2] and not list(tmp_path.iterdir())
+
+
+# An option
+
+INTERVAL = ("mon", "paxos_propose_interval")
+
+
+@pytest.mark.parametrize("before", [{}, {INTERVAL: "0.900000"}, {("global", INTERVAL[1]): "0.800000"}])
+def test_an_option_is_set_and_is_then_what_it_was(option, cluster, tmp_path: Path, before) -> None:
+    cluster.options = dict(before)
+    result = option()
+    assert (result["changed"], result["leased"], cluster.options) == (True, True, {**before, INTERVAL: "0.100000"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"handover-option-mon-paxos_propose_interval.{kind}" for kind in ("service", "timer")]
+    # It is prolonged, and what was there before is not forgotten for what we have set.
+    assert not option()["changed"]
+    result = option("restored")
+    assert (result["changed"], result["leased"], cluster.options) == (True, False, before)
+    assert result["diff"] == {"before": {INTERVAL[1]: "0.100000"}, "after": {INTERVAL[1]: before.get(INTERVAL)}}
+    assert not list(tmp_path.iterdir()) and not option("restored")["changed"]
+
+
+def test_an_option_that_is_as_asked_for_is_somebody_elses(option, cluster, tmp_path: Path) -> None:
+    cluster.options[INTERVAL] = "0.100000"
+    assert (option()["changed"], option()["leased"]) == (False, False)
+    option("restored")
+    assert cluster.options == {INTERVAL: "0.100000"} and not list(tmp_path.iterdir())
+
+
+def test_the_lease_is_there_before_the_option(option, cluster, tmp_path: Path) -> None:
+    def look(words: str) -> None:
+        if words.startswith("config set"):
+            assert (tmp_path / "handover-option-mon-paxos_propose_interval.timer").exists()
+            assert cluster.count("systemctl restart handover-option-mon-paxos_propose_interval.timer") == 1
+
+    cluster.before_each = look
+    option()
+    assert cluster.count("config set mon paxos_propose_interval 0.1") == 1
+
+
+def test_an_option_that_no_monitor_puts_back_is_left_to_the_lease(option, cluster, tmp_path: Path) -> None:
+    option()
+    cluster.dead = True
+    with pytest.raises(Exception, match="RADOS timed out .*; this host puts paxos_propose_interval of mon back by itself as soon as the cluster answers"):
+        option("restored")
+    assert (tmp_path / "handover-option-mon-paxos_propose_interval.timer").exists()
+    assert cluster.count("systemctl start handover-option-mon-paxos_propose_interval.service") == 1
+
+
+def test_check_mode_leaves_the_option(option, cluster, tmp_path: Path) -> None:
+    would = option(check=True)
+    assert would["changed"] and would["diff"] == {"before": {INTERVAL[1]: None}, "after": {INTERVAL[1]: "0.1"}}
+    assert not cluster.options and not list(tmp_path.iterdir())
+    option()
+    assert option("restored", check=True)["changed"] and cluster.options
 
 
 # The run

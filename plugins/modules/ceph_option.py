@@ -1,0 +1,240 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_option
+
+short_description: Set an option in the configuration database of a Ceph cluster for a limited time
+
+version_added: 0.1.0
+
+description:
+  - Sets one option for one kind of daemon, or one daemon, as C(ceph config set) does, and takes it back. If the configuration database had a value
+    for it before, that is put back; if it had none, it has none again.
+  - What this module sets has a lease, which is a systemd timer on this host; when its time is up the option is put back whatever became of the play,
+    also if this host was rebooted meanwhile. While no monitor answers, that is tried again and again.
+  - What a daemon's own C(ceph.conf) says goes before the configuration database. There this module changes nothing.
+  - Runs on a host that has the key of the cluster's administrator, and always on the same.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+    details:
+      - To set again what this module has set prolongs its lease, which is not a change.
+
+options:
+  who:
+    description:
+      - The section of the configuration database, such as C(mon), C(osd) or C(osd.3).
+    type: str
+    required: true
+  name:
+    description:
+      - The option.
+    type: str
+    required: true
+  value:
+    description:
+      - Its value. Needed for O(state=set).
+    type: str
+  state:
+    description:
+      - With V(set) the option has the value.
+      - With V(restored) the option is as it was before V(set). One that was never set by this module is left alone.
+    type: str
+    choices: [set, restored]
+    default: set
+  seconds:
+    description:
+      - How long the lease is.
+    type: int
+    default: 1800
+  units:
+    description:
+      - The directory for the units of the lease. One that is lost in a reboot loses the lease too.
+    type: path
+    default: /etc/systemd/system
+  command:
+    description:
+      - How C(ceph) is called on this host. Found by itself if not given.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 120
+
+requirements:
+  - Ceph 14.2 or later
+  - systemd 244 or later on the host
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Have the monitors agree ten times a second for half an hour
+  livefleet.handover.ceph_option:
+    who: mon
+    name: paxos_propose_interval
+    value: "0.1"
+    seconds: 1800
+
+- name: Leave them as they were
+  livefleet.handover.ceph_option:
+    who: mon
+    name: paxos_propose_interval
+    state: restored
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - mon has no paxos_propose_interval of its own
+leased:
+  description: Whether the option was set by this module, and is to be put back.
+  returned: success
+  type: bool
+  sample: true
+value:
+  description: What the configuration database has for it afterwards; null for nothing.
+  returned: success
+  type: str
+  sample: "0.100000"
+"""
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
+    CONNECT_SECONDS,
+    Cluster,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_lease import (
+    Lease,
+    Leases,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+
+
+class Option:
+    """One option in one section."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.params = module.params
+        self.check_mode = module.check_mode
+        self.who, self.name = module.params["who"], module.params["name"]
+        runtime = Runtime(module, module.params["timeout"])
+        self.cluster = Cluster(runtime, module.params["command"])
+        self.leases = Leases(runtime, module.params["units"])
+        self.lease = f"handover-option-{self.who}-{self.name}"
+        self.reasons: list[str] = []
+
+    def run(self) -> dict[str, t.Any]:
+        """Sets the option, or puts it back."""
+        return getattr(self, "_" + self.params["state"])(self.lease in self.leases.held(self.lease))
+
+    def _set(self, leased: bool) -> dict[str, t.Any]:
+        before, wanted = self._value(), self.params["value"]
+        differs = before is None or not _same(before, wanted)
+        if differs:
+            self.reasons.append(f"{self.who} has {'no' if before is None else f'{before} as'} {self.name}{' of its own' if before is None else ''}")
+        # What was found as it is asked for is somebody else's.
+        ours = differs or leased
+        if ours and not self.check_mode:
+            # First the lease: an option without one would stay if we ended here.
+            self.leases.grant([Lease(self.lease, f"{self.name} of {self.who}", self._undo(before))], self.params["seconds"])
+            if differs:
+                self.cluster.run("config", "set", self.who, self.name, wanted)
+        return self._result(before, wanted if differs else before, ours)
+
+    def _restored(self, leased: bool) -> dict[str, t.Any]:
+        # Where there is nothing to take back the cluster need not be asked, which may be what does not answer.
+        if not leased:
+            return self._result(None, None, False)
+        self.reasons.append(f"{self.name} of {self.who} was set by this module")
+        if self.check_mode:
+            return self._result(self._value(), None, True)
+        before, silent = None, None
+        try:
+            before = self._value()
+        except HandoverError as exc:
+            silent = exc  # The lease is ended all the same: it tries again and again.
+        try:
+            self.leases.take_back(self.lease)
+        except HandoverError as exc:
+            raise HandoverError(f"{silent or exc}; this host puts {self.name} of {self.who} back by itself as soon as the cluster answers") from exc
+        return self._result(before, self._value(), False)
+
+    def _undo(self, before: t.Optional[str]) -> tuple[str, ...]:
+        words = ("config", "rm", self.who, self.name) if before is None else ("config", "set", self.who, self.name, before)
+        return (*self.cluster.command, f"--connect-timeout={CONNECT_SECONDS}", *words)
+
+    def _value(self) -> t.Optional[str]:
+        """What the configuration database has for just this section."""
+        found = (each for each in self.cluster.ask("config", "dump") if (each["section"], each["name"], each.get("mask", "")) == (self.who, self.name, ""))
+        return next((each["value"] for each in found), None)
+
+    def _result(self, before: t.Optional[str], after: t.Optional[str], leased: bool) -> dict[str, t.Any]:
+        return {
+            "changed": bool(self.reasons),
+            "reasons": self.reasons,
+            "leased": leased,
+            "value": after,
+            "diff": {"before": {self.name: before}, "after": {self.name: after}},
+        }
+
+
+def _same(one: str, other: str) -> bool:
+    """The database writes numbers in its own way: 0.1 is 0.100000."""
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one == other
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "who": {"type": "str", "required": True},
+            "name": {"type": "str", "required": True},
+            "value": {"type": "str"},
+            "state": {"type": "str", "choices": ["set", "restored"], "default": "set"},
+            "seconds": {"type": "int", "default": 1800},
+            "units": {"type": "path", "default": "/etc/systemd/system"},
+            "command": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "int", "default": 120},
+        },
+        required_if=[("state", "set", ["value"])],
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**Option(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()
