@@ -10,14 +10,40 @@ import (
 // What was written during the barrier is sent before the freeze, round by round:
 // a round flushes the file systems and sends what that wrote, so what is left
 // for the flush in the pause is what was written during the last round. There
-// are rounds for as long as the freeze command needs to start, and then while
-// each is clearly shorter than the one before.
+// are rounds for as long as both sides need to get ready, and then while they
+// become shorter. Those beside the getting ready are no measure for that, for they
+// share the processors with it; and the freeze does not come right after one in
+// which the workload wrote far more than in others.
 const (
-	roundShrink  = 0.75
-	roundsAtMost = 8
+	roundShrink  = 0.9 // of the shortest: no more is shorter
+	roundsStale  = 2   // so many that are not are enough
+	roundBurst   = 1.5 // times the shortest: no moment for the freeze
+	roundsAtMost = 16
+	readyAtMost  = 5 * time.Second       // that both sides, when they are ready, wait for a better moment
 	roundShort   = 15 * time.Millisecond // shorter than that is not worth another
 	roundIdle    = 50 * time.Millisecond // between rounds that only wait for the freeze command
 )
+
+// pace tells when another round gains nothing.
+type pace struct {
+	rounds, stale int
+	best          time.Duration
+}
+
+func (p *pace) enough(took time.Duration) bool {
+	p.rounds++
+	if p.rounds == 1 {
+		p.best = took
+		return took < roundShort
+	}
+	p.stale++
+	if float64(took) <= roundShrink*float64(p.best) {
+		p.stale = 0
+	}
+	p.best = min(p.best, took)
+	calm := p.stale >= roundsStale && float64(took) <= roundBurst*float64(p.best)
+	return calm || took < roundShort || p.rounds >= roundsAtMost
+}
 
 // arm brings the freeze command to the point before it stops anything, and the
 // destination's restore to the point before it needs anything of the freeze.
@@ -59,10 +85,9 @@ func (s *source) armBoth(ctx context.Context) error {
 // rounds returns when both sides are armed and another round gains nothing.
 // pending is nil when the answer of armBoth has come.
 func (s *source) rounds(ctx context.Context, pending *chan error) error {
-	armed := false
-	until := time.Now().Add(2 * hooksLimit(s.spec))
-	var last time.Duration
-	for n := 1; ; n++ {
+	armed, until := false, time.Now().Add(2*hooksLimit(s.spec))
+	var p pace
+	for {
 		began := time.Now()
 		if err := s.copy.Sync(); err != nil {
 			return err
@@ -71,8 +96,7 @@ func (s *source) rounds(ctx context.Context, pending *chan error) error {
 			return err
 		}
 		took := time.Since(began)
-		enough := took < roundShort || n >= roundsAtMost || n > 1 && float64(took) > roundShrink*float64(last)
-		last = took
+		enough := p.enough(took)
 		idle := time.Duration(0)
 		if !armed && enough {
 			idle = roundIdle
@@ -81,14 +105,21 @@ func (s *source) rounds(ctx context.Context, pending *chan error) error {
 		if err != nil {
 			return err
 		}
-		armed = armed || ready
+		if ready {
+			armed, until = true, time.Now().Add(readyAtMost)
+			if took >= roundShort {
+				p, enough = pace{}, false
+			}
+		}
+		late := time.Now().After(until)
+		enough = enough || armed && late
 		if armed && enough && time.Since(began)-took < roundIdle {
 			if some, err := s.lastScan(ctx); err != nil || !some {
 				return err
 			}
 			// And once more what was written to the volumes meanwhile.
 		}
-		if time.Now().After(until) {
+		if late && !armed {
 			return errors.New("session: the destination has not prepared its restore in time, and has not said why")
 		}
 	}

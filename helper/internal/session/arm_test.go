@@ -220,3 +220,31 @@ func TestAbortWhileArming(t *testing.T) {
 	comesBack(t, runs)
 	r.cleanDestination()
 }
+
+func TestAnotherRoundIsWorthIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		took []int // ms
+		want int   // the round that is the last
+	}{
+		"nothing is written":           {[]int{3}, 1},
+		"it shrinks to nothing":        {[]int{400, 200, 80, 12}, 4},
+		"it does not shrink any more":  {[]int{400, 300, 200, 190, 185}, 5},
+		"a steady writer":              {[]int{300, 310, 290}, 3},
+		"some have far more":           {[]int{100, 900, 300, 110}, 4},
+		"one has more, and it goes on": {[]int{400, 500, 300, 280, 290}, 5},
+		"each has more than before":    {[]int{16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576}, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p pace
+			for n, ms := range c.took {
+				if p.enough(time.Duration(ms) * time.Millisecond) {
+					if n+1 != c.want {
+						t.Errorf("round %d was the last, want %d", n+1, c.want)
+					}
+					return
+				}
+			}
+			t.Errorf("it went on after round %d", len(c.took))
+		})
+	}
+}
