@@ -45,8 +45,9 @@ def record(request: pytest.FixtureRequest) -> t.Callable[[str, str], None]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> t.Iterator[None]:
     outcome = yield
     report = outcome.get_result()
-    if report.failed and hasattr(item, "callspec"):
-        keep(item.callspec.params["case"], "**FAILED**")
+    case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
+    if report.failed and isinstance(case, Case):
+        keep(case, "**FAILED**")
 
 
 def keep(case: Case, cell: str) -> None:

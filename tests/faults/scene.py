@@ -23,10 +23,10 @@ class Scene:
     session: str = ""
     play: t.Optional[Play] = field(default=None)
 
-    def stand_still(self, case: Case) -> None:
+    def stand_still(self, case: Case, **variables: t.Any) -> None:
         """Begins the move, and returns when it has come to the step and no further."""
         pause_at = {case.side: case.step} if case.step in STATES else {}
-        self.session, play = self.fleet.begin(self.source, pause_at, TASKS.get(case.step, ""))
+        self.session, play = self.fleet.begin(self.source, pause_at, TASKS.get(case.step, ""), **variables)
         self.play = play
         host = self.source if case.side == "source" else self.destination
         reached = play.stopped.is_set if case.step in TASKS else lambda: host.paused(self.session)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -338,6 +339,11 @@ func (f *Fetcher) complete() bool {
 	return f.over && !slices.ContainsFunc(f.spaces, func(s *space) bool { return len(s.missing)+len(s.asked) > 0 })
 }
 
+// lookAfter is how long nothing has happened before it is asked whether tasks are there
+// still: one that is ended while it waits for a page says nothing, and when the source is
+// gone no page comes that would tell.
+const lookAfter = time.Second
+
 // turn waits until something happens, and does what is to be done.
 func (f *Fetcher) turn() error {
 	fds := []unix.PollFd{{Fd: int32(f.bell), Events: unix.POLLIN}}
@@ -346,10 +352,20 @@ func (f *Fetcher) turn() error {
 		fds = append(fds, unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN})
 		if len(s.faults) > 0 {
 			timeout = 1
+		} else if timeout < 0 {
+			timeout = int(lookAfter.Milliseconds())
 		}
 	}
-	if _, err := unix.Poll(fds, timeout); err != nil && !errors.Is(err, unix.EINTR) {
+	happened, err := unix.Poll(fds, timeout)
+	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("lazy: %w", err)
+	}
+	if happened == 0 {
+		for _, s := range f.spaces {
+			if !alive(s.fd) {
+				s.end()
+			}
+		}
 	}
 	// What the kernel has to tell comes first: it may be about what has come.
 	if err := f.hear(); err != nil {

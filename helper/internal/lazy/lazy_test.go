@@ -326,6 +326,33 @@ func TestABrokenConnectionIsReplaced(t *testing.T) {
 	m.end()
 }
 
+// When the source is gone for good, whoever waits for it can be ended.
+func TestATaskThatIsEndedWaitsForNothing(t *testing.T) {
+	m := begin(t, "read")
+	fmt.Fprintln(m.goOn, "go on")
+	while, cancel := context.WithTimeout(t.Context(), 2*lookAfter+lookAfter/2)
+	defer cancel()
+	if _, err := m.fetcher.Wait(while); err == nil {
+		t.Fatal("it has all, of nobody")
+	}
+	if err := m.restored.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if p := m.come(); p.Fetched != 0 || len(m.keeper.have) > 0 {
+		t.Errorf("%+v, and kept are %v", p, m.keeper.have)
+	}
+}
+
+// And looking whether it is there still puts nothing into its memory.
+func TestATaskThatIsLookedForFindsItsMemory(t *testing.T) {
+	m := begin(t, "read")
+	fmt.Fprintln(m.goOn, "go on")
+	time.Sleep(lookAfter + lookAfter/2)
+	m.connect()
+	m.come()
+	m.end()
+}
+
 // Whatever comes that was not asked for is not put into anybody's memory.
 func TestAnswersToNoQuestion(t *testing.T) {
 	m := begin(t, "read")

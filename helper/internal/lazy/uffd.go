@@ -3,6 +3,7 @@ package lazy
 import (
 	"encoding/binary"
 	"errors"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -63,6 +64,23 @@ func copyIn(fd int, at uint64, data []byte) (int, error) {
 	}{dst: at, src: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data)))), size: uint64(len(data))}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uffdioCopy, uintptr(unsafe.Pointer(&arg)))
 	return outcome(arg.copied, errno)
+}
+
+// anywhere is above the lowest address that a process can have mapped (vm.mmap_min_addr),
+// or the kernel would not look further.
+const anywhere = 1 << 16
+
+// unreadable is a page that nobody can read.
+var unreadable = sync.OnceValue(func() []byte {
+	page, _ := unix.Mmap(-1, 0, PageSize, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	return page
+})
+
+// alive says whether somebody has this memory still. The kernel looks for that first, and
+// then copies nothing, for what it is given cannot be read.
+func alive(fd int) bool {
+	_, err := copyIn(fd, anywhere, unreadable())
+	return !errors.Is(err, unix.ESRCH)
 }
 
 // zero puts an empty page where there is none.

@@ -345,6 +345,7 @@ func TestAKilledReceiverEndsWhatHasNotItsMemory(t *testing.T) {
 		t.Run(string(outcome), func(t *testing.T) {
 			r := newRig(t)
 			runs := r.withLazyPages(true)
+			r.spec.dst.Bundle = filepath.Join(r.top, "bundle")
 			w := r.startWriter()
 			kill := r.startApart(Destination)
 			r.wait(r.src, UntilConverged)
@@ -357,6 +358,10 @@ func TestAKilledReceiverEndsWhatHasNotItsMemory(t *testing.T) {
 				if err != nil || s.State != Resumed || !strings.Contains(s.Error, "part of its memory was on the source still") {
 					t.Fatalf("%+v, %v", s, err)
 				}
+			}
+			// A restart policy would give its memory up, and whoever decides for the source afterwards what it has written since.
+			if err := r.dstMayStart(); err == nil || !strings.Contains(err.Error(), "part of its memory was on the source still") {
+				t.Errorf("it may start anew on the destination: %v", err)
 			}
 			cgroup, _ := os.ReadFile(filepath.Join(r.control, lazyCgroup))
 			if left, err := os.ReadFile(filepath.Join(string(cgroup), "cgroup.procs")); err != nil || len(left) > 0 || r.saw() != "" {
@@ -382,6 +387,9 @@ func TestAKilledReceiverEndsWhatHasNotItsMemory(t *testing.T) {
 			if outcome == Resumed {
 				if d, err := Resolve(brief(t), r.dst, r.dstRun, Resumed); err != nil || d.State != Done {
 					t.Fatalf("%+v, %v", d, err)
+				}
+				if err := r.dstMayStart(); err != nil && strings.Contains(err.Error(), "memory") {
+					t.Error(err)
 				}
 				return
 			}

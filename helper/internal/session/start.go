@@ -25,7 +25,10 @@ import (
 //	             resumed, settled                   the same, until the host was
 //	                                                restarted: then the source is
 //	                                                asked first, which an operator
-//	                                                may have let thaw meanwhile
+//	                                                may have let thaw meanwhile;
+//	                                                and resumed with a part of its
+//	                                                memory on the source (lazy
+//	                                                pages): somebody has to say
 //	             all others                         it is the source's
 //
 // A container on the destination whose volumes are not mounted does not start: it
@@ -89,7 +92,7 @@ func mayStart(ctx context.Context, dir, runDir string, spec *Spec) error {
 	if spec.Role == Source {
 		return sourceMayStart(spec, j)
 	}
-	return destinationMayStart(spec, j)
+	return destinationMayStart(dir, spec, j)
 }
 
 func sourceMayStart(spec *Spec, j *Journal) error {
@@ -104,8 +107,10 @@ func sourceMayStart(spec *Spec, j *Journal) error {
 	}
 }
 
-func destinationMayStart(spec *Spec, j *Journal) error {
+func destinationMayStart(dir string, spec *Spec, j *Journal) error {
 	switch st := j.State(); {
+	case st == Resumed && lost(dir, spec):
+		return errors.New("session: " + lostText(spec))
 	case st == Done, (st == Resumed || st == Settled) && !j.Restarted(Released):
 	case st == Resumed || st == Settled || st == Released || st == InDoubt:
 		return fmt.Errorf("session: %s was handed over to this host, which was then restarted, and the other one may have gone on without it (session %s is %s): bring that session to its end first: run the play that moved it again, or see `pcopy session resolve`",
