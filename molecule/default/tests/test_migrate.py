@@ -69,7 +69,9 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
 def is_podmans(fleet: Fleet, there: str) -> None:
     """podman has it whole: its process, its inside, and what its first process says."""
     host = fleet.hosts[there]
-    assert host.check_output(f"podman top {WORKLOAD} hpid | tail -n 1").strip().isdigit()
+    # Its first one, which stays: the others come and go while podman looks, and have a question mark for their number then.
+    pids = dict(line.split() for line in host.check_output(f"podman top {WORKLOAD} pid hpid").splitlines())
+    assert pids["1"].isdigit()
     host.check_output(f"podman exec {WORKLOAD} sh -c 'echo said on {there} > /proc/1/fd/1'")
     assert f"said on {there}" in host.check_output(f"podman logs --tail 5 {WORKLOAD}")
 
