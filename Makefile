@@ -141,7 +141,7 @@ bench: helper ## Measure pcopy against nbdcopy, qemu-img, rsync, dd and scp
 .PHONY: bench-freeze
 # ROWS=idle,od+link: the script lists them; each replaces its own part of docs/benchmarks/freeze-runs.json.
 bench-freeze: lab-images helper ## Measure the frozen time against podman, rsync and vzmigrate's order, beside the floor of CRIU
-	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTENDERS),--contenders $(CONTENDERS))
+	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(if $(ADD),--add)
 
 .PHONY: bench-drain
 bench-drain: FLEET = lab,node3

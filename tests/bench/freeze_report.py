@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import html
+import datetime
 import json
 import statistics
 import typing as t
@@ -48,6 +49,25 @@ def holds(stages: t.Iterable[t.Mapping[str, t.Any]], frozen_ms: float) -> dict[s
     return found
 
 
+def stopped_at(events: t.Iterable[t.Mapping[str, t.Any]]) -> float:
+    """When the workload was told to stop, in seconds of the wall clock: the stage `freeze` counts from then, and is told of at its end."""
+    told = next(event for event in events if event["event"] == "stage" and event["stage"] == "freeze")
+    # To nanoseconds, which Python does not read.
+    end = datetime.datetime.fromisoformat(told["time"][:26].rstrip("Z") + "+00:00").timestamp()
+    return end - (told["start_ms"] + told["ms"]) / 1000
+
+
+# The freeze begins when a task is told to stop, and that is soon after its last beat, or before it.
+BEFORE, AFTER = 0.05, 0.1
+
+
+def silences(beats: t.Sequence[float], frozen: t.Optional[float]) -> tuple[float, float]:
+    """Seconds of the gap in which the freeze began, or of the longest if that moment is not known, and of the longest but that."""
+    gaps = [(b - a, a) for a, b in zip(beats, beats[1:])]
+    pause = max(gap for gap in gaps if frozen is None or frozen - BEFORE <= gap[1] <= frozen + AFTER)
+    return pause[0], max((gap[0] for gap in gaps if gap != pause), default=0.0)
+
+
 class Runs:
     """All samples, by row and contender, in a file of their own."""
 
@@ -56,8 +76,11 @@ class Runs:
         self.path = folder / "freeze-runs.json"
         self.rows: dict[str, dict[str, t.Any]] = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
 
-    def put(self, name: str, row: dict[str, t.Any]) -> None:
-        self.rows[name] = row
+    def put(self, name: str, row: dict[str, t.Any], add: bool = False) -> None:
+        """Puts a row in place of what there is of it, or adds it to that."""
+        before = self.rows.get(name, {"by": {}})["by"] if add else {}
+        found = row["by"]
+        self.rows[name] = {**row, "by": {who: before.get(who, []) + found.get(who, []) for who in {**before, **found}}}
 
     def write(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -131,7 +154,9 @@ class Runs:
             "# Frozen time",
             "",
             "Written by `make bench-freeze`: moves between two lab hosts of one machine, turn about. Seconds without a beat, seen from inside the",
-            "container; the floor is CRIU's own count of its times. Compare the rows of one table with each other, not with another machine's.",
+            "container, when it was frozen; *silent else*: the longest other time without one, of all moves, from the beginning of the move to its",
+            "end (`od` has some without any move: 0.16 s in a minute). The floor is CRIU's own count of its times. Compare the rows of one table with",
+            "each other, not with another machine's.",
             "",
             "![The pause by stage](freeze.svg)",
         ]
@@ -146,8 +171,10 @@ class Runs:
                 s = spread(values)
                 times = f"{s['median'] / floor:.2f}" if floor else ""
                 held = ", ".join(f"{stage.replace('_', ' ')} {seconds:.3f}" for stage, seconds in self.holders(name, contender).items() if seconds >= 0.0005)
-                cells.append((contender, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max")), times, held))
-            lines.append(table(("who", "moves", "shortest", "median", "longest", "of the floor", "what holds the pause (medians)"), cells))
+                other = max((sample["other"] for sample in row["by"][contender] if "other" in sample), default=None)
+                silent = f"{other:.3f}" if other is not None else ""
+                cells.append((contender, len(values), *(f"{s[key]:.3f}" for key in ("min", "median", "max")), times, silent, held))
+            lines.append(table(("who", "moves", "shortest", "median", "longest", "of the floor", "silent else", "what holds the pause (medians)"), cells))
         lines += ["", "## Bars", "", *(f"- {each.sentence()}" for each in self.bars())]
         theirs, floor = self.median("idle", "podman"), self.median("idle", "floor")
         if theirs and floor and theirs < 3 * floor:

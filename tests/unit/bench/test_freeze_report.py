@@ -47,6 +47,20 @@ def test_what_lies_beside_another_stage_holds_nothing():
     assert sum(held.values()) == 150.0
 
 
+def test_when_it_was_told_to_stop():
+    told = {"event": "stage", "stage": "freeze", "start_ms": 0.5, "ms": 2.0, "time": "2026-11-22T22:18:41.184601328Z"}
+    assert freeze_report.stopped_at([{"event": "state"}, told]) == pytest.approx(1795385921.182101, abs=1e-5)
+
+
+def test_the_pause_is_the_gap_in_which_it_was_frozen():
+    beats = [0.0, 0.001, 0.501, 0.502, 0.503, 0.703, 0.704, 0.804]
+    assert freeze_report.silences(beats, 0.505) == pytest.approx((0.2, 0.5))
+    assert freeze_report.silences(beats, 0.501) == pytest.approx((0.2, 0.5))
+    assert freeze_report.silences(beats, None) == pytest.approx((0.5, 0.2))
+    with pytest.raises(ValueError):
+        freeze_report.silences(beats, 9.0)
+
+
 def test_bars_are_what_the_samples_say(runs):
     bars = {each.what.split(":", 1)[1].strip(): each for each in runs.bars()}
     floor = bars["frozen time, median, as a multiple of CRIU's floor"]
@@ -54,6 +68,14 @@ def test_bars_are_what_the_samples_say(runs):
     worst = bars["worst frozen time as a multiple of the median"]
     assert (round(worst.figure, 4), worst.met) == (2.4, False)
     assert json.loads((runs.folder / "freeze.json").read_text()) == [each.entry() for each in runs.bars()]
+
+
+def test_a_row_is_replaced_or_added_to(runs):
+    runs.put("idle", {**row([0.3], [], []), "by": {"handover": [{"seconds": 0.3}], "vz": [{"seconds": 2.0}]}}, add=True)
+    assert (runs.seconds("idle", "handover"), runs.seconds("idle", "vz")) == ([0.2, 0.25, 0.6, 0.3], [2.0])
+    assert runs.seconds("idle", "podman") == [1.0, 1.1, 1.2]
+    runs.put("idle", row([0.3], [2.0], [0.2]))
+    assert (runs.seconds("idle", "handover"), runs.seconds("idle", "vz")) == ([0.3], [])
 
 
 def test_a_row_survives_when_another_is_run(runs):
