@@ -21,13 +21,24 @@ COLUMNS = (("up", "start → up, s"), ("reads", "reads"), ("clean", "up → clea
 ALONE = (("database", "database, MiB"), ("stop", "stop, s"), ("prewarm", "prewarming, s"))
 MACHINE = (("worst_from", "which was due, s after the OSD went"), ("busy", "load average"))
 OURS = {"bluestore": "held", "filestore": "prewarmed"}
-COLOURS = {"plain": "#a9b8bf", "cold": "#a9b8bf", "hot": "#4a9d8e", "held": "#1f6f8b", "held, no compaction": "#c9a14a", "prewarmed": "#1f6f8b"}
+COLOURS = {
+    "plain": "#a9b8bf",
+    "plain, monitors agree sooner": "#4a9d8e",
+    "cold": "#a9b8bf",
+    "hot": "#4a9d8e",
+    "held": "#1f6f8b",
+    "held, no compaction": "#c9a14a",
+    "prewarmed": "#1f6f8b",
+}
 HEAD = """# OSD restarts
 
 Written by `make bench-ceph`: one OSD of a cluster of four on two hosts of one machine (16.2, three monitors), its disks held to so many
 reads a second, while one client writes objects of 4 KiB, one after the other, and another 50 keys a second. More clients keep both processors
 busy, and an OSD that starts then waits for those and not for its disk. The cells of a row come in turn. Medians, and shortest to longest
 where there was more than one run. Compare the cells of one row with each other, not with another machine's.
+
+The cluster's balancer is off in all cells, as ceph-ansible's rolling update and our role have it. With it on, one of the first runs did not end:
+it saw an OSD away and began to move groups.
 
 - *database*: of the OSD, before its restart. It was grown first; what a cold start reads is a part of it.
 - *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. Prewarming of a FileStore
