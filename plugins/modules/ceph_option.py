@@ -37,12 +37,12 @@ attributes:
 options:
   who:
     description:
-      - The section of the configuration database, such as C(mon), C(osd) or C(osd.3).
+      - The section of the configuration database, such as C(mon), C(osd), C(osd.3) or C(osd/class:hdd).
     type: str
     required: true
   name:
     description:
-      - The option.
+      - The option. One of a module of the manager has the module in its name, as in C(mgr/balancer/active), and C(mgr) for O(who).
     type: str
     required: true
   value:
@@ -94,7 +94,14 @@ EXAMPLES = r"""
     value: "0.1"
     seconds: 1800
 
-- name: Leave them as they were
+- name: Have the balancer move nothing meanwhile, unless somebody had it off before
+  livefleet.handover.ceph_option:
+    who: mgr
+    name: mgr/balancer/active
+    value: "false"
+    seconds: 1800
+
+- name: Leave the monitors as they were
   livefleet.handover.ceph_option:
     who: mon
     name: paxos_propose_interval
@@ -121,6 +128,7 @@ value:
   sample: "0.100000"
 """
 
+import re
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -148,7 +156,8 @@ class Option:
         runtime = Runtime(module, module.params["timeout"])
         self.cluster = Cluster(runtime, module.params["command"])
         self.leases = Leases(runtime, module.params["units"])
-        self.lease = f"handover-option-{self.who}-{self.name}"
+        # The names of systemd's units are files.
+        self.lease = re.sub(r"[^\w.-]", "-", f"handover-option-{self.who}-{self.name}")
         self.reasons: list[str] = []
 
     def run(self) -> dict[str, t.Any]:
@@ -193,8 +202,11 @@ class Option:
 
     def _value(self) -> t.Optional[str]:
         """What the configuration database has for just this section."""
-        found = (each for each in self.cluster.ask("config", "dump") if (each["section"], each["name"], each.get("mask", "")) == (self.who, self.name, ""))
-        return next((each["value"] for each in found), None)
+        for each in self.cluster.ask("config", "dump"):
+            who = "/".join(filter(None, (each["section"], each.get("mask"))))
+            if (who, each["name"]) == (self.who, self.name):
+                return each["value"]
+        return None
 
     def _result(self, before: t.Optional[str], after: t.Optional[str], leased: bool) -> dict[str, t.Any]:
         return {

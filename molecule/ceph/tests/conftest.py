@@ -35,6 +35,8 @@ ADMIN = VARIABLES["ceph_osd_restart_admin_host"]
 # Where each OSD is, as lab/ceph/vars.yml has it.
 HOST_OF = {0: "ceph1", 1: "ceph1", 2: "ceph2", 3: "ceph2"}
 RECORD = "livefleet.handover/ceph_osd_restart"
+# What a restart sets by default, and somebody else does not in the lab.
+OPTIONS = ("paxos_propose_interval", "mgr/balancer/active")
 # What each OSD is run by. Those that a test takes: of each kind the one with a device for its database.
 DEPLOYMENTS = dict(enumerate(VARIABLES.get("ceph_deployments", ["packaged"] * len(HOST_OF))))
 ONE_OF_EACH = list({DEPLOYMENTS[osd]: osd for osd in (1, 2)}.values())
@@ -76,10 +78,10 @@ class Cluster:
         return up_from(self.ceph("osd dump"))
 
     def flags(self) -> dict[str, list[str]]:
-        """Flags of the cluster, and of each OSD that has one: those that somebody sets, not those that say how full it is; and how often monitors agree."""
+        """Flags of the cluster, and of each OSD that has one: those that somebody sets, not those that say how full it is; and options a restart sets."""
         said = self.ceph("osd dump")
         own = {f"osd.{osd['osd']}": sorted({"noup", "nodown", "noin", "noout"} & set(osd["state"])) for osd in said["osds"]}
-        own["mon"] = [option["value"] for option in self.ceph("config dump") if option["name"] == "paxos_propose_interval"]
+        own["options"] = sorted(f"{option['name']}={option['value']}" for option in self.ceph("config dump") if option["name"] in OPTIONS)
         return {"cluster": sorted(set(said["flags_set"]) - {"nearfull", "full"}), **{name: flags for name, flags in own.items() if flags}}
 
     def under_way(self) -> bool:

@@ -90,10 +90,11 @@ class Fake:
         if words.startswith("config "):
             verb, *rest = words.split()[1:]
             if verb == "set":
-                self.options[rest[0], rest[1]] = f"{float(rest[2]):f}"
+                self.options[rest[0], rest[1]] = f"{float(rest[2]):f}" if rest[2][0].isdigit() else rest[2]
             if verb == "rm":
                 del self.options[rest[0], rest[1]]
-            return 0, json.dumps([{"section": who, "name": name, "value": value, "mask": ""} for (who, name), value in self.options.items()]), ""
+            sections = [(who.partition("/"), name, value) for (who, name), value in self.options.items()]
+            return 0, json.dumps([{"section": who[0], "name": name, "value": value, "mask": who[2]} for who, name, value in sections]), ""
         verb, _blank, rest = words.removeprefix("config-key ").partition(" ")
         key, _blank, value = rest.partition(" ")
         if verb == "set":
@@ -341,6 +342,22 @@ def test_an_option_is_set_and_is_then_what_it_was(option, cluster, tmp_path: Pat
     assert (result["changed"], result["leased"], cluster.options) == (True, False, before)
     assert result["diff"] == {"before": {INTERVAL[1]: "0.100000"}, "after": {INTERVAL[1]: before.get(INTERVAL)}}
     assert not list(tmp_path.iterdir()) and not option("restored")["changed"]
+
+
+@pytest.mark.parametrize(
+    ("who", "name", "was", "value", "unit"),
+    [
+        ("mgr", "mgr/balancer/active", "true", "false", "mgr-mgr-balancer-active"),
+        ("osd/class:hdd", "osd_recovery_sleep", "0.200000", "0.5", "osd-class-hdd-osd_recovery_sleep"),
+    ],
+)
+def test_an_option_whose_name_is_no_files(option, cluster, tmp_path: Path, who, name, was, value, unit) -> None:
+    cluster.options = {("osd", name): "7.000000", (who, name): was}
+    asked = {"who": who, "name": name}
+    assert option(**asked, value=value)["diff"]["before"] == {name: was}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"handover-option-{unit}.{kind}" for kind in ("service", "timer")]
+    assert option("restored", **asked)["changed"]
+    assert cluster.options == {("osd", name): "7.000000", (who, name): was}
 
 
 def test_an_option_that_is_as_asked_for_is_somebody_elses(option, cluster, tmp_path: Path) -> None:
