@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-import html
 import datetime
+import html
 import json
 import statistics
 import typing as t
