@@ -109,9 +109,10 @@ class Hold:
             overrides.restore()
 
     def begin(self, layout: Layout, seconds: int, lock: bool) -> None:
-        """Opens the devices, and returns when the database is in memory."""
+        """Opens the devices, and returns when the database is in memory. A hold that there was before ends; the OSD has its devices open itself."""
+        poll = self._poll_before() or self._poll()
         self._write(self.ranges, json.dumps(layout.extents))
-        poll = self._poll()
+        self.unit.stop()
         argv = [self.pcopy.path, "hold", f"--seconds={seconds}", "--read", *(["--lock"] if lock else []), "--ranges", self.ranges, *layout.devices]
         self.unit.start(argv, f"Database of osd.{self.osd.id} kept in memory over its restart", "notify", seconds)
         self._write(self.drop_in, drop_in(self.pcopy.path, self.ranges, layout.devices, poll))
@@ -134,16 +135,16 @@ class Hold:
             return None
         return before if before > POLL_MS else None
 
-    def _poll_before(self) -> str | None:
+    def _poll_before(self) -> int | None:
         """What POLL was, if the drop-in says another."""
         found = re.search(rf"^{POLL}=(\d+)$", read_text(self.drop_in), re.MULTILINE)
-        return found[1] if found else None
+        return int(found[1]) if found else None
 
-    def _poll_as_before(self, value: str) -> None:
+    def _poll_as_before(self, value: int) -> None:
         """Tells an OSD that was started with the drop-in what it would have read otherwise."""
         try:
             if self.osd.socket.call("config get", var=POLL)[POLL] == str(POLL_MS):
-                self.osd.socket.call("config set", var=POLL, val=[value])
+                self.osd.socket.call("config set", var=POLL, val=[str(value)])
         except NoAnswer:
             return  # it is down, and its next start knows nothing of it
 

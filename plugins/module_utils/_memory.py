@@ -17,15 +17,15 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
 )
 
 
-def check_room(what: str, size: int, limit: int | None, reserve: int) -> None:
+def check_room(what: str, size: int, limit: int | None, reserve: int, locked: int = 0) -> None:
     """Refuses what is over the limit, or would leave less than `reserve` of the memory that is available.
 
-    Pages that are cached already count as available, as the kernel could free them, so they are not subtracted from `size`.
+    Pages that are cached already count as available, as the kernel could free them, so they are not subtracted from `size`, unless they are `locked`.
     """
     if limit is not None and size > limit:
         raise HandoverError(f"{what} is {format_size(size)}, more than the limit of {format_size(limit)}: raise the limit, or name less")
     available = memory_available()
-    if size + reserve > available:
+    if size - locked + reserve > available:
         raise HandoverError(
             f"{what} is {format_size(size)}, and this host has {format_size(available)} of memory available, of which {format_size(reserve)} are to stay free: "
             "free memory, or name less"

@@ -33,7 +33,8 @@ attributes:
   idempotent:
     support: full
     details:
-      - An OSD that is held already is not read again.
+      - Of an OSD that is held already, and serves, what it has written meanwhile is read too; if nothing is missing, nothing changes. One that is down is
+        left as it is held.
 
 options:
   osd:
@@ -237,23 +238,25 @@ class OsdHold:
         if buffered is False:
             self.module.warn(f"{name} has bluefs_buffered_io=false and reads its database past the page cache: there is nothing to hold")
             return {"usable": False, "devices": []}
+        serves = buffered is not None
         layout = self.hold.layout()
-        self._check_room(layout)
         held = self.hold.unit.running()
+        before = self.hold.resident(layout)
+        self._check_room(layout, before if held and self.params["lock"] else 0)
         if not held:
             self.reasons.append(f"nobody holds the devices of {name}")
-        compact = not held and buffered is not None and self._wants_compaction(layout) and self._has_room(layout)
+        compact = not held and serves and self._wants_compaction(layout) and self._has_room(layout)
         if compact:
             self.reasons.append(f"the write-ahead log of {name} has {format_size(layout.wal)}")
-        before = self.hold.resident(layout)
-        if not held and not self.check_mode:
-            if compact:
-                self.hold.compact()
-                layout = self.hold.layout()
-                self._check_room(layout)
-            missing = layout.size - self.hold.resident(layout)
-            if missing:
-                self.reasons.append(f"{format_size(missing)} of {format_size(layout.size)} are not in memory")
+        if compact and not self.check_mode:
+            self.hold.compact()
+            layout = self.hold.layout()
+            self._check_room(layout)
+        # The hold on one that is down is all that keeps its pages, and nobody writes meanwhile.
+        missing = 0 if held and not serves else layout.size - self.hold.resident(layout)
+        if missing:
+            self.reasons.append(f"{format_size(missing)} of {format_size(layout.size)} are not in memory")
+        if self.reasons and not self.check_mode:
             self.hold.begin(layout, self.params["seconds"], self.params["lock"])
         return {
             "usable": True,
@@ -265,8 +268,8 @@ class OsdHold:
             "compacted": compact,
         }
 
-    def _check_room(self, layout: t.Any) -> None:
-        check_room(f"the database of osd.{self.osd.id}", layout.size, self.sizes["limit"] or None, self.sizes["reserve"])
+    def _check_room(self, layout: t.Any, locked: int = 0) -> None:
+        check_room(f"the database of osd.{self.osd.id}", layout.size, self.sizes["limit"] or None, self.sizes["reserve"], locked)
 
     def _buffered(self) -> bool | None:
         """Whether the OSD reads through the page cache; None while it does not run."""

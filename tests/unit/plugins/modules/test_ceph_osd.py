@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import typing as t
@@ -238,6 +239,45 @@ def test_hold_and_release(hold, host, tmp_path: Path) -> None:
     assert hold("released")["changed"]
     assert not list((tmp_path / "units").iterdir()) and not list((tmp_path / "run").iterdir())
     assert not hold("released")["changed"]
+
+
+def test_what_was_written_meanwhile_is_read_too(hold, host, tmp_path: Path) -> None:
+    hold(compact="never")
+    host.wal, host.cached = 140 * MIB, 260 * MIB
+    host.commands.clear()
+    again = hold(compact="always")
+    assert again["reasons"] == ["80 MiB of 340 MiB are not in memory"] and "compact" not in host.asked
+    assert again["resident"] == 340 * MIB and host.hold == "active"
+    assert json.loads((tmp_path / "run/osd.2.json").read_text()) == {"/dev/dm-1": [[0, 340 * MIB]]}
+    # Never two at once by one name, and the new one has its own time.
+    ended, started = (next(i for i, command in enumerate(host.commands) if command.startswith(word)) for word in ("systemctl stop", "systemd-run"))
+    assert ended < started
+    assert "Environment=CEPH_ARGS=--bdev_aio_poll_ms=25" in (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
+
+
+def test_what_is_locked_already_needs_no_memory(hold, host, monkeypatch) -> None:
+    hold(compact="never")
+    monkeypatch.setattr(_memory, "memory_available", lambda: 600 * MIB)
+    host.wal = 110 * MIB
+    assert hold(compact="never", reserve="512M")["changed"]
+
+
+def test_a_hold_on_one_that_is_down_is_not_touched(hold, host) -> None:
+    """It is all that keeps the pages."""
+    hold(compact="never")
+    host.pid, host.cached = None, 0
+    host.commands.clear()
+    assert not hold(compact="never")["changed"]
+    assert not [command for command in host.commands if "stop" in command or "systemd-run" in command]
+
+
+def test_one_that_was_started_under_its_hold_and_is_held_again(hold, host, tmp_path: Path) -> None:
+    """What the poll was is not forgotten for what the hold has made of it."""
+    hold(compact="never")
+    host.options["bdev_aio_poll_ms"], host.cached = "25", 0
+    assert hold(compact="never")["changed"]
+    hold("released")
+    assert host.options == DEFAULTS
 
 
 def test_the_holder_ends_by_itself_and_goes_first(hold, host) -> None:
