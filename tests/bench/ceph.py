@@ -43,7 +43,7 @@ OSD = {"bluestore": 2, "filestore": 3}
 RECORD_SECONDS = 400
 # Operations a second that write keys while the database is to grow, and how long that may take.
 GROW_RATE, GROW_SECONDS = 1500, 300
-# What the role's ceph_osd_restart_propose_interval does.
+# One of the role's ceph_osd_restart_options; the other one holds for all cells.
 INTERVAL, SWIFT = {"who": "mon", "name": "paxos_propose_interval"}, "0.1"
 # One object at a time leaves the processors room: with the lab's four both are always busy, and an OSD that starts waits for them and not for its disk.
 LOAD = "THREADS=1"
@@ -172,6 +172,8 @@ class Row:
             watch = cluster.begin(ADMIN, "ceph_peering_impact", seconds=RECORD_SECONDS, stop_file=STOP, probe_pool="probe")
             # It has to be there before anything happens, and to have seen a client's everyday.
             time.sleep(8)
+            if cell.before:
+                cluster.module(HOST, "ceph_osd_hold", osd=osd)
             up, inside = self.restart(cell)
             returned, busy = time.monotonic(), os.getloadavg()[0]
             cluster.module(ADMIN, "ceph_gate", osds=[osd], state="recovered", up_from=before["up_from"], timeout=RECORD_SECONDS - 30)
