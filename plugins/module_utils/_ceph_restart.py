@@ -22,7 +22,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 # BlueFS compacts its own log when it is worth it. With these at zero it is at the next occasion.
 LOG_OPTIONS = ("bluefs_log_compact_min_ratio", "bluefs_log_compact_min_size")
-# A shutdown in order is such an occasion, ending at once is not.
+# A shutdown in order is such an occasion, ending at once is not. A FileStore writes out its journal then, which its next start would do otherwise.
 FAST_SHUTDOWN = "osd_fast_shutdown"
 # Less than this is read in an instant.
 SMALL_LOG = 4 << 20
@@ -70,22 +70,26 @@ class Restart:
         return self.osd.pid() is not None
 
     def tidy(self, policy: str) -> None:
-        """Has BlueFS compact its log before the OSD stops, or while it does."""
-        if policy == "never" or self.osd.store() != "bluestore" or not self.running():
+        """Has the OSD leave little behind that its next start reads past the page cache, before it stops or while it does."""
+        if policy == "never" or not self.running():
             return
         try:
-            if policy == "auto" and self._log() <= SMALL_LOG:
-                return
-            for option in LOG_OPTIONS:
-                self.overrides.set(option, "0")
-            # Releases from 17 on look at every write to the log, so that a busy OSD needs but a moment.
-            self.runtime.wait_for(lambda: self._log() <= SMALL_LOG, seconds=1.0)
-            if self._log() > SMALL_LOG:
+            if self.osd.store() != "bluestore" or self._log_stays_large(policy):
                 self.overrides.set(FAST_SHUTDOWN, "false")
                 self.in_order = True
         except NoAnswer:
             # It does not answer, and so cannot be told; it may be what it is restarted for.
             return
+
+    def _log_stays_large(self, policy: str) -> bool:
+        """Has BlueFS compact its log, and tells whether that was in vain so far."""
+        if policy == "auto" and self._log() <= SMALL_LOG:
+            return False
+        for option in LOG_OPTIONS:
+            self.overrides.set(option, "0")
+        # Releases from 17 on look at every write to the log, so that a busy OSD needs but a moment.
+        self.runtime.wait_for(lambda: self._log() <= SMALL_LOG, seconds=1.0)
+        return self._log() > SMALL_LOG
 
     def _log(self) -> int:
         return self.osd.socket.call("perf dump", logger="bluefs")["bluefs"]["log_bytes"]

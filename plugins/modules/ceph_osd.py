@@ -50,7 +50,9 @@ options:
       - Before a BlueStore OSD stops, whether BlueFS is to compact its log. An OSD reads all of it when it starts, past the page cache, and a busy OSD's has
         megabytes. Older releases do that only when they shut down in order instead of ending at once (C(osd_fast_shutdown)), which takes a second longer;
         they are told to.
-      - With V(auto) that is done if the log has more than 4 MiB.
+      - Before a FileStore OSD stops, whether it is to write out its journal, by shutting down in order. One that ends at once leaves some seconds of writes in
+        there, and reads each of them when it starts, past the page cache, to do it again.
+      - With V(auto) that is done for a FileStore, and for a BlueStore if the log has more than 4 MiB.
     type: str
     choices: [auto, always, never]
     default: auto
@@ -109,7 +111,7 @@ osds:
       type: int
       sample: 2371584
     tidy:
-      description: Whether it was shut down in order so that BlueFS compacts its log.
+      description: Whether it was shut down in order, so that BlueFS compacts its log, or a FileStore writes out its journal.
       type: bool
       sample: true
 """

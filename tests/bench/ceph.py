@@ -67,7 +67,7 @@ CELLS = {
         "held": Cell("auto", "auto", swift=True),
         "held, no compaction": Cell("never", "auto", swift=True),
     },
-    "filestore": {"hot": Cell(), "cold": Cell(cold=True), "prewarmed": Cell(swift=True, cold=True, warm=True)},
+    "filestore": {"hot": Cell(), "cold": Cell(cold=True), "prewarmed": Cell(tidy="auto", swift=True, cold=True, warm=True)},
 }
 
 

@@ -174,6 +174,14 @@ def test_a_small_log_is_left_alone(restart, host) -> None:
     assert not [command for command in host.asked if command.startswith("config set")]
 
 
+@pytest.mark.parametrize(("policy", "tidy"), [("auto", True), ("always", True), ("never", False)])
+def test_a_filestore_leaves_nothing_in_its_journal(restart, host, monkeypatch, policy, tidy) -> None:
+    monkeypatch.setattr(_ceph_osd.Osd, "store", lambda self: "filestore")
+    assert restart(tidy_stop=policy)["osds"][0]["tidy"] is tidy
+    assert ("config set osd_fast_shutdown ['false']" in host.asked) is tidy
+    assert not [command for command in host.asked if "bluefs" in command]
+
+
 def test_an_osd_that_does_not_answer_is_restarted_all_the_same(restart, host) -> None:
     host.pid = None
     assert restart()["changed"]
