@@ -110,8 +110,8 @@ class Hold:
 
     def begin(self, layout: Layout, seconds: int, lock: bool) -> None:
         """Opens the devices, and returns when the database is in memory. A hold that there was before ends; the OSD has its devices open itself."""
-        poll = self._poll_before() or self._poll()
         self._write(self.ranges, json.dumps(layout.extents))
+        poll = self._poll_before() or self._poll()
         self.unit.stop()
         argv = [self.pcopy.path, "hold", f"--seconds={seconds}", "--read", *(["--lock"] if lock else []), "--ranges", self.ranges, *layout.devices]
         self.unit.start(argv, f"Database of osd.{self.osd.id} kept in memory over its restart", "notify", seconds)
