@@ -129,7 +129,7 @@ def told(values: list[float]) -> str:
 
 def curves(cells: dict[str, list[dict[str, t.Any]]]) -> str:
     """Placement groups that are peering over time: one strip for each cell, its last run, from the first group on; all on one scale."""
-    left, width, strip, top = 160, 620, 70, 34
+    left, width, strip, top = 210, 620, 70, 34
     last = {cell: samples[-1]["curve"] for cell, samples in cells.items() if samples and samples[-1]["curve"]}
     begin = {cell: curve[0][0] for cell, curve in last.items()}
     span = max([curve[-1][0] - begin[cell] for cell, curve in last.items()] + [1.0])
