@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
@@ -164,15 +166,35 @@ func TestACRIUThatIsKilledTooEarlyStopsTheMove(t *testing.T) {
 	r.cleanDestination()
 }
 
-// killCRIU kills what dumps.
+// killCRIU kills what dumps, and returns when the last of its threads is gone: until
+// then it may still hold its tasks, as one does that was killed later.
 func (r *rig) killCRIU() {
 	r.t.Helper()
-	pid, err := os.ReadFile(filepath.Join(r.control, "arming"))
-	if err == nil {
-		err = exec.Command("kill", "-KILL", string(pid)).Run()
-	}
+	note, err := os.ReadFile(filepath.Join(r.control, "arming"))
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(note))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		r.t.Fatal(err)
+	}
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 30_000)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			r.t.Fatalf("process %d is killed and does not end: %v", pid, err)
+		}
+		return
 	}
 }
 
