@@ -76,6 +76,8 @@ type Receiver struct {
 	idle    chan struct{} // closed when there are none
 	err     error         // the first error of a worker or of a further connection
 	fence   fence
+	gone    chan struct{} // closed when a further connection has ended
+	goes    sync.Once     // closes it
 
 	started bool
 	ended   bool
@@ -123,6 +125,7 @@ func NewReceiver(conn FrameReader, targets map[uint32]*image.Target, opt Receive
 		volumes: make(map[uint32]volume, len(targets)),
 		idle:    make(chan struct{}),
 		fence:   fence{open: make(chan struct{})},
+		gone:    make(chan struct{}),
 	}
 	close(r.idle)
 	for stream, t := range targets {
@@ -166,7 +169,9 @@ func (r *Receiver) readFurther(conn FrameReader) {
 		}
 		err := r.loop(r.ctx, conn, func(_ context.Context, f *wire.Frame) error { return no(f) }, no)
 		if err == io.EOF {
-			return // the first connection says whether it was time
+			// The first connection says whether it was time, unless it waits for this one.
+			r.goes.Do(func() { close(r.gone) })
+			return
 		}
 		r.mu.Lock()
 		if r.err == nil {
@@ -355,7 +360,9 @@ func (r *Receiver) finish(t *task, err error) {
 }
 
 // meet waits at a fence until all connections have come to it and everything
-// before it is written.
+// before it is written. One that has ended comes to none: what the other side had
+// written when it died may hold a fence on some connections and not on all, and
+// while they wait for it nobody reads that these have ended, too.
 func (r *Receiver) meet(ctx context.Context, number int64) error {
 	r.mu.Lock()
 	f := &r.fence
@@ -370,6 +377,13 @@ func (r *Receiver) meet(ctx context.Context, number int64) error {
 		select {
 		case <-open:
 			return nil
+		case <-r.gone:
+			select {
+			case <-open: // it has passed, and ended then
+				return nil
+			default:
+				return fmt.Errorf("pipeline: a connection has ended before fence %d: %w", number, io.EOF)
+			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
