@@ -162,7 +162,7 @@ bench-kvm: setup ## Measure the live migration of a KVM guest, feature by featur
 bench-watch: helper ## Measure the second pass over a folder of 200,000 files against rsync's
 	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))
 
-# ROWS=bluestore+100,filestore+40: a store and reads a second; CELLS=plain/held: only these; RUNS=5 of each; ADD=1 keeps the row's earlier runs.
+# ROWS=bluestore+100,filestore+250: a store and reads a second; CELLS=plain/held: only these; RUNS=5 of each; ADD=1 keeps the row's earlier runs.
 .PHONY: bench-ceph
 bench-ceph: helper ## Measure the restart of an OSD: held, prewarmed, cold, hot, against ceph-ansible's sequence
 	@$(CEPH_PLAY) -e '{"ceph_stores": ["bluestore", "filestore-rocksdb", "bluestore", "filestore-rocksdb"], "ceph_osd_size": "12G"}' lab/ceph.yml

@@ -214,7 +214,7 @@ class Row:
 def main() -> int:
     parser = argparse.ArgumentParser(description=t.cast(str, __doc__).splitlines()[0])
     parser.add_argument("--runs", type=int, default=5, help="restarts of each cell (5)")
-    parser.add_argument("--rows", default="bluestore+100,filestore+100,bluestore+40,filestore+40", help="a store and a limit of reads a second, each")
+    parser.add_argument("--rows", default="bluestore+100,filestore+100,bluestore+250,filestore+250", help="a store and a limit of reads a second, each")
     every = [cell for cells in CELLS.values() for cell in cells]
     parser.add_argument("--cells", default="/".join(every), help="only these, with / between them")
     parser.add_argument("--fill", type=int, default=40, help="seconds of load before each restart (40)")
