@@ -434,7 +434,7 @@ def main() -> int:
     parser.add_argument("--report", action="store_true", help="measure nothing: write the files again from what was measured")
     arguments = parser.parse_args()
     folder = CHECKOUT / "docs" / "benchmarks"
-    runs = freeze_report.Runs(folder)
+    runs = freeze_report.Runs(folder, WORKLOADS, CONTENDERS)
     if not arguments.report:
         contenders = arguments.contenders.split(",")
         for name in arguments.rows.split(","):

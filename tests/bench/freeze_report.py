@@ -69,18 +69,35 @@ def silences(beats: t.Sequence[float], frozen: t.Optional[float]) -> tuple[float
 
 
 class Runs:
-    """All samples, by row and contender, in a file of their own."""
+    """All samples, by row and contender, in a file of their own; in the order of the workloads and contenders that are named."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, workloads: t.Iterable[str] = (), contenders: t.Iterable[str] = ()) -> None:
         self.folder = folder
+        self.workloads, self.contenders = list(workloads), list(contenders)
         self.path = folder / "freeze-runs.json"
         self.rows: dict[str, dict[str, t.Any]] = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
+        self._sort()
+
+    def _sort(self) -> None:
+        """Whatever came last: a workload's rows together, and the same contenders at the same place."""
+
+        def place(names: list[str], name: str) -> int:
+            return names.index(name) if name in names else len(names)
+
+        def by_workload(row: str) -> tuple[int, int, str]:
+            workload, *conditions = row.split("+")
+            return place(self.workloads, workload), len(conditions), row
+
+        self.rows = {name: self.rows[name] for name in sorted(self.rows, key=by_workload)}
+        for row in self.rows.values():
+            row["by"] = {who: row["by"][who] for who in sorted(row["by"], key=lambda who: place(self.contenders, who))}
 
     def put(self, name: str, row: dict[str, t.Any], add: bool = False) -> None:
         """Puts a row in place of what there is of it, or adds it to that."""
         before = self.rows.get(name, {"by": {}})["by"] if add else {}
         found = row["by"]
         self.rows[name] = {**row, "by": {who: before.get(who, []) + found.get(who, []) for who in {**before, **found}}}
+        self._sort()
 
     def write(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -159,6 +176,10 @@ class Runs:
             "each other, not with another machine's.",
             "",
             "![The pause by stage](freeze.svg)",
+            "",
+            "## Medians",
+            "",
+            self.overview(),
         ]
         for name, row in self.rows.items():
             lines += ["", f"## {name}", "", f"{row['what'][0].upper()}{row['what'][1:]}. {row['date']}, {row['cores']} processors.", ""]
@@ -190,6 +211,15 @@ class Runs:
             head = ("row", "with barriers", "without", "gain", "last blocks with", "without")
             lines += ["", "## What barriers gain", "", *WHY_BARRIERS, "", table(head, gains)]
         return "\n".join(lines) + "\n"
+
+    def overview(self) -> str:
+        """Every row in one line: the median of each contender."""
+        contenders = list(dict.fromkeys([*self.contenders, *(who for row in self.rows.values() for who in row["by"])]))
+        lines = []
+        for row in self.rows:
+            medians = (self.median(row, who) for who in contenders)
+            lines.append((row, *(f"{each:.3f}" if each is not None else "" for each in medians)))
+        return table(("row", *contenders), lines)
 
     def gains(self) -> list[tuple[str, ...]]:
         """By row: vzmigrate's order with barriers and without, and how long its last blocks took in the pause."""

@@ -70,6 +70,18 @@ def test_bars_are_what_the_samples_say(runs):
     assert json.loads((runs.folder / "freeze.json").read_text()) == [each.entry() for each in runs.bars()]
 
 
+def test_rows_and_contenders_have_an_order_of_their_own(tmp_path):
+    found = freeze_report.Runs(tmp_path, ["idle", "od"], ["handover", "podman", "floor"])
+    for name in ("od+disk+link", "od", "other", "idle+link", "od+link", "idle"):
+        found.put(name, {**row([], [], []), "by": {who: [{"seconds": 1.0}] for who in ("floor", "somebody", "handover")}})
+    found.write()
+    again = freeze_report.Runs(tmp_path, ["idle", "od"], ["handover", "podman", "floor"])
+    for each in (found, again):
+        assert list(each.rows) == ["idle", "idle+link", "od", "od+link", "od+disk+link", "other"]
+        assert list(each.rows["od"]["by"]) == ["handover", "floor", "somebody"]
+    assert "| od+link | 1.000 |  | 1.000 | 1.000 |" in (tmp_path / "freeze.md").read_text(encoding="utf-8")
+
+
 def test_a_row_is_replaced_or_added_to(runs):
     runs.put("idle", {**row([0.3], [], []), "by": {"handover": [{"seconds": 0.3}], "vz": [{"seconds": 2.0}]}}, add=True)
     assert (runs.seconds("idle", "handover"), runs.seconds("idle", "vz")) == ([0.2, 0.25, 0.6, 0.3], [2.0])
