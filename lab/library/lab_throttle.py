@@ -10,8 +10,10 @@ DOCUMENTATION = r"""
 module: lab_throttle
 short_description: Make the disks of a host of the lab as slow as asked for
 description:
-  - Limits how often a second the host may read from each of its loop devices, by the cgroup that all of the host is in. A long read counts as
+  - Limits how often a second the host may read from each loop device, by the cgroup that all of the host is in. A long read counts as
     one, so that reading in order is quick and reading here and there is slow, as with a hard disk.
+  - That goes for all that the machine has, as the host may take one that is free at any time, and give back one that it has. Of one that is another
+    host's it reads nothing.
   - Runs on the machine, not on the host.
 attributes:
   check_mode: {support: full}
@@ -25,10 +27,6 @@ options:
     description: The lab's state folder.
     type: path
     required: true
-  files:
-    description: Only devices whose file has this in its path.
-    type: str
-    default: ""
   read_iops:
     description: Reads a second from each device. V(0) for no limit.
     type: int
@@ -37,7 +35,7 @@ options:
 
 RETURN = r"""
 devices:
-  description: The loop devices that are limited so.
+  description: The machine's loop devices, which are limited so for the host.
   type: list
   elements: str
   returned: always
@@ -52,6 +50,7 @@ EXAMPLES = r"""
     read_iops: 100
 """
 
+import glob
 import os
 import re
 
@@ -74,20 +73,20 @@ class Throttle:
         self.state_dir = module.params["state_dir"]
 
     def apply(self) -> dict:
-        """Limits every device that is not limited so."""
+        """Limits every device that is not limited so, or lifts that."""
         file = self._file()
         line, unlimited = FILES[os.path.basename(file)]
-        limit = str(self.module.params["read_iops"] or unlimited)
+        wanted = str(self.module.params["read_iops"] or "")
         devices = self._devices()
         changed = False
         for name in devices:
             number = f"{lab_machine.LOOP_MAJOR}:{name.removeprefix('/dev/loop')}"
-            if self._found(file, number) == limit.replace(unlimited, ""):
+            if self._found(file, number) == wanted:
                 continue
             changed = True
             if not self.module.check_mode:
                 with open(file, "w", encoding="ascii") as target:
-                    target.write(line.format(device=number, limit=limit))
+                    target.write(line.format(device=number, limit=wanted or unlimited))
         return {"changed": changed, "devices": devices}
 
     def _file(self) -> str:
@@ -100,8 +99,7 @@ class Throttle:
         )
 
     def _devices(self) -> list[str]:
-        known = lab_machine.loops(os.path.join(self.state_dir, "hosts", self.host))
-        return sorted(loop.device for loop in known if self.module.params["files"] in loop.backing)
+        return sorted(f"/dev/{os.path.basename(path)}" for path in glob.glob("/sys/block/loop*"))
 
     @staticmethod
     def _found(file: str, number: str) -> str:
@@ -117,7 +115,6 @@ def main() -> None:
         argument_spec={
             "host": {"type": "str", "required": True},
             "state_dir": {"type": "path", "required": True},
-            "files": {"type": "str", "default": ""},
             "read_iops": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
