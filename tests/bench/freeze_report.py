@@ -24,6 +24,12 @@ WHY_OD = (
     "between hosts that share one page cache. With nothing to carry it would be podman's pause in the row `idle`; the rows with `+link` and `+disk`",
     "show what carrying costs.",
 )
+# What the rows with `+disk` show.
+WHY_DISK = (
+    "With slow disks it is the restore on the destination that holds the pause of whoever has many files open. Their file system was mounted a moment ago,",
+    "and each of their inodes and directories is a read: some 170 of 4 KiB in a move of PostgreSQL in which they were counted, at 200 a second. The floor",
+    "has them in memory, since it restores where it dumped. Nothing brings them there beforehand, and what was written shortly before the loop device reads from the disk again.",
+)
 WHY_BARRIERS = (
     "The second of the source texts measured 25 % on idle nodes and left it to its readers to find out what barriers gain under load. The same order of",
     "steps, once with a barrier before the freeze (`ploop copy` 1.12) and once without (1.10); seconds, medians.",
@@ -206,6 +212,8 @@ class Runs:
             ]
         if "od" in self.rows:
             lines += ["", *WHY_OD]
+        if any("disk" in row.split("+") for row in self.rows):
+            lines += ["", *WHY_DISK]
         gains = self.gains()
         if gains:
             head = ("row", "with barriers", "without", "gain", "last blocks with", "without")
