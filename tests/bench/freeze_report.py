@@ -28,7 +28,8 @@ WHY_OD = (
 WHY_DISK = (
     "With slow disks it is the restore on the destination that holds the pause of whoever has many files open. Their file system was mounted a moment ago,",
     "and each of their inodes and directories is a read: some 170 of 4 KiB in a move of PostgreSQL in which they were counted, at 200 a second. The floor",
-    "has them in memory, since it restores where it dumped. Nothing brings them there beforehand, and what was written shortly before the loop device reads from the disk again.",
+    "has them in memory, since it restores where it dumped. Nothing brings them there beforehand, and what was written shortly before the loop device",
+    "reads from the disk again.",
 )
 WHY_BARRIERS = (
     "The second of the source texts measured 25 % on idle nodes and left it to its readers to find out what barriers gain under load. The same order of",
