@@ -39,6 +39,7 @@ WHY_BARRIERS = (
 LINK = 125e6
 COLOURS = (
     "#3d6fb4", "#5b8fd0", "#4a9d8e", "#8a7cc0", "#b07cb8", "#c9a14a", "#d98a3d", "#e0a468", "#c25450", "#4f9d55", "#7b8794", "#9a6b4f", "#2f7f8c", "#a3a847",
+    "#a05195", "#6d8b3a", "#d4779a", "#4b5266",
 )  # fmt: skip
 
 
