@@ -108,6 +108,10 @@ class Restart:
         self.before = self._reads()
         self.began = time.monotonic()
 
+    def told(self) -> dict[str, t.Any]:
+        """What is known of one that was only told how to end."""
+        return {"id": self.osd.id, "tidy": self.in_order}
+
     def away(self) -> dict[str, t.Any]:
         """What is known of an OSD that was stopped."""
         return self._result(time.monotonic() - self.began, 0.0)

@@ -30,7 +30,7 @@ attributes:
   idempotent:
     support: partial
     details:
-      - O(state=restarted) always restarts.
+      - O(state=restarted) always restarts, and O(state=tidy) always tells the OSDs that run.
 
 options:
   osds:
@@ -42,8 +42,10 @@ options:
   state:
     description:
       - What is to be.
+      - With V(tidy) nothing is stopped or started. What O(tidy_stop) says is only prepared in the OSDs that run, for somebody else to stop them, such as the
+        host when it is rebooted. It goes with their processes.
     type: str
-    choices: [restarted, started, stopped]
+    choices: [restarted, started, stopped, tidy]
     default: restarted
   tidy_stop:
     description:
@@ -95,7 +97,7 @@ osds:
       type: int
       sample: 2
     stop_seconds:
-      description: From the order until its unit had stopped. For an OSD in a container that includes what is done after its process has ended.
+      description: This and what follows but RV(osds[].tidy) not with O(state=tidy). From the order until its unit had stopped. For an OSD in a container that includes what is done after its process has ended.
       type: float
       sample: 0.71
     up_seconds:
@@ -133,6 +135,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 # What the module may take beside waiting.
 SLACK = 120
+# States that are no participle.
+STATES = {"tidy": "told to leave little behind when it stops"}
 
 
 class Osds:
@@ -149,7 +153,7 @@ class Osds:
         """Does it, and waits."""
         state = self.params["state"]
         chosen = [each for each in self.osds if state == "restarted" or each.running() is not (state == "started")]
-        self.reasons += [f"osd.{each.osd.id} is to be {state}" for each in chosen]
+        self.reasons += [f"osd.{each.osd.id} is to be {STATES.get(state, state)}" for each in chosen]
         result = {"changed": bool(chosen), "reasons": self.reasons}
         if not self.check_mode:
             result["osds"] = self._act(state, chosen) if chosen else []
@@ -159,6 +163,8 @@ class Osds:
         if state != "started":
             for each in chosen:
                 each.tidy(self.params["tidy_stop"])
+        if state == "tidy":
+            return [each.told() for each in chosen]
         units = [each.osd.unit for each in chosen]
         for each in chosen:
             each.begin()
@@ -182,7 +188,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "osds": {"type": "list", "elements": "int", "required": True},
-            "state": {"type": "str", "choices": ["restarted", "started", "stopped"], "default": "restarted"},
+            "state": {"type": "str", "choices": ["restarted", "started", "stopped", "tidy"], "default": "restarted"},
             "tidy_stop": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
             "timeout": {"type": "int", "default": 300},
         },

@@ -182,6 +182,16 @@ def test_a_filestore_leaves_nothing_in_its_journal(restart, host, monkeypatch, p
     assert not [command for command in host.asked if "bluefs" in command]
 
 
+def test_what_somebody_else_stops_can_be_told_how(restart, host, monkeypatch) -> None:
+    monkeypatch.setattr(_ceph_osd.Osd, "store", lambda self: "filestore")
+    said = restart(state="tidy")
+    assert (said["osds"], said["reasons"]) == ([{"id": 2, "tidy": True}], ["osd.2 is to be told to leave little behind when it stops"])
+    assert host.options["osd_fast_shutdown"] == "false"
+    assert host.commands == []
+    host.pid = None
+    assert not restart(state="tidy")["changed"]
+
+
 def test_an_osd_that_does_not_answer_is_restarted_all_the_same(restart, host) -> None:
     host.pid = None
     assert restart()["changed"]
