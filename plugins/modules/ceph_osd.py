@@ -97,7 +97,9 @@ osds:
       type: int
       sample: 2
     stop_seconds:
-      description: This and what follows but RV(osds[].tidy) not with O(state=tidy). From the order until its unit had stopped. For an OSD in a container that includes what is done after its process has ended.
+      description:
+        - This and what follows but RV(osds[].tidy) not with O(state=tidy).
+        - From the order until its unit had stopped. For an OSD in a container that includes what is done after its process has ended.
       type: float
       sample: 0.71
     up_seconds:
