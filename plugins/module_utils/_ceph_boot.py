@@ -18,7 +18,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._ceph_hold impo
     FOLDER,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import Osd
-from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import HELPER
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import HELPER, Pcopy
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
     Runtime,
@@ -52,6 +52,8 @@ class Boot:
             raise HandoverError(
                 f"osd.{self.osd.id} runs in a container ({self.osd.layout.deployment}): Ceph's tools are in there, and cannot be asked before it starts"
             )
+        # Systemd would find that out at boot, and nobody would read that.
+        Pcopy(self.runtime).check_installed()
         if store == "bluestore":
             tool = self.runtime.tool("ceph-bluestore-tool", "ceph-osd")
             return service(self.osd, self.mark, "notify", bluestore_command(self.osd.folder, seconds, tool), seconds)
@@ -85,6 +87,8 @@ class Boot:
             os.rmdir(folder)
         if gone:
             self._reload()
+            # What could not read at this boot would be a failed unit of the host until the next.
+            self.runtime.run([self.runtime.tool("systemctl", "systemd"), "reset-failed", self.name], accept=(0, 1))
         return gone
 
     def _reload(self) -> None:

@@ -51,7 +51,7 @@ class Pcopy:
 
     def events(self, *arguments: str, stdin: str | None = None, timeout: float | None = None) -> list[dict[str, t.Any]]:
         """Runs one helper command and returns every JSON object that it answered, in order."""
-        self._check_installed()
+        self.check_installed()
         completed = self.runtime.run([self.path, *arguments], accept=range(-255, 256), stdin=stdin, timeout=timeout)
         if completed.rc != 0:
             raise PcopyError(self._sentence(arguments, completed), completed.rc, _lenient(completed.stdout))
@@ -61,7 +61,8 @@ class Pcopy:
         """What the installed helper says of itself."""
         return self.call("version", "--json")
 
-    def _check_installed(self) -> None:
+    def check_installed(self) -> None:
+        """An error if it is not there, or not to be run."""
         if not os.path.isfile(self.path):
             raise HandoverError(f"the helper {self.path} is missing: {INSTALLED_BY}")
         if not os.access(self.path, os.X_OK):

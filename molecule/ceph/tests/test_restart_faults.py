@@ -265,6 +265,30 @@ def test_a_host_that_is_rebooted_reads_ahead(cluster: Cluster) -> None:
     assert cluster.left_over() == {}
 
 
+@pytest.mark.skipif(not asked(["cannot be rebooted"], []), reason="only with CEPH_FAULTS")
+def test_a_host_that_cannot_be_rebooted(cluster: Cluster) -> None:
+    """Nothing was stopped for it, and so the next run does not take it for done."""
+    cluster.gets_well()
+    flags, epochs = cluster.flags(), cluster.up_from()
+    host = cluster.hosts["ceph2"]
+    host.run("mv /usr/sbin/shutdown /usr/sbin/shutdown.away && ln -s /bin/false /usr/sbin/shutdown")
+    try:
+        play = cluster.begin("ceph2", ceph_osd_restart_state="rebooted", ceph_osd_restart_afresh=True)
+        try:
+            assert play.end() != 0, play.text[-5000:]
+        finally:
+            play.kill()
+        assert re.search("Reboot command failed.*The flags of its OSDs are as before", sentences(play.text)), play.text[-5000:]
+    finally:
+        host.run("mv --force /usr/sbin/shutdown.away /usr/sbin/shutdown")
+    assert (cluster.flags(), cluster.up_from()) == (flags, epochs)
+    cluster.restarted("ceph2", ceph_osd_restart_state="rebooted")
+    now = cluster.up_from()
+    assert all(now[osd] > epochs[osd] for osd in (2, 3))
+    assert cluster.flags() == flags
+    assert cluster.left_over() == {}
+
+
 @pytest.mark.skipif(not asked(["monitors lost"], []), reason="only with CEPH_FAULTS")
 def test_a_cluster_that_does_not_answer_any_more(cluster: Cluster) -> None:
     """Without most of its monitors no flag can be taken back by the play. The host of the administrator does it as soon as it can."""

@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _ceph_boot,
     _ceph_osd,
+    _pcopy,
     _runtime,
 )
 from ansible_collections.livefleet.handover.plugins.modules import ceph_osd_boot
@@ -62,6 +63,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
     monkeypatch.setattr(_ceph_osd.Osd, "pid", lambda self: None)
     monkeypatch.setattr(_runtime.Runtime, "run", lambda self, argv, **options: found.run(argv))
     monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(_pcopy.Pcopy, "check_installed", lambda self: None)
     monkeypatch.setattr(_ceph_boot, "FOLDER", str(tmp_path / "run"))
     monkeypatch.setattr(_ceph_boot, "UNITS", str(tmp_path / "units"))
     return found
@@ -86,9 +88,17 @@ def test_written_once_and_taken_away_whole(boot: Boot, host: Host) -> None:
 
     assert boot("absent")["changed"]
     # What it holds since the boot is let go of while systemd still knows it.
-    assert [command[1] for command in host.commands[-2:]] == ["stop", "daemon-reload"] and host.commands[-2][2] == host.unit.name
+    assert [command[1:] for command in host.commands[-3:]] == [["stop", host.unit.name], ["daemon-reload"], ["reset-failed", host.unit.name]]
     assert not boot("absent")["changed"]
     assert not list((host.folder / "units").rglob("*")) and not host.mark.exists()
+
+
+def test_without_the_helper_nothing_is_written(boot: Boot, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    runtime = t.cast(t.Any, None)
+    monkeypatch.setattr(_pcopy.Pcopy, "path", str(host.folder / "pcopy"))
+    with pytest.raises(Exception, match="the helper .*/pcopy is missing: apply the role livefleet.handover.pcopy to this host"):
+        _ceph_boot.Boot(runtime, host.osd).files(30, [])
 
 
 def test_a_bluestore_is_held_until_the_osd_has_its_devices_open(boot: Boot, host: Host) -> None:
