@@ -42,8 +42,9 @@ options:
   state:
     description:
       - What is to be.
-      - With V(tidy) nothing is stopped or started. What O(tidy_stop) says is only prepared in the OSDs that run, for somebody else to stop them, such as the
-        host when it is rebooted. It goes with their processes.
+      - With V(tidy) nothing is stopped or started. What O(tidy_stop) says of a FileStore is only prepared in those that run, for somebody else to stop them,
+        such as the host when it is rebooted. That goes with their processes, and until then it changes nothing. Not so what is done for a BlueStore, which
+        would compact its log at every occasion until then; so nothing is done there.
     type: str
     choices: [restarted, started, stopped, tidy]
     default: restarted
@@ -155,6 +156,8 @@ class Osds:
         """Does it, and waits."""
         state = self.params["state"]
         chosen = [each for each in self.osds if state == "restarted" or each.running() is not (state == "started")]
+        if state == "tidy":
+            chosen = [each for each in chosen if each.osd.store() == "filestore"]
         self.reasons += [f"osd.{each.osd.id} is to be {STATES.get(state, state)}" for each in chosen]
         result = {"changed": bool(chosen), "reasons": self.reasons}
         if not self.check_mode:

@@ -256,7 +256,7 @@ func (r *Receiver) loop(ctx context.Context, conn FrameReader, control func(cont
 		case wire.Chunk:
 			err = chunk(&f)
 		case wire.Fence:
-			err = r.meet(ctx, f.Pos)
+			err = r.meet(ctx, conn, f.Pos)
 		default:
 			if err := r.dispatch(ctx, &f); err != nil {
 				return err
@@ -361,10 +361,15 @@ func (r *Receiver) finish(t *task, err error) {
 
 // meet waits at a fence until all connections have come to it and everything
 // before it is written. One that has ended comes to none: what the other side had
-// written when it died may hold a fence on some connections and not on all, and
-// while they wait for it nobody reads that these have ended, too.
-func (r *Receiver) meet(ctx context.Context, number int64) error {
+// written when it died may hold a fence on some connections and not on all. The
+// first one does not wait for that, since nobody reads then how it ends itself; if
+// it is not here it may still bring the other side's last words, which count more.
+func (r *Receiver) meet(ctx context.Context, conn FrameReader, number int64) error {
 	r.mu.Lock()
+	var gone chan struct{}
+	if conn == r.conns[0] {
+		gone = r.gone
+	}
 	f := &r.fence
 	if number != f.number+1 {
 		defer r.mu.Unlock()
@@ -377,7 +382,7 @@ func (r *Receiver) meet(ctx context.Context, number int64) error {
 		select {
 		case <-open:
 			return nil
-		case <-r.gone:
+		case <-gone:
 			select {
 			case <-open: // it has passed, and ended then
 				return nil

@@ -183,6 +183,8 @@ def test_a_filestore_leaves_nothing_in_its_journal(restart, host, monkeypatch, p
 
 
 def test_what_somebody_else_stops_can_be_told_how(restart, host, monkeypatch) -> None:
+    assert not restart(state="tidy")["changed"]
+    assert host.options == DEFAULTS  # a BlueStore would have them until it is stopped, which it may never be
     monkeypatch.setattr(_ceph_osd.Osd, "store", lambda self: "filestore")
     said = restart(state="tidy")
     assert (said["osds"], said["reasons"]) == ([{"id": 2, "tidy": True}], ["osd.2 is to be told to leave little behind when it stops"])
