@@ -1,9 +1,11 @@
 package loop
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -45,4 +47,96 @@ func TestAMountedImageGivesItsDeviceBack(t *testing.T) {
 	if dev, err := DeviceOf(image); err != nil || dev != "" {
 		t.Errorf("unmounted, it has %s (%v)", dev, err)
 	}
+}
+
+// An image that is mounted for what the page cache has of it loses nothing when its
+// device turns to direct I/O.
+func TestACachedMountTurnsDirect(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: loop devices and mounts")
+	}
+	dir := t.TempDir()
+	image, mountpoint := filepath.Join(dir, "volume.img"), filepath.Join(dir, "mnt")
+	t.Cleanup(func() {
+		_ = Unmount(mountpoint)
+		_ = DetachImage(image)
+	})
+	if err := TurnDirect(image); err != nil {
+		t.Errorf("an image that is not there: %v", err)
+	}
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, 16<<20); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", image).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := TurnDirect(image); err != nil {
+		t.Errorf("an image without a device: %v", err)
+	}
+	if err := MountImage(image, mountpoint, "ext4", ""); err != nil {
+		t.Fatal(err)
+	}
+	possible := direct(t, image)
+	if err := Unmount(mountpoint); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := MountCached(image, mountpoint, "ext4", ""); err != nil {
+		t.Fatal(err)
+	}
+	if direct(t, image) {
+		t.Error("it does direct I/O, and nothing in the page cache is used")
+	}
+	// Written before and after, partly over one another, and nobody syncs it.
+	want := bytes.Repeat([]byte("before"), 100_000)
+	file := filepath.Join(mountpoint, "file")
+	if err := os.WriteFile(file, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := TurnDirect(image); err != nil {
+		t.Fatal(err)
+	}
+	if direct(t, image) != possible {
+		t.Errorf("it was turned, and does direct I/O: %t", !possible)
+	}
+	if err := TurnDirect(image); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want[:300_000], bytes.Repeat([]byte("after."), 90_000)...)
+	if _, err := f.WriteAt(want[300_000:], 300_000); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Unmount(mountpoint); err != nil {
+		t.Fatal(err)
+	}
+	if err := MountImage(image, mountpoint, "ext4", ""); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes of %d, and other ones than were written (%v)", len(got), len(want), err)
+	}
+}
+
+// direct asks the kernel whether the image's device does direct I/O.
+func direct(t *testing.T, image string) bool {
+	t.Helper()
+	dev, err := DeviceOf(image)
+	if err != nil || dev == "" {
+		t.Fatalf("it has no device (%v)", err)
+	}
+	said, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(dev), "loop/dio"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(said)) == "1"
 }

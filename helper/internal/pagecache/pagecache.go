@@ -149,6 +149,66 @@ func (f *File) Resident(ranges []Range) (int64, []Range, error) {
 	return resident, missing, nil
 }
 
+// Touched returns the stretches of the given length, whole or at the end of the
+// file, of which any page is in memory. Other than Resident it counts the pages
+// of a mounted file system's own blocks: the kernel reads these buffer by buffer,
+// and mincore(2) does not take such a page for a resident one. It asks
+// cachestat(2), which kernels before 6.5 do not have: errors.ErrUnsupported then.
+func (f *File) Touched(length int64) (touched []Range, err error) {
+	var look func(first, end int64) error
+	look = func(first, end int64) error {
+		r := Range{first * length, min(end*length, f.size) - first*length}
+		at, found := unix.CachestatRange{Off: uint64(r.Offset), Len: uint64(r.Length)}, unix.Cachestat_t{}
+		if r.Length <= 0 {
+			return nil
+		}
+		if err := unix.Cachestat(uint(f.file.Fd()), &at, &found, 0); err != nil {
+			return fmt.Errorf("pagecache: %s: how many pages are in memory: %w", f.path, err)
+		}
+		switch {
+		case found.Cache == 0:
+			return nil
+		case end-first == 1 || int64(found.Cache)*page >= r.Length:
+			if n := len(touched); n > 0 && touched[n-1].Offset+touched[n-1].Length == r.Offset {
+				touched[n-1].Length += r.Length
+			} else {
+				touched = append(touched, r)
+			}
+			return nil
+		}
+		middle := (first + end) / 2
+		if err := look(first, middle); err != nil {
+			return err
+		}
+		return look(middle, end)
+	}
+	err = look(0, (f.size+length-1)/length)
+	return touched, err
+}
+
+// Present returns what of clipped ranges is in memory.
+func (f *File) Present(ranges []Range) ([]Range, error) {
+	_, missing, err := f.Resident(ranges)
+	if err != nil {
+		return nil, err
+	}
+	var present []Range
+	for _, r := range ranges {
+		at, end := r.Offset, r.Offset+r.Length
+		for ; len(missing) > 0 && missing[0].Offset < end; missing = missing[1:] {
+			m := missing[0]
+			if m.Offset > at {
+				present = append(present, Range{at, m.Offset - at})
+			}
+			at = m.Offset + m.Length
+		}
+		if at < end {
+			present = append(present, Range{at, end - at})
+		}
+	}
+	return present, nil
+}
+
 func (f *File) mincore(offset, length int64) ([]byte, error) {
 	m, err := f.mmap(offset, length)
 	if err != nil {

@@ -2,10 +2,12 @@ package pagecache
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,8 +66,12 @@ func resident(t *testing.T, f *File, ranges []Range) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n+Total(missing) != Total(ranges) {
-		t.Errorf("%d resident and %d missing of %d bytes", n, Total(missing), Total(ranges))
+	present, err := f.Present(ranges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if both := f.Clip(slices.Concat(present, missing)); Total(present) != n || n+Total(missing) != Total(ranges) || !reflect.DeepEqual(both, ranges) {
+		t.Errorf("%d resident: %v, and %v missing, of %v", n, present, missing, ranges)
 	}
 	return n
 }
@@ -167,5 +173,34 @@ func TestReadingEndsWhenItsTimeIsUp(t *testing.T) {
 	cancel()
 	if _, err := f.Read(ctx, f.Whole()); err != context.Canceled {
 		t.Errorf("Read says %v", err)
+	}
+}
+
+// What a mounted file system has read of itself counts, what others have read as well, and nothing else does.
+func TestTouched(t *testing.T) {
+	f := open(t, device(t))
+	if _, err := f.Touched(page); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("this kernel has no cachestat")
+	}
+	if err := unix.Fadvise(int(f.file.Fd()), 0, 0, unix.FADV_RANDOM); err != nil {
+		t.Fatal(err)
+	}
+	evict(t, f)
+	if got, err := f.Touched(page); err != nil || got != nil {
+		t.Errorf("nothing was read, and %v is in memory (%v)", got, err)
+	}
+	if _, err := f.Read(t.Context(), f.Clip([]Range{{3 * page, page}, {500 * page, 10 * page}, {(pages - 1) * page, page}})); err != nil {
+		t.Fatal(err)
+	}
+	for length, want := range map[int64][]Range{
+		page:         {{3 * page, page}, {500 * page, 10 * page}, {(pages - 1) * page, page}},
+		8 * page:     {{0, 8 * page}, {496 * page, 16 * page}, {592 * page, 8 * page}},
+		7 * page:     {{0, 7 * page}, {497 * page, 14 * page}, {595 * page, 5 * page}},
+		1000 * page:  {{0, pages * page}},
+		pages * page: {{0, pages * page}},
+	} {
+		if got, err := f.Touched(length); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("in stretches of %d pages: %v, want %v (%v)", length/page, got, want, err)
+		}
 	}
 }

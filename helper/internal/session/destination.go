@@ -43,6 +43,7 @@ type destination struct {
 	created   []string // what else we made
 	filled    []string // directory volumes: they were empty
 	mounted   []string // mount points that we mounted
+	warming   *warming // nil: nothing is to be brought into memory
 	arming    *arming  // nil: the restore was not begun early
 	binds     map[string][]loop.Bind
 	bound     []string // where volumes are shown by us
@@ -480,7 +481,11 @@ func (d *destination) attach(v Vol) error {
 	if err := d.makeMountpoint(v); err != nil {
 		return err
 	}
-	if err := loop.MountImage(v.Image, v.Mountpoint, v.Fstype, v.Options); err != nil {
+	mount := loop.MountImage
+	if d.warming.has(v.Image) {
+		mount = loop.MountCached
+	}
+	if err := mount(v.Image, v.Mountpoint, v.Fstype, v.Options); err != nil {
 		return err
 	}
 	d.mounted = append(d.mounted, v.Mountpoint)
@@ -525,6 +530,7 @@ func (d *destination) resume(ctx context.Context, m *message) error {
 
 // settle: all that was received is on the disk, after it runs.
 func (d *destination) settle() error {
+	d.coolDown()
 	if err := errors.Join(d.datasync(), syncTrees(d.spec)); err != nil {
 		return err
 	}
@@ -584,6 +590,7 @@ func (d *destination) discard(why error) error {
 		if d.arming != nil {
 			<-d.arming.ready
 		}
+		d.warming.end()
 		if err = d.restorer.refuse(ctx); err == nil {
 			err = d.closeLazy()
 		}
@@ -643,6 +650,7 @@ func (d *destination) removeReceived() (err error) {
 // release gives back what the session held, and what is not needed any more
 // whether it runs here or not.
 func (d *destination) release() {
+	d.warming.end()
 	err := errors.Join(d.memory.close(), d.closeLazy())
 	for _, t := range d.targets {
 		err = errors.Join(err, t.Close())

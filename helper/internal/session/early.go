@@ -43,14 +43,17 @@ type arming struct {
 
 // arm begins it. The source waits for the answer, which is the same whether it has
 // worked or not.
-func (d *destination) arm(ctx context.Context, _ *message) error {
-	if !d.restorer.canArm() || d.arming != nil {
+func (d *destination) arm(ctx context.Context, m *message) error {
+	if d.warming != nil {
 		return send(d.conn, message{Kind: msgArmed})
 	}
-	d.armAgain(ctx)
-	a := d.arming
+	if d.restorer.canArm() {
+		d.armAgain(ctx)
+	}
+	d.warm(ctx, m)
+	w := d.warming
 	go func() {
-		<-a.ready
+		<-w.done
 		_ = send(d.conn, message{Kind: msgArmed}) // a connection that is lost is noticed by who reads it
 	}()
 	return nil

@@ -27,7 +27,7 @@ const (
 	msgBarrier  kind = "barrier"  // → put all you have on the disk
 	msgSynced   kind = "synced"   // ← done
 	msgFrozen   kind = "frozen"   // → what comes from now on is last
-	msgArm      kind = "arm"      // → begin to restore
+	msgArm      kind = "arm"      // → begin to restore, and have these clusters and files in memory
 	msgArmed    kind = "armed"    // ← begun as far as it goes
 	msgDumped   kind = "dumped"   // → the state has been sent
 	msgFlushed  kind = "flushed"  // → that was everything
@@ -64,6 +64,8 @@ type message struct {
 	Lines       int                `json:"connections,omitempty"`
 	Totals      []string           `json:"totals,omitempty"` // the ledgers' sums, by volume
 	Range       *clusters          `json:"range,omitempty"`
+	Warm        []clusters         `json:"warm,omitempty"`   // that the restore will want to read
+	Mapped      []mappedFile       `json:"mapped,omitempty"` // as well
 	Sum         string             `json:"sum,omitempty"`
 	Roots       []image.Root       `json:"roots,omitempty"`
 	Round       int                `json:"round,omitempty"`

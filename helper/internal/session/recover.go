@@ -202,7 +202,11 @@ func settleOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journa
 	if err := j.Append(Settled, ""); err != nil {
 		return err
 	}
-	return attachOrphan(spec, j)
+	err := attachOrphan(spec, j)
+	for _, v := range spec.Volumes { // a process that died may have left them so, see warm.go
+		err = errors.Join(err, loop.TurnDirect(v.Image))
+	}
+	return err
 }
 
 func folders(spec *Spec) (paths []string) {

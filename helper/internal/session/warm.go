@@ -1,0 +1,166 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/pagecache"
+)
+
+// A restore looks up what it has never seen on this host: the directories and inodes
+// of a file system that was mounted a moment ago, and programs and libraries from an
+// image that came some time ago (mapped.go). Where the disk is slow these reads, block
+// by block, are most of the pause. So the source says what the restore will want when
+// the destination is to begin with it, and that has it in memory before it says that it
+// is ready. The workload runs meanwhile.
+//
+// Of a file system its source's kernel knows (from 6.5 on it tells): ext4 has its own
+// blocks in the page cache of the block device, and what the workload uses is there.
+// The destination reads these clusters into the page cache of the image. Its loop
+// device has no direct I/O at first, so that they are found there, and turns to it when
+// the workload runs. What is written to the image later goes through the page cache or
+// drops from it what it replaces, so what is in there is never older than the disk.
+// XFS has a cache of its own, into which nobody can look.
+//
+// All of it is advice: what is not said, or not read in time, is read in the pause.
+
+// warmAtMost is how long the source waits for this.
+const warmAtMost = 10 * time.Second
+
+// warmRanges bounds the message.
+const warmRanges = 16 << 10
+
+// touched is what the kernel has in memory of the file systems that move.
+func (s *source) touched() (all []clusters) {
+	for i, v := range s.spec.Volumes {
+		if v.Mountpoint == "" {
+			continue
+		}
+		touched, err := touchedOf(v)
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			s.log.Emit("warning", map[string]any{"text": "what the destination could read beforehand is not known: " + err.Error()})
+		}
+		all = append(all, clustersOf(i, int64(v.Cluster), touched)...)
+	}
+	return all
+}
+
+func touchedOf(v Vol) ([]pagecache.Range, error) {
+	f, err := pagecache.Open(v.Device)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Touched(int64(v.Cluster))
+}
+
+// clustersOf makes at most warmRanges ranges of clusters of ascending ranges of
+// bytes: if there are more, what lies between the closest is named with them.
+func clustersOf(volume int, cluster int64, ranges []pagecache.Range) []clusters {
+	for bridge := int64(1); ; bridge *= 2 {
+		var found []clusters
+		for _, r := range ranges {
+			c := clusters{Volume: volume, First: r.Offset / cluster, End: (r.Offset + r.Length + cluster - 1) / cluster}
+			if n := len(found); n > 0 && c.First-found[n-1].End <= bridge {
+				found[n-1].End = c.End
+				continue
+			}
+			found = append(found, c)
+		}
+		if len(found) <= warmRanges {
+			return found
+		}
+	}
+}
+
+// warming is what the destination has brought into memory, or is about to.
+type warming struct {
+	done   chan struct{}
+	cancel func()
+	images map[string]bool // of which some is there; to be read when done
+}
+
+// has reports whether some of an image is in memory.
+func (w *warming) has(image string) bool {
+	if w == nil {
+		return false
+	}
+	<-w.done
+	return w.images[image]
+}
+
+// end returns when nothing is read any more.
+func (w *warming) end() {
+	if w != nil {
+		w.cancel()
+		<-w.done
+	}
+}
+
+// warm begins to read what the source has named, as soon as the restore has been
+// begun: the files of the workload's root are there only then, and what was read
+// earlier may be gone again.
+func (d *destination) warm(ctx context.Context, m *message) {
+	w := &warming{done: make(chan struct{}), images: map[string]bool{}}
+	d.warming = w
+	a := d.arming
+	ctx, w.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(w.done)
+		if a != nil {
+			<-a.ready
+		}
+		ctx, cancel := context.WithTimeout(ctx, warmAtMost)
+		defer cancel()
+		began := time.Now()
+		volumes := d.warmVolumes(ctx, m.Warm, w.images)
+		took := time.Since(began)
+		files, err := int64(0), error(nil)
+		if a != nil && a.err == nil {
+			files, err = d.warmMapped(ctx, m.Mapped)
+		}
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		d.log.Emit("warm", map[string]any{"volumes": volumes, "volumes_ms": ms(took), "files": files, "files_ms": ms(time.Since(began) - took), "why": why})
+	}()
+}
+
+// warmVolumes reads clusters into the page cache, notes of which images, and returns how
+// many bytes that were.
+func (d *destination) warmVolumes(ctx context.Context, all []clusters, images map[string]bool) (read int64) {
+	buffer := make([]byte, 1<<20)
+	for _, c := range all {
+		if c.Volume < 0 || c.Volume >= len(d.spec.Volumes) || d.spec.Volumes[c.Volume].Mountpoint == "" {
+			continue
+		}
+		v, t := d.spec.Volumes[c.Volume], d.targets[c.Volume]
+		end := min(c.End*int64(v.Cluster), t.Size())
+		for at := c.First * int64(v.Cluster); at < end && ctx.Err() == nil; {
+			n, err := t.ReadAt(buffer[:min(int64(len(buffer)), end-at)], at)
+			if err != nil {
+				return read // who needs it hears of it
+			}
+			at, read = at+int64(n), read+int64(n)
+			images[v.Image] = true
+		}
+	}
+	return read
+}
+
+// coolDown has the volumes that were attached for what was in memory do direct I/O,
+// as all others: their pages are cached once, and not twice. Without, nothing is lost.
+func (d *destination) coolDown() {
+	for _, v := range d.spec.Volumes {
+		if !d.warming.has(v.Image) {
+			continue
+		}
+		if err := loop.TurnDirect(v.Image); err != nil {
+			d.log.Emit("warning", map[string]any{"text": fmt.Sprintf("volume %s is cached twice until it is mounted again: %v", v.Name, err)})
+		}
+	}
+}
