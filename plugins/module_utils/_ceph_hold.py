@@ -46,7 +46,7 @@ UNITS = "/run/systemd/system"
 READ_SECONDS = 60
 # How long the thread that waits for a device's answers sleeps at most: 250 ms, if nobody has said otherwise. An OSD opens its device some eight times
 # before it uses it, to ask what kind of device it is, and each time closing it waits for that thread.
-POLL, POLL_MS = "bdev_aio_poll_ms", 25
+POLL, POLL_MS = "bdev_aio_poll_ms", 1
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,7 @@ def test_what_was_written_meanwhile_is_read_too(hold, host, tmp_path: Path) -> N
     # Never two at once by one name, and the new one has its own time.
     ended, started = (next(i for i, command in enumerate(host.commands) if command.startswith(word)) for word in ("systemctl stop", "systemd-run"))
     assert ended < started
-    assert "Environment=CEPH_ARGS=--bdev_aio_poll_ms=25" in (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
+    assert "Environment=CEPH_ARGS=--bdev_aio_poll_ms=1" in (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
 
 
 def test_what_is_locked_already_needs_no_memory(hold, host, monkeypatch) -> None:
@@ -294,7 +294,7 @@ def test_a_hold_on_one_that_is_down_is_not_touched(hold, host) -> None:
 def test_one_that_was_started_under_its_hold_and_is_held_again(hold, host, tmp_path: Path) -> None:
     """What the poll was is not forgotten for what the hold has made of it."""
     hold(compact="never")
-    host.options["bdev_aio_poll_ms"], host.cached = "25", 0
+    host.options["bdev_aio_poll_ms"], host.cached = "1", 0
     assert hold(compact="never")["changed"]
     hold("released")
     assert host.options == DEFAULTS
@@ -334,15 +334,15 @@ def test_a_full_osd_is_not_compacted(hold, host, monkeypatch) -> None:
 def test_the_start_closes_its_devices_quickly_and_runs_as_before(hold, host, tmp_path: Path) -> None:
     hold(compact="never")
     drop_in = (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
-    assert drop_in.endswith("Environment=CEPH_ARGS=--bdev_aio_poll_ms=25\n[X-Handover]\nbdev_aio_poll_ms=250\n")
-    host.options["bdev_aio_poll_ms"] = "25"  # it was started so
+    assert drop_in.endswith("Environment=CEPH_ARGS=--bdev_aio_poll_ms=1\n[X-Handover]\nbdev_aio_poll_ms=250\n")
+    host.options["bdev_aio_poll_ms"] = "1"  # it was started so
     hold("released")
     assert host.options == DEFAULTS
 
 
 def test_an_osd_that_refuses_what_it_was_has_nothing_of_the_hold_left(hold, host, tmp_path: Path, monkeypatch) -> None:
     hold(compact="never")
-    host.options["bdev_aio_poll_ms"] = "25"
+    host.options["bdev_aio_poll_ms"] = "1"
 
     def call(_self: t.Any, prefix: str, **arguments: t.Any) -> t.Any:
         if prefix == "config set":
@@ -360,13 +360,13 @@ def test_a_start_that_somebody_has_set_is_left_alone(hold, host, tmp_path: Path,
     if what == "environment":
         host.environment = "CLUSTER=ceph CEPH_ARGS=--debug_osd=1"
     elif what == "option":
-        host.options["bdev_aio_poll_ms"] = "10"
+        host.options["bdev_aio_poll_ms"] = "1"
     else:
         host.pid = None
     hold(compact="never")
     assert "CEPH_ARGS" not in (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
     hold("released")
-    assert host.options["bdev_aio_poll_ms"] == ("10" if what == "option" else "250")
+    assert host.options["bdev_aio_poll_ms"] == ("1" if what == "option" else "250")
 
 
 def test_an_osd_that_reads_past_the_cache_has_nothing_to_hold(hold, host, monkeypatch) -> None:
