@@ -80,7 +80,7 @@ ceph-up: setup ## Start a Ceph cluster: CEPH=16.2 (or 18.2), two hosts, four OSD
 
 .PHONY: ceph-slow
 ceph-slow: setup ## Hold its disks to READS=100 reads a second; without READS, lift that
-	@$(CEPH_PLAY) -e lab_read_iops=$(or $(READS),0) lab/ceph_slow.yml
+	@$(CEPH_PLAY) -e lab_read_iops=$(or $(READS),0) lab/slow.yml
 
 .PHONY: ceph-down
 ceph-down: setup ## Take the cluster and its hosts down

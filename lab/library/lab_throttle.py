@@ -27,6 +27,9 @@ options:
     description: The lab's state folder.
     type: path
     required: true
+  file:
+    description: Only loop devices that have a file of this name, whichever host's.
+    type: path
   read_iops:
     description: Reads a second from each device. V(0) for no limit.
     type: int
@@ -35,7 +38,7 @@ options:
 
 RETURN = r"""
 devices:
-  description: The machine's loop devices, which are limited so for the host.
+  description: The machine's loop devices that are limited so for the host.
   type: list
   elements: str
   returned: always
@@ -79,15 +82,14 @@ class Throttle:
         wanted = str(self.module.params["read_iops"] or "")
         devices = self._devices()
         changed = False
-        for name in devices:
-            number = f"{lab_machine.LOOP_MAJOR}:{name.removeprefix('/dev/loop')}"
+        for number in devices.values():
             if self._found(file, number) == wanted:
                 continue
             changed = True
             if not self.module.check_mode:
                 with open(file, "w", encoding="ascii") as target:
                     target.write(line.format(device=number, limit=wanted or unlimited))
-        return {"changed": changed, "devices": devices}
+        return {"changed": changed, "devices": sorted(devices)}
 
     def _file(self) -> str:
         for path in lab_machine.cgroups(self.state_dir, self.host):
@@ -98,8 +100,15 @@ class Throttle:
             msg=f"{self.host} has no cgroup in which reads can be limited: bring it up, on a kernel with CONFIG_BLK_DEV_THROTTLING"
         )
 
-    def _devices(self) -> list[str]:
-        return sorted(f"/dev/{os.path.basename(path)}" for path in glob.glob("/sys/block/loop*"))
+    def _devices(self) -> dict[str, str]:
+        """Name and number of each."""
+        file = self.module.params["file"]
+        return {
+            f"/dev/{os.path.basename(path)}": read(f"{path}/dev")
+            for path in glob.glob("/sys/block/loop*")
+            # As the machine sees it, the name may begin with where the host's files are.
+            if not file or read(f"{path}/loop/backing_file").endswith(file)
+        }
 
     @staticmethod
     def _found(file: str, number: str) -> str:
@@ -109,12 +118,22 @@ class Throttle:
         return match[1].replace("max", "") if match else ""
 
 
+def read(path: str) -> str:
+    """What the kernel says; nothing, of a device that has no file."""
+    try:
+        with open(path, encoding="utf-8") as source:
+            return source.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
             "host": {"type": "str", "required": True},
             "state_dir": {"type": "path", "required": True},
+            "file": {"type": "path"},
             "read_iops": {"type": "int", "default": 0},
         },
         supports_check_mode=True,

@@ -100,7 +100,7 @@ class Cluster(Fleet):
         return found
 
     def slow(self, reads: int) -> None:
-        self.play(CHECKOUT / "lab" / "ceph_slow.yml", {"lab_read_iops": reads})
+        self.play(CHECKOUT / "lab" / "slow.yml", {"lab_read_iops": reads})
 
     def quiet(self) -> None:
         """Nothing but us moves its placement groups: the balancer takes an OSD that is away for a reason to move some, and to copy them."""

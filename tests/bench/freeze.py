@@ -19,8 +19,8 @@ of these is kept, too. Who moves it, in turn, between the same two lab hosts, th
   (``vz-no-barrier``): the homework of the source texts, how much barriers gain under load;
 * floor: CRIU's own times for a dump and a restore of the same workload on one host, with nothing copied.
 
-A row is a workload and a condition: ``od``, ``od+link`` (each uplink limited to 1 Gbit/s), ``od+disk`` (200 reads a second from each disk),
-``od+disk+link``. What was measured is kept by row in docs/benchmarks/freeze-runs.json; a row that is run again replaces its own part,
+A row is a workload and a condition: ``od``, ``od+link`` (each uplink limited to 1 Gbit/s), ``od+disk`` (200 reads a second from the disk with
+its image), ``od+disk+link``. What was measured is kept by row in docs/benchmarks/freeze-runs.json; a row that is run again replaces its own part,
 or with --add is added to.
 docs/benchmarks/freeze.md, freeze.json and freeze.svg are written from all of it.
 """
@@ -28,6 +28,7 @@ docs/benchmarks/freeze.md, freeze.json and freeze.svg are written from all of it
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -51,6 +52,8 @@ from pgbench import Pgbench
 TOOLS, POSTGRES = "localhost/handover/tools:lab", "localhost/handover/postgres:lab"
 PCOPY = "/usr/local/libexec/handover/pcopy"
 OURS, ARCHIVE = "bench", "/var/lib/handover/bench.tar"
+# The disk of a host that is slow has this file, and all images are on it.
+DISK = "/var/lib/bench-disk.img"
 NAMES = {"bench_workload": OURS}
 # The file is begun again at this size, so that the volume never fills; beside it lies what a volume has that nobody writes to any more.
 FILE_BYTES, REST_BYTES = 256 << 20, 640 << 20
@@ -114,7 +117,7 @@ WORKLOADS = {
         environment=("GODEBUG=multipathtcp=0",),
     ),
 }
-CONDITIONS = {"disk": f"{READS} reads a second from each disk", "link": f"each uplink limited to {RATE}"}
+CONDITIONS = {"disk": f"{READS} reads a second from the disk on which each host has its images", "link": f"each uplink limited to {RATE}"}
 
 
 class Fleet(hosts.Fleet):
@@ -128,6 +131,20 @@ class Fleet(hosts.Fleet):
     def names(self, playbook: Path, **variables: t.Any) -> None:
         """A play that knows what our things are called."""
         self.play(playbook, {**NAMES, **variables})
+
+    @contextlib.contextmanager
+    def disk(self, wanted: bool) -> t.Iterator[None]:
+        """All that is handed over is on a disk of its own, if that is wanted."""
+        if not wanted:
+            yield
+            return
+        play = HERE / "slow_disk.yml"
+        try:
+            self.names(play, bench_disk=DISK)
+            self.names(HERE / "ready.yml")  # the folders on it
+            yield
+        finally:
+            self.names(play, bench_disk=DISK, bench_disk_state="absent")
 
     def create(self, host: str, name: str, volume: str, number: int, work: Workload) -> None:
         environment = [word for pair in work.environment for word in ("--env", pair)]
@@ -348,7 +365,8 @@ class Row:
         if "link" in self.conditions:
             self.fleet.names(CHECKOUT / "lab" / "shape.yml", lab_limits={"rate": RATE} if on else {})
         if "disk" in self.conditions:
-            self.fleet.names(CHECKOUT / "lab" / "ceph_slow.yml", lab_read_iops=READS if on else 0)
+            # Not the workload's own loop device, but the disk that its image is on: what is in memory of a file is not read from a disk.
+            self.fleet.names(CHECKOUT / "lab" / "slow.yml", lab_slow_file=DISK, lab_read_iops=READS if on else 0)
 
     def measure(self, name: str) -> dict[str, t.Any]:
         """One move. All others' workloads stand still meanwhile."""
@@ -445,7 +463,8 @@ def main() -> int:
         fleet.names(HERE / "ready.yml")
         for name in arguments.rows.split(","):
             row = Row(fleet, name, contenders, arguments.lab_cache)
-            row.run(arguments.runs)
+            with fleet.disk("disk" in row.conditions):
+                row.run(arguments.runs)
             today = datetime.date.today().isoformat()
             what = "; ".join([row.work.what, *(CONDITIONS[c] for c in row.conditions)])
             found = {"what": what, "memory": row.work.memory, "date": today, "cores": os.cpu_count(), "by": row.found}

@@ -26,10 +26,10 @@ WHY_OD = (
 )
 # What the rows with `+disk` show.
 WHY_DISK = (
-    "With slow disks it is the restore on the destination that holds the pause of whoever has many files open. Their file system was mounted a moment ago,",
-    "and each of their inodes and directories is a read: some 170 of 4 KiB in a move of PostgreSQL in which they were counted, at 200 a second. The floor",
-    "has them in memory, since it restores where it dumped. Nothing brings them there beforehand, and what was written shortly before the loop device",
-    "reads from the disk again.",
+    "With slow disks all images are on a disk of their own, and it is that one which is slow: what the page cache has of an image is not read from it. A",
+    "restore reads the inodes and directories of a file system that was mounted a moment ago, some 170 pieces of 4 KiB in a move of PostgreSQL in which",
+    "they were counted. With the limit on the workload's own loop device, and before the destination had them in memory when the freeze came, that row",
+    "had 1.70 s, 2.7 of its floor, which has them in memory since it restores where it dumped.",
 )
 WHY_BARRIERS = (
     "The second of the source texts measured 25 % on idle nodes and left it to its readers to find out what barriers gain under load. The same order of",
