@@ -60,7 +60,17 @@ func (r *rig) moved(w *writer) (src, dst *Status) {
 	if !src.Verify.Checked || src.Verify.Source["data"] != src.Verify.Destination["data"] || src.Verify.Source["data"] == "" {
 		r.t.Errorf("verify: %+v", src.Verify)
 	}
+	// Whatever it was attached as for the restore.
+	if dev, err := loop.DeviceOf(r.dstImage); err != nil || dev != "" && directIO(dev) != directIO(r.device) {
+		r.t.Errorf("%s does direct I/O: %q, and the source's device: %q (%v)", dev, directIO(dev), directIO(r.device), err)
+	}
 	return src, dst
+}
+
+// directIO is what the kernel says of a loop device.
+func directIO(dev string) string {
+	said, _ := os.ReadFile(filepath.Join("/sys/block", filepath.Base(dev), "loop/dio"))
+	return string(said)
 }
 
 // cleanSource demands that a source that gave up left nothing, and nobody who

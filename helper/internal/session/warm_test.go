@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -145,6 +146,27 @@ func TestWhatTheSourceHasInMemoryIsRead(t *testing.T) {
 	nothing := []clusters{{Volume: 1, First: 0, End: 1}, {Volume: -1, First: 0, End: 1}, {First: 0, End: 1 << 62}, {First: 1 << 40, End: 1 << 41}, {First: -1, End: 1}}
 	if n := d.warmVolumes(t.Context(), nothing, warmed); n > 0 {
 		t.Errorf("%d bytes were read of what there is not", n)
+	}
+}
+
+// In a move the volume is warm before the freeze.
+func TestAMoveFindsItsVolumeInMemory(t *testing.T) {
+	r := newRig(t)
+	if _, err := touchedOf(Vol{Device: r.device, Cluster: DefaultCluster}); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("this kernel has no cachestat")
+	}
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, UntilConverged)
+	r.cutover()
+	r.moved(w)
+	said, err := os.ReadFile(filepath.Join(r.dst, eventsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm, frozen := bytes.Index(said, []byte(`"event":"warm"`)), bytes.Index(said, []byte(`"frozen"`))
+	if warm < 0 || frozen >= 0 && frozen < warm || bytes.Contains(said[warm:], []byte(`"volumes":0,`)) {
+		t.Errorf("what was read before the freeze, if anything: %s", said)
 	}
 }
 
