@@ -29,7 +29,7 @@ WHY_DISK = (
     "With slow disks all images are on a disk of their own, and it is that one which is slow: what the page cache has of an image is not read from it. A",
     "restore reads the inodes and directories of a file system that was mounted a moment ago, some 170 pieces of 4 KiB in a move of PostgreSQL in which",
     "they were counted. With the limit on the workload's own loop device, and before the destination had them in memory when the freeze came, that row",
-    "had 1.70 s, 2.7 of its floor, which has them in memory since it restores where it dumped.",
+    "had 1.70 s, 2.7 of its floor, which has them in memory since it restores where it dumped. Rows that say \"from each disk\" were measured like that.",
 )
 WHY_BARRIERS = (
     "The second of the source texts measured 25 % on idle nodes and left it to its readers to find out what barriers gain under load. The same order of",
