@@ -9,17 +9,24 @@ import (
 	"testing"
 )
 
-// A device that was made for a mount goes with it, and with one that fails.
-func TestAMountedImageGivesItsDeviceBack(t *testing.T) {
+// places are where an image and its mount may be, and are not afterwards.
+func places(t *testing.T) (image, mountpoint string) {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: loop devices and mounts")
 	}
 	dir := t.TempDir()
-	image, mountpoint := filepath.Join(dir, "volume.img"), filepath.Join(dir, "mnt")
+	image, mountpoint = filepath.Join(dir, "volume.img"), filepath.Join(dir, "mnt")
 	t.Cleanup(func() {
 		_ = Unmount(mountpoint)
 		_ = DetachImage(image)
 	})
+	return image, mountpoint
+}
+
+// A device that was made for a mount goes with it, and with one that fails.
+func TestAMountedImageGivesItsDeviceBack(t *testing.T) {
+	image, mountpoint := places(t)
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -52,15 +59,7 @@ func TestAMountedImageGivesItsDeviceBack(t *testing.T) {
 // An image that is mounted for what the page cache has of it loses nothing when its
 // device turns to direct I/O.
 func TestACachedMountTurnsDirect(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: loop devices and mounts")
-	}
-	dir := t.TempDir()
-	image, mountpoint := filepath.Join(dir, "volume.img"), filepath.Join(dir, "mnt")
-	t.Cleanup(func() {
-		_ = Unmount(mountpoint)
-		_ = DetachImage(image)
-	})
+	image, mountpoint := places(t)
 	if err := TurnDirect(image); err != nil {
 		t.Errorf("an image that is not there: %v", err)
 	}

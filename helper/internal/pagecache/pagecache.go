@@ -169,11 +169,7 @@ func (f *File) Touched(length int64) (touched []Range, err error) {
 		case found.Cache == 0:
 			return nil
 		case end-first == 1 || int64(found.Cache)*page >= r.Length:
-			if n := len(touched); n > 0 && touched[n-1].Offset+touched[n-1].Length == r.Offset {
-				touched[n-1].Length += r.Length
-			} else {
-				touched = append(touched, r)
-			}
+			touched = append(touched, r)
 			return nil
 		}
 		middle := (first + end) / 2
@@ -183,7 +179,7 @@ func (f *File) Touched(length int64) (touched []Range, err error) {
 		return look(middle, end)
 	}
 	err = look(0, (f.size+length-1)/length)
-	return touched, err
+	return join(touched, 0), err
 }
 
 // Present returns what of clipped ranges is in memory.

@@ -89,7 +89,7 @@ func (m *mappings) files() (files []mappedFile) {
 		present, err := f.Present(f.Whole())
 		ranges := f.Clip(slices.Concat(present, m.own[path]))
 		f.Close()
-		if room -= len(ranges); room < 0 {
+		if room -= len(ranges) + 1 + len(path)/16; room < 0 {
 			break
 		}
 		if err != nil || len(ranges) == 0 {

@@ -30,7 +30,8 @@ import (
 // warmAtMost is how long the source waits for this.
 const warmAtMost = 10 * time.Second
 
-// warmRanges bounds the message.
+// warmRanges bounds what is said of all volumes, and of all files: a message that is
+// too long for a frame would end the move. None of them takes 100 bytes.
 const warmRanges = 16 << 10
 
 // touched is what the kernel has in memory of the file systems that move.
@@ -43,7 +44,7 @@ func (s *source) touched() (all []clusters) {
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			s.log.Emit("warning", map[string]any{"text": "what the destination could read beforehand is not known: " + err.Error()})
 		}
-		all = append(all, clustersOf(i, int64(v.Cluster), touched)...)
+		all = append(all, clustersOf(i, int64(v.Cluster), touched, max(1, warmRanges/len(s.spec.Volumes)))...)
 	}
 	return all
 }
@@ -57,9 +58,8 @@ func touchedOf(v Vol) ([]pagecache.Range, error) {
 	return f.Touched(int64(v.Cluster))
 }
 
-// clustersOf makes at most warmRanges ranges of clusters of ascending ranges of
-// bytes: if there are more, what lies between the closest is named with them.
-func clustersOf(volume int, cluster int64, ranges []pagecache.Range) []clusters {
+// clustersOf makes at most so many ranges of clusters of ascending ranges of bytes: if there are more, what lies between the closest is named with them.
+func clustersOf(volume int, cluster int64, ranges []pagecache.Range, most int) []clusters {
 	for bridge := int64(1); ; bridge *= 2 {
 		var found []clusters
 		for _, r := range ranges {
@@ -70,7 +70,7 @@ func clustersOf(volume int, cluster int64, ranges []pagecache.Range) []clusters 
 			}
 			found = append(found, c)
 		}
-		if len(found) <= warmRanges {
+		if len(found) <= most {
 			return found
 		}
 	}

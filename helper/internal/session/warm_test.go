@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/pagecache"
+	"github.com/livefleet/handover/helper/internal/wire"
 )
 
 func TestRangesBecomeClusters(t *testing.T) {
@@ -30,7 +32,7 @@ func TestRangesBecomeClusters(t *testing.T) {
 		{"two in one cluster", []pagecache.Range{{Offset: 0, Length: 4 * k}, {Offset: 8 * k, Length: 4 * k}}, []clusters{{Volume: 3, First: 0, End: 1}}},
 		{"a cluster between them is read, two are not", []pagecache.Range{{Offset: 0, Length: 4 * k}, {Offset: 128 * k, Length: 4 * k}, {Offset: 320 * k, Length: 64 * k}}, []clusters{{Volume: 3, First: 0, End: 3}, {Volume: 3, First: 5, End: 6}}},
 	} {
-		if got := clustersOf(3, 64*k, c.ranges); !reflect.DeepEqual(got, c.want) {
+		if got := clustersOf(3, 64*k, c.ranges, warmRanges); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
 		}
 	}
@@ -44,9 +46,20 @@ func TestManyRangesFitIntoTheMessage(t *testing.T) {
 		ranges = append(ranges, pagecache.Range{Offset: at, Length: 4096})
 		at += 4096
 	}
-	got := clustersOf(0, 4096, ranges)
+	got := clustersOf(0, 4096, ranges, warmRanges)
 	if len(got) > warmRanges {
 		t.Fatalf("%d ranges", len(got))
+	}
+	if few := clustersOf(0, 4096, ranges, 1); len(few) != 1 || few[0].First != 0 || few[0].End != got[len(got)-1].End {
+		t.Errorf("in one range: %+v", few)
+	}
+	// With as many of mapped files, of the longest names, it is a frame still.
+	all := message{Kind: msgArm, Warm: got}
+	for room := warmRanges; room > 0; room -= 2 + 4096/16 {
+		all.Mapped = append(all.Mapped, mappedFile{strings.Repeat("\x01", 4096), [][2]int64{{1 << 40, 1 << 40}}})
+	}
+	if f, err := all.frame(); err != nil || len(f.Payload) > wire.MaxPayload {
+		t.Errorf("%d bytes (%v)", len(f.Payload), err)
 	}
 	n := 0
 	for i, c := range got {
@@ -103,7 +116,7 @@ func TestWhatTheSourceHasInMemoryIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := clustersOf(0, DefaultCluster, ranges)
+	said := clustersOf(0, DefaultCluster, ranges, warmRanges)
 	if n := pagecache.Total(ranges); len(said) == 0 || n < DefaultCluster || n > size/2 {
 		t.Fatalf("%d bytes are said to be in memory, of a small file system that was mounted a moment ago", n)
 	}
