@@ -14,6 +14,7 @@ description:
     one, so that reading in order is quick and reading here and there is slow, as with a hard disk.
   - That goes for all that the machine has, as the host may take one that is free at any time, and give back one that it has. Of one that is another
     host's it reads nothing.
+  - One that is on another loop device has no limit of its own, as a partition has none.
   - Runs on the machine, not on the host.
 attributes:
   check_mode: {support: full}
@@ -38,7 +39,7 @@ options:
 
 RETURN = r"""
 devices:
-  description: The machine's loop devices that are limited so for the host.
+  description: The machine's loop devices that are limited for the host.
   type: list
   elements: str
   returned: always
@@ -66,6 +67,8 @@ FILES = {
     "io.max": ("{device} riops={limit}", "max"),
 }
 
+IS_LOOP = re.compile(r"/dev/loop\d+$")
+
 
 class Throttle:
     """The disks of one host."""
@@ -79,17 +82,16 @@ class Throttle:
         """Limits every device that is not limited so, or lifts that."""
         file = self._file()
         line, unlimited = FILES[os.path.basename(file)]
-        wanted = str(self.module.params["read_iops"] or "")
         devices = self._devices()
         changed = False
-        for number in devices.values():
+        for number, wanted in devices.values():
             if self._found(file, number) == wanted:
                 continue
             changed = True
             if not self.module.check_mode:
                 with open(file, "w", encoding="ascii") as target:
                     target.write(line.format(device=number, limit=wanted or unlimited))
-        return {"changed": changed, "devices": sorted(devices)}
+        return {"changed": changed, "devices": sorted(name for name, (_number, wanted) in devices.items() if wanted)}
 
     def _file(self) -> str:
         for path in lab_machine.cgroups(self.state_dir, self.host):
@@ -100,15 +102,16 @@ class Throttle:
             msg=f"{self.host} has no cgroup in which reads can be limited: bring it up, on a kernel with CONFIG_BLK_DEV_THROTTLING"
         )
 
-    def _devices(self) -> dict[str, str]:
-        """Name and number of each."""
-        file = self.module.params["file"]
-        return {
-            f"/dev/{os.path.basename(path)}": read(f"{path}/dev")
-            for path in glob.glob("/sys/block/loop*")
+    def _devices(self) -> dict[str, tuple[str, str]]:
+        """Number and limit of each, empty for none, by its name."""
+        file, limit = self.module.params["file"] or "", str(self.module.params["read_iops"] or "")
+        found = {}
+        for path in glob.glob("/sys/block/loop*"):
+            backing = read(f"{path}/loop/backing_file")
             # As the machine sees it, the name may begin with where the host's files are.
-            if not file or read(f"{path}/loop/backing_file").endswith(file)
-        }
+            if backing.endswith(file):
+                found[f"/dev/{os.path.basename(path)}"] = (read(f"{path}/dev"), "" if IS_LOOP.search(backing) else limit)
+        return found
 
     @staticmethod
     def _found(file: str, number: str) -> str:

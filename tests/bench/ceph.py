@@ -12,7 +12,7 @@ Each OSD is restarted on the lab's own cluster, whose disks do so many reads a s
   the device away; ``plain, monitors agree sooner``, that, with the one part of the role which is not about reading; ``held``, as the role
   does it; ``held, no compaction``, the same without compacting before;
 * filestore: ``hot``, ceph-ansible's sequence, in which the page cache of the files outlives the process; ``cold``, the same after its
-  file system was unmounted and mounted again, as after a reboot; ``prewarmed``, that, with vmtouch before the start.
+  disk was taken away and brought again, as by a reboot; ``prewarmed``, that, with vmtouch before the start.
 
 A row begins by growing the OSD's database to a size that is worth reading. Each run begins with a time of load on what the restart before
 has left, and nothing is compacted but by a cell itself. What was measured is kept by row in docs/benchmarks/ceph-runs.json; a cell that is
@@ -203,7 +203,9 @@ class Row:
             return cluster.module(HOST, "ceph_osd", osds=[osd], state="restarted", tidy_stop=cell.tidy)["osds"][0], inside
         home = f"/var/lib/ceph/osd/ceph-{osd}"
         down = cluster.module(HOST, "ceph_osd", osds=[osd], state="stopped", tidy_stop=cell.tidy)["osds"][0]
-        cluster.shell(HOST, f"device=$(findmnt -no SOURCE {home}); sync -f {home}; umount {home}; mount -t xfs -o noatime $device {home}")
+        cluster.shell(HOST, f"systemctl restart lab-osd-disk@{osd}")
+        # Its partition may be on a device that was free before.
+        cluster.slow(self.reads)
         if cell.warm:
             paths = [f"{home}/current/omap", f"{home}/current/meta"]
             inside = cluster.module(HOST, "vmtouch", paths=paths, state="locked", name=f"osd.{osd}")["seconds"]
