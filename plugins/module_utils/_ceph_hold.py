@@ -5,7 +5,7 @@
 """Keeps the devices of a BlueStore OSD open, and its database in memory, over a restart.
 
 Three things belong to a hold, and go together: a file that says where the database lies, a transient unit that keeps the
-devices open and the pages locked, and a drop-in of the OSD's unit that reads what was written past the cache meanwhile.
+devices open and the pages locked, and a drop-in of the OSD's unit that reads what was written past the cache meanwhile (_ceph_drop_in).
 All of them are below /run, so that nothing is left after a reboot.
 """
 
@@ -13,21 +13,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.livefleet.handover.plugins.module_utils._asok import (
     AdminSocket,
-    NoAnswer,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_drop_in import (
+    DropIn,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import Osd
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_restart import (
     LOG_OPTIONS,
     Overrides,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._host import read_text
 from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
     HELPER,
     Pcopy,
@@ -41,12 +40,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils._transient_unit
 )
 
 FOLDER = "/run/handover-ceph"
-UNITS = "/run/systemd/system"
-# Longer than this no start waits for the reading; what is missing then the OSD reads by itself.
-READ_SECONDS = 60
-# How long the thread that waits for a device's answers sleeps at most: 250 ms, if nobody has said otherwise. An OSD opens its device some eight times
-# before it uses it, to ask what kind of device it is, and each time closing it waits for that thread.
-POLL, POLL_MS = "bdev_aio_poll_ms", 1
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,7 @@ class Hold:
         self.pcopy = Pcopy(runtime, helper)
         self.unit = TransientUnit(runtime, f"handover-hold-osd.{osd.id}")
         self.ranges = os.path.join(FOLDER, f"osd.{osd.id}.json")
-        self.drop_in = os.path.join(UNITS, f"{osd.unit}.d", "handover-hold.conf")
+        self.drop_in = DropIn(runtime, osd)
 
     def layout(self) -> Layout:
         """Where the database lies now. The OSD may run meanwhile."""
@@ -111,62 +104,27 @@ class Hold:
     def begin(self, layout: Layout, seconds: int, lock: bool) -> None:
         """Opens the devices, and returns when the database is in memory. A hold that there was before ends; the OSD has its devices open itself."""
         self._write(self.ranges, json.dumps(layout.extents))
-        poll = self._poll_before() or self._poll()
+        text = self.drop_in.text(self.pcopy.path, self.ranges, layout.devices)
         self.unit.stop()
         argv = [self.pcopy.path, "hold", f"--seconds={seconds}", "--read", *(["--lock"] if lock else []), "--ranges", self.ranges, *layout.devices]
         self.unit.start(argv, f"Database of osd.{self.osd.id} kept in memory over its restart", "notify", seconds)
-        self._write(self.drop_in, drop_in(self.pcopy.path, self.ranges, layout.devices, poll))
-        self._reload()
+        self._write(self.drop_in.path, text)
+        self.drop_in.reload()
 
     def room(self) -> int:
         """Bytes that the running OSD has left."""
         return self.osd.socket.call("perf dump", logger="osd")["osd"]["stat_bytes_avail"]
 
-    def _poll(self) -> int | None:
-        """What POLL is now, if the next start may have another."""
-        if self.osd.layout.containers:
-            return None  # what the unit says does not get into the container
-        systemctl = self.runtime.tool("systemctl", "systemd")
-        if "CEPH_ARGS=" in self.runtime.run([systemctl, "show", "--property=Environment", "--value", self.osd.unit]).stdout:
-            return None  # somebody has said something already
-        try:
-            before = int(self.osd.socket.call("config get", var=POLL)[POLL])
-        except NoAnswer:
-            return None
-        return before if before > POLL_MS else None
-
-    def _poll_before(self) -> int | None:
-        """What POLL was, if the drop-in says another."""
-        found = re.search(rf"^{POLL}=(\d+)$", read_text(self.drop_in), re.MULTILINE)
-        return int(found[1]) if found else None
-
-    def _poll_as_before(self, value: int) -> None:
-        """Tells an OSD that was started with the drop-in what it would have read otherwise."""
-        try:
-            if self.osd.socket.call("config get", var=POLL)[POLL] == str(POLL_MS):
-                self.osd.socket.call("config set", var=POLL, val=[str(value)])
-        except NoAnswer:
-            return  # it is down, and its next start knows nothing of it
-
     def exists(self) -> bool:
-        return os.path.exists(self.drop_in) or os.path.exists(self.ranges) or self.unit.running()
+        return self.drop_in.exists() or os.path.exists(self.ranges) or self.unit.running()
 
     def end(self) -> None:
         """Lets go, and leaves nothing behind."""
         self.unit.stop()
-        poll = None
-        if os.path.exists(self.drop_in):
-            poll = self._poll_before()
-            folder, own = os.path.split(self.drop_in)
-            if os.listdir(folder) == [own]:
-                shutil.rmtree(folder)
-            else:
-                os.unlink(self.drop_in)
-            self._reload()
         if os.path.exists(self.ranges):
             os.unlink(self.ranges)
-        if poll:  # last: should the OSD refuse it, all else is gone
-            self._poll_as_before(poll)
+        if self.drop_in.exists():
+            self.drop_in.remove()
 
     def _write(self, path: str, text: str) -> None:
         try:
@@ -177,24 +135,3 @@ class Hold:
             if os.path.exists(path):
                 os.unlink(path)
             raise HandoverError(f"{path} cannot be written: {exc.strerror}; make room there, for osd.{self.osd.id} is not held without it") from exc
-
-    def _reload(self) -> None:
-        self.runtime.run([self.runtime.tool("systemctl", "systemd"), "daemon-reload"])
-
-
-def drop_in(helper: str, ranges: str, devices: t.Sequence[str], poll: int | None) -> str:
-    """What is added to the OSD's unit while it is held; poll is what POLL was, if it is to be less."""
-    text = f"""\
-# Written by livefleet.handover.ceph_osd_hold, which removes it.
-[Service]
-# Fails nothing: what it does not read the OSD reads.
-ExecStartPre=-{helper} pages --read --seconds={READ_SECONDS} --ranges {ranges} {" ".join(devices)}
-"""
-    if poll is None:
-        return text
-    return f"""\
-{text}# So that closing a device takes no quarter of a second. systemd takes no notice of the section, which says what it was.
-Environment=CEPH_ARGS=--{POLL}={POLL_MS}
-[X-Handover]
-{POLL}={poll}
-"""

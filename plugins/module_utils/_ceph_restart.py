@@ -13,6 +13,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._asok import (
     AdminSocket,
     NoAnswer,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_drop_in import (
+    DropIn,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import Osd
 from ansible_collections.livefleet.handover.plugins.module_utils._host import read_text
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
@@ -133,6 +136,7 @@ class Restart:
                 raise HandoverError(self._reason(limit))
             time.sleep(_PAUSE)
         up = time.monotonic()
+        DropIn(self.runtime, self.osd).calm_down()
         stopped = self._stopped()
         return self._result(stopped - self.began, up - stopped)
 

@@ -20,6 +20,8 @@ description:
     locked in memory, so that it stays under memory pressure too.
   - What the OSD writes to its write-ahead log between now and its stop goes past the cache. Until the hold is released, the OSD's unit therefore has a
     drop-in that reads it in large pieces before each start.
+  - By the same drop-in a daemon that is not in a container closes its devices without waiting (C(bdev_aio_poll_ms)), and comes before others on the processors
+    until M(livefleet.handover.ceph_osd) has seen it up or the hold is released (C(Nice)). What somebody has set already stays.
   - The process opens the devices for reading only, takes no lock, ends by itself after O(seconds), and is the first to be ended if memory runs out.
 
 extends_documentation_fragment:

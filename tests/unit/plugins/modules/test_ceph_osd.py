@@ -16,6 +16,7 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _asok,
+    _ceph_drop_in,
     _ceph_hold,
     _ceph_osd,
     _ceph_restart,
@@ -41,7 +42,8 @@ class Fake:
         self.options = dict(DEFAULTS)
         self.log_bytes = 12 * MIB
         self.room = 4096 * MIB
-        self.environment = ""
+        self.environment, self.nice = "", "0"
+        self.niceness: list[tuple[int, int, int]] = []
         self.log_shrinks = False
         self.state = "active"
         self.knows = True
@@ -94,6 +96,8 @@ class Fake:
                 out = self.hold if "hold" in argv[-1] else self.unit
             elif name == "Environment":
                 out = self.environment
+            elif name == "Nice":
+                out = self.nice
             elif name == "InactiveEnterTimestampMonotonic":
                 out = str(int(time.monotonic() * 1e6))
         elif tool == "systemd-run":
@@ -126,7 +130,8 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     monkeypatch.setattr(_pcopy.Pcopy, "events", lambda self, *args, **kwargs: fake.pcopy(*args, **kwargs))
     monkeypatch.setattr(_memory, "memory_available", lambda: 1 << 30)
     monkeypatch.setattr(_ceph_hold, "FOLDER", str(tmp_path / "run"))
-    monkeypatch.setattr(_ceph_hold, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(_ceph_drop_in, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(_ceph_drop_in, "set_niceness", lambda *change: fake.niceness.append(change))
     monkeypatch.setattr(_ceph_restart, "_PAUSE", 0.001)
     return fake
 
@@ -334,7 +339,7 @@ def test_a_full_osd_is_not_compacted(hold, host, monkeypatch) -> None:
 def test_the_start_closes_its_devices_quickly_and_runs_as_before(hold, host, tmp_path: Path) -> None:
     hold(compact="never")
     drop_in = (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
-    assert drop_in.endswith("Environment=CEPH_ARGS=--bdev_aio_poll_ms=1\n[X-Handover]\nbdev_aio_poll_ms=250\n")
+    assert "\nEnvironment=CEPH_ARGS=--bdev_aio_poll_ms=1\n" in drop_in and "\nX-bdev_aio_poll_ms=250\n" in drop_in
     host.options["bdev_aio_poll_ms"] = "1"  # it was started so
     hold("released")
     assert host.options == DEFAULTS
@@ -353,6 +358,31 @@ def test_an_osd_that_refuses_what_it_was_has_nothing_of_the_hold_left(hold, host
     with pytest.raises(Exception, match="was answered with: no"):
         hold("released")
     assert host.hold == "inactive" and not list((tmp_path / "units").iterdir()) and not list((tmp_path / "run").iterdir())
+
+
+def test_the_start_comes_first_on_the_processors_until_it_is_up(hold, restart, host, tmp_path: Path) -> None:
+    hold(compact="never")
+    drop_in = tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf"
+    assert "\nNice=-10\n" in drop_in.read_text() and "\nX-Nice=0\n" in drop_in.read_text()
+    host.nice, host.cached = "-10", 0  # as systemd says it now
+    hold(compact="never")
+    assert "\nX-Nice=0\n" in drop_in.read_text()
+    restart()
+    assert host.niceness == [(200, -10, 0)]
+    host.pid = 300  # it was started again by somebody else
+    hold("released")
+    assert host.niceness[1:] == [(300, -10, 0)]
+    restart()
+    assert len(host.niceness) == 2
+
+
+def test_a_niceness_that_somebody_has_set_is_left_alone(hold, restart, host, tmp_path: Path) -> None:
+    host.nice = "5"
+    hold(compact="never")
+    assert "Nice" not in (tmp_path / "units/ceph-osd@2.service.d/handover-hold.conf").read_text()
+    restart()
+    hold("released")
+    assert not host.niceness
 
 
 @pytest.mark.parametrize("what", ["environment", "option", "silent"])
