@@ -50,7 +50,7 @@ no="-not -name handover-noout* -not -name handover-option* -not -name handover-r
 echo "drop-ins: $(set -f; find /run/systemd/system /etc/systemd/system -name 'handover-*' $no | xargs)"
 echo "lists: $(find /run/handover-ceph /run/handover-vmtouch -type f 2>/dev/null | xargs)"
 echo "processes: $(pgrep --list-name 'pcopy|vmtouch' | cut -d' ' -f2 | sort | xargs)"
-echo "niceness: $(ps -L -C ceph-osd -o ni= | grep -vw 0 | sort | uniq -c | xargs)"
+echo "niceness: $(for daemon in $(pgrep -x ceph-osd); do ps -L -o ni= -p $daemon; done | grep -vw 0 | sort | uniq -c | xargs)"
 """
 
 
