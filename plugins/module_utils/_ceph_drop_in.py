@@ -84,17 +84,19 @@ class DropIn:
         else:
             os.unlink(self.path)
         self.reload()
-        self.calm_down(before)
+        self._calm_down(before)
         # Last: should the OSD refuse it, all else is gone.
         if POLL in before:
             self._poll_as_before(before[POLL])
 
-    def calm_down(self, before: t.Mapping[str, int] | None = None) -> None:
+    def calm_down(self) -> None:
         """Has a daemon that was started with it wait for a processor as others do."""
-        nice = (self.before() if before is None else before).get(NICE)
+        self._calm_down(self.before())
+
+    def _calm_down(self, before: t.Mapping[str, int]) -> None:
         pid = self.osd.pid()
-        if nice is not None and pid is not None:
-            set_niceness(pid, NICENESS, nice)
+        if NICE in before and pid is not None:
+            set_niceness(pid, NICENESS, before[NICE])
 
     def _poll_as_before(self, value: int) -> None:
         try:
@@ -115,7 +117,7 @@ def set_niceness(pid: int, found: int, wanted: int) -> None:
     while True:
         try:
             threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             return
         changed = [thread for thread in threads if _change(thread, found, wanted)]
         if not changed:

@@ -33,10 +33,10 @@ WHY_DISK = (
 )
 # What the rows with much memory show.
 WHY_MEMORY = (
-    "With 1 GiB of memory the restore takes 0.6 s, or 1.8 to 3.1 s, and the dump 0.9 s or 2 to 3.7 s; moves of the same row differ so. The lab is a virtual",
-    "machine whose own host has to bring memory that was not in use for a while: of six GiB that a program touched one after the other four took 0.8 to 1.1 s",
-    "each, and two 3.5 and 4.4 s; all of them again 0.8 to 0.9 s, and one 2.3. It is what holds `memory-1G+disk` at its worst; the floor restores into pages",
-    "that its own dump has just given back. Not tried: to have the destination touch as much memory before the freeze.",
+    "With 1 GiB of memory the restore takes 0.6 s or up to 3.1, and the dump 0.9 s or up to 3.7; moves of the same row differ so, and it is the restore that",
+    "holds `memory-1G+disk` at its worst. Presumably it waits for memory: the lab is a virtual machine, and of six GiB that a program touched one after the",
+    "other there four took 0.8 to 1.1 s each and two 3.5 and 4.4; right afterwards five took 0.8 to 0.9 s and one 2.3. The floor restores into pages that its",
+    "own dump has just given back. Not tried: to have the destination touch as much memory before the freeze.",
 )
 WHY_BARRIERS = (
     "The second of the source texts measured 25 % on idle nodes and left it to its readers to find out what barriers gain under load. The same order of",
