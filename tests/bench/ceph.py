@@ -33,6 +33,7 @@ import typing as t
 from dataclasses import dataclass
 
 import ceph_report
+import free_memory
 from hosts import BIN, CHECKOUT, Fleet
 
 LAB = CHECKOUT / "lab" / "ceph"
@@ -242,7 +243,8 @@ def main() -> int:
         row = Row(t.cast(Cluster, cluster), name, arguments.fill)
         try:
             row.grow(arguments.database << 20)
-            row.run(arguments.runs, cells)
+            with free_memory.kept():
+                row.run(arguments.runs, cells)
         finally:
             # What a row has before it fails is as good as the rest.
             if any(row.found.values()):

@@ -41,6 +41,7 @@ import typing as t
 from dataclasses import dataclass
 from pathlib import Path
 
+import free_memory
 import freeze_report
 import hosts
 from hosts import CHECKOUT
@@ -463,7 +464,7 @@ def main() -> int:
         fleet.names(HERE / "ready.yml")
         for name in arguments.rows.split(","):
             row = Row(fleet, name, contenders, arguments.lab_cache)
-            with fleet.disk("disk" in row.conditions):
+            with fleet.disk("disk" in row.conditions), free_memory.kept():
                 row.run(arguments.runs)
             today = datetime.date.today().isoformat()
             what = "; ".join([row.work.what, *(CONDITIONS[c] for c in row.conditions)])
