@@ -30,7 +30,9 @@ FAST_SHUTDOWN = "osd_fast_shutdown"
 # Less than this is read in an instant.
 SMALL_LOG = 4 << 20
 _SECTOR = 512
-_PAUSE = 0.1
+# Seconds between two questions to the OSD, which cost next to nothing, and between two to systemd, which are a process each: the start has to share the
+# processors with them.
+_PAUSE, _LOOK = 0.1, 1.0
 
 
 class Overrides:
@@ -117,31 +119,43 @@ class Restart:
 
     def away(self) -> dict[str, t.Any]:
         """What is known of an OSD that was stopped."""
-        return self._result(time.monotonic() - self.began, 0.0)
+        return self._result(time.monotonic() - self.began, 0.0, self._reads())
 
     def wait(self, deadline: float, limit: float) -> dict[str, t.Any]:
         """Waits until the OSD is up, and tells how long that took."""
         socket = self.osd.socket
-        serving = False
+        pid, serving, look = None, False, 0.0
         while True:
             try:
                 # A socket that was left behind, or the old process, is not the new one.
-                if self.osd.pid() not in (None, self.pid):
+                pid = pid or self._successor()
+                if pid is not None:
                     serving = serving or socket.knows("status")
                     if serving and socket.call("status").get("state") == "active":
                         break
             except HandoverError:
-                serving = False
-            if time.monotonic() > deadline or self._failed():
+                pid, serving = None, False
+            now = time.monotonic()
+            if now > deadline:
                 raise HandoverError(self._reason(limit))
+            if now > look:
+                if self._failed():
+                    raise HandoverError(self._reason(limit))
+                look = now + _LOOK
             time.sleep(_PAUSE)
-        up = time.monotonic()
+        # At once: from now on it reads for its clients.
+        up, reads = time.monotonic(), self._reads()
         DropIn(self.runtime, self.osd).calm_down()
         stopped = self._stopped()
-        return self._result(stopped - self.began, up - stopped)
+        return self._result(stopped - self.began, up - stopped, reads)
 
-    def _result(self, stop: float, up: float) -> dict[str, t.Any]:
-        reads, read_bytes = self._reads()
+    def _successor(self) -> int | None:
+        """The process that came after the one that there was."""
+        pid = self.osd.pid()
+        return None if pid == self.pid else pid
+
+    def _result(self, stop: float, up: float, counted: tuple[int, int]) -> dict[str, t.Any]:
+        reads, read_bytes = counted
         return {
             "id": self.osd.id,
             "stop_seconds": round(max(stop, 0.0), 2),

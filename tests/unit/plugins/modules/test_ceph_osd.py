@@ -218,6 +218,22 @@ def test_a_process_that_runs_is_not_an_osd_that_is_up(restart, host) -> None:
         restart()
 
 
+def test_while_it_starts_next_to_nothing_else_runs(restart, host) -> None:
+    host.state = "booting"
+    with pytest.raises(Exception, match="did not come up within 1 s"):
+        restart()
+    assert host.asked.count("status") > 10
+    # At the beginning, after a second, and for the sentence.
+    assert sum("ActiveState" in words for words in host.commands) <= 3
+
+
+def test_reads_are_counted_until_it_is_up(restart, host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_ceph_restart.Restart, "_reads", lambda self: (len(host.commands), 0))
+    (found,) = restart()["osds"]
+    # What is asked afterwards is behind that.
+    assert found["reads"] == next(at for at, words in enumerate(host.commands) if "InactiveEnterTimestampMonotonic" in words)
+
+
 def test_one_that_has_failed_is_not_waited_for(restart, host) -> None:
     host.comes_up, host.unit = False, "failed"
     with pytest.raises(Exception, match="osd.2 has failed to start; look at `journalctl -u ceph-osd@2.service`, and run the play again"):
