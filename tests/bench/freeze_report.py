@@ -34,13 +34,13 @@ WHY_DISK = (
 # What the rows with much memory show.
 WHY_MEMORY = (
     "With 1 GiB of memory it matters whether the machine has it. The lab is a virtual machine that reports its free memory to what it runs on, and a GiB that",
-    "was taken away so takes 3.5 to 11 s to touch, one that was used a moment ago 0.4. With that a restore took 0.6 s or 2.4 to 2.7, and the worst of ten moves",
-    "of `memory-1G+disk` was 2.07 of their median; without, five moves that were not kept took 1.82 to 2.13 s. So the benchmark has the kernel report nothing",
-    "meanwhile (`tests/bench/free_memory.py`). The rows with 64 MiB and with 1 GiB were measured so, all others are from before. Hosts that are such machines",
-    "have these seconds in their pauses, by whatever means. Tried against that, and left out: to take as much memory on both hosts before the freeze and to give",
-    "it back when it begins (1.83 to 1.93 s where nothing is reported, which is no difference; 1.8 to 3.6 where it is, presumably since what is given back is",
-    "reported too), and to give back what held the memory that went ahead beside the restore and not before it (1.67 to 1.94 s where nothing is reported, but",
-    "with both of these 2.6 to 4.9 where it is).",
+    "was taken away so takes 3.5 to 11 s to touch, one that was used a moment ago 0.4. With that a restore took 0.6 s or 2.4 to 2.7, and the worst of ten",
+    "moves of `memory-1G+disk` was 2.07 of their median; without, five moves that were not kept took 1.82 to 2.13 s. So the benchmark has the kernel report",
+    "nothing meanwhile (`tests/bench/free_memory.py`). The rows with 64 MiB, with 1 GiB, and `memory-256M+disk` were measured so, all others are from before.",
+    "Hosts that are such machines have these seconds in their pauses, by whatever means. Tried against that, and left out: to take as much memory on both",
+    "hosts before the freeze and to give it back when it begins (1.83 to 1.93 s where nothing is reported, which is no difference; 1.8 to 3.6 where it is,",
+    "presumably since what is given back is reported too), and to give back what held the memory that went ahead beside the restore and not before it (1.67 to",
+    "1.94 s where nothing is reported, but with both of these 2.6 to 4.9 where it is).",
 )
 WHY_BARRIERS = (
     "The second of the source texts measured 25 % on idle nodes and left it to its readers to find out what barriers gain under load. The same order of",
