@@ -23,6 +23,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 )
 
 _RETRY_SECONDS = 10
+_UNDO = "ExecStart="
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,16 @@ class Leases:
                     os.unlink(path)
         self.runtime.run([self._systemctl(), "daemon-reload"])
 
+    def undo(self, name: str) -> tuple[str, ...]:
+        """The command with which this lease, which is held, takes back what was set."""
+        path = os.path.join(self.directory, f"{name}.service")
+        try:
+            with open(path, encoding="utf-8") as source:
+                (undo,) = (line[len(_UNDO) :] for line in source if line.startswith(_UNDO))
+        except (OSError, ValueError) as exc:
+            raise HandoverError(f"{path} does not say how the lease {name} ends: {exc}; look at what is set, and take it back by hand") from exc
+        return tuple(shlex.split(undo.replace("$$", "$").replace("%%", "%")))
+
     def take_back(self, name: str) -> None:
         """Does now what the lease would do at its end, and ends it. If that fails it is tried again and again, without us."""
         try:
@@ -118,7 +129,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=oneshot
-ExecStart={undo}
+{_UNDO}{undo}
 ExecStartPost={systemctl} disable --quiet {lease.name}.timer
 ExecStartPost=/bin/rm -f {files}
 ExecStartPost={systemctl} --no-block stop {lease.name}.timer

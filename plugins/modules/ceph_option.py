@@ -129,6 +129,7 @@ value:
 """
 
 import re
+import shlex
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -144,6 +145,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     HandoverError,
     Runtime,
 )
+
+
+# How often an option is taken back whose end the monitors have not seen.
+_ATTEMPTS = 3
 
 
 class Option:
@@ -186,6 +191,7 @@ class Option:
         if self.check_mode:
             return self._result(self._value(), None, True)
         before, silent = None, None
+        undo = self.leases.undo(self.lease)
         try:
             before = self._value()
         except HandoverError as exc:
@@ -194,7 +200,21 @@ class Option:
             self.leases.take_back(self.lease)
         except HandoverError as exc:
             raise HandoverError(f"{silent or exc}; this host puts {self.name} of {self.who} back by itself as soon as the cluster answers") from exc
-        return self._result(before, self._value(), False)
+        return self._result(before, self._undone(undo), False)
+
+    def _undone(self, undo: tuple[str, ...]) -> t.Optional[str]:
+        """What the option is afterwards. Monitors agree about the key and about the configuration made of it one after the other: a command that comes
+        in between is answered as if it had done what it was to do. The lease is over then, so nobody but us would notice."""
+        left = self._value()
+        for _attempt in range(_ATTEMPTS):
+            if _took(undo, left):
+                return left
+            self.cluster.runtime.run(undo)
+            left = self._value()
+        if not _took(undo, left):
+            again = shlex.join(undo)
+            raise HandoverError(f"{self.name} of {self.who} is {left or 'unset'} after {again}, which the monitors accepted: run it again, and look at ceph config dump")
+        return left
 
     def _undo(self, before: t.Optional[str]) -> tuple[str, ...]:
         words = ("config", "rm", self.who, self.name) if before is None else ("config", "set", self.who, self.name, before)
@@ -216,6 +236,13 @@ class Option:
             "value": after,
             "diff": {"before": {self.name: before}, "after": {self.name: after}},
         }
+
+
+def _took(undo: tuple[str, ...], left: t.Optional[str]) -> bool:
+    """Whether this is what that command leaves: `config rm` nothing, `config set` its last word."""
+    if undo[-4:-2] == ("config", "rm"):
+        return left is None
+    return left is not None and _same(left, undo[-1])
 
 
 def _same(one: str, other: str) -> bool:

@@ -13,7 +13,11 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import _ceph, _runtime
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _ceph,
+    _ceph_lease,
+    _runtime,
+)
 from ansible_collections.livefleet.handover.plugins.modules import (
     ceph_gate,
     ceph_noout,
@@ -38,6 +42,7 @@ class Fake:
         self.units = Path("/nowhere")
         self.commands: list[str] = []
         self.dead = False
+        self.deaf = 0  # so many commands to the configuration are accepted and forgotten
         self.mute: set[int] = set()
         self.reports = 0
         self.arrived = 0
@@ -89,6 +94,9 @@ class Fake:
             return 0, "", ""
         if words.startswith("config "):
             verb, *rest = words.split()[1:]
+            if verb in ("set", "rm") and self.deaf:
+                self.deaf -= 1
+                return 0, "", ""
             if verb == "set":
                 self.options[rest[0], rest[1]] = f"{float(rest[2]):f}" if rest[2][0].isdigit() else rest[2]
             if verb == "rm":
@@ -385,6 +393,31 @@ def test_an_option_that_no_monitor_puts_back_is_left_to_the_lease(option, cluste
         option("restored")
     assert (tmp_path / "handover-option-mon-paxos_propose_interval.timer").exists()
     assert cluster.count("systemctl start handover-option-mon-paxos_propose_interval.service") == 1
+
+
+@pytest.mark.parametrize("before", [{}, {INTERVAL: "0.900000"}])
+def test_an_option_is_put_back_again_if_the_monitors_forgot(option, cluster, before) -> None:
+    cluster.options = dict(before)
+    option()
+    cluster.deaf = 2
+    assert option("restored")["value"] == before.get(INTERVAL)
+    assert cluster.options == before
+
+
+def test_an_option_that_monitors_will_not_put_back_is_said(option, cluster) -> None:
+    option()
+    cluster.deaf = 9
+    refused = "paxos_propose_interval of mon is 0.100000 after .*config rm mon paxos_propose_interval, which the monitors accepted: run it again"
+    with pytest.raises(Exception, match=refused):
+        option("restored")
+
+
+def test_a_lease_knows_what_it_takes_back(tmp_path: Path) -> None:
+    lease = _ceph_lease.Lease("handover-option-x", "x", ("ceph", "config", "set", "osd", "x", "100% of $HOME's 'own' $$"))
+    (tmp_path / "handover-option-x.service").write_text(_ceph_lease.service(lease, str(tmp_path), "systemctl"))
+    assert _ceph_lease.Leases(None, str(tmp_path)).undo(lease.name) == lease.undo
+    with pytest.raises(_runtime.HandoverError, match="/y.service does not say how the lease y ends: .*No such file"):
+        _ceph_lease.Leases(None, str(tmp_path)).undo("y")
 
 
 def test_check_mode_leaves_the_option(option, cluster, tmp_path: Path) -> None:
