@@ -213,7 +213,8 @@ class Option:
             left = self._value()
         if not _took(undo, left):
             again = shlex.join(undo)
-            raise HandoverError(f"{self.name} of {self.who} is {left or 'unset'} after {again}, which the monitors accepted: run it again, and look at ceph config dump")
+            now = f"{self.name} of {self.who} is {left or 'unset'}"
+            raise HandoverError(f"{now} after {again}, which the monitors accepted: run it again, and look at ceph config dump")
         return left
 
     def _undo(self, before: t.Optional[str]) -> tuple[str, ...]:

@@ -208,7 +208,7 @@ class Row:
         # Its partition may be on a device that was free before.
         cluster.slow(self.reads)
         if cell.warm:
-            paths = [f"{home}/current/omap", f"{home}/current/meta"]
+            paths = [f"{home}/current/omap"]
             inside = cluster.module(HOST, "vmtouch", paths=paths, state="locked", name=f"osd.{osd}")["seconds"]
         up = cluster.module(HOST, "ceph_osd", osds=[osd], state="started")["osds"][0]
         return {**up, "stop_seconds": down["stop_seconds"]}, inside
