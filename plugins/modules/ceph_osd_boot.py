@@ -55,7 +55,7 @@ options:
       - Of a FileStore, folders and files below its own folder that are read.
     type: list
     elements: str
-    default: [current/omap, current/meta]
+    default: [current/omap]
 
 requirements:
   - the helper pcopy on the host, which the role P(livefleet.handover.pcopy#role) installs
@@ -141,7 +141,7 @@ def main() -> None:
             "osd": {"type": "int", "required": True},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "seconds": {"type": "int", "default": 30},
-            "paths": {"type": "list", "elements": "str", "default": ["current/omap", "current/meta"]},
+            "paths": {"type": "list", "elements": "str", "default": ["current/omap"]},
         },
         supports_check_mode=True,
     )
