@@ -99,7 +99,7 @@ class Guests:
         return said.decode().partition("\nsaid-0-all")[0].strip()
 
     def beats(self, guest: str) -> dict[str, t.Any]:
-        """The heartbeat's own account of its file, as it is on the disk."""
+        """The heartbeat's own account of its file: read from the disk, but for the lines that were written meanwhile."""
         return json.loads(self.inside(guest, "sync; echo 3 >/proc/sys/vm/drop_caches; heartbeat -gaps /beat", 60))
 
     def wakes(self, guest: str) -> dict[str, t.Any]:

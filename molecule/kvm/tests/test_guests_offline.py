@@ -24,6 +24,8 @@ def test_a_guest_that_does_not_run_takes_its_definition(guests: Guests) -> None:
 def test_and_its_disk(guests: Guests) -> None:
     (source,) = guests.running_on("own")
     beats = guests.beats("own")["beats"]
+    # The last of these may not be on the disk yet, and what is not goes with the guest.
+    guests.inside("own", "sync")
     guests.hosts[source].run("virsh destroy own")
     play = guests.begin("own", source, kvm_migrate_mode="offline", kvm_migrate_storage="copy", kvm_migrate_remove_source=True)
     assert play.end() == 0, play.text[-4000:]
