@@ -12,7 +12,8 @@ Each OSD is restarted on the lab's own cluster, whose disks do so many reads a s
   the device away; ``plain, monitors agree sooner``, that, with the one part of the role which is not about reading; ``held``, as the role
   does it; ``held, no compaction``, the same without compacting before;
 * filestore: ``hot``, ceph-ansible's sequence, in which the page cache of the files outlives the process; ``cold``, the same after its
-  disk was taken away and brought again, as by a reboot; ``prewarmed``, that, with vmtouch before the start.
+  disk was taken away and brought again, as by a reboot; ``prewarmed``, that, as the role does it: shut down in order, and read ahead by the unit
+  that reads at a boot.
 
 A row begins by growing the OSD's database to a size that is worth reading. Each run begins with a time of load on what the restart before
 has left, and nothing is compacted but by a cell itself. What was measured is kept by row in docs/benchmarks/ceph-runs.json; a cell that is
@@ -44,8 +45,13 @@ OSD = {"bluestore": 2, "filestore": 3}
 RECORD_SECONDS = 400
 # Operations a second that write keys while the database is to grow, and how long that may take.
 GROW_RATE, GROW_SECONDS = 1500, 300
-# One of the role's ceph_osd_restart_options; the other one holds for all cells.
-INTERVAL, SWIFT = {"who": "mon", "name": "paxos_propose_interval"}, "0.1"
+# Of the role's ceph_osd_restart_options; the balancer is off in all cells.
+INTERVAL = {"who": "mon", "name": "paxos_propose_interval", "value": "0.1"}
+RECENT = {"who": "osd", "name": "bluestore_default_buffered_write", "value": "true"}
+ROLES = (INTERVAL, RECENT)
+# See plugins/module_utils/_ceph_boot.py; and what systemd knows of a unit that has done its work, in microseconds.
+MARK, BEGAN, ENDED = "/run/handover-ceph/osd.{osd}.has-booted", "ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic"
+DEVICES = "losetup --noheadings --output NAME,BACK-FILE | sort"
 # One object at a time leaves the processors room: with the lab's four both are always busy, and an OSD that starts waits for them and not for its disk.
 LOAD = "THREADS=1"
 
@@ -56,7 +62,7 @@ class Cell:
 
     before: str = ""  # while it serves: it is held, and compacted by this policy
     tidy: str = "never"
-    swift: bool = False  # the monitors agree sooner, as the role has them
+    options: tuple[dict[str, str], ...] = ()  # what the cluster has meanwhile
     cold: bool = False
     warm: bool = False
 
@@ -64,11 +70,11 @@ class Cell:
 CELLS = {
     "bluestore": {
         "plain": Cell(),
-        "plain, monitors agree sooner": Cell(swift=True),
-        "held": Cell("auto", "auto", swift=True),
-        "held, no compaction": Cell("never", "auto", swift=True),
+        "plain, monitors agree sooner": Cell(options=(INTERVAL,)),
+        "held": Cell("auto", "auto", ROLES),
+        "held, no compaction": Cell("never", "auto", ROLES),
     },
-    "filestore": {"hot": Cell(), "cold": Cell(cold=True), "prewarmed": Cell(tidy="auto", swift=True, cold=True, warm=True)},
+    "filestore": {"hot": Cell(), "cold": Cell(cold=True), "prewarmed": Cell(tidy="auto", options=ROLES, cold=True, warm=True)},
 }
 
 
@@ -167,8 +173,8 @@ class Row:
                 cluster.module(HOST, "ceph_osd_hold", osd=osd, compact=cell.before)
             prewarm = time.monotonic() - began if cell.before else 0.0
             cluster.module(ADMIN, "ceph_noout", osds=[osd])
-            if cell.swift:
-                cluster.module(ADMIN, "ceph_option", **INTERVAL, value=SWIFT)
+            for option in cell.options:
+                cluster.module(ADMIN, "ceph_option", **option)
             cluster.shell(ADMIN, f"rm -f {STOP}")
             watch = cluster.begin(ADMIN, "ceph_peering_impact", seconds=RECORD_SECONDS, stop_file=STOP, probe_pool="probe")
             # It has to be there before anything happens, and to have seen a client's everyday.
@@ -187,9 +193,10 @@ class Row:
                 watch.wait(60)
             cluster.slow(0)
             cluster.module(ADMIN, "ceph_noout", osds=[osd], state="restored")
-            cluster.module(ADMIN, "ceph_option", **INTERVAL, state="restored")
+            for option in cell.options:
+                cluster.module(ADMIN, "ceph_option", who=option["who"], name=option["name"], state="restored")
             cluster.module(HOST, "ceph_osd_hold", osd=osd, state="released")
-            cluster.module(HOST, "vmtouch", name=f"osd.{osd}", state="unlocked")
+            cluster.module(HOST, "ceph_osd_boot", osd=osd, state="absent")
         down = min((each["at"] for each in seen["osds"] if each["osd"] == osd and not each["up"]), default=0.0)
         return {
             "stop": up["stop_seconds"], "up": up["up_seconds"], "reads": up["reads"], "prewarm": round(prewarm + inside, 2), "clean": round(clean, 2),
@@ -202,15 +209,22 @@ class Row:
         cluster, osd, inside = self.cluster, self.osd, 0.0
         if not cell.cold:
             return cluster.module(HOST, "ceph_osd", osds=[osd], state="restarted", tidy_stop=cell.tidy)["osds"][0], inside
-        home = f"/var/lib/ceph/osd/ceph-{osd}"
-        down = cluster.module(HOST, "ceph_osd", osds=[osd], state="stopped", tidy_stop=cell.tidy)["osds"][0]
-        cluster.shell(HOST, f"systemctl restart lab-osd-disk@{osd}")
-        # Its partition may be on a device that was free before.
-        cluster.slow(self.reads)
+        boot = [f"systemctl restart lab-osd-disk@{osd}"]
         if cell.warm:
-            paths = [f"{home}/current/omap"]
-            inside = cluster.module(HOST, "vmtouch", paths=paths, state="locked", name=f"osd.{osd}")["seconds"]
+            unit = cluster.module(HOST, "ceph_osd_boot", osd=osd)["unit"]
+            # It reads but once, at a boot, and this is one.
+            boot += [f"rm {MARK.format(osd=osd)}", f"systemctl start {unit}", f"systemctl show --property={BEGAN},{ENDED} {unit}"]
+        devices = cluster.shell(HOST, DEVICES)
+        down = cluster.module(HOST, "ceph_osd", osds=[osd], state="stopped", tidy_stop=cell.tidy)["osds"][0]
+        # At a boot nobody from outside has a hand in it, so all of it is one call. What the OSD is away for longer has to be recovered.
+        told = cluster.shell(HOST, "; ".join(boot))
+        if cluster.shell(HOST, DEVICES) != devices:
+            # Its partition is on a device that was free before.
+            cluster.slow(self.reads)
         up = cluster.module(HOST, "ceph_osd", osds=[osd], state="started")["osds"][0]
+        if cell.warm:
+            at = dict(line.split("=") for line in told.split())
+            inside = (int(at[ENDED]) - int(at[BEGAN])) / 1e6
         return {**up, "stop_seconds": down["stop_seconds"]}, inside
 
 

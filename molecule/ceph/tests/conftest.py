@@ -36,7 +36,7 @@ ADMIN = VARIABLES["ceph_osd_restart_admin_host"]
 HOST_OF = {0: "ceph1", 1: "ceph1", 2: "ceph2", 3: "ceph2"}
 RECORD = "livefleet.handover/ceph_osd_restart"
 # What a restart sets by default, and somebody else does not in the lab.
-OPTIONS = ("paxos_propose_interval", "mgr/balancer/active")
+OPTIONS = ("paxos_propose_interval", "mgr/balancer/active", "bluestore_default_buffered_write")
 # What each OSD is run by. Those that a test takes: of each kind the one with a device for its database.
 DEPLOYMENTS = dict(enumerate(VARIABLES.get("ceph_deployments", ["packaged"] * len(HOST_OF))))
 ONE_OF_EACH = list({DEPLOYMENTS[osd]: osd for osd in (1, 2)}.values())

@@ -231,12 +231,14 @@ def test_a_controller_that_is_killed(cluster: Cluster, moment: str) -> None:
     finally:
         play.kill()
     until("osd.2 is back", lambda: cluster.up_from()[2] > epochs[2], 120)
-    assert cluster.flags() == {**flags, "osd.2": ["noout"], "options": ["mgr/balancer/active=false", "paxos_propose_interval=0.100000"]}
+    meanwhile = ["bluestore_default_buffered_write=true", "mgr/balancer/active=false", "paxos_propose_interval=0.100000"]
+    assert cluster.flags() == {**flags, "osd.2": ["noout"], "options": meanwhile}
     admin = cluster.hosts[ADMIN]
     assert admin.run("systemctl is-active handover-noout-osd.2.timer").strip() == "active"
     if moment.endswith("recovers"):
         # What the timer does when the time is up.
-        options = [f"handover-option-{name}.service" for name in ("mon-paxos_propose_interval", "mgr-mgr-balancer-active")]
+        names = ("mon-paxos_propose_interval", "mgr-mgr-balancer-active", "osd-bluestore_default_buffered_write")
+        options = [f"handover-option-{name}.service" for name in names]
         admin.run(f"systemctl start handover-noout-osd.2.service {' '.join(options)}")
         assert cluster.flags() == flags
         assert "leases" not in cluster.left_over().get(ADMIN, {})
