@@ -42,7 +42,7 @@ it saw an OSD away and began to move groups.
 
 - *database*: of the OSD, before its restart. It was grown first; what a cold start reads is a part of it.
 - *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. Prewarming of a FileStore
-  after a reboot lies before that: see its column.
+  after a reboot lies before that, and the OSD is away meanwhile: see its column.
 - *up → clean*: until the gate has seen all placement groups active+clean in fresh reports. Its own start is in it, some seconds in every cell.
 - *longest operation*: of a probe that writes and reads 20 times a second, by when it was due; and when that was, from the moment on at which the
   OSD was seen to be down.
@@ -113,6 +113,8 @@ class Runs:
         for name, row in self.rows.items():
             store, _plus, reads = name.partition("+")
             lines += [f"## {store}, {reads} reads a second", "", f"{row['date']}, {row['cores']} processors, {row['fill']} s of load before each restart.", ""]
+            # What these runs have differently from what would be measured now.
+            lines += [row["note"], ""] if "note" in row else []
             head = ("how", "runs", *(words for _what, words in (*ALONE, *COLUMNS, *MACHINE)))
             lines.append(table(head, ((cell, len(samples), *(told(self.values(name, cell, w)) for w, _words in (*ALONE, *COLUMNS, *MACHINE)))
                                       for cell, samples in row["by"].items() if samples)))  # fmt: skip

@@ -70,6 +70,13 @@ def test_a_row_survives_when_another_is_run(runs):
     assert "**0.444**, at most 0.5: met" in text
 
 
+def test_a_note_goes_with_the_runs_that_it_is_about(runs):
+    runs.rows["bluestore+100"]["note"] = "With an older disk."
+    assert "before each restart.\n\nWith an older disk.\n\n| how |" in runs.page()
+    runs.put("bluestore+100", row(plain=[sample(30.0)], held=[]), add=False)
+    assert "older disk" not in runs.page()
+
+
 def test_the_curve_begins_with_the_first_group(runs):
     picture = (runs.folder / "ceph-bluestore-100-peering.svg").read_text()
     ET.fromstring(picture)
