@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The impact of a restart on a Ceph cluster: how many placement groups were peering, and for how long.
+"""The impact of a restart on a Ceph cluster: how many placement groups were peering, for how long, and when the last one was clean.
 
-Each OSD counts the groups that have left the state, and sums the seconds that they had been in it (`peering_latency` of
-`recoverystate_perf`). The growth of these sums is the score, exactly, however seldom one looks. The curve over time is
+For each state of a placement group an OSD counts the groups that have left it, and sums the seconds that they had been in it
+(`recoverystate_perf`). The growth of the sums of `peering` is the score, exactly, however seldom one looks. The curve over time is
 drawn from the same growth: n groups that left between two looks after s seconds in all were there s/n seconds each. So
-the area under the curve is the score.
+the area under the curve is the score. What leaves `recovered` has become clean.
 """
 
 from __future__ import annotations
@@ -16,27 +16,38 @@ import math
 import typing as t
 from dataclasses import dataclass, field
 
+PEERING, RECOVERED = "peering_latency", "recovered_latency"
+# State → groups that have left it, and the seconds that they had been in it, in all.
+Counters = t.Mapping[str, t.Tuple[int, float]]
+_NONE = (0, 0.0)
+
 
 @dataclass
 class Impact:
     """What the counters of the OSDs have shown."""
 
-    last: dict[int, tuple[int, float]] = field(default_factory=dict)
+    last: dict[int, Counters] = field(default_factory=dict)
     left: list[tuple[float, int, int, float]] = field(default_factory=list)  # when seen, OSD, groups, seconds in all
+    clean_at: float | None = None  # when a group was seen to have become clean, last
 
-    def see(self, moment: float, osd: int, count: int, seconds: float) -> None:
-        """Takes one look at one OSD's counter. The counter of a process that was started anew begins at zero."""
-        if osd in self.last:
-            count_before, seconds_before = self.last[osd]
-            if count < count_before or seconds < seconds_before:
-                count_before, seconds_before = 0, 0.0
-            if count > count_before:
-                self.left.append((moment, osd, count - count_before, seconds - seconds_before))
-        self.last[osd] = (count, seconds)
+    def see(self, moment: float, osd: int, counters: Counters) -> None:
+        """Takes one look at one OSD's counters."""
+        before = self.last.get(osd)
+        self.last[osd] = counters
+        if before is None:
+            return
+        # Those of a process that was started anew begin at zero, and one of them may have come further already.
+        if any(counters.get(state, _NONE)[part] < was[part] for state, was in before.items() for part in (0, 1)):
+            before = {}
+        groups, seconds = (now - was for now, was in zip(counters.get(PEERING, _NONE), before.get(PEERING, _NONE)))
+        if groups:
+            self.left.append((moment, osd, int(groups), seconds))
+        if counters.get(RECOVERED, _NONE)[0] > before.get(RECOVERED, _NONE)[0]:
+            self.clean_at = moment
 
     def appear(self, osd: int) -> None:
-        """An OSD that was down, and whose counter is at zero when it comes."""
-        self.last.setdefault(osd, (0, 0.0))
+        """An OSD that was down, and whose counters are at zero when it comes."""
+        self.last.setdefault(osd, {})
 
     @property
     def score(self) -> float:

@@ -19,7 +19,7 @@ description:
   - The score is exact. It comes from counters that the OSDs keep, not from looking at C(ceph pg stat), between two looks at which a whole restart fits.
   - If a pool is named for it, small objects are written and read there meanwhile, at a steady rate. An operation's time counts from when it was due, so
     that those which had to wait behind a slow one count as slow, too.
-  - Run it with C(async) and C(poll=0), do what is to be measured, and then end it by making the file O(stop_file).
+  - Run it with C(async) and C(poll=0), wait for the file O(while_file), do what is to be measured, and then end it by removing that file.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -31,9 +31,9 @@ options:
       - How long to watch at the most.
     type: float
     required: true
-  stop_file:
+  while_file:
     description:
-      - A file on this host. When it appears, the watch ends. The file is removed then.
+      - A file on this host that says that the cluster is watched. It is made when that begins, and when somebody removes it, the watch ends.
     type: path
   interval:
     description:
@@ -73,11 +73,15 @@ EXAMPLES = r"""
 - name: Watch the cluster
   livefleet.handover.ceph_peering_impact:
     seconds: 600
-    stop_file: /run/watched-enough
+    while_file: /run/ceph-is-watched
     probe_pool: probe
   async: 700
   poll: 0
   register: watch
+
+- name: Wait until it has begun
+  ansible.builtin.wait_for:
+    path: /run/ceph-is-watched
 
 - name: Restart an OSD
   livefleet.handover.ceph_osd:
@@ -85,9 +89,8 @@ EXAMPLES = r"""
 
 - name: Watch no longer
   ansible.builtin.file:
-    path: /run/watched-enough
-    state: touch
-    mode: "0644"
+    path: /run/ceph-is-watched
+    state: absent
 
 - name: See what it came to
   ansible.builtin.async_status:
@@ -118,6 +121,11 @@ peak:
   returned: success
   type: int
   sample: 31
+clean_at:
+  description: When a group was last seen to have become clean, in seconds as in RV(curve), within O(interval). Nothing if none has.
+  returned: success
+  type: float
+  sample: 25.9
 osds:
   description: When which OSD went down or came up, as far as its counters could be read.
   returned: success
@@ -142,6 +150,7 @@ seconds:
   sample: 61.2
 """
 
+import contextlib
 import json
 import os
 import threading
@@ -183,6 +192,7 @@ class Watch:
         self.events: list[dict[str, t.Any]] = []
         self.up: dict[int, bool] = {}
         self.began = 0.0
+        self.marked = False
 
     def run(self) -> dict[str, t.Any]:
         """Watches until the time is up or the file is there."""
@@ -197,6 +207,8 @@ class Watch:
             self.began = time.monotonic()
             if probe:
                 probe.begin(self.began)
+            self._look(numbers)
+            self._mark()
             while not self._over():
                 look = time.monotonic()
                 self._look(numbers)
@@ -207,12 +219,14 @@ class Watch:
         finally:
             if probe:
                 probe.clean()
+            self._unmark()
             self.cluster.shutdown()
         curve = self.impact.curve()
         return {
             "score": round(self.impact.score, 3),
             "by_osd": {str(osd): round(score, 3) for osd, score in sorted(self.impact.by_osd().items())},
             "curve": [[moment, level] for moment, level in curve],
+            "clean_at": None if self.impact.clean_at is None else round(self.impact.clean_at, 2),
             "peak": max((level for _moment, level in curve), default=0),
             "osds": self.events,
             "probe": latencies(operations),
@@ -220,12 +234,22 @@ class Watch:
             "seconds": round(time.monotonic() - self.began, 2),
         }
 
+    def _mark(self) -> None:
+        if self.params["while_file"]:
+            with open(self.params["while_file"], "w", encoding="ascii"):
+                self.marked = True
+
     def _over(self) -> bool:
-        stop = self.params["stop_file"]
-        if stop and os.path.exists(stop):
-            os.unlink(stop)
+        if self.marked and not os.path.exists(self.params["while_file"]):
+            # It may be the next watch's when this one has come to its end.
+            self.marked = False
             return True
         return time.monotonic() - self.began > self.params["seconds"]
+
+    def _unmark(self) -> None:
+        if self.marked:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.params["while_file"])
 
     def _numbers(self) -> list[int]:
         status, answer, said = self.cluster.mon_command(json.dumps({"prefix": "osd ls", "format": "json"}), b"", timeout=15)
@@ -245,18 +269,18 @@ class Watch:
         request = json.dumps({"prefix": "perf dump", "logger": "recoverystate_perf", "format": "json"})
         try:
             status, answer, _said = self.cluster.osd_command(osd, request, b"", timeout=ANSWER_SECONDS)
-            counter = None if status else json.loads(answer)["recoverystate_perf"]["peering_latency"]
+            found = None if status else json.loads(answer)["recoverystate_perf"]
         except (rados.Error, ValueError, KeyError):
-            counter = None
+            found = None
         moment = time.monotonic() - self.began
-        up = counter is not None
+        up = found is not None
         if self.up.setdefault(osd, up) is not up:
             self.up[osd] = up
             self.events.append({"at": round(moment, 2), "osd": osd, "up": up})
-        if counter is None:
+        if found is None:
             self.impact.appear(osd)
         else:
-            self.impact.see(moment, osd, counter["avgcount"], counter["sum"])
+            self.impact.see(moment, osd, {state: (counter["avgcount"], counter["sum"]) for state, counter in found.items()})
 
 
 class Probe:
@@ -328,7 +352,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "seconds": {"type": "float", "required": True},
-            "stop_file": {"type": "path"},
+            "while_file": {"type": "path"},
             "interval": {"type": "float", "default": 0.25},
             "probe_pool": {"type": "str"},
             "probe_rate": {"type": "float", "default": 20},

@@ -39,7 +39,7 @@ from hosts import BIN, CHECKOUT, Fleet
 
 LAB = CHECKOUT / "lab" / "ceph"
 ADMIN, HOST = "ceph1", "ceph2"
-STOP = "/run/bench-watched-enough"
+WATCHED = "/run/bench-ceph-is-watched"
 # OSDs of HOST, by what is in them (see `make bench-ceph`).
 OSD = {"bluestore": 2, "filestore": 3}
 RECORD_SECONDS = 400
@@ -175,21 +175,21 @@ class Row:
             cluster.module(ADMIN, "ceph_noout", osds=[osd])
             for option in cell.options:
                 cluster.module(ADMIN, "ceph_option", **option)
-            cluster.shell(ADMIN, f"rm -f {STOP}")
-            watch = cluster.begin(ADMIN, "ceph_peering_impact", seconds=RECORD_SECONDS, stop_file=STOP, probe_pool="probe")
-            # It has to be there before anything happens, and to have seen a client's everyday.
-            time.sleep(8)
+            watch = cluster.begin(ADMIN, "ceph_peering_impact", seconds=RECORD_SECONDS, while_file=WATCHED, probe_pool="probe")
+            cluster.shell(ADMIN, f"until test -e {WATCHED}; do sleep 0.2; done", timeout=60)
+            # It is to have seen a client's everyday before anything happens.
+            time.sleep(5)
             if cell.before:
                 cluster.module(HOST, "ceph_osd_hold", osd=osd)
             up, inside = self.restart(cell)
             returned, busy = time.monotonic(), os.getloadavg()[0]
             cluster.module(ADMIN, "ceph_gate", osds=[osd], state="recovered", up_from=before["up_from"], timeout=RECORD_SECONDS - 30)
-            clean = time.monotonic() - returned
-            cluster.shell(ADMIN, f"touch {STOP}")
+            gate = time.monotonic() - returned
+            cluster.shell(ADMIN, f"rm {WATCHED}")
             seen = cluster.answer(watch, "ceph_peering_impact")
         finally:
             if watch is not None and watch.poll() is None:
-                cluster.shell(ADMIN, f"touch {STOP}")
+                cluster.shell(ADMIN, f"rm -f {WATCHED}")
                 watch.wait(60)
             cluster.slow(0)
             cluster.module(ADMIN, "ceph_noout", osds=[osd], state="restored")
@@ -198,8 +198,9 @@ class Row:
             cluster.module(HOST, "ceph_osd_hold", osd=osd, state="released")
             cluster.module(HOST, "ceph_osd_boot", osd=osd, state="absent")
         down = min((each["at"] for each in seen["osds"] if each["osd"] == osd and not each["up"]), default=0.0)
+        back = max((each["at"] for each in seen["osds"] if each["osd"] == osd and each["up"]), default=0.0)
         return {
-            "stop": up["stop_seconds"], "up": up["up_seconds"], "reads": up["reads"], "prewarm": round(prewarm + inside, 2), "clean": round(clean, 2),
+            "stop": up["stop_seconds"], "up": up["up_seconds"], "reads": up["reads"], "prewarm": round(prewarm + inside, 2), "clean": round(seen["clean_at"] - back, 2), "gate": round(gate, 2),
             "worst": seen["probe"]["worst"], "worst_from": round(seen["probe"]["worst_at"] - down, 2), "p99": seen["probe"]["p99"],
             "score": seen["score"], "busy": round(busy, 1), "database": size >> 20, "curve": seen["curve"],
         }  # fmt: skip
