@@ -6,12 +6,16 @@
 
 from __future__ import annotations
 
-import html
 import json
 import statistics
+import sys
 import typing as t
 from pathlib import Path
 
+# The picture is the collection's own, which this is not a part of.
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "plugins" / "module_utils"))
+
+from _peering_plot import Strip, plot
 from results import Bar, chart, save, spread, table
 
 # The cells that are held to a bar, and what they are compared with.
@@ -19,7 +23,7 @@ AGAINST = {"held": "plain", "held, no compaction": "plain", "prewarmed": "cold"}
 CONTENDERS = {"plain": "ceph-ansible's sequence: stop, start, wait", "cold": "the same start with a cold cache"}
 COLUMNS = (("up", "start → up, s"), ("reads", "reads"), ("clean", "up → clean, s"), ("worst", "longest operation, s"), ("score", "score, PG·s"))
 ALONE = (("database", "database, MiB"), ("stop", "stop, s"), ("prewarm", "prewarming, s"))
-MACHINE = (("worst_from", "which was due, s after the OSD went"), ("busy", "load average"))
+MACHINE = (("gate", "gate, s"), ("worst_from", "which was due, s after the OSD went"), ("busy", "load average"))
 OURS = {"bluestore": "held", "filestore": "prewarmed"}
 COLOURS = {
     "plain": "#a9b8bf",
@@ -43,7 +47,8 @@ it saw an OSD away and began to move groups.
 - *database*: of the OSD, before its restart. It was grown first; what a cold start reads is a part of it.
 - *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. Prewarming of a FileStore
   after a reboot lies before that, and the OSD is away meanwhile: see its column.
-- *up → clean*: until the gate has seen all placement groups active+clean in fresh reports. Its own start is in it, some seconds in every cell.
+- *up → clean*: until the last placement group has become clean, by the OSDs' own counters (`recovered_latency`), which are looked at four times a
+  second. *Gate*: until the gate has seen that in fresh reports, from the moment at which the order to start had come back; its own start is in it.
 - *longest operation*: of a probe that writes and reads 20 times a second, by when it was due; and when that was, from the moment on at which the
   OSD was seen to be down.
 - *score*: placement groups that were peering times the seconds for which they were, by the OSDs' own counters.
@@ -78,7 +83,8 @@ class Runs:
         save(self.bars(), self.folder / "ceph.json")
 
     def values(self, row: str, cell: str, what: str) -> list[float]:
-        return [float(sample[what]) for sample in self.rows[row]["by"].get(cell, [])]
+        """What was measured of it; a run from before it was has none."""
+        return [float(sample[what]) for sample in self.rows[row]["by"].get(cell, []) if what in sample]
 
     def bars(self) -> list[Bar]:
         """The bars of what was measured."""
@@ -125,34 +131,13 @@ class Runs:
 
 
 def told(values: list[float]) -> str:
+    if not values:
+        return ""
     middle = f"{statistics.median(values):.4g}"
     return middle if len(values) < 2 else f"{middle} ({min(values):.4g} to {max(values):.4g})"
 
 
 def curves(cells: dict[str, list[dict[str, t.Any]]]) -> str:
-    """Placement groups that are peering over time: one strip for each cell, its last run, from the first group on; all on one scale."""
-    left, width, strip, top = 210, 620, 70, 34
-    last = {cell: samples[-1]["curve"] for cell, samples in cells.items() if samples and samples[-1]["curve"]}
-    begin = {cell: curve[0][0] for cell, curve in last.items()}
-    span = max([curve[-1][0] - begin[cell] for cell, curve in last.items()] + [1.0])
-    most = max([level for curve in last.values() for _at, level in curve] + [1])
-    parts = ['<text x="10" y="20" font-size="15" font-weight="bold">Placement groups that are peering, over time</text>']
-    for n, (cell, curve) in enumerate(last.items()):
-        base = top + strip * (n + 1) - 12
-        x = [left + (at - begin[cell]) / span * width for at, _level in curve]
-        y = [base - level / most * (strip - 24) for _at, level in curve]
-        line = f"M{x[0]:.1f} {base}" + "".join(f"V{b:.1f}H{c:.1f}" for b, c in zip(y, [*x[1:], x[-1]])) + f"V{base}Z"
-        score = cells[cell][-1]["score"]
-        parts += [
-            f'<text x="{left - 10}" y="{base - 14}" text-anchor="end">{html.escape(cell)}</text>',
-            f'<text x="{left - 10}" y="{base}" text-anchor="end" fill="#64707f" font-size="11.5">{score:.1f} PG·s</text>',
-            f'<path d="M{left} {base}H{left + width}" stroke="#d5dae0"/>',
-            f'<path d="{line}" fill="{COLOURS.get(cell, "#7b8794")}" fill-opacity="0.75"/>',
-        ]
-    height = top + strip * len(last) + 24
-    parts.append(f'<text x="{left}" y="{height - 8}" fill="#64707f" font-size="11.5">0 s</text>')
-    parts.append(f'<text x="{left + width}" y="{height - 8}" text-anchor="end" fill="#64707f" font-size="11.5">{span:.1f} s; up to {most} at once</text>')
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 20} {height}" font-family="sans-serif" font-size="13">',
-        f'<rect width="{left + width + 20}" height="{height}" fill="#ffffff"/>', *parts, "</svg>", "",
-    ])  # fmt: skip
+    """Placement groups that are peering over time, in the last run of each cell."""
+    last = {cell: samples[-1] for cell, samples in cells.items() if samples and samples[-1]["curve"]}
+    return plot([Strip(cell, sample["score"], sample["curve"], COLOURS.get(cell, "#7b8794")) for cell, sample in last.items()])

@@ -16,7 +16,7 @@ import ceph_report
 
 
 def sample(up, reads=10, worst=1.0, score=10.0, curve=((1.0, 3), (2.0, 0))):
-    seconds = {"stop": 0.5, "up": up, "prewarm": 2.0, "clean": up, "worst": worst, "worst_from": 0.0, "p99": 0.1}
+    seconds = {"stop": 0.5, "up": up, "prewarm": 2.0, "clean": up, "gate": up + 5, "worst": worst, "worst_from": 0.0, "p99": 0.1}
     return {**seconds, "reads": reads, "score": score, "busy": 1.5, "database": 700, "curve": list(map(list, curve))}
 
 
