@@ -49,6 +49,7 @@ echo "leases: $(ls /etc/systemd/system | grep -e ^handover-noout -e ^handover-op
 no="-not -name handover-noout* -not -name handover-option* -not -name handover-recover*"
 echo "drop-ins: $(set -f; find /run/systemd/system /etc/systemd/system -name 'handover-*' $no | xargs)"
 echo "lists: $(find /run/handover-ceph /run/handover-vmtouch -type f 2>/dev/null | xargs)"
+echo "watches: $(ls /run/handover-ceph-watch.* 2>/dev/null | xargs)"
 echo "processes: $(pgrep --list-name 'pcopy|vmtouch' | cut -d' ' -f2 | sort | xargs)"
 echo "niceness: $(for daemon in $(pgrep -x ceph-osd); do ps -L -o ni= -p $daemon; done | grep -vw 0 | sort | uniq -c | xargs)"
 """
@@ -58,11 +59,12 @@ class Cluster:
     """The cluster of the scenario."""
 
     def __init__(self, reports: Path) -> None:
+        self.reports = reports
         self.hosts = {host.name: host for host in hosts.Fleet(reports).hosts}
 
     def begin(self, host: str = "", osds: t.Sequence[int] = (), stop_at: str = "", **variables: t.Any) -> hosts.Play:
         """A restart, as an operator types it."""
-        asked = {"ceph_hosts": "lab", **VARIABLES, **({"ceph_osd_restart_osds": list(osds)} if osds else {}), **variables}
+        asked = {"ceph_hosts": "lab", "handover_report_dir": str(self.reports), **VARIABLES, **({"ceph_osd_restart_osds": list(osds)} if osds else {}), **variables}
         return hosts.Play(PLAYBOOK, asked, stop_at, words=["--limit", host] if host else [])
 
     def restarted(self, host: str = "", osds: t.Sequence[int] = (), **variables: t.Any) -> str:
@@ -133,6 +135,11 @@ def reads(said: str, osd: int) -> int:
     found = re.search(rf"osd\.{osd} was away for .*? s and read (\d+) times", said)
     assert found, said[-4000:]
     return int(found[1])
+
+
+def last_record(reports: Path, host: str) -> Path:
+    """What the last restart of OSDs of a host has left on the controller; the page is beside it."""
+    return max(reports.glob(f"ceph-{host}-*.json"))
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import typing as t
+from pathlib import Path
 
 import pytest
-from conftest import ADMIN, HOST_OF, ONE_OF_EACH, VARIABLES, Cluster, reads
+from conftest import ADMIN, DEPLOYMENTS, HOST_OF, ONE_OF_EACH, VARIABLES, Cluster, last_record, reads
 from fleet import sentences
 
 # What a start has to read whatever is in memory: superblocks, labels, and the log of BlueFS, past the page cache.
 UNAVOIDABLE = 60
+# Ceph's library for Python, which a watch needs, is on the hosts of packaged OSDs alone.
+WATCHED = set(DEPLOYMENTS.values()) == {"packaged"}
 OMAP = "/var/lib/ceph/osd/ceph-1/current/omap"
 
 
@@ -27,6 +32,17 @@ def test_all_were_restarted(cluster: Cluster, before: dict[int, int]) -> None:
     assert cluster.left_over() == {}
     flags = cluster.flags()
     assert flags == {"cluster": flags["cluster"]}
+
+
+@pytest.mark.skipif(not WATCHED, reason="nothing is measured without python3-rados")
+@pytest.mark.parametrize(("host", "osds"), [("ceph1", "osd.0, osd.1"), ("ceph2", "osd.2, osd.3")])
+def test_what_the_restarts_did_to_the_cluster_is_measured_and_drawn(host: str, osds: str) -> None:
+    record = last_record(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports", host)
+    [row] = json.loads(record.read_text(encoding="utf-8"))["restarts"]
+    assert (row["osds"], row["how"], row["whole"]) == (osds, "in memory before", True)
+    assert all(row[what] > 0 for what in ("away", "stop", "up", "reads", "score", "peak")) and row["clean"] >= 0
+    page = record.with_suffix(".html").read_text(encoding="utf-8")
+    assert page.count("<path d=") == 2 and f"{row['score']:.1f} PG·s" in page
 
 
 @pytest.fixture
@@ -49,11 +65,13 @@ def test_health_that_was_bad_before_keeps_everything_as_it_is(cluster: Cluster, 
 @pytest.mark.parametrize("osd", ONE_OF_EACH)
 def test_a_held_one_reads_little_and_flags_stay_as_somebody_set_them(cluster: Cluster, flagged: dict[str, list[str]], osd: int) -> None:
     """Reads are counted, whatever the machine does beside: what a plain start reads is in memory after a held one's stop."""
-    named = {"ceph_osd_restart_ignore": ["OSD_FLAGS"], "ceph_osd_restart_afresh": True}
+    named = {"ceph_osd_restart_ignore": ["OSD_FLAGS"], "ceph_osd_restart_afresh": True, **({"ceph_osd_restart_probe_pool": "probe"} if WATCHED else {})}
     epochs = cluster.up_from()
     plain = reads(cluster.restarted(HOST_OF[osd], [osd], ceph_osd_restart_prewarm="never", **named), osd)
     between = cluster.up_from()
     assert cluster.flags() == flagged
+    if WATCHED:
+        named["ceph_osd_restart_before"] = str(last_record(cluster.reports, HOST_OF[osd]))
     held = reads(cluster.restarted(HOST_OF[osd], [osd], ceph_osd_restart_prewarm="required", **named), osd)
     now = cluster.up_from()
     assert cluster.flags() == flagged
@@ -62,6 +80,26 @@ def test_a_held_one_reads_little_and_flags_stay_as_somebody_set_them(cluster: Cl
     assert held <= UNAVOIDABLE
     assert held * 3 <= plain, f"{held} reads held, {plain} plain"
     assert cluster.left_over() == {}
+    if WATCHED:
+        beside(json.loads(Path(named["ceph_osd_restart_before"]).read_text(encoding="utf-8")), last_record(cluster.reports, HOST_OF[osd]), osd)
+
+
+def beside(before: dict[str, t.Any], record: Path, osd: int) -> None:
+    """Before and after are on one page, with what a client has waited for."""
+    restarts = [*before["restarts"], *json.loads(record.read_text(encoding="utf-8"))["restarts"]]
+    assert [(row["osds"], row["how"]) for row in restarts] == [(f"osd.{osd}", "nothing read before"), (f"osd.{osd}", "in memory before")]
+    assert all(0 < row["p50"] <= row["worst"] for row in restarts)
+    page = record.with_suffix(".html").read_text(encoding="utf-8")
+    assert page.count('<tr class="before">') == page.count('<tr class="now">') == 1
+    assert all(f"{row['score']:.1f} PG·s" in page and f"<td>{row['worst']}</td>" in page for row in restarts)
+
+
+def test_what_is_no_record_of_restarts_is_refused(cluster: Cluster) -> None:
+    epochs = cluster.up_from()
+    play = cluster.begin("ceph1", [0], ceph_osd_restart_before="no-such-record.json")
+    assert play.end() != 0, play.text[-4000:]
+    assert "no-such-record.json is no record of restarts: name a file ceph-….json" in sentences(play.text)
+    assert (cluster.up_from(), cluster.under_way()) == (epochs, False)
 
 
 @pytest.mark.skipif("filestore" not in VARIABLES["ceph_stores"][1], reason="this release has no FileStore")
