@@ -20,7 +20,7 @@ def restart_beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> t
     try:
         return beside(rows, record, path)
     except ValueError as exc:
-        raise AnsibleFilterError(str(exc)) from exc
+        raise AnsibleFilterError(str(exc)) from None
 
 
 class FilterModule:

@@ -55,8 +55,8 @@ def beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> t.List[Ro
         before = json.loads(record)["restarts"] if record else []
         if not all(set(KEYS) <= set(each) for each in before):
             raise KeyError("restarts")
-    except (ValueError, TypeError, KeyError) as exc:
-        raise ValueError(f"{path} is no record of restarts: name a file ceph-….json that an earlier run has left beside its page") from exc
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(f"{path} is no record of restarts: name a file ceph-….json that an earlier run has left beside its page") from None
     found = []
     for each in rows:
         found += [{**earlier, "when": "before"} for earlier in before if earlier["osds"] == each["osds"]]
