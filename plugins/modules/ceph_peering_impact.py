@@ -20,6 +20,7 @@ description:
   - If a pool is named for it, small objects are written and read there meanwhile, at a steady rate. An operation's time counts from when it was due, so
     that those which had to wait behind a slow one count as slow, too.
   - Run it with C(async) and C(poll=0), wait for the file O(while_file), do what is to be measured, and then end it by removing that file.
+  - In check mode it looks at the counters, and whether there is such a pool, and writes nothing.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -185,8 +186,9 @@ LAST_SECONDS = 30
 class Watch:
     """One watch over the cluster."""
 
-    def __init__(self, params: dict[str, t.Any]) -> None:
+    def __init__(self, params: dict[str, t.Any], check_mode: bool) -> None:
         self.params = params
+        self.check_mode = check_mode
         self.cluster = rados.Rados(conffile=params["config"])
         self.impact = Impact()
         self.events: list[dict[str, t.Any]] = []
@@ -204,6 +206,10 @@ class Watch:
         try:
             numbers = self._numbers()
             probe = Probe(self.cluster, self.params) if self.params["probe_pool"] else None
+            if probe and self.check_mode:
+                # That there is such a pool is all that is to be seen.
+                probe.pool.close()
+                probe = None
             self.began = time.monotonic()
             if probe:
                 probe.begin(self.began)
@@ -235,7 +241,7 @@ class Watch:
         }
 
     def _mark(self) -> None:
-        if self.params["while_file"]:
+        if self.params["while_file"] and not self.check_mode:
             with open(self.params["while_file"], "w", encoding="ascii"):
                 self.marked = True
 
@@ -244,7 +250,7 @@ class Watch:
             # It may be the next watch's when this one has come to its end.
             self.marked = False
             return True
-        return time.monotonic() - self.began > self.params["seconds"]
+        return self.check_mode or time.monotonic() - self.began > self.params["seconds"]
 
     def _unmark(self) -> None:
         if self.marked:
@@ -364,7 +370,7 @@ def main() -> None:
     if RADOS_ERROR:
         module.fail_json(msg=missing_required_lib("rados", url="https://docs.ceph.com/en/latest/rados/api/python/"), exception=RADOS_ERROR)
     try:
-        module.exit_json(changed=False, **Watch(module.params).run())
+        module.exit_json(changed=False, **Watch(module.params, module.check_mode).run())
     except HandoverError as exc:
         module.fail_json(msg=str(exc))
 

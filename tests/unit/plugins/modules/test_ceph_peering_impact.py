@@ -27,6 +27,12 @@ class Librados:
     def shutdown(self) -> None:
         pass
 
+    def open_ioctx(self, pool: str) -> types.SimpleNamespace:
+        if pool != "probe":
+            raise KeyError(pool)
+        # Nothing can be written to it.
+        return types.SimpleNamespace(close=lambda: None)
+
     def mon_command(self, _command: str, _input: bytes, timeout: int) -> tuple[int, bytes, str]:
         return 0, json.dumps(list(self.looks)).encode(), ""
 
@@ -45,11 +51,11 @@ class Librados:
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> t.Callable[..., dict[str, t.Any]]:
-    def run(cluster: Librados, seconds: float = 30.0) -> dict[str, t.Any]:
+    def run(cluster: Librados, seconds: float = 30.0, check_mode: bool = False, **more: t.Any) -> dict[str, t.Any]:
         library = types.SimpleNamespace(Rados=lambda conffile: cluster, Error=OSError, ObjectNotFound=KeyError)
         monkeypatch.setattr(ceph_peering_impact, "rados", library, raising=False)
         params = {"config": "/nowhere", "seconds": seconds, "interval": 0.01, "probe_pool": None, "while_file": str(tmp_path / "watched")}
-        return ceph_peering_impact.Watch(params).run()
+        return ceph_peering_impact.Watch({**params, **more}, check_mode).run()
 
     return run
 
@@ -97,3 +103,12 @@ def test_it_says_who_went_and_came_and_when_the_last_group_was_clean(watch: t.Ca
 
 def test_nothing_that_became_clean_has_no_time(watch: t.Callable[..., dict[str, t.Any]]) -> None:
     assert watch(Librados({0: [(5, 1.0, 5)]}), seconds=0)["clean_at"] is None
+
+
+def test_in_check_mode_it_looks_and_writes_nothing(watch: t.Callable[..., dict[str, t.Any]], tmp_path: Path) -> None:
+    cluster = Librados({0: [(5, 1.0, 5)]})
+    more = {"probe_pool": "probe", "probe_rate": 20, "probe_bytes": 16}
+    assert watch(cluster, check_mode=True, **more)["probe"] == {"operations": 0}
+    assert cluster.asked == {0: 2} and not list(tmp_path.iterdir())
+    with pytest.raises(ceph_peering_impact.HandoverError, match="the cluster has no pool prob: name one"):
+        watch(cluster, check_mode=True, **{**more, "probe_pool": "prob"})
