@@ -65,7 +65,9 @@ def test_health_that_was_bad_before_keeps_everything_as_it_is(cluster: Cluster, 
 @pytest.mark.parametrize("osd", ONE_OF_EACH)
 def test_a_held_one_reads_little_and_flags_stay_as_somebody_set_them(cluster: Cluster, flagged: dict[str, list[str]], osd: int) -> None:
     """Reads are counted, whatever the machine does beside: what a plain start reads is in memory after a held one's stop."""
-    named = {"ceph_osd_restart_ignore": ["OSD_FLAGS"], "ceph_osd_restart_afresh": True, **({"ceph_osd_restart_probe_pool": "probe"} if WATCHED else {})}
+    named: dict[str, t.Any] = {"ceph_osd_restart_ignore": ["OSD_FLAGS"], "ceph_osd_restart_afresh": True}
+    if WATCHED:
+        named |= {"watched": True, "ceph_osd_restart_probe_pool": "probe"}
     epochs = cluster.up_from()
     plain = reads(cluster.restarted(HOST_OF[osd], [osd], ceph_osd_restart_prewarm="never", **named), osd)
     between = cluster.up_from()

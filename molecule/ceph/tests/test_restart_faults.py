@@ -101,6 +101,8 @@ FAULTS = {
         heal=on(ADMIN, "systemctl start ceph-mon@c"),
         says=r"osd\.3 came back, but the cluster is not healthy any more \(MON_DOWN: .*\).*The flags of its OSDs are as before",
         back=(3,),
+        # What is measured goes on, and is in nobody's way.
+        asked={"watched": True},
     ),
     "limit of memory": Fault(
         osds=(0,),
@@ -201,10 +203,10 @@ def strike(cluster: Cluster, fault: Fault) -> None:
         fault.heal(cluster)
 
 
-def ends_well(cluster: Cluster, osds: t.Sequence[int], epochs: t.Mapping[int, int]) -> None:
+def ends_well(cluster: Cluster, osds: t.Sequence[int], epochs: t.Mapping[int, int], watched: bool = False) -> None:
     """The same again: what is back already is not restarted twice, and nothing is left of either run."""
     between = cluster.up_from()
-    again = cluster.restarted(HOST_OF[osds[0]], osds)
+    again = cluster.restarted(HOST_OF[osds[0]], osds, watched=watched)
     now = cluster.up_from()
     assert all(now[osd] > epochs[osd] for osd in osds), again[-5000:]
     done = [osd for osd in osds if between[osd] > epochs[osd]]
@@ -221,7 +223,7 @@ def test_a_controller_that_is_killed(cluster: Cluster, moment: str) -> None:
     flags, epochs = cluster.flags(), cluster.up_from()
     host, process = cluster.hosts["ceph2"], "systemctl show --property=MainPID --value ceph-osd@2"
     before = host.run(process)
-    play = cluster.begin("ceph2", [2], stop_at=CLEAN if moment.endswith("recovers") else "")
+    play = cluster.begin("ceph2", [2], stop_at=CLEAN if moment.endswith("recovers") else "", watched=True)
     try:
         if moment.endswith("recovers"):
             stopped(play)
@@ -242,7 +244,7 @@ def test_a_controller_that_is_killed(cluster: Cluster, moment: str) -> None:
         admin.run(f"systemctl start handover-noout-osd.2.service {' '.join(options)}")
         assert cluster.flags() == flags
         assert "leases" not in cluster.left_over().get(ADMIN, {})
-    ends_well(cluster, [2], epochs)
+    ends_well(cluster, [2], epochs, watched=True)
     assert cluster.flags() == flags
 
 
