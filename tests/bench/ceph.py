@@ -200,7 +200,8 @@ class Row:
         down = min((each["at"] for each in seen["osds"] if each["osd"] == osd and not each["up"]), default=0.0)
         back = max((each["at"] for each in seen["osds"] if each["osd"] == osd and each["up"]), default=0.0)
         return {
-            "stop": up["stop_seconds"], "up": up["up_seconds"], "reads": up["reads"], "prewarm": round(prewarm + inside, 2), "clean": round(seen["clean_at"] - back, 2), "gate": round(gate, 2),
+            "stop": up["stop_seconds"], "up": up["up_seconds"], "reads": up["reads"], "prewarm": round(prewarm + inside, 2),
+            "clean": max(0.0, round(seen["clean_at"] - back, 2)), "gate": round(gate, 2),
             "worst": seen["probe"]["worst"], "worst_from": round(seen["probe"]["worst_at"] - down, 2), "p99": seen["probe"]["p99"],
             "score": seen["score"], "busy": round(busy, 1), "database": size >> 20, "curve": seen["curve"],
         }  # fmt: skip
