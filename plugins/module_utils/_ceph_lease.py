@@ -89,10 +89,10 @@ class Leases:
             raise HandoverError(f"{path} does not say how the lease {name} ends: {exc}; look at what is set, and take it back by hand") from exc
         return tuple(shlex.split(undo.replace("$$", "$").replace("%%", "%")))
 
-    def take_back(self, name: str) -> None:
-        """Does now what the lease would do at its end, and ends it. If that fails it is tried again and again, without us."""
+    def take_back(self, names: t.Sequence[str]) -> None:
+        """Does now what the leases would do at their end, side by side, and ends them. What fails is tried again and again, without us."""
         try:
-            self.runtime.run([self._systemctl(), "start", f"{name}.service"])
+            self.runtime.run([self._systemctl(), "start", *(f"{name}.service" for name in names)])
         finally:
             # Also what has ended by itself leaves systemd with units that have no file any more.
             self.runtime.run([self._systemctl(), "daemon-reload"])

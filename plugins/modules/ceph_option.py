@@ -9,13 +9,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ceph_option
 
-short_description: Set an option in the configuration database of a Ceph cluster for a limited time
+short_description: Set options in the configuration database of a Ceph cluster for a limited time
 
 version_added: 0.1.0
 
 description:
-  - Sets one option for one kind of daemon, or one daemon, as C(ceph config set) does, and takes it back. If the configuration database had a value
-    for it before, that is put back; if it had none, it has none again.
+  - Sets options, each for one kind of daemon or for one daemon, as C(ceph config set) does, and takes them back. If the configuration database had a
+    value for one before, that is put back; if it had none, it has none again.
   - What this module sets has a lease, which is a systemd timer on this host; when its time is up the option is put back whatever became of the play,
     also if this host was rebooted meanwhile. While no monitor answers, that is tried again and again.
   - What a daemon's own C(ceph.conf) says goes before the configuration database. There this module changes nothing.
@@ -35,24 +35,31 @@ attributes:
       - To set again what this module has set prolongs its lease, which is not a change.
 
 options:
-  who:
+  options:
     description:
-      - The section of the configuration database, such as C(mon), C(osd), C(osd.3) or C(osd/class:hdd).
-    type: str
+      - The options.
+    type: list
+    elements: dict
     required: true
-  name:
-    description:
-      - The option. One of a module of the manager has the module in its name, as in C(mgr/balancer/active), and C(mgr) for O(who).
-    type: str
-    required: true
-  value:
-    description:
-      - Its value. Needed for O(state=set).
-    type: str
+    suboptions:
+      who:
+        description:
+          - The section of the configuration database, such as C(mon), C(osd), C(osd.3) or C(osd/class:hdd).
+        type: str
+        required: true
+      name:
+        description:
+          - The option. One of a module of the manager has the module in its name, as in C(mgr/balancer/active), and C(mgr) for its section.
+        type: str
+        required: true
+      value:
+        description:
+          - Its value. Needed for O(state=set).
+        type: str
   state:
     description:
-      - With V(set) the option has the value.
-      - With V(restored) the option is as it was before V(set). One that was never set by this module is left alone.
+      - With V(set) each option has its value.
+      - With V(restored) each option is as it was before V(set). One that was never set by this module is left alone.
     type: str
     choices: [set, restored]
     default: set
@@ -87,24 +94,18 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Have the monitors agree ten times a second for half an hour
+- name: Have the monitors agree ten times a second, and the balancer move nothing unless somebody had it off before, for half an hour
   livefleet.handover.ceph_option:
-    who: mon
-    name: paxos_propose_interval
-    value: "0.1"
+    options:
+      - {who: mon, name: paxos_propose_interval, value: "0.1"}
+      - {who: mgr, name: mgr/balancer/active, value: "false"}
     seconds: 1800
 
-- name: Have the balancer move nothing meanwhile, unless somebody had it off before
+- name: Leave both as they were
   livefleet.handover.ceph_option:
-    who: mgr
-    name: mgr/balancer/active
-    value: "false"
-    seconds: 1800
-
-- name: Leave the monitors as they were
-  livefleet.handover.ceph_option:
-    who: mon
-    name: paxos_propose_interval
+    options:
+      - {who: mon, name: paxos_propose_interval}
+      - {who: mgr, name: mgr/balancer/active}
     state: restored
 """
 
@@ -116,21 +117,34 @@ reasons:
   elements: str
   sample:
     - mon has no paxos_propose_interval of its own
-leased:
-  description: Whether the option was set by this module, and is to be put back.
+options:
+  description: What became of each option, in the order of O(options).
   returned: success
-  type: bool
-  sample: true
-value:
-  description: What the configuration database has for it afterwards; null for nothing.
-  returned: success
-  type: str
-  sample: "0.100000"
+  type: list
+  elements: dict
+  contains:
+    who:
+      description: Its section.
+      type: str
+      sample: mon
+    name:
+      description: Its name.
+      type: str
+      sample: paxos_propose_interval
+    leased:
+      description: Whether it was set by this module, and is to be put back.
+      type: bool
+      sample: true
+    value:
+      description: What the configuration database has for it afterwards; null for nothing, and for one that was not looked at, as it is not ours.
+      type: str
+      sample: "0.100000"
 """
 
 import re
 import shlex
 import typing as t
+from dataclasses import dataclass
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
@@ -151,91 +165,119 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 _ATTEMPTS = 3
 
 
+_PREFIX = "handover-option-"
+# What the configuration database has, by section and name.
+Values = t.Dict["Option", t.Optional[str]]
+
+
+@dataclass(frozen=True)
 class Option:
     """One option in one section."""
+
+    who: str
+    name: str
+
+    @property
+    def lease(self) -> str:
+        """The name of its units, which are files."""
+        return re.sub(r"[^\w.-]", "-", f"{_PREFIX}{self.who}-{self.name}")
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.who}"
+
+
+class Options:
+    """Some options of a cluster."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.params = module.params
         self.check_mode = module.check_mode
-        self.who, self.name = module.params["who"], module.params["name"]
+        self.wanted = {Option(each["who"], each["name"]): each["value"] for each in module.params["options"]}
         runtime = Runtime(module, module.params["timeout"])
         self.cluster = Cluster(runtime, module.params["command"])
         self.leases = Leases(runtime, module.params["units"])
-        # The names of systemd's units are files.
-        self.lease = re.sub(r"[^\w.-]", "-", f"handover-option-{self.who}-{self.name}")
         self.reasons: list[str] = []
 
     def run(self) -> dict[str, t.Any]:
-        """Sets the option, or puts it back."""
-        return getattr(self, "_" + self.params["state"])(self.lease in self.leases.held(self.lease))
+        """Sets them, or puts them back."""
+        held = set(self.leases.held(_PREFIX))
+        return getattr(self, "_" + self.params["state"])([option for option in self.wanted if option.lease in held])
 
-    def _set(self, leased: bool) -> dict[str, t.Any]:
-        before, wanted = self._value(), self.params["value"]
-        differs = before is None or not _same(before, wanted)
-        if differs:
-            self.reasons.append(f"{self.who} has {'no' if before is None else f'{before} as'} {self.name}{' of its own' if before is None else ''}")
+    def _set(self, leased: t.Sequence[Option]) -> dict[str, t.Any]:
+        before = self._values()
+        differing = [option for option, value in self.wanted.items() if before[option] is None or not _same(t.cast(str, before[option]), value)]
+        for option in differing:
+            was = before[option]
+            self.reasons.append(f"{option.who} has {'no' if was is None else f'{was} as'} {option.name}{' of its own' if was is None else ''}")
         # What was found as it is asked for is somebody else's.
-        ours = differs or leased
-        if ours and not self.check_mode:
-            # First the lease: an option without one would stay if we ended here.
-            self.leases.grant([Lease(self.lease, f"{self.name} of {self.who}", self._undo(before))], self.params["seconds"])
-            if differs:
-                self.cluster.run("config", "set", self.who, self.name, wanted)
-        return self._result(before, wanted if differs else before, ours)
+        ours = [option for option in self.wanted if option in differing or option in leased]
+        if not self.check_mode:
+            # First the leases: an option without one would stay if we ended here.
+            self.leases.grant([Lease(option.lease, str(option), self._undo(option, before[option])) for option in ours], self.params["seconds"])
+            for option in differing:
+                self.cluster.run("config", "set", option.who, option.name, self.wanted[option])
+        return self._result(before, {**before, **{option: self.wanted[option] for option in differing}}, ours)
 
-    def _restored(self, leased: bool) -> dict[str, t.Any]:
+    def _restored(self, leased: t.Sequence[Option]) -> dict[str, t.Any]:
         # Where there is nothing to take back the cluster need not be asked, which may be what does not answer.
         if not leased:
-            return self._result(None, None, False)
-        self.reasons.append(f"{self.name} of {self.who} was set by this module")
+            return self._result({}, {}, [])
+        self.reasons += [f"{option} was set by this module" for option in leased]
         if self.check_mode:
-            return self._result(self._value(), None, True)
-        before, silent = None, None
-        undo = self.leases.undo(self.lease)
+            return self._result(self._values(), {}, leased)
+        before: Values = {}
+        silent = None
+        undo = {option: self.leases.undo(option.lease) for option in leased}
         try:
-            before = self._value()
+            before = self._values()
         except HandoverError as exc:
-            silent = exc  # The lease is ended all the same: it tries again and again.
+            silent = exc  # The leases are ended all the same: they try again and again.
         try:
-            self.leases.take_back(self.lease)
+            self.leases.take_back([option.lease for option in leased])
         except HandoverError as exc:
-            raise HandoverError(f"{silent or exc}; this host puts {self.name} of {self.who} back by itself as soon as the cluster answers") from exc
-        return self._result(before, self._undone(undo), False)
+            held = set(self.leases.held(_PREFIX))
+            left = ", ".join(str(option) for option in leased if option.lease in held)
+            raise HandoverError(f"{silent or exc}; this host puts {left} back by itself as soon as the cluster answers") from exc
+        return self._result(before, self._undone(undo), [])
 
-    def _undone(self, undo: tuple[str, ...]) -> t.Optional[str]:
-        """What the option is afterwards. Monitors agree about the key and about the configuration made of it one after the other: a command that comes
+    def _undone(self, undo: t.Mapping[Option, tuple[str, ...]]) -> Values:
+        """What the options are afterwards. Monitors agree about the key and about the configuration made of it one after the other: a command that comes
         in between is answered as if it had done what it was to do. The lease is over then, so nobody but us would notice."""
-        left = self._value()
+        left = self._values()
         for _attempt in range(_ATTEMPTS):
-            if _took(undo, left):
+            forgotten = [option for option in undo if not _took(undo[option], left[option])]
+            if not forgotten:
                 return left
-            self.cluster.runtime.run(undo)
-            left = self._value()
-        if not _took(undo, left):
-            again = shlex.join(undo)
-            now = f"{self.name} of {self.who} is {left or 'unset'}"
-            raise HandoverError(f"{now} after {again}, which the monitors accepted: run it again, and look at ceph config dump")
+            for option in forgotten:
+                self.cluster.runtime.run(undo[option])
+            left = self._values()
+        for option in undo:
+            if not _took(undo[option], left[option]):
+                now = f"{option} is {left[option] or 'unset'}"
+                again = shlex.join(undo[option])
+                raise HandoverError(f"{now} after {again}, which the monitors accepted: run it again, and look at ceph config dump")
         return left
 
-    def _undo(self, before: t.Optional[str]) -> tuple[str, ...]:
-        words = ("config", "rm", self.who, self.name) if before is None else ("config", "set", self.who, self.name, before)
+    def _undo(self, option: Option, before: t.Optional[str]) -> tuple[str, ...]:
+        words = ("config", "rm", option.who, option.name) if before is None else ("config", "set", option.who, option.name, before)
         return (*self.cluster.command, f"--connect-timeout={CONNECT_SECONDS}", *words)
 
-    def _value(self) -> t.Optional[str]:
-        """What the configuration database has for just this section."""
+    def _values(self) -> Values:
+        """What the configuration database has for just these sections."""
+        found: Values = dict.fromkeys(self.wanted)
         for each in self.cluster.ask("config", "dump"):
-            who = "/".join(filter(None, (each["section"], each.get("mask"))))
-            if (who, each["name"]) == (self.who, self.name):
-                return each["value"]
-        return None
+            option = Option("/".join(filter(None, (each["section"], each.get("mask")))), each["name"])
+            if option in found:
+                found[option] = each["value"]
+        return found
 
-    def _result(self, before: t.Optional[str], after: t.Optional[str], leased: bool) -> dict[str, t.Any]:
+    def _result(self, before: Values, after: Values, leased: t.Sequence[Option]) -> dict[str, t.Any]:
+        names = {"before": before, "after": after}
         return {
             "changed": bool(self.reasons),
             "reasons": self.reasons,
-            "leased": leased,
-            "value": after,
-            "diff": {"before": {self.name: before}, "after": {self.name: after}},
+            "options": [{"who": each.who, "name": each.name, "leased": each in leased, "value": after.get(each)} for each in self.wanted],
+            "diff": {when: {str(option): value for option, value in values.items()} for when, values in names.items()},
         }
 
 
@@ -258,20 +300,23 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "who": {"type": "str", "required": True},
-            "name": {"type": "str", "required": True},
-            "value": {"type": "str"},
+            "options": {
+                "type": "list", "elements": "dict", "required": True,
+                "options": {"who": {"type": "str", "required": True}, "name": {"type": "str", "required": True}, "value": {"type": "str"}},
+            },
             "state": {"type": "str", "choices": ["set", "restored"], "default": "set"},
             "seconds": {"type": "int", "default": 1800},
             "units": {"type": "path", "default": "/etc/systemd/system"},
             "command": {"type": "list", "elements": "str", "default": []},
             "timeout": {"type": "int", "default": 120},
         },
-        required_if=[("state", "set", ["value"])],
         supports_check_mode=True,
     )
+    valueless = [f"{each['name']} of {each['who']}" for each in module.params["options"] if each["value"] is None]
+    if module.params["state"] == "set" and valueless:
+        module.fail_json(msg=f"{', '.join(valueless)} is to be set and has no value: give it one")
     try:
-        module.exit_json(**Option(module).run())
+        module.exit_json(**Options(module).run())
     except HandoverError as exc:
         module.fail_json(msg=str(exc))
 

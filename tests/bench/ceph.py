@@ -173,8 +173,7 @@ class Row:
                 cluster.module(HOST, "ceph_osd_hold", osd=osd, compact=cell.before)
             prewarm = time.monotonic() - began if cell.before else 0.0
             cluster.module(ADMIN, "ceph_noout", osds=[osd])
-            for option in cell.options:
-                cluster.module(ADMIN, "ceph_option", **option)
+            cluster.module(ADMIN, "ceph_option", options=cell.options)
             watch = cluster.begin(ADMIN, "ceph_peering_impact", seconds=RECORD_SECONDS, while_file=WATCHED, probe_pool="probe")
             cluster.shell(ADMIN, f"until test -e {WATCHED}; do sleep 0.2; done", timeout=60)
             # It is to have seen a client's everyday before anything happens.
@@ -193,8 +192,7 @@ class Row:
                 watch.wait(60)
             cluster.slow(0)
             cluster.module(ADMIN, "ceph_noout", osds=[osd], state="restored")
-            for option in cell.options:
-                cluster.module(ADMIN, "ceph_option", who=option["who"], name=option["name"], state="restored")
+            cluster.module(ADMIN, "ceph_option", options=cell.options, state="restored")
             cluster.module(HOST, "ceph_osd_hold", osd=osd, state="released")
             cluster.module(HOST, "ceph_osd_boot", osd=osd, state="absent")
         down = min((each["at"] for each in seen["osds"] if each["osd"] == osd and not each["up"]), default=0.0)

@@ -51,8 +51,10 @@ class Fake:
     def run(self, argv: t.Sequence[str], accept: t.Container[int] = (0,), stdin: str | None = None, timeout: float | None = None) -> _runtime.Completed:
         if "systemctl" in argv[0]:
             self.commands.append(" ".join(["systemctl", *argv[1:]]))
-            if argv[1] == "start":
-                self.lease_ends(argv[2])
+            # Each comes to its end, whatever becomes of the others.
+            failed = [exc for name in argv[2:] if argv[1] == "start" for exc in self.lease_ends(name)]
+            if failed:
+                raise failed[0]
             return _runtime.Completed(tuple(argv), 0, "", "")
         words = " ".join(word for word in argv[1:] if not word.startswith("--"))
         self.commands.append(words)
@@ -111,12 +113,16 @@ class Fake:
             self.kept.pop(key)
         return (0, self.kept[key], "") if key in self.kept else (2, "", "Error ENOENT") if verb == "get" else (0, "", "")
 
-    def lease_ends(self, name: str) -> None:
-        """What systemd does with the service of a lease."""
+    def lease_ends(self, name: str) -> list[_runtime.HandoverError]:
+        """What systemd does with the service of a lease; why it failed, if it did."""
         (undo,) = re.findall("^ExecStart=(.*)$", (self.units / name).read_text(), re.MULTILINE)
-        self.run(undo.split())
+        try:
+            self.run(undo.split())
+        except _runtime.HandoverError as exc:
+            return [exc]
         for path in self.units.glob(name.replace(".service", ".*")):
             path.unlink()
+        return []
 
     def restart(self, osd: int) -> None:
         self.epoch += 4
@@ -156,9 +162,9 @@ def option(run_module, cluster, tmp_path):
     cluster.units = tmp_path
 
     def run(state: str = "set", check: bool = False, **params: t.Any) -> dict[str, t.Any]:
-        asked = {"value": "0.1"} if state == "set" else {}
-        units = {"units": str(tmp_path), "command": ["ceph"]}
-        return run_module(ceph_option.main, {"who": "mon", "name": "paxos_propose_interval", "state": state, **asked, **units, **params}, check=check)
+        options = [{"who": "mon", "name": "paxos_propose_interval", "value": "0.1"}]
+        asked = {"options": options, "state": state, "units": str(tmp_path), "command": ["ceph"], **params}
+        return run_module(ceph_option.main, asked, check=check)
 
     return run
 
@@ -335,20 +341,26 @@ def test_check_mode_touches_nothing(noout, cluster, tmp_path: Path) -> None:
 
 # An option
 
-INTERVAL = ("mon", "paxos_propose_interval")
+INTERVAL, BALANCER, HDDS = ("mon", "paxos_propose_interval"), ("mgr", "mgr/balancer/active"), ("osd/class:hdd", "osd_recovery_sleep")
+TOLD = "paxos_propose_interval of mon"
+THREE = [dict(zip(("who", "name", "value"), (*key, value))) for key, value in ((INTERVAL, "0.1"), (BALANCER, "false"), (HDDS, "0.5"))]
+
+
+def leased(result: dict[str, t.Any]) -> list[bool]:
+    return [each["leased"] for each in result["options"]]
 
 
 @pytest.mark.parametrize("before", [{}, {INTERVAL: "0.900000"}, {("global", INTERVAL[1]): "0.800000"}])
 def test_an_option_is_set_and_is_then_what_it_was(option, cluster, tmp_path: Path, before) -> None:
     cluster.options = dict(before)
     result = option()
-    assert (result["changed"], result["leased"], cluster.options) == (True, True, {**before, INTERVAL: "0.100000"})
+    assert (result["changed"], leased(result), cluster.options) == (True, [True], {**before, INTERVAL: "0.100000"})
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"handover-option-mon-paxos_propose_interval.{kind}" for kind in ("service", "timer")]
     # It is prolonged, and what was there before is not forgotten for what we have set.
     assert not option()["changed"]
     result = option("restored")
-    assert (result["changed"], result["leased"], cluster.options) == (True, False, before)
-    assert result["diff"] == {"before": {INTERVAL[1]: "0.100000"}, "after": {INTERVAL[1]: before.get(INTERVAL)}}
+    assert (result["changed"], leased(result), cluster.options) == (True, [False], before)
+    assert result["diff"] == {"before": {TOLD: "0.100000"}, "after": {TOLD: before.get(INTERVAL)}}
     assert not list(tmp_path.iterdir()) and not option("restored")["changed"]
 
 
@@ -361,8 +373,8 @@ def test_an_option_is_set_and_is_then_what_it_was(option, cluster, tmp_path: Pat
 )
 def test_an_option_whose_name_is_no_files(option, cluster, tmp_path: Path, who, name, was, value, unit) -> None:
     cluster.options = {("osd", name): "7.000000", (who, name): was}
-    asked = {"who": who, "name": name}
-    assert option(**asked, value=value)["diff"]["before"] == {name: was}
+    asked = {"options": [{"who": who, "name": name, "value": value}]}
+    assert option(**asked)["diff"]["before"] == {f"{name} of {who}": was}
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"handover-option-{unit}.{kind}" for kind in ("service", "timer")]
     assert option("restored", **asked)["changed"]
     assert cluster.options == {("osd", name): "7.000000", (who, name): was}
@@ -370,7 +382,7 @@ def test_an_option_whose_name_is_no_files(option, cluster, tmp_path: Path, who, 
 
 def test_an_option_that_is_as_asked_for_is_somebody_elses(option, cluster, tmp_path: Path) -> None:
     cluster.options[INTERVAL] = "0.100000"
-    assert (option()["changed"], option()["leased"]) == (False, False)
+    assert (option()["changed"], leased(option())) == (False, [False])
     option("restored")
     assert cluster.options == {INTERVAL: "0.100000"} and not list(tmp_path.iterdir())
 
@@ -400,7 +412,7 @@ def test_an_option_is_put_back_again_if_the_monitors_forgot(option, cluster, bef
     cluster.options = dict(before)
     option()
     cluster.deaf = 2
-    assert option("restored")["value"] == before.get(INTERVAL)
+    assert option("restored")["options"][0]["value"] == before.get(INTERVAL)
     assert cluster.options == before
 
 
@@ -410,6 +422,39 @@ def test_an_option_that_monitors_will_not_put_back_is_said(option, cluster) -> N
     refused = "paxos_propose_interval of mon is 0.100000 after .*config rm mon paxos_propose_interval, which the monitors accepted: run it again"
     with pytest.raises(Exception, match=refused):
         option("restored")
+
+
+def test_several_options_are_set_and_put_back_together(option, cluster, tmp_path: Path) -> None:
+    """Each look at the configuration and each change of a unit costs seconds, so what is asked for together is done together."""
+    before = {BALANCER: "false", HDDS: "0.200000"}
+    cluster.options = dict(before)
+    result = option(options=THREE)
+    assert leased(result) == [True, False, True] and [each["value"] for each in result["options"]] == ["0.1", "false", "0.5"]
+    assert cluster.options == {INTERVAL: "0.100000", BALANCER: "false", HDDS: "0.500000"}
+    assert (cluster.count("config dump"), cluster.count("systemctl restart")) == (1, 1)
+    assert option("restored", options=THREE)["changed"]
+    assert cluster.options == before and not list(tmp_path.iterdir())
+    assert (cluster.count("config dump"), cluster.count("systemctl start")) == (3, 1)
+
+
+def test_one_that_cannot_be_put_back_does_not_keep_the_others(option, cluster, tmp_path: Path) -> None:
+    option(options=THREE)
+
+    def refuse(words: str) -> None:
+        if words == "config rm mgr mgr/balancer/active":
+            raise _runtime.HandoverError("ceph failed: [errno 110] RADOS timed out (error connecting to the cluster)")
+
+    cluster.before_each = refuse
+    with pytest.raises(Exception, match="RADOS timed out .*; this host puts mgr/balancer/active of mgr back by itself as soon as the cluster answers"):
+        option("restored", options=THREE)
+    assert cluster.options == {BALANCER: "false"}
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".timer"] == ["handover-option-mgr-mgr-balancer-active.timer"]
+
+
+def test_an_option_without_a_value_is_refused_before_any_is_set(option, cluster) -> None:
+    with pytest.raises(Exception, match="mgr/balancer/active of mgr is to be set and has no value: give it one"):
+        option(options=[THREE[0], {**THREE[1], "value": None}])
+    assert not cluster.options and not cluster.commands
 
 
 def test_a_lease_knows_what_it_takes_back(tmp_path: Path) -> None:
@@ -422,7 +467,7 @@ def test_a_lease_knows_what_it_takes_back(tmp_path: Path) -> None:
 
 def test_check_mode_leaves_the_option(option, cluster, tmp_path: Path) -> None:
     would = option(check=True)
-    assert would["changed"] and would["diff"] == {"before": {INTERVAL[1]: None}, "after": {INTERVAL[1]: "0.1"}}
+    assert would["changed"] and would["diff"] == {"before": {TOLD: None}, "after": {TOLD: "0.1"}}
     assert not cluster.options and not list(tmp_path.iterdir())
     option()
     assert option("restored", check=True)["changed"] and cluster.options
