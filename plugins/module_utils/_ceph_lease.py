@@ -90,12 +90,18 @@ class Leases:
         return tuple(shlex.split(undo.replace("$$", "$").replace("%%", "%")))
 
     def take_back(self, names: t.Sequence[str]) -> None:
-        """Does now what the leases would do at their end, side by side, and ends them. What fails is tried again and again, without us."""
-        try:
-            self.runtime.run([self._systemctl(), "start", *(f"{name}.service" for name in names)])
-        finally:
-            # Also what has ended by itself leaves systemd with units that have no file any more.
-            self.runtime.run([self._systemctl(), "daemon-reload"])
+        """Does now what the leases would do at their end, and ends them. What fails is tried again and again, without us, and keeps none of the others."""
+        failed = None
+        # One after the other: each removes files and has systemd look at all of them again, and a timer whose service is gone then has failed.
+        for name in names:
+            try:
+                self.runtime.run([self._systemctl(), "start", f"{name}.service"])
+            except HandoverError as exc:
+                failed = failed or exc
+        # Also what has ended by itself leaves systemd with units that have no file any more.
+        self.runtime.run([self._systemctl(), "daemon-reload"])
+        if failed:
+            raise failed
 
     def _write(self, name: str, text: str, lease: Lease) -> None:
         path = os.path.join(self.directory, name)
