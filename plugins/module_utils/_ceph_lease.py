@@ -90,18 +90,12 @@ class Leases:
         return tuple(shlex.split(undo.replace("$$", "$").replace("%%", "%")))
 
     def take_back(self, names: t.Sequence[str]) -> None:
-        """Does now what the leases would do at their end, and ends them. What fails is tried again and again, without us, and keeps none of the others."""
-        failed = None
-        # One after the other: each removes files and has systemd look at all of them again, and a timer whose service is gone then has failed.
-        for name in names:
-            try:
-                self.runtime.run([self._systemctl(), "start", f"{name}.service"])
-            except HandoverError as exc:
-                failed = failed or exc
-        # Also what has ended by itself leaves systemd with units that have no file any more.
-        self.runtime.run([self._systemctl(), "daemon-reload"])
-        if failed:
-            raise failed
+        """Does now what the leases would do at their end, side by side, and ends them. What fails is tried again and again, without us."""
+        try:
+            self.runtime.run([self._systemctl(), "start", *(f"{name}.service" for name in names)])
+        finally:
+            # Also what has ended by itself leaves systemd with units that have no file any more.
+            self.runtime.run([self._systemctl(), "daemon-reload"])
 
     def _write(self, name: str, text: str, lease: Lease) -> None:
         path = os.path.join(self.directory, name)
@@ -128,6 +122,7 @@ def service(lease: Lease, directory: str, systemctl: str) -> str:
     # For systemd `%` and `$` are special, for ceph's commands they are nothing.
     undo = shlex.join(lease.undo).replace("%", "%%").replace("$", "$$")
     files = " ".join(os.path.join(directory, f"{lease.name}.{kind}") for kind in ("timer", "service"))
+    # Leases end together, and each has systemd look at all units again: a timer that still runs when the file of its service is gone has failed.
     return f"""\
 {_HEADER}[Unit]
 Description=Take back {lease.what}, which was set for a restart that did not come to its end
@@ -136,9 +131,9 @@ StartLimitIntervalSec=0
 [Service]
 Type=oneshot
 {_UNDO}{undo}
+ExecStartPost={systemctl} stop {lease.name}.timer
 ExecStartPost={systemctl} disable --quiet {lease.name}.timer
 ExecStartPost=/bin/rm -f {files}
-ExecStartPost={systemctl} --no-block stop {lease.name}.timer
 TimeoutStartSec=120
 Restart=on-failure
 RestartSec={_RETRY_SECONDS}

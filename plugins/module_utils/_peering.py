@@ -39,9 +39,10 @@ class Impact:
         # Those of a process that was started anew begin at zero, and one of them may have come further already.
         if any(counters.get(state, _NONE)[part] < was[part] for state, was in before.items() for part in (0, 1)):
             before = {}
-        groups, seconds = (now - was for now, was in zip(counters.get(PEERING, _NONE), before.get(PEERING, _NONE)))
-        if groups:
-            self.left.append((moment, osd, int(groups), seconds))
+        groups, seconds = counters.get(PEERING, _NONE)
+        groups_before, seconds_before = before.get(PEERING, _NONE)
+        if groups > groups_before:
+            self.left.append((moment, osd, groups - groups_before, seconds - seconds_before))
         if counters.get(RECOVERED, _NONE)[0] > before.get(RECOVERED, _NONE)[0]:
             self.clean_at = moment
 

@@ -39,7 +39,7 @@ def test_all_were_restarted(cluster: Cluster, before: dict[int, int]) -> None:
 def test_what_the_restarts_did_to_the_cluster_is_measured_and_drawn(host: str, osds: str) -> None:
     record = last_record(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports", host)
     [row] = json.loads(record.read_text(encoding="utf-8"))["restarts"]
-    assert (row["osds"], row["how"], row["whole"]) == (osds, "in memory before", True)
+    assert (row["osds"], row["how"], row["whole"]) == (osds, "prewarm auto", True)
     assert all(row[what] > 0 for what in ("away", "stop", "up", "reads", "score", "peak")) and row["clean"] >= 0
     page = record.with_suffix(".html").read_text(encoding="utf-8")
     assert page.count("<path d=") == 2 and f"{row['score']:.1f} PG·s" in page
@@ -89,7 +89,7 @@ def test_a_held_one_reads_little_and_flags_stay_as_somebody_set_them(cluster: Cl
 def beside(before: dict[str, t.Any], record: Path, osd: int) -> None:
     """Before and after are on one page, with what a client has waited for."""
     restarts = [*before["restarts"], *json.loads(record.read_text(encoding="utf-8"))["restarts"]]
-    assert [(row["osds"], row["how"]) for row in restarts] == [(f"osd.{osd}", "nothing read before"), (f"osd.{osd}", "in memory before")]
+    assert [(row["osds"], row["how"]) for row in restarts] == [(f"osd.{osd}", "prewarm never"), (f"osd.{osd}", "prewarm required")]
     assert all(0 < row["p50"] <= row["worst"] for row in restarts)
     page = record.with_suffix(".html").read_text(encoding="utf-8")
     assert page.count('<tr class="before">') == page.count('<tr class="now">') == 1
