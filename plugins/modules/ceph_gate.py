@@ -116,6 +116,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_gate import (
     OF_A_RESTART,
     Seen,
+    glance,
     look,
     told,
 )
@@ -124,8 +125,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     Runtime,
 )
 
-# One look costs as many commands of the cluster's, so there is a pause after it.
-PAUSE = 1.0
+# Each command of the cluster's is a third of a second of a processor's, which recovery may wait for on a small host: of the time that a wait has taken so
+# far a tenth passes between two of them, and seconds.
+SHARE, PAUSE, LONGEST_PAUSE = 0.1, 1.0, 5.0
 # What a look may take beyond the time limit.
 SLACK = 120
 
@@ -154,13 +156,22 @@ class Gate:
                 break
             if waited + PAUSE > self.params["timeout"]:
                 raise HandoverError(f"{sentence}, after {waited:.0f} s")
-            time.sleep(PAUSE)
+            self._wait(began)
         return {
             "changed": False,
             "up_from": {str(osd): seen.osds[osd]["up_from"] for osd in self.osds},
             "seconds": round(waited, 2),
             "health": dict(seen.health),
         }
+
+    def _wait(self, began: float) -> None:
+        """Until it may be worth to have all OSDs report: one command each time, not five."""
+        waited = time.monotonic() - began
+        while waited + PAUSE <= self.params["timeout"]:
+            time.sleep(min(max(PAUSE, SHARE * waited), LONGEST_PAUSE))
+            if not glance(self.cluster).unclean():
+                return
+            waited = time.monotonic() - began
 
     def _may_stop(self, seen: Seen) -> str:
         """What speaks against stopping the OSDs now; empty for nothing."""

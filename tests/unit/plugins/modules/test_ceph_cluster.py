@@ -245,10 +245,24 @@ def test_it_waits_for_what_passes(gate, cluster) -> None:
     cluster.groups = {"active+recovering+degraded": 3, "active+clean": 94}
 
     def heal(words: str) -> None:
-        if cluster.reports == 3:
+        if words == "status" and cluster.count("status") == 4:
             cluster.health, cluster.groups = {"OSD_FLAGS": "1 OSDs … have flags set"}, {"active+clean": 97}
 
     cluster.before_each = heal
+    gate("recovered", up_from={"2": 13}, timeout=60)
+    # Looked at with all that belongs to it before the wait and after it, and in between with one command each time.
+    assert (cluster.count("tell"), cluster.count("osd dump"), cluster.count("status")) == (2, 2, 5)
+
+
+def test_what_the_manager_knew_before_opens_no_gate(gate, cluster) -> None:
+    """It takes a cluster for clean that is not, until the OSDs have reported."""
+    cluster.restart(2)
+
+    def stale(words: str) -> None:
+        reported = cluster.commands[-2].startswith("pg dump")
+        cluster.groups = {"active+clean": 97} if cluster.reports >= 3 or not reported else {"active+undersized+degraded": 3, "active+clean": 94}
+
+    cluster.before_each = lambda words: stale(words) if words == "status" else None
     gate("recovered", up_from={"2": 13}, timeout=60)
     assert cluster.count("tell") == 3
 
