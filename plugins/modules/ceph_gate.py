@@ -127,7 +127,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 # Each command of the cluster's is a third of a second of a processor's, which recovery may wait for on a small host: of the time that a wait has taken so
 # far a tenth passes between two of them, and seconds.
-SHARE, PAUSE, LONGEST_PAUSE = 0.1, 1.0, 5.0
+SHARE = 0.1
+PAUSE = 1.0
+LONGEST_PAUSE = 5.0
 # What a look may take beyond the time limit.
 SLACK = 120
 
