@@ -16,9 +16,7 @@ import os
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.livefleet.handover.plugins.module_utils._asok import (
-    AdminSocket,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import compact
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_drop_in import (
     DropIn,
 )
@@ -97,7 +95,7 @@ class Hold:
         try:
             for option in LOG_OPTIONS:
                 overrides.set(option, "0")
-            AdminSocket(self.osd.socket.path, self.runtime.remaining()).call("compact")
+            compact(self.osd, self.runtime.remaining())
         finally:
             overrides.restore()
 
@@ -110,10 +108,6 @@ class Hold:
         self.unit.start(argv, f"Database of osd.{self.osd.id} kept in memory over its restart", "notify", seconds)
         self._write(self.drop_in.path, text)
         self.drop_in.reload()
-
-    def room(self) -> int:
-        """Bytes that the running OSD has left."""
-        return self.osd.socket.call("perf dump", logger="osd")["osd"]["stat_bytes_avail"]
 
     def exists(self) -> bool:
         return self.drop_in.exists() or os.path.exists(self.ranges) or self.unit.running()

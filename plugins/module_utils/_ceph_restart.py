@@ -13,6 +13,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._asok import (
     AdminSocket,
     NoAnswer,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import compact
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_drop_in import (
     DropIn,
 )
@@ -105,6 +106,12 @@ class Restart:
             self.overrides.restore()
         except NoAnswer:
             return
+
+    def compact(self) -> dict[str, t.Any]:
+        """Has it write its database anew while it serves, and tells how long that took."""
+        began = time.monotonic()
+        compact(self.osd, self.runtime.remaining())
+        return {**self.told(), "compact_seconds": round(time.monotonic() - began, 2)}
 
     def begin(self) -> None:
         """Remembers what the measurement begins with."""

@@ -30,7 +30,7 @@ attributes:
   idempotent:
     support: partial
     details:
-      - O(state=restarted) always restarts, and O(state=tidy) always tells the OSDs that run.
+      - O(state=restarted) always restarts, O(state=compacted) always compacts, and O(state=tidy) always tells the OSDs that run.
 
 options:
   osds:
@@ -45,9 +45,17 @@ options:
       - With V(tidy) nothing is stopped or started. What O(tidy_stop) says of a FileStore is only prepared in those that run, for somebody else to stop them,
         such as the host when it is rebooted. That goes with their processes, and until then it changes nothing. Not so what is done for a BlueStore, which
         would compact its log at every occasion until then; so nothing is done there.
+      - With V(compacted) nothing is stopped or started either, and FileStores that run write their object maps anew, if these are no larger than
+        O(compact_limit) and fit beside themselves. What was written of late RocksDB merges with the rest as soon as it is opened again, and reads
+        hundreds of megabytes for that. A BlueStore is compacted by M(livefleet.handover.ceph_osd_hold), and not here.
     type: str
-    choices: [restarted, started, stopped, tidy]
+    choices: [restarted, started, stopped, tidy, compacted]
     default: restarted
+  compact_limit:
+    description:
+      - With O(state=compacted), the largest object map that is written anew.
+    type: str
+    default: 4G
   tidy_stop:
     description:
       - Before a BlueStore OSD stops, whether BlueFS is to compact its log. An OSD reads all of it when it starts, past the page cache, and a busy OSD's has
@@ -61,7 +69,7 @@ options:
     default: auto
   timeout:
     description:
-      - Seconds that each of the OSDs may take until it is up.
+      - Seconds that each of the OSDs may take until it is up, or with O(state=compacted) until its object map is written.
     type: int
     default: 300
 
@@ -99,7 +107,7 @@ osds:
       sample: 2
     stop_seconds:
       description:
-        - This and what follows but RV(osds[].tidy) not with O(state=tidy).
+        - This and what follows but RV(osds[].tidy) not with O(state=tidy) or O(state=compacted).
         - From the order until its unit had stopped. For an OSD in a container that includes what is done after its process has ended.
       type: float
       sample: 0.71
@@ -119,13 +127,23 @@ osds:
       description: Whether it was shut down in order, so that BlueFS compacts its log, or a FileStore writes out its journal.
       type: bool
       sample: true
+    compact_seconds:
+      description: How long it took to write its object map anew, with O(state=compacted) only.
+      type: float
+      sample: 8.07
 """
 
 import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils._asok import NoAnswer
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import (
+    no_room,
+    object_map_size,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
+    Osd,
     find_osd,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_restart import (
@@ -135,36 +153,60 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     HandoverError,
     Runtime,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+    parse_size,
+)
 
 # What the module may take beside waiting.
 SLACK = 120
 # States that are no participle.
-STATES = {"tidy": "told to leave little behind when it stops"}
+STATES = {"tidy": "told to leave little behind when it stops", "compacted": "told to write its object map anew"}
 
 
 class Osds:
     """Some OSDs of this host."""
 
     def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
         self.params = module.params
         self.check_mode = module.check_mode
         self.runtime = Runtime(module, 2 * module.params["timeout"] + SLACK)
         self.osds = [Restart(self.runtime, find_osd(self.runtime, number)) for number in module.params["osds"]]
         self.reasons: list[str] = []
+        try:
+            self.compact_limit = parse_size(module.params["compact_limit"])
+        except ValueError as exc:
+            raise HandoverError(f"compact_limit: {exc}") from exc
 
     def run(self) -> dict[str, t.Any]:
         """Does it, and waits."""
         state = self.params["state"]
         chosen = [each for each in self.osds if state == "restarted" or each.running() is not (state == "started")]
-        if state == "tidy":
+        if state in STATES:
             chosen = [each for each in chosen if each.osd.store() == "filestore"]
+        if state == "compacted":
+            chosen = [each for each in chosen if self._may_compact(each.osd)]
         self.reasons += [f"osd.{each.osd.id} is to be {STATES.get(state, state)}" for each in chosen]
         result = {"changed": bool(chosen), "reasons": self.reasons}
         if not self.check_mode:
             result["osds"] = self._act(state, chosen) if chosen else []
         return result
 
+    def _may_compact(self, osd: Osd) -> bool:
+        """Whether that takes no longer than it may, and can be done."""
+        size = object_map_size(osd)
+        try:
+            why = f"the object map of osd.{osd.id} has {format_size(size)}" if size > self.compact_limit else no_room(osd, size)
+        except NoAnswer as exc:
+            why = str(exc)
+        if why:
+            self.module.warn(f"{why}: it is not compacted, and merges what is new in it when it starts")
+        return not why
+
     def _act(self, state: str, chosen: list[Restart]) -> list[dict[str, t.Any]]:
+        if state == "compacted":
+            return [each.compact() for each in chosen]
         if state != "started":
             for each in chosen:
                 each.tidy(self.params["tidy_stop"])
@@ -193,8 +235,9 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "osds": {"type": "list", "elements": "int", "required": True},
-            "state": {"type": "str", "choices": ["restarted", "started", "stopped", "tidy"], "default": "restarted"},
+            "state": {"type": "str", "choices": ["restarted", "started", "stopped", "tidy", "compacted"], "default": "restarted"},
             "tidy_stop": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+            "compact_limit": {"type": "str", "default": "4G"},
             "timeout": {"type": "int", "default": 300},
         },
         supports_check_mode=True,

@@ -182,6 +182,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils._asok import NoAnswer
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import no_room
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_hold import Hold
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
     Osd,
@@ -286,14 +287,10 @@ class OsdHold:
         return policy == "always" or (policy == "auto" and large)
 
     def _has_room(self, layout: t.Any) -> bool:
-        """Whether the database fits beside itself: compaction lets go of the old tables last, and an OSD that has no block left for a new one aborts."""
-        room, wanted = self.hold.room(), 2 * layout.size
-        if room >= wanted:
+        """Whether the database fits beside itself."""
+        why = no_room(self.osd, layout.size)
+        if not why:
             return True
-        why = (
-            f"osd.{self.osd.id} has {format_size(room)} left, and may take {format_size(wanted)} for a while to write its database of "
-            f"{format_size(layout.size)} anew"
-        )
         if self.params["compact"] == "always":
             raise HandoverError(f"{why}: make room, or leave compact=always")
         self.module.warn(f"{why}: it is not compacted, and replays its log when it starts")

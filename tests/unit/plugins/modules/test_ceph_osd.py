@@ -39,6 +39,7 @@ class Fake:
 
     def __init__(self) -> None:
         self.pid: int | None = 100
+        self.store = "bluestore"
         self.options = dict(DEFAULTS)
         self.log_bytes = 12 * MIB
         self.room = 4096 * MIB
@@ -75,7 +76,8 @@ class Fake:
         if prefix == "config unset":
             self.options[arguments["var"]] = DEFAULTS[arguments["var"]]
         if prefix == "compact":
-            assert self.options["bluefs_log_compact_min_size"] == "0"
+            # BlueFS compacts its log with it; a FileStore has none.
+            assert self.options["bluefs_log_compact_min_size"] == ("0" if self.store == "bluestore" else "16777216")
             self.wal = MIB
         return {}
 
@@ -118,7 +120,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     layout = _ceph_osd.LAYOUTS[0]
     osd = _ceph_osd.Osd(2, layout, {"id": "2", "cluster": "ceph"}, str(tmp_path))
     monkeypatch.setattr(_ceph_osd.Osd, "pid", lambda self: fake.pid)
-    monkeypatch.setattr(_ceph_osd.Osd, "store", lambda self: "bluestore")
+    monkeypatch.setattr(_ceph_osd.Osd, "store", lambda self: fake.store)
     monkeypatch.setattr(_ceph_osd.Osd, "devices", lambda self: {"block": "/dev/dm-1"})
     monkeypatch.setattr(_ceph_osd.Osd, "disks", lambda self: [])
     monkeypatch.setattr(_ceph_osd.Osd, "shared", str(tmp_path))
@@ -197,6 +199,57 @@ def test_what_somebody_else_stops_can_be_told_how(restart, host, monkeypatch) ->
     assert host.commands == []
     host.pid = None
     assert not restart(state="tidy")["changed"]
+
+
+@pytest.fixture
+def object_map(host, tmp_path: Path) -> Path:
+    host.store = "filestore"
+    folder = tmp_path / "current" / "omap"
+    folder.mkdir(parents=True)
+    (tmp_path / "type").write_text("filestore\n")
+    (folder / "000007.sst").write_bytes(b"k" * 3 * MIB)
+    return folder
+
+
+def test_an_object_map_is_written_anew_while_the_osd_serves(restart, host, object_map) -> None:
+    assert restart(state="compacted", check=True)["reasons"] == ["osd.2 is to be told to write its object map anew"]
+    assert "compact" not in host.asked
+    said = restart(state="compacted")
+    assert (said["changed"], said["osds"][0]["id"]) == (True, 2) and said["osds"][0]["compact_seconds"] >= 0
+    assert "compact" in host.asked
+    assert (host.commands, host.options, host.pid) == ([], DEFAULTS, 100)
+
+
+def test_a_bluestore_is_left_to_the_hold(restart, host) -> None:
+    assert not restart(state="compacted")["changed"]
+    assert host.asked == []
+
+
+def test_an_osd_that_is_away_has_nobody_to_write_its_object_map(restart, host, object_map) -> None:
+    host.pid = None
+    assert not restart(state="compacted")["changed"]
+
+
+@pytest.mark.parametrize(
+    ("room", "limit", "why"),
+    [
+        (6 * MIB - 1, "4G", "osd.2 has 6 MiB left, and may take 6 MiB for a while to write its database of 3 MiB anew"),
+        (4096 * MIB, "2M", "the object map of osd.2 has 3 MiB"),
+    ],
+)
+def test_an_object_map_that_does_not_fit_is_left_as_it_is(restart, host, object_map, monkeypatch, room, limit, why) -> None:
+    host.room = room
+    warned: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warned.append(text))
+    assert not restart(state="compacted", compact_limit=limit)["changed"]
+    assert warned == [f"{why}: it is not compacted, and merges what is new in it when it starts"]
+    assert "compact" not in host.asked
+
+
+def test_a_limit_that_is_no_size_is_said_before_anything_is_touched(restart, host, object_map) -> None:
+    with pytest.raises(Exception, match="compact_limit: '4 gigs' is not a size"):
+        restart(state="compacted", compact_limit="4 gigs")
+    assert host.asked == []
 
 
 def test_an_osd_that_does_not_answer_is_restarted_all_the_same(restart, host) -> None:
