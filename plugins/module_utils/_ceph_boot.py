@@ -5,19 +5,23 @@
 """Brings what an OSD reads when it starts into memory when its host boots.
 
 Three files belong together: a unit that reads, once for each boot; a drop-in of the OSD's unit that starts it and waits for it; and a mark
-below /run, so that nothing is read before the next boot, while the OSD is restarted in any other way.
+below /run, so that nothing is read before the next boot, while the OSD is restarted in any other way. For a FileStore a fourth says which
+pieces of its object map's tables are read. What is not named in there was written later, and is read whole.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import typing as t
 
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import object_map_size
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_hold import (
     FOLDER,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import Osd
+from ansible_collections.livefleet.handover.plugins.module_utils._object_map import read_first
 from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import HELPER, Pcopy
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
@@ -29,6 +33,8 @@ UNITS = "/etc/systemd/system"
 HOLD_SECONDS = 600
 # What the unit may take beyond the reading: BlueStore's tool has to find out where the database lies.
 LOOK_SECONDS = 60
+# Bytes of an object map that are looked through for what a start reads: 4 s of a processor's for each GiB. A larger one is read whole, as far as the time goes.
+LOOK_LIMIT = 4 << 30
 
 
 class Boot:
@@ -40,6 +46,7 @@ class Boot:
         self.name = f"handover-boot-osd.{osd.id}.service"
         self.unit = os.path.join(UNITS, self.name)
         self.drop_in = os.path.join(UNITS, f"{osd.unit}.d", "handover-boot.conf")
+        self.pieces = os.path.join(UNITS, f"handover-boot-osd.{osd.id}.json")
         self.mark = os.path.join(FOLDER, f"osd.{osd.id}.has-booted")
 
     def files(self, seconds: int, paths: t.Sequence[str]) -> dict[str, str]:
@@ -59,26 +66,34 @@ class Boot:
             return service(self.osd, self.mark, "notify", bluestore_command(self.osd.folder, seconds, tool), seconds)
         if store == "filestore":
             find = self.runtime.tool("find", "findutils")
-            return service(self.osd, self.mark, "oneshot", filestore_command(find, self.osd.folder, seconds, paths), seconds)
+            return service(self.osd, self.mark, "oneshot", filestore_command(find, self.osd.folder, self.pieces, seconds, paths), seconds)
         raise HandoverError(f"osd.{self.osd.id} has a store of the kind {store or 'unknown: its disk is not there'}, of which nothing is read ahead")
 
     def write(self, files: t.Mapping[str, str]) -> None:
+        """Writes these, and which pieces are read as it is now. Tables do not change, so each of them is right for as long as there is its table."""
         try:
-            for path, text in files.items():
+            for path, text in {**files, **self._pieces()}.items():
                 os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
                 with open(path, "w", encoding="utf-8") as target:
                     target.write(text)
         except OSError as exc:
             self.remove()
             raise HandoverError(f"{exc.filename} cannot be written: {exc.strerror}; nothing is read ahead for osd.{self.osd.id} at boot without it") from exc
-        self._reload()
+        if files:
+            self._reload()
+
+    def _pieces(self) -> dict[str, str]:
+        if self.osd.store() != "filestore":
+            return {}
+        small = object_map_size(self.osd) <= LOOK_LIMIT
+        return {self.pieces: json.dumps(read_first(self.osd.folder) if small else {})}
 
     def remove(self) -> list[str]:
         """Takes away what is there, and says what that was. What was read at this boot need not be held any more."""
         if os.path.exists(self.unit):
             self.runtime.run([self.runtime.tool("systemctl", "systemd"), "stop", self.name], accept=(0, 5))
         gone = []
-        for path in (self.drop_in, self.unit, self.mark):
+        for path in (self.drop_in, self.unit, self.pieces, self.mark):
             if os.path.exists(path):
                 os.unlink(path)
                 gone.append(path)
@@ -100,10 +115,10 @@ def bluestore_command(home: str, seconds: int, tool: str) -> list[str]:
     return [HELPER, "hold", f"--seconds={HOLD_SECONDS}", f"--ready-within={seconds}", "--read", "--osd", home, tool]
 
 
-def filestore_command(find: str, home: str, seconds: int, paths: t.Sequence[str]) -> list[str]:
+def filestore_command(find: str, home: str, pieces: str, seconds: int, paths: t.Sequence[str]) -> list[str]:
     """Files are looked for when the host boots: a database makes new ones all the time."""
     where = [os.path.join(home, path) for path in paths]
-    return [find, *where, "-type", "f", "-exec", HELPER, "pages", "--read", f"--seconds={seconds}", "{}", "+"]
+    return [find, *where, "-type", "f", "-exec", HELPER, "pages", "--read", f"--seconds={seconds}", f"--ranges={pieces}", "{}", "+"]
 
 
 def service(osd: Osd, mark: str, kind: str, argv: t.Sequence[str], seconds: int) -> str:

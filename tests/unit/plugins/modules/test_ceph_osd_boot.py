@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import typing as t
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _ceph_boot,
     _ceph_osd,
+    _object_map,
     _pcopy,
     _runtime,
 )
@@ -50,6 +52,10 @@ class Host:
     @property
     def drop_in(self) -> Path:
         return self.folder / "units" / "ceph-osd@2.service.d" / "handover-boot.conf"
+
+    @property
+    def pieces(self) -> Path:
+        return self.folder / "units" / "handover-boot-osd.2.json"
 
     @property
     def mark(self) -> Path:
@@ -113,7 +119,56 @@ def test_the_files_of_a_filestore_are_looked_for_when_the_host_boots(boot: Boot,
     host.has("filestore")
     boot(paths=["current/omap"])
     (line,) = [line for line in host.unit.read_text().splitlines() if line.startswith("ExecStart=")]
-    assert line.startswith(f"ExecStart=/usr/bin/find {host.home}/current/omap -type f -exec ") and line.endswith("pages --read --seconds=30 '{}' +")
+    assert line.startswith(f"ExecStart=/usr/bin/find {host.home}/current/omap -type f -exec ")
+    assert line.endswith(f"pages --read --seconds=30 --ranges={host.pieces} '{{}}' +")
+
+
+def test_of_an_object_map_is_read_what_a_start_reads(boot: Boot, host: Host) -> None:
+    """The logs of placement groups where they lie, the end of each table, and whole what is no table. A table that comes later is not named, and read whole."""
+    host.has("filestore")
+    folder = host.home / "current" / "omap"
+    folder.mkdir(parents=True)
+    mib = 1 << 20
+    other = b"_USER_0000000000000023_USER_\0key-00112233445566778899"
+    log = b"_USER_0000000000000023_USER_\x000000000034.00000000000000034698"
+    duplicate = b"_USER_0000000000000023_USER_\0dup_0000000034.00000000000000034698"
+    with (folder / "000313.sst").open("wb") as table:
+        for offset, key in ((0, other), (2 * mib + 17, log), (3 * mib, duplicate), (6 * mib, other), (9 * mib - 100, other)):
+            table.seek(offset)
+            table.write(key)
+    (folder / "000007.ldb").write_bytes(other)
+    (folder / "000014.log").write_bytes(b"w" * 100)
+    (folder / "LOCK").touch()
+    boot()
+    size = 9 * mib - 100 + len(other)
+    assert json.loads(host.pieces.read_text()) == {
+        f"{folder}/000313.sst": [[2 * mib, 2 * mib], [7 * mib, size - 7 * mib]],
+        f"{folder}/000007.ldb": [[0, len(other)]],
+        f"{folder}/000014.log": [[0, 100]],
+    }
+    # Asked again, it looks again, and has changed nothing.
+    (folder / "000007.ldb").unlink()
+    assert not boot()["changed"]
+    assert f"{folder}/000007.ldb" not in json.loads(host.pieces.read_text())
+    boot("absent")
+    assert not host.pieces.exists()
+
+
+def test_a_table_that_goes_while_it_is_looked_for(boot: Boot, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.has("filestore")
+    folder = host.home / "current" / "omap"
+    folder.mkdir(parents=True)
+    (folder / "000014.log").write_bytes(b"w")
+    monkeypatch.setattr(_object_map.os, "listdir", lambda path: ["000013.sst", "000014.log"])
+    assert _object_map.read_first(str(host.home)) == {f"{folder}/000014.log": [[0, 1]]}
+
+
+def test_a_large_object_map_is_not_looked_through(boot: Boot, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.has("filestore")
+    monkeypatch.setattr(_ceph_boot, "object_map_size", lambda osd: _ceph_boot.LOOK_LIMIT + 1)
+    monkeypatch.setattr(_ceph_boot, "read_first", lambda home: pytest.fail("looked"))
+    boot()
+    assert json.loads(host.pieces.read_text()) == {}
 
 
 def test_systemd_understands_the_unit(boot: Boot, host: Host) -> None:

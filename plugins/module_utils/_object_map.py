@@ -1,0 +1,62 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a FileStore OSD reads of its object map when it starts: the logs of its placement groups, and the end of each table, where its index is.
+
+The logs are keys of the map like all others, `<epoch, 10 digits>.<version, 20 digits>` of the object that a placement group has for itself (Ceph:
+eversion_t::get_key_name, DBObjectMap::sys_prefix), and in a map that was compacted they lie together. Tables of RocksDB and LevelDB have every sixteenth
+key in full, so that they are found by what they look like, without a look into the tables' indexes. What is compressed may not be found, and is
+then read by the OSD itself.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import typing as t
+
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import (
+    OBJECT_MAP,
+)
+
+# Tables grow to 64 MiB, and are read in pieces of this size.
+PIECE = 1 << 20
+# An index of a table of that size, and what belongs to it.
+END = 1 << 20
+TABLES = (".sst", ".ldb")
+LOG_KEY = re.compile(rb"_USER_\x00(?:dup_)?\d{10}\.\d{20}")
+
+
+def read_first(home: str) -> dict[str, list[list[int]]]:
+    """Path → pieces of it, as [offset, length] in bytes, for the OSD with this folder. What is not a table is meant whole."""
+    folder = os.path.join(home, OBJECT_MAP)
+    found: dict[str, list[list[int]]] = {}
+    if not os.path.isdir(folder):
+        return found
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size:
+                    found[path] = _pieces(file, size) if name.endswith(TABLES) else [[0, size]]
+        except FileNotFoundError:
+            # It was merged into another meanwhile.
+            continue
+    return found
+
+
+def _pieces(file: t.BinaryIO, size: int) -> list[list[int]]:
+    with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as text:
+        wanted = {match.start() // PIECE for match in LOG_KEY.finditer(text)}
+    wanted.update(range(max(0, size - END) // PIECE, (size - 1) // PIECE + 1))
+    pieces: list[list[int]] = []
+    for number in sorted(wanted):
+        begin, end = number * PIECE, min((number + 1) * PIECE, size)
+        if pieces and pieces[-1][0] + pieces[-1][1] == begin:
+            pieces[-1][1] += end - begin
+        else:
+            pieces.append([begin, end - begin])
+    return pieces
