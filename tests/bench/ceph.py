@@ -12,8 +12,8 @@ Each OSD is restarted on the lab's own cluster, whose disks do so many reads a s
   the device away; ``plain, monitors agree sooner``, that, with the one part of the role which is not about reading; ``held``, as the role
   does it; ``held, no compaction``, the same without compacting before;
 * filestore: ``hot``, ceph-ansible's sequence, in which the page cache of the files outlives the process; ``cold``, the same after its
-  disk was taken away and brought again, as by a reboot; ``prewarmed``, that, as the role does it: shut down in order, and read ahead by the unit
-  that reads at a boot.
+  disk was taken away and brought again, as by a reboot; ``prewarmed``, that, as the role does it: its object map written anew while it serves, shut
+  down in order, and what a start reads of the map read ahead by the unit that reads at a boot.
 
 A row begins by growing the OSD's database to a size that is worth reading. Each run begins with a time of load on what the restart before
 has left, and nothing is compacted but by a cell itself. What was measured is kept by row in docs/benchmarks/ceph-runs.json; a cell that is
@@ -169,9 +169,11 @@ class Row:
         watch = None
         try:
             began = time.monotonic()
-            if cell.before:
+            if cell.warm:
+                cluster.module(HOST, "ceph_osd", osds=[osd], state="compacted")
+            elif cell.before:
                 cluster.module(HOST, "ceph_osd_hold", osd=osd, compact=cell.before)
-            prewarm = time.monotonic() - began if cell.before else 0.0
+            prewarm = time.monotonic() - began if cell.before or cell.warm else 0.0
             cluster.module(ADMIN, "ceph_noout", osds=[osd])
             cluster.module(ADMIN, "ceph_option", options=cell.options)
             watch = cluster.begin(ADMIN, "ceph_peering_impact", seconds=RECORD_SECONDS, while_file=WATCHED, probe_pool="probe")
@@ -198,8 +200,8 @@ class Row:
         down = min((each["at"] for each in seen["osds"] if each["osd"] == osd and not each["up"]), default=0.0)
         back = max((each["at"] for each in seen["osds"] if each["osd"] == osd and each["up"]), default=0.0)
         return {
-            "stop": up["stop_seconds"], "up": up["up_seconds"], "reads": up["reads"], "prewarm": round(prewarm + inside, 2),
-            "clean": max(0.0, round(seen["clean_at"] - back, 2)), "gate": round(gate, 2),
+            "stop": up["stop_seconds"], "up": up["up_seconds"], "reads": up["reads"], "prewarm": round(prewarm + inside, 2), "inside": round(inside, 2),
+            "away": round(back - down, 2), "clean": max(0.0, round(seen["clean_at"] - back, 2)), "gate": round(gate, 2),
             "worst": seen["probe"]["worst"], "worst_from": round(seen["probe"]["worst_at"] - down, 2), "p99": seen["probe"]["p99"],
             "score": seen["score"], "busy": round(busy, 1), "database": size >> 20, "curve": seen["curve"],
         }  # fmt: skip

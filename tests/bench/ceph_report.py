@@ -22,7 +22,13 @@ from results import Bar, chart, save, spread, table
 AGAINST = {"held": "plain", "held, no compaction": "plain", "prewarmed": "cold"}
 CONTENDERS = {"plain": "ceph-ansible's sequence: stop, start, wait", "cold": "the same start with a cold cache"}
 COLUMNS = (("up", "start → up, s"), ("reads", "reads"), ("clean", "up → clean, s"), ("worst", "longest operation, s"), ("score", "score, PG·s"))
-ALONE = (("database", "database, MiB"), ("stop", "stop, s"), ("prewarm", "prewarming, s"))
+ALONE = (
+    ("database", "database, MiB"),
+    ("stop", "stop, s"),
+    ("prewarm", "prewarming, s"),
+    ("inside", "of which after the stop, s"),
+    ("away", "down by the map, s"),
+)
 MACHINE = (("gate", "gate, s"), ("worst_from", "which was due, s after the OSD went"), ("busy", "load average"))
 OURS = {"bluestore": "held", "filestore": "prewarmed"}
 COLOURS = {
@@ -45,8 +51,9 @@ The cluster's balancer is off in all cells, as ceph-ansible's rolling update and
 it saw an OSD away and began to move groups.
 
 - *database*: of the OSD, before its restart. It was grown first; what a cold start reads is a part of it.
-- *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. Prewarming of a FileStore
-  after a reboot lies before that, and the OSD is away meanwhile: see its column.
+- *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. What is read of a
+  FileStore after a reboot is read before that, and the OSD is away meanwhile: see its column, and *down by the map*, from when the OSD was seen to
+  be down until it was seen to be up.
 - *up → clean*: until the last placement group has become clean, by the OSDs' own counters (`recovered_latency`), which are looked at four times a
   second. *Gate*: until the gate has seen that in fresh reports, from the moment at which the order to start had come back; its own start is in it.
 - *longest operation*: of a probe that writes and reads 20 times a second, by when it was due; and when that was, from the moment on at which the
