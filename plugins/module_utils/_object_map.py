@@ -5,9 +5,9 @@
 """What a FileStore OSD reads of its object map when it starts: the logs of its placement groups, and the end of each table, where its index is.
 
 The logs are keys of the map like all others, `<epoch, 10 digits>.<version, 20 digits>` of the object that a placement group has for itself (Ceph:
-eversion_t::get_key_name, DBObjectMap::sys_prefix), and in a map that was compacted they lie together. Tables of RocksDB and LevelDB have every sixteenth
-key in full, so that they are found by what they look like, without a look into the tables' indexes. What is compressed may not be found, and is
-then read by the OSD itself.
+eversion_t::get_key_name, DBObjectMap::sys_prefix), and in a map that was compacted they lie together. Tables of RocksDB have every sixteenth key in
+full, so that they are found by what they look like, without a look into the tables' indexes. Ceph has RocksDB compress none of them; those of
+LevelDB are compressed, and meant whole.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact i
 PIECE = 1 << 20
 # An index of a table of that size, and what belongs to it.
 END = 1 << 20
-TABLES = (".sst", ".ldb")
+TABLES = ".sst"
 LOG_KEY = re.compile(rb"_USER_\x00(?:dup_)?\d{10}\.\d{20}")
 
 
 def read_first(home: str) -> dict[str, list[list[int]]]:
-    """Path → pieces of it, as [offset, length] in bytes, for the OSD with this folder. What is not a table is meant whole."""
+    """Path → pieces of it, as [offset, length] in bytes, for the OSD with this folder. What is not a table of RocksDB is meant whole."""
     folder = os.path.join(home, OBJECT_MAP)
     found: dict[str, list[list[int]]] = {}
     if not os.path.isdir(folder):

@@ -18,9 +18,9 @@ description:
     and reads it in the order of the disk and in large pieces.
   - Of a BlueStore OSD that is where its database lies on the devices; they are held open for ten minutes, since the kernel throws the pages of a block
     device away when it is closed for the last time.
-  - Of a FileStore it is the files at O(paths), but of its object map only what a start reads, which are the logs of its placement groups and the end of each
-    table, and what was written after this module has looked. It looks each time that it is called, through maps of no more than 4 GiB, which takes a
-    processor 4 seconds for each GiB. O(livefleet.handover.ceph_osd#module:state=compacted) before has these logs lie together.
+  - Of a FileStore it is the files at O(paths), but of an object map in RocksDB only what a start reads, which are the logs of its placement groups and the
+    end of each table, and what was written after this module has looked. It looks each time that it is called, through maps of no more than 4 GiB, which
+    takes a processor 4 seconds for each GiB. O(livefleet.handover.ceph_osd#module:state=compacted) before has these logs lie together.
   - The OSD waits for that O(seconds) at most, and starts in any case. It runs once for each boot, and not when the OSD is restarted otherwise.
 
 extends_documentation_fragment:

@@ -257,8 +257,10 @@ def test_a_host_that_is_rebooted_reads_ahead(cluster: Cluster) -> None:
     host = cluster.hosts["ceph2"]
     own = "for osd in 2 3; do grep ^read_bytes: /proc/$(systemctl show --property=MainPID --value ceph-osd@$osd)/io; done"
     read = {}
-    for boot in ("never", "once"):
-        cluster.restarted("ceph2", ceph_osd_restart_state="rebooted", ceph_osd_restart_boot=boot, ceph_osd_restart_afresh=True)
+    for boot, compact in (("never", "never"), ("once", "auto")):
+        cluster.restarted(
+            "ceph2", ceph_osd_restart_state="rebooted", ceph_osd_restart_boot=boot, ceph_osd_restart_compact=compact, ceph_osd_restart_afresh=True
+        )
         read[boot] = sum(map(int, host.run(own).split()[1::2]))
         now = cluster.up_from()
         assert all(now[osd] > epochs[osd] for osd in (2, 3))
