@@ -124,7 +124,7 @@ def test_the_files_of_a_filestore_are_looked_for_when_the_host_boots(boot: Boot,
 
 
 def test_of_an_object_map_is_read_what_a_start_reads(boot: Boot, host: Host) -> None:
-    """The logs of placement groups where they lie, the end of each table, and whole what is no such table. A table that comes later is not named, and read whole."""
+    """The logs of placement groups where they lie, the end of each table, and whole what is no such table. What comes later is not named, and read whole."""
     host.has("filestore")
     folder = host.home / "current" / "omap"
     folder.mkdir(parents=True)
