@@ -69,24 +69,29 @@ class Boot:
             return service(self.osd, self.mark, "oneshot", filestore_command(find, self.osd.folder, self.pieces, seconds, paths), seconds)
         raise HandoverError(f"osd.{self.osd.id} has a store of the kind {store or 'unknown: its disk is not there'}, of which nothing is read ahead")
 
-    def write(self, files: t.Mapping[str, str]) -> None:
-        """Writes these, and which pieces are read as it is now. Tables do not change, so each of them is right for as long as there is its table."""
+    def look(self) -> None:
+        """Notes which pieces of an object map are read, as it is now. Tables do not change, so each is right for as long as there is its table."""
+        if self.osd.store() != "filestore":
+            return
         try:
-            for path, text in {**files, **self._pieces()}.items():
+            found = read_first(self.osd.folder) if object_map_size(self.osd) <= LOOK_LIMIT else {}
+        except OSError as exc:
+            raise HandoverError(f"the object map of osd.{self.osd.id} cannot be read: {exc.strerror}; look at its disk before this host is rebooted") from exc
+        self._put({self.pieces: json.dumps(found)})
+
+    def write(self, files: t.Mapping[str, str]) -> None:
+        self._put(files)
+        self._reload()
+
+    def _put(self, files: t.Mapping[str, str]) -> None:
+        try:
+            for path, text in files.items():
                 os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
                 with open(path, "w", encoding="utf-8") as target:
                     target.write(text)
         except OSError as exc:
             self.remove()
             raise HandoverError(f"{exc.filename} cannot be written: {exc.strerror}; nothing is read ahead for osd.{self.osd.id} at boot without it") from exc
-        if files:
-            self._reload()
-
-    def _pieces(self) -> dict[str, str]:
-        if self.osd.store() != "filestore":
-            return {}
-        small = object_map_size(self.osd) <= LOOK_LIMIT
-        return {self.pieces: json.dumps(read_first(self.osd.folder) if small else {})}
 
     def remove(self) -> list[str]:
         """Takes away what is there, and says what that was. What was read at this boot need not be held any more."""

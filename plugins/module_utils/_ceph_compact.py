@@ -12,6 +12,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._asok import (
     AdminSocket,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import Osd
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._sizes import format_size
 
 # Below the folder of a FileStore.
@@ -23,12 +27,19 @@ def compact(osd: Osd, seconds: float) -> None:
     AdminSocket(osd.socket.path, seconds).call("compact")
 
 
-def no_room(osd: Osd, size: int) -> str:
-    """Why the OSD cannot, or nothing: compaction lets go of the old tables last, and an OSD that has no block left for a new one aborts."""
+def has_room(runtime: Runtime, osd: Osd, size: int, policy: str, otherwise: str) -> bool:
+    """Whether the database fits beside itself: compaction lets go of the old tables last, and an OSD that has no block left for a new one aborts.
+
+    If not, that is an error with the policy `always`, and else a warning that says what the OSD does otherwise.
+    """
     room, wanted = osd.socket.call("perf dump", logger="osd")["osd"]["stat_bytes_avail"], 2 * size
     if room >= wanted:
-        return ""
-    return f"osd.{osd.id} has {format_size(room)} left, and may take {format_size(wanted)} for a while to write its database of {format_size(size)} anew"
+        return True
+    why = f"osd.{osd.id} has {format_size(room)} left, and may take {format_size(wanted)} for a while to write its database of {format_size(size)} anew"
+    if policy == "always":
+        raise HandoverError(f"{why}: make room, or leave compact=always")
+    runtime.module.warn(f"{why}: it is not compacted, and {otherwise}")
+    return False
 
 
 def object_map_size(osd: Osd) -> int:

@@ -11,7 +11,7 @@ restart fits between two looks. First the OSDs are told to report, and what was 
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph import Cluster
 
@@ -67,17 +67,16 @@ def look(cluster: Cluster) -> Seen:
     """Looks at the cluster, after its OSDs have reported."""
     osds = cluster.osds()
     silent = _flush(cluster, [number for number, osd in osds.items() if osd["up"]])
-    return glance(cluster, osds, silent)
+    return replace(glance(cluster), osds=osds, silent=silent)
 
 
-def glance(cluster: Cluster, osds: t.Mapping[int, t.Mapping[str, t.Any]] | None = None, silent: t.Sequence[int] = ()) -> Seen:
+def glance(cluster: Cluster) -> Seen:
     """What the manager knows, however old that is: enough to go on waiting, never to go on."""
     status = cluster.ask("status")
     return Seen(
         health={check: detail["summary"]["message"] for check, detail in status["health"].get("checks", {}).items() if not detail.get("muted")},
         groups={entry["state_name"]: entry["count"] for entry in status["pgmap"].get("pgs_by_state", [])},
-        osds=osds or {},
-        silent=silent,
+        osds={},
     )
 
 

@@ -107,10 +107,10 @@ class Restart:
         except NoAnswer:
             return
 
-    def compact(self) -> dict[str, t.Any]:
-        """Has it write its database anew while it serves, and tells how long that took."""
+    def compact(self, seconds: float) -> dict[str, t.Any]:
+        """Has it write its database anew while it serves, within this time, and tells how long that took."""
         began = time.monotonic()
-        compact(self.osd, self.runtime.remaining())
+        compact(self.osd, seconds)
         return {**self.told(), "compact_seconds": round(time.monotonic() - began, 2)}
 
     def begin(self) -> None:

@@ -12,10 +12,8 @@ LevelDB are compressed, and meant whole.
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
-import typing as t
 
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import (
     OBJECT_MAP,
@@ -27,6 +25,8 @@ PIECE = 1 << 20
 END = 1 << 20
 TABLES = ".sst"
 LOG_KEY = re.compile(rb"_USER_\x00(?:dup_)?\d{10}\.\d{20}")
+# A key may begin in one piece and end in the next.
+LONGEST_KEY = 64
 
 
 def read_first(home: str) -> dict[str, list[list[int]]]:
@@ -41,22 +41,29 @@ def read_first(home: str) -> dict[str, list[list[int]]]:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 if size:
-                    found[path] = _pieces(file, size) if name.endswith(TABLES) else [[0, size]]
+                    found[path] = _pieces(file.fileno(), size) if name.endswith(TABLES) else [[0, size]]
         except FileNotFoundError:
             # It was merged into another meanwhile.
             continue
     return found
 
 
-def _pieces(file: t.BinaryIO, size: int) -> list[list[int]]:
-    with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as text:
-        wanted = {match.start() // PIECE for match in LOG_KEY.finditer(text)}
-    wanted.update(range(max(0, size - END) // PIECE, (size - 1) // PIECE + 1))
+def _pieces(file: int, size: int) -> list[list[int]]:
+    """Neighbours are one. It is read and not mapped: a disk that fails is an error then, and not the end of the process."""
+    end_of_table = max(0, size - END) // PIECE
     pieces: list[list[int]] = []
-    for number in sorted(wanted):
+    for number in range((size - 1) // PIECE + 1):
+        if number < end_of_table and not _has_log(os.pread(file, PIECE + LONGEST_KEY, number * PIECE)):
+            continue
         begin, end = number * PIECE, min((number + 1) * PIECE, size)
         if pieces and pieces[-1][0] + pieces[-1][1] == begin:
             pieces[-1][1] += end - begin
         else:
             pieces.append([begin, end - begin])
     return pieces
+
+
+def _has_log(text: bytes) -> bool:
+    """Whether such a key begins in the piece that this begins with."""
+    found = LOG_KEY.search(text)
+    return found is not None and found.start() < PIECE

@@ -125,8 +125,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     Runtime,
 )
 
-# Each command of the cluster's is a third of a second of a processor's, which recovery may wait for on a small host: of the time that a wait has taken so
-# far a tenth passes between two of them, and seconds.
+# Each command of the cluster's is a third of a second of a processor's, which recovery may wait for on a small host. Between two looks passes a share of
+# the time that was waited so far, and so many seconds at least and at most.
 SHARE = 0.1
 PAUSE = 1.0
 LONGEST_PAUSE = 5.0
@@ -167,7 +167,7 @@ class Gate:
         }
 
     def _wait(self, began: float) -> None:
-        """Until it may be worth to have all OSDs report: one command each time, not five."""
+        """Until it may be worth to have all OSDs report: one command each time, and not all those of a look."""
         waited = time.monotonic() - began
         while waited + PAUSE <= self.params["timeout"]:
             time.sleep(min(max(PAUSE, SHARE * waited), LONGEST_PAUSE))

@@ -45,15 +45,23 @@ options:
       - With V(tidy) nothing is stopped or started. What O(tidy_stop) says of a FileStore is only prepared in those that run, for somebody else to stop them,
         such as the host when it is rebooted. That goes with their processes, and until then it changes nothing. Not so what is done for a BlueStore, which
         would compact its log at every occasion until then; so nothing is done there.
-      - With V(compacted) nothing is stopped or started either, and FileStores that run write their object maps anew, if these are no larger than
-        O(compact_limit) and fit beside themselves. What was written of late RocksDB merges with the rest as soon as it is opened again, and reads
-        hundreds of megabytes for that. A BlueStore is compacted by M(livefleet.handover.ceph_osd_hold), and not here.
+      - With V(compacted) nothing is stopped or started either, and FileStores that run write their object maps anew, as O(compact) says. What was
+        written of late RocksDB merges with the rest as soon as it is opened again, and reads hundreds of megabytes for that. A BlueStore is compacted by
+        M(livefleet.handover.ceph_osd_hold), and not here.
     type: str
     choices: [restarted, started, stopped, tidy, compacted]
     default: restarted
+  compact:
+    description:
+      - With O(state=compacted), whether that is done. An object map that does not fit beside itself is left as it is, which is a warning with V(auto) and an
+        error with V(always).
+      - With V(auto) it is done if the object map is no larger than O(compact_limit).
+    type: str
+    choices: [auto, always, never]
+    default: auto
   compact_limit:
     description:
-      - With O(state=compacted), the largest object map that is written anew.
+      - See O(compact).
     type: str
     default: 4G
   tidy_stop:
@@ -139,7 +147,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils._asok import NoAnswer
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import (
-    no_room,
+    has_room,
     object_map_size,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
@@ -168,7 +176,6 @@ class Osds:
     """Some OSDs of this host."""
 
     def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
         self.params = module.params
         self.check_mode = module.check_mode
         self.runtime = Runtime(module, 2 * module.params["timeout"] + SLACK)
@@ -194,19 +201,21 @@ class Osds:
         return result
 
     def _may_compact(self, osd: Osd) -> bool:
-        """Whether that takes no longer than it may, and can be done."""
-        size = object_map_size(osd)
+        """Whether that is asked for, and can be done."""
+        policy, size, otherwise = self.params["compact"], object_map_size(osd), "merges what is new in it when it starts"
+        if policy == "auto" and size > self.compact_limit:
+            self.runtime.module.warn(f"the object map of osd.{osd.id} has {format_size(size)}: it is not compacted, and {otherwise}")
+            return False
         try:
-            why = f"the object map of osd.{osd.id} has {format_size(size)}" if size > self.compact_limit else no_room(osd, size)
+            return policy != "never" and has_room(self.runtime, osd, size, policy, otherwise)
         except NoAnswer as exc:
-            why = str(exc)
-        if why:
-            self.module.warn(f"{why}: it is not compacted, and merges what is new in it when it starts")
-        return not why
+            # That may be what it is restarted for.
+            self.runtime.module.warn(f"{exc}; it is not compacted")
+            return False
 
     def _act(self, state: str, chosen: list[Restart]) -> list[dict[str, t.Any]]:
         if state == "compacted":
-            return [each.compact() for each in chosen]
+            return [each.compact(self.params["timeout"]) for each in chosen]
         if state != "started":
             for each in chosen:
                 each.tidy(self.params["tidy_stop"])
@@ -237,6 +246,7 @@ def main() -> None:
             "osds": {"type": "list", "elements": "int", "required": True},
             "state": {"type": "str", "choices": ["restarted", "started", "stopped", "tidy", "compacted"], "default": "restarted"},
             "tidy_stop": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+            "compact": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
             "compact_limit": {"type": "str", "default": "4G"},
             "timeout": {"type": "int", "default": 300},
         },

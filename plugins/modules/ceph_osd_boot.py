@@ -126,8 +126,10 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
     different = [path for path in (boot.unit, boot.drop_in) if there.get(path) != wanted.get(path)]
     if not module.check_mode:
         if wanted:
-            # Which pieces of an object map are read is looked up anew each time, and is no change: it is what the map has made of itself.
-            boot.write(wanted if different else {})
+            # Each time, and no change: it is what the map has made of itself.
+            boot.look()
+        if different and wanted:
+            boot.write(wanted)
         elif different:
             boot.remove()
     return {

@@ -182,7 +182,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils._asok import NoAnswer
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import no_room
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import has_room
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_hold import Hold
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
     Osd,
@@ -248,7 +248,8 @@ class OsdHold:
         self._check_room(layout, before if held and self.params["lock"] else 0)
         if not held:
             self.reasons.append(f"nobody holds the devices of {name}")
-        compact = not held and serves and self._wants_compaction(layout) and self._has_room(layout)
+        compact = not held and serves and self._wants_compaction(layout)
+        compact = compact and has_room(self.hold.runtime, self.osd, layout.size, self.params["compact"], "replays its log when it starts")
         if compact:
             self.reasons.append(f"the write-ahead log of {name} has {format_size(layout.wal)}")
         if compact and not self.check_mode:
@@ -285,16 +286,6 @@ class OsdHold:
         policy = self.params["compact"]
         large = layout.wal > self.sizes["compact_log"] and layout.size < self.sizes["compact_limit"]
         return policy == "always" or (policy == "auto" and large)
-
-    def _has_room(self, layout: t.Any) -> bool:
-        """Whether the database fits beside itself."""
-        why = no_room(self.osd, layout.size)
-        if not why:
-            return True
-        if self.params["compact"] == "always":
-            raise HandoverError(f"{why}: make room, or leave compact=always")
-        self.module.warn(f"{why}: it is not compacted, and replays its log when it starts")
-        return False
 
     def _released(self) -> dict[str, t.Any]:
         if self.hold.exists():

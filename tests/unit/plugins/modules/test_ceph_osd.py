@@ -246,6 +246,25 @@ def test_an_object_map_that_does_not_fit_is_left_as_it_is(restart, host, object_
     assert "compact" not in host.asked
 
 
+def test_a_policy_says_whether_an_object_map_is_written_anew(restart, host, object_map) -> None:
+    assert not restart(state="compacted", compact="never")["changed"]
+    assert restart(state="compacted", compact="always", compact_limit="2M")["changed"]
+    host.room = MIB
+    with pytest.raises(Exception, match="to write its database of 3 MiB anew: make room, or leave compact=always"):
+        restart(state="compacted", compact="always")
+
+
+def test_an_osd_that_does_not_answer_has_its_object_map_as_it_is(restart, host, object_map, monkeypatch) -> None:
+    def mute(self: t.Any, *_args: t.Any, **_options: t.Any) -> None:
+        raise _asok.NoAnswer("asok does not answer")
+
+    warned: list[str] = []
+    monkeypatch.setattr(_asok.AdminSocket, "call", mute)
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warned.append(text))
+    assert not restart(state="compacted")["changed"]
+    assert warned == ["asok does not answer; it is not compacted"]
+
+
 def test_a_limit_that_is_no_size_is_said_before_anything_is_touched(restart, host, object_map) -> None:
     with pytest.raises(Exception, match="compact_limit: '4 gigs' is not a size"):
         restart(state="compacted", compact_limit="4 gigs")

@@ -133,7 +133,8 @@ def test_of_an_object_map_is_read_what_a_start_reads(boot: Boot, host: Host) -> 
     log = b"_USER_0000000000000023_USER_\x000000000034.00000000000000034698"
     duplicate = b"_USER_0000000000000023_USER_\0dup_0000000034.00000000000000034698"
     with (folder / "000313.sst").open("wb") as table:
-        for offset, key in ((0, other), (2 * mib + 17, log), (3 * mib, duplicate), (6 * mib, other), (9 * mib - 100, other)):
+        # The one at 5 MiB begins in one piece and ends in the next.
+        for offset, key in ((0, other), (2 * mib + 17, log), (3 * mib, duplicate), (5 * mib - 40, log), (6 * mib, other), (9 * mib - 100, other)):
             table.seek(offset)
             table.write(key)
     # LevelDB compresses its tables.
@@ -143,7 +144,7 @@ def test_of_an_object_map_is_read_what_a_start_reads(boot: Boot, host: Host) -> 
     boot()
     size = 9 * mib - 100 + len(other)
     assert json.loads(host.pieces.read_text()) == {
-        f"{folder}/000313.sst": [[2 * mib, 2 * mib], [7 * mib, size - 7 * mib]],
+        f"{folder}/000313.sst": [[2 * mib, 3 * mib], [7 * mib, size - 7 * mib]],
         f"{folder}/000007.ldb": [[0, 3 * mib]],
         f"{folder}/000014.log": [[0, 100]],
     }
@@ -162,6 +163,17 @@ def test_a_table_that_goes_while_it_is_looked_for(boot: Boot, host: Host, monkey
     (folder / "000014.log").write_bytes(b"w")
     monkeypatch.setattr(_object_map.os, "listdir", lambda path: ["000013.sst", "000014.log"])
     assert _object_map.read_first(str(host.home)) == {f"{folder}/000014.log": [[0, 1]]}
+
+
+def test_a_disk_that_cannot_be_read_is_said_before_the_reboot(boot: Boot, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(home: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    host.has("filestore")
+    monkeypatch.setattr(_ceph_boot, "read_first", fail)
+    with pytest.raises(Exception, match="the object map of osd.2 cannot be read: Input/output error; look at its disk before this host is rebooted"):
+        boot()
+    assert not host.unit.exists() and not host.pieces.exists()
 
 
 def test_a_large_object_map_is_not_looked_through(boot: Boot, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
