@@ -13,7 +13,8 @@ Each OSD is restarted on the lab's own cluster, whose disks do so many reads a s
   does it; ``held, no compaction``, the same without compacting before;
 * filestore: ``hot``, ceph-ansible's sequence, in which the page cache of the files outlives the process; ``cold``, the same after its
   disk was taken away and brought again, as by a reboot; ``prewarmed``, that, as the role does it: its object map written anew while it serves, shut
-  down in order, and what a start reads of the map read ahead by the unit that reads at a boot.
+  down in order, and what a start reads of the map read ahead by the unit that reads at a boot; ``evicted``, ceph-ansible's sequence where the kernel had
+  taken the pages while it served, as under memory pressure; ``evicted, prewarmed``, that, as the role does it: read and locked while it serves.
 
 A row begins by growing the OSD's database to a size that is worth reading. Each run begins with a time of load on what the restart before
 has left, and nothing is compacted but by a cell itself. What was measured is kept by row in docs/benchmarks/ceph-runs.json; a cell that is
@@ -29,12 +30,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import typing as t
 from dataclasses import dataclass
+from pathlib import Path
 
 import ceph_report
 import free_memory
+import yaml
 from hosts import BIN, CHECKOUT, Fleet
 
 LAB = CHECKOUT / "lab" / "ceph"
@@ -51,7 +55,6 @@ RECENT = {"who": "osd", "name": "bluestore_default_buffered_write", "value": "tr
 ROLES = (INTERVAL, RECENT)
 # See plugins/module_utils/_ceph_boot.py; and what systemd knows of a unit that has done its work, in microseconds.
 MARK, BEGAN, ENDED = "/run/handover-ceph/osd.{osd}.has-booted", "ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic"
-DEVICES = "losetup --noheadings --output NAME,BACK-FILE | sort"
 # One object at a time leaves the processors room: with the lab's four both are always busy, and an OSD that starts waits for them and not for its disk.
 LOAD = "THREADS=1"
 
@@ -63,8 +66,10 @@ class Cell:
     before: str = ""  # while it serves: it is held, and compacted by this policy
     tidy: str = "never"
     options: tuple[dict[str, str], ...] = ()  # what the cluster has meanwhile
-    cold: bool = False
-    warm: bool = False
+    cold: bool = False  # its disk is taken away and brought again
+    warm: bool = False  # at that boot, what it reads is read ahead
+    evicted: bool = False  # while it serves, the page cache loses what it reads when it starts
+    locked: bool = False  # and then it is read and locked
 
 
 CELLS = {
@@ -74,7 +79,13 @@ CELLS = {
         "held": Cell("auto", "auto", ROLES),
         "held, no compaction": Cell("never", "auto", ROLES),
     },
-    "filestore": {"hot": Cell(), "cold": Cell(cold=True), "prewarmed": Cell(tidy="auto", options=ROLES, cold=True, warm=True)},
+    "filestore": {
+        "hot": Cell(),
+        "cold": Cell(cold=True),
+        "prewarmed": Cell(tidy="auto", options=ROLES, cold=True, warm=True),
+        "evicted": Cell(evicted=True),
+        "evicted, prewarmed": Cell(tidy="auto", options=ROLES, evicted=True, locked=True),
+    },
 }
 
 
@@ -109,6 +120,13 @@ class Cluster(Fleet):
     def slow(self, reads: int) -> None:
         self.play(CHECKOUT / "lab" / "slow.yml", {"lab_read_iops": reads})
 
+    def reboot(self, osd: int, tidy: str, unit: str, reads: int) -> dict[str, t.Any]:
+        """Takes an OSD through a boot, at which a unit reads, if there is one: what the modules have measured, and what systemd says of the unit."""
+        with tempfile.NamedTemporaryFile() as result:
+            disk = {"lab_read_iops": reads, "bench_result": result.name, "bench_boot_unit": unit, "bench_boot_mark": MARK.format(osd=osd)}
+            self.play(CHECKOUT / "tests" / "bench" / "reboot_osd.yml", {"bench_host": HOST, "bench_osd": osd, "bench_tidy_stop": tidy, **disk})
+            return json.loads(Path(result.name).read_text())
+
     def quiet(self) -> None:
         """Nothing but us moves its placement groups: the balancer takes an OSD that is away for a reason to move some, and to copy them."""
         self.shell(ADMIN, "ceph balancer off")
@@ -134,6 +152,15 @@ class Row:
             return int(self.cluster.shell(HOST, f"du -sb /var/lib/ceph/osd/ceph-{self.osd}/current/omap 2>/dev/null || true").split()[0])
         counters = json.loads(self.cluster.shell(HOST, f"ceph daemon osd.{self.osd} perf dump bluefs"))["bluefs"]
         return counters["db_used_bytes"] + counters["slow_used_bytes"]
+
+    def pages(self, state: str) -> None:
+        """Of the files that the role reads of a FileStore that serves: evicted, locked or unlocked."""
+        folder = f"/var/lib/ceph/osd/ceph-{self.osd}"
+        named = yaml.safe_load((CHECKOUT / "roles/ceph_osd_restart/vars/main.yml").read_text())["__ceph_osd_restart_filestore_paths"]
+        options = {"paths": [f"{folder}/{path}" for path in named]} if state != "unlocked" else {}
+        if state != "evicted":
+            options["name"] = f"osd.{self.osd}"
+        self.cluster.module(HOST, "vmtouch", state=state, **options)
 
     def load(self, settings: str) -> None:
         self.cluster.shell(ADMIN, f"echo '{settings}' >/etc/default/lab-ceph-load; systemctl restart lab-ceph-load lab-ceph-load-omap")
@@ -168,12 +195,18 @@ class Row:
         cluster.slow(self.reads)
         watch = None
         try:
+            if cell.evicted:
+                self.pages("evicted")
+                # The kernel's inodes and directories, all of the machine's.
+                Path("/proc/sys/vm/drop_caches").write_text("2")
             began = time.monotonic()
             if cell.warm:
                 cluster.module(HOST, "ceph_osd", osds=[osd], state="compacted")
+            elif cell.locked:
+                self.pages("locked")
             elif cell.before:
                 cluster.module(HOST, "ceph_osd_hold", osd=osd, compact=cell.before)
-            prewarm = time.monotonic() - began if cell.before or cell.warm else 0.0
+            prewarm = time.monotonic() - began if cell.before or cell.warm or cell.locked else 0.0
             cluster.module(ADMIN, "ceph_noout", osds=[osd])
             cluster.module(ADMIN, "ceph_option", options=cell.options)
             watch = cluster.begin(ADMIN, "ceph_peering_impact", seconds=RECORD_SECONDS, while_file=WATCHED, probe_pool="probe")
@@ -195,6 +228,8 @@ class Row:
             cluster.slow(0)
             cluster.module(ADMIN, "ceph_noout", osds=[osd], state="restored")
             cluster.module(ADMIN, "ceph_option", options=cell.options, state="restored")
+            if cell.locked:
+                self.pages("unlocked")
             cluster.module(HOST, "ceph_osd_hold", osd=osd, state="released")
             cluster.module(HOST, "ceph_osd_boot", osd=osd, state="absent")
         down = min((each["at"] for each in seen["osds"] if each["osd"] == osd and not each["up"]), default=0.0)
@@ -211,23 +246,11 @@ class Row:
         cluster, osd, inside = self.cluster, self.osd, 0.0
         if not cell.cold:
             return cluster.module(HOST, "ceph_osd", osds=[osd], state="restarted", tidy_stop=cell.tidy)["osds"][0], inside
-        boot = [f"systemctl restart lab-osd-disk@{osd}"]
+        unit = cluster.module(HOST, "ceph_osd_boot", osd=osd)["unit"] if cell.warm else ""
+        told = cluster.reboot(osd, cell.tidy, unit, self.reads)
         if cell.warm:
-            unit = cluster.module(HOST, "ceph_osd_boot", osd=osd)["unit"]
-            # It reads but once, at a boot, and this is one.
-            boot += [f"rm {MARK.format(osd=osd)}", f"systemctl start {unit}", f"systemctl show --property={BEGAN},{ENDED} {unit}"]
-        devices = cluster.shell(HOST, DEVICES)
-        down = cluster.module(HOST, "ceph_osd", osds=[osd], state="stopped", tidy_stop=cell.tidy)["osds"][0]
-        # At a boot nobody from outside has a hand in it, so all of it is one call. What the OSD is away for longer has to be recovered.
-        told = cluster.shell(HOST, "; ".join(boot))
-        if cluster.shell(HOST, DEVICES) != devices:
-            # Its partition is on a device that was free before.
-            cluster.slow(self.reads)
-        up = cluster.module(HOST, "ceph_osd", osds=[osd], state="started")["osds"][0]
-        if cell.warm:
-            at = dict(line.split("=") for line in told.split())
-            inside = (int(at[ENDED]) - int(at[BEGAN])) / 1e6
-        return {**up, "stop_seconds": down["stop_seconds"]}, inside
+            inside = (int(told["unit"][ENDED]) - int(told["unit"][BEGAN])) / 1e6
+        return {**told["up"], "stop_seconds": told["down"]["stop_seconds"]}, inside
 
 
 def main() -> int:

@@ -19,8 +19,12 @@ from _peering_plot import Strip, plot
 from results import Bar, chart, save, spread, table
 
 # The cells that are held to a bar, and what they are compared with.
-AGAINST = {"held": "plain", "held, no compaction": "plain", "prewarmed": "cold"}
-CONTENDERS = {"plain": "ceph-ansible's sequence: stop, start, wait", "cold": "the same start with a cold cache"}
+AGAINST = {"held": "plain", "held, no compaction": "plain", "prewarmed": "cold", "evicted, prewarmed": "evicted"}
+CONTENDERS = {
+    "plain": "ceph-ansible's sequence: stop, start, wait",
+    "cold": "the same sequence, its disk taken away and brought again in between",
+    "evicted": "the same sequence, what it reads taken out of the page cache before",
+}
 COLUMNS = (("up", "start → up, s"), ("reads", "reads"), ("clean", "up → clean, s"), ("worst", "longest operation, s"), ("score", "score, PG·s"))
 ALONE = (
     ("database", "database, MiB"),
@@ -31,6 +35,8 @@ ALONE = (
 )
 MACHINE = (("gate", "gate, s"), ("worst_from", "which was due, s after the OSD went"), ("busy", "load average"))
 OURS = {"bluestore": "held", "filestore": "prewarmed"}
+# A share of what it is compared with, at most, where one is asked for.
+HALF, HELD = {"up": 1 / 2, "clean": 1 / 2}, {"up": 1 / 5, "reads": 1 / 14}
 COLOURS = {
     "plain": "#a9b8bf",
     "plain, monitors agree sooner": "#4a9d8e",
@@ -39,6 +45,8 @@ COLOURS = {
     "held": "#1f6f8b",
     "held, no compaction": "#c9a14a",
     "prewarmed": "#1f6f8b",
+    "evicted": "#c8b8a0",
+    "evicted, prewarmed": "#8b5a1f",
 }
 HEAD = """# OSD restarts
 
@@ -51,6 +59,8 @@ The cluster's balancer is off in all cells, as ceph-ansible's rolling update and
 it saw an OSD away and began to move groups.
 
 - *database*: of the OSD, before its restart. It was grown first; what a cold start reads is a part of it.
+- *cold*: the OSD's disk was taken away and brought again between stop and start, as by a reboot of its host. *evicted*: the page cache lost what the OSD
+  reads when it starts, while it served, as under memory pressure, and the kernel its inodes and directories. *prewarmed* is what the role does about each.
 - *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. What is read of a
   FileStore after a reboot is read before that, and the OSD is away meanwhile: see its column, and *down by the map*, from when the OSD was seen to
   be down until it was seen to be up.
@@ -100,10 +110,7 @@ class Runs:
             for ours, theirs in AGAINST.items():
                 if not measured["by"].get(ours) or not measured["by"].get(theirs):
                     continue
-                if ours == "prewarmed":
-                    limits = {"up": 1 / 2, "clean": 1 / 2}
-                else:
-                    limits = {"up": 1 / 5, "reads": 1 / 14} if row.endswith("+100") else {}
+                limits = HALF if row.startswith("filestore") else HELD if row.endswith("+100") else {}
                 for what, words in COLUMNS:
                     limit = limits.get(what, 1.0 if what == "worst" else None)
                     if what == "score":

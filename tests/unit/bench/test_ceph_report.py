@@ -70,6 +70,13 @@ def test_a_row_survives_when_another_is_run(runs):
     assert "**0.444**, at most 0.5: met" in text
 
 
+def test_each_cold_cache_has_its_own_contender(runs):
+    runs.put("filestore+250", row(cold=[sample(9.0)], prewarmed=[sample(6.0)], **{"evicted": [sample(8.0)], "evicted, prewarmed": [sample(2.0)]}), add=False)
+    told = [each.sentence() for each in runs.bars()]
+    assert "filestore+250, prewarmed: up → clean, median, as a part of cold's: **0.667**, at most 0.5: **missed by 33%**" in told
+    assert "filestore+250, evicted, prewarmed: start → up, median, as a part of evicted's: **0.25**, at most 0.5: met" in told
+
+
 def test_a_note_goes_with_the_runs_that_it_is_about(runs):
     runs.rows["bluestore+100"]["note"] = "With an older disk."
     assert "before each restart.\n\nWith an older disk.\n\n| how |" in runs.page()
