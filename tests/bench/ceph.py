@@ -9,8 +9,7 @@ Each OSD is restarted on the lab's own cluster, whose disks do so many reads a s
 (``bluestore+100``); its cells come in turn, run after run:
 
 * bluestore: ``plain``, ceph-ansible's sequence of stop, start and wait, which always begins cold, since the last close throws the pages of
-  the device away; ``plain, monitors agree sooner``, that, with the one part of the role which is not about reading; ``held``, as the role
-  does it; ``held, no compaction``, the same without compacting before;
+  the device away; ``held``, as the role does it; ``held, no compaction``, the same without compacting before;
 * filestore: ``hot``, ceph-ansible's sequence, in which the page cache of the files outlives the process; ``cold``, the same after its
   disk was taken away and brought again, as by a reboot; ``prewarmed``, that, as the role does it: its object map written anew while it serves, shut
   down in order, and what a start reads of the map read ahead by the unit that reads at a boot; ``evicted``, ceph-ansible's sequence where the kernel had
@@ -75,7 +74,6 @@ class Cell:
 CELLS = {
     "bluestore": {
         "plain": Cell(),
-        "plain, monitors agree sooner": Cell(options=(INTERVAL,)),
         "held": Cell("auto", "auto", ROLES),
         "held, no compaction": Cell("never", "auto", ROLES),
     },

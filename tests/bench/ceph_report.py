@@ -39,7 +39,6 @@ OURS = {"bluestore": "held", "filestore": "prewarmed"}
 HALF, HELD = {"up": 1 / 2, "clean": 1 / 2}, {"up": 1 / 5, "reads": 1 / 14}
 COLOURS = {
     "plain": "#a9b8bf",
-    "plain, monitors agree sooner": "#4a9d8e",
     "cold": "#a9b8bf",
     "hot": "#4a9d8e",
     "held": "#1f6f8b",
