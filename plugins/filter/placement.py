@@ -101,7 +101,7 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t
     found: t.List[planner.Workload] = []
     for source in _list(options["empty"]):
         if source not in answers or "workloads" not in answers[source]:
-            problems.append("{0} did not tell what runs on it: {1}".format(source, _silence(answers.get(source))))
+            problems.append("{0} did not tell what runs on it: {1}".format(source, silence(answers.get(source))))
             continue
         for workload in answers[source]["workloads"]:
             arriving = _arriving(answers[source], workload)
@@ -136,7 +136,7 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t
         else:
             silent = sorted(host for host, answer in answers.items() if "workloads" not in answer)
             spoke = ", ".join(_list(move.get("from")) or sorted(set(answers) - set(silent)))
-            untold = " ({0} did not tell)".format(", ".join(silent)) if silent else ""
+            untold = " ({0})".format("; ".join("{0}: {1}".format(host, silence(answers[host])) for host in silent)) if silent else ""
             problems.append("there is no container or guest named {0} on {1}{2}".format(name, spoke, untold))
     if problems:
         raise planner.NoPlan(problems)
@@ -206,7 +206,7 @@ def _hosts(answers: Answers, options: t.Mapping[str, t.Any]) -> t.List[planner.H
 
 def _host(name: str, answer: t.Mapping[str, t.Any], options: t.Mapping[str, t.Any]) -> planner.Host:
     if "workloads" not in answer:
-        return planner.Host(name, obstacle=_silence(answer))
+        return planner.Host(name, obstacle=silence(answer))
     apart = {
         group: workload["name"]
         for workload in answer["workloads"]
@@ -225,7 +225,8 @@ def _host(name: str, answer: t.Mapping[str, t.Any], options: t.Mapping[str, t.An
     )
 
 
-def _silence(answer: t.Optional[t.Mapping[str, t.Any]]) -> str:
+def silence(answer: t.Optional[t.Mapping[str, t.Any]]) -> str:
+    """Why a host did not tell."""
     if answer is None:
         return "it was not asked"
     lines = str(answer.get("msg") or "it gave no answer").strip().splitlines()

@@ -46,14 +46,14 @@ def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = Fals
 
 def _outcome(parts: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> t.Dict[str, t.Any]:
     """What became of one move, from what is known under the names of its parts. A dry run looks, in the first part, and does nothing else."""
-    if all("handover_has_ended" in part for part in (parts[:1] if check else parts)):
+    if all("__handover_has_ended" in part for part in (parts[:1] if check else parts)):
         paused = _paused_ms(parts[-1])
         pause = "{0:.2f} s".format(paused / 1000) if paused else None
         return {"well": True, "outcome": "can move" if check else "moved", "pause": pause, "why": ""}
-    why = next((str(part["handover_why"]) for part in parts if "handover_why" in part), "")
+    why = next((str(part["__handover_why"]) for part in parts if "__handover_why" in part), "")
     if why:
         return {"well": False, "outcome": "failed", "pause": None, "why": why}
-    if any("handover_has_begun" in part for part in parts):
+    if any("__handover_has_begun" in part for part in parts):
         return {"well": False, "outcome": "not known", "pause": None, "why": "its host did not answer any more: run the same again when it does"}
     return {"well": False, "outcome": "not begun", "pause": None, "why": "not begun, since others had failed"}
 

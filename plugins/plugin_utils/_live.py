@@ -28,7 +28,7 @@ ROWS = 16
 
 def key(variables: t.Mapping[str, t.Any]) -> str:
     """Whose line it is, from the variables of a host in the inventory: that of the move that it is a part of, if it is one."""
-    return (variables.get("handover_move") or {}).get("name") or variables.get("inventory_hostname") or ""
+    return (variables.get("__handover_move") or {}).get("name") or variables.get("inventory_hostname") or ""
 
 
 def tell(**news: t.Any) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import time
 import typing as t
@@ -228,14 +229,14 @@ def ghost(folder: Path) -> str:
 
 
 BAD_INPUT = {
-    "no destination": (nothing, {}, "handover_destination is missing: name the host that it is to go to, as in -e handover_destination=node2"),
-    "no workload": (nothing, {"workload": "", "handover_destination": "node2"}, "handover_workload is missing: name the container"),
-    "a list for a name": (nothing, {"handover_destination": ["node2"]}, "handover_destination is not a name: ['node2']"),
-    "unknown host": (nothing, {"handover_destination": "node9"}, "node9 is not in the inventory: name one of its hosts (ghost, node1, node2"),
+    "no destination": (nothing, {}, "handover_destination is missing (the host that the workload is to go to): give it as in -e handover_destination=node2"),
+    "no workload": (nothing, {"workload": "", "handover_destination": "node2"}, "handover_workload is missing (the container"),
+    "a list for a name": (nothing, {"handover_destination": ["node2"]}, "handover_destination is a list: write one word"),
+    "unknown host": (nothing, {"handover_destination": "node9"}, "handover_destination: node9 is not in the inventory: did you mean node"),
     "unknown workload": (nothing, {"workload": "nosuch", "handover_destination": "node2"}, "there is no container named nosuch on node"),
-    "destination is source": (nothing, {"handover_destination": "node1"}, "mover is on node1 already"),
+    "destination is source": (nothing, {"handover_source": "node1", "handover_destination": "node1"}, "node1 is both the source and the destination"),
     "not a number": (nothing, {"handover_destination": "node2", "migrate_max_passes": "many"}, "migrate_max_passes"),
-    "not a size": (nothing, {"handover_destination": "node2", "migrate_target_dirty": "lots"}, "migrate_target_dirty is 'lots', which is not a size"),
+    "not a size": (nothing, {"handover_destination": "node2", "migrate_target_dirty": "lots"}, "migrate_target_dirty is no size: 'lots' is not a size"),
     "unreachable": (nothing, {"handover_destination": "ghost"}, "the destination ghost cannot be reached: see whether it is up"),
     "workload already there": (namesake, {"handover_destination": "node2"}, "node2 has a container named mover already, which is created: remove it"),
     "too little space": (little_room, {"handover_destination": "node2"}, "the image volumes of mover take"),
@@ -252,6 +253,15 @@ def test_bad_input_is_refused_in_one_sentence(fleet: Fleet, case: str, tmp_path:
         assert sentence in said
         assert fleet.footprints() == before
     assert fleet.running_on() == ["node1"]
+
+
+def test_the_same_move_twice_has_nothing_to_do(fleet: Fleet) -> None:
+    before = fleet.footprints()
+    played = fleet.migrate(handover_destination="node1")
+    assert played.status == 0, played.text[-4000:]
+    assert "mover is on node1 already: nothing is left to do." in played.text
+    assert not re.search("changed=[1-9]", played.text)
+    assert fleet.footprints() == before
 
 
 @contextlib.contextmanager

@@ -160,7 +160,7 @@ def test_hosts_that_do_not_answer():
     assert problems({"node1": answer("shop"), "node2": silent}, empty=["node1"]) == ["there is no host for shop: node2: " + why]
     assert problems({"node1": answer(), "node2": silent}, empty=["node2"]) == ["node2 did not tell what runs on it: " + why]
     said = problems({"node1": answer(), "node2": silent}, moves=[{"workload": "shop"}])
-    assert said == ["there is no container or guest named shop on node1 (node2 did not tell)"]
+    assert said == ["there is no container or guest named shop on node1 (node2: {0})".format(why)]
 
 
 def test_where_it_is_has_to_be_plain():
@@ -204,13 +204,13 @@ def test_a_plan_as_a_table():
 
 def test_what_became_of_it():
     plan = placement({"node1": answer("a", "b", "c", "d", "e"), "node2": answer()}, empty=["node1"])
-    begun = {"handover_has_begun": True}
-    ended = {**begun, "handover_has_ended": True}
+    begun = {"__handover_has_begun": True}
+    ended = {**begun, "__handover_has_ended": True}
     known = {step["name"]: {} for step in plan["steps"]} | {
         "a@node1.begin": ended, "a@node1.finish": {**ended, "__migrate_cutover": {"status": {"frozen_ms": 412.0}}},
-        "b@node1.begin": {**begun, "handover_why": "node2 has no room"},
+        "b@node1.begin": {**begun, "__handover_why": "node2 has no room"},
         "c@node1.begin": begun,
-        "d@node1.begin": ended, "d@node1.finish": {**begun, "handover_why": "its dump failed"},
+        "d@node1.begin": ended, "d@node1.finish": {**begun, "__handover_why": "its dump failed"},
     }  # fmt: skip
     outcome = plan_outcome(plan, known)
     assert outcome["failed"] == ["b", "c", "d", "e"]
@@ -282,5 +282,5 @@ def test_a_guest_is_of_no_wave():
 def test_how_long_a_guest_stood_still():
     plan = placement({"node1": with_guests(answer(), "vm1"), "node2": with_guests(answer())}, empty=["node1"])
     assert steps(plan) == [("finish", ["vm1"])]
-    known = {"vm1@node1.finish": {"handover_has_ended": True, "__kvm_migrate_done": {"figures": {"downtime_ms": 70}, "held_ms": 20.0}}}
+    known = {"vm1@node1.finish": {"__handover_has_ended": True, "__kvm_migrate_done": {"figures": {"downtime_ms": 70}, "held_ms": 20.0}}}
     assert "0.09 s" in "".join(plan_outcome(plan, known)["lines"])

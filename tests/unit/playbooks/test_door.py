@@ -1,0 +1,86 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+"""Runs ansible-playbook on each playbook: the door cannot be gone around. No host is reached."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
+    COLLECTION,
+    playbooks,
+)
+
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+GROUPS = "[ceph_osds]\nnode1\nnode2\n[others]\nnode3\n[all:vars]\nansible_connection=local\nansible_python_interpreter=/bin/false\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    place = tmp_path_factory.mktemp("door")
+    (place / "inventory").write_text(GROUPS, encoding="utf-8")
+    found = place / "collections" / "ansible_collections" / "livefleet"
+    found.mkdir(parents=True)
+    (found / "handover").symlink_to(COLLECTION)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    environment.update(ANSIBLE_COLLECTIONS_PATH=str(place / "collections"), ANSIBLE_NOCOLOR="1", ANSIBLE_HOME=str(place / "home"), COLUMNS="1000")
+
+    def play(name, *arguments):
+        done = subprocess.run(
+            [PLAYBOOK, "-i", place / "inventory", *(f"livefleet.handover.{each}" for each in name.split()), *arguments],
+            cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    return play
+
+
+@pytest.mark.parametrize("name", playbooks())
+def test_nothing_goes_around_the_door(run, name):
+    """A misspelt variable is refused, whatever is left out of the run."""
+    around = ["--limit", "node3", "--tags", "some", "--skip-tags", "always", "--start-at-task", "Hand it over"]
+    status, said = run(name, "-e", "handover_sorce=node1", *around)
+    assert status not in (0, 2) and "there is no variable handover_sorce" in said, said
+    assert "TASK [" not in said
+
+
+GIVEN = {
+    "migrate": ["handover_workload=shop", "handover_destination=node2"],
+    "move": ['{"handover_moves": [{"workload": "shop"}]}'],
+    "drain": ["handover_source=node1"],
+    "recover": [],
+    "kvm_migrate": ["handover_workload=web1", "handover_source=node1", "handover_destination=node2"],
+    "kvm_cache": ["handover_workload=web1", "handover_source=node1", "kvm_cache_mode=none"],
+    "snapshot": ["handover_workload=shop", "handover_source=node1"],
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_limit_that_leaves_out_what_was_asked_for_is_refused(run, name):
+    given = [word for each in GIVEN[name] for word in ("-e", each)]
+    status, said = run(name, *given, "--limit", "node3")
+    assert status not in (0, 2) and f"{name}: nothing was touched: --limit" in said, said
+    assert "TASK [" not in said
+
+
+@pytest.mark.parametrize("switch", [("--tags", "some"), ("--skip-tags", "all"), ("--start-at-task", "Hand it over")])
+def test_a_run_of_some_tasks_is_refused(run, switch):
+    status, said = run("drain", "-e", "handover_source=node1", *switch)
+    assert status not in (0, 2) and f"drain: nothing was touched: {switch[0]}" in said, said
+
+
+def test_a_limit_that_chooses_is_taken(run):
+    status, said = run("kvm_audit", "--limit", "node3")
+    # The host has no Python, so its own part fails: the door let the run in.
+    assert status == 2 and "Read the variables" in said and "ok: [node3]" in said and "node1" not in said, said
+
+
+def test_playbooks_can_be_looked_at_without_variables(run):
+    status, said = run(" ".join(playbooks()), "--syntax-check")
+    assert status == 0, said

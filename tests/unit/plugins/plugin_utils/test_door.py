@@ -1,0 +1,152 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from ansible_collections.livefleet.handover.plugins.filter.typed import typed
+from ansible_collections.livefleet.handover.plugins.plugin_utils import (
+    _declaration,
+    _door,
+)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
+    COLLECTION,
+    of_playbook,
+)
+
+MIGRATE = of_playbook("migrate")
+GOOD = {"handover_workload": "shop", "handover_destination": "node2"}
+
+
+def problems(given, playbook=MIGRATE, strict=True):
+    return _door.ask(playbook, given, strict).problems
+
+
+def test_values_come_out_with_their_types():
+    given = {**GOOD, "handover_max_frozen": "0.3s", "handover_lazy_pages": "false", "handover_trial": True, "handover_ignore_checks": "cpu,clock",
+             "handover_fence": "true {host}", "handover_source": ""}  # fmt: skip
+    asked = _door.ask(MIGRATE, given, strict=True)
+    assert asked.problems == []
+    assert asked.values == {
+        "workload": "shop", "destination": "node2", "source": None, "hosts": "all", "report_dir": "handover-reports", "trial": "first",
+        "max_frozen": 300, "auto_converge": False, "lazy_pages": False, "transport": "tcp", "fence": ["true", "{host}"], "ignore_checks": ["cpu", "clock"],
+    }  # fmt: skip
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    given = {"handover_destination": "no de", "handover_max_frozn": 300, "handover_transport": "shh", "handover_lazy_pages": "maybe"}
+    assert problems(given) == [
+        "there is no variable handover_max_frozn: did you mean handover_max_frozen?",
+        "handover_destination is not a name: 'no de': write one host of the inventory, as in node1",
+        "handover_lazy_pages is 'maybe': write true or false",
+        "handover_transport is 'shh': write tcp or ssh",
+        "handover_workload is missing (the container, by name or id): give it as in -e handover_workload=shop",
+    ]
+
+
+@pytest.mark.parametrize("name, sentence", [
+    ("handover_max_frozn", "there is no variable handover_max_frozn: did you mean handover_max_frozen?"),
+    ("handover_colour", "there is no variable handover_colour: docs/variables.md lists them"),
+    ("migrate_verfy", "there is no variable migrate_verfy: did you mean migrate_verify?"),
+    ("kvm_migrate_tls", "kvm_migrate_tls is no variable of the playbook migrate, and nothing would come of it: leave it out"),
+    ("handover_snapshot", "handover_snapshot is no variable of the playbook migrate, and nothing would come of it: leave it out"),
+])  # fmt: skip
+def test_a_variable_that_nothing_would_read_is_refused(name, sentence):
+    assert problems({**GOOD, name: "1"}) == [sentence]
+
+
+def test_an_inventory_may_hold_the_variables_of_all_playbooks_and_of_other_software():
+    given = {**GOOD, "kvm_migrate_tls": "true", "handover_snapshot": "x", "handover_labels": ["ssd"], "migrate_database_url": "x", "snapshot_class": "gold"}
+    assert problems(given, strict=False) == []
+    assert problems({**GOOD, "migrate_verfy": True}, strict=False) == ["there is no variable migrate_verfy: did you mean migrate_verify?"]
+    assert problems({**GOOD, "kvm_migrate_wibble": 1}, strict=False) == ["there is no variable kvm_migrate_wibble: docs/variables.md lists them"]
+
+
+def test_private_names_and_those_of_others_are_not_looked_at():
+    assert not [name for name in ("__handover_plan", "__migrate_stage", "ansible_limit", "handover", "migrated", "other_migrate_x") if _door.ours(name)]
+    assert all(_door.ours(name) for name in ("handover_x", "migrate_x", "kvm_cache_x", "ceph_osd_restart_x", "ceph_hosts"))
+
+
+def test_a_role_s_variable_stands_for_the_playbook_s_and_may_not_contradict_it():
+    assert _door.ask(MIGRATE, {**GOOD, "migrate_max_frozen": "200"}, False).values["max_frozen"] == 200
+    assert _door.ask(MIGRATE, {**GOOD, "migrate_max_frozen": "200", "handover_max_frozen": 200}, True).problems == []
+    said = "handover_max_frozen and migrate_max_frozen say different things of one setting: leave one of them out"
+    assert problems({**GOOD, "migrate_max_frozen": "200", "handover_max_frozen": 300}) == [said]
+    assert problems({**GOOD, "migrate_verify": "perhaps"}) == ["migrate_verify is 'perhaps': write true or false"]
+
+
+def test_moves_are_a_list_of_mappings():
+    move = of_playbook("move")
+    assert _door.ask(move, {"handover_moves": '[{"workload": "shop", "to": "node2"}]'}, True).values["moves"] == [{"workload": "shop", "to": "node2"}]
+    assert _door.ask(move, {"handover_moves": "- workload: shop"}, True).problems == []
+    assert problems({}, move) == [
+        "handover_moves is missing (what is to move, a list of {workload, from, to}): give it as in -e '{\"handover_moves\": "
+        '[{"workload": "shop", "to": "node2"}]}\''
+    ]
+    assert "too" in problems({"handover_moves": [{"workload": "shop", "too": "node2"}]}, move)[0]
+    assert "workload" in problems({"handover_moves": [{"to": "node2"}]}, move)[0]
+
+
+def test_a_mark_is_lifted_by_a_clear_word_only():
+    maintenance = of_playbook("maintenance")
+
+    def mark(word):
+        return _door.ask(maintenance, {"handover_host": "node3", "handover_maintenance": word}, True)
+
+    assert [mark(word).values["maintenance"] for word in ("present", "true", True, "absent", "false", False)] == [True, True, True, False, False, False]
+    assert mark("lifted").problems == ["handover_maintenance is 'lifted': write true or false"]
+    assert "handover_maintenance is missing" in mark("").problems[0]
+
+
+def match(pattern):
+    return ["node1"] if pattern.startswith("lab") else []
+
+
+def test_hosts_that_are_not_there_are_told_with_the_one_that_was_meant():
+    everyone = ["node1", "node2"]
+    drain = of_playbook("drain")
+    assert _door.strangers(drain, {"source": "node1,nod2"}, everyone, match) == ["handover_source: nod2 is not in the inventory: did you mean node2?"]
+    assert _door.strangers(drain, {"source": "lab:!node2", "destinations": ["node1", "x"]}, everyone, match) == [
+        "handover_destinations: x is not in the inventory: name one of its hosts (node1, node2)"
+    ]
+    assert _door.strangers(MIGRATE, {"destination": "node2", "hosts": "all"}, everyone, match) == []
+
+
+def test_a_limit_may_choose_and_not_leave_out():
+    cache, drain = of_playbook("kvm_cache"), of_playbook("drain")
+    assert _door.narrowed(cache, "node1", ["node1"], ["node1"]) == []
+    assert _door.narrowed(cache, "node2", ["node1"], ["node2"]) == [
+        "--limit node2 leaves out node1, which handover_source names: leave --limit away"
+    ]
+    assert _door.narrowed(drain, "node1", ["node1"], ["node1"])[0].startswith("--limit cannot be used with drain: ")
+    assert _door.narrowed(drain, "", [], []) == []
+
+
+def test_a_playbook_runs_whole_or_not_at_all():
+    assert _door.skipped(MIGRATE, ["all"], ["other"], "") == []
+    assert len(_door.skipped(MIGRATE, ["foo"], ["untagged"], "Hand it over")) == 3
+
+
+def test_every_variable_has_a_description_an_example_and_a_type():
+    for name in _declaration.playbooks():
+        for variable, spec in of_playbook(name).takes.items():
+            assert spec.get("description") and spec.get("type") and "example" in spec, (name, variable)
+            example = spec["example"]
+            assert not _door._read({variable: spec}, {variable: example}, found := []) == {} and not found, (variable, found)
+
+
+def test_every_word_of_the_declaration_means_something():
+    table = yaml.safe_load((COLLECTION / "playbooks" / "vars" / "variables.yml").read_text(encoding="utf-8"))
+    of_roles = {name for role in _declaration.roles() for name in _declaration.of_role(role)}
+    assert set(table["units"]) <= of_roles
+    assert {spec["sets"] for playbook in map(of_playbook, table["playbooks"]) for spec in playbook.takes.values() if "sets" in spec} <= of_roles
+    assert {f"{name}.yml" for name in table["playbooks"]} == {path.name for path in (COLLECTION / "playbooks").glob("*.yml")}
+    assert {name for playbook in table["playbooks"].values() for name in playbook["takes"]} == set(table["variables"])
+
+
+def test_a_role_s_variable_has_its_type_however_it_was_given():
+    assert [typed(each, "ceph_osd_restart_osds") for each in ("12", "3,4", [3, 4], "")] == [[12], [3, 4], [3, 4], []]
+    assert [typed(each, "ceph_osd_restart_afresh") for each in ("false", "true", False, "")] == [False, True, False, False]
+    assert typed("ipmitool -H x", "migrate_fence") == ["ipmitool", "-H", "x"]
