@@ -12,7 +12,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _placement as planner,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._preflight import (
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
     STOPPED,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (

@@ -5,7 +5,7 @@
 """The processes of a container, and what of them CRIU will refuse to dump.
 
 Read off /proc; only of sockets more has to be known than /proc tells, and for that one is borrowed for a moment. An obstacle is
-one thing that one process has; what it means and what helps is in _preflight.py.
+one thing that one process has; what it means and what helps is in _preflight_processes.py.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
-from ansible_collections.livefleet.handover.plugins.module_utils._preflight import (
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
     SPARE_DISK,
     STOPPED,
 )

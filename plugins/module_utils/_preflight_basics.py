@@ -1,0 +1,68 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What has to be known before anything else can be asked."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
+    Check,
+    Plan,
+)
+
+
+def _same_host(plan: Plan) -> t.Iterator[str]:
+    if plan.source == plan.destination:
+        yield "{0} is on {1} already, and that is also the destination: name another handover_destination".format(plan.workload, plan.source)
+
+
+def _unknown_workload(plan: Plan) -> t.Iterator[str]:
+    if not plan.container["exists"]:
+        names = sorted(container["name"] for container in plan.here["host"]["podman"]["containers"])
+        yield "there is no container named {0} on {1}: name one of its containers{2}".format(
+            plan.workload, plan.source, " ({0})".format(", ".join(names)) if names else ", of which it has none"
+        )
+
+
+def _podman_missing(plan: Plan) -> t.Iterator[str]:
+    for name, host in plan.hosts:
+        if not host["podman"]["installed"]:
+            yield "podman is missing on {0}: install the package podman there".format(name)
+
+
+def _held(plan: Plan) -> t.Iterator[str]:
+    for name, facts in ((plan.source, plan.here), (plan.destination, plan.there)):
+        if facts["workload"]["held"]:
+            yield "podman on {0} does not answer about {1}, which is being checkpointed, restored or held frozen: wait until that has ended".format(
+                name, plan.workload
+            )
+
+
+def _locked(plan: Plan) -> t.Iterator[str]:
+    told: t.Set[str] = set()
+    for name, host in plan.hosts:
+        for session in host["pcopy"]["sessions"]:
+            if session["workload"] != plan.workload or session["id"] == plan.session or session["ended"] or session["id"] in told:
+                continue
+            told.add(session["id"])
+            if session["running"]:
+                yield "{0} is being moved already, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
+                    plan.workload, session["id"], name, session["state"]
+                )
+            else:
+                yield "the session {1} on {2} has left {0} in the state {3}: end it with `pcopy session abort` there before another begins".format(
+                    plan.workload, session["id"], name, session["state"]
+                )
+
+
+BASICS: t.Dict[str, Check] = {
+    "same_host": _same_host,
+    "podman": _podman_missing,
+    "workload": _unknown_workload,
+    "held": _held,
+    # Among the basics because what a session under way has made on the destination is no rubbish to be removed.
+    "locked": _locked,
+}

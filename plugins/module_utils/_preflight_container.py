@@ -1,0 +1,98 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What of the container itself keeps it from being moved."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
+    IGNORE,
+    STOPPED,
+    Check,
+    Plan,
+)
+
+
+def _not_running(plan: Plan) -> t.Iterator[str]:
+    if plan.container["running"] or (plan.container["state"] in STOPPED and not plan.live):
+        return
+    yield "{0} is {1} on {2} and not running: {3}".format(
+        plan.workload,
+        plan.container["state"],
+        plan.source,
+        (
+            "start it there first, as there is no memory to hand over, or move it as it is with migrate_mode=offline"
+            if plan.container["state"] in STOPPED
+            else "start it or stop it there first"
+        ),
+    )
+
+
+def _auto_remove(plan: Plan) -> t.Iterator[str]:
+    if plan.container["auto_remove"]:
+        yield "{0} was started with --rm, so its host forgets it as soon as it stops and could not take it back: create it again without --rm".format(
+            plan.workload
+        )
+
+
+def _create_command(plan: Plan) -> t.Iterator[str]:
+    if plan.container["cannot_recreate"]:
+        yield "{0} cannot be created again on {1}: {2}: make it with podman run or podman create, by itself".format(
+            plan.workload, plan.destination, plan.container["cannot_recreate"]
+        )
+    if plan.container["dependencies"]:
+        yield "{0} shares a namespace with another container ({1}), which would stay behind: create it without that".format(
+            plan.workload, ", ".join(each[:12] for each in plan.container["dependencies"])
+        )
+
+
+def _systemd_unit(plan: Plan) -> t.Iterator[str]:
+    if plan.container["systemd_unit"]:
+        yield (
+            "{0} is started and stopped by the systemd unit {1} on {2}, which would start it again there: "
+            "create it with podman run, without a quadlet or generated unit".format(plan.workload, plan.container["systemd_unit"], plan.source)
+        )
+
+
+def _devices(plan: Plan) -> t.Iterator[str]:
+    if plan.container["devices"]:
+        yield "{0} has devices of {1} ({2}), which cannot move: create it without --device".format(
+            plan.workload, plan.source, ", ".join(plan.container["devices"])
+        )
+
+
+def _namespaces(plan: Plan) -> t.Iterator[str]:
+    for what, mode in (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ipc_mode")):
+        value = plan.container[mode]
+        if value == "host" or value.startswith(("container:", "ns:")):
+            yield "{0} uses the {1} namespace of {2} and not one of its own ({3}), which cannot move: create it without that".format(
+                plan.workload, what, "the host" if value == "host" else "another container", value
+            )
+
+
+def _connections(plan: Plan) -> t.Iterator[str]:
+    if not plan.live:
+        return
+    for network in plan.container["networks"]:
+        number = sum(plan.container["connections"].get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        if number and not network["shared"]:
+            yield (
+                "{0} has {1} TCP {2} open over the network {3}, which is a bridge of {4} alone, so they would break: "
+                "put it on a network that both hosts are on (macvlan, or an unmanaged bridge), or list the check 'connections' in {5}".format(
+                    plan.workload, number, "connection" if number == 1 else "connections", network["name"], plan.source, IGNORE
+                )
+            )
+
+
+CHECKS: t.Dict[str, Check] = {
+    "running": _not_running,
+    "rm": _auto_remove,
+    "create_command": _create_command,
+    "systemd_unit": _systemd_unit,
+    "devices": _devices,
+    "namespaces": _namespaces,
+    "connections": _connections,
+}
