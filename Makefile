@@ -97,6 +97,10 @@ test-ledger: helper ## The same there and back, MOVES=10 times, counting every a
 	@.cache/venv/bin/python demo/demo.py --quiet --moves $(or $(MOVES),10) $(if $(KEEP),--keep)
 
 # PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
+.PHONY: docs
+docs: setup ## Write the page of variables anew from their declaration
+	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py
+
 .PHONY: test
 test: helper ## Run the whole test suite
 	@.cache/venv/bin/python tests/suite $(PARTS)
