@@ -96,6 +96,11 @@ demo: helper ## Move a PostgreSQL container while it is used; KEEP=1 leaves the 
 test-ledger: helper ## The same there and back, MOVES=10 times, counting every acknowledged commit
 	@.cache/venv/bin/python demo/demo.py --quiet --moves $(or $(MOVES),10) $(if $(KEEP),--keep)
 
+# CHECKS="ruff mypy": only these. The checks are listed in tests/check.
+.PHONY: check
+check: ## Check a change in minutes, without root: linters, types, prose, unit tests
+	@tests/check $(CHECKS)
+
 # PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
 .PHONY: docs
 docs: setup ## Write the page of variables anew from their declaration

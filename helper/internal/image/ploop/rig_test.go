@@ -49,8 +49,6 @@ func (m *made) bytes() []byte {
 	le.PutUint32(b[44:], m.use)
 	if m.version == 2 || m.gap > 0 {
 		le.PutUint32(b[48:], uint32(start/512))
-	} else {
-		start = (head + 511) / 512 * 512
 	}
 	var order []int64
 	for c := range n {
