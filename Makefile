@@ -29,18 +29,26 @@ setup: root ## Install what is missing: packages, Go, a Python environment
 
 VERSION := $(shell sed -n 's/^version: //p' galaxy.yml)
 BINARIES := $(addprefix roles/pcopy/files/pcopy-linux-,amd64 arm64)
+# The man pages and the completion, made from the commands' own help; the first page stands for all.
+MANUAL := roles/pcopy/files/man/pcopy.1
 GO_SOURCES := $(shell find helper -name '*.go' ! -name '*_test.go') helper/go.mod helper/go.sum
 
 .PHONY: helper
 helper: roles/pcopy/files/SHA256SUMS ## Build pcopy for amd64 and arm64 into roles/pcopy/files
 
-roles/pcopy/files/SHA256SUMS: $(BINARIES)
-	cd $(@D) && sha256sum $(^F) >$(@F)
+roles/pcopy/files/SHA256SUMS: $(BINARIES) $(MANUAL)
+	cd $(@D) && sha256sum $(notdir $(BINARIES)) >$(@F)
 
 $(BINARIES): roles/pcopy/files/pcopy-linux-%: $(GO_SOURCES) galaxy.yml | setup
 	@mkdir -p $(@D)
 	cd helper && CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -trimpath -buildvcs=false \
 		-ldflags='-s -w -X main.version=$(VERSION)' -o ../$@ ./cmd/pcopy
+
+$(MANUAL): $(GO_SOURCES) galaxy.yml | setup
+	@rm -rf $(@D) roles/pcopy/files/completion && mkdir -p $(@D) roles/pcopy/files/completion
+	cd helper && CGO_ENABLED=0 go build -tags man -ldflags='-X main.version=$(VERSION)' -o ../.cache/pcopy-man ./cmd/pcopy
+	.cache/pcopy-man internal man $(@D)
+	.cache/pcopy-man completion bash >roles/pcopy/files/completion/pcopy
 
 # --- the lab ----------------------------------------------------------------
 

@@ -3,97 +3,152 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/image/convert"
 	"github.com/livefleet/handover/helper/internal/image/ploop"
+	"github.com/livefleet/handover/helper/internal/session"
 )
 
-func imageInfo(_ context.Context, args []string) error {
-	f := flag.NewFlagSet("image info", flag.ContinueOnError)
-	snapshot := f.String("snapshot", "", "")
-	words, err := parse(f, args, 1, 1)
-	if err != nil {
-		return err
-	}
-	img, info, err := ploop.Open(words[0], *snapshot)
-	if err != nil {
-		return err
-	}
-	return errors.Join(print(info), img.Close())
+func (a *app) image() *cobra.Command {
+	g := group("image", "Look into ploop images, convert them, and compare images",
+		a.imageInfo(), a.imageCheck(), a.imageConvert(), a.imageMerge(), a.imageDigest(), a.imageSync())
+	g.Example = `  pcopy image info /vz/private/101/root.hdd
+  pcopy image convert --format qcow2 /vz/private/101/root.hdd /srv/images/web1.qcow2`
+	return g
 }
 
-func imageCheck(_ context.Context, args []string) error {
-	f := flag.NewFlagSet("image check", flag.ContinueOnError)
-	snapshot := f.String("snapshot", "", "")
-	words, err := parse(f, args, 1, 1)
-	if err != nil {
-		return err
-	}
-	info, found := ploop.Check(words[0], *snapshot)
-	bad := slices.ContainsFunc(found, func(f ploop.Finding) bool { return f.Level == ploop.Error })
-	err = print(struct {
-		*ploop.Info
-		OK       bool            `json:"ok"`
-		Findings []ploop.Finding `json:"findings"`
-	}{info, !bad, found})
-	if err == nil && bad {
-		err = fmt.Errorf("image check: %s: the image is damaged, see the findings", words[0])
-	}
-	return err
+func snapshotFlag(c *cobra.Command, snapshot *string) {
+	c.Flags().StringVar(snapshot, "snapshot", "", "GUID of a snapshot; the current state if empty")
 }
 
-// writing adds the flags of those who write a new image.
-func writing(f *flag.FlagSet) (format *string, inUse *bool) {
-	return f.String("format", convert.Raw, ""), f.Bool("in-use", false, "")
+func (a *app) imageInfo() *cobra.Command {
+	var snapshot string
+	c := &cobra.Command{Use: "info IMAGE", Short: "Describe a ploop image: a delta, a DiskDescriptor.xml or its folder", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		img, info, err := ploop.Open(args[0], snapshot)
+		if err != nil {
+			return err
+		}
+		return errors.Join(a.print(info), img.Close())
+	}}
+	snapshotFlag(c, &snapshot)
+	return c
 }
 
-func imageConvert(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("image convert", flag.ContinueOnError)
-	snapshot := f.String("snapshot", "", "")
-	format, inUse := writing(f)
-	words, err := parse(f, args, 2, 2)
-	if err != nil {
+func (a *app) imageCheck() *cobra.Command {
+	var snapshot string
+	c := &cobra.Command{Use: "check IMAGE", Short: "List everything that is wrong with a ploop image", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		info, found := ploop.Check(args[0], snapshot)
+		bad := slices.ContainsFunc(found, func(f ploop.Finding) bool { return f.Level == ploop.Error })
+		err := a.print(struct {
+			*ploop.Info
+			OK       bool            `json:"ok"`
+			Findings []ploop.Finding `json:"findings"`
+		}{info, !bad, found})
+		if err == nil && bad {
+			err = fmt.Errorf("image check: %s: the image is damaged, see the findings", args[0])
+		}
 		return err
-	}
-	img, info, err := ploop.Open(words[0], *snapshot)
-	if err != nil {
-		return err
-	}
-	return convertImage(ctx, img, info, *format, words[1], *inUse)
+	}}
+	snapshotFlag(c, &snapshot)
+	return c
 }
 
-func imageMerge(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("image merge", flag.ContinueOnError)
-	plain := f.Bool("plain-base", false, "")
-	format, inUse := writing(f)
-	words, err := parse(f, args, 3, math.MaxInt)
-	if err != nil {
-		return err
-	}
-	last := len(words) - 1
-	img, info, err := ploop.OpenChain(words[:last], *plain)
-	if err != nil {
-		return err
-	}
-	return convertImage(ctx, img, info, *format, words[last], *inUse)
+// writing are the flags of a command that writes a new image.
+type writing struct {
+	format string
+	inUse  bool
 }
 
-func convertImage(ctx context.Context, img *ploop.Image, info *ploop.Info, format, path string, inUse bool) error {
+func (w *writing) flags(c *cobra.Command) {
+	c.Flags().StringVar(&w.format, "format", convert.Raw, "format of the new image: "+strings.Join(convert.Formats, " or "))
+	c.Flags().BoolVar(&w.inUse, "in-use", false, "also read an image that is marked as in use, if it is written no more")
+}
+
+func (a *app) imageConvert() *cobra.Command {
+	var snapshot string
+	var w writing
+	c := &cobra.Command{Use: "convert IMAGE OUT", Short: "Write the disk of a ploop image, with all its layers, to a new file", Args: between(2, 2), RunE: func(c *cobra.Command, args []string) error {
+		img, info, err := ploop.Open(args[0], snapshot)
+		if err != nil {
+			return err
+		}
+		return a.convert(c.Context(), img, info, w, args[1])
+	}}
+	snapshotFlag(c, &snapshot)
+	w.flags(c)
+	return c
+}
+
+func (a *app) imageMerge() *cobra.Command {
+	var plain bool
+	var w writing
+	c := &cobra.Command{Use: "merge BASE DELTA… OUT", Short: "The same, of layers that are named one by one, the lowest first", Args: between(3, -1), RunE: func(c *cobra.Command, args []string) error {
+		last := len(args) - 1
+		img, info, err := ploop.OpenChain(args[:last], plain)
+		if err != nil {
+			return err
+		}
+		return a.convert(c.Context(), img, info, w, args[last])
+	}}
+	c.Flags().BoolVar(&plain, "plain-base", false, "the lowest layer is a raw image")
+	w.flags(c)
+	return c
+}
+
+func (a *app) convert(ctx context.Context, img *ploop.Image, info *ploop.Info, w writing, path string) error {
 	defer img.Close()
-	if !slices.Contains(convert.Formats, format) {
-		return usageError(fmt.Sprintf("--format %s: choose one of %s", format, strings.Join(convert.Formats, ", ")))
+	if !slices.Contains(convert.Formats, w.format) {
+		return usageError(fmt.Sprintf("--format %s: choose one of %s", w.format, strings.Join(convert.Formats, ", ")))
 	}
-	if info.InUse && !inUse {
+	if info.InUse && !w.inUse {
 		return fmt.Errorf("image: %s: the image is in use, or was not closed: unmount it first, or pass --in-use for an image that nobody writes", info.Path)
 	}
-	s, err := convert.Convert(ctx, img, format, path)
+	s, err := convert.Convert(ctx, img, w.format, path)
 	if err != nil {
 		return err
 	}
-	return print(s)
+	return a.print(s)
+}
+
+func (a *app) imageDigest() *cobra.Command {
+	return &cobra.Command{Use: "digest PATH…", Short: "Compute a digest of images or block devices", Args: between(1, -1), RunE: func(c *cobra.Command, args []string) error {
+		for _, p := range args {
+			src, err := image.OpenSource(p)
+			if err != nil {
+				return err
+			}
+			d, err := image.Digest(c.Context(), src, src.Size(), session.DefaultCluster)
+			src.Close()
+			if err != nil {
+				return err
+			}
+			if err := a.print(struct {
+				Path string `json:"path"`
+				image.Root
+			}{p, d.Root()}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+func (a *app) imageSync() *cobra.Command {
+	var dontneed bool
+	c := &cobra.Command{Use: "sync PATH…", Short: "Write the data of files to the disk (fdatasync)", Args: between(1, -1), RunE: func(_ *cobra.Command, args []string) error {
+		for _, p := range args {
+			if err := image.Datasync(p, dontneed); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	c.Flags().BoolVar(&dontneed, "dontneed", false, "then drop their pages from the page cache")
+	return c
 }

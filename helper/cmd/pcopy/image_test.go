@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,7 +50,7 @@ func TestImageCommandsRefuse(t *testing.T) {
 		{[]string{"check", at("cut")}, "the image is damaged, see the findings"},
 		{[]string{"info", at("cut")}, "ends behind the end of the file"},
 	} {
-		err := dispatch(context.Background(), append([]string{"image"}, c.words...))
+		err := execute(context.Background(), io.Discard, append([]string{"image"}, c.words...))
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: %v\n  should say %q", c.words, err, c.says)
 		}
@@ -59,7 +60,7 @@ func TestImageCommandsRefuse(t *testing.T) {
 		}
 	}
 	for _, words := range [][]string{{"convert", at("good"), at("a")}, {"convert", "--in-use", at("used"), at("b")}, {"merge", at("good"), at("good"), at("c")}} {
-		if err := dispatch(context.Background(), append([]string{"image"}, words...)); err != nil {
+		if err := execute(context.Background(), io.Discard, append([]string{"image"}, words...)); err != nil {
 			t.Errorf("%v: %v", words, err)
 		}
 		out := words[len(words)-1]

@@ -1,107 +1,70 @@
 // Command pcopy copies running disks and hands running workloads over. It is the
 // helper of the Ansible collection livefleet.handover, and root's tool on both
 // hosts: no daemon, no configuration of its own.
+//
+// Its words are groups (session, track, watch, image, cache, ploop, host), one file
+// a group. Words that only programs say are under `internal`.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 
-	"github.com/livefleet/handover/helper/internal/hooks"
-	"github.com/livefleet/handover/helper/internal/throttle"
-	"github.com/livefleet/handover/helper/internal/transport"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
 	"github.com/livefleet/handover/helper/internal/wire/dialect"
 )
 
 // version is set when the binary is built.
 var version = "0.1.0"
 
-// command is one word of the command line, or two.
-type command struct {
-	name  string
-	usage string // what follows the name
-	help  string
-	run   func(ctx context.Context, args []string) error
-}
-
-var commands = []command{
-	{"send", "--session DIR", "run the source's side of a session to its end", runSend},
-	{"receive", "--session DIR", "run the destination's side of a session to its end", runReceive},
-	{"send", "--dialect NAME --device DEV [-F COMMAND] [-o FD] [-f FD] [--socket PATH] [--to FILE -- COMMAND…]", "send a disk that is in use to an old ploop copy", runSend},
-	{"receive", "--dialect NAME -d FILE [-i FD] [-f FD] [--socket PATH] [--max-size BYTES]", "receive a disk from an old ploop copy", runReceive},
-	{"copy", "-s DEV … | -d FILE …", "the same with the arguments of ploop copy 1.12", copyLikePloop},
-	{"session show", "DIR", "where a session stands", sessionShow},
-	{"session list", "[--root DIR]", "all sessions of this host", sessionList},
-	{"session wait", "DIR --until WORD[,WORD…] [--timeout SECONDS]", "wait for a state, or for listening, converged, ended", sessionWait},
-	{"session cutover", "DIR [--wave DIR[,DIR…]] [--timeout SECONDS]", "source: freeze, hand over, and wait for the outcome; with --wave together with other sessions, all or none", sessionCutover},
-	{"session abort", "DIR [--timeout SECONDS]", "end a session that is not released; nothing moves", sessionAbort},
-	{"session continue", "DIR", "a session that stopped at policy.pause_at goes on", sessionContinue},
-	{"session resolve", "DIR --outcome resumed|refused|fenced [--journal-lost] [--timeout SECONDS]", "a side in doubt: what the other side's session says, or that it was fenced; with --journal-lost also where the journal cannot be read", sessionResolve},
-	{"session recover", "DIR | --all [--root DIR] [--timeout SECONDS]", "bring a side whose process is gone as far as it may go by itself", sessionRecover},
-	{"stream", "IP:PORT | unix:/PATH", "at the far end of ssh: carry a session's connections between the standard streams and what it listens on here", stream},
-	{"identity", "DIR", "the fingerprint of a session's key, made if need be", identity},
-	{"watch start", "DIR", "follow a folder in the background: what is touched from now on is in the list", watchStart},
-	{"watch run", "DIR", "the same in the foreground", watchRun},
-	{"watch list", "[--null] DIR", "names of what was touched since the list before, for rsync --files-from", watchList},
-	{"watch stop", "DIR", "follow it no more", watchStop},
-	{"track start", "DEVICE [--name NAME] [--cluster BYTES]", "mark from now on what is written to a block device", trackStart},
-	{"track list", "", "what is tracked, and how much was written", trackList},
-	{"track swap", "NAME --bitmap FILE [--again]", "take what was written since the last time; --again: and what that time gave", trackSwap},
-	{"track export", "NAME --bitmap FILE", "copy the marks and leave them", trackExport},
-	{"track stop", "NAME", "forget a device", trackStop},
-	{"bitmap", "FILE [--extents]", "what a bitmap says of itself, or offset and length of what is marked", showBitmap},
-	{"probe", "[--recall]", "what this host can do; --recall: the answer of the last hour will do, if everything worked", probe},
-	{"digest", "PATH…", "a digest of images or block devices", digest},
-	{"image info", "[--snapshot GUID] IMAGE", "what a ploop image is: a delta, a DiskDescriptor.xml or its folder", imageInfo},
-	{"image check", "[--snapshot GUID] IMAGE", "everything that is wrong with a ploop image", imageCheck},
-	{"image convert", "[--format raw|qcow2] [--snapshot GUID] [--in-use] IMAGE OUT", "write the disk of a ploop image, with all its layers, to a new file", imageConvert},
-	{"image merge", "[--format raw|qcow2] [--plain-base] [--in-use] BASE DELTA… OUT", "the same, of layers that are named one by one, the lowest first", imageMerge},
-	{"fdatasync", "[--dontneed] PATH…", "write the data of files to the disk", fdatasync},
-	{"pages", "[--read [--seconds N]] [--ranges FILE] PATH…", "how much of files or block devices is in memory; or bring it there", pages},
-	{"hold", "--seconds N [--read [--ready-within N]] [--lock] ([--ranges FILE] PATH… | --osd DIR [TOOL WORD…])", "keep files open, and so the pages of block devices in memory", hold},
-	{"bluefs", "--home DIR [--work DIR [--inside DIR]] [TOOL WORD…]", "where on its devices an OSD keeps its database", bluefsLayout},
-	{"criu-hook", "", "CRIU's action script", criuHook},
-	{"oci-hook", "[--root DIR]", "the OCI runtime's hook before a container starts", ociHook},
-	{"criu-hold", "PROGRAM ARGUMENT…", "stand in for CRIU, and become it when there is something to restore", criuHold},
-	{hooks.ThawBehindWord, "CGROUP", "thaw a cgroup when CRIU, which is file 3, has ended; started by criu-hook", thawBehind},
-	{transport.RunnerWord, "COMMAND…", "run the command of a session's way for a process that may start nothing, which is file 3; started by pcopy itself", runWay},
-	{throttle.LiftBehindWord, "RECORD PID", "give a workload its processor time back when the session's process PID, whose pipe is the standard input, has ended; started by it", liftBehind},
-	{"netavark", "ARGUMENT…", "podman's netavark, with a network that is silent at first", netavark},
-	{"version", "[--json]", "what this is", showVersion},
-}
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := dispatch(ctx, os.Args[1:])
+	err := execute(ctx, os.Stdout, os.Args[1:])
 	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "pcopy:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		os.Exit(status(err))
+	}
+}
+
+// execute runs one command line. Answers go to out: for people if out is a terminal, else in JSON.
+func execute(ctx context.Context, out io.Writer, args []string) error {
+	f, isFile := out.(*os.File)
+	a := &app{out: out, people: isFile && term.IsTerminal(int(f.Fd()))}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(out)
+	return root.ExecuteContext(ctx)
+}
+
+// status is the exit status for an error.
+//
+//	1  the command failed
+//	2  the command line cannot be understood
+//	3  a hook's clear no (refusal)
+//
+// Copies with old peers end with the old programs' own (package dialect).
+func status(err error) int {
 	var usage usageError
 	var no refusal
 	var old *dialect.Failure
 	switch {
-	case err == nil:
-		return
 	case errors.As(err, &old):
-		fmt.Fprintln(os.Stderr, "pcopy:", strings.ReplaceAll(err.Error(), "\n", "; "))
-		os.Exit(old.ExitCode())
+		return old.ExitCode()
 	case errors.As(err, &usage):
-		fmt.Fprintln(os.Stderr, "pcopy:", usage)
-		os.Exit(2)
+		return 2
 	case errors.As(err, &no):
-		fmt.Fprintln(os.Stderr, "pcopy:", no)
-		os.Exit(refused)
-	default:
-		fmt.Fprintln(os.Stderr, "pcopy:", strings.ReplaceAll(err.Error(), "\n", "; "))
-		os.Exit(1)
+		return refused
 	}
+	return 1
 }
 
 // usageError is a call that cannot be understood.
@@ -109,53 +72,92 @@ type usageError string
 
 func (u usageError) Error() string { return string(u) }
 
-func dispatch(ctx context.Context, args []string) error {
-	if len(args) == 0 || slices.Contains([]string{"help", "-h", "--help"}, args[0]) {
-		help(os.Stdout)
+// app is one run of the program.
+type app struct {
+	out    io.Writer
+	people bool // out is a terminal
+	json   bool // asked for
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "pcopy",
+		Short: "Copy running disks and hand running workloads over",
+		Long: "pcopy copies disks that are in use and hands running workloads over to another host.\n" +
+			"It is the helper of the Ansible collection livefleet.handover.\n\n" +
+			"On a terminal answers are readable; with --json, or where the output is no terminal, each is one line of JSON.",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          unknownWord,
+		RunE:          showHelp,
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError(fmt.Sprintf("%s: %v: `%s --help` shows its flags", words(c), err, c.CommandPath()))
+	})
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "answer in JSON, one object a line")
+	root.AddCommand(a.session(), a.track(), a.watch(), a.image(), a.cache(), a.ploop(), a.host(), a.internal(), a.version())
+	root.AddCommand(a.formerWords()...)
+	return root
+}
+
+// group is a word that other words follow.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short, Args: unknownWord, RunE: showHelp}
+	g.AddCommand(commands...)
+	return g
+}
+
+// hidden is a command under a word that it had before, or that only programs say.
+func hidden(use string, c *cobra.Command) *cobra.Command {
+	_, arguments, _ := strings.Cut(c.Use, " ")
+	c.Use, c.Hidden = strings.TrimSpace(use+" "+arguments), true
+	return c
+}
+
+// formerWords are the words of version 0.1 before there were groups. Hosts of a fleet
+// are not upgraded at the same moment: units, CRIU's configuration and hooks written
+// by an older role still say them.
+func (a *app) formerWords() []*cobra.Command {
+	return []*cobra.Command{
+		sideBefore("send", a.sessionSend, a.ploopSend), sideBefore("receive", a.sessionReceive, a.ploopReceive),
+		hidden("stream", a.sessionStream()), hidden("identity", a.sessionIdentity()),
+		hidden("copy", a.ploopCopy()), hidden("bitmap", a.trackBitmap()),
+		hidden("probe", a.hostProbe()), hidden("digest", a.imageDigest()), hidden("fdatasync", a.imageSync()),
+		hidden("pages", a.cacheShow()), hidden("hold", a.cacheHold()), hidden("bluefs", a.internalBluefs()),
+		hidden("criu-hook", a.criuHook()), hidden("oci-hook", a.ociHook()), hidden("criu-hold", a.criuHold()),
+		hidden("netavark", a.netavark()), hidden("thaw-behind", a.thawAfter()), hidden("lift-behind", a.unthrottleAfter()),
+		hidden("run-way", a.runTransport()),
+	}
+}
+
+// words are the words of a command without the program's own.
+func words(c *cobra.Command) string {
+	return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
+}
+
+func showHelp(c *cobra.Command, _ []string) error { return c.Help() }
+
+// unknownWord refuses a word that a group does not have, and names one that looks like it.
+func unknownWord(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
 		return nil
 	}
-	for _, c := range commands {
-		words := strings.Fields(c.name)
-		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
-			return c.run(ctx, args[len(words):])
-		}
+	text := fmt.Sprintf("there is no command %q", strings.TrimSpace(strings.TrimPrefix(c.CommandPath(), c.Root().Name())+" "+args[0]))
+	c.SuggestionsMinimumDistance = 2
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		return usageError(text + fmt.Sprintf(": did you mean `%s %s`?", c.CommandPath(), near[0]))
 	}
-	return usageError(fmt.Sprintf("there is no command %q: `pcopy help` lists them", strings.Join(args[:min(2, len(args))], " ")))
+	return usageError(text + fmt.Sprintf(": `%s --help` lists them", c.CommandPath()))
 }
 
-func help(w io.Writer) {
-	fmt.Fprintf(w, "pcopy %s: copies running disks and hands running workloads over\n\n", version)
-	for _, c := range commands {
-		fmt.Fprintf(w, "  pcopy %s\n        %s\n", strings.TrimSpace(c.name+" "+c.usage), c.help)
-	}
-}
-
-// parse reads flags that may stand before or behind the words, and demands
-// between least and most words.
-func parse(f *flag.FlagSet, args []string, least, most int) ([]string, error) {
-	f.SetOutput(io.Discard)
-	var words []string
-	for {
-		if err := f.Parse(args); err != nil {
-			return nil, usageError(fmt.Sprintf("%s: %v", f.Name(), err))
+// between demands from least to most words behind a command; no limit if most is below 0.
+func between(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) >= least && (most < 0 || len(args) <= most) {
+			return nil
 		}
-		if f.NArg() == 0 {
-			break
-		}
-		words = append(words, f.Arg(0))
-		args = f.Args()[1:]
+		return usageError(fmt.Sprintf("%s: %d words were given where %d are needed: usage: %s", words(c), len(args), least, c.UseLine()))
 	}
-	if len(words) < least || len(words) > most {
-		return nil, usageError(fmt.Sprintf("%s: %d words were given where %d are needed: `pcopy help` shows how it is called", f.Name(), len(words), least))
-	}
-	return words, nil
-}
-
-// print answers in JSON.
-func print(v any) error { return printTo(os.Stdout, v) }
-
-func printTo(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }

@@ -3,19 +3,20 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/livefleet/handover/helper/internal/confine"
-	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/session"
-	"github.com/livefleet/handover/helper/internal/throttle"
+	"github.com/livefleet/handover/helper/internal/transport"
 )
 
 // collectAt is by how many percent memory may grow before garbage is collected:
@@ -26,277 +27,241 @@ const collectAt = 25
 // sessionsDir is where the roles keep their sessions.
 const sessionsDir = "/var/lib/handover/sessions"
 
-func runSend(ctx context.Context, args []string) error {
-	if speaksDialect(args) {
-		return sendDialect(ctx, args)
-	}
-	return runSide(ctx, "send", args, session.Send)
+func (a *app) session() *cobra.Command {
+	g := group("session", "Move a workload: run a side, look at it, bring it to its end",
+		a.sessionShow(), a.sessionList(), a.sessionWait(), a.sessionCutover(), a.sessionAbort(), a.sessionContinue(), a.sessionResolve(), a.sessionRecover(),
+		a.sessionSend(), a.sessionReceive(), a.sessionStream(), a.sessionIdentity())
+	g.Example = `  pcopy session list
+  pcopy session show /var/lib/handover/sessions/shop-20261121t041500z
+  pcopy session resolve /var/lib/handover/sessions/shop-20261121t041500z --outcome resumed`
+	return g
 }
 
-func runReceive(ctx context.Context, args []string) error {
-	if speaksDialect(args) {
-		return receiveDialect(ctx, args)
-	}
-	return runSide(ctx, "receive", args, session.Receive)
+func (a *app) sessionSend() *cobra.Command {
+	return side("send", "Run the source's side of a session to its end", session.Send)
 }
 
-func runSide(ctx context.Context, name string, args []string, run func(context.Context, string, string) error) error {
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	dir := f.String("session", "", "")
-	if _, err := parse(f, args, 0, 0); err != nil {
-		return err
-	}
-	if *dir == "" {
-		return usageError("usage: pcopy " + name + " --session DIR")
-	}
-	abs, err := filepath.Abs(*dir)
-	if err != nil {
-		return err
-	}
-	debug.SetGCPercent(collectAt)
-	session.Confine, session.Lower = confine.To, confine.Lower
-	return run(ctx, abs, session.RunDir)
+func (a *app) sessionReceive() *cobra.Command {
+	return side("receive", "Run the destination's side of a session to its end", session.Receive)
 }
 
-func sessionShow(_ context.Context, args []string) error {
-	words, err := parse(flag.NewFlagSet("session show", flag.ContinueOnError), args, 1, 1)
-	if err != nil {
-		return err
-	}
-	s, err := session.Show(words[0])
-	if err != nil {
-		return err
-	}
-	return print(s)
-}
-
-func sessionList(_ context.Context, args []string) error {
-	f := flag.NewFlagSet("session list", flag.ContinueOnError)
-	root := f.String("root", sessionsDir, "")
-	if _, err := parse(f, args, 0, 0); err != nil {
-		return err
-	}
-	all, err := session.List(*root)
-	if err != nil {
-		return err
-	}
-	return print(all)
-}
-
-// timed reads the folder and the time limit that most session commands have, and
-// whatever more the command adds.
-func timed(ctx context.Context, name string, args []string, seconds int, more func(*flag.FlagSet)) (context.Context, context.CancelFunc, string, error) {
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	timeout := f.Int("timeout", seconds, "")
-	if more != nil {
-		more(f)
-	}
-	words, err := parse(f, args, 1, 1)
-	if err != nil {
-		return nil, nil, "", err
-	}
-	if *timeout <= 0 {
-		return nil, nil, "", usageError(fmt.Sprintf("%s: --timeout %d: a number of seconds above 0", name, *timeout))
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(*timeout)*time.Second)
-	return ctx, cancel, words[0], nil
-}
-
-func sessionWait(ctx context.Context, args []string) error {
-	var until *string
-	ctx, cancel, dir, err := timed(ctx, "session wait", args, 3600, func(f *flag.FlagSet) { until = f.String("until", "", "") })
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	if *until == "" {
-		return usageError("session wait: --until is missing")
-	}
-	s, err := session.Wait(ctx, dir, strings.Split(*until, ","))
-	if err != nil {
-		return err
-	}
-	return print(s)
-}
-
-func sessionCutover(ctx context.Context, args []string) error {
-	var wave *string
-	ctx, cancel, dir, err := timed(ctx, "session cutover", args, 600, func(f *flag.FlagSet) { wave = f.String("wave", "", "") })
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	var s *session.Status
-	if *wave == "" {
-		s, err = session.Cutover(ctx, dir)
-	} else {
-		s, err = session.CutoverWave(ctx, dir, session.RunDir, strings.Split(*wave, ","))
-	}
-	if err != nil {
-		return err
-	}
-	return print(s)
-}
-
-func sessionAbort(ctx context.Context, args []string) error {
-	ctx, cancel, dir, err := timed(ctx, "session abort", args, 120, nil)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	s, err := session.Abort(ctx, dir, session.RunDir)
-	if err != nil {
-		return err
-	}
-	return print(s)
-}
-
-func sessionRecover(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("session recover", flag.ContinueOnError)
-	every := f.Bool("all", false, "")
-	restarts := f.Bool("restarts", false, "")
-	root := f.String("root", sessionsDir, "")
-	timeout := f.Int("timeout", 300, "")
-	words, err := parse(f, args, 0, 1)
-	if err != nil {
-		return err
-	}
-	if (len(words) == 1) == *every {
-		return usageError("session recover: name a session's folder, or --all")
-	}
-	if *restarts && *every {
-		return usageError("session recover: --restarts is about one session, and --all about every one")
-	}
-	if *timeout <= 0 {
-		return usageError(fmt.Sprintf("session recover: --timeout %d: a number of seconds above 0", *timeout))
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(*timeout)*time.Second)
-	defer cancel()
-	if *every {
-		all, err := session.RecoverAll(ctx, *root, session.RunDir)
-		return errors.Join(err, print(all))
-	}
-	s, err := session.Recover(ctx, words[0], session.RunDir, *restarts)
-	if err != nil {
-		return err
-	}
-	return print(s)
-}
-
-func sessionContinue(_ context.Context, args []string) error {
-	words, err := parse(flag.NewFlagSet("session continue", flag.ContinueOnError), args, 1, 1)
-	if err != nil {
-		return err
-	}
-	return session.Continue(words[0])
-}
-
-func sessionResolve(ctx context.Context, args []string) error {
-	var outcome *string
-	var lost *bool
-	ctx, cancel, dir, err := timed(ctx, "session resolve", args, 120, func(f *flag.FlagSet) {
-		outcome, lost = f.String("outcome", "", ""), f.Bool("journal-lost", false, "")
-	})
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	if err := session.CheckOutcome(session.State(*outcome)); err != nil {
-		return err // before anything is touched
-	}
-	if *lost {
-		if err := session.SetJournalAside(dir); err != nil {
+// side is a command for one side of a session. The folder is a word, or follows --session as in version 0.1.
+func side(word, short string, run func(context.Context, string, string) error) *cobra.Command {
+	var dir string
+	c := &cobra.Command{Use: word + " DIR", Short: short, Args: between(0, 1), RunE: func(c *cobra.Command, args []string) error {
+		if (dir == "") == (len(args) == 0) {
+			return usageError(fmt.Sprintf("%s: name the session's folder once: usage: pcopy session %s DIR", words(c), word))
+		}
+		if len(args) == 1 {
+			dir = args[0]
+		}
+		abs, err := filepath.Abs(dir)
+		if err != nil {
 			return err
 		}
-	}
-	s, err := session.Resolve(ctx, dir, session.RunDir, session.State(*outcome))
-	if err != nil {
-		return err
-	}
-	return print(s)
+		debug.SetGCPercent(collectAt)
+		session.Confine, session.Lower = confine.To, confine.Lower
+		return run(c.Context(), abs, session.RunDir)
+	}}
+	c.Flags().StringVar(&dir, "session", "", "the session's folder, in place of DIR")
+	return c
 }
 
-func identity(_ context.Context, args []string) error {
-	words, err := parse(flag.NewFlagSet("identity", flag.ContinueOnError), args, 1, 1)
-	if err != nil {
-		return err
-	}
-	id, err := session.Identity(words[0])
-	if err != nil {
-		return err
-	}
-	return print(map[string]string{"fingerprint": id.Fingerprint()})
-}
-
-func ociHook(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("oci-hook", flag.ContinueOnError)
-	root := f.String("root", sessionsDir, "")
-	if _, err := parse(f, args, 0, 0); err != nil {
-		return err
-	}
-	state, err := session.ReadOCIState(os.Stdin)
-	if err != nil {
-		return err
-	}
-	return session.MayStart(ctx, *root, session.RunDir, state)
-}
-
-func criuHook(_ context.Context, args []string) error {
-	if len(args) != 0 {
-		return usageError("criu-hook takes no arguments: CRIU tells it what it needs in its environment")
-	}
-	action, dir := os.Getenv("CRTOOLS_SCRIPT_ACTION"), os.Getenv("CRTOOLS_IMAGE_DIR")
-	if action == "" || dir == "" {
-		return usageError("criu-hook is called by CRIU, as its action script")
-	}
-	real, err := filepath.EvalSymlinks(dir) // CRIU names it by a file descriptor of its own
-	if err != nil {
-		return err
-	}
-	criu := os.Getppid()
-	if told := os.Getenv("HANDOVER_CRIU"); told != "" { // the script stands in between
-		if criu, err = strconv.Atoi(told); err != nil {
-			return usageError(fmt.Sprintf("criu-hook: HANDOVER_CRIU is %q, and not a process ID", told))
+// sideBefore is `send` or `receive` as in version 0.1: of a session, or with an old peer where a dialect is named.
+func sideBefore(word string, ofSession, ofDialect func() *cobra.Command) *cobra.Command {
+	return &cobra.Command{Use: word, Hidden: true, DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
+		chosen := ofSession()
+		if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--dialect") }) {
+			chosen = ofDialect()
 		}
+		return asked(c, chosen, args)
+	}}
+}
+
+// asked runs a command in another one's place.
+func asked(from, chosen *cobra.Command, args []string) error {
+	chosen.SilenceErrors, chosen.SilenceUsage = true, true
+	if chosen.Flags().Lookup("json") == nil {
+		chosen.Flags().AddFlag(from.Root().PersistentFlags().Lookup("json"))
 	}
-	goOn, err := session.Hook(session.RunDir, session.Call{Action: action, ImageDir: real, CRIU: criu, Root: os.Getenv("CRTOOLS_INIT_PID")})
+	chosen.SetArgs(args)
+	chosen.SetOut(from.OutOrStdout())
+	return chosen.ExecuteContext(from.Context())
+}
+
+func (a *app) sessionShow() *cobra.Command {
+	return &cobra.Command{Use: "show DIR", Short: "Tell where a session stands", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		s, err := session.Show(args[0])
+		if err != nil {
+			return err
+		}
+		return a.print(s)
+	}}
+}
+
+func (a *app) sessionList() *cobra.Command {
+	var root string
+	c := &cobra.Command{Use: "list", Short: "List the sessions of this host", Args: between(0, 0), RunE: func(*cobra.Command, []string) error {
+		all, err := session.List(root)
+		if err != nil {
+			return err
+		}
+		return a.printTable(all, "id", "role", "workload", "state", "running", "error")
+	}}
+	rootFlag(c, &root)
+	return c
+}
+
+func rootFlag(c *cobra.Command, root *string) {
+	c.Flags().StringVar(root, "root", sessionsDir, "the folder that holds the sessions")
+}
+
+// timed is a command about one session with a limit of its time.
+func timed(use, short string, seconds int, run func(ctx context.Context, dir string) error) *cobra.Command {
+	var timeout int
+	c := &cobra.Command{Use: use, Short: short, Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
+		ctx, cancel, err := limited(c, timeout)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		return run(ctx, args[0])
+	}}
+	timeoutFlag(c.Flags(), &timeout, seconds)
+	return c
+}
+
+func timeoutFlag(f *pflag.FlagSet, timeout *int, seconds int) {
+	f.IntVar(timeout, "timeout", seconds, "seconds after which the command gives up")
+}
+
+func limited(c *cobra.Command, seconds int) (context.Context, context.CancelFunc, error) {
+	if seconds <= 0 {
+		return nil, nil, usageError(fmt.Sprintf("%s: --timeout %d: a number of seconds above 0", words(c), seconds))
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), time.Duration(seconds)*time.Second)
+	return ctx, cancel, nil
+}
+
+// answer prints a status, unless there is an error instead.
+func (a *app) answer(s *session.Status, err error) error {
 	if err != nil {
 		return err
 	}
-	if !goOn {
-		return refusal("criu-hook: the session refuses to go on at " + action)
-	}
-	return nil
+	return a.print(s)
 }
 
-// refusal is a clear no to CRIU. CRIU's action script takes nothing else for one at
-// post-dump: a pcopy that is missing, killed or at a loss has decided nothing.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-// refused is the exit status of a refusal.
-const refused = 3
-
-// criuHold is called by the program that has CRIU's name, with the path that it
-// was called by and what it was given.
-func criuHold(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return usageError("criu-hold is called by what stands in for CRIU")
-	}
-	return hooks.Held(ctx, args[0], args[1:], session.Holder{RunDir: session.RunDir, PID: os.Getpid()})
+func (a *app) sessionWait() *cobra.Command {
+	var until string
+	c := timed("wait DIR --until WORD[,WORD…]", "Wait until a session is listening, converged, ended, or in a state", 3600, func(ctx context.Context, dir string) error {
+		if until == "" {
+			return usageError("session wait: --until is missing: name a state, or listening, converged, ended")
+		}
+		return a.answer(session.Wait(ctx, dir, strings.Split(until, ",")))
+	})
+	c.Flags().StringVar(&until, "until", "", "states, or listening, converged, ended; with commas, any of them")
+	return c
 }
 
-func thawBehind(_ context.Context, args []string) error {
-	if len(args) != 1 {
-		return usageError("usage: pcopy " + hooks.ThawBehindWord + " CGROUP")
-	}
-	return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
+func (a *app) sessionCutover() *cobra.Command {
+	var wave string
+	c := timed("cutover DIR", "On the source: freeze, hand over, and wait for the outcome", 600, func(ctx context.Context, dir string) error {
+		if wave == "" {
+			return a.answer(session.Cutover(ctx, dir))
+		}
+		return a.answer(session.CutoverWave(ctx, dir, session.RunDir, strings.Split(wave, ",")))
+	})
+	c.Flags().StringVar(&wave, "wave", "", "folders of other sessions, with commas between them: all hand over, or none")
+	return c
 }
 
-func liftBehind(_ context.Context, args []string) error {
-	if len(args) != 2 {
-		return usageError("usage: pcopy " + throttle.LiftBehindWord + " RECORD PID")
+func (a *app) sessionAbort() *cobra.Command {
+	return timed("abort DIR", "End a session that is not released; the workload stays where it is", 120, func(ctx context.Context, dir string) error {
+		return a.answer(session.Abort(ctx, dir, session.RunDir))
+	})
+}
+
+func (a *app) sessionContinue() *cobra.Command {
+	return &cobra.Command{Use: "continue DIR", Short: "Continue a session that stopped at policy.pause_at", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		return session.Continue(args[0])
+	}}
+}
+
+func (a *app) sessionResolve() *cobra.Command {
+	var outcome string
+	var lost bool
+	c := timed("resolve DIR --outcome resumed|refused|fenced", "Tell a side in doubt the outcome that the other side has on record", 120, func(ctx context.Context, dir string) error {
+		if err := session.CheckOutcome(session.State(outcome)); err != nil {
+			return err // before anything is touched
+		}
+		if lost {
+			if err := session.SetJournalAside(dir); err != nil {
+				return err
+			}
+		}
+		return a.answer(session.Resolve(ctx, dir, session.RunDir, session.State(outcome)))
+	})
+	c.Flags().StringVar(&outcome, "outcome", "", "resumed or refused, as the other side's session says; fenced if that host was switched off")
+	c.Flags().BoolVar(&lost, "journal-lost", false, "also where the journal cannot be read: it is put aside, and the order counts")
+	return c
+}
+
+func (a *app) sessionRecover() *cobra.Command {
+	var every, restarts bool
+	var root string
+	var timeout int
+	c := &cobra.Command{Use: "recover (DIR | --all)", Short: "Bring a side whose process is gone as far as it may go alone", Args: between(0, 1), RunE: func(c *cobra.Command, args []string) error {
+		if (len(args) == 1) == every {
+			return usageError("session recover: name a session's folder, or --all")
+		}
+		if restarts && every {
+			return usageError("session recover: --restarts is about one session, and --all about every one")
+		}
+		ctx, cancel, err := limited(c, timeout)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		if every {
+			all, err := session.RecoverAll(ctx, root, session.RunDir)
+			return errors.Join(err, a.print(all))
+		}
+		return a.answer(session.Recover(ctx, args[0], session.RunDir, restarts))
+	}}
+	c.Flags().BoolVar(&every, "all", false, "every session of this host")
+	c.Flags().BoolVar(&restarts, "restarts", false, "leave a session alone that its unit starts again")
+	rootFlag(c, &root)
+	timeoutFlag(c.Flags(), &timeout, 300)
+	return c
+}
+
+// sessionStream is the far end of a source's peer.command.
+func (a *app) sessionStream() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stream (IP:PORT | unix:/PATH)",
+		Short: "At the far end of ssh: carry a session's connections over the standard streams",
+		Args:  between(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			to, err := transport.ParseAddress(args[0])
+			if err != nil {
+				return usageError("stream: " + err.Error())
+			}
+			if os.Geteuid() == 0 { // it opens nothing but the way to the session
+				if err := confine.To(confine.Rules{Connect: to.Port()}); err != nil && !errors.Is(err, confine.ErrNoLandlock) {
+					return err
+				}
+			}
+			return transport.Carry(c.Context(), to)
+		},
 	}
-	return throttle.LiftWhenGone(args[0], args[1])
+}
+
+func (a *app) sessionIdentity() *cobra.Command {
+	return &cobra.Command{Use: "identity DIR", Short: "Tell the fingerprint of a session's key, made if need be", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		id, err := session.Identity(args[0])
+		if err != nil {
+			return err
+		}
+		return a.print(map[string]string{"fingerprint": id.Fingerprint()})
+	}}
 }

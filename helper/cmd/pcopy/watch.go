@@ -2,15 +2,15 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"github.com/livefleet/handover/helper/internal/follow"
 	"github.com/livefleet/handover/helper/internal/session"
@@ -19,76 +19,78 @@ import (
 // watching is what `watch run` says when nothing is missed any more.
 const watching = "watching"
 
+func (a *app) watch() *cobra.Command {
+	g := group("watch", "Record the files below a folder that are touched, for a second rsync that costs only these",
+		a.watchStart(), a.watchRun(), a.watchList(), a.watchStop())
+	g.Example = `  pcopy watch start /srv/files
+  rsync --archive /srv/files/ backup:/srv/files/
+  pcopy watch list --null /srv/files | rsync --archive --from0 --files-from=- /srv/files/ backup:/srv/files/`
+	return g
+}
+
 // watchStart has `watch run` go on in the background.
-func watchStart(_ context.Context, args []string) error {
-	words, err := parse(flag.NewFlagSet("watch start", flag.ContinueOnError), args, 1, 1)
-	if err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	run := exec.Command(self, "watch", "run", words[0])
-	run.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := run.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	var said strings.Builder
-	run.Stderr = &said
-	if err := run.Start(); err != nil {
-		return err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err == nil && strings.TrimSpace(line) == watching {
-		return nil
-	}
-	if err := run.Wait(); said.Len() == 0 {
-		return fmt.Errorf("watch: `pcopy watch run` ended at once: %w", err)
-	}
-	return errors.New(strings.TrimPrefix(strings.TrimSpace(said.String()), "pcopy: "))
-}
-
-func watchRun(ctx context.Context, args []string) error {
-	words, err := parse(flag.NewFlagSet("watch run", flag.ContinueOnError), args, 1, 1)
-	if err != nil {
-		return err
-	}
-	return follow.Serve(ctx, session.RunDir, words[0], func() error {
-		_, err := fmt.Println(watching)
-		return err
-	})
-}
-
-func watchList(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("watch list", flag.ContinueOnError)
-	null := f.Bool("null", false, "")
-	words, err := parse(f, args, 1, 1)
-	if err != nil {
-		return err
-	}
-	names, err := follow.List(ctx, session.RunDir, words[0])
-	if err != nil {
-		return err
-	}
-	end := "\n"
-	if *null {
-		end = "\x00"
-	}
-	w := bufio.NewWriter(os.Stdout)
-	for _, name := range names {
-		if _, err := io.WriteString(w, name+end); err != nil {
+func (a *app) watchStart() *cobra.Command {
+	return &cobra.Command{Use: "start DIR", Short: "Record in the background every file below a folder that is touched", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		self, err := os.Executable()
+		if err != nil {
 			return err
 		}
-	}
-	return w.Flush()
+		run := exec.Command(self, "watch", "run", args[0])
+		run.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		out, err := run.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		var said strings.Builder
+		run.Stderr = &said
+		if err := run.Start(); err != nil {
+			return err
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if err == nil && strings.TrimSpace(line) == watching {
+			return nil
+		}
+		if err := run.Wait(); said.Len() == 0 {
+			return fmt.Errorf("watch: `pcopy watch run` ended at once: %w", err)
+		}
+		return errors.New(strings.TrimPrefix(strings.TrimSpace(said.String()), "pcopy: "))
+	}}
 }
 
-func watchStop(ctx context.Context, args []string) error {
-	words, err := parse(flag.NewFlagSet("watch stop", flag.ContinueOnError), args, 1, 1)
-	if err != nil {
-		return err
-	}
-	return follow.Stop(ctx, session.RunDir, words[0])
+func (a *app) watchRun() *cobra.Command {
+	return &cobra.Command{Use: "run DIR", Short: "The same in the foreground", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
+		return follow.Serve(c.Context(), session.RunDir, args[0], func() error {
+			_, err := fmt.Fprintln(a.out, watching)
+			return err
+		})
+	}}
+}
+
+func (a *app) watchList() *cobra.Command {
+	var null bool
+	c := &cobra.Command{Use: "list DIR", Short: "List the names that were touched since the last list, for rsync --files-from", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
+		names, err := follow.List(c.Context(), session.RunDir, args[0])
+		if err != nil {
+			return err
+		}
+		end := "\n"
+		if null {
+			end = "\x00"
+		}
+		w := bufio.NewWriter(a.out)
+		for _, name := range names {
+			if _, err := io.WriteString(w, name+end); err != nil {
+				return err
+			}
+		}
+		return w.Flush()
+	}}
+	c.Flags().BoolVar(&null, "null", false, "end each name with a zero byte, for rsync --from0")
+	return c
+}
+
+func (a *app) watchStop() *cobra.Command {
+	return &cobra.Command{Use: "stop DIR", Short: "End the recording", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
+		return follow.Stop(c.Context(), session.RunDir, args[0])
+	}}
 }

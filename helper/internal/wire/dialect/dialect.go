@@ -82,13 +82,18 @@ var Versions = []Version{
 func Find(name string) (Version, error) {
 	i := slices.IndexFunc(Versions, func(v Version) bool { return v.Name == name })
 	if i < 0 {
-		names := make([]string, len(Versions))
-		for i, v := range Versions {
-			names[i] = v.Name
-		}
-		return Version{}, Fail(Parameter, fmt.Errorf("there is no dialect %q: choose one of %s", name, strings.Join(names, ", ")))
+		return Version{}, Fail(Parameter, fmt.Errorf("there is no dialect %q: choose one of %s", name, strings.Join(Names(), ", ")))
 	}
 	return Versions[i], nil
+}
+
+// Names are the names of all dialects.
+func Names() []string {
+	names := make([]string, len(Versions))
+	for i, v := range Versions {
+		names[i] = v.Name
+	}
+	return names
 }
 
 // Code is an exit status of the old programs.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -61,7 +62,9 @@ func TestAHoldSaysWhenItIsReadyAndEndsWhenTold(t *testing.T) {
 	messages, path := service(t), holdable(t)
 	ctx, tell := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- hold(ctx, []string{"--seconds=3600", "--read", "--lock", path}) }()
+	go func() {
+		ended <- execute(ctx, io.Discard, []string{"cache", "hold", "--seconds=3600", "--read", "--lock", path})
+	}()
 	select {
 	case m := <-messages:
 		if m != "READY=1" {
@@ -85,7 +88,9 @@ func TestAHoldSaysWhenItIsReadyAndEndsWhenTold(t *testing.T) {
 func TestAHoldEndsByItself(t *testing.T) {
 	service(t)
 	done := make(chan error, 1)
-	go func() { done <- hold(context.Background(), []string{"--seconds=0.01", holdable(t)}) }()
+	go func() {
+		done <- execute(context.Background(), io.Discard, []string{"cache", "hold", "--seconds=0.01", holdable(t)})
+	}()
 	select {
 	case err := <-done:
 		if err != nil {
@@ -101,7 +106,7 @@ func TestAHoldIsReadyWhenOthersStopWaitingForIt(t *testing.T) {
 	ctx, tell := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- hold(ctx, []string{"--seconds=3600", "--read", "--lock", "--ready-within=1e-9", path})
+		ended <- execute(ctx, io.Discard, []string{"cache", "hold", "--seconds=3600", "--read", "--lock", "--ready-within=1e-9", path})
 	}()
 	select {
 	case <-messages:
@@ -123,11 +128,11 @@ func TestAHoldThatIsNoneIsRefused(t *testing.T) {
 		says  string
 	}{
 		{[]string{holdable(t)}, "say how long at most"},
-		{[]string{"--seconds=1"}, "name what is to be held"},
+		{[]string{"--seconds=1"}, "name the files and devices that are to be held"},
 		{[]string{"--seconds=1", "--osd", t.TempDir(), "--ranges", "ranges.json"}, "exclude each other"},
 		{[]string{"--seconds=1", "--osd", t.TempDir()}, "is not the folder of an OSD with BlueStore"},
 	} {
-		if err := hold(context.Background(), c.words); err == nil || !strings.Contains(err.Error(), c.says) {
+		if err := execute(context.Background(), io.Discard, append([]string{"cache", "hold"}, c.words...)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("hold %q says %v", c.words, err)
 		}
 	}
@@ -139,7 +144,7 @@ func TestRangesThatAreNoneAreRefused(t *testing.T) {
 	if err := os.WriteFile(ranges, []byte(`[1, 2]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := pages(context.Background(), []string{"--ranges", ranges, path}); err == nil || !strings.Contains(err.Error(), `{"PATH": [[offset, length], …]} was expected`) {
-		t.Errorf("pages says %v", err)
+	if err := execute(context.Background(), io.Discard, []string{"cache", "show", "--ranges", ranges, path}); err == nil || !strings.Contains(err.Error(), `{"PATH": [[offset, length], …]} was expected`) {
+		t.Errorf("cache show says %v", err)
 	}
 }

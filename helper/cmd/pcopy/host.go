@@ -1,18 +1,20 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/session"
 	"github.com/livefleet/handover/helper/internal/tracker"
+	"github.com/livefleet/handover/helper/internal/wire"
 )
 
 // What a probe found is good for so long. The kernel stays the same until the
@@ -33,24 +35,38 @@ type remembered struct {
 	probed
 }
 
-func probe(_ context.Context, args []string) error {
-	f := flag.NewFlagSet("probe", flag.ContinueOnError)
-	recall := f.Bool("recall", false, "")
-	if _, err := parse(f, args, 0, 0); err != nil {
+func (a *app) host() *cobra.Command {
+	return group("host", "Look at this host", a.hostProbe())
+}
+
+func (a *app) hostProbe() *cobra.Command {
+	var recall bool
+	c := &cobra.Command{Use: "probe", Short: "Try which kinds of tracking and silence this kernel offers", Args: between(0, 0), RunE: func(*cobra.Command, []string) error {
+		// To load programs into the kernel takes half a second of a processor, and a host that is emptied is asked once for each of its workloads.
+		program := thisProgram()
+		if p, ok := recalled(probeFile, program, time.Now()); ok && recall {
+			return a.print(p)
+		}
+		p := probed{Findings: tracker.Probe(), Silence: tracker.Finding{Name: "silence", OK: true, Text: "a network can be kept silent"}}
+		if err := network.Probe(); err != nil {
+			p.Silence.OK, p.Silence.Text = false, err.Error()
+		}
+		// Without the right to write there, the next call probes again.
+		_ = remember(probeFile, remembered{program, p})
+		return a.print(p)
+	}}
+	c.Flags().BoolVar(&recall, "recall", false, "accept an answer of the last hour, if everything worked")
+	return c
+}
+
+func (a *app) version() *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Tell the version, the protocol and the architecture", Args: between(0, 0), RunE: func(*cobra.Command, []string) error {
+		if a.json {
+			return a.print(map[string]any{"version": version, "protocol": wire.MaxVersion, "arch": runtime.GOARCH, "go": runtime.Version()})
+		}
+		_, err := fmt.Fprintf(a.out, "pcopy %s (protocol %d, %s, %s)\n", version, wire.MaxVersion, runtime.GOARCH, runtime.Version())
 		return err
-	}
-	// To load programs into the kernel takes half a second of a processor, and a host that is emptied is asked once for each of its workloads.
-	program := thisProgram()
-	if p, ok := recalled(probeFile, program, time.Now()); ok && *recall {
-		return print(p)
-	}
-	p := probed{Findings: tracker.Probe(), Silence: tracker.Finding{Name: "silence", OK: true, Text: "a network can be kept silent"}}
-	if err := network.Probe(); err != nil {
-		p.Silence.OK, p.Silence.Text = false, err.Error()
-	}
-	// Who may not write there probes again the next time.
-	_ = remember(probeFile, remembered{program, p})
-	return print(p)
+	}}
 }
 
 // recalled is what the same program found a while ago. Only what worked is

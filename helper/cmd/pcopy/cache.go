@@ -4,13 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"math"
 	"os"
 	"slices"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/livefleet/handover/helper/internal/bluefs"
 	"github.com/livefleet/handover/helper/internal/pagecache"
@@ -84,45 +85,57 @@ func (h held) answer(read int64, began time.Time) (residency, error) {
 	return residency{h.Path(), h.Size(), pagecache.Total(h.ranges), resident, read, time.Since(began).Seconds()}, err
 }
 
-// pages tells what is in memory, or brings it there.
-func pages(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("pages", flag.ContinueOnError)
-	read := f.Bool("read", false, "")
-	seconds := f.Float64("seconds", math.Inf(1), "")
-	description := f.String("ranges", "", "")
-	paths, err := parse(f, args, 1, math.MaxInt)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := within(ctx, *seconds)
-	defer cancel()
-	ranges, err := described(*description)
-	if err != nil {
-		return err
-	}
-	all, err := openAll(paths, ranges, true)
-	if err != nil {
-		return err
-	}
-	defer closeAll(all)
-	for _, h := range all {
-		began := time.Now()
-		var n int64
-		if *read {
-			n, err = h.Read(ctx, h.ranges)
-			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-				return err
-			}
-		}
-		answer, err := h.answer(n, began)
+func (a *app) cache() *cobra.Command {
+	g := group("cache", "Look at the page cache, fill it, and keep it", a.cacheShow(), a.cacheHold())
+	g.Example = `  pcopy cache show --read /var/lib/mysql/ibdata1
+  pcopy cache hold --seconds 3600 --read --lock /dev/vdb`
+	return g
+}
+
+func rangesFlag(c *cobra.Command, description *string) {
+	c.Flags().StringVar(description, "ranges", "", `a file that names parts of the files, as {"PATH": [[offset, length], …]}`)
+}
+
+// cacheShow tells how much is in memory, or brings it there.
+func (a *app) cacheShow() *cobra.Command {
+	var read bool
+	var seconds float64
+	var description string
+	c := &cobra.Command{Use: "show PATH…", Short: "Tell how much of files or block devices is in memory, or bring it there", Args: between(1, -1), RunE: func(c *cobra.Command, args []string) error {
+		ctx, cancel := within(c.Context(), seconds)
+		defer cancel()
+		ranges, err := described(description)
 		if err != nil {
 			return err
 		}
-		if err := print(answer); err != nil {
+		all, err := openAll(args, ranges, true)
+		if err != nil {
 			return err
 		}
-	}
-	return nil
+		defer closeAll(all)
+		for _, h := range all {
+			began := time.Now()
+			var n int64
+			if read {
+				n, err = h.Read(ctx, h.ranges)
+				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					return err
+				}
+			}
+			answer, err := h.answer(n, began)
+			if err != nil {
+				return err
+			}
+			if err := a.print(answer); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	c.Flags().BoolVar(&read, "read", false, "read the parts that are not in memory")
+	c.Flags().Float64Var(&seconds, "seconds", math.Inf(1), "read for so many seconds at most")
+	rangesFlag(c, &description)
+	return c
 }
 
 // ofDatabase is where an OSD has its database now: its devices, and the ranges.
@@ -140,28 +153,40 @@ func ofDatabase(ctx context.Context, home string, tool []string) ([]string, map[
 	return slices.Sorted(maps.Keys(ranges)), ranges, nil
 }
 
-// hold keeps files open, and so the pages of block devices in memory, for a time
+// holding are the flags of cache hold.
+type holding struct {
+	seconds, readyWithin float64
+	read, lock           bool
+	description, osd     string
+}
+
+// cacheHold keeps files open, and so the pages of block devices in memory, for a time
 // or until it is told to end.
-func hold(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("hold", flag.ContinueOnError)
-	seconds := f.Float64("seconds", 0, "")
-	readyWithin := f.Float64("ready-within", math.Inf(1), "")
-	read := f.Bool("read", false, "")
-	lock := f.Bool("lock", false, "")
-	description := f.String("ranges", "", "")
-	home := f.String("osd", "", "")
-	words, err := parse(f, args, 0, math.MaxInt)
-	switch {
-	case err != nil:
-		return err
-	case *seconds <= 0:
-		return usageError("hold: --seconds is missing: say how long at most")
-	case *home == "" && len(words) == 0:
-		return usageError("hold: name what is to be held: files and devices, or with --osd the folder of an OSD")
-	case *home != "" && *description != "":
-		return usageError("hold: --ranges and --osd exclude each other: an OSD's ranges are found out")
-	}
-	ctx, cancel := within(ctx, *seconds)
+func (a *app) cacheHold() *cobra.Command {
+	var h holding
+	c := &cobra.Command{Use: "hold --seconds N (PATH… | --osd DIR [TOOL WORD…])", Short: "Keep files open, and so the pages of block devices in memory", RunE: func(c *cobra.Command, args []string) error {
+		switch {
+		case h.seconds <= 0:
+			return usageError("hold: --seconds is missing: say how long at most")
+		case h.osd == "" && len(args) == 0:
+			return usageError("hold: name the files and devices that are to be held, or with --osd the folder of an OSD")
+		case h.osd != "" && h.description != "":
+			return usageError("hold: --ranges and --osd exclude each other: an OSD's ranges are found out")
+		}
+		return a.hold(c.Context(), h, args)
+	}}
+	f := c.Flags()
+	f.Float64Var(&h.seconds, "seconds", 0, "end after so many seconds")
+	f.Float64Var(&h.readyWithin, "ready-within", math.Inf(1), "tell systemd that it is ready after so many seconds, also while it still reads")
+	f.BoolVar(&h.read, "read", false, "read the parts that are not in memory")
+	f.BoolVar(&h.lock, "lock", false, "lock the pages in memory")
+	f.StringVar(&h.osd, "osd", "", "hold the database of the OSD in this folder; the words are the tool that reads its layout")
+	rangesFlag(c, &h.description)
+	return c
+}
+
+func (a *app) hold(ctx context.Context, asked holding, paths []string) error {
+	ctx, cancel := within(ctx, asked.seconds)
 	defer cancel()
 	// Told to end, or at the end of its time, it has done what it was asked to.
 	ended := func(err error) error {
@@ -171,24 +196,25 @@ func hold(ctx context.Context, args []string) error {
 		return err
 	}
 	var ranges map[string][][2]int64
-	if *home == "" {
-		ranges, err = described(*description)
+	var err error
+	if asked.osd == "" {
+		ranges, err = described(asked.description)
 	} else {
-		words, ranges, err = ofDatabase(ctx, *home, words)
+		paths, ranges, err = ofDatabase(ctx, asked.osd, paths)
 	}
 	if err != nil {
 		return ended(err)
 	}
-	all, err := openAll(words, ranges, false)
+	all, err := openAll(paths, ranges, false)
 	if err != nil {
 		return err
 	}
 	defer closeAll(all)
-	// What is not there when others stop waiting for it, they read by themselves.
-	waited, stop := within(ctx, *readyWithin)
+	// The OSD reads by itself the parts that are missing when it stops waiting.
+	waited, stop := within(ctx, asked.readyWithin)
 	defer stop()
 	for _, h := range all {
-		if err := h.bring(waited, *read, *lock); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if err := a.bring(waited, h, asked.read, asked.lock); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return ended(err)
 		}
 	}
@@ -200,7 +226,7 @@ func hold(ctx context.Context, args []string) error {
 }
 
 // bring reads what is held and locks it, as is asked for, and says how much of it is there.
-func (h held) bring(ctx context.Context, read, lock bool) error {
+func (a *app) bring(ctx context.Context, h held, read, lock bool) error {
 	began := time.Now()
 	var n int64
 	var err error
@@ -217,7 +243,7 @@ func (h held) bring(ctx context.Context, read, lock bool) error {
 	if failed != nil {
 		return failed
 	}
-	return errors.Join(err, print(answer))
+	return errors.Join(err, a.print(answer))
 }
 
 // within is a context that ends after so many seconds, which may be infinite.

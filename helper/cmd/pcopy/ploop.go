@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
@@ -31,34 +31,33 @@ import (
 // defaultDialect is what `pcopy copy` speaks, and what falls back by itself.
 const defaultDialect = "ploop-1.12"
 
-// speaksDialect reports whether a send or receive is one with an old peer.
-func speaksDialect(args []string) bool {
-	return slices.ContainsFunc(args, func(a string) bool {
-		return strings.HasPrefix(strings.TrimLeft(a, "-"), "dialect") && strings.HasPrefix(a, "-")
-	})
+func (a *app) ploop() *cobra.Command {
+	g := group("ploop", "Copy a running disk to or from a host that has only `ploop copy`", a.ploopSend(), a.ploopReceive(), a.ploopCopy())
+	g.Example = `  pcopy ploop send --dialect ploop-1.12 --device /dev/vg0/web1 --to /vz/private/101/root.hdd/root.hds -- ssh node7 ploop
+  pcopy ploop receive --dialect ploop-1.12 -d /srv/images/web1.hds`
+	return g
 }
 
-// copyLikePloop takes the arguments of `ploop copy`, so that whatever calls that
+// ploopCopy takes the arguments of `ploop copy`, so that a script that calls that
 // may call this.
-func copyLikePloop(ctx context.Context, args []string) error {
-	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-d") || strings.HasPrefix(a, "--file") }) {
-		return receiveDialect(ctx, args)
-	}
-	return sendDialect(ctx, args)
+func (a *app) ploopCopy() *cobra.Command {
+	return &cobra.Command{Use: "copy (-s DEV … | -d FILE …)", Short: "The same with the arguments of ploop copy 1.12", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
+		if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-d") || strings.HasPrefix(a, "--file") }) {
+			return asked(c, a.ploopReceive(), args)
+		}
+		return asked(c, a.ploopSend(), args)
+	}}
 }
 
-// letters takes values off the letters that they are attached to, as in -i0: that
-// is how the old programs are called.
-func letters(args []string) []string {
-	var apart []string
-	for _, a := range args {
-		if len(a) > 2 && a[0] == '-' && strings.IndexByte("iofsdF", a[1]) >= 0 {
-			apart = append(apart, a[:2], strings.TrimPrefix(a[2:], "="))
-			continue
+// oldStatuses has a command end with the old programs' exit status where its words are wrong.
+func oldStatuses(c *cobra.Command, word string) {
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrong(usageError(word + ": " + err.Error())) })
+	c.Args = func(c *cobra.Command, args []string) error {
+		if n := c.ArgsLenAtDash(); n > 0 || n < 0 && len(args) > 0 {
+			return wrong(usageError(fmt.Sprintf("%s: %q is a word too many: usage: %s", word, args[0], c.UseLine())))
 		}
-		apart = append(apart, a)
+		return nil
 	}
-	return apart
 }
 
 // peer is where the other side is.
@@ -72,53 +71,64 @@ type peer struct {
 // wrong is a call that cannot be understood, with the old exit status for it.
 func wrong(err error) error { return dialect.Fail(dialect.Parameter, err) }
 
-func sendDialect(ctx context.Context, args []string) error {
-	var p peer
-	if i := slices.Index(args, "--"); i >= 0 {
-		args, p.command = args[:i], args[i+1:]
-	}
-	f := flag.NewFlagSet("send", flag.ContinueOnError)
-	name := f.String("dialect", defaultDialect, "")
-	var s ploopcopy.Source
-	f.StringVar(&s.Device, "device", "", "")
-	f.StringVar(&s.Device, "s", "", "")
-	f.StringVar(&s.Image, "ploop-image", "", "")
-	f.StringVar(&s.Tracker, "tracker", "auto", "")
-	f.IntVar(&s.Cluster, "cluster", ploopcopy.DefaultCluster, "")
-	var freeze, thaw string
-	f.StringVar(&freeze, "freeze-command", "", "")
-	f.StringVar(&freeze, "F", "", "")
-	f.StringVar(&thaw, "thaw-command", "", "")
-	timeout := f.Int("timeout", 60, "")
-	f.IntVar(&p.out, "o", 1, "")
-	f.IntVar(&p.feedback, "f", -1, "")
-	f.StringVar(&p.socket, "socket", "", "")
-	f.StringVar(&p.to, "to", "", "")
-	if _, err := parse(f, letters(args), 0, 0); err != nil {
-		return wrong(err)
-	}
-	v, err := dialect.Find(*name)
+// sending are the flags of ploop send.
+type sending struct {
+	peer
+	source       ploopcopy.Source
+	dialect      string
+	freeze, thaw string
+	timeout      int
+}
+
+func (a *app) ploopSend() *cobra.Command {
+	var s sending
+	c := &cobra.Command{Use: "send --device DEV [--to FILE -- COMMAND…]", Short: "Send a disk that is in use to an old ploop copy", RunE: func(c *cobra.Command, args []string) error {
+		if c.ArgsLenAtDash() >= 0 {
+			s.command = append([]string{}, args...)
+		}
+		return a.sendDialect(c.Context(), s)
+	}}
+	oldStatuses(c, "send")
+	f := c.Flags()
+	f.StringVar(&s.dialect, "dialect", defaultDialect, "the peer's dialect: "+strings.Join(dialect.Names(), ", "))
+	f.StringVarP(&s.source.Device, "device", "s", "", "the block device to send")
+	f.StringVar(&s.source.Image, "ploop-image", "", "with --tracker=ploop: the image below the device")
+	f.StringVar(&s.source.Tracker, "tracker", "auto", "the write tracker: auto, ebpf, ploop, hash or none")
+	f.IntVar(&s.source.Cluster, "cluster", ploopcopy.DefaultCluster, "bytes of a cluster")
+	f.StringVarP(&s.freeze, "freeze-command", "F", "", "a shell command that stops the writes before the last pass")
+	f.StringVar(&s.thaw, "thaw-command", "", "a shell command that lets them go on if the copy fails")
+	f.IntVar(&s.timeout, "timeout", 60, "seconds that each of these commands may take")
+	f.IntVarP(&s.out, "output-fd", "o", 1, "the file descriptor that the disk goes to")
+	f.IntVarP(&s.feedback, "feedback-fd", "f", -1, "the file descriptor that the peer answers on; -1: it does not answer")
+	f.StringVar(&s.socket, "socket", "", "with ploop-9: the unix socket of the peer")
+	f.StringVar(&s.to, "to", "", "the file that the command behind -- writes")
+	return c
+}
+
+func (a *app) sendDialect(ctx context.Context, asked sending) error {
+	p, s := &asked.peer, &asked.source
+	v, err := dialect.Find(asked.dialect)
 	if err != nil {
 		return err
 	}
 	if err := s.Check(); err != nil {
 		return wrong(fmt.Errorf("send: %w: name it with --device", err))
 	}
-	if *timeout <= 0 {
-		return wrong(usageError(fmt.Sprintf("send: --timeout %d: a number of seconds above 0", *timeout)))
+	if asked.timeout <= 0 {
+		return wrong(usageError(fmt.Sprintf("send: --timeout %d: a number of seconds above 0", asked.timeout)))
 	}
 	if s.Image != "" && s.Tracker != "ploop" {
 		return wrong(usageError("send: --ploop-image is for a ploop device and its own tracker: pass --tracker=ploop with it, or leave it out"))
 	}
-	s.Freeze, s.Thaw = shell(freeze, *timeout), shell(thaw, *timeout)
-	if err := lowerSender(&s); err != nil {
+	s.Freeze, s.Thaw = shell(asked.freeze, asked.timeout), shell(asked.thaw, asked.timeout)
+	if err := lowerSender(s); err != nil {
 		return err
 	}
-	conn, closePeer, err := p.dial(ctx, v, &s)
+	conn, closePeer, err := p.dial(ctx, v, s)
 	if err != nil {
 		return err
 	}
-	sent, err := ploopcopy.Send(ctx, conn, s, report.NewWriter(os.Stderr))
+	sent, err := ploopcopy.Send(ctx, conn, *s, report.NewWriter(os.Stderr))
 	// How the peer ended says more than that it is gone.
 	if cerr := closePeer(); cerr != nil {
 		err = errors.Join(cerr, err)
@@ -126,7 +136,7 @@ func sendDialect(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return printUnless(p.out == 1 && p.command == nil && p.socket == "", sent)
+	return a.printUnless(p.out == 1 && p.command == nil && p.socket == "", sent)
 }
 
 // lowerSender gives up what a sender does not do itself, before the peer has said
@@ -152,11 +162,11 @@ func shell(line string, seconds int) *hooks.Command {
 }
 
 // printUnless answers in JSON, on standard error if standard output is taken.
-func printUnless(taken bool, v any) error {
+func (a *app) printUnless(taken bool, v any) error {
 	if taken {
-		return printTo(os.Stderr, v)
+		return a.printTo(os.Stderr, v)
 	}
-	return print(v)
+	return a.print(v)
 }
 
 // dial makes the connection to an old receiver.
@@ -294,28 +304,40 @@ func sizeOf(path string) (int64, error) {
 	return f.Seek(0, io.SeekEnd)
 }
 
-func receiveDialect(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("receive", flag.ContinueOnError)
-	name := f.String("dialect", defaultDialect, "")
-	var p peer
-	f.StringVar(&p.to, "file", "", "")
-	f.StringVar(&p.to, "d", "", "")
-	f.IntVar(&p.in, "i", 0, "")
-	f.IntVar(&p.feedback, "f", -1, "")
-	f.StringVar(&p.socket, "socket", "", "")
-	limit := f.Int64("max-size", ploopcopy.DefaultLimit, "")
-	if _, err := parse(f, letters(args), 0, 0); err != nil {
-		return wrong(err)
-	}
-	v, err := dialect.Find(*name)
+// receiving are the flags of ploop receive.
+type receiving struct {
+	peer
+	dialect string
+	limit   int64
+}
+
+func (a *app) ploopReceive() *cobra.Command {
+	var r receiving
+	c := &cobra.Command{Use: "receive -d FILE", Short: "Receive a disk from an old ploop copy", RunE: func(c *cobra.Command, _ []string) error {
+		return a.receiveDialect(c.Context(), r)
+	}}
+	oldStatuses(c, "receive")
+	f := c.Flags()
+	f.StringVar(&r.dialect, "dialect", defaultDialect, "the peer's dialect: "+strings.Join(dialect.Names(), ", "))
+	f.StringVarP(&r.to, "file", "d", "", "the file that is to be written")
+	f.IntVarP(&r.in, "input-fd", "i", 0, "the file descriptor that the disk comes from")
+	f.IntVarP(&r.feedback, "feedback-fd", "f", -1, "the file descriptor for answers to the peer; -1: none")
+	f.StringVar(&r.socket, "socket", "", "with ploop-9: the unix socket to listen on")
+	f.Int64Var(&r.limit, "max-size", ploopcopy.DefaultLimit, "bytes that the disk may have")
+	return c
+}
+
+func (a *app) receiveDialect(ctx context.Context, asked receiving) error {
+	p, limit := &asked.peer, asked.limit
+	v, err := dialect.Find(asked.dialect)
 	if err != nil {
 		return err
 	}
 	switch {
 	case p.to == "":
 		return wrong(usageError("receive: -d is missing: the file that is to be written"))
-	case *limit <= 0:
-		return wrong(usageError(fmt.Sprintf("receive: --max-size %d: a number of bytes above 0", *limit)))
+	case limit <= 0:
+		return wrong(usageError(fmt.Sprintf("receive: --max-size %d: a number of bytes above 0", limit)))
 	case p.socket != "" && !v.Packets:
 		return wrong(usageError("receive: --socket is for ploop-9; the 1.x dialects come over descriptors: -i and -f"))
 	case p.feedback >= 0 && v.Packets:
@@ -332,12 +354,12 @@ func receiveDialect(ctx context.Context, args []string) error {
 			return errors.Join(err, closePeer())
 		}
 	}
-	got, err := ploopcopy.Receive(ctx, conn, p.to, *limit, report.NewWriter(os.Stderr))
+	got, err := ploopcopy.Receive(ctx, conn, p.to, limit, report.NewWriter(os.Stderr))
 	err = errors.Join(err, closePeer())
 	if err != nil {
 		return err
 	}
-	return printUnless(p.feedback == 1 || p.in == 1, got)
+	return a.printUnless(p.feedback == 1 || p.in == 1, got)
 }
 
 func isDirectory(path string) bool {

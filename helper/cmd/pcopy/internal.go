@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/livefleet/handover/helper/internal/bluefs"
+	"github.com/livefleet/handover/helper/internal/confine"
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/session"
+	"github.com/livefleet/handover/helper/internal/throttle"
+	"github.com/livefleet/handover/helper/internal/transport"
+)
+
+// internal are the words that only programs say: CRIU, runtimes, podman, units, and pcopy itself.
+func (a *app) internal() *cobra.Command {
+	g := group("internal", "Words that only programs say",
+		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.thawAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs())
+	g.AddCommand(building()...)
+	g.Hidden = true
+	return g
+}
+
+func (a *app) ociHook() *cobra.Command {
+	var root string
+	c := &cobra.Command{Use: "oci-hook", Short: "The OCI runtime's hook before a container starts", Args: between(0, 0), RunE: func(c *cobra.Command, _ []string) error {
+		state, err := session.ReadOCIState(os.Stdin)
+		if err != nil {
+			return err
+		}
+		return session.MayStart(c.Context(), root, session.RunDir, state)
+	}}
+	rootFlag(c, &root)
+	return c
+}
+
+func (a *app) criuHook() *cobra.Command {
+	return &cobra.Command{Use: "criu-hook", Short: "CRIU's action script", DisableFlagParsing: true, RunE: func(_ *cobra.Command, args []string) error {
+		if len(args) != 0 {
+			return usageError("criu-hook takes no arguments: CRIU tells it what it needs in its environment")
+		}
+		action, dir := os.Getenv("CRTOOLS_SCRIPT_ACTION"), os.Getenv("CRTOOLS_IMAGE_DIR")
+		if action == "" || dir == "" {
+			return usageError("criu-hook is called by CRIU, as its action script")
+		}
+		real, err := filepath.EvalSymlinks(dir) // CRIU names it by a file descriptor of its own
+		if err != nil {
+			return err
+		}
+		criu := os.Getppid()
+		if told := os.Getenv("HANDOVER_CRIU"); told != "" { // the script stands in between
+			if criu, err = strconv.Atoi(told); err != nil {
+				return usageError(fmt.Sprintf("criu-hook: HANDOVER_CRIU is %q, and not a process ID", told))
+			}
+		}
+		goOn, err := session.Hook(session.RunDir, session.Call{Action: action, ImageDir: real, CRIU: criu, Root: os.Getenv("CRTOOLS_INIT_PID")})
+		if err != nil {
+			return err
+		}
+		if !goOn {
+			return refusal("criu-hook: the session refuses to go on at " + action)
+		}
+		return nil
+	}}
+}
+
+// refusal is a clear no to CRIU. CRIU's action script takes nothing else for one at
+// post-dump: a pcopy that is missing, killed or at a loss has decided nothing.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// refused is the exit status of a refusal.
+const refused = 3
+
+// criuHold is called by the program that has CRIU's name, with the path that it
+// was called by and what it was given.
+func (a *app) criuHold() *cobra.Command {
+	return &cobra.Command{Use: "criu-hold PROGRAM ARGUMENT…", Short: "Stand in for CRIU, and become it when there is something to restore", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usageError("criu-hold is called by the program that stands in for CRIU")
+		}
+		return hooks.Held(c.Context(), args[0], args[1:], session.Holder{RunDir: session.RunDir, PID: os.Getpid()})
+	}}
+}
+
+func (a *app) thawAfter() *cobra.Command {
+	return &cobra.Command{Use: hooks.ThawBehindWord + " CGROUP", Short: "Thaw a cgroup when CRIU, which is file 3, has ended", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
+	}}
+}
+
+func (a *app) unthrottleAfter() *cobra.Command {
+	return &cobra.Command{Use: throttle.LiftBehindWord + " RECORD PID", Short: "Give a workload its processor time back when the session's process has ended", Args: between(2, 2), RunE: func(_ *cobra.Command, args []string) error {
+		return throttle.LiftWhenGone(args[0], args[1])
+	}}
+}
+
+// runTransport starts a source's peer.command for it. What it starts has all that root has;
+// it needs nothing of that itself.
+func (a *app) runTransport() *cobra.Command {
+	return &cobra.Command{Use: transport.RunnerWord + " COMMAND…", Short: "Run the command of a session's transport for a process that may start none", DisableFlagParsing: true, RunE: func(_ *cobra.Command, args []string) error {
+		if err := confine.Lower(); err != nil {
+			return err
+		}
+		return transport.Run(args)
+	}}
+}
+
+// internalBluefs tells where on its devices an OSD keeps its database.
+func (a *app) internalBluefs() *cobra.Command {
+	var home, work, inside string
+	c := &cobra.Command{Use: "bluefs --home DIR [TOOL WORD…]", Short: "Tell where on its devices an OSD keeps its database", RunE: func(c *cobra.Command, tool []string) error {
+		if home == "" {
+			return usageError("bluefs: --home is missing: name the OSD's folder")
+		}
+		if inside == "" {
+			inside = work
+		}
+		layout, err := bluefs.Read(c.Context(), home, work, inside, tool)
+		if err != nil {
+			return err
+		}
+		return a.print(layout)
+	}}
+	c.Flags().StringVar(&home, "home", "", "the OSD's folder")
+	c.Flags().StringVar(&work, "work", "/run", "a folder for the copy of the database's log")
+	c.Flags().StringVar(&inside, "inside", "", "the same folder as the tool sees it; --work if empty")
+	c.Flags().SetInterspersed(false) // the tool's own flags follow it
+	return c
+}
+
+// What the restore command of the driver's table has in its environment.
+const (
+	netavarkEnv = "HANDOVER_NETAVARK" // podman's own netavark
+	gateEnv     = "HANDOVER_GATE"     // the directory of CRIU's images
+)
+
+// netavark stands in for podman's program of that name while a workload is
+// restored: before the first interface is made, the namespace is made silent. In
+// everything else it is that program. What it says of its own failures is in
+// netavark's words, since podman shows these to the user.
+//
+// The environment stays with what podman starts, for as long as the workload
+// runs: without a session that waits, this does nothing.
+func (a *app) netavark() *cobra.Command {
+	return &cobra.Command{Use: "netavark ARGUMENT…", Short: "Podman's netavark, with a network that is silent at first", DisableFlagParsing: true, RunE: func(_ *cobra.Command, args []string) error {
+		real := os.Getenv(netavarkEnv)
+		if real == "" {
+			return usageError("netavark is called by podman, when pcopy has it restore a workload")
+		}
+		if err := silenceFirst(args); err != nil {
+			_ = json.NewEncoder(os.Stdout).Encode(map[string]string{"error": err.Error()})
+			os.Exit(1)
+		}
+		if err := syscall.Exec(real, append([]string{real}, args...), os.Environ()); err != nil {
+			return fmt.Errorf("netavark: %s: %w", real, err)
+		}
+		return nil
+	}}
+}
+
+func silenceFirst(args []string) error {
+	verb := slices.Index(args, "setup")
+	if verb < 0 || verb+1 >= len(args) || os.Getenv(gateEnv) == "" {
+		return nil
+	}
+	return session.SetUpNetwork(session.RunDir, os.Getenv(gateEnv), args[verb+1])
+}
