@@ -235,7 +235,7 @@ def test_called_like_ploop(image, tmp_path):
         (("-d", "{out}", "-f", "1", "--dialect", "ploop-1.11"), b"", 38, "ploop-1.11 knows no feedback descriptor"),
         (("-d", "{out}", "-f", "77"), b"", 38, "there is no open file descriptor 77"),
         (("-d", "{out}", "--max-size", "0"), b"", 38, "--max-size 0: a number of bytes above 0"),
-        (("-d", "{out}", "--frobnicate"), b"", 38, "flag provided but not defined: -frobnicate"),
+        (("-d", "{out}", "--frobnicate"), b"", 38, "unknown flag: --frobnicate"),
         (("-d", "/nowhere/at/all"), b"", 7, "/nowhere/at/all: no such file or directory"),
     ],
 )
