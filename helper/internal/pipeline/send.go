@@ -19,20 +19,6 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// interruptGrace is how long a frame that is being written when the context
-// ends has to get through, so that the connection stays good for a last word.
-const interruptGrace = 500 * time.Millisecond
-
-// FrameWriter is where a Sender puts frames. A *wire.Conn is one; so is a
-// connection to an old peer, which says the same in another dialect.
-type FrameWriter interface {
-	// Write puts one frame on its way, Flush sends what is still waiting.
-	Write(f *wire.Frame) error
-	Flush() error
-	// Interrupt ends a call that waits for the other side, and why.
-	Interrupt(why error)
-}
-
 // Source is what a Sender reads; an *image.Source is one.
 type Source interface {
 	Path() string
@@ -427,26 +413,6 @@ func (s *sending) writeAll(ctx context.Context, conn FrameWriter) error {
 	return conn.Flush()
 }
 
-// behind says whether the connection has something left to send of what it was given
-// before; one that does not know may have.
-func behind(conn FrameWriter) bool {
-	if c, ok := conn.(interface{ Backlog() (int, bool) }); ok {
-		if bytes, known := c.Backlog(); known {
-			return bytes > 0
-		}
-	}
-	return true
-}
-
-// heldUp is how long so far the other side's window was in the way, where the
-// connection knows.
-func heldUp(conn FrameWriter) time.Duration {
-	if c, ok := conn.(interface{ HeldUp() time.Duration }); ok {
-		return c.HeldUp()
-	}
-	return 0
-}
-
 // write puts one frame on its way, and says whether it had to wait for its turn.
 func (s *sending) write(ctx context.Context, conn FrameWriter, p parcel) (paced bool, err error) {
 	n := int64(len(p.frame.Payload))
@@ -503,73 +469,5 @@ func (s *sending) done(how func(*Stats), n int64) {
 	s.stats.Clusters += (n + cluster - 1) / cluster
 	if s.pass.Count != nil {
 		s.pass.Count(n)
-	}
-}
-
-// interruptOn ends a write that is stuck when the context ends. The grace lets
-// one that is merely under way finish.
-func interruptOn(ctx context.Context, conn FrameWriter) (stop func()) {
-	finished := make(chan struct{})
-	var once sync.Once
-	context.AfterFunc(ctx, func() {
-		t := time.NewTimer(interruptGrace)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			conn.Interrupt(context.Cause(ctx))
-		case <-finished:
-		}
-	})
-	return func() { once.Do(func() { close(finished) }) }
-}
-
-// Pace keeps to a limit of bytes a second, which may change from one frame to the
-// next. All that is sent with one Pace keeps to it together. A nil Pace has no
-// limit.
-type Pace struct {
-	limit func() int64
-	mu    sync.Mutex
-	end   time.Time // when the bytes sent so far are paid for
-}
-
-// NewPace keeps to what limit says, 0 for none.
-func NewPace(limit func() int64) *Pace { return &Pace{limit: limit} }
-
-// Wait waits until n more bytes may go.
-func (p *Pace) Wait(ctx context.Context, n int64) error {
-	if wait := p.pay(time.Now(), n); wait > 0 {
-		return sleep(ctx, wait)
-	}
-	return nil
-}
-
-// pay says how long n more bytes have to wait. Time that was not used is not
-// saved up for a burst.
-func (p *Pace) pay(now time.Time, n int64) time.Duration {
-	if p == nil {
-		return 0
-	}
-	limit := p.limit()
-	if limit <= 0 {
-		return 0
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.end.Before(now) {
-		p.end = now
-	}
-	wait := p.end.Sub(now)
-	p.end = p.end.Add(time.Duration(float64(n) / float64(limit) * float64(time.Second)))
-	return wait
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
