@@ -8,26 +8,37 @@ import os
 import typing as t
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+display = Display()
 
 
 class ActionModule(ActionBase):
     """Writes files on the controller, in the process that is there already."""
 
     TRANSFERS_FILES = False
-    _VALID_ARGS = frozenset(("directory", "files"))
+    _VALID_ARGS = frozenset(("directory", "files", "required"))
     _requires_connection = False
 
     def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validation, asked = self.validate_argument_spec(
-            argument_spec={"directory": {"type": "str", "required": True}, "files": {"type": "dict", "required": True}}
+            argument_spec={
+                "directory": {"type": "str", "required": True},
+                "files": {"type": "dict", "required": True},
+                "required": {"type": "bool", "default": True},
+            }
         )
         directory = os.path.expanduser(asked["directory"])
         try:
             changed = [name for name, text in asked["files"].items() if self._write(os.path.join(directory, name), str(text))]
         except OSError as exc:
-            return dict(failed=True, msg="{0}: {1}: name a directory that can be written to".format(exc.filename or directory, exc.strerror or exc))
-        return {"changed": bool(changed), "reasons": ["{0} is new, or holds something else".format(name) for name in changed]}
+            told = "{0}: {1}: name a directory that can be written to".format(exc.filename or directory, exc.strerror or exc)
+            if asked["required"]:
+                return dict(failed=True, msg=told)
+            display.warning("the report was not written: {0}".format(told))
+            return {"changed": False, "written": False, "reasons": []}
+        return {"changed": bool(changed), "written": True, "reasons": ["{0} is new, or holds something else".format(name) for name in changed]}
 
     def _write(self, path: str, text: str) -> bool:
         """Whole or not at all; False where it is so already."""

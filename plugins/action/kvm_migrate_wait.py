@@ -9,12 +9,10 @@ import typing as t
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
     format_size,
 )
-
-display = Display()
+from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
 # A host that is out of reach for a moment has not stopped migrating.
 UNREACHABLE_SECONDS = 60.0
@@ -71,7 +69,7 @@ class ActionModule(ActionBase):
                     return dict(failed=True, msg=killed.format(asked["guest"]))
                 current = line(asked["guest"], (progress or {}).get("job"))
                 if current and current != shown:
-                    display.display("  {0}".format(current))
+                    say(current)
                     shown = current
             now = time.monotonic()
             if now - heard > UNREACHABLE_SECONDS:

@@ -9,7 +9,6 @@ import typing as t
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 from ansible_collections.livefleet.handover.plugins.module_utils._progress import (
     landmark,
     left,
@@ -20,8 +19,7 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils._live import (
     key,
     tell,
 )
-
-display = Display()
+from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
 # A host that is out of reach for a moment has not stopped copying.
 UNREACHABLE_SECONDS = 60.0
@@ -72,7 +70,7 @@ class ActionModule(ActionBase):
                 last, to_go = line(status), left(status)
                 live = tell(key=whose, stage="presync", status=status) if arguments["until"] == "converged" else tell(key=whose)
                 if not live and (landmark(status) != shown[0] or now - shown[1] >= PLAIN_SECONDS):
-                    display.display("  {0}".format(last))
+                    say(last)
                     shown = landmark(status), now
                 finished, sentence = verdict(status, arguments["until"])
                 if finished:

@@ -7,9 +7,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
-
-display = Display()
+from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
 
 class ActionModule(ActionBase):
@@ -23,5 +21,5 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(argument_spec={"lines": {"type": "list", "elements": "str", "required": True}})
         for line in arguments["lines"]:
-            display.display("  {0}".format(line).rstrip())
+            say(line)
         return {"changed": False}

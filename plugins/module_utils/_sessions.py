@@ -244,9 +244,9 @@ def _boot() -> str:
 
 _NUMBERS = frozenset(
     ("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "shared", "connections", "peer_timeout", "resume_timeout", "hash_limit",
-     "max_frozen", "frozen_patience", "pause_base", "memory")
+     "max_frozen", "frozen_patience", "pause_base", "memory", "at_once", "wait_timeout")
 )
-_FLAGS = frozenset(("delta", "lazy_pages", "precopy", "verify"))
+_FLAGS = frozenset(("delta", "lazy_pages", "mounted", "precopy", "silent", "verify"))
 
 
 def begun(role: str, spec: t.Mapping[str, t.Any]) -> str:

@@ -38,6 +38,11 @@ options:
       - Name of each file → the text that is to be in it.
     type: dict
     required: true
+  required:
+    description:
+      - Whether the task fails where a file cannot be written. With V(false) it is a warning, as for the report of what is done already.
+    type: bool
+    default: true
 
 notes:
   - This is an action plugin. It runs on the controller, as the user that Ansible runs as, and asks no host.
@@ -55,6 +60,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+written:
+  description: Whether all of the files hold their text, or in check mode would.
+  returned: success
+  type: bool
+  sample: true
 reasons:
   description: Why something was changed, or in check mode would be.
   returned: success

@@ -15,11 +15,11 @@ from ansible_collections.livefleet.handover.plugins.action.controller_files impo
 
 @pytest.fixture
 def write(monkeypatch):
-    def run(directory, files, check_mode=False):
+    def run(directory, files, check_mode=False, required=True):
         action = ActionModule.__new__(ActionModule)
         action._task = types.SimpleNamespace(check_mode=check_mode)
         monkeypatch.setattr(controller_files.ActionBase, "run", lambda *args, **kwargs: {})
-        monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"directory": str(directory), "files": files}))
+        monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"directory": str(directory), "files": files, "required": required}))
         return action.run(task_vars={})
 
     return run
@@ -30,7 +30,7 @@ def test_files_are_written_once(tmp_path, write):
     assert write(folder, {"shop.json": "{}\n"}, check_mode=True)["changed"]
     assert not folder.exists()
     assert write(folder, {"shop.json": "{}\n", "shop.html": "<p>"}) == {
-        "changed": True, "reasons": ["shop.json is new, or holds something else", "shop.html is new, or holds something else"],
+        "changed": True, "written": True, "reasons": ["shop.json is new, or holds something else", "shop.html is new, or holds something else"],
     }  # fmt: skip
     assert sorted(path.name for path in folder.iterdir()) == ["shop.html", "shop.json"]
     assert (folder / "shop.json").read_text(encoding="utf-8") == "{}\n"
@@ -44,3 +44,12 @@ def test_what_cannot_be_written_is_told_in_a_sentence(tmp_path, write):
     result = write(tmp_path / "file", {"shop.json": "{}"})
     assert result["failed"]
     assert result["msg"] == "{0}: Not a directory: name a directory that can be written to".format(tmp_path / "file" / "shop.json")
+
+
+def test_a_report_that_cannot_be_written_is_a_warning(tmp_path, write, monkeypatch):
+    said = []
+    monkeypatch.setattr(controller_files.display, "warning", said.append)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    result = write(tmp_path / "file", {"shop.json": "{}"}, required=False)
+    assert result == {"changed": False, "written": False, "reasons": []}
+    assert said == ["the report was not written: {0}: Not a directory: name a directory that can be written to".format(tmp_path / "file" / "shop.json")]

@@ -28,7 +28,7 @@ def a_wait(monkeypatch, clock):
         action = ActionModule.__new__(ActionModule)
         asked = {"guest": "web1", "job": "j1.2", "uri": "qemu:///system", "interval": 1.0, "timeout": timeout}
         monkeypatch.setattr(kvm_migrate_wait.ActionBase, "run", lambda *args, **kwargs: {})
-        monkeypatch.setattr(kvm_migrate_wait.display, "display", shown.append)
+        monkeypatch.setattr(kvm_migrate_wait, "say", lambda text: shown.append("  " + text))
         monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, asked))
         monkeypatch.setattr(ActionModule, "get_shell_option", lambda self, option, default: default)
 

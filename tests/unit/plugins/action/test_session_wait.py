@@ -29,7 +29,7 @@ def wait(monkeypatch, clock):
         answers, shown = list(answers), []
         action = ActionModule.__new__(ActionModule)
         monkeypatch.setattr(session_wait.ActionBase, "run", lambda *args, **kwargs: {})
-        monkeypatch.setattr(session_wait.display, "display", shown.append)
+        monkeypatch.setattr(session_wait, "say", lambda text: shown.append("  " + text))
         arguments = {"session": "shop-1", "until": "converged", "interval": 1.0, "timeout": 100, "sessions": "/s", **arguments}
         monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, arguments))
 

@@ -4,8 +4,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
+    _FLAGS,
+    _NUMBERS,
     begun,
     outcome,
     typed,
@@ -51,6 +56,17 @@ def test_numbers_that_templates_made_text_are_numbers_again():
         "hooks": {"freeze": {"argv": ["podman", "stop", "60"], "timeout": 60}},
         "policy": {"max_passes": 3, "verify": False, "precopy": True, "limit": 0},
     }
+
+
+GO = Path(__file__).resolve().parents[4] / "helper" / "internal"
+
+
+@pytest.mark.skipif(not GO.is_dir(), reason="the helper's source is not part of the published collection")
+@pytest.mark.parametrize("kinds, known", [("int|int64", _NUMBERS), (r"\*?bool", _FLAGS)])
+def test_every_number_and_flag_of_the_helper_s_specification_is_known(kinds, known):
+    text = (GO / "session" / "spec.go").read_text(encoding="utf-8") + (GO / "hooks" / "command.go").read_text(encoding="utf-8")
+    found = set(re.findall(r"^\t\w+ +(?:{0}) +`json:\"(\w+)".format(kinds), text, flags=re.MULTILINE)) - {"version"}
+    assert len(found) > 4 and found <= known, found - known
 
 
 def test_a_trial_has_begun_when_it_is_over():
