@@ -54,7 +54,7 @@ _PINNED = frozenset(("hostname", "ip", "ip6", "mac-address", "name", "network", 
 _ENVIRONMENT = frozenset(("env", "env-file", "env-host"))
 _PROXIES = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"))
 # What podman sets in every container by itself.
-_OWN_ENVIRONMENT = frozenset(("container", "HOME", "HOSTNAME", "TERM"))
+_OWN_ENVIRONMENT = frozenset(("container", "container_uuid", "HOME", "HOSTNAME", "TERM"))
 
 
 class CommandError(ValueError):

@@ -27,6 +27,12 @@ def _unknown_workload(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _another_name(plan: Plan) -> t.Iterator[str]:
+    # A twin, a session and a report go by the name: an ID is another on the destination.
+    if plan.container["exists"] and plan.container["name"] != plan.workload:
+        yield "{0} is the container {1} on {2}: name it {1}, as its ID is another on each host".format(plan.workload, plan.container["name"], plan.source)
+
+
 def _podman_missing(plan: Plan) -> t.Iterator[str]:
     for name, host in plan.hosts:
         if not host["podman"]["installed"]:
@@ -62,6 +68,7 @@ BASICS: t.Dict[str, Check] = {
     "same_host": _same_host,
     "podman": _podman_missing,
     "workload": _unknown_workload,
+    "name": _another_name,
     "held": _held,
     # Among the basics because what a session under way has made on the destination is no rubbish to be removed.
     "locked": _locked,

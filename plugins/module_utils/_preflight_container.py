@@ -65,7 +65,7 @@ def _devices(plan: Plan) -> t.Iterator[str]:
 
 
 def _namespaces(plan: Plan) -> t.Iterator[str]:
-    for what, mode in (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ipc_mode")):
+    for what, mode in (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ipc_mode"), ("host name's", "uts_mode")):
         value = plan.container[mode]
         if value == "host" or value.startswith(("container:", "ns:")):
             yield "{0} uses the {1} namespace of {2} and not one of its own ({3}), which cannot move: create it without that".format(

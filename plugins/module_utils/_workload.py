@@ -4,8 +4,7 @@
 
 """What podman says of a container, in the words of this collection.
 
-Pure functions from podman's JSON documents to facts. Two things are made here: the facts that preflight, the driver table
-and the twin are made from, and the *essence* of a container, which has to be equal on both hosts.
+Pure functions from podman's JSON documents to the facts that preflight, the driver table and the twin are made from.
 """
 
 from __future__ import annotations
@@ -21,20 +20,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._create_command
 
 Document = t.Mapping[str, t.Any]
 
-# The fields of podman's inspect that make a container what it is. Left out on purpose: what podman computes from the host
-# it runs on (default ulimits, log paths, cgroup paths), and what it has only while the container runs.
-_CONFIG = (
-    "User", "WorkingDir", "Hostname", "Domainname", "Tty", "OpenStdin", "StopSignal", "StopTimeout", "Umask", "Timeout",
-    "Healthcheck", "StartupHealthCheck", "HealthcheckOnFailureAction", "sdNotifyMode", "Secrets",
-)  # fmt: skip
-_HOST_CONFIG = (
-    "NetworkMode", "IpcMode", "PidMode", "UTSMode", "UsernsMode", "CgroupMode", "Privileged", "ReadonlyRootfs", "ShmSize", "Memory",
-    "MemoryReservation", "MemorySwap", "NanoCpus", "CpuShares", "CpuPeriod", "CpuQuota", "CpusetCpus", "CpusetMems", "PidsLimit", "OomScoreAdj",
-    "BlkioWeight", "Tmpfs", "RestartPolicy", "AutoRemove", "CgroupParent", "Init",
-)  # fmt: skip
-_HOST_CONFIG_SETS = ("CapAdd", "CapDrop", "SecurityOpt", "Dns", "DnsOptions", "DnsSearch", "ExtraHosts", "GroupAdd")
-# podman writes these as its own bookkeeping and changes them from version to version.
-_OWN_ANNOTATIONS = ("io.container.", "io.podman.", "io.kubernetes.", "org.opencontainers.image.", "org.systemd.", "org.criu.")
+# How podman 5 shows the value of a secret.
+MASKED = "*******"
 
 
 def missing_volumes(mounts: t.Iterable[Document], defined: t.Container[str]) -> t.Dict[str, Document]:
@@ -48,6 +35,29 @@ def find(containers: t.Iterable[Document], name: str) -> t.Optional[Document]:
         if name in (container.get("Names") or []) or container.get("Id") == name:
             return container
     return None
+
+
+# So many digits of an ID are printed by `podman ps`.
+SHORT_ID = 12
+
+
+def resolve(containers: t.Iterable[Document], word: str) -> t.Optional[Document]:
+    """The container that an operator means by a name, or by an ID as podman prints it, short or in full.
+
+    A shorter piece of an ID is not taken: it could as well be the name of a container on another host.
+    """
+    listed = list(containers)
+    found = find(listed, word)
+    if found is None and len(word) >= SHORT_ID:
+        begun = [container for container in listed if container.get("Id", "").startswith(word)]
+        found = begun[0] if len(begun) == 1 else None
+    return found
+
+
+def name_of(listed: Document, word: str) -> str:
+    """The name of a container that was found by `word`: podman gives the first, and more than one only to those in a pod of its own."""
+    names = listed.get("Names") or []
+    return word if word in names or not names else names[0]
 
 
 def command_of(inspect: Document) -> t.List[str]:
@@ -119,6 +129,25 @@ def mounts_of(inspect: Document) -> t.List[t.Dict[str, t.Any]]:
     ]
 
 
+def _asked(command: t.Sequence[str], option: str) -> t.List[str]:
+    """The values of a long option in a create command; the workload's own arguments may add some that are none."""
+    long = "--" + option
+    pairs = zip(command, [*command[1:], ""])
+    return [following if word == long else word[len(long) + 1 :] for word, following in pairs if word == long or word.startswith(long + "=")]
+
+
+def environment_of(inspect: Document) -> t.List[str]:
+    """Its variables without those that are secrets: podman 4 shows their values, podman 5 stars."""
+    config = inspect.get("Config") or {}
+    hidden = set()
+    for value in _asked(config.get("CreateCommand") or [], "secret"):
+        name, _comma, options = value.partition(",")
+        given = dict(option.partition("=")[::2] for option in options.split(","))
+        if given.get("type") == "env":
+            hidden.add(given.get("target") or name)
+    return [word for word in config.get("Env") or [] if word.partition("=")[0] not in hidden and not word.endswith("=" + MASKED)]
+
+
 def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t.Any]:
     """What a container's own inspect tells; image volumes, memory and processes are added by who can see the host."""
     config, host, state = inspect.get("Config") or {}, inspect.get("HostConfig") or {}, inspect.get("State") or {}
@@ -138,10 +167,11 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t
         "network_mode": host.get("NetworkMode") or "",
         "network_namespace": (inspect.get("NetworkSettings") or {}).get("SandboxKey") or "",
         "pid_mode": host.get("PidMode") or "",
-        "ipc_mode": host.get("IpcMode") or "",
+        # podman 4 calls the host's own shareable, too.
+        "ipc_mode": next(iter(_asked(config.get("CreateCommand") or [], "ipc")), "") or host.get("IpcMode") or "",
         "uts_mode": host.get("UTSMode") or "",
         "hostname": config.get("Hostname") or "",
-        "environment": list(config.get("Env") or []),
+        "environment": environment_of(inspect),
         "pod": inspect.get("Pod") or "",
         "dependencies": list(inspect.get("Dependencies") or []),
         "systemd_unit": (config.get("Labels") or {}).get("PODMAN_SYSTEMD_UNIT", ""),
@@ -154,68 +184,7 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t
         "networks": networks_of(inspect, networks),
         "ports": ports_of(inspect),
         "mounts": mounts_of(inspect),
-        "essence": essence(inspect),
     }
-
-
-def essence(inspect: Document) -> t.Dict[str, t.Any]:
-    """What has to be equal on both hosts, in the order in which a difference is worth telling."""
-    config, host = inspect.get("Config") or {}, inspect.get("HostConfig") or {}
-    found: t.Dict[str, t.Any] = {
-        "Name": inspect.get("Name"),
-        "Image": inspect.get("Image"),
-        "OCIRuntime": posixpath.basename(inspect.get("OCIRuntime") or ""),
-        "Command": command_of(inspect),
-        "Config.Entrypoint": _words(config.get("Entrypoint")),
-        "Config.Cmd": _words(config.get("Cmd")),
-        "Config.Env": sorted(config.get("Env") or []),
-        "Config.Labels": dict(config.get("Labels") or {}),
-        "Config.Annotations": {key: value for key, value in (config.get("Annotations") or {}).items() if not key.startswith(_OWN_ANNOTATIONS)},
-        "Mounts": [
-            # Where podman keeps a named volume is the host's own affair; where a bind comes from is not.
-            {**mount, "source": "" if mount["type"] == "volume" else mount["source"]}
-            for mount in mounts_of(inspect)
-        ],
-        "Networks": sorted((inspect.get("NetworkSettings") or {}).get("Networks") or {}),
-        "EffectiveCaps": sorted(inspect.get("EffectiveCaps") or []),
-        "BoundingCaps": sorted(inspect.get("BoundingCaps") or []),
-        "HostConfig.PortBindings": [str(Port(**port)) for port in ports_of(inspect)],
-        "HostConfig.Devices": sorted(device.get("PathOnHost", "") for device in host.get("Devices") or []),
-    }
-    for key in _CONFIG:
-        found["Config." + key] = config.get(key)
-    for key in _HOST_CONFIG:
-        found["HostConfig." + key] = host.get(key)
-    for key in _HOST_CONFIG_SETS:
-        found["HostConfig." + key] = sorted(host.get(key) or [])
-    return found
-
-
-def _words(value: t.Any) -> t.List[str]:
-    """podman 4 writes an entrypoint as a string, podman 5 as a list."""
-    if not value:
-        return []
-    return value.split(" ") if isinstance(value, str) else list(value)
-
-
-def first_difference(source: Document, twin: Document) -> t.Optional[t.Tuple[str, t.Any, t.Any]]:
-    """(field, on the source, here) of the first field in which two essences differ."""
-    for key, value in source.items():
-        found = twin.get(key)
-        if key == "Config.Env" and found is not None:
-            own = _names(value)
-            found = [word for word in found if _names([word]) <= own or not _names([word]) <= _ADDED_AT_FIRST_START]
-        if found != value:
-            return key, value, twin.get(key)
-    return None
-
-
-# Variables that podman gives a container when it is readied for the first time: one that never was does not have them.
-_ADDED_AT_FIRST_START = {"HOME", "HOSTNAME"}
-
-
-def _names(environment: t.Iterable[str]) -> t.Set[str]:
-    return {word.partition("=")[0] for word in environment}
 
 
 def identity_of(facts: Document, image: str) -> Identity:

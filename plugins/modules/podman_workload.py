@@ -170,6 +170,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._create_command
     parse,
     twin,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._essence import (
+    essence,
+    first_difference,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
@@ -352,7 +356,7 @@ class PodmanWorkload:
     def _verify(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
         if (inspect.get("State") or {}).get("Running"):
             raise HandoverError("{0} runs on this host already: it must not run twice".format(self.name))
-        difference = workload.first_difference(source["essence"], workload.essence(inspect))
+        difference = first_difference(source["essence"], essence(inspect))
         if difference is not None:
             raise HandoverError(
                 "{0} would not be the same here: {1} is {2} on the source and {3} on this host".format(

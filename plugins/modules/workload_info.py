@@ -26,7 +26,7 @@ extends_documentation_fragment:
 options:
   workload:
     description:
-      - Name of the container. It need not exist on this host.
+      - Name of the container, or its ID, short or in full. It need not exist on this host. RV(workload.name) is its name in any case.
     type: str
     required: true
   driver:
@@ -216,6 +216,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._create_command
     parse,
     unsupported,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._essence import (
+    essence,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
     Held,
@@ -256,7 +259,7 @@ class WorkloadInfo:
         """Asks everything; only what is needed to ask further may fail."""
         containers = self._ask(self.podman.containers, []) if self.has_podman else []
         if self.params["brief"]:
-            found = workload.find(containers, self.params["workload"])
+            found = workload.resolve(containers, self.params["workload"])
             return {"changed": False, "workload": self._brief(found), "sessions": self._sessions(), "problems": self.problems}
         networks = self._ask(self.podman.networks, []) if self.has_podman else []
         found = self._workload(containers, networks)
@@ -279,8 +282,7 @@ class WorkloadInfo:
     # The workload
 
     def _workload(self, containers: t.List[t.Dict[str, t.Any]], networks: t.List[t.Dict[str, t.Any]]) -> t.Dict[str, t.Any]:
-        name = self.params["workload"]
-        listed = workload.find(containers, name)
+        listed = workload.resolve(containers, self.params["workload"])
         brief = self._brief(listed)
         if listed is None:
             return brief
@@ -289,11 +291,11 @@ class WorkloadInfo:
         except Held as exc:
             self.problems.append(str(exc))
             return {**brief, "held": True}
-        facts = {**brief, **workload.facts_of(inspect, networks)}
+        facts = {**brief, **workload.facts_of(inspect, networks), "essence": essence(inspect)}
         volumes = {volume["Name"]: volume for volume in self._ask_once(self.podman.volumes)}
         mounts = loop.read_mounts()
         for mount in facts["mounts"]:
-            mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, name))
+            mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, facts["name"]))
         options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
         found = processes.processes_of(facts["pid"], _ghost_limit(options)) if facts["running"] else processes.Processes((), 0, ())
         facts.update(
@@ -317,7 +319,7 @@ class WorkloadInfo:
         if listed is None:
             return {"exists": False, "running": False, "held": False, "name": name}
         state = listed.get("State", "")
-        return {"exists": True, "running": state == "running", "held": False, "name": name, "id": listed["Id"], "state": state}
+        return {"exists": True, "running": state == "running", "held": False, "name": workload.name_of(listed, name), "id": listed["Id"], "state": state}
 
     def _cannot_recreate(self, command: t.List[str]) -> str:
         """Why a twin cannot be made from the command that made it; empty if it can."""

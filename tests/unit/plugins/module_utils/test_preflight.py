@@ -68,6 +68,7 @@ CONTAINER = {
     "network_mode": "bridge",
     "pid_mode": "private",
     "ipc_mode": "shareable",
+    "uts_mode": "private",
     "obstacles": [],
     "image": {"id": "a" * 64, "name": "localhost/shop:1", "size": 400 * 2**20, "named": True},
     "layer": 2**20,
@@ -137,6 +138,7 @@ class Facts:
         self.here = {"workload": copy.deepcopy(CONTAINER), "host": host("10.213.0.11"), "problems": []}
         self.there = {"workload": {"exists": False, "running": False, "held": False, "name": "shop"}, "host": host("10.213.0.12"), "problems": []}
         self.source, self.destination, self.mode, self.session = "node1", "node2", "live", "ours"
+        self.workload = "shop"
         self.tracker, self.hash_limit = "auto", 0
         self.auto_converge = False
         self.lazy_pages = False
@@ -147,7 +149,7 @@ class Facts:
 
     def plan(self):
         return preflight.Plan(
-            "shop", self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge,
+            self.workload, self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge,
             self.lazy_pages,
         )
 
@@ -238,6 +240,7 @@ def test_a_stopped_workload_can_move_as_it_is(facts, state):
 FAULTS = [
     ("workload", put("here.workload", {"exists": False, "running": False, "held": False, "name": "shop"}),
      "there is no container named shop on node1: name one of its containers (cache, shop)"),
+    ("name", lambda facts: setattr(facts, "workload", "4c6b8ac0c5c4"), "4c6b8ac0c5c4 is the container shop on node1: name it shop"),
     ("same_host", lambda facts: setattr(facts, "destination", "node1"), "shop is on node1 already, and that is also the destination"),
     ("podman", put("there.host.podman.installed", False), "podman is missing on node2: install the package podman there"),
     ("held", put("here.workload.held", True), "podman on node1 does not answer about shop"),
@@ -265,6 +268,7 @@ FAULTS = [
      "the container's own layer, image and directory volumes take 2 GiB, and node2 has 1 GiB free"),
     ("devices", put("here.workload.devices", ["/dev/kvm"]), "shop has devices of node1 (/dev/kvm)"),
     ("namespaces", put("here.workload.network_mode", "host"), "shop uses the network namespace of the host and not one of its own"),
+    ("namespaces", put("here.workload.uts_mode", "host"), "shop uses the host name's namespace of the host"),
     ("namespaces", put("here.workload.pid_mode", "container:abc"), "shop uses the process namespace of another container"),
     ("connections", both(put("here.workload.networks.0.shared", False), put("here.workload.connections", {"10.213.0.60": 3, "192.0.2.1": 1})),
      "shop has 3 TCP connections open over the network lan, which is a bridge of node1 alone, so they would break"),

@@ -9,6 +9,7 @@ import json
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _essence,
     _loop,
     _runtime,
     _workload,
@@ -39,6 +40,7 @@ def inspect_of(identifier, **other):
 
 def source():
     facts = _workload.facts_of(inspect_of("111"), ())
+    facts["essence"] = _essence.essence(inspect_of("111"))
     facts["mounts"][0].update(
         directory="/var/lib/handover/mnt/shop",
         image_volume={"name": "shop", "image": "/var/lib/handover/volumes/shop.img", "mountpoint": "/var/lib/handover/mnt/shop"},
