@@ -25,6 +25,12 @@ _OPTIONS = {"empty": [], "moves": [], "destinations": [], "needs": {}, "apart": 
             "spare_memory": "256M", "spare_disk": "1G", "stamp": ""}  # fmt: skip
 
 
+def asked_for(answers: Answers, asked: t.Mapping[str, t.Any], labels: t.Mapping[str, t.Any], stamp: str) -> t.Dict[str, t.Any]:
+    """A plan for what the action `options` has read."""
+    wanted = {"waves": asked["wave"], **{key: asked[key] for key in _OPTIONS if key in asked}}
+    return placement(answers, labels=labels, stamp=stamp, **{key: value for key, value in wanted.items() if value is not None})
+
+
 def placement(answers: Answers, **given: t.Any) -> t.Dict[str, t.Any]:
     """A plan from what host_info answered of each host: `moves`, the `steps` in which they go and their `sizes`, or `problems`."""
     unknown = sorted(set(given) - set(_OPTIONS))
@@ -262,4 +268,4 @@ class FilterModule:
 
     def filters(self) -> t.Dict[str, t.Callable]:
         """Name → filter."""
-        return {"placement": placement}
+        return {"placement": placement, "asked_for": asked_for}

@@ -63,11 +63,11 @@ def _nowhere(answers: Answers, workload: str) -> str:
     )
 
 
-def checked(answers: t.Any, workload: str, destination: str, source: str = "") -> t.Dict[str, str]:
+def checked(answers: t.Any, asked: t.Mapping[str, t.Any]) -> t.Dict[str, str]:
     """The filter: what it is given comes from a playbook."""
     if not isinstance(answers, t.Mapping):
         raise AnsibleFilterError("whereabouts: what each host answered is needed, by its name, not {0}".format(type(answers).__name__))
-    return whereabouts(answers, workload, destination, source)
+    return whereabouts(answers, asked["workload"], asked["destination"], asked.get("source") or "")
 
 
 class FilterModule:

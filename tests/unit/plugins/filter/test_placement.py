@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.filter.placement import placement
+from ansible_collections.livefleet.handover.plugins.filter.placement import (
+    asked_for,
+    placement,
+)
 from ansible_collections.livefleet.handover.plugins.filter.plan import (
     plan_lines,
     plan_outcome,
@@ -50,6 +53,13 @@ def steps(plan):
 
 def problems(answers, **options):
     return placement(answers, **options)["problems"]
+
+
+def test_a_playbook_s_variables_make_the_same_plan():
+    answers = {"node1": answer("shop"), "node2": answer(), "node3": answer()}
+    asked = {"moves": None, "empty": ["node1"], "destinations": [], "needs": {"shop": ["ssd"]}, "apart": {}, "wave": {}, "serial": 8, "throttle": 0,
+             "spare_memory": 256 << 20, "spare_disk": 1 << 30, "mode": "live", "hosts": "all"}  # fmt: skip
+    assert goes(asked_for(answers, asked, {"node3": ["ssd"]}, "-1")) == {"shop": ("node1", "node3")}
 
 
 def test_a_host_is_emptied_also_of_what_does_not_run():
