@@ -62,6 +62,14 @@ def free_space(path: str) -> int:
     return filesystem.f_bavail * filesystem.f_frsize
 
 
+def place(path: str) -> t.Dict[str, t.Any]:
+    """A directory, or the one that will hold it: free bytes of its file system, and which one that is."""
+    above = path
+    while not os.path.exists(above) and os.path.dirname(above) != above:
+        above = os.path.dirname(above)
+    return {"path": path, "free": free_space(path), "device": os.stat(above).st_dev}
+
+
 def allocated(path: str) -> int:
     """Bytes that a file, or everything below a directory, takes on the disk; files with several names count once."""
     total = 0

@@ -70,6 +70,10 @@ class Podman:
     def images(self) -> t.List[t.Dict[str, t.Any]]:
         return self._documents("image", "ls", "--all", "--no-trunc", "--format", "json")
 
+    def manifest_type(self, image: str) -> str:
+        """The format that an image is kept in, which podman save should write: only so it keeps its ID."""
+        return str(self._documents("image", "inspect", image)[0].get("ManifestType") or "")
+
     def volumes(self) -> t.List[t.Dict[str, t.Any]]:
         """All volumes; `volume ls` answers as `volume inspect` does."""
         return self._documents("volume", "ls", "--format", "json")

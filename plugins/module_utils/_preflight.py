@@ -26,6 +26,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_host as hosts,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _preflight_image as image,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_networks as networks,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -54,7 +57,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan
     Finding,
     Plan,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._preflight_room import (
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_image import (
+    archive,
     image_present,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._workload import (
@@ -62,7 +66,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._workload impor
 )
 
 __all__ = (
-    "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "examine", "image_present", "link_rate", "listen_address",
+    "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "examine", "image_present", "link_rate", "listen_address",
     "out_of_reach", "twin", "unknown_names",
 )  # fmt: skip
 
@@ -71,6 +75,7 @@ CHECKS: t.Dict[str, Check] = {
     **container.CHECKS,
     **volumes.CHECKS,
     **processes.CHECKS,
+    **image.CHECKS,
     **room.CHECKS,
     **networks.CHECKS,
     **cpu.CHECKS,

@@ -7,10 +7,16 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import dataclass
 
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_image import (
+    archive_format,
+    image_present,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
     SPARE_DISK,
     Check,
+    Facts,
     Plan,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
@@ -28,30 +34,49 @@ def _already_there(plan: Plan) -> t.Iterator[str]:
         )
 
 
+@dataclass(frozen=True)
+class Need:
+    """Bytes that something of the move takes on a file system of a host."""
+
+    what: str
+    host: str
+    place: Facts  # path, free bytes, and the device where it is known
+    size: int
+
+
+def needs(plan: Plan) -> t.List[Need]:
+    """All that is laid down anywhere by the move, but for its own records."""
+    here, there = plan.here["host"], plan.there["host"]
+    own = sum(volume["size"] for volume in plan.directories) + plan.container["layer"]
+    image = 0 if image_present(plan) else plan.container["image"]["size"]
+    found = [
+        Need("its image volumes", plan.destination, there["images"], sum(volume["allocated"] for volume in plan.volumes)),
+        Need("its own layer, image and directory volumes", plan.destination, there["podman"]["store"], own + image),
+    ]
+    if image:
+        found += [Need("the archive of its image", name, host["sessions"], image) for name, host in plan.hosts]
+    if image and archive_format(plan.container["image"]["manifest"]) == "oci-archive":
+        # podman packs and unpacks it there.
+        found += [Need("its image, packed", name, host["temporary"], image) for name, host in plan.hosts]
+    return [need for need in found if need.size]
+
+
 def _space(plan: Plan) -> t.Iterator[str]:
-    need = sum(volume["allocated"] for volume in plan.volumes)
-    free = plan.there["host"]["images"]["free"]
-    if need and need + SPARE_DISK > free:
-        yield "the image volumes of {0} take {1}, and {2} has {3} free in {4}: free {5} there".format(
-            plan.workload,
-            format_size(need),
-            plan.destination,
-            format_size(free),
-            plan.there["host"]["images"]["path"],
-            format_size(need + SPARE_DISK - free),
-        )
-    store = plan.there["host"]["podman"]["store"]
-    # An image that has to be brought along is there twice for a moment: as an archive, and unpacked.
-    need = sum(volume["size"] for volume in plan.directories) + plan.container["layer"] + (0 if image_present(plan) else 2 * plan.container["image"]["size"])
-    if need + SPARE_DISK > store["free"]:
-        yield "the container's own layer, image and directory volumes take {0}, and {1} has {2} free in {3}: free {4} there".format(
-            format_size(need), plan.destination, format_size(store["free"]), store["path"], format_size(need + SPARE_DISK - store["free"])
-        )
-
-
-def image_present(plan: Plan) -> bool:
-    """Whether the destination has the container's image."""
-    return plan.known and any(image["id"] == plan.container["image"]["id"] for image in plan.there["host"]["podman"]["images"])
+    places: t.Dict[t.Tuple[str, t.Any], t.List[Need]] = {}
+    for need in needs(plan):
+        places.setdefault((need.host, need.place.get("device") or need.place["path"]), []).append(need)
+    for (host, _device), together in places.items():
+        size, place = sum(need.size for need in together), together[0].place
+        if size + SPARE_DISK > place["free"]:
+            yield "moving {0} needs {1} in {2} on {3} for {4}, and {5} are free there: free {6} more".format(
+                plan.workload,
+                format_size(size),
+                place["path"],
+                host,
+                " and ".join(need.what for need in together),
+                format_size(place["free"]),
+                format_size(size + SPARE_DISK - place["free"]),
+            )
 
 
 def _memory(plan: Plan) -> t.Iterator[str]:

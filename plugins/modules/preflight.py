@@ -154,6 +154,13 @@ image_present:
   returned: success
   type: bool
   sample: true
+image_archive:
+  description: How the image is to be saved, should the destination lack it, in the C(format) in which it keeps its ID, and by which C(reference).
+  returned: when nothing is in the way
+  type: dict
+  sample:
+    format: oci-archive
+    reference: localhost/shop:1
 link_rate:
   description: Bytes per second of the slower of the links between the two hosts, as their kernels tell it; of a gigabit where they do not.
   returned: when nothing is in the way
@@ -272,6 +279,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
             )
         result.update(
             image_present=preflight.image_present(plan),
+            image_archive=preflight.archive(plan),
             listen=address,
             link_rate=preflight.link_rate(plan, address or ""),
             volumes=plan.volumes,

@@ -240,6 +240,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
 CRIU_CONFIGURATION = "/etc/criu/runc.conf"
 CONFIGURATION_ANNOTATION = "org.criu.config"
 PROBE_SECONDS = 20.0
+# Where podman packs and unpacks archives of images.
+TEMPORARY = "/var/tmp"
 HELPER_DIRECTORIES = ("/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman")
 
 
@@ -380,8 +382,9 @@ class WorkloadInfo:
         """How large the image is, and whether its name still means it."""
         for listed in self._ask_once(self.podman.images):
             if listed["Id"] == image["id"]:
-                return {"size": listed.get("Size", 0), "named": image["name"] in (listed.get("Names") or [])}
-        return {"size": 0, "named": False}
+                manifest = self._ask(lambda: self.podman.manifest_type(image["id"]), "")
+                return {"size": listed.get("Size", 0), "named": image["name"] in (listed.get("Names") or []), "manifest": manifest}
+        return {"size": 0, "named": False, "manifest": ""}
 
     # The host
 
@@ -401,7 +404,9 @@ class WorkloadInfo:
             "addresses": self._ask(self._addresses, []),
             "interfaces": [name for _index, name in socket.if_nameindex()],
             "listening": host.listening_ports(),
-            "images": {"path": self.params["images"], "free": host.free_space(self.params["images"]), "present": _files(self.params["images"])},
+            "images": {**host.place(self.params["images"]), "present": _files(self.params["images"])},
+            "sessions": host.place(self.params["sessions"]),
+            "temporary": host.place(TEMPORARY),
             "criu": self._criu(),
             "pcopy": self._pcopy(),
             "podman": {
@@ -413,8 +418,7 @@ class WorkloadInfo:
                 "network": self._network_backend(info),
                 "store": {
                     "driver": store.get("graphDriverName", ""),
-                    "path": store.get("graphRoot", ""),
-                    "free": host.free_space(store["graphRoot"]) if store.get("graphRoot") else 0,
+                    **(host.place(store["graphRoot"]) if store.get("graphRoot") else {"path": "", "free": 0, "device": 0}),
                 },
                 "containers": [{"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", "")} for each in containers],
                 "networks": [

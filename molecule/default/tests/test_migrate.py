@@ -239,7 +239,7 @@ BAD_INPUT = {
     "not a size": (nothing, {"handover_destination": "node2", "migrate_target_dirty": "lots"}, "migrate_target_dirty is no size: 'lots' is not a size"),
     "unreachable": (nothing, {"handover_destination": "ghost"}, "the destination ghost cannot be reached: see whether it is up"),
     "workload already there": (namesake, {"handover_destination": "node2"}, "node2 has a container named mover already, which is created: remove it"),
-    "too little space": (little_room, {"handover_destination": "node2"}, "the image volumes of mover take"),
+    "too little space": (little_room, {"handover_destination": "node2"}, "for its image volumes"),
     "CRIU missing": (no_criu, {"handover_destination": "node2"}, "CRIU is missing on node2: install the package criu there"),
 }
 

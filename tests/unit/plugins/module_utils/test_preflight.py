@@ -17,6 +17,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 MIB = 2**20
 GIB = 2**30
 
+OCI, DOCKER = "application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"
+
 VOLUME = {
     "name": "pgdata",
     "image": "/var/lib/handover/volumes/pgdata.img",
@@ -70,7 +72,7 @@ CONTAINER = {
     "ipc_mode": "shareable",
     "uts_mode": "private",
     "obstacles": [],
-    "image": {"id": "a" * 64, "name": "localhost/shop:1", "size": 400 * 2**20, "named": True},
+    "image": {"id": "a" * 64, "name": "localhost/shop:1", "size": 400 * 2**20, "named": True, "manifest": OCI},
     "layer": 2**20,
     "memory": GIB // 2,
     "mounts": [MOUNT],
@@ -104,6 +106,8 @@ def host(address, **other):
         "interfaces": ["lo", "eth0"],
         "listening": [{"address": "0.0.0.0", "port": 22, "protocol": "tcp"}],
         "images": {"path": "/var/lib/handover/volumes", "free": 10 * GIB, "present": []},
+        "sessions": {"path": "/var/lib/handover/sessions", "free": 10 * GIB, "device": 1},
+        "temporary": {"path": "/var/tmp", "free": 10 * GIB, "device": 2},
         "criu": {
             "version": [4, 2, 1],
             "check": True,
@@ -230,6 +234,16 @@ def test_what_is_not_to_be_slowed_down_need_not_be_able_to(facts):
     assert facts.sentences("auto_converge") == []
 
 
+@pytest.mark.parametrize(("manifest", "written"), [(OCI, "oci-archive"), (DOCKER, "docker-archive")])
+def test_an_image_is_saved_in_its_own_format_and_takes_no_name_from_another(facts, manifest, written):
+    facts.shop["image"]["manifest"] = manifest
+    facts.there["host"]["podman"]["images"] = []
+    assert facts.sentences() == []
+    assert preflight.archive(facts.plan()) == {"format": written, "reference": "localhost/shop:1"}
+    facts.there["host"]["podman"]["images"] = [{"id": "b" * 64, "names": ["localhost/shop:1"]}]
+    assert preflight.archive(facts.plan()) == {"format": written, "reference": "a" * 64}
+
+
 @pytest.mark.parametrize("state", ["created", "exited", "stopped"])
 def test_a_stopped_workload_can_move_as_it_is(facts, state):
     facts.mode = "offline"
@@ -265,7 +279,7 @@ FAULTS = [
     ("volumes", both(put("here.workload.mounts.0", PLAIN), put("there.host.podman.volumes", {"uploads": {}})),
      "podman on node2 has a volume named uploads already, and what is in it is never overwritten"),
     ("space", both(put("here.workload.mounts.0", PLAIN), put("there.host.podman.store.free", GIB)),
-     "the container's own layer, image and directory volumes take 2 GiB, and node2 has 1 GiB free"),
+     "moving shop needs 2 GiB in /var/lib/containers/storage on node2 for its own layer, image and directory volumes, and 1 GiB are free there"),
     ("devices", put("here.workload.devices", ["/dev/kvm"]), "shop has devices of node1 (/dev/kvm)"),
     ("namespaces", put("here.workload.network_mode", "host"), "shop uses the network namespace of the host and not one of its own"),
     ("namespaces", put("here.workload.uts_mode", "host"), "shop uses the host name's namespace of the host"),
@@ -294,9 +308,18 @@ FAULTS = [
      "the image volume pgdata of shop holds btrfs, and only ext4 and xfs can be handed over"),
     ("volumes", put("there.host.podman.volumes", {"pgdata": {}}), "podman on node2 has another volume named pgdata"),
     ("space", put("there.host.images.free", 100 * 2**20),
-     "the image volumes of shop take 256 MiB, and node2 has 100 MiB free in /var/lib/handover/volumes: free 220 MiB there"),
-    ("space", both(put("there.host.podman.images", []), put("there.host.podman.store.free", 500 * 2**20)),
-     "the container's own layer, image and directory volumes take 801 MiB, and node2 has 500 MiB free in /var/lib/containers/storage"),
+     "moving shop needs 256 MiB in /var/lib/handover/volumes on node2 for its image volumes, and 100 MiB are free there: free 220 MiB more"),
+    ("space", both(put("there.host.podman.images", []), put("there.host.podman.store.free", 300 * 2**20)),
+     "moving shop needs 401 MiB in /var/lib/containers/storage on node2 for its own layer, image and directory volumes, and 300 MiB are free there"),
+    ("space", both(put("there.host.podman.images", []), put("here.host.sessions.free", 300 * 2**20)),
+     "moving shop needs 400 MiB in /var/lib/handover/sessions on node1 for the archive of its image, and 300 MiB are free there"),
+    ("space", both(put("there.host.podman.images", []), put("there.host.temporary.free", 300 * 2**20)),
+     "moving shop needs 400 MiB in /var/tmp on node2 for its image, packed, and 300 MiB are free there"),
+    ("space", both(put("there.host.podman.images", []), put("there.host.podman.store", {"path": "/store", "free": GIB, "device": 1}),
+                   put("there.host.temporary.device", 1), put("there.host.sessions", {"path": "/s", "free": GIB, "device": 1})),
+     "moving shop needs 1.2 GiB in /store on node2 for its own layer, image and directory volumes and the archive of its image and its image, packed, and"),
+    ("image_format", both(put("there.host.podman.images", []), put("here.workload.image.manifest", "application/vnd.docker.distribution.manifest.v1+json")),
+     "the image localhost/shop:1 of shop is written as application/vnd.docker.distribution.manifest.v1+json, in which podman cannot save it with its ID"),
     ("memory", put("there.host.memory_available", GIB), "moving it takes 1.1 GiB on node2, and 1 GiB are available there"),
     ("memory", put("here.host.memory_available", GIB // 2), "moving it takes 640 MiB on node1, and 512 MiB are available there"),
     ("networks", put("there.host.podman.networks", []), "podman on node2 has no network named lan, which shop is on: create it there with the driver macvlan"),
