@@ -90,6 +90,12 @@ osds:
       description: Ceph's release, None if the OSD does not run.
       type: str
       sample: 16.2.15
+lacks:
+  description: A sentence for each program that this host needs to keep the metadata of its OSDs in memory, and does not have.
+  returned: success
+  type: list
+  elements: str
+  sample: ["the helper /usr/local/libexec/handover/pcopy is missing: apply the role livefleet.handover.pcopy to this host"]
 """
 
 import typing as t
@@ -100,6 +106,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd impor
     Osd,
     find_osds,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
     Runtime,
@@ -127,11 +134,26 @@ def describe(osd: Osd) -> dict[str, t.Any]:
     }
 
 
+def lacks(runtime: Runtime, stores: t.Container[str]) -> t.List[str]:
+    """What is missing here to hold the metadata of such stores: the helper for a BlueStore, vmtouch for a FileStore."""
+    sentences = []
+    if "bluestore" in stores:
+        try:
+            Pcopy(runtime).check_installed()
+        except HandoverError as exc:
+            sentences.append(str(exc))
+    if "filestore" in stores and runtime.find("vmtouch") is None:
+        sentences.append("vmtouch is missing: install the package vmtouch on this host")
+    return sentences
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec={"timeout": {"type": "int", "default": 60}}, supports_check_mode=True)
     try:
-        module.exit_json(changed=False, osds=[describe(osd) for osd in find_osds(Runtime(module, module.params["timeout"]))])
+        runtime = Runtime(module, module.params["timeout"])
+        osds = [describe(osd) for osd in find_osds(runtime)]
+        module.exit_json(changed=False, osds=osds, lacks=lacks(runtime, {osd["store"] for osd in osds}))
     except HandoverError as exc:
         module.fail_json(msg=str(exc))
 

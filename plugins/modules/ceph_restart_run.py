@@ -47,9 +47,16 @@ options:
     description:
       - With V(begun) there is a record for these OSDs. One that covers them all is joined.
       - With V(ended) there is none any more, if all OSDs of the record were restarted.
+      - With V(known) no record is looked at. The answer says which of the OSDs the cluster has.
     type: str
-    choices: [begun, ended]
+    choices: [begun, ended, known]
     default: begun
+  unknown:
+    description:
+      - With V(skip) an OSD that the cluster does not have is left out, as one whose folder a purge has left on its host.
+    type: str
+    choices: [refuse, skip]
+    default: refuse
   afresh:
     description:
       - Forget an earlier run and begin a new one.
@@ -105,6 +112,12 @@ epoch:
   returned: success
   type: int
   sample: 112
+skipped:
+  description: OSDs that were asked for and that the cluster does not have.
+  returned: success
+  type: list
+  elements: int
+  sample: [99]
 order:
   description: The OSDs asked for, in the order of the CRUSH tree, so that one failure domain comes after the other.
   returned: success
@@ -163,9 +176,14 @@ class Run:
         osd_map = self.cluster.osd_map()
         up_from = {osd["osd"]: osd["up_from"] if osd["up"] else 0 for osd in osd_map["osds"]}
         places = crush_order(self.cluster.ask("osd", "tree"))
+        skipped = sorted(set(self.osds) - set(up_from)) if self.params["unknown"] == "skip" else []
+        self.osds = [osd for osd in self.osds if osd not in skipped]
+        # A host on which nothing else is has no part in the run.
+        left = {host: [osd for osd in osds if osd not in skipped] for host, osds in self.hosts.items()}
+        self.hosts = {host: osds for host, osds in left.items() if osds or not self.hosts[host]}
         demand_known(self.osds, up_from)
         order = list(places)
-        found = self.cluster.remembered(KEY)
+        found = self.cluster.remembered(KEY) if self.params["state"] != "known" else None
         record = getattr(self, "_" + self.params["state"])(found, osd_map["epoch"], up_from)
         return {
             "changed": bool(self.reasons),
@@ -173,6 +191,7 @@ class Run:
             "resumed": record is found and found is not None,
             "began": record["began"] if record else None,
             "epoch": record["epoch"] if record else None,
+            "skipped": skipped,
             "order": sorted(self.osds, key=order.index),
             "hosts": sorted(self.hosts, key=lambda host: min(map(order.index, self.hosts[host]), default=len(order))),
             "places": {str(osd): places[osd] for osd in self.osds},
@@ -196,6 +215,9 @@ class Run:
             self.cluster.remember(KEY, record)
         return record
 
+    def _known(self, _found: dict | None, _epoch: int, _up_from: dict[int, int]) -> None:
+        return None
+
     def _ended(self, found: dict | None, epoch: int, up_from: dict[int, int]) -> dict | None:
         if found and not set(found["osds"]) - set(_done(found, found["osds"], up_from)):
             self.reasons.append("all OSDs of the run were restarted")
@@ -218,7 +240,8 @@ def main() -> None:
         argument_spec={
             "osds": {"type": "list", "elements": "int", "required": True},
             "hosts": {"type": "dict", "default": {}},
-            "state": {"type": "str", "choices": ["begun", "ended"], "default": "begun"},
+            "state": {"type": "str", "choices": ["begun", "ended", "known"], "default": "begun"},
+            "unknown": {"type": "str", "choices": ["refuse", "skip"], "default": "refuse"},
             "afresh": {"type": "bool", "default": False},
             "command": {"type": "list", "elements": "str", "default": []},
             "timeout": {"type": "int", "default": 120},

@@ -501,6 +501,20 @@ def test_the_hosts_are_put_in_order_too(restart_run) -> None:
     assert restart_run(hosts={"b": [3, 2], "a": [1, 0], "c": []})["hosts"] == ["a", "b", "c"]
 
 
+def test_a_folder_that_a_purged_osd_left_is_skipped_and_told(restart_run, cluster) -> None:
+    run = restart_run(osds=[0, 99, 1], hosts={"a": [0, 99], "b": [1], "c": [99]}, unknown="skip")
+    assert (run["order"], run["skipped"], run["hosts"]) == ([0, 1], [99], ["a", "b"])
+    assert json.loads(cluster.kept[ceph_restart_run.KEY])["osds"] == [0, 1]
+    with pytest.raises(Exception, match="the cluster has no osd.99: name OSDs that `ceph osd ls` lists"):
+        restart_run(osds=[0, 99])
+
+
+def test_asking_which_osds_there_are_begins_nothing(restart_run, cluster) -> None:
+    known = restart_run("known", [2, 99], unknown="skip")
+    assert (known["order"], known["skipped"], known["changed"], known["resumed"]) == ([2], [99], False, False)
+    assert not cluster.kept
+
+
 def test_what_came_up_since_the_run_began_is_done(restart_run, cluster) -> None:
     restart_run()
     cluster.restart(0)
