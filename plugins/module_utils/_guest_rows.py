@@ -52,7 +52,12 @@ MACHINE = (
     Row("cputune/emulatorpin/@cpuset", SAME, "the destination has those processors", "numa"),
     Row("cputune/iothreadpin/@cpuset", SAME, "the destination has those processors", "numa"),
     Row("cputune/cachetune/**", REFUSED, "the caches of a host are shared out by its own resctrl: take cachetune out, or name this check in ignore", "resctrl"),
-    Row("cputune/memorytune/**", REFUSED, "the memory bandwidth of a host is shared out by its own resctrl: take memorytune out, or name this check in ignore", "resctrl"),
+    Row(
+        "cputune/memorytune/**",
+        REFUSED,
+        "the memory bandwidth of a host is shared out by its own resctrl: take memorytune out, or name this check in ignore",
+        "resctrl",
+    ),
     Row("numatune/**", SAME, "the destination has those NUMA nodes", "numa"),
     Row("resource", CARRIED, DEFINITION),
     Row("resource/partition", CARRIED, "the definition; libvirt makes the cgroup"),
@@ -114,9 +119,17 @@ MACHINE = (
     Row("seclabel/@type", CARRIED, DEFINITION),
     Row("seclabel/@model", SAME, "a static label is refused by a libvirt without that model", "definition"),
     Row("keywrap/**", CARRIED, DEFINITION),
-    Row("launchSecurity/**", REFUSED, "encrypted memory belongs to the processor that has the key: shut the guest down and move it offline", "launch_security", LIVE),
+    Row(
+        "launchSecurity/**",
+        REFUSED,
+        "encrypted memory belongs to the processor that has the key: shut the guest down and move it offline",
+        "launch_security",
+        LIVE,
+    ),
     Row("launchSecurity/dhCert", SAME, "a certificate of the owner's for one processor: the guest is to be launched anew with that host's", "launch_security"),
-    Row("launchSecurity/session", SAME, "a session blob of the owner's for one processor: the guest is to be launched anew with that host's", "launch_security"),
+    Row(
+        "launchSecurity/session", SAME, "a session blob of the owner's for one processor: the guest is to be launched anew with that host's", "launch_security"
+    ),
 )
 
 # What goes past libvirt to QEMU, and what is for other hypervisors.
@@ -140,7 +153,12 @@ INVENTORY = Inventory([*MACHINE, *NAMESPACED, *DEVICES])
 # What libvirt keeps beside a definition. The path is a name.
 BESIDE = (
     Row("managed save", REFUSED, "start the guest and move it live, or drop what is saved (`virsh managedsave-remove`)", "managed_save"),
-    Row("snapshots", REFUSED, "libvirt keeps their definitions on one host: merge or delete them (`virsh snapshot-delete`), or name this check in ignore", "snapshots"),
+    Row(
+        "snapshots",
+        REFUSED,
+        "libvirt keeps their definitions on one host: merge or delete them (`virsh snapshot-delete`), or name this check in ignore",
+        "snapshots",
+    ),
     Row("checkpoints", REFUSED, "incremental backups begin anew: delete them (`virsh checkpoint-delete`), or name this check in ignore", "checkpoints"),
     Row("variables of the firmware", CARRIED, "QEMU's migration, or with owner and mode, held against the digest before the source lets go", "nvram"),
     Row("state of an emulated TPM", CARRIED, "QEMU's migration, or with owner and mode, held against the digest before the source lets go", "tpm"),

@@ -116,8 +116,22 @@ GRAPHICS = (
     *(
         Row(f"devices/graphics/@{name}", CARRIED, DEFINITION)
         for name in (
-            "type", "autoport", "connected", "defaultMode", "display", "fullscreen", "keymap", "multiUser", "p2p", "passwd", "passwdValidTo",
-            "powerControl", "replaceUser", "sharePolicy", "username", "xauth",
+            "type",
+            "autoport",
+            "connected",
+            "defaultMode",
+            "display",
+            "fullscreen",
+            "keymap",
+            "multiUser",
+            "p2p",
+            "passwd",
+            "passwdValidTo",
+            "powerControl",
+            "replaceUser",
+            "sharePolicy",
+            "username",
+            "xauth",
         )  # fmt: skip
     ),
     *(Row(f"devices/graphics/@{name}", SAME, "a port that is set by hand is free on the destination", "graphics") for name in ("port", "tlsPort", "websocket")),

@@ -45,7 +45,7 @@ def choose(link_mbit: int | None, idle_cpus: float) -> Choice:
     """
     connections = max(1, min(8, int(idle_cpus)))
     if link_mbit is None:
-        return Choice("none", connections, "the speed of the link is not known (set link_mbit), and packing on a fast link costs time")
+        return Choice("none", connections, "the speed of the link is not known (set kvm_migrate_link_mbit), and packing on a fast link costs time")
     link = link_mbit * 1e6 / 8
     packed = min(connections * ZSTD_BYTES_PER_CPU, link * ZSTD_RATIO)
     described = f"{link_mbit} Mbit/s and {idle_cpus:.1f} idle processors"
@@ -99,7 +99,7 @@ ALWAYS_FLAGS = ["VIR_MIGRATE_PEER2PEER", "VIR_MIGRATE_PERSIST_DEST", "VIR_MIGRAT
 FEATURES: dict[str, str | None] = {
     "zero_page_detection": None,
     "pause_before_switchover": None,
-    "dirty_limit": "libvirt has no way to ask QEMU for its dirty limit: choose auto_converge, which slows the guest down as well",
+    "dirty_limit": "libvirt has no way to ask QEMU for its dirty limit: choose kvm_migrate_auto_converge, which slows the guest down as well",
     "free_page_hinting": (
         "libvirt has no way to have a guest name its free pages for a migration: give its memballoon freePageReporting='on', and they are given "
         "back while it runs, so that they are zero pages in the migration"
@@ -113,17 +113,17 @@ def refusal(wish: Wish) -> str | None:
         if FEATURES[feature]:
             return f"{feature} cannot be had: {FEATURES[feature]}"
     if wish.zero_pages == "none" and "zero_page_detection" in wish.require:
-        return "zero_page_detection is required, and zero_pages none turns it off: leave one of them out"
+        return "zero_page_detection is required, and kvm_migrate_zero_pages=none turns it off: leave one of them out"
     if wish.zero_pages != "default" and wish.mode == "offline":
-        return "zero_pages is about the memory of a guest that runs: leave it out with mode offline"
+        return "kvm_migrate_zero_pages is about the memory of a guest that runs: leave it out with kvm_migrate_mode=offline"
     if wish.compression in SINGLE_METHODS and wish.connections > 1:
-        return f"compression {wish.compression} works on one connection: set connections to 1, or choose {PARALLEL_METHODS[0]}"
+        return f"compression {wish.compression} works on one connection: set kvm_migrate_connections to 1, or choose {PARALLEL_METHODS[0]}"
     if wish.mode == "postcopy" and wish.connections > 1 and wish.compression != "none":
-        return "QEMU packs no pages that are fetched after the switch: with mode postcopy choose compression none"
+        return "QEMU packs no pages that are fetched after the switch: with kvm_migrate_mode=postcopy choose kvm_migrate_compression=none"
     if wish.mode == "postcopy" and wish.storage != "shared":
-        return "QEMU does not copy disks and fetch memory afterwards in one migration: with mode postcopy the storage has to be shared"
+        return "QEMU does not copy disks and fetch memory afterwards in one migration: with kvm_migrate_mode=postcopy choose kvm_migrate_storage=shared"
     if wish.synchronous_writes and wish.storage == "shared":
-        return "synchronous_writes is about disks that are copied: choose storage copy or incremental, or leave it out"
+        return "kvm_migrate_synchronous_writes is about disks that are copied: choose kvm_migrate_storage=copy or incremental, or leave it out"
     return None
 
 

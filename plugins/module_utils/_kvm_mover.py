@@ -16,8 +16,11 @@ import re
 import threading
 import time
 import typing as t
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
+from ansible_collections.livefleet.handover.plugins.module_utils import _guest_findings as findings
+from ansible_collections.livefleet.handover.plugins.module_utils import _guest_keep as keep
+from ansible_collections.livefleet.handover.plugins.module_utils import _guest_offline as offline
 from ansible_collections.livefleet.handover.plugins.module_utils import _kvm_migration as migration
 from ansible_collections.livefleet.handover.plugins.module_utils._domain_xml import Guest, parse
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm_cache import left_behind, live_migration
@@ -75,9 +78,14 @@ class MovePlan:
     hold: bool
     postcopy: bool
     zero_pages: str
+    told: list[str]
+    brought: list[dict[str, str]]
+    state: list[dict[str, str]]
+    eject: bool
+    forget: frozenset[str]  # what libvirt keeps beside the definition, and may be lost
 
     def as_dict(self) -> dict[str, t.Any]:
-        return {key: value for key, value in asdict(self).items() if key in ("flags", "parameters", "why", "images")}
+        return {key: value for key, value in asdict(self).items() if key not in ("hold", "postcopy", "zero_pages", "eject", "forget")}
 
 
 class Mover:
@@ -182,20 +190,21 @@ class Mover:
 
     # --- before ---
 
-    def plan(self, wish: migration.Wish, link_mbit: int | None, ignore: frozenset[str]) -> MovePlan:
-        """Makes every check. The first thing that is in the way is an error."""
+    def plan(self, wish: migration.Wish, link_mbit: int | None, ignore: frozenset[str], looks: findings.Looks | None = None) -> MovePlan:
+        """Makes every check. All that is in the way is one error."""
+        looks = looks or findings.Looks()
         domain, there = self._domain("source"), self.standing("destination")
         if there in migration.ALIVE and (domain is None or there != migration.RUNNING):
             self._same_guest()
-            raise HandoverError(f"an earlier migration has left {self.name} paused on the destination: finish or undo that first (state resolved)")
+            raise HandoverError(f"an earlier migration has left {self.name} paused on the destination: finish or undo that first (kvm_migrate_state=resolved)")
         if domain is None:
             known = ", ".join(sorted(d.name() for d in self._connection("source").listAllDomains())) or "none"
             raise HandoverError(f"this host has no guest {self.name}: `virsh list --all` names those it has ({known})")
         if wish.mode == "offline":
             if domain.isActive():
-                raise HandoverError(f"{self.name} runs, and mode offline moves guests that do not: shut it down first, or choose mode live")
+                raise HandoverError(f"{self.name} runs, and kvm_migrate_mode=offline moves guests that do not: shut it down first, or choose live")
         elif not domain.isActive():
-            raise HandoverError(f"{self.name} does not run: start it first, or choose mode offline")
+            raise HandoverError(f"{self.name} does not run: start it first, or choose kvm_migrate_mode=offline")
         elif self.standing("source") == migration.HALTED:
             raise HandoverError(f"{self.name} is paused, and would be let run where it arrives: resume it first (`virsh resume`), or shut it down")
         self._same_guest()
@@ -215,10 +224,16 @@ class Mover:
         if refused:
             raise HandoverError(refused)
 
-        for check, problem in self._problems(domain, guest, wish):
-            if check not in ignore:
-                raise HandoverError(f"{problem} (or put {check} into `ignore`)")
+        misspelt = findings.unknown(ignore)
+        if misspelt:
+            raise HandoverError(misspelt)
+        examined = findings.examine(self.libvirt, self._connection("source"), self._connection("destination"), domain, wish.mode, looks)
+        problems = [findings.Finding(check, problem) for check, problem in self._problems(domain, guest, wish)]
+        told = findings.check([*examined.findings, *problems], self.name, ignore)
         made = migration.plan(wish)
+        if wish.tls:
+            # The certificate is for its name, whatever address the memory goes to.
+            made.parameters["tls.destination"] = self._connection("destination").getHostname()
         unknown = [flag for flag in made.flags if not hasattr(self.libvirt, flag)]
         if unknown:
             raise HandoverError(f"this host's libvirt does not know {unknown[0]}: install a newer python3-libvirt, or do without")
@@ -226,14 +241,16 @@ class Mover:
             self._who_looks_for_zero_pages(domain)
         # What images stand on is left out of what travels.
         images = self._images(domain, parse(domain.XMLDesc(0)), wish)
-        return MovePlan(made.flags, made.parameters, choice.reason, images, wish.hold, wish.mode == "postcopy", wish.zero_pages)
+        eject = looks.cdrom == "eject"
+        return MovePlan(
+            made.flags, made.parameters, choice.reason, images, wish.hold, wish.mode == "postcopy", wish.zero_pages,
+            told, examined.brought, examined.state, eject, ignore & {"snapshots", "checkpoints"},
+        )  # fmt: skip
 
     def _problems(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> t.Iterator[tuple[str, str]]:
         """What is in the way: the check's name, and a sentence."""
         there = self._connection("destination")
-        yield from self._machine_problems(there, guest)
         if domain.isActive():
-            yield from self._cpu_problems(there, domain, guest)
             free = there.getFreeMemory()
             if 0 < free < guest.memory:
                 # Page cache counts as used there, and is given back when it is asked for.
@@ -241,11 +258,6 @@ class Mover:
                 free += 1024 * (stats.get("cached", 0) + stats.get("buffers", 0))
                 if free < guest.memory:
                     yield "memory", f"{self.name} needs {guest.memory >> 20} MiB, and the destination has {free >> 20} MiB free: make room there"
-        networks = {network.name(): network.isActive() for network in there.listAllNetworks()}
-        for interface in guest.interfaces:
-            if interface.kind == "network" and not networks.get(interface.source or ""):
-                state = "is not active" if interface.source in networks else "does not exist"
-                yield "networks", f"the network {interface.source} of {self.name} {state} on the destination: define and start it there"
         pools = {pool.name(): pool.isActive() for pool in there.listAllStoragePools()} if guest.pools else {}
         for pool in guest.pools:
             if not pools.get(pool):
@@ -262,24 +274,10 @@ class Mover:
                 if reason:
                     yield "storage", f"{self.name} cannot be migrated with its disk {disk.target} as it is: {reason}"
 
-    def _machine_problems(self, there: t.Any, guest: Guest) -> t.Iterator[tuple[str, str]]:
-        try:
-            there.getDomainCapabilities(None, None, guest.machine, guest.kind)
-        except self.libvirt.libvirtError as exc:
-            yield "machine", f"the destination cannot run {self.name} (machine {guest.machine}, {guest.kind}): {exc}: upgrade QEMU there"
-
-    def _cpu_problems(self, there: t.Any, domain: t.Any, guest: Guest) -> t.Iterator[tuple[str, str]]:
-        found = re.search(r"<cpu\b.*?(?:</cpu>|/>)", domain.XMLDesc(self.libvirt.VIR_DOMAIN_XML_MIGRATABLE), re.DOTALL)
-        if guest.kind != "kvm" or found is None:
-            return  # an emulated processor has what the definition says, on any host
-        try:
-            same = there.compareHypervisorCPU(None, None, guest.machine, guest.kind, found.group(0), 0)
-        except self.libvirt.libvirtError as exc:
-            yield "cpu", f"the destination cannot tell whether it has the processor of {self.name}: {exc}"
-            return
-        if same == self.libvirt.VIR_CPU_COMPARE_INCOMPATIBLE:
-            lacking = f"the destination's processor lacks features that {self.name} ({guest.cpu}) uses"
-            yield "cpu", f"{lacking}: give it a CPU model that both hosts have, and restart it"
+    def beside(self) -> list[dict[str, str]]:
+        """Files beside the disks of a guest that has moved."""
+        domain = self._domain("destination")
+        return findings.beside(domain)
 
     def arrived(self, wish: migration.Wish) -> list[dict[str, t.Any]]:
         """The images of a guest that has moved."""
@@ -295,7 +293,7 @@ class Mover:
             raise HandoverError(f"{self.name} has no disk {unknown[0]}: it has {', '.join(disk.target for disk in guest.disks)}")
         whole = [disk.target for disk in guest.disks if disk.backing and (not asked or disk.target in asked)]
         if wish.mode == "offline" and wish.storage == "copy" and whole:
-            raise HandoverError(f"{whole[0]} of {self.name} stands on another image: choose storage incremental, if the destination has that one")
+            raise HandoverError(f"{whole[0]} of {self.name} stands on another image: choose kvm_migrate_storage=incremental, if the destination has that one")
         return [
             {
                 "target": disk.target, "path": disk.source, "format": disk.format, "size": domain.blockInfo(disk.target)[0],
@@ -314,17 +312,23 @@ class Mover:
     def migrate(self, plan: MovePlan, max_downtime_ms: int, postcopy_after: int, timeout: float) -> dict[str, t.Any]:
         """Migrates, lets the guest run, and says what was measured. A guest that stayed is an error that says so."""
         domain = self._domain("source")
-        autostart = bool(domain.autostart()) if domain.isPersistent() else False
+        kept = keep.of(domain)
+        keep.note(domain.UUIDString(), kept)
+        if plan.eject:
+            keep.note(domain.UUIDString(), replace(kept, media=tuple(findings.eject(self.libvirt, domain))))
         flags = 0
-        for flag in plan.flags:
+        for flag in keep.flags(plan.flags, kept):
             flags |= getattr(self.libvirt, flag)
         failure: list[Exception] = []
         looked_before = self._look_for_zero_pages(domain, plan.zero_pages)
 
         def perform() -> None:
             try:
-                domain.migrateToURI3(self.uris["destination"], plan.parameters, flags)
-            except self.libvirt.libvirtError as exc:
+                if "VIR_MIGRATE_OFFLINE" in plan.flags:
+                    offline.move(self.libvirt, domain, self._connection("destination"), plan.forget)
+                else:
+                    domain.migrateToURI3(self.uris["destination"], plan.parameters, flags)
+            except (self.libvirt.libvirtError, HandoverError) as exc:
                 failure.append(exc)
 
         began = time.monotonic()
@@ -349,8 +353,6 @@ class Mover:
         }
         if plan.hold:
             result["held_ms"] = round((let_run - ended) * 1000, 1)
-        if autostart:
-            self._domain("destination").setAutostart(1)
         return result
 
     def _look_for_zero_pages(self, domain: t.Any, who: str) -> str:
@@ -365,7 +367,7 @@ class Mover:
     def _who_looks_for_zero_pages(self, domain: t.Any) -> str:
         who = self._monitor(domain, "query-migrate-parameters").get("zero-page-detection")
         if who is None:
-            raise HandoverError(f"QEMU of {self.name} does not let itself be told who looks for zero pages, as 9.0 and later do: leave zero_pages out")
+            raise HandoverError(f"QEMU of {self.name} is not told who looks for zero pages, as 9.0 and later are: leave kvm_migrate_zero_pages out")
         return str(who)
 
     def _monitor(self, domain: t.Any, command: str, **arguments: str) -> t.Any:
@@ -376,9 +378,9 @@ class Mover:
         try:
             answer = json.loads(libvirt_qemu.qemuMonitorCommand(domain, json.dumps(asked), 0))
         except self.libvirt.libvirtError as exc:
-            raise HandoverError(f"QEMU of {self.name} could not be asked {command}: {exc}: try again, or leave zero_pages out") from exc
+            raise HandoverError(f"QEMU of {self.name} could not be asked {command}: {exc}: try again, or leave kvm_migrate_zero_pages out") from exc
         if "error" in answer:
-            raise HandoverError(f"QEMU of {self.name} refused {command}: {answer['error'].get('desc')}: leave zero_pages out")
+            raise HandoverError(f"QEMU of {self.name} refused {command}: {answer['error'].get('desc')}: leave kvm_migrate_zero_pages out")
         return answer["return"]
 
     def _watch(self, worker: threading.Thread, domain: t.Any, plan: MovePlan, max_downtime_ms: int, postcopy_after: int, deadline: float) -> bool:
@@ -432,12 +434,16 @@ class Mover:
                 break
             time.sleep(POLL_SECONDS)
         self._act(decision)
+        try:
+            keep.settle(self.libvirt, self._domain("source"), self._domain("destination"), decision.moved)
+        except self.libvirt.libvirtError as exc:
+            raise HandoverError(f"{self.name}: {decision.sentence}; but it could not be made as it was (autostart, drives): {exc}: run this again") from exc
         return decision
 
     def _act(self, decision: migration.Decision) -> None:
         if decision.act in ("ask", "wait"):
             raise HandoverError(
-                f"{self.name}: {decision.sentence}. When both sides answer, run this again with state resolved: it finishes the migration, or undoes it"
+                f"{self.name}: {decision.sentence}. When both sides answer, run this again with kvm_migrate_state=resolved: it finishes or undoes the migration"
             )
         try:
             if decision.act == "resume_destination":

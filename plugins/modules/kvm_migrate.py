@@ -146,11 +146,26 @@ options:
     choices: [zero_page_detection, pause_before_switchover, dirty_limit, free_page_hinting]
     default: []
   ignore:
-    description: Checks that are made and not heeded.
+    description:
+      - Checks that are made and not heeded, by the names that the refusals say. V(element:) and a path, for a part of the definition that is not
+        known. The checks are listed in docs/kvm-inventory.md.
     type: list
     elements: str
-    choices: [cpu, machine, memory, networks, pools, storage]
     default: []
+  cdrom:
+    description:
+      - Of media in drives of which the destination has no equal file. V(refuse) leaves the guest where it is, V(eject) empties the drives,
+        V(carry) returns the files in RV(plan.brought), which have to be copied before.
+      - A drive is filled again if the guest stays.
+    type: str
+    choices: [refuse, eject, carry]
+    default: refuse
+  here:
+    description: What M(livefleet.handover.kvm_look_info) has seen on this host, with O(guest). A guest that needs to be looked at is refused without.
+    type: dict
+  there:
+    description: What it has seen on the destination.
+    type: dict
   uri:
     description: How this host's libvirt is reached.
     type: str
@@ -224,8 +239,31 @@ plan:
       type: list
       elements: dict
       sample: [{path: /var/lib/libvirt/images/web1.qcow2, format: qcow2, size: 8589934592}]
+    told:
+      description: Sentences on things that do not travel, and keep no guest from moving.
+      type: list
+      elements: str
+      sample: []
+    brought:
+      description: Media that have to be copied to the destination, with O(cdrom=carry).
+      type: list
+      elements: dict
+      sample: [{what: medium, path: /srv/iso/install.iso, mark: ""}]
+    state:
+      description: >-
+        Files and folders beside the disks (variables of the firmware, state of a TPM). With O(mode=offline) they have to be copied before, with
+        C(mark) beside them.
+      type: list
+      elements: dict
+      sample: [{what: nvram, path: /var/lib/libvirt/qemu/nvram/web1_VARS.fd, mark: /var/lib/libvirt/qemu/nvram/web1_VARS.fd.web1.arriving}]
 images:
   description: The images of a guest that had been migrated already, as in RV(plan).
+  returned: with O(state=migrated), if it has been migrated already
+  type: list
+  elements: dict
+  sample: []
+state:
+  description: Its files beside the disks, as in RV(plan).
   returned: with O(state=migrated), if it has been migrated already
   type: list
   elements: dict
@@ -251,6 +289,9 @@ held_ms:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.livefleet.handover.plugins.module_utils._guest_findings import (
+    Looks,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm_migration import (
     Wish,
 )
@@ -280,8 +321,9 @@ def run(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
             return mover.cancel(params["timeout"], module.check_mode)
         if mover.has_moved():
             there = {"moved": True, "outcome": "the guest is on the destination, and the source has none"}
-            return {"changed": False, **there, "images": mover.arrived(wish(params))}
-        plan = mover.plan(wish(params), params["link_mbit"], frozenset(params["ignore"]))
+            return {"changed": False, **there, "images": mover.arrived(wish(params)), "state": mover.beside()}
+        looks = Looks(params["here"], params["there"], params["cdrom"])
+        plan = mover.plan(wish(params), params["link_mbit"], frozenset(params["ignore"]), looks)
         if module.check_mode:
             return {"changed": True, "plan": plan.as_dict()}
         return {"changed": True, "plan": plan.as_dict(), **mover.migrate(plan, params["max_downtime_ms"], params["postcopy_after"], params["timeout"])}
@@ -316,7 +358,10 @@ def main() -> None:
                 "choices": ["zero_page_detection", "pause_before_switchover", "dirty_limit", "free_page_hinting"],
                 "default": [],
             },
-            "ignore": {"type": "list", "elements": "str", "choices": ["cpu", "machine", "memory", "networks", "pools", "storage"], "default": []},
+            "ignore": {"type": "list", "elements": "str", "default": []},
+            "cdrom": {"type": "str", "choices": ["refuse", "eject", "carry"], "default": "refuse"},
+            "here": {"type": "dict"},
+            "there": {"type": "dict"},
             "uri": {"type": "str", "default": "qemu:///system"},
             "timeout": {"type": "int", "default": 3600},
         },

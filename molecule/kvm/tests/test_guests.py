@@ -69,7 +69,7 @@ def test_the_guest_never_ran_on_both(guests: Guests) -> None:
     ("before", "variables", "text", "after"),
     [
         pytest.param("", {}, "vda as it is: the image is on a file system of this host alone: migrate with the storage", "", id="a disk of one host"),
-        pytest.param("", {"kvm_migrate_mode": "offline"}, "own runs, and mode offline moves guests that do not", "", id="offline and running"),
+        pytest.param("", {"kvm_migrate_mode": "offline"}, "own runs, and kvm_migrate_mode=offline moves guests that do not", "", id="offline and running"),
         pytest.param("virsh suspend own", {"kvm_migrate_storage": "copy"}, "own is paused, and would be let run", "virsh resume own", id="paused"),
         pytest.param("", {"handover_destination": "kn9"}, "handover_destination: kn9 is not in the inventory", "", id="no such host"),
         pytest.param("", {"handover_workload": "shop"}, "this host has no guest shop", "", id="no such guest"),

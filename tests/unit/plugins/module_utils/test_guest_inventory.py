@@ -14,6 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
 from ansible_collections.livefleet.handover.plugins.module_utils import _guest_rows as rows
 from ansible_collections.livefleet.handover.plugins.module_utils._guest_inventory import (
     CARRIED,

@@ -82,12 +82,12 @@ def test_a_guest_that_does_not_run_takes_its_definition_alone():
     ("change", "text"),
     [
         ({"compression": "xbzrle", "connections": 2}, "works on one connection"),
-        ({"mode": "postcopy", "compression": "zstd", "connections": 2}, "choose compression none"),
-        ({"mode": "postcopy", "storage": "copy"}, "has to be shared"),
+        ({"mode": "postcopy", "compression": "zstd", "connections": 2}, "choose kvm_migrate_compression=none"),
+        ({"mode": "postcopy", "storage": "copy"}, "choose kvm_migrate_storage=shared"),
         ({"synchronous_writes": True}, "about disks that are copied"),
         ({"require": ("zero_page_detection", "dirty_limit")}, "dirty_limit cannot be had: libvirt has no way to ask QEMU for its dirty limit"),
         ({"require": ("free_page_hinting",)}, "give its memballoon freePageReporting='on'"),
-        ({"require": ("zero_page_detection",), "zero_pages": "none"}, "zero_pages none turns it off"),
+        ({"require": ("zero_page_detection",), "zero_pages": "none"}, "kvm_migrate_zero_pages=none turns it off"),
         ({"mode": "offline", "zero_pages": "none"}, "about the memory of a guest that runs"),
     ],
 )

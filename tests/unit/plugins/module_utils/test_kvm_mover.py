@@ -17,6 +17,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _kvm_migration as migration,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _guest_keep,
     _kvm_cache,
     _kvm_mover,
     _runtime,
@@ -35,12 +36,15 @@ def the_binding(monkeypatch):
     libvirt = _kvm_mover.load_libvirt()
     # What the test driver knows nothing of: firmware, and QEMU.
     monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_NVRAM", 0)
+    monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_NVRAM", 0)
+    monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_TPM", 0)
     monkeypatch.setattr(_kvm_cache, "DROPS_CACHE_SINCE", (0, 0, 0))
     return libvirt
 
 
 @pytest.fixture(name="hosts")
-def two_hosts(libvirt, tmp_path):
+def two_hosts(libvirt, tmp_path, monkeypatch):
+    monkeypatch.setattr(_guest_keep, "NOTES", str(tmp_path / "notes"))
     uris = {}
     for side in ("source", "destination"):
         (tmp_path / f"{side}.xml").write_text("<node/>")
@@ -125,7 +129,7 @@ def test_a_side_that_is_silent_decides_nothing(hosts, monkeypatch):
     monkeypatch.setattr(_kvm_mover, "RECONNECT_SECONDS", 0.0)
     put(hosts, "source")
     hosts.uris["destination"] = "test:///there/is/none.xml"
-    with pytest.raises(_runtime.HandoverError, match="the destination does not answer.*state resolved"):
+    with pytest.raises(_runtime.HandoverError, match="the destination does not answer.*kvm_migrate_state=resolved"):
         hosts.resolve(0, check_mode=False)
 
 
@@ -148,9 +152,9 @@ IGNORE = frozenset(["machine"])
 @pytest.mark.parametrize(
     ("guest", "wish", "text"),
     [
-        ({}, {"mode": "offline"}, "web1 runs, and mode offline moves guests that do not"),
+        ({}, {"mode": "offline"}, "web1 runs, and kvm_migrate_mode=offline moves guests that do not"),
         ({"running": False}, {}, "web1 does not run: start it first"),
-        ({"devices": "<interface type='network'><source network='dmz'/></interface>"}, {}, "the network dmz of web1 does not exist on the destination"),
+        ({"devices": "<interface type='network'><source network='dmz'/></interface>"}, {}, "the network dmz does not exist on the destination"),
         (
             {"devices": "<disk type='volume' device='disk'><source pool='fast' volume='web1'/><target dev='vda' bus='virtio'/></disk>"},
             {},
@@ -236,7 +240,7 @@ def test_what_stands_on_another_image_is_not_copied_alone(hosts, tmp_path):
     image.write_bytes(bytes(4096))
     chain = "<backingStore type='file'><format type='raw'/><source file='/srv/golden.raw'/></backingStore>"
     put(hosts, "source", running=False, devices=IMAGE.format(path=image).replace("</disk>", chain + "</disk>"))
-    with pytest.raises(_runtime.HandoverError, match="vda of web1 stands on another image: choose storage incremental"):
+    with pytest.raises(_runtime.HandoverError, match="vda of web1 stands on another image: choose kvm_migrate_storage=incremental"):
         hosts.plan(migration.Wish(mode="offline", storage="copy"), None, IGNORE)
     plan = hosts.plan(migration.Wish(mode="offline", storage="incremental"), None, IGNORE)
     assert [(each["backing"], each["backing_format"]) for each in plan.images] == [(["/srv/golden.raw"], "raw")]
@@ -289,14 +293,14 @@ def test_a_guest_that_stays_has_zero_pages_looked_for_as_before(hosts, qemu, who
 def test_a_monitor_that_refuses_stops_it_before_it_begins(hosts, qemu):
     qemu.knows = ()
     put(hosts, "source")
-    with pytest.raises(_runtime.HandoverError, match="QEMU of web1 refused migrate-set-parameters: does not accept value 'none': leave zero_pages out"):
+    with pytest.raises(_runtime.HandoverError, match="QEMU of web1 refused migrate-set-parameters: does not accept value 'none': leave kvm_migrate_zero_pages out"):
         hosts.migrate(hosts.plan(migration.Wish(compression="none", zero_pages="none"), None, IGNORE), 0, 1, 30)
 
 
 def test_a_qemu_that_has_no_word_for_it_is_found_before_anything_is_made(hosts, qemu):
     qemu.looks = None
     put(hosts, "source")
-    with pytest.raises(_runtime.HandoverError, match=r"QEMU of web1 does not let itself be told who looks for zero pages, as 9\.0 and later do"):
+    with pytest.raises(_runtime.HandoverError, match=r"QEMU of web1 is not told who looks for zero pages, as 9\.0 and later are"):
         hosts.plan(migration.Wish(compression="none", zero_pages="none"), None, IGNORE)
 
 
