@@ -111,8 +111,8 @@ check: ## Check a change in minutes, without root: linters, types, prose, unit t
 
 # PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
 .PHONY: docs
-docs: setup ## Write the page of variables anew from their declaration
-	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py
+docs: setup ## Write the pages of variables and of the inventory anew from their tables
+	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/plugins/module_utils/test_container_inventory.py
 
 .PHONY: test
 test: helper ## Run the whole test suite

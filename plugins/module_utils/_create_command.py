@@ -156,7 +156,10 @@ def parse(command: t.Sequence[str], podman: Grammar, verb: Grammar) -> CreateCom
         rest = rest[1:]
     if not rest or rest[0] not in ("run", "create"):
         raise CommandError("it was made by '{0}', not by podman run or podman create".format(" ".join(words[: len(words) - len(rest) + 1])))
-    options, rest = _read_options(rest[1:], verb)
+    # A global option may also stand behind the verb.
+    mixed, rest = _read_options(rest[1:], verb | podman)
+    options = [(name, value) for name, value in mixed if verb.takes_value(name) is not None]
+    global_options += [(name, value) for name, value in mixed if verb.takes_value(name) is None]
     if not rest:
         raise CommandError("no image is named in the command that made it")
     return CreateCommand(tuple(options), rest[0], tuple(rest[1:]), tuple(global_options))

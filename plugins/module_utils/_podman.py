@@ -26,6 +26,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 # podman answers within a fraction of a second, on a busy host within a few.
 ANSWER_SECONDS = 15.0
+# For one of many, where it is enough to know that it is held.
+SHORT_SECONDS = 3.0
 
 
 class Held(HandoverError):
@@ -58,6 +60,26 @@ class Podman:
             if before - self.runtime.remaining() >= ANSWER_SECONDS - 1:
                 raise Held("podman does not answer about {0}: it is being checkpointed, restored or held".format(container)) from exc
             raise
+
+    def inspect_many(self, containers: t.Sequence[str]) -> t.List[t.Dict[str, t.Any]]:
+        """These containers in full. If podman has to wait for one of them, they are asked one by one, and without those that are held."""
+        if not containers:
+            return []
+        try:
+            return self._documents("container", "inspect", *containers)
+        except HandoverError:
+            return [document for each in containers for document in self._unless_held(each)]
+
+    def _unless_held(self, container: str) -> t.List[t.Dict[str, t.Any]]:
+        try:
+            completed = self.run("container", "inspect", container, timeout=SHORT_SECONDS)
+            return json.loads(completed.stdout or "[]")
+        except (HandoverError, ValueError):
+            return []
+
+    def secrets(self) -> t.List[str]:
+        """Names of the secrets that podman keeps."""
+        return sorted(self.run("secret", "ls", "--format", "{{.Name}}", timeout=ANSWER_SECONDS).stdout.split())
 
     def networks(self) -> t.List[t.Dict[str, t.Any]]:
         """All networks, with who is on them; without that where podman would have to wait for a held container to tell it."""

@@ -14,6 +14,9 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _container_inventory as inventory,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_container as container,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -41,6 +44,12 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_room as room,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _preflight_state as state,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _preflight_state as state,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_volumes as volumes,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._preflight_basics import (
@@ -61,19 +70,28 @@ from ansible_collections.livefleet.handover.plugins.module_utils._preflight_imag
     archive,
     image_present,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_told import (
+    TOLD,
+    told,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._workload import (
     missing_volumes,
 )
 
 __all__ = (
     "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "examine", "image_present", "link_rate", "listen_address",
-    "out_of_reach", "twin", "unknown_names",
+    "TOLD", "out_of_reach", "told", "twin", "unknown_names", "verdict",
 )  # fmt: skip
+
+# An ignore list names a key of podman's that has no row in the inventory by this and the key.
+UNACCOUNTED = "inventory:"
 
 # The order is that of the sentences that an operator reads.
 CHECKS: t.Dict[str, Check] = {
     **container.CHECKS,
     **volumes.CHECKS,
+    **state.CHECKS,
+    **state.CHECKS,
     **processes.CHECKS,
     **image.CHECKS,
     **room.CHECKS,
@@ -111,10 +129,29 @@ def examine(plan: Plan, ignore: t.Container[str] = ()) -> t.Tuple[t.List[Finding
                 # The basics cannot be ignored: without them nothing can be moved.
                 (ignored if name in ignore and stage is CHECKS else found).append(Finding(name, sentence))
         if found and stage is BASICS:
-            break
+            return found, ignored
+    for key in plan.container.get("unaccounted", []):
+        name = UNACCOUNTED + key
+        (ignored if name in ignore else found).append(Finding(name, inventory.refusal(plan.workload, plan.source, key, name)))
     return found, ignored
 
 
 def unknown_names(ignore: t.Iterable[str]) -> t.List[str]:
     """Names on an ignore list that no check has."""
-    return [name for name in ignore if name not in CHECKS]
+    return [name for name in ignore if name not in CHECKS and not name.startswith(UNACCOUNTED)]
+
+
+def verdict(plan: Plan, sentences: t.Sequence[str]) -> str:
+    """The one sentence in which the check of a workload ends."""
+    if not sentences:
+        mode = plan.mode if plan.container["running"] else "as it is, stopped"
+        return "{0} can move from {1} to {2} ({3})".format(plan.workload, plan.source, plan.destination, mode)
+    if len(sentences) == 1:
+        return "{0} cannot move from {1} to {2}: {3}".format(plan.workload, plan.source, plan.destination, sentences[0])
+    return "{0} cannot move from {1} to {2}: {3} things are in the way: {4}".format(
+        plan.workload,
+        plan.source,
+        plan.destination,
+        len(sentences),
+        "; ".join("({0}) {1}".format(number, sentence) for number, sentence in enumerate(sentences, 1)),
+    )

@@ -21,7 +21,14 @@ def _same_host(plan: Plan) -> t.Iterator[str]:
 
 def _unknown_workload(plan: Plan) -> t.Iterator[str]:
     if not plan.container["exists"]:
-        names = sorted(container["name"] for container in plan.here["host"]["podman"]["containers"])
+        listed = plan.here["host"]["podman"]["containers"]
+        members = sorted(container["name"] for container in listed if container.get("pod") == plan.workload)
+        if members:
+            yield "{0} is a pod on {1} (with {2}), and pods do not move: create its members as containers of their own".format(
+                plan.workload, plan.source, ", ".join(members)
+            )
+            return
+        names = sorted(container["name"] for container in listed)
         yield "there is no container named {0} on {1}: name one of its containers{2}".format(
             plan.workload, plan.source, " ({0})".format(", ".join(names)) if names else ", of which it has none"
         )

@@ -15,6 +15,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan
     Plan,
 )
 
+# By podman's state: the way from there to one in which the container can move.
+_START = "start it there first, as there is no memory to hand over, or move it as it is with migrate_mode=offline"
+_WAY_TO_MOVE = {**{state: _START for state in STOPPED}, "paused": "unpause it there first with `podman unpause {0}`"}
+
 
 def _not_running(plan: Plan) -> t.Iterator[str]:
     if plan.container["running"] or (plan.container["state"] in STOPPED and not plan.live):
@@ -23,11 +27,7 @@ def _not_running(plan: Plan) -> t.Iterator[str]:
         plan.workload,
         plan.container["state"],
         plan.source,
-        (
-            "start it there first, as there is no memory to hand over, or move it as it is with migrate_mode=offline"
-            if plan.container["state"] in STOPPED
-            else "start it or stop it there first"
-        ),
+        _WAY_TO_MOVE.get(plan.container["state"], "start it or stop it there first").format(plan.workload),
     )
 
 
@@ -39,6 +39,8 @@ def _auto_remove(plan: Plan) -> t.Iterator[str]:
 
 
 def _create_command(plan: Plan) -> t.Iterator[str]:
+    if plan.container.get("pod"):
+        return  # all of this follows from the pod, which is told
     if plan.container["cannot_recreate"]:
         yield "{0} cannot be created again on {1}: {2}: make it with podman run or podman create, by itself".format(
             plan.workload, plan.destination, plan.container["cannot_recreate"]
@@ -50,10 +52,21 @@ def _create_command(plan: Plan) -> t.Iterator[str]:
 
 
 def _systemd_unit(plan: Plan) -> t.Iterator[str]:
-    if plan.container["systemd_unit"]:
+    label = plan.container["systemd_unit"]
+    for unit in sorted({label, *plan.container.get("units", [])} - {""}):
         yield (
-            "{0} is started and stopped by the systemd unit {1} on {2}, which would start it again there: "
-            "create it with podman run, without a quadlet or generated unit".format(plan.workload, plan.container["systemd_unit"], plan.source)
+            "{0} is started and stopped by the systemd unit {1} on {2}, which would start it again there: {3}".format(
+                plan.workload,
+                unit,
+                plan.source,
+                (
+                    "create it with podman run, without a quadlet or generated unit"
+                    if unit == label
+                    else "disable the unit with `systemctl disable {0}`, remove its file, and have systemd forget it with `systemctl daemon-reload`".format(
+                        unit
+                    )
+                ),
+            )
         )
 
 
@@ -67,6 +80,8 @@ def _devices(plan: Plan) -> t.Iterator[str]:
 def _namespaces(plan: Plan) -> t.Iterator[str]:
     for what, mode in (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ipc_mode"), ("host name's", "uts_mode")):
         value = plan.container[mode]
+        if plan.container.get("pod"):
+            return
         if value == "host" or value.startswith(("container:", "ns:")):
             yield "{0} uses the {1} namespace of {2} and not one of its own ({3}), which cannot move: create it without that".format(
                 plan.workload, what, "the host" if value == "host" else "another container", value

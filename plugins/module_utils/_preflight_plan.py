@@ -60,6 +60,12 @@ class Plan:
         return bool(self.container["exists"]) and not self.container["held"]
 
     @property
+    def pod_name(self) -> str:
+        """The name of the pod that the container is a member of."""
+        listed = {each["name"]: each.get("pod") or "" for each in self.here["host"]["podman"]["containers"]}
+        return listed.get(self.container["name"]) or str(self.container.get("pod") or "")[:12]
+
+    @property
     def hosts(self) -> t.Tuple[t.Tuple[str, Facts], t.Tuple[str, Facts]]:
         return (self.source, self.here["host"]), (self.destination, self.there["host"])
 

@@ -197,6 +197,18 @@ directories:
       size: 73400320
       anonymous: false
       shared_with: []
+told:
+  description: State that does not move, or is made anew, one sentence each. It is not in the way.
+  returned: when the destination was reached
+  type: list
+  elements: str
+  sample:
+    - the log of shop up to now stays in the journal of node1
+verdict:
+  description: Whether the workload can move, in one sentence.
+  returned: when the destination was reached
+  type: str
+  sample: shop can move from node1 to node2 (live)
 twin:
   description: What the move will make on the destination, the container and volumes of podman's by name, and remove again if it is undone.
   returned: when nothing is in the way
@@ -286,6 +298,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
             directories=plan.directories,
             twin=preflight.twin(plan),
         )
+    result.update(verdict=preflight.verdict(plan, sentences), told=preflight.told(plan))
     if sentences and params["fail"]:
         result["msg"] = (
             sentences[0]

@@ -200,6 +200,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _container_facts as container_facts,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _host as host,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -210,6 +213,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._container_look import (
+    Look,
+    required_by,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._create_command import (
     CommandError,
@@ -299,11 +306,19 @@ class WorkloadInfo:
         for mount in facts["mounts"]:
             mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, facts["name"]))
         options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
-        found = processes.processes_of(facts["pid"], _ghost_limit(options)) if facts["running"] else processes.Processes((), 0, ())
+        found = processes.Processes((), 0, ())
+        # Those of the host are no business of a container's, though one sees them all with --pid host.
+        if facts["running"] and not container_facts.shares_host_processes(facts["pid"]):
+            found = processes.processes_of(facts["pid"], _ghost_limit(options))
+        look = Look(self.runtime, self.podman, inspect, facts)
+        seen = {**self._ask(look.still, {}), **(self._ask(lambda: look.running(found.pids), {}) if found.pids else {})}
         facts.update(
             pids=list(found.pids),
             seccomp_filter=any(host.has_seccomp_filter(pid) for pid in found.pids),
-            memory=found.memory,
+            # A tmpfs is packed into the dump.
+            memory=found.memory + sum(tmpfs["size"] for tmpfs in seen.get("tmpfs") or []),
+            required_by=self._ask(lambda: required_by(self.podman, facts["id"], containers), []),
+            **seen,
             connections=host.connections(facts["pid"]) if facts["running"] else {},
             obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
             cannot_recreate=self._cannot_recreate(facts["create_command"]),
@@ -400,6 +415,7 @@ class WorkloadInfo:
             "seccomp_filter": host.has_seccomp_filter(),
             "cpu_features": host.cpu_features(),
             "memory_available": host.memory_available(),
+            "huge_pages": container_facts.free_huge_pages(),
             "systemd": self._first_version(["systemctl", "--version"]),
             "addresses": self._ask(self._addresses, []),
             "interfaces": [name for _index, name in socket.if_nameindex()],
@@ -420,7 +436,7 @@ class WorkloadInfo:
                     "driver": store.get("graphDriverName", ""),
                     **(host.place(store["graphRoot"]) if store.get("graphRoot") else {"path": "", "free": 0, "device": 0}),
                 },
-                "containers": [{"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", "")} for each in containers],
+                "containers": [{"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", ""), "pod": each.get("PodName", "")} for each in containers],
                 "networks": [
                     {
                         "name": each["name"],
@@ -433,6 +449,7 @@ class WorkloadInfo:
                     for each in networks
                 ],
                 "images": self._images() if self.has_podman else [],
+                "secrets": self._ask(self.podman.secrets, []) if self.has_podman else [],
                 "volumes": {volume["Name"]: volume.get("Options") or {} for volume in (self._ask_once(self.podman.volumes) if self.has_podman else [])},
             },
         }

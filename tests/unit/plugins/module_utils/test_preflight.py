@@ -261,9 +261,9 @@ FAULTS = [
     ("running", both(put("here.workload.running", False), put("here.workload.state", "exited")),
      "shop is exited on node1 and not running: start it there first, as there is no memory to hand over, or move it as it is with migrate_mode=offline"),
     ("running", both(put("here.workload.running", False), put("here.workload.state", "paused")),
-     "shop is paused on node1 and not running: start it or stop it there first"),
+     "shop is paused on node1 and not running: unpause it there first with `podman unpause shop`"),
     ("running", lambda facts: both(put("here.workload.running", False), put("here.workload.state", "paused"))(facts) or setattr(facts, "mode", "offline"),
-     "shop is paused on node1 and not running: start it or stop it there first"),
+     "shop is paused on node1 and not running: unpause it there first with `podman unpause shop`"),
     ("rm", put("here.workload.auto_remove", True), "shop was started with --rm"),
     ("create_command", put("here.workload.cannot_recreate", "it belongs to a pod"), "shop cannot be created again on node2: it belongs to a pod"),
     ("create_command", put("here.workload.dependencies", ["b" * 64]), "shop shares a namespace with another container (bbbbbbbbbbbb)"),
@@ -299,6 +299,30 @@ FAULTS = [
     ("sockets", obstacles("sockets", "MPTCP"), "db (pid 7) has a socket of a kind that CRIU does not know, MPTCP"),
     ("files", obstacles("files", "/dev/fuse"), "db (pid 7) holds something open that CRIU does not know, /dev/fuse"),
     ("traced", obstacles("traced", "9"), "db (pid 7) is traced by the process 9"),
+    ("workload", both(lambda facts: setattr(facts, "workload", "web"), put("here.workload", {"exists": False, "running": False, "held": False, "name": "web"}),
+                      put("here.host.podman.containers", [{"name": "a", "id": "1", "state": "running", "pod": "web"}])),
+     "web is a pod on node1 (with a), and pods do not move"),
+    ("running", both(put("here.workload.running", False), put("here.workload.state", "removing")), "start it or stop it there first"),
+    ("systemd_unit", put("here.workload.units", ["container-shop.service"]),
+     "the systemd unit container-shop.service on node1, which would start it again there: disable the unit with `systemctl disable container-shop.service`"),
+    ("pod", both(put("here.workload.pod", "f" * 64), put("here.workload.dependencies", ["e" * 64]), put("here.workload.network_mode", "container:eee"),
+                 put("here.workload.cannot_recreate", "it belongs to a pod"),
+                 put("here.host.podman.containers", [{"name": "shop", "id": "1", "state": "running", "pod": "web"}])),
+     "shop is a member of the pod web on node1, whose members share namespaces"),
+    ("required_by", put("here.workload.required_by", ["sidecar"]), "shop cannot leave node1: sidecar there requires it (--requires, --network container:"),
+    ("secrets", put("here.workload.secrets", ["token"]),
+     "shop uses the secret token, which podman on node2 does not have: create it there with `podman secret create token -`"),
+    ("init", put("here.workload.init", True), "shop was created with --init"),
+    ("user_namespace", put("here.workload.userns", "auto"), "shop has a user namespace (auto), and the numbers of its users on node1 may be others on node2"),
+    ("storage_driver", put("here.workload.storage_driver", "vfs"), "podman on node1 keeps containers with the storage driver vfs"),
+    ("storage_driver", put("there.host.podman.store.driver", "btrfs"), "podman on node2 keeps containers with the storage driver btrfs"),
+    ("own_mounts", put("here.workload.own_mounts", ["/mnt/disk (ext4)"]), "shop has mounted /mnt/disk (ext4) by itself, which CRIU cannot mount again on node2"),
+    ("tmpfs_attributes", put("here.workload.tmpfs", [{"place": "/scratch", "size": MIB, "attributes": "/a"}]),
+     "the tmpfs /scratch of shop has extended attributes on /a, and CRIU does not carry attributes"),
+    ("layer_watches", put("here.workload.layer_watches", [{"process": "tail", "pid": 7, "count": 1}]),
+     "tail (pid 7) in shop watches a file of the container's own layer by inotify"),
+    ("huge_pages", put("here.workload.huge_pages", 4 * MIB), "shop uses 4 MiB of huge pages, and node2 has 0 B of them free"),
+    ("own_network", put("here.workload.own_network", ["the route to 10.0.0.0/8"]), "shop has made the route to 10.0.0.0/8 in its network namespace"),
     ("already_there", put("there.workload", {"exists": True, "running": False, "held": False, "name": "shop", "state": "exited"}),
      "node2 has a container named shop already, which is exited: remove it with `podman rm shop` there"),
     ("images", put("there.host.images.present", ["pgdata.img"]), "/var/lib/handover/volumes/pgdata.img exists on node2 already and is never overwritten"),
@@ -389,6 +413,41 @@ def test_a_planted_fault_is_told_in_one_sentence(facts, check, fault, text):
 
 def test_every_check_has_a_planted_fault():
     assert {check for check, _fault, _text in FAULTS} == {*preflight.BASICS, *preflight.CHECKS}
+
+
+TOLD = [
+    ("health_check", put("here.workload.health_check", True), "the timer of shop's health check is not made on node2"),
+    ("exec_sessions", put("here.workload.entered", [{"process": "sh", "pid": 9}]), "sh (pid 9) in shop was started by podman exec: it does not move, and ends on node1"),
+    ("log", put("here.workload.log", {"driver": "k8s-file", "path": "/l/ctr.log", "size": MIB}), "the log of shop up to now (/l/ctr.log, 1 MiB) goes with the"),
+    ("log", put("here.workload.log", {"driver": "journald", "path": "", "size": 0}), "the log of shop up to now stays in the journal of node1"),
+    ("tmpfs", put("here.workload.tmpfs", [{"place": "/scratch", "size": MIB, "attributes": ""}]), "the tmpfs /scratch of shop holds 1 MiB, which are packed"),
+    ("auto_update", put("here.workload.auto_update", True), "shop is updated by podman auto-update"),
+]
+
+
+@pytest.mark.parametrize("check, state, text", TOLD, ids=["{0}-{1}".format(number, row[0]) for number, row in enumerate(TOLD)])
+def test_state_that_stays_behind_is_told_and_in_no_ones_way(facts, check, state, text):
+    assert preflight.told(facts.plan()) == []
+    state(facts)
+    assert facts.sentences() == []
+    (sentence,) = preflight.told(facts.plan())
+    assert text in sentence
+    assert "\n" not in sentence
+    assert list(preflight.TOLD[check](facts.plan())) == [sentence]
+
+
+def test_all_that_is_told_is_planted():
+    assert {check for check, _state, _text in TOLD} == set(preflight.TOLD)
+
+
+def test_a_key_that_no_row_is_about_is_refused_until_it_is_named(facts):
+    facts.shop["unaccounted"] = ["HostConfig.NewThing"]
+    ((check, sentence),) = facts.sentences()
+    assert check == "inventory:HostConfig.NewThing"
+    assert "list 'inventory:HostConfig.NewThing' in handover_ignore_checks" in sentence
+    assert facts.sentences("inventory:HostConfig.NewThing") == []
+    assert facts.sentences("inventory:HostConfig.OtherThing") != []
+    assert preflight.unknown_names(["inventory:HostConfig.NewThing"]) == []
 
 
 def test_every_check_is_in_the_documentation():

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pieces of state that a move leaves behind or makes anew, each in one sentence: before the move, in its check, and after it.
+
+None of them is in the way. An operator for whom one matters reads of it while the container is still where it was.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
+    Check,
+    Plan,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+)
+
+
+def _health_check(plan: Plan) -> t.Iterator[str]:
+    if plan.container.get("health_check"):
+        yield "the timer of {0}'s health check is not made on {1}: it checks again after the next `podman restart {0}` there".format(
+            plan.workload, plan.destination
+        )
+
+
+def _exec_sessions(plan: Plan) -> t.Iterator[str]:
+    entered = plan.container.get("entered", [])
+    if entered and plan.live:
+        yield "{0} in {1} {2} started by podman exec: {3} not move, and {4} on {5}".format(
+            ", ".join("{0} (pid {1})".format(each["process"], each["pid"]) for each in entered),
+            plan.workload,
+            "was" if len(entered) == 1 else "were",
+            "it does" if len(entered) == 1 else "they do",
+            "ends" if len(entered) == 1 else "end",
+            plan.source,
+        )
+
+
+def _log(plan: Plan) -> t.Iterator[str]:
+    log = plan.container.get("log") or {}
+    if log.get("size"):
+        yield "the log of {0} up to now ({1}, {2}) goes with the container on {3}: save it with `podman logs {0}` if it is needed".format(
+            plan.workload, log["path"], format_size(log["size"]), plan.source
+        )
+    elif log.get("driver") == "journald":
+        yield "the log of {0} up to now stays in the journal of {1}".format(plan.workload, plan.source)
+
+
+def _tmpfs(plan: Plan) -> t.Iterator[str]:
+    for tmpfs in plan.container.get("tmpfs", []):
+        if plan.live:
+            yield "the tmpfs {0} of {1} holds {2}, which are packed in the pause".format(tmpfs["place"], plan.workload, format_size(tmpfs["size"]))
+        else:
+            yield "the tmpfs {0} of {1} holds {2}, which are gone when it is stopped".format(tmpfs["place"], plan.workload, format_size(tmpfs["size"]))
+
+
+def _auto_update(plan: Plan) -> t.Iterator[str]:
+    if plan.container.get("auto_update"):
+        yield "{0} is updated by podman auto-update, which needs a unit that starts it: on {1} it has none".format(plan.workload, plan.destination)
+
+
+TOLD: t.Dict[str, Check] = {
+    "health_check": _health_check,
+    "exec_sessions": _exec_sessions,
+    "log": _log,
+    "tmpfs": _tmpfs,
+    "auto_update": _auto_update,
+}
+
+
+def told(plan: Plan) -> t.List[str]:
+    """All sentences that hold for this move."""
+    return [sentence for tell in TOLD.values() for sentence in tell(plan)] if plan.known else []
