@@ -80,6 +80,20 @@ make_environment() {
     echo "$wanted" >.cache/venv/.made-from
 }
 
+# The oldest ansible-core that is promised, beside the same collections: some tests run with it.
+make_oldest_environment() {
+    wanted=$({ cat .cache/venv/.made-from requirements-oldest.txt; } | sha256sum)
+    [ "$(cat .cache/venv-oldest/.made-from 2>/dev/null)" = "$wanted" ] && return
+    rm -rf .cache/venv-oldest
+    "$(find_python)" -m venv .cache/venv-oldest || fail "'python3 -m venv' failed: install python3-venv"
+    .cache/venv-oldest/bin/python -m pip install --quiet --no-compile --requirement requirements-oldest.txt ||
+        fail "pip could not install requirements-oldest.txt: see above, and check pip's index ('pip config list')"
+    for place in .cache/venv-oldest/lib/python3*/site-packages; do
+        ln -sfn "$(find "$PWD"/.cache/venv/lib -maxdepth 3 -name ansible_collections)" "$place/ansible_collections"
+    done
+    echo "$wanted" >.cache/venv-oldest/.made-from
+}
+
 case "$ID-$VERSION_CODENAME" in
 debian-bookworm | debian-trixie) ;;
 *) fail "this is ${PRETTY_NAME:-an unknown system}: the lab and its set-up are made for Debian 12 and 13" ;;
@@ -101,6 +115,7 @@ fi
 has_go || { echo "setup: installing Go"; install_go; }
 
 make_environment
+make_oldest_environment
 
 # Ansible finds the checkout under the collection's name.
 mkdir -p .cache/collections/ansible_collections/livefleet
