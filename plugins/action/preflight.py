@@ -11,6 +11,9 @@ from ansible_collections.livefleet.handover.plugins.modules.preflight import (
     ARGUMENTS,
     run,
 )
+from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
+    prepares,
+)
 
 
 class ActionModule(ActionBase):
@@ -23,5 +26,9 @@ class ActionModule(ActionBase):
     def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validation, asked = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        for facts in (asked["source_facts"], asked["destination_facts"]):
+            for session in (((facts or {}).get("host") or {}).get("pcopy") or {}).get("sessions") or ():
+                # Only the controller can see whether the run that prepares a move is still at work.
+                session["prepared_now"] = prepares(session)
         result = run(asked)
         return dict(result, failed=True) if "msg" in result else result

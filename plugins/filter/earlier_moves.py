@@ -9,6 +9,9 @@ import typing as t
 from ansible_collections.livefleet.handover.plugins.module_utils._placement import (
     PAST_RELEASE,
 )
+from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
+    prepares,
+)
 
 # On its way to the release, if its process lives.
 FREEZING = ("barrier", "frozen", "flushed", "prepared")
@@ -23,8 +26,8 @@ def earlier_moves(
     mine = [side for side in here if side["workload"] == workload and side["role"] == "source" and (not wanted or side["id"] in wanted)]
     mine.sort(key=lambda side: side["id"], reverse=True)
     going_on = next((dict(side, stage=stage) for stage, chosen in _ways(mine, destination, end_only) for side in chosen), {})
-    # A process that lives serves somebody, unless it is asked for by name.
-    hopeless = [side for side in mine if side["id"] != going_on.get("id") and (end_only or not side["running"])]
+    # A process that lives serves somebody, as does the run that prepares a move, unless it is asked for by name.
+    hopeless = [side for side in mine if side["id"] != going_on.get("id") and (end_only or not side["running"] and not prepares(side))]
     known = {side["id"] for side in here}
     orphans = [
         side for side in there

@@ -36,12 +36,21 @@ def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = Fals
     rows = [dict(move, **_outcome(parts[move["name"]], check)) for move in plan["moves"]]
     failed = [row for row in rows if not row["well"]]
     return {
-        "lines": table(rows, _OUTCOME) if rows else [],
+        "lines": _verdicts(rows) if check else table(rows, _OUTCOME) if rows else [],
         "failed": [row["workload"] for row in failed],
         "sentence": "{0} of {1} {2} not moved: {3}".format(
             len(failed), len(rows), "would be" if check else "were", "; ".join("{0}: {1}".format(row["workload"], row["why"]) for row in failed)
         ),
     }
+
+
+def _verdicts(rows: t.Sequence[t.Mapping[str, t.Any]]) -> t.List[str]:
+    """One sentence for each move of a dry run."""
+    way = "{0} {1} move from {2} to {3}{4}."
+    return [
+        way.format(row["workload"], "can" if row["well"] else "cannot", row["source"], row["destination"], "" if row["well"] else ": " + row["why"].rstrip("."))
+        for row in rows
+    ]
 
 
 def _outcome(parts: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> t.Dict[str, t.Any]:

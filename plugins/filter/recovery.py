@@ -10,6 +10,9 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.livefleet.handover.plugins.filter.earlier_moves import (
     FREEZING,
 )
+from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
+    prepares,
+)
 
 # A workload is frozen from the first of them on; what comes before the release is undone, what comes after it is the destination's to say.
 UNDECIDED = ("prepare", "presync", *FREEZING)
@@ -57,7 +60,8 @@ def _way(
         return {"end": False, "why": "{0} cannot be asked: bring it back and run this again".format(hosts["source"])}
     undecided = [side for _host, side in by_role.values() if side["state"] in UNDECIDED]
     # Whoever waits for a host that has booted since waits in vain.
-    if any(side["running"] for side in undecided) and not any(side["restarted"] for side in undecided) and not named:
+    at_work = any(side["running"] for side in undecided) and not any(side["restarted"] for side in undecided)
+    if (at_work or any(prepares(side) for side in undecided)) and not named:
         return {"end": False, "why": "it is under way: to take it back, name it with handover_session"}
     if "source" not in by_role and by_role["destination"][1]["state"] not in UNDECIDED + ("refused", "discarded", "fenced"):
         return {"end": False, "why": "{0} knows nothing of it: look where the workload runs".format(hosts["source"])}

@@ -12,6 +12,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan
     Check,
     Plan,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._sessions import ROOT
 
 
 def _same_host(plan: Plan) -> t.Iterator[str]:
@@ -61,14 +62,21 @@ def _locked(plan: Plan) -> t.Iterator[str]:
             if session["workload"] != plan.workload or session["id"] == plan.session or session["ended"] or session["id"] in told:
                 continue
             told.add(session["id"])
-            if session["running"]:
-                yield "{0} is being moved already, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
-                    plan.workload, session["id"], name, session["state"]
+            if session["running"] or session.get("prepared_now"):
+                yield "{0} is being moved already{4}, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
+                    plan.workload, session["id"], name, session["state"], _by(session)
                 )
             else:
-                yield "the session {1} on {2} has left {0} in the state {3}: end it with `pcopy session abort` there before another begins".format(
-                    plan.workload, session["id"], name, session["state"]
+                way = "playbooks/recover.yml ends it, or `pcopy session abort {0}/{1}` there".format(ROOT, session["id"])
+                yield "the session {1} on {2} has left {0} in the state {3}, and nothing is at work on it: {4}".format(
+                    plan.workload, session["id"], name, session["state"], way
                 )
+
+
+def _by(session: t.Mapping[str, t.Any]) -> str:
+    """Where to, by whom and since when, as far as the record of the move says."""
+    by, to = session.get("by") or {}, session.get("destination")
+    return (" to {0}".format(to) if to else "") + (" by {who} on {on} since {since}".format(**by) if by else "")
 
 
 BASICS: t.Dict[str, Check] = {

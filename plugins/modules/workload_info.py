@@ -525,7 +525,11 @@ class WorkloadInfo:
         if not os.access(self.pcopy.path, os.X_OK):
             return []
         statuses = self._ask(lambda: Sessions(self.pcopy, self.params["sessions"]).statuses(), [])
-        return [{key: status.get(key) for key in ("id", "role", "workload", "state", "ended", "running", "error")} for status in statuses]
+        keys = ("id", "role", "workload", "state", "ended", "running", "error", "restarted")
+        plans = [status.get("plan") or {} for status in statuses]
+        return [
+            {**{key: status.get(key) for key in keys}, "by": plan.get("by"), "destination": plan.get("destination")} for status, plan in zip(statuses, plans)
+        ]
 
 
 def _taken(network: t.Mapping[str, t.Any]) -> t.List[t.Dict[str, str]]:

@@ -192,7 +192,7 @@ func (b *base) lockWorkload() error {
 	f, err := lock(path)
 	if errors.Is(err, errLocked) {
 		holder, _ := os.ReadFile(path)
-		return fmt.Errorf("session: %s is locked by session %s: wait for its end, or end it (`pcopy session abort`)", b.spec.Workload, holder)
+		return fmt.Errorf("session: %s is being moved by session %s, which is at work: wait for its end", b.spec.Workload, holder)
 	} else if err != nil {
 		return err
 	}

@@ -11,10 +11,21 @@ from ansible_collections.livefleet.handover.plugins.action.preflight import Acti
 def test_what_the_module_finds_fails_the_task(monkeypatch):
     action = ActionModule.__new__(ActionModule)
     monkeypatch.setattr(preflight.ActionBase, "run", lambda *args, **kwargs: {})
-    monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"asked": argument_spec}))
+    monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"asked": argument_spec, "source_facts": {}, "destination_facts": None}))
     monkeypatch.setattr(preflight, "run", lambda asked: {"changed": False, "findings": [], "asked": set(asked["asked"])})
     result = action.run(task_vars={})
     assert "failed" not in result
     assert {"workload", "source_facts", "ignore"} <= result["asked"]
     monkeypatch.setattr(preflight, "run", lambda asked: {"changed": False, "msg": "shop is on node1 already"})
     assert action.run(task_vars={}) == {"changed": False, "msg": "shop is on node1 already", "failed": True}
+
+
+def test_a_move_that_another_run_prepares_is_marked(monkeypatch):
+    facts = {"host": {"pcopy": {"sessions": [{"id": "shop-1"}, {"id": "shop-2"}]}}}
+    action = ActionModule.__new__(ActionModule)
+    monkeypatch.setattr(preflight.ActionBase, "run", lambda *args, **kwargs: {})
+    monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"source_facts": facts, "destination_facts": {}}))
+    monkeypatch.setattr(preflight, "prepares", lambda session: session["id"] == "shop-1")
+    monkeypatch.setattr(preflight, "run", lambda asked: {"changed": False})
+    action.run(task_vars={})
+    assert [session["prepared_now"] for session in facts["host"]["pcopy"]["sessions"]] == [True, False]

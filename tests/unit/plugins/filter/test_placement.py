@@ -231,6 +231,8 @@ def test_what_became_of_it():
     assert [line.split() for line in outcome["lines"]][2] == ["a", "node1", "node2", "moved", "0.41", "s"]
     # A dry run looks, and does not finish what it has not begun.
     assert plan_outcome(plan, {name: ended if name.endswith(".begin") else {} for name in known}, True)["failed"] == []
+    dry = plan_outcome(plan, {**known, "a@node1.begin": ended}, True)
+    assert dry["lines"][:2] == ["a can move from node1 to node2.", "b cannot move from node1 to node2: node2 has no room."]
 
 
 def with_guests(host, *names, kinds=("container", "guest"), storage="copy", state="running", sessions=()):

@@ -397,7 +397,13 @@ FAULTS = [
     ("systemd", put("here.host.systemd", [239]), "systemd is 239 on node1, and 240 or later is needed"),
     ("clock", put("there.host.clock", 1100.0), "the clocks of node1 and node2 are about 100 s apart"),
     ("locked", other_session("here"), "shop is being moved already, by session shop-20261121t000000z on node1, which is in the state presync"),
-    ("locked", other_session("there", running=False, state="frozen"), "the session shop-20261121t000000z on node2 has left shop in the state frozen"),
+    ("locked", other_session("here", running=False, state="prepare", prepared_now=True, destination="node3",
+                             by={"who": "alice", "on": "bastion", "since": "2026-11-21T00:00:00Z"}),
+     "shop is being moved already to node3 by alice on bastion since 2026-11-21T00:00:00Z, by session shop-20261121t000000z on node1, which is in the "
+     "state prepare: wait until that has ended"),
+    ("locked", other_session("there", running=False, state="frozen"),
+     "the session shop-20261121t000000z on node2 has left shop in the state frozen, and nothing is at work on it: playbooks/recover.yml ends it, or "
+     "`pcopy session abort /var/lib/handover/sessions/shop-20261121t000000z` there"),
     ("unanswered", put("there.problems", ["podman info failed: no such file"]), "node2 could not be examined in full: podman info failed"),
 ]  # fmt: skip
 
