@@ -109,7 +109,18 @@ def power_loss(disk: Disk, guest_flushes: str) -> Verdict:
 
 
 def live_migration(disk: Disk, place: Place, qemu: tuple[int, int, int]) -> Verdict:
-    """Whether libvirt would migrate the guest live with this disk staying where it is."""
+    """Whether the guest can be migrated live with this disk staying where it is: libvirt's rule, where it is known that both hosts have the disk."""
+    verdict = _libvirts_rule(disk, place, qemu)
+    if verdict.verdict == YES and disk.source is not None and is_shared(disk, place) != YES:
+        # libvirt takes this on trust.
+        return Verdict(
+            UNKNOWN,
+            f"nothing says whether both hosts have the same {disk.source}, and libvirt does not ask: the check of a move to a host tells (kvm_migrate, --check)",
+        )
+    return verdict
+
+
+def _libvirts_rule(disk: Disk, place: Place, qemu: tuple[int, int, int]) -> Verdict:
     if disk.source is None or disk.read_only:
         return Verdict(YES, "nothing is written to it")
     if disk.kind == "file" and not place.shared:
@@ -161,6 +172,8 @@ def faster_mode(disk: Disk, place: Place, available: float, guest_flushes: str) 
     """
     if disk.source is None or disk.read_only:
         return disk.cache, "nothing is written to it"
+    if disk.cache == "unsafe":
+        return "writeback" if guest_flushes == YES else "none", "unsafe loses data when the power goes, however fast it is: the next fastest is named"
     if disk.kind == "network":
         return "writeback" if available > 0.25 else "none", "network storage: a cache on this host saves round trips, where there is memory for it"
     if place.rotational is None:

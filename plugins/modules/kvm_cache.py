@@ -184,7 +184,7 @@ class Change:
             if reason:
                 raise HandoverError(
                     f"{disk.target} of {self.name} is not changed from cache={disk.cache} to {self.mode}: {reason}. "
-                    "If the guest may lose what it has written last when the power goes, say so with accept_data_loss"
+                    "If the guest may lose what it has written last when the power goes, say so with kvm_cache_accept_data_loss"
                 )
 
     def _options(self, disk: Disk) -> t.Dict[str, str]:

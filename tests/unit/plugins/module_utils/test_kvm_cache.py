@@ -96,10 +96,14 @@ OLD, NEW = (2, 12, 0), (10, 0, 3)
         pytest.param({}, Place("ocfs2"), OLD, "yes", id="coherent"),
         pytest.param({"kind": "network", "source": "rbd:pool/a"}, Place(), OLD, "yes", id="network"),
         pytest.param({"kind": "nvme", "cache": "none"}, Place(), NEW, "no", id="nvme"),
-        pytest.param({"kind": "block", "cache": "directsync"}, Place(), OLD, "yes", id="a device, trusted to be shared"),
-        pytest.param({"read_only": True}, Place("ext4"), OLD, "yes", id="read only"),
+        pytest.param({"kind": "block", "cache": "directsync"}, Place(), OLD, "unknown", id="a device, which may be this host's own"),
+        pytest.param({"kind": "volume", "source": "fast/web1", "cache": "none"}, Place(), NEW, "unknown", id="a pool's volume"),
+        pytest.param({"kind": "vhostuser", "cache": "none"}, Place(), NEW, "unknown", id="a socket's disk"),
+        pytest.param({"read_only": True}, Place("ext4"), OLD, "unknown", id="only read, and the other host may not have it"),
+        pytest.param({"read_only": True}, Place("nfs4"), OLD, "yes", id="only read, on shared storage"),
         pytest.param({"source": None}, Place(), OLD, "yes", id="an empty drive"),
-        pytest.param({"shareable": True, "kind": "block"}, Place(), OLD, "yes", id="shareable"),
+        pytest.param({"shareable": True, "kind": "block"}, Place(), OLD, "unknown", id="shareable"),
+        pytest.param({"kind": "block", "read_only": True}, Place(), OLD, "unknown", id="a device that is only read, and may not be there"),
     ],
 )
 def test_libvirts_rule_for_live_migration(change, place, qemu, verdict):
@@ -132,6 +136,13 @@ def test_whether_a_guest_flushes(mounts, verdict):
 )
 def test_which_mode_is_likely_faster(place, available, flushes, mode):
     assert _kvm_cache.faster_mode(disk(cache="directsync"), place, available, flushes)[0] == mode
+
+
+@pytest.mark.parametrize("place", [Place(), Place("ext4"), Place("ext4", rotational=False), Place("ext4", rotational=True), Place("nfs4")])
+@pytest.mark.parametrize("kind", ["file", "block", "network"])
+@pytest.mark.parametrize("flushes", ["yes", "no", "unknown"])
+def test_what_loses_data_is_never_advised(place, kind, flushes):
+    assert _kvm_cache.faster_mode(disk(cache="unsafe", kind=kind), place, 0.6, flushes)[0] != "unsafe"
 
 
 def test_memory_with_and_without_what_is_only_cache():
