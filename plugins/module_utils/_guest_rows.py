@@ -126,9 +126,9 @@ MACHINE = (
         "launch_security",
         LIVE,
     ),
-    Row("launchSecurity/dhCert", SAME, "a certificate of the owner's for one processor: the guest is to be launched anew with that host's", "launch_security"),
+    Row("launchSecurity/dhCert", TOLD, "a certificate of the owner's for one processor: the guest is to be launched anew with that host's", "launch_security"),
     Row(
-        "launchSecurity/session", SAME, "a session blob of the owner's for one processor: the guest is to be launched anew with that host's", "launch_security"
+        "launchSecurity/session", TOLD, "a session blob of the owner's for one processor: the guest is to be launched anew with that host's", "launch_security"
     ),
 )
 

@@ -197,7 +197,7 @@ HOST_BOUND = (
     Row("devices/rng/@model", CARRIED, DEFINITION),
     Row("devices/rng/rate/**", CARRIED, DEFINITION),
     Row("devices/smartcard/@mode", CARRIED, DEFINITION),
-    Row("devices/smartcard/certificate", SAME, "the destination has the same certificates", "smartcard"),
+    Row("devices/smartcard/certificate", REFUSED, "certificates are this host's: have the guest's smart card passed through instead", "smartcard"),
     Row("devices/smartcard/database", REFUSED, "certificates are a folder of this host's: have the guest's smart card passed through instead", "smartcard"),
 )
 

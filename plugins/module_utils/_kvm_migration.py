@@ -197,7 +197,7 @@ def decide(source: str, destination: str, migrating: bool) -> Decision:
     if source == PAUSED:
         return Decision("resume_source", False, "the source has the guest, paused, and the destination has none")
     if source == HALTED:
-        return Decision("none", False, "the source has the guest, paused as somebody left it, and the destination has none")
+        return Decision("none", False, "the source has the guest, paused as it was before, and the destination has none")
     if here:
         return Decision("none", False, "the guest runs on the source as before")
     if source == ABSENT and destination == OFF:

@@ -174,7 +174,12 @@ class Mover:
         if state != self.libvirt.VIR_DOMAIN_PAUSED:
             return migration.OFF
         # What arrives held is for libvirt a guest that its user paused.
-        return migration.HALTED if side == "source" and reason == self.libvirt.VIR_DOMAIN_PAUSED_USER else migration.PAUSED
+        return migration.HALTED if side == "source" and reason in self._not_for_a_move() else migration.PAUSED
+
+    def _not_for_a_move(self) -> set[int]:
+        """Why a guest stands still that nothing here has stopped: a person, a disk that failed, a watchdog, a snapshot."""
+        reasons = ("USER", "SAVE", "DUMP", "IOERROR", "WATCHDOG", "FROM_SNAPSHOT", "SHUTTING_DOWN", "SNAPSHOT", "CRASHED")
+        return {getattr(self.libvirt, f"VIR_DOMAIN_PAUSED_{reason}") for reason in reasons}
 
     def has_moved(self) -> bool:
         return self.standing("source") == migration.ABSENT and self.standing("destination") in (migration.RUNNING, migration.OFF)
@@ -205,6 +210,8 @@ class Mover:
                 raise HandoverError(f"{self.name} runs, and kvm_migrate_mode=offline moves guests that do not: shut it down first, or choose live")
         elif not domain.isActive():
             raise HandoverError(f"{self.name} does not run: start it first, or choose kvm_migrate_mode=offline")
+        elif self.standing("source") == migration.PAUSED:
+            raise HandoverError(f"{self.name} stands still, and nobody has paused it: see why (`virsh domstate --reason`), and resume or reset it first")
         elif self.standing("source") == migration.HALTED:
             raise HandoverError(f"{self.name} is paused, and would be let run where it arrives: resume it first (`virsh resume`), or shut it down")
         self._same_guest()

@@ -17,7 +17,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _kvm_migration as migration,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _guest_findings,
     _guest_keep,
+    _guest_offline,
     _kvm_cache,
     _kvm_mover,
     _runtime,
@@ -312,3 +314,65 @@ def test_a_monitor_that_does_not_answer_is_said(hosts, monkeypatch):
     put(hosts, "source")
     with pytest.raises(_runtime.HandoverError, match="could not be asked query-migrate-parameters: cannot acquire state change lock: try again"):
         hosts.plan(migration.Wish(compression="none", zero_pages="none"), None, IGNORE)
+
+
+def test_a_guest_that_is_off_moves_with_its_autostart(hosts):
+    put(hosts, "source", running=False).setAutostart(1)
+    plan = hosts.plan(migration.Wish(mode="offline"), None, IGNORE)
+    assert hosts.migrate(plan, 0, 1, 30)["moved"] is True
+    assert standing(hosts) == (migration.ABSENT, migration.OFF)
+    assert hosts._domain("destination").autostart() == 1
+
+
+def test_a_definition_that_arrives_with_less_goes_back(hosts, monkeypatch):
+    put(hosts, "source", running=False)
+    plan = hosts.plan(migration.Wish(mode="offline"), None, IGNORE)
+    monkeypatch.setattr(_guest_offline, "left_out", lambda _sent, _defined: ["features/new"])
+    with pytest.raises(_runtime.HandoverError, match="leaves out <features> <new> of the definition"):
+        hosts.migrate(plan, 0, 1, 30)
+    assert standing(hosts) == (migration.OFF, migration.ABSENT)
+
+
+def test_autostart_outlives_a_module_that_was_killed(hosts):
+    """As it is found then: gone from the source, held on the destination, and a note."""
+    _guest_keep.note(WEB1, _guest_keep.Kept(autostart=True))
+    put(hosts, "destination").suspend()
+    assert hosts.resolve(0, check_mode=False)["moved"] is True
+    assert hosts._domain("destination").autostart() == 1
+    assert _guest_keep.noted(WEB1) is None
+
+
+def test_a_drive_is_filled_again_where_the_guest_stays(hosts, monkeypatch):
+    filled = []
+    monkeypatch.setattr(_guest_findings, "insert", lambda _libvirt, _domain, drives: filled.extend(drives))
+    _guest_keep.note(WEB1, _guest_keep.Kept(media=((True, "<disk/>"),)))
+    put(hosts, "source")
+    assert hosts.resolve(0, check_mode=False)["moved"] is False
+    assert filled == [(True, "<disk/>")]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "wish", "text"),
+    [
+        ("managedSave", {"mode": "offline"}, r"managed save.*start the guest and move it live, or drop what is saved \(`virsh managedsave-remove`\)$"),
+        ("snapshotCreateXML", {}, r"the guest has 1 snapshots: .*kvm_migrate_ignore=snapshots"),
+    ],
+)
+def test_what_libvirt_keeps_beside_a_guest_keeps_it_here(hosts, prepare, wish, text):
+    domain = put(hosts, "source")
+    getattr(domain, prepare)(*(["<domainsnapshot/>"] if "snapshot" in prepare else []), 0)
+    with pytest.raises(_runtime.HandoverError, match=text):
+        hosts.plan(migration.Wish(**wish), None, IGNORE)
+
+
+def test_managed_save_is_never_ignored(hosts):
+    put(hosts, "source").managedSave(0)
+    with pytest.raises(_runtime.HandoverError, match="managed_save, which is never ignored"):
+        hosts.plan(migration.Wish(mode="offline"), None, IGNORE | {"managed_save"})
+
+
+def test_a_guest_that_stands_still_by_itself_is_not_moved(hosts, monkeypatch):
+    put(hosts, "source")
+    monkeypatch.setattr(hosts, "standing", lambda side: migration.PAUSED if side == "source" else migration.ABSENT)
+    with pytest.raises(_runtime.HandoverError, match="web1 stands still, and nobody has paused it"):
+        hosts.plan(migration.Wish(), None, IGNORE)
