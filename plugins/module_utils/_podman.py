@@ -49,7 +49,7 @@ class Podman:
 
     def containers(self) -> t.List[t.Dict[str, t.Any]]:
         """All containers; answered without their locks."""
-        return self._documents("ps", "--all", "--format", "json")
+        return self._documents("ps", "--all", "--pod", "--format", "json")
 
     def inspect(self, container: str) -> t.Dict[str, t.Any]:
         """One container in full; waits for its lock, and so not for long."""

@@ -94,6 +94,11 @@ workload:
       description: Whether it runs now.
       type: bool
       sample: true
+    pod_members:
+      description: Where the name is that of a pod and of no container, the names of its containers.
+      type: list
+      elements: str
+      sample: []
     held:
       description: Whether podman did not answer about it.
       type: bool
@@ -193,9 +198,6 @@ problems:
 
 import dataclasses
 import os
-import platform
-import socket
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -226,7 +228,12 @@ from ansible_collections.livefleet.handover.plugins.module_utils._create_command
 from ansible_collections.livefleet.handover.plugins.module_utils._essence import (
     essence,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
+from ansible_collections.livefleet.handover.plugins.module_utils._host_offer import (
+    CONFIGURATION_ANNOTATION,
+    CRIU_CONFIGURATION,
+    HostOffer,
+    ghost_limit,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
     Held,
     Podman,
@@ -235,21 +242,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     HandoverError,
     Runtime,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
-    ROOT,
-    Sessions,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    parse_size,
-)
-
-# runc hands this file to CRIU unless the container's annotations name another.
-CRIU_CONFIGURATION = "/etc/criu/runc.conf"
-CONFIGURATION_ANNOTATION = "org.criu.config"
-PROBE_SECONDS = 20.0
-# Where podman packs and unpacks archives of images.
-TEMPORARY = "/var/tmp"
-HELPER_DIRECTORIES = ("/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman")
+from ansible_collections.livefleet.handover.plugins.module_utils._sessions import ROOT
 
 
 class WorkloadInfo:
@@ -259,9 +252,9 @@ class WorkloadInfo:
         self.params = module.params
         self.runtime = Runtime(module, module.params["timeout"])
         self.podman = Podman(self.runtime)
-        self.pcopy = Pcopy(self.runtime)
         self.has_podman = self.runtime.find("podman") is not None
         self.problems: t.List[str] = []
+        self.look = HostOffer(self.runtime, self.podman, module.params, self._ask)
         self.answers: t.Dict[t.Callable[[], t.Any], t.Any] = {}
 
     def run(self) -> t.Dict[str, t.Any]:
@@ -269,10 +262,11 @@ class WorkloadInfo:
         containers = self._ask(self.podman.containers, []) if self.has_podman else []
         if self.params["brief"]:
             found = workload.resolve(containers, self.params["workload"])
-            return {"changed": False, "workload": self._brief(found), "sessions": self._sessions(), "problems": self.problems}
+            return {"changed": False, "workload": self._brief(found, containers), "sessions": self.look.sessions(), "problems": self.problems}
         networks = self._ask(self.podman.networks, []) if self.has_podman else []
         found = self._workload(containers, networks)
-        return {"changed": False, "workload": found, "host": self._host(containers, networks), "problems": self.problems}
+        images, volumes = (self._ask_once(question) if self.has_podman else [] for question in (self.podman.images, self.podman.volumes))
+        return {"changed": False, "workload": found, "host": self.look.facts(containers, networks, images, volumes), "problems": self.problems}
 
     def _ask(self, question: t.Callable[[], t.Any], otherwise: t.Any) -> t.Any:
         """The answer, or what to go on with; the reason is kept."""
@@ -292,7 +286,7 @@ class WorkloadInfo:
 
     def _workload(self, containers: t.List[t.Dict[str, t.Any]], networks: t.List[t.Dict[str, t.Any]]) -> t.Dict[str, t.Any]:
         listed = workload.resolve(containers, self.params["workload"])
-        brief = self._brief(listed)
+        brief = self._brief(listed, containers)
         if listed is None:
             return brief
         try:
@@ -309,7 +303,7 @@ class WorkloadInfo:
         found = processes.Processes((), 0, ())
         # Those of the host are no business of a container's, though one sees them all with --pid host.
         if facts["running"] and not container_facts.shares_host_processes(facts["pid"]):
-            found = processes.processes_of(facts["pid"], _ghost_limit(options))
+            found = processes.processes_of(facts["pid"], ghost_limit(options))
         look = Look(self.runtime, self.podman, inspect, facts)
         seen = {**self._ask(look.still, {}), **(self._ask(lambda: look.running(found.pids), {}) if found.pids else {})}
         facts.update(
@@ -330,11 +324,12 @@ class WorkloadInfo:
         facts["image"].update(self._image(facts["image"]))
         return facts
 
-    def _brief(self, listed: t.Optional[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Any]:
+    def _brief(self, listed: t.Optional[t.Mapping[str, t.Any]], containers: t.Sequence[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Any]:
         """What podman's list of its containers says of it."""
         name = self.params["workload"]
         if listed is None:
-            return {"exists": False, "running": False, "held": False, "name": name}
+            members = sorted(workload.name_of(each, "") for each in containers if each.get("PodName") == name)
+            return {"exists": False, "running": False, "held": False, "name": name, "pod_members": members}
         state = listed.get("State", "")
         return {"exists": True, "running": state == "running", "held": False, "name": workload.name_of(listed, name), "id": listed["Id"], "state": state}
 
@@ -400,161 +395,6 @@ class WorkloadInfo:
                 manifest = self._ask(lambda: self.podman.manifest_type(image["id"]), "")
                 return {"size": listed.get("Size", 0), "named": image["name"] in (listed.get("Names") or []), "manifest": manifest}
         return {"size": 0, "named": False, "manifest": ""}
-
-    # The host
-
-    def _host(self, containers: t.List[t.Dict[str, t.Any]], networks: t.List[t.Dict[str, t.Any]]) -> t.Dict[str, t.Any]:
-        info = self._ask(self.podman.info, {}) if self.has_podman else {}
-        runtime = (info.get("host") or {}).get("ociRuntime") or {}
-        store = info.get("store") or {}
-        return {
-            "name": platform.node(),
-            "arch": platform.machine(),
-            "kernel": platform.release(),
-            "clock": time.time(),
-            "seccomp_filter": host.has_seccomp_filter(),
-            "cpu_features": host.cpu_features(),
-            "memory_available": host.memory_available(),
-            "huge_pages": container_facts.free_huge_pages(),
-            "systemd": self._first_version(["systemctl", "--version"]),
-            "addresses": self._ask(self._addresses, []),
-            "interfaces": [name for _index, name in socket.if_nameindex()],
-            "listening": host.listening_ports(),
-            "images": {**host.place(self.params["images"]), "present": _files(self.params["images"])},
-            "sessions": host.place(self.params["sessions"]),
-            "temporary": host.place(TEMPORARY),
-            "criu": self._criu(),
-            "pcopy": self._pcopy(),
-            "podman": {
-                "installed": self.has_podman,
-                "version": host.parse_version((info.get("version") or {}).get("Version", "")),
-                "path": self.runtime.find("podman") or "",
-                "runtime": runtime.get("name", ""),
-                "runtime_path": runtime.get("path", ""),
-                "network": self._network_backend(info),
-                "store": {
-                    "driver": store.get("graphDriverName", ""),
-                    **(host.place(store["graphRoot"]) if store.get("graphRoot") else {"path": "", "free": 0, "device": 0}),
-                },
-                "containers": [{"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", ""), "pod": each.get("PodName", "")} for each in containers],
-                "networks": [
-                    {
-                        "name": each["name"],
-                        "driver": each.get("driver", ""),
-                        "subnets": [subnet["subnet"] for subnet in each.get("subnets") or []],
-                        "shared": workload.is_shared(each),
-                        "parent": each.get("network_interface") or "",
-                        "taken": _taken(each),
-                    }
-                    for each in networks
-                ],
-                "images": self._images() if self.has_podman else [],
-                "secrets": self._ask(self.podman.secrets, []) if self.has_podman else [],
-                "volumes": {volume["Name"]: volume.get("Options") or {} for volume in (self._ask_once(self.podman.volumes) if self.has_podman else [])},
-            },
-        }
-
-    @staticmethod
-    def _network_backend(info: t.Mapping[str, t.Any]) -> t.Dict[str, str]:
-        """Which program makes podman's networks, and where it is: older versions of podman do not tell, but look in these places."""
-        of_host = info.get("host") or {}
-        backend = of_host.get("networkBackend", "")
-        places = [os.path.join(directory, backend) for directory in HELPER_DIRECTORIES if backend]
-        found = next((place for place in places if os.access(place, os.X_OK)), "")
-        return {"backend": backend, "path": (of_host.get("networkBackendInfo") or {}).get("path") or found}
-
-    def _images(self) -> t.List[t.Dict[str, t.Any]]:
-        return [{"id": image["Id"], "names": image.get("Names") or []} for image in self._ask_once(self.podman.images)]
-
-    def _addresses(self) -> t.List[t.Dict[str, t.Any]]:
-        addresses = host.parse_addresses(self.runtime.run_json([self.runtime.tool("ip", "iproute2"), "-json", "address"]) or [])
-        return [{**address, "speed": host.link_speed(address["interface"])} for address in addresses]
-
-    def _first_version(self, argv: t.List[str]) -> t.List[int]:
-        path = self.runtime.find(argv[0])
-        if path is None:
-            return []
-        completed = self._ask(lambda: self.runtime.run([path, *argv[1:]], timeout=PROBE_SECONDS), None)
-        return host.parse_version(completed.stdout) if completed else []
-
-    def _criu(self) -> t.Dict[str, t.Any]:
-        options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
-        found: t.Dict[str, t.Any] = {
-            "version": self._first_version(["criu", "--version"]),
-            "check": False,
-            "said": "",
-            "action_script": options.get("action-script", ""),
-            "action_script_works": os.access(options.get("action-script", ""), os.X_OK),
-            "tcp_established": "tcp-established" in options,
-            "ghost_limit": _ghost_limit(options),
-            "lazy_pages": False,
-            "network_lock": {"method": options.get("network-lock", "iptables"), "works": False},
-        }
-        path = self.runtime.find("criu")
-        if path is not None:
-            found["lazy_pages"] = self._has_feature(path, "uffd-noncoop")
-            found["network_lock"]["works"] = self._network_lock(path, found["network_lock"]["method"])
-            checked = self._ask(lambda: self.runtime.run([path, "check"], accept=range(0, 256), timeout=PROBE_SECONDS), None)
-            if checked is not None:
-                found.update(check=checked.rc == 0, said=checked.last_words)
-        return found
-
-    def _network_lock(self, criu: str, method: str) -> bool:
-        """Whether CRIU can lock a network in the way that it is configured for."""
-        if method == "nftables":
-            return self._has_feature(criu, "network_lock_nftables")
-        return method == "iptables" and all(self.runtime.find(tool) for tool in ("iptables-restore", "ip6tables-restore"))
-
-    def _has_feature(self, criu: str, name: str) -> bool:
-        """Whether CRIU finds that the kernel has what it needs for something."""
-        asked = self._ask(lambda: self.runtime.run([criu, "check", "--feature", name], accept=range(0, 256), timeout=PROBE_SECONDS), None)
-        return asked is not None and asked.rc == 0
-
-    def _pcopy(self) -> t.Dict[str, t.Any]:
-        installed = os.access(self.pcopy.path, os.X_OK)
-        found: t.Dict[str, t.Any] = {"installed": installed, "version": "", "protocol": 0, "findings": [], "sessions": self._sessions()}
-        if found["installed"]:
-            version = self._ask(self.pcopy.version, {})
-            found.update(version=version.get("version", ""), protocol=version.get("protocol", 0))
-            probed = self._ask(lambda: self.pcopy.call("probe", "--recall", timeout=PROBE_SECONDS), {})
-            found.update(findings=probed.get("findings", []), silence=probed.get("silence"))
-        return found
-
-    def _sessions(self) -> t.List[t.Dict[str, t.Any]]:
-        """What an operator has to know of the sessions on this host, and no more."""
-        if not os.access(self.pcopy.path, os.X_OK):
-            return []
-        statuses = self._ask(lambda: Sessions(self.pcopy, self.params["sessions"]).statuses(), [])
-        keys = ("id", "role", "workload", "state", "ended", "running", "error", "restarted")
-        plans = [status.get("plan") or {} for status in statuses]
-        return [
-            {**{key: status.get(key) for key in keys}, "by": plan.get("by"), "destination": plan.get("destination")} for status, plan in zip(statuses, plans)
-        ]
-
-
-def _taken(network: t.Mapping[str, t.Any]) -> t.List[t.Dict[str, str]]:
-    """Addresses that containers have on this network."""
-    return [
-        {"address": subnet["ipnet"].partition("/")[0], "container": container.get("name", "")}
-        for container in (network.get("containers") or {}).values()
-        for interface in (container.get("interfaces") or {}).values()
-        for subnet in interface.get("subnets") or []
-    ]
-
-
-def _ghost_limit(options: t.Mapping[str, str]) -> int:
-    """How large a deleted file may be that CRIU copies, by its configuration."""
-    try:
-        return parse_size(options.get("ghost-limit", "")) or processes.GHOST_LIMIT
-    except ValueError:
-        return processes.GHOST_LIMIT
-
-
-def _files(directory: str) -> t.List[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        return []
 
 
 def main() -> None:

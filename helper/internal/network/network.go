@@ -72,6 +72,8 @@ type Unsettled struct {
 	Waiting int // connections that nobody has accepted yet
 	Opening int // connections whose handshake is under way
 	Closing int // connections that were closed, with something left to send
+
+	Backlog string // in words, the ports of the listeners that let somebody wait
 }
 
 // Settled reads the namespace's sockets.
@@ -114,7 +116,7 @@ func (u *Unsettled) add(table string) {
 		case listen:
 			var n int
 			_, _ = fmt.Sscanf(received, "%x", &n)
-			u.Waiting += n
+			u.wait(c[1], n)
 		case synRecv:
 			u.Opening++
 		case finWait1, lastAck, closing:
@@ -123,4 +125,24 @@ func (u *Unsettled) add(table string) {
 			}
 		}
 	}
+}
+
+// wait counts those that wait at a listener, of which the kernel prints the address
+// and port in hexadecimal.
+func (u *Unsettled) wait(local string, n int) {
+	if n == 0 {
+		return
+	}
+	u.Waiting += n
+	_, hex, _ := strings.Cut(local, ":")
+	var port int
+	_, _ = fmt.Sscanf(hex, "%x", &port)
+	connections := "connections"
+	if n == 1 {
+		connections = "connection"
+	}
+	if u.Backlog != "" {
+		u.Backlog += ", "
+	}
+	u.Backlog += fmt.Sprintf("port %d has %d %s waiting", port, n, connections)
 }

@@ -349,11 +349,12 @@ func TestSettled(t *testing.T) {
 		return err
 	})
 	defer unix.Close(listener)
+	backlog := []string{fmt.Sprintf("port %d has 1 connection waiting", port), fmt.Sprintf("port %d has 2 connections waiting", port)}
 	for i, a := range []netip.Addr{address4, address6} {
 		if _, err := s.dial(a, port, 5*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if u, err := Settled(s.workload); err != nil || u != (Unsettled{Waiting: i + 1}) {
+		if u, err := Settled(s.workload); err != nil || u != (Unsettled{Waiting: i + 1, Backlog: backlog[i]}) {
 			t.Errorf("after %d connections: %+v, %v", i+1, u, err)
 		}
 	}
@@ -390,7 +391,7 @@ func TestSettled(t *testing.T) {
 	}
 	unix.Close(fd)
 	closing(1)
-	if u, err := Settled(s.workload); err != nil || u != (Unsettled{Waiting: 1, Closing: 1}) {
+	if u, err := Settled(s.workload); err != nil || u != (Unsettled{Waiting: 1, Closing: 1, Backlog: backlog[0]}) {
 		t.Errorf("after a close: %+v, %v", u, err)
 	}
 	g.Close()

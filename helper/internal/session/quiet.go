@@ -93,8 +93,8 @@ func (q *quiet) turnAway(ctx context.Context) (err error) {
 	}
 	left, err := q.settle(ctx, acceptLimit, q.look, func(u network.Unsettled) bool { return u.Waiting+u.Opening == 0 })
 	if err == nil && left.Waiting > 0 {
-		err = fmt.Errorf("session: %d connections wait to be accepted by the workload, which does not accept them, and CRIU cannot carry them: "+
-			"try again when it does, or move it offline", left.Waiting)
+		err = fmt.Errorf("session: %s to be accepted by the workload, which does not accept, and CRIU cannot carry that: "+
+			"try again when it does, or move it offline", left.Backlog)
 	}
 	return err
 }

@@ -382,7 +382,7 @@ func TestAConnectionThatNobodyAccepts(t *testing.T) {
 	r.start()
 	r.wait(r.src, UntilConverged)
 	src, dst := r.cutover()
-	if src.State != Thawed && src.State != Failed || dst.State != Discarded || !strings.Contains(src.Error, "1 connections wait to be accepted by the workload") {
+	if src.State != Thawed && src.State != Failed || dst.State != Discarded || !strings.Contains(src.Error, " has 1 connection waiting to be accepted by the workload") {
 		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
 	}
 	if exists(filepath.Join(r.control, "stopped")) {

@@ -111,6 +111,12 @@ class TestParse:
         assert parsed.image == "localhost/web:1"
         assert parsed.arguments == ("serve", "-d", "--name", "other")
 
+    def test_a_global_option_may_stand_behind_the_verb(self):
+        parsed = parse(["podman", "run", "--cgroup-manager", "systemd", "--name", "web", "image", "--log-level"], PODMAN, RUN)
+        assert parsed.global_options == (("cgroup-manager", "systemd"),)
+        assert parsed.options == (("name", "web"),)
+        assert parsed.arguments == ("--log-level",)
+
     def test_global_options_stand_before_the_verb(self):
         parsed = read("--log-level", "debug", "--cgroup-manager=systemd", "container", "run", "-d", "i")
         assert parsed.global_options == (("log-level", "debug"), ("cgroup-manager", "systemd"))
