@@ -115,7 +115,7 @@ def live_migration(disk: Disk, place: Place, qemu: tuple[int, int, int]) -> Verd
         # libvirt takes this on trust.
         return Verdict(
             UNKNOWN,
-            f"nothing says whether both hosts have the same {disk.source}, and libvirt does not ask: the check of a move to a host tells (kvm_migrate, --check)",
+            f"nothing says whether both hosts have the same {disk.source}, and libvirt does not ask: the check of a move tells (kvm_migrate, --check)",
         )
     return verdict
 
@@ -173,7 +173,7 @@ def faster_mode(disk: Disk, place: Place, available: float, guest_flushes: str) 
     if disk.source is None or disk.read_only:
         return disk.cache, "nothing is written to it"
     if disk.cache == "unsafe":
-        return "writeback" if guest_flushes == YES else "none", "unsafe loses data when the power goes, however fast it is: the next fastest is named"
+        return ("writeback" if guest_flushes == YES else "none"), "unsafe loses data when the power goes, however fast it is: this is the next"
     if disk.kind == "network":
         return "writeback" if available > 0.25 else "none", "network storage: a cache on this host saves round trips, where there is memory for it"
     if place.rotational is None:

@@ -33,7 +33,7 @@ SHELL_PORT = 2323
 # (Ansible looks only every five seconds whether one has ended, so its own process outlives them).
 FOOTPRINT = f"""
 echo "images: $(ls -A {IMAGES} | grep -v '^own.raw$' | sort | xargs)"
-echo "begun: $(ls -A /var/lib/handover/guests 2>/dev/null | xargs)"
+echo "begun: $(ls -A /var/lib/handover/guests /var/lib/handover/guest-notes 2>/dev/null | grep -v ':$' | xargs)"
 echo "jobs: $(for guest in $(virsh --quiet list --name); do virsh domjobinfo $guest | grep 'Job type' | grep -v None; done | xargs)"
 echo "servers: $(ss --listening --tcp --numeric --no-header '( sport >= :49152 and sport <= :49215 )' | wc -l | sed s/^0$//)"
 echo "modules: $(pgrep --list-full --full '[A]nsiballZ_kvm_migrate' | grep --invert-match async_wrapper | wc -l | sed s/^0$//)"

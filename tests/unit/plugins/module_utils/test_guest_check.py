@@ -117,7 +117,8 @@ OBSTACLES = {
         device("<interface type='network'><source network='default' portgroup='green'/></interface>"), "green", "red", "networks", "no port group red",
     ),
     "vhostuser": (
-        device("<interface type='vhostuser'><source type='unix' path='/run/ovs/sock' mode='client'/></interface>"), "/sock", "/none", "networks", "/run/ovs/none",
+        device("<interface type='vhostuser'><source type='unix' path='/run/ovs/sock' mode='client'/></interface>"),
+        "/sock", "/none", "networks", "/run/ovs/none",
     ),
     "kind of interface": (device("<interface type='null'/>"), "'null'", "'warp'", "networks", "of a kind that is not known (warp)"),
     "name": (device("<interface type='null'><target dev='web1-a'/></interface>"), "web1-a", "eth0", "networks", "the name eth0 of the interface is taken"),
@@ -144,15 +145,16 @@ OBSTACLES = {
     "kind of firmware": ("<os firmware='efi'/>", "efi", "bios", "firmware", "does not offer firmware of the kind bios"),
     "tpm": (device("<tpm><backend type='emulator'/></tpm>"), "emulator", "external", "tpm", "does not offer an emulated TPM"),
     "own tpm": (device("<tpm><backend type='emulator'/></tpm>"), "emulator", "passthrough", "tpm", "its keys stay in it"),
-    "huge pages": ("<memoryBacking><hugepages/></memoryBacking>", "<hugepages/>", "<hugepages><page size='1' unit='G'/></hugepages>", "hugepages", "no huge pages of"),
+    "huge pages": ("<memoryBacking><hugepages/></memoryBacking>", "<hugepages/>", "<hugepages><page size='1' unit='G'/></hugepages>", "hugepages", "no huge"),
     "processors": ("<vcpu cpuset='0-1'>1</vcpu>", "0-1", "0-3", "numa", "no 2, 3 of the processors"),
     "nodes": ("<numatune><memory nodeset='0'/></numatune>", "'0'", "'1'", "numa", "no 1 of the NUMA nodes"),
     "secret": (device("<disk><encryption><secret type='passphrase' uuid='u1'/></encryption></disk>"), "u1", "u9", "secrets", "the secret u9 is not on"),
     "secret's value": (device("<disk><auth><secret type='ceph' usage='u1'/></auth></disk>"), "u1", "u2", "secrets", "the secret for u2 has no value"),
     "program": (
-        device("<filesystem type='x'><binary path='/usr/bin/virtiofsd'/><source dir='/srv/nfs'/></filesystem>"), "virtiofsd", "none", "programs", "/usr/bin/none",
+        device("<filesystem type='x'><binary path='/usr/bin/virtiofsd'/><source dir='/srv/nfs'/></filesystem>"),
+        "virtiofsd", "none", "programs", "/usr/bin/none",
     ),
-    "folder": (device("<filesystem type='x'><source dir='/srv/nfs'/></filesystem>"), "/srv/nfs", "/srv/own", "filesystems", "nothing proves that it holds the same"),
+    "folder": (device("<filesystem type='x'><source dir='/srv/nfs'/></filesystem>"), "/srv/nfs", "/srv/own", "filesystems", "nothing proves that"),
 }  # fmt: skip
 
 
