@@ -34,7 +34,7 @@ _ALIASES = {
     "override-os": "os",
     "override-variant": "variant",
 }
-_HIDDEN = {"kernel-memory": True, "signature-policy": True}
+HIDDEN = {"kernel-memory": True, "signature-policy": True}
 
 # Options of `podman run` that say how to run it, not what it is. They stand here by name too because a podman that
 # does not print one of them in the help of `create` may yet accept it there.
@@ -50,6 +50,10 @@ _NOT_CARRIED = frozenset(
 
 # Written again from what the running container has.
 _PINNED = frozenset(("hostname", "ip", "ip6", "mac-address", "name", "network", "publish", "publish-all"))
+
+# Files of the first host that the second one's podman would read anew, and of whose contents nothing is remembered.
+_FILES = frozenset(("hosts-file", "init-path"))
+_LABELS = "label-file"
 
 _ENVIRONMENT = frozenset(("env", "env-file", "env-host"))
 _PROXIES = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"))
@@ -91,7 +95,7 @@ class Grammar:
 
     def takes_value(self, name: str) -> t.Optional[bool]:
         """None for an option that this podman does not know."""
-        return self.options.get(name, _HIDDEN.get(name))
+        return self.options.get(name, HIDDEN.get(name))
 
 
 Option = t.Tuple[str, t.Optional[str]]
@@ -144,6 +148,7 @@ class Identity:
     networks: t.Tuple[Attachment, ...] = ()
     ports: t.Tuple[Port, ...] = ()
     environment: t.Tuple[str, ...] = field(default=(), repr=False)
+    labels: t.Tuple[str, ...] = ()
 
 
 def parse(command: t.Sequence[str], podman: Grammar, verb: Grammar) -> CreateCommand:
@@ -229,6 +234,22 @@ def unsupported(parsed: CreateCommand) -> t.Optional[str]:
     return None
 
 
+def carried_options(parsed: CreateCommand) -> t.List[str]:
+    """Names of the options that the command for the twin has from this one."""
+    left_out = _RUN_ONLY | _NOT_CARRIED | _PINNED | _ENVIRONMENT | {_LABELS}
+    return sorted({name for name, _value in parsed.options} - left_out)
+
+
+def files(parsed: CreateCommand) -> t.List[str]:
+    """Files of this host that the command names and the twin would have to find over there, each with its option."""
+    found = ["--{0}={1}".format(name, value) for name, value in parsed.options if name in _FILES and value]
+    for name, value in parsed.options:
+        kind, _equals, path = (value or "").partition("=")
+        if name == "security-opt" and kind == "seccomp" and path not in ("", "unconfined"):
+            found.append("--security-opt seccomp={0}".format(path))
+    return found
+
+
 def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> t.List[str]:
     """The arguments of `podman` that create the same container on another host; `create` is the grammar of `podman create` there."""
     written: t.List[Option] = [("pull", "never"), ("name", identity.name)]
@@ -237,8 +258,10 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> t.List[s
     written += _networks(parsed, identity)
     written += [("publish", str(port)) for port in identity.ports]
     written += _environment(parsed, identity)
+    if parsed.values(_LABELS):
+        written += [("label", label) for label in identity.labels]
     for name, value in parsed.options:
-        if name in _RUN_ONLY or name in _NOT_CARRIED or name in _PINNED or name in _ENVIRONMENT:
+        if name in _RUN_ONLY or name in _NOT_CARRIED or name in _PINNED or name in _ENVIRONMENT or name == _LABELS:
             continue
         if create.takes_value(name) is None:
             raise CommandError("podman create on this host does not know the option --{0}: install the podman of the source here".format(name))

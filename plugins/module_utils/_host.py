@@ -62,6 +62,61 @@ def free_space(path: str) -> int:
     return filesystem.f_bavail * filesystem.f_frsize
 
 
+# Where podman reads what containers are given unless their command says otherwise; the later one wins.
+ENGINE_FILES = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
+# Settings that the destination may have of its own: they say how the engine works, not what a container is.
+_ENGINES_OWN = frozenset(("log_driver", "log_size_max", "log_tag", "base_hosts_file", "host_containers_internal_ip", "prepare_volume_on_create"))
+# Written out, these are what podman takes without them: one distribution's file says so, and that of another is silent.
+_BUILT_IN = {
+    "default_capabilities": '["CHOWN","DAC_OVERRIDE","FOWNER","FSETID","KILL","NET_BIND_SERVICE","SETFCAP","SETGID","SETPCAP","SETUID","SYS_CHROOT"]',
+    "pids_limit": "2048",
+    "shm_size": '"65536k"',
+    "umask": '"0022"',
+    "ipcns": '"shareable"',
+    "cgroupns": '"private"',
+    "pidns": '"private"',
+    "utsns": '"private"',
+    "netns": '"private"',
+    "userns": '"host"',
+    "init": "false",
+    "label": "true",
+    "http_proxy": "true",
+}
+
+
+def engine_defaults(files: t.Sequence[str] = ENGINE_FILES) -> t.Dict[str, str]:
+    """The settings of the table `containers` in podman's configuration, as they are written, without blanks and comments."""
+    found: t.Dict[str, str] = {}
+    for path in files:
+        folder = path + ".d"
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".conf")) if os.path.isdir(folder) else []
+        for each in [path, *(os.path.join(folder, name) for name in names)]:
+            found.update(parse_engine_defaults(read_text(each)))
+    return {key: value for key, value in found.items() if key not in _ENGINES_OWN and value != _BUILT_IN.get(key)}
+
+
+def parse_engine_defaults(text: str) -> t.Dict[str, str]:
+    """Key → value of the table `containers` of such a file; a list may go over several lines."""
+    found: t.Dict[str, str] = {}
+    table, key = "", ""
+    for line in text.splitlines():
+        line = re.sub(r"""("[^"]*"|'[^']*')|#.*$""", lambda match: match.group(1) or "", line).strip()
+        heading = re.match(r"\[+\s*([\w.-]+)\s*\]+$", line)
+        setting = re.match(r"([\w-]+)\s*=\s*(.*)$", line)
+        if not key and heading:
+            table = heading.group(1)
+        elif key or setting and table == "containers":
+            if not key and setting:
+                key, line = setting.group(1), setting.group(2)
+                found[key] = ""
+            found[key] += re.sub(r"\s+", "", line)
+            if found[key].count("[") <= found[key].count("]"):
+                # Which quotes it has, or a comma after the last of a list, means nothing.
+                found[key] = found[key].replace("'", '"').replace(",]", "]")
+                key = ""
+    return found
+
+
 def place(path: str) -> t.Dict[str, t.Any]:
     """A directory, or the one that will hold it: free bytes of its file system, and which one that is."""
     above = path

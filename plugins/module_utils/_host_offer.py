@@ -19,10 +19,17 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _host as host,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _loop as loop,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _processes as processes,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._create_command import (
+    HIDDEN,
+    Grammar,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
@@ -56,7 +63,7 @@ class HostOffer:
         self.has_podman = runtime.find("podman") is not None
         self._ask = ask
 
-    def facts(self, containers: Documents, networks: Documents, images: Documents, volumes: Documents) -> t.Dict[str, t.Any]:
+    def facts(self, containers: Documents, networks: Documents, images: Documents, volumes: Documents, grammars: t.Sequence[Grammar]) -> t.Dict[str, t.Any]:
         """All of it; what is listed of podman was asked for already."""
         info = self._ask(self.podman.info, {}) if self.has_podman else {}
         runtime = (info.get("host") or {}).get("ociRuntime") or {}
@@ -77,10 +84,13 @@ class HostOffer:
             "images": {**host.place(self.params["images"]), "present": _files(self.params["images"])},
             "sessions": host.place(self.params["sessions"]),
             "temporary": host.place(TEMPORARY),
+            "mountpoints": sorted({mount.mountpoint for mount in loop.read_mounts()}),
             "criu": self._criu(),
             "pcopy": self._pcopy(),
             "podman": {
                 "installed": self.has_podman,
+                "create_options": sorted({*grammars[2].options, *HIDDEN}) if grammars else [],
+                "defaults": host.engine_defaults(),
                 "version": host.parse_version((info.get("version") or {}).get("Version", "")),
                 "path": self.runtime.find("podman") or "",
                 "runtime": runtime.get("name", ""),

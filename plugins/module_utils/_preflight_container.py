@@ -51,6 +51,35 @@ def _create_command(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _create_options(plan: Plan) -> t.Iterator[str]:
+    known = plan.there["host"]["podman"].get("create_options", [])
+    missing = [name for name in plan.container.get("create_options", []) if name not in known]
+    if known and missing:
+        yield "{0} was created with {1}, which podman create on {2} does not know: install the podman of {3} there, or create {0} without".format(
+            plan.workload, ", ".join("--" + name for name in missing), plan.destination, plan.source
+        )
+
+
+def _files(plan: Plan) -> t.Iterator[str]:
+    for file in plan.container.get("files", []):
+        yield (
+            "{0} was created with {1}, a file of {2} that {3} would read anew: "
+            "put the same file there, and list the check 'files_named' in {4}".format(plan.workload, file, plan.source, plan.destination, IGNORE)
+        )
+
+
+def _engine_defaults(plan: Plan) -> t.Iterator[str]:
+    here, there = (host["podman"].get("defaults", {}) for _name, host in plan.hosts)
+    other = sorted(key for key in {*here, *there} if here.get(key) != there.get(key))
+    if other:
+        yield (
+            "podman's containers.conf gives containers other defaults on {0} than on {1} ({2}), so {3} would not be the same there: "
+            "write the same, or list the check 'engine_defaults' in {4} if {3} depends on none of them".format(
+                plan.source, plan.destination, ", ".join(other), plan.workload, IGNORE
+            )
+        )
+
+
 def _systemd_unit(plan: Plan) -> t.Iterator[str]:
     label = plan.container["systemd_unit"]
     for unit in sorted({label, *plan.container.get("units", [])} - {""}):
@@ -106,6 +135,9 @@ CHECKS: t.Dict[str, Check] = {
     "running": _not_running,
     "rm": _auto_remove,
     "create_command": _create_command,
+    "create_options": _create_options,
+    "files_named": _files,
+    "engine_defaults": _engine_defaults,
     "systemd_unit": _systemd_unit,
     "devices": _devices,
     "namespaces": _namespaces,

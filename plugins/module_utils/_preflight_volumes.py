@@ -59,6 +59,14 @@ def _image_directories(plan: Plan) -> t.Iterator[str]:
             )
 
 
+def _mountpoints(plan: Plan) -> t.Iterator[str]:
+    for volume in plan.volumes:
+        if volume["mountpoint"] in plan.there["host"].get("mountpoints", []):
+            yield "something is mounted on {0} of {1} already, where the image volume {2} of {3} is to be: unmount it".format(
+                volume["mountpoint"], plan.destination, volume["name"], plan.workload
+            )
+
+
 def _filesystems(plan: Plan) -> t.Iterator[str]:
     for volume in plan.volumes:
         if volume["fstype"] not in ("ext4", "xfs"):
@@ -84,6 +92,7 @@ CHECKS: t.Dict[str, Check] = {
     "directory_volumes": _directory_volumes,
     "images": _images_taken,
     "image_directories": _image_directories,
+    "mountpoints": _mountpoints,
     "filesystems": _filesystems,
     "volumes": _volumes_taken,
 }

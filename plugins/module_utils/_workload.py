@@ -172,6 +172,7 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t
         "uts_mode": host.get("UTSMode") or "",
         "hostname": config.get("Hostname") or "",
         "environment": environment_of(inspect),
+        "labels": dict(config.get("Labels") or {}),
         "pod": inspect.get("Pod") or "",
         "dependencies": list(inspect.get("Dependencies") or []),
         "systemd_unit": (config.get("Labels") or {}).get("PODMAN_SYSTEMD_UNIT", ""),
@@ -200,4 +201,5 @@ def identity_of(facts: Document, image: str) -> Identity:
         networks=tuple(networks),
         ports=tuple(Port(**port) for port in facts["ports"]),
         environment=tuple(facts["environment"]),
+        labels=tuple("{0}={1}".format(key, value) for key, value in sorted(facts["labels"].items())),
     )

@@ -222,6 +222,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._container_look
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._create_command import (
     CommandError,
+    carried_options,
+    files,
     parse,
     unsupported,
 )
@@ -266,7 +268,8 @@ class WorkloadInfo:
         networks = self._ask(self.podman.networks, []) if self.has_podman else []
         found = self._workload(containers, networks)
         images, volumes = (self._ask_once(question) if self.has_podman else [] for question in (self.podman.images, self.podman.volumes))
-        return {"changed": False, "workload": found, "host": self.look.facts(containers, networks, images, volumes), "problems": self.problems}
+        grammars = self._ask_once(self.podman.grammars) if self.has_podman else []
+        return {"changed": False, "workload": found, "host": self.look.facts(containers, networks, images, volumes, grammars), "problems": self.problems}
 
     def _ask(self, question: t.Callable[[], t.Any], otherwise: t.Any) -> t.Any:
         """The answer, or what to go on with; the reason is kept."""
@@ -276,7 +279,7 @@ class WorkloadInfo:
             self.problems.append(str(exc))
             return otherwise
 
-    def _ask_once(self, question: t.Callable[[], t.List[t.Any]]) -> t.List[t.Any]:
+    def _ask_once(self, question: t.Callable[[], t.Sequence[t.Any]]) -> t.Any:
         """The same for what both the workload and its host are asked by: podman takes a while for each of its answers."""
         if question not in self.answers:
             self.answers[question] = self._ask(question, [])
@@ -315,7 +318,7 @@ class WorkloadInfo:
             **seen,
             connections=host.connections(facts["pid"]) if facts["running"] else {},
             obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
-            cannot_recreate=self._cannot_recreate(facts["create_command"]),
+            **self._recreation(facts["create_command"]),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             cgroup=host.freezable_cgroup(facts["pid"], facts["id"], options) if facts["running"] else "",
             throttle=host.limitable_cgroup(facts["pid"], facts["id"]) if facts["running"] else {"cgroup": "", "why": "it does not run"},
@@ -333,16 +336,18 @@ class WorkloadInfo:
         state = listed.get("State", "")
         return {"exists": True, "running": state == "running", "held": False, "name": workload.name_of(listed, name), "id": listed["Id"], "state": state}
 
-    def _cannot_recreate(self, command: t.List[str]) -> str:
-        """Why a twin cannot be made from the command that made it; empty if it can."""
-        grammars = self._ask(self.podman.grammars, None)
-        if grammars is None:
-            return ""
+    def _recreation(self, command: t.List[str]) -> t.Dict[str, t.Any]:
+        """Why a twin cannot be made from the command that made it, or what its podman has to know and find for it."""
+        grammars = self._ask_once(self.podman.grammars)
+        found: t.Dict[str, t.Any] = {"cannot_recreate": "", "create_options": [], "files": []}
+        if not grammars:
+            return found
         podman, run, create = grammars
         try:
-            return unsupported(parse(command, podman, run | create)) or ""
+            parsed = parse(command, podman, run | create)
         except CommandError as exc:
-            return str(exc)
+            return {**found, "cannot_recreate": str(exc)}
+        return {"cannot_recreate": unsupported(parsed) or "", "create_options": carried_options(parsed), "files": files(parsed)}
 
     def _volume(self, mount: t.Dict[str, t.Any], volume: t.Dict[str, t.Any], mounts: t.List[loop.Mount], workload_name: str) -> t.Dict[str, t.Any]:
         """What podman's volume is bound to, and the image volume or plain directory that this is, if it is one."""

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._create_command import (
     Attachment,
@@ -11,6 +13,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._create_command
     Grammar,
     Identity,
     Port,
+    carried_options,
+    files,
     parse,
     twin,
     unsupported,
@@ -257,3 +261,19 @@ class TestTwin:
 def test_what_cannot_be_made_elsewhere(words, reason):
     found = unsupported(read(*words))
     assert found is None if reason is None else reason in found
+
+
+class TestFiles:
+    HELP = RUN | Grammar.from_help(
+        "      --label-file stringArray\n      --security-opt stringArray\n      --init-path string\n      --label stringArray\n      --name string\n"
+    )
+
+    def test_files_that_the_twin_would_read_anew(self):
+        words = ["podman", "run", "--security-opt", "seccomp=/own.json", "--security-opt=seccomp=unconfined", "--init-path", "/sbin/tiny", "image"]
+        assert files(parse(words, PODMAN, self.HELP)) == ["--init-path=/sbin/tiny", "--security-opt seccomp=/own.json"]
+
+    def test_labels_of_a_file_are_written_out(self):
+        parsed = parse(["podman", "run", "--name", "web", "--label-file", "/root/labels", "image"], PODMAN, self.HELP)
+        written = twin(parsed, dataclasses.replace(WEB, labels=("a=1", "b=2")), self.HELP)
+        assert [word for word in written if "label" in word] == ["--label=a=1", "--label=b=2"]
+        assert carried_options(parsed) == []

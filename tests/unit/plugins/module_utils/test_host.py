@@ -190,3 +190,18 @@ def test_open_connections_are_counted_by_the_address_here(tmp_path):
     assert found.pop("10.213.0.60") == 3
     assert list(found.values()) == [1]
     assert host.connections(71, str(tmp_path)) == {}
+
+
+def test_defaults_that_an_engine_gives_its_containers(tmp_path):
+    first, second = tmp_path / "a.conf", tmp_path / "b.conf"
+    first.write_text(
+        '[containers]\n# umask = "0022"\npids_limit = 100 # few\ndefault_capabilities = [\n  "CHOWN", # one\n  "KILL",\n]\nlog_driver = "none"\n[engine]\nruntime = "runc"\n'
+    )
+    (tmp_path / "b.conf.d").mkdir()
+    second.write_text("[containers]\npids_limit = 200\n")
+    (tmp_path / "b.conf.d" / "10-own.conf").write_text("[containers]\nshm_size = '65536k'\ntz = 'a#b'\n")
+    assert host.engine_defaults([str(first), str(second), str(tmp_path / "none.conf")]) == {
+        "pids_limit": "200",
+        "default_capabilities": '["CHOWN","KILL"]',
+        "tz": '"a#b"',
+    }
