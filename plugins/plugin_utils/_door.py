@@ -188,6 +188,8 @@ def _patterns(pattern: str) -> t.List[str]:
 
 
 def _hosts_hint(name: str, everyone: t.Sequence[str]) -> str:
+    if not everyone:
+        return "the inventory has no hosts: name one with -i"
     near = nearest(name, everyone)
     shown = ", ".join(sorted(everyone)[:12]) + (", …" if len(everyone) > 12 else "")
     return "did you mean {0}?".format(near) if near else "name one of its hosts ({0})".format(shown)

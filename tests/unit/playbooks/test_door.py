@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
     COLLECTION,
     playbooks,
@@ -84,3 +85,43 @@ def test_a_limit_that_chooses_is_taken(run):
 def test_playbooks_can_be_looked_at_without_variables(run):
     status, said = run(" ".join(playbooks()), "--syntax-check")
     assert status == 0, said
+
+
+def tasks_of(node):
+    """Every task below a playbook's or a role's node."""
+    for each in node if isinstance(node, list) else []:
+        yield each
+        for part in ("tasks", "pre_tasks", "post_tasks", "block", "rescue", "always"):
+            yield from tasks_of(each.get(part))
+
+
+def test_what_runs_on_the_controller_never_becomes():
+    """A variable of an inventory wins over the keyword, and a variable of the play or the task over that."""
+    files = [*COLLECTION.glob("playbooks/**/*.yml"), *COLLECTION.glob("roles/*/tasks/*.yml")]
+    found = 0
+    for path in files:
+        if path.parent.name == "vars":
+            continue
+        for each in tasks_of(yaml.safe_load(path.read_text(encoding="utf-8"))):
+            local = each.get("hosts") == "localhost" or str(each.get("hosts", "")).count("'") == 4 or each.get("delegate_to") == "localhost"
+            if local:
+                found += 1
+                assert each.get("become") is False and (each.get("vars") or {}).get("ansible_become") is False, (path, each["name"])
+    assert found > 8
+
+
+def test_a_fence_on_the_controller_does_not_become(run, tmp_path):
+    inventory = "node1\nlocalhost\n[all:vars]\nansible_connection=local\nansible_become=true\nansible_become_user=nobody\nansible_become_exe=/bin/false\n"
+    (tmp_path / "hosts").write_text(inventory, encoding="utf-8")
+    (tmp_path / "fence.yml").write_text(FENCE.format(sys.executable), encoding="utf-8")
+    _status, said = run("", "-i", str(tmp_path / "hosts"), str(tmp_path / "fence.yml"))
+    assert "Switch the destination off" in said and "could not be fenced" not in said and "Have the source go on without it" in said, said
+
+
+FENCE = """
+- hosts: node1
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: {{name: livefleet.handover.migrate, tasks_from: fence}}
+      vars: {{migrate_fence: "true '{{host}} off'", migrate_destination: node2, migrate_workload: shop, ansible_python_interpreter: {0}}}
+"""

@@ -112,6 +112,9 @@ def test_hosts_that_are_not_there_are_told_with_the_one_that_was_meant():
         "handover_destinations: x is not in the inventory: name one of its hosts (node1, node2)"
     ]
     assert _door.strangers(MIGRATE, {"destination": "node2", "hosts": "all"}, everyone, match) == []
+    assert _door.strangers(MIGRATE, {"destination": "node2"}, [], match) == [
+        "handover_destination: node2 is not in the inventory: the inventory has no hosts: name one with -i"
+    ]
 
 
 def test_a_limit_may_choose_and_not_leave_out():
