@@ -98,7 +98,7 @@ def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp:
 
 
 def _session(workload: planner.Workload, stamp: str) -> str:
-    return workload.session or (re.sub("[^a-z0-9]+", "-", workload.name.lower())[:38] + stamp).lstrip("-")
+    return workload.session or (re.sub("[^a-z0-9]+", "-", workload.name.lower())[:34] + stamp).lstrip("-")
 
 
 def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t.Any]) -> t.List[planner.Workload]:

@@ -193,6 +193,13 @@ class Session:
         """What the play wrote down before it made anything; None if it did not come so far, or not whole."""
         return (self._planned() or {}).get("plan")
 
+    def planned_at(self) -> int:
+        """When the plan was written, in nanoseconds; 0 for never."""
+        try:
+            return os.stat(os.path.join(self.directory, PLAN)).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
     def _planned(self) -> t.Optional[t.Dict[str, t.Any]]:
         try:
             with open(os.path.join(self.directory, PLAN), encoding="utf-8") as source:

@@ -38,7 +38,9 @@ notes:
   - >-
     C(handover_apart), of move, drain. Workloads of which no two may be on one host, by a name for the group.
   - >-
-    C(handover_auto_converge), of migrate, move, drain. Whether the workload is slowed down while the cutover waits for such a moment, by cutting the processor time of its cgroup by 20 %, then by 10 % more each time that the forecast is still above O(migrate_max_frozen), up to 99 %.
+    C(handover_auto_converge), of migrate, move, drain. Whether the workload is slowed down while the cutover waits for such a moment, by
+    cutting the processor time of its cgroup by 20 %, then by 10 % more each time that the forecast is still above C(migrate_max_frozen), up
+    to 99 %.
   - >-
     C(handover_bandwidth), of move, drain. Bytes per second that each host may send, divided among what is being copied.
   - >-
@@ -52,17 +54,20 @@ notes:
   - >-
     C(handover_host), of maintenance. The hosts to mark, as a pattern of Ansible's.
   - >-
-    C(handover_hosts), of migrate, move, drain, recover, kvm_audit. The hosts on which the container is looked for, as a pattern of Ansible's.
+    C(handover_hosts), of migrate, move, drain, recover, kvm_audit. The hosts on which the container is looked for, as a pattern of
+    Ansible's.
   - >-
     C(handover_ignore_checks), of migrate, move, drain. Checks of M(livefleet.handover.preflight) whose findings do not count.
   - >-
-    C(handover_lazy_pages), of migrate, move, drain. Whether a live workload runs on the destination before its memory is there, which follows (lazy pages, or post-copy).
+    C(handover_lazy_pages), of migrate, move, drain. Whether a live workload runs on the destination before its memory is there, which
+    follows (lazy pages, or post-copy).
   - >-
     C(handover_maintenance), of maintenance. Whether the hosts are under maintenance.
   - >-
     C(handover_max_fail_percentage), of move, drain. When more than this part of all moves has failed, no other is begun.
   - >-
-    C(handover_max_frozen), of migrate, move, drain. For how many milliseconds the workload may be frozen in the mode V(live), by the forecast of the source's session; V(0) for any time.
+    C(handover_max_frozen), of migrate, move, drain. For how many milliseconds the workload may be frozen in the mode V(live), by the
+    forecast of the source's session; V(0) for any time.
   - >-
     C(handover_memory), of snapshot, rollback. Whether the memory is in the snapshot, or comes back from it, too.
   - >-
@@ -74,7 +79,8 @@ notes:
   - >-
     C(handover_reason), of drain, maintenance. The reason that others read who ask why a host is under maintenance.
   - >-
-    C(handover_report_dir), of migrate, move, drain, recover, kvm_audit, kvm_consolidation, ceph_restart_osds. Directory on the controller for reports.
+    C(handover_report_dir), of migrate, move, drain, recover, kvm_audit, kvm_consolidation, ceph_restart_osds. Directory on the controller
+    for reports.
   - >-
     C(handover_serial), of move, drain. How many workloads are on their way at once.
   - >-

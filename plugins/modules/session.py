@@ -160,6 +160,7 @@ status:
 
 import os
 import re
+import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -183,6 +184,19 @@ _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 SPEC_VERSION = 1
 
 
+def _run(plan: t.Mapping[str, t.Any]) -> t.Tuple[t.Any, ...]:
+    """The process of Ansible that a plan is of; empty where the plan does not say."""
+    by = plan.get("by") or {}
+    return tuple(by.get(key) for key in ("on", "boot", "pid", "began")) if by else ()
+
+
+def _being_moved(plan: t.Mapping[str, t.Any], identifier: str) -> str:
+    to, by = plan.get("destination"), plan.get("by") or {}
+    return "{0} is being moved already{1}{2}, by session {3}: wait until that has ended".format(
+        plan.get("workload"), " to {0}".format(to) if to else "", " by {0} on {1} since {2}".format(by["who"], by["on"], by["since"]) if by else "", identifier
+    )
+
+
 class OneSession:
     """One side of a session on this host."""
 
@@ -193,7 +207,8 @@ class OneSession:
         if not _NAME.match(name):
             raise HandoverError("session: '{0}' is not a session's name: use up to 64 small letters, digits and dashes".format(name))
         self.runtime = Runtime(module, module.params["timeout"])
-        self.session = Sessions(Pcopy(self.runtime), module.params["sessions"]).session(name)
+        self.sessions = Sessions(Pcopy(self.runtime), module.params["sessions"])
+        self.session = self.sessions.session(name)
         self.reasons: t.List[str] = []
 
     def run(self) -> t.Dict[str, t.Any]:
@@ -211,8 +226,23 @@ class OneSession:
         if plan is not None and self.session.plan() != plan:
             self.reasons.append("session {0} has another plan on this host, or none".format(self.session.identifier))
             if not self.check_mode:
-                self.session.write_plan(plan)
+                self._plan(plan)
         return {"fingerprint": self.session.fingerprint()}
+
+    def _plan(self, plan: t.Dict[str, t.Any]) -> None:
+        """Writes the plan down. Of two runs that were let in at the same moment, the second gives way before it has made anything."""
+        before = self.session.plan()
+        if before and _run(before) and _run(plan) and _run(before) != _run(plan):
+            raise HandoverError(_being_moved(before, self.session.identifier))
+        fresh = not self.session.exists
+        self.session.write_plan(plan)
+        mine = (self.session.planned_at(), self.session.identifier)
+        for other in self.sessions.statuses():
+            same = other["id"] != self.session.identifier and other.get("workload") == plan.get("workload") and other["role"] == plan.get("role")
+            earlier = self.sessions.session(other["id"])
+            if fresh and same and plan.get("workload") and not other["ended"] and (earlier.planned_at(), other["id"]) < mine and earlier.planned_at():
+                shutil.rmtree(self.session.directory)
+                raise HandoverError(_being_moved(other.get("plan") or {}, other["id"]))
 
     def _started(self) -> t.Dict[str, t.Any]:
         role = self.params["role"]

@@ -14,6 +14,7 @@ Kinds are finer than Ansible's types. A kind says what a text means, as `size`, 
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import typing as t
@@ -88,7 +89,7 @@ def _float(value: t.Any, spec: t.Mapping[str, t.Any]) -> float:
         if isinstance(value, bool):
             raise ValueError
         number = float(str(value).strip())
-        if number != number or number in (float("inf"), float("-inf")):
+        if not math.isfinite(number):
             raise ValueError
     except ValueError:
         raise ValueError("is '{0}': write a number".format(value)) from None

@@ -102,4 +102,6 @@ def notes() -> t.List[str]:
 
 def _first(spec: t.Mapping[str, t.Any]) -> str:
     said = spec["description"]
-    return (said if isinstance(said, str) else said[0]).split(". ")[0].rstrip(".")
+    text = (said if isinstance(said, str) else said[0]).split(". ")[0].rstrip(".")
+    # A role's options are none of the module's.
+    return re.sub(r"\bO\(", "C(", text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import textwrap
 from pathlib import Path
 
 import yaml
@@ -33,7 +34,7 @@ def test_the_page_of_variables_says_what_is_declared():
 def test_ansible_doc_shows_every_variable():
     if WRITE:
         text = MODULE.read_text(encoding="utf-8")
-        lines = "".join("  - >-\n    {0}\n".format(note) for note in page.notes())
+        lines = "".join("  - >-\n{0}\n".format(textwrap.fill(note, 140, initial_indent="    ", subsequent_indent="    ")) for note in page.notes())
         MODULE.write_text(re.sub(r"(?s)(asks no host\.\n).*?(\nseealso:)", lambda found: found[1] + lines + found[2], text), encoding="utf-8")
         return
     assert yaml.safe_load(options.DOCUMENTATION)["notes"][1:] == page.notes(), "run `make docs`"

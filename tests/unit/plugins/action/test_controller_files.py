@@ -19,7 +19,8 @@ def write(monkeypatch):
         action = ActionModule.__new__(ActionModule)
         action._task = types.SimpleNamespace(check_mode=check_mode)
         monkeypatch.setattr(controller_files.ActionBase, "run", lambda *args, **kwargs: {})
-        monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"directory": str(directory), "files": files, "required": required}))
+        arguments = {"directory": str(directory), "files": files, "required": required}
+        monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, arguments))
         return action.run(task_vars={})
 
     return run

@@ -11,7 +11,8 @@ from ansible_collections.livefleet.handover.plugins.action.preflight import Acti
 def test_what_the_module_finds_fails_the_task(monkeypatch):
     action = ActionModule.__new__(ActionModule)
     monkeypatch.setattr(preflight.ActionBase, "run", lambda *args, **kwargs: {})
-    monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"asked": argument_spec, "source_facts": {}, "destination_facts": None}))
+    facts = {"source_facts": {}, "destination_facts": None}
+    monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, dict(facts, asked=argument_spec)))
     monkeypatch.setattr(preflight, "run", lambda asked: {"changed": False, "findings": [], "asked": set(asked["asked"])})
     result = action.run(task_vars={})
     assert "failed" not in result

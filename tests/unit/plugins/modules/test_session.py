@@ -100,6 +100,25 @@ class TestIdentity:
         (known,) = run_module(session_info.main, {"sessions": str(helper.root)})["sessions"]
         assert (known["workload"], known["restarted"]) == ("shop", False)
 
+    def test_the_second_of_two_runs_gives_way(self, helper, module):
+        def plan(pid, role="source"):
+            by = {"who": "alice", "on": "bastion", "since": "2026-11-21T00:00:00Z", "boot": "b", "pid": pid, "began": "1"}
+            return {"workload": "shop", "role": role, "destination": "node2", "by": by}
+
+        module("identity", name="shop-2", plan=plan(1))
+        said = "shop is being moved already to node2 by alice on bastion since 2026-11-21T00:00:00Z, by session shop-2: wait until that has ended"
+        with pytest.raises(Exception, match=said):
+            module("identity", name="shop-1", plan=plan(2))
+        assert not (helper.root / "shop-1").exists()
+        # In the same second they have the same name.
+        with pytest.raises(Exception, match=said):
+            module("identity", name="shop-2", plan=plan(2))
+        assert json.loads((helper.root / "shop-2" / "plan.json").read_text())["plan"] == plan(1)
+        # The first one goes on; another workload, and the other side of a move, are in nobody's way.
+        assert not module("identity", name="shop-2", plan=plan(1))["changed"]
+        assert module("identity", name="till-1", plan=dict(plan(2), workload="till"))["changed"]
+        assert module("identity", name="shop-3", plan=plan(2, "destination"))["changed"]
+
     def test_check_mode_writes_no_plan(self, helper, module):
         assert module("identity", plan={"workload": "shop"}, check=True)["changed"]
         assert list(helper.root.iterdir()) == []

@@ -137,7 +137,8 @@ def test_every_variable_has_a_description_an_example_and_a_type():
         for variable, spec in of_playbook(name).takes.items():
             assert spec.get("description") and spec.get("type") and "example" in spec, (name, variable)
             example = spec["example"]
-            assert not _door._read({variable: spec}, {variable: example}, found := []) == {} and not found, (variable, found)
+            found = []
+            assert _door._read({variable: spec}, {variable: example}, found) and not found, (variable, found)
 
 
 def test_every_word_of_the_declaration_means_something():
