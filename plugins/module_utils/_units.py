@@ -91,7 +91,8 @@ After={loop}
 Conflicts=umount.target
 Before=umount.target
 # Containers that are started again at boot must find their volume, not the empty directory underneath it.
-Before=podman-restart.service podman.service
+# And a move that a power cut has interrupted is recovered only with the volume in place.
+Before=podman-restart.service podman.service handover-recover.service
 
 [Mount]
 What={image}

@@ -263,6 +263,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _guard as guard,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _host as host,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -604,6 +607,7 @@ class ImageVolume:
     def _mount(self) -> None:
         mountpoint = self.wanted.mountpoint
         os.makedirs(mountpoint, exist_ok=True)
+        guard.mark(mountpoint)
         device = self._loops()[0].name
         try:
             self.runtime.run([self.runtime.tool("mount", "util-linux"), "-t", self.wanted.fstype, "-o", ",".join(self.options), device, mountpoint])
@@ -669,6 +673,8 @@ class ImageVolume:
 
     def _delete(self) -> None:
         os.unlink(self.wanted.image)
+        # Where it was the task's own choice, the folder stays, and may serve others.
+        guard.unmark(self.wanted.mountpoint)
 
     def _remove_mountpoint(self) -> None:
         with contextlib.suppress(FileNotFoundError):

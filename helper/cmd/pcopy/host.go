@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/livefleet/handover/helper/internal/fsid"
+	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/session"
 	"github.com/livefleet/handover/helper/internal/tracker"
@@ -36,7 +38,7 @@ type remembered struct {
 }
 
 func (a *app) host() *cobra.Command {
-	return group("host", "Look at this host", a.hostProbe())
+	return group("host", "Look at this host", a.hostProbe(), a.hostGuard())
 }
 
 func (a *app) hostProbe() *cobra.Command {
@@ -56,6 +58,35 @@ func (a *app) hostProbe() *cobra.Command {
 		return a.print(p)
 	}}
 	c.Flags().BoolVar(&recall, "recall", false, "accept an answer of the last hour, if everything worked")
+	return c
+}
+
+// hostGuard marks the folders under mount points.
+func (a *app) hostGuard() *cobra.Command {
+	var all bool
+	c := &cobra.Command{Use: "guard (MOUNTPOINT… | --all)", Short: "Keep containers from starting on the folder under a volume that is not mounted", RunE: func(_ *cobra.Command, args []string) error {
+		if all == (len(args) > 0) {
+			return usageError("host guard: name the mount points, or --all")
+		}
+		if all {
+			var err error
+			if args, err = loop.ImageVolumes(); err != nil {
+				return err
+			}
+		}
+		guarded := []string{}
+		for _, mountpoint := range args {
+			changed, err := fsid.Guard(mountpoint)
+			if err != nil {
+				return err
+			}
+			if changed {
+				guarded = append(guarded, mountpoint)
+			}
+		}
+		return a.print(map[string]any{"changed": len(guarded) > 0, "guarded": guarded})
+	}}
+	c.Flags().BoolVar(&all, "all", false, "the image volumes that have a mount unit")
 	return c
 }
 

@@ -59,6 +59,9 @@ func bindsOf(table, device, dir string) (found []Bind) {
 // Cover mounts an empty tmpfs where later a file system is to be mounted with these
 // options. What is bound to it has the flags then that it would have had.
 func Cover(mountpoint, options string) error {
+	if err := guard(mountpoint); err != nil {
+		return err
+	}
 	flags, _ := parseOptions(options)
 	if err := unix.Mount("handover", mountpoint, "tmpfs", flags&^unix.MS_RDONLY, "mode=0700"); err != nil {
 		return fmt.Errorf("loop: covering %s: %w", mountpoint, err)

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/fsid"
 )
 
 // Attach gives the image a loop device of its own and returns its path.
@@ -175,9 +177,21 @@ func Mount(dev, mountpoint, fstype, options string) error {
 	if err := os.MkdirAll(mountpoint, 0o711); err != nil {
 		return fmt.Errorf("loop: the mount point: %w", err)
 	}
+	if err := guard(mountpoint); err != nil {
+		return err
+	}
 	flags, data := parseOptions(options)
 	if err := unix.Mount(dev, mountpoint, fstype, flags, strings.Join(data, ",")); err != nil {
 		return fmt.Errorf("loop: mounting %s (%s) on %s with options %q: %w", dev, fstype, mountpoint, options, err)
+	}
+	return nil
+}
+
+// guard marks the folder for a volume, so that no container starts on it without the
+// volume. A file system that keeps no such marks has none.
+func guard(mountpoint string) error {
+	if _, err := fsid.Guard(mountpoint); err != nil && !errors.Is(err, fsid.ErrNoMarks) {
+		return err
 	}
 	return nil
 }

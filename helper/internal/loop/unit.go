@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -25,4 +26,41 @@ func MountUnit(mountpoint string) string {
 		}
 	}
 	return b.String() + ".mount"
+}
+
+// unitsOf is where the units of image volumes are, and unitHeader how each begins.
+// Both are of the module image_volume (plugins/module_utils/_units.py).
+const (
+	unitsOf    = "/etc/systemd/system"
+	unitHeader = "# Written by livefleet.handover.image_volume"
+)
+
+// ImageVolumes returns the mount points of this host's image volumes, as their mount
+// units name them, and only those that are there.
+func ImageVolumes() ([]string, error) { return imageVolumes(unitsOf) }
+
+func imageVolumes(dir string) (mountpoints []string, err error) {
+	units, err := filepath.Glob(filepath.Join(dir, "*.mount"))
+	if err != nil {
+		return nil, err
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			return nil, fmt.Errorf("loop: %w", err)
+		}
+		if !strings.HasPrefix(string(text), unitHeader) {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			where, ok := strings.CutPrefix(strings.TrimSpace(line), "Where=")
+			if !ok {
+				continue
+			}
+			if _, err := os.Stat(where); err == nil {
+				mountpoints = append(mountpoints, where)
+			}
+		}
+	}
+	return mountpoints, nil
 }

@@ -1,7 +1,10 @@
 package loop
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,5 +26,22 @@ func TestMountUnit(t *testing.T) {
 				t.Errorf("systemd-escape makes %s of %s", out, path)
 			}
 		}
+	}
+}
+
+func TestImageVolumesAreFoundByTheirUnits(t *testing.T) {
+	dir, there := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		"ours.mount":   unitHeader + "; changes made here are lost.\n[Mount]\nWhat=/a.img\nWhere=" + there + "\n",
+		"gone.mount":   unitHeader + "\n[Mount]\nWhere=/nothing/there\n",
+		"theirs.mount": "[Mount]\nWhere=" + there + "\n",
+		"a.service":    unitHeader + "\nWhere=" + there + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := imageVolumes(dir); err != nil || !slices.Equal(got, []string{there}) {
+		t.Errorf("%q, %v", got, err)
 	}
 }

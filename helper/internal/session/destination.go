@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/livefleet/handover/helper/internal/fsid"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/lazy"
@@ -623,7 +624,7 @@ func (d *destination) discard(why error) error {
 
 func (d *destination) removeReceived() (err error) {
 	for _, m := range slices.Concat(d.bound, d.mounted) {
-		err = errors.Join(err, loop.Unmount(m))
+		err = errors.Join(err, loop.Unmount(m), fsid.Unguard(m))
 	}
 	d.bound, d.mounted = nil, nil
 	for _, t := range d.targets {

@@ -72,7 +72,7 @@ func newFreezer(b *base) (freezer, error) {
 		return idle{}, nil
 	}
 	if h.Freeze.Gate == "" {
-		return &stopper{h: h}, nil
+		return &stopper{base: b, h: h}, nil
 	}
 	g, err := hooks.OpenGate(b.runDir, h.Freeze.Gate, b.dir)
 	if err != nil {
@@ -106,6 +106,7 @@ func (idle) reclaim(context.Context) error             { return nil }
 
 // stopper is for offline: one command stops the workload, another starts it.
 type stopper struct {
+	*base
 	h       Hooks
 	stopped bool
 }
@@ -128,7 +129,7 @@ func (s *stopper) thaw(ctx context.Context) error {
 	if !s.stopped {
 		return nil
 	}
-	if err := s.h.Thaw.Run(ctx); err != nil {
+	if err := startAgain(ctx, s.dir, s.spec); err != nil {
 		return err
 	}
 	s.stopped = false
@@ -274,7 +275,10 @@ func (s *starter) refuse(context.Context) error                   { return nil }
 func (s *starter) mayHaveRun() bool                               { return startedHere(s.runDir, s.spec) }
 
 func (s *starter) resume(ctx context.Context) (time.Time, error) {
-	err := runIfGiven(ctx, s.h.Resume)
+	err := inPlace(s.dir, s.spec)
+	if err == nil {
+		err = runIfGiven(ctx, s.h.Resume)
+	}
 	return time.Now(), err
 }
 

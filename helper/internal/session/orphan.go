@@ -288,12 +288,19 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	case Released, InDoubt, Resumed, Settled, Fenced:
 		return fmt.Errorf("session: %s is %s: the destination may run the workload: ask it, then `pcopy session resolve`", spec.ID, st)
 	}
-	err := errors.Join(throttle.Lift(filepath.Join(dir, throttleFile)), thawFileSystems(spec), thawCgroup(spec))
-	if st != Prepare && st != Presync && spec.Mode == Offline {
-		err = errors.Join(err, runIfGiven(ctx, spec.Hooks.Thaw))
+	stopped := spec.Mode == Offline && st != Prepare && st != Presync
+	if stopped {
+		if err := inPlace(dir, spec); err != nil { // after a boot, before the volumes are mounted
+			return err
+		}
 	}
-	if err != nil {
+	if err := errors.Join(throttle.Lift(filepath.Join(dir, throttleFile)), thawFileSystems(spec), thawCgroup(spec)); err != nil {
 		return err
+	}
+	if stopped {
+		if err := startAgain(ctx, dir, spec); err != nil {
+			return err
+		}
 	}
 	to := Failed
 	if st == Barrier || st == Frozen || st == Flushed || st == Prepared || st == Refused {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/fsid"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/loop"
@@ -123,7 +124,7 @@ func endSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) 
 		return err
 	}
 	if spec.Mode == Offline {
-		if err := runIfGiven(ctx, spec.Hooks.Thaw); err != nil {
+		if err := startAgain(ctx, dir, spec); err != nil {
 			return err
 		}
 	}
@@ -373,7 +374,7 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	made, err := readMade(dir)
 	for _, v := range spec.Volumes {
 		if v.Mountpoint != "" && made[v.Image] {
-			err = errors.Join(err, unmountEverywhere(v.Mountpoint))
+			err = errors.Join(err, unmountEverywhere(v.Mountpoint), fsid.Unguard(v.Mountpoint))
 		}
 		if made[v.Image] {
 			err = errors.Join(err, loop.DetachImage(v.Image))

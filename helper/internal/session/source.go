@@ -71,7 +71,7 @@ type folder struct {
 // why the workload was not moved; the journal says what that means.
 func Send(ctx context.Context, dir, runDir string) error {
 	s := &source{line: &line{}}
-	b, err := open(dir, runDir, Source, s.mayStart)
+	b, err := open(dir, runDir, Source, func() error { return s.mayStart(dir) })
 	if err != nil {
 		return err
 	}
@@ -176,6 +176,9 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 			return fmt.Errorf("session: volume %s: %s has %d bytes and the session was told %d: was it grown meanwhile? Start again", v.Name, v.Device, src.Size(), v.Size)
 		}
 		hello.Volumes = append(hello.Volumes, volumeHello{Name: v.Name, Size: v.Size, Cluster: v.Cluster})
+	}
+	if err := noteVolumes(s.dir, s.spec); err != nil {
+		return err
 	}
 	for _, d := range s.spec.Directories {
 		hello.Directories = append(hello.Directories, d.Name)

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/fsid"
 )
 
 // A container can be started by hand, by its restart policy, by a unit, by a
@@ -31,8 +31,8 @@ import (
 //	                                                pages): somebody has to say
 //	             all others                         it is the source's
 //
-// A container on the destination whose volumes are not mounted does not start: it
-// would see empty folders.
+// And nothing starts whose volumes are not in place, on either side: see inplace.go.
+// That holds without a session, too: see onEmptyFolder.
 
 // startPatience bounds what a process may take to say whether a container may
 // start: one that is stopped, or stuck, must not hold up a boot.
@@ -55,6 +55,9 @@ func ReadOCIState(r io.Reader) (*OCIState, error) {
 // MayStart is the OCI hook: an error keeps the container in that bundle from
 // being started.
 func MayStart(ctx context.Context, root, runDir string, c *OCIState) error {
+	if err := onEmptyFolder(c.Bundle); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -78,6 +81,40 @@ func MayStart(ctx context.Context, root, runDir string, c *OCIState) error {
 	return nil
 }
 
+// onEmptyFolder is an error for a container that would see a folder on which a volume
+// belongs, and not the volume: after a boot in which its mount failed, or came late.
+func onEmptyFolder(bundle string) error {
+	var config struct {
+		Mounts []struct {
+			Source      string `json:"source"`
+			Destination string `json:"destination"`
+		} `json:"mounts"`
+	}
+	b, err := os.ReadFile(filepath.Join(bundle, "config.json"))
+	if errors.Is(err, os.ErrNotExist) { // no bundle of an OCI runtime
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	if err := json.Unmarshal(b, &config); err != nil {
+		return fmt.Errorf("session: %s is damaged: %w", filepath.Join(bundle, "config.json"), err)
+	}
+	for _, m := range config.Mounts {
+		if !filepath.IsAbs(m.Source) {
+			continue // the kernel's own, as proc
+		}
+		empty, err := fsid.Unmounted(m.Source)
+		if err != nil {
+			return fmt.Errorf("session: %w", err)
+		}
+		if empty {
+			return fmt.Errorf("session: the container does not start: the volume that it has on %s is not mounted, and %s is only the folder for it: "+
+				"see `systemctl list-units --type=mount --failed`, mount the volume, and start the container again", m.Destination, m.Source)
+		}
+	}
+	return nil
+}
+
 func mayStart(ctx context.Context, dir, runDir string, spec *Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -90,15 +127,15 @@ func mayStart(ctx context.Context, dir, runDir string, spec *Spec) error {
 		return err
 	}
 	if spec.Role == Source {
-		return sourceMayStart(spec, j)
+		return sourceMayStart(dir, spec, j)
 	}
 	return destinationMayStart(dir, spec, j)
 }
 
-func sourceMayStart(spec *Spec, j *Journal) error {
+func sourceMayStart(dir string, spec *Spec, j *Journal) error {
 	switch st := j.State(); st {
 	case Prepare, Presync, Barrier, Frozen, Flushed, Prepared, Thawed, Failed:
-		return nil
+		return inPlace(dir, spec)
 	case Settled, Done:
 		return fmt.Errorf("session: %s has moved to the other host (session %s): start it there", spec.Workload, spec.ID)
 	default:
@@ -118,26 +155,20 @@ func destinationMayStart(dir string, spec *Spec, j *Journal) error {
 	default:
 		return fmt.Errorf("session: %s is the other host's, and this is only prepared for it (session %s is %s): start it there", spec.Workload, spec.ID, st)
 	}
-	for _, v := range spec.Volumes {
-		if v.Mountpoint == "" {
-			continue
-		}
-		if mounted, err := loop.Mounted(v.Mountpoint); err != nil {
-			return err
-		} else if !mounted {
-			return fmt.Errorf("session: %s: its volume %s is not mounted on %s: `pcopy session recover --all` mounts it", spec.Workload, v.Name, v.Mountpoint)
-		}
-	}
-	return nil
+	return inPlace(dir, spec)
 }
 
 // mayStart is the answer of the process that serves a source: not from the moment
 // in which it stops the workload, until it thaws it.
-func (s *source) mayStart() error {
+func (s *source) mayStart(dir string) error {
 	if s.stopped.Load() {
 		return errors.New("the workload is being handed over to the other host")
 	}
-	return nil
+	spec, err := LoadSpec(dir)
+	if err != nil {
+		return err
+	}
+	return inPlace(dir, spec)
 }
 
 // receiverMayStart is the answer of the process that serves a destination: the
@@ -153,9 +184,14 @@ func receiverMayStart(dir, runDir string) error {
 		return err
 	}
 	switch st := j.State(); st {
-	case Frozen, Flushed, Resumed, Settled, Done:
+	case Frozen, Flushed: // the engine begins to restore, and is held until the volumes have come
 		return nil
+	case Resumed, Settled, Done:
+		return inPlace(dir, spec)
 	case Released:
+		if err := inPlace(dir, spec); err != nil {
+			return err
+		}
 		return noteStart(runDir, spec)
 	default:
 		return fmt.Errorf("%s is the other host's, and only prepared here (session %s is %s): start it there", spec.Workload, spec.ID, st)

@@ -1,0 +1,89 @@
+package fsid
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// mark is the extended attribute of a folder on which a volume belongs. Nobody sees
+// it while the volume is mounted there. The OCI hook that finds it below a
+// container's mount refuses to start the container: it would run on an empty folder.
+const mark = "trusted.handover.mountpoint"
+
+// Guard marks the folder under a mount point, whether or not something is mounted
+// there now, and reports whether it was not marked before. A file system that
+// cannot keep the mark is an error of kind ErrNoMarks.
+func Guard(mountpoint string) (changed bool, err error) {
+	under, err := beneath(mountpoint)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(under)
+	if marked, err := hasMark(fmt.Sprintf("/proc/self/fd/%d", under)); marked || err != nil {
+		return false, err
+	}
+	if err := unix.Fsetxattr(under, mark, []byte("1"), 0); errors.Is(err, unix.ENOTSUP) {
+		return false, fmt.Errorf("fsid: %s: %w", mountpoint, ErrNoMarks)
+	} else if err != nil {
+		return false, fmt.Errorf("fsid: marking %s: %w", mountpoint, err)
+	}
+	return true, nil
+}
+
+// ErrNoMarks says that a file system has no extended attributes of the kind trusted.
+var ErrNoMarks = errors.New("its file system keeps no extended attributes for root (trusted.*)")
+
+// Unguard takes the mark off again, where no volume is mounted any more. A folder
+// that is gone, or has no mark, is no error.
+func Unguard(dir string) error {
+	err := unix.Removexattr(dir, mark)
+	for _, none := range []error{unix.ENOENT, unix.ENODATA, unix.ENOTSUP} {
+		if errors.Is(err, none) {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("fsid: taking the mark off %s: %w", dir, err)
+	}
+	return nil
+}
+
+// beneath opens the folder under a mount point. A copy of the mount above it has no
+// mounts in it, and nobody sees the copy.
+func beneath(mountpoint string) (int, error) {
+	mountpoint = filepath.Clean(mountpoint)
+	above, err := unix.OpenTree(unix.AT_FDCWD, filepath.Dir(mountpoint), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("fsid: %s: %w", filepath.Dir(mountpoint), err)
+	}
+	defer unix.Close(above)
+	under, err := unix.Openat(above, filepath.Base(mountpoint), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("fsid: under %s: %w", mountpoint, err)
+	}
+	return under, nil
+}
+
+// Unmounted reports whether a folder is one on which a volume belongs, seen without it.
+func Unmounted(dir string) (bool, error) {
+	found, err := hasMark(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return found, err
+}
+
+func hasMark(path string) (bool, error) {
+	_, err := unix.Getxattr(path, mark, nil)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP):
+		return false, nil
+	}
+	return false, fmt.Errorf("fsid: %s: %w", path, err)
+}
