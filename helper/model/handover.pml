@@ -26,6 +26,9 @@
  *
  * What must hold:
  *   never twice   the workload never runs on both hosts (NEVER_TWICE)
+ *   never empty   it never runs where its volumes are not mounted (NEVER_EMPTY); at
+ *                 a boot they are mounted at any point, before or after the recovery
+ *                 and whatever starts containers
  *   never lost    at least one host holds all that was ever acknowledged
  *                 (NEVER_LOST); and as long as no host lost its power, its memory
  *                 too (MEMORY_NEVER_LOST)
@@ -121,6 +124,7 @@ mtype s_tasks = runs, d_tasks = none;
 bool s_up = true, d_up = true;           /* the host */
 bool s_serves = true, d_serves = true;   /* the session's process */
 bool s_dead = false, d_dead = false;     /* the host will never come back */
+bool s_mounted = true, d_mounted = true; /* the volumes are in place: inplace.go */
 bool d_booted = false;                   /* since the last record was made */
 bool d_restarted = false;                /* since the session began */
 
@@ -168,6 +172,7 @@ inline take(c, m) {
 /* ------------------------------------------------------------- what must hold */
 
 #define NEVER_TWICE !(s_tasks == runs && d_tasks == runs)
+#define NEVER_EMPTY !(s_tasks == runs && !s_mounted || d_tasks == runs && !d_mounted)
 #define NEVER_LOST (s_all || d_all)
 #ifdef OFFLINE
 #define MEMORY_NEVER_LOST true
@@ -177,9 +182,19 @@ inline take(c, m) {
 
 inline check() {
 	assert(NEVER_TWICE);
+	assert(NEVER_EMPTY);
 	assert(NEVER_LOST);
 	assert(MEMORY_NEVER_LOST)
 }
+
+/* Nothing starts on the folder under a volume: the hook, the recovery and the session's process look. */
+#ifdef BREAK_START_WITHOUT_VOLUME
+#define S_IN_PLACE true
+#define D_IN_PLACE true
+#else
+#define S_IN_PLACE s_mounted
+#define D_IN_PLACE d_mounted
+#endif
 
 /* What the host lets start: pcopy's hook stands before every start of a container, and asks the
  * session's process if there is one, else the journal. */
@@ -304,11 +319,18 @@ active proctype SourceRecovery()
 end:
 	do
 	:: atomic { s_up && !s_serves && !S_SYNCED -> s_disk = s_at }
+#ifdef OFFLINE
+	/* a workload that was stopped is started again */
+	:: atomic { S_LEFT && BEFORE_RELEASED(s_at) && s_at != prepare && s_at != presync && S_IN_PLACE -> s_tasks = runs; s_record(thawed); check() }
+	:: atomic { S_LEFT && (s_at == prepare || s_at == presync) -> s_record(failed) }
+	:: atomic { S_LEFT && (s_at == refused || s_at == fenced) && S_IN_PLACE -> s_tasks = runs; s_record(thawed); check() }
+#else
 	:: atomic { S_LEFT && s_tasks != held && BEFORE_RELEASED(s_at) ->
 		if :: s_at == prepare || s_at == presync -> s_record(failed) :: else -> s_record(thawed) fi
 	}
-	:: atomic { S_LEFT && s_at == released -> s_record(in_doubt) }
 	:: atomic { S_LEFT && s_tasks != held && (s_at == refused || s_at == fenced) -> s_record(thawed) }
+#endif
+	:: atomic { S_LEFT && s_at == released -> s_record(in_doubt) }
 	:: atomic { S_LEFT && s_tasks != held && s_at == settled -> s_record(done) }
 	od
 }
@@ -460,8 +482,8 @@ end:
 	:: atomic { d_up && d_tasks == runs && s_all -> s_all = false; check() }
 
 	/* by hand, by a restart policy, at boot, or by the play: from the disk */
-	:: atomic { s_up && s_tasks == none && !cleaned && S_MAY_START -> s_tasks = runs; check() }
-	:: atomic { d_up && d_tasks == none && D_MAY_START -> d_tasks = runs; d_ran = true; check() }
+	:: atomic { s_up && s_tasks == none && !cleaned && S_IN_PLACE && S_MAY_START -> s_tasks = runs; check() }
+	:: atomic { d_up && d_tasks == none && D_IN_PLACE && D_MAY_START -> d_tasks = runs; d_ran = true; check() }
 	od
 }
 
@@ -546,8 +568,11 @@ end:
 	:: atomic { kills > 0 && d_up && d_serves -> kills--; d_serves = false; d_quits = false }
 	:: atomic { cuts > 0 && s_up -> cuts--; s_power_off() }
 	:: atomic { cuts > 0 && d_up -> cuts--; d_power_off() }
-	:: atomic { !s_up && !s_dead -> s_up = true; drain(to_s) }
-	:: atomic { !d_up && !d_dead -> d_up = true; d_booted = true; d_restarted = true; drain(to_d) }
+	:: atomic { !s_up && !s_dead -> s_up = true; s_mounted = false; drain(to_s) }
+	:: atomic { !d_up && !d_dead -> d_up = true; d_mounted = false; d_booted = true; d_restarted = true; drain(to_d) }
+	/* the volumes' units, in any order with all others */
+	:: atomic { s_up && !s_mounted -> s_mounted = true }
+	:: atomic { d_up && !d_mounted -> d_mounted = true }
 	/* the hardest case first: it never comes back */
 	:: atomic { !s_up && !s_dead && !d_dead && cuts == 0 && fencings > 0 -> s_dead = true }
 	:: atomic { !d_up && !d_dead && !s_dead && cuts == 0 && fencings > 0 -> d_dead = true }

@@ -34,7 +34,11 @@ FAULTS = {
     "restore fails": "destination",
     "byte flipped on the wire": "source",
     "freeze command hangs": "source",
+    "offline: source loses power": "source",
+    "offline: destination loses power": "destination",
 }
+# A fault with this beginning strikes a move in the offline mode: the workload is stopped here and started there.
+OFFLINE = "offline: "
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,11 @@ class Case:
     @property
     def side(self) -> str:
         return FAULTS[self.fault]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the move is told besides."""
+        return {"migrate_mode": "offline"} if self.fault.startswith(OFFLINE) else {}
 
     @property
     def name(self) -> str:

@@ -165,4 +165,6 @@ TABLE = {
     "restore fails": Fault(spoil_restore, mend_restore),
     "byte flipped on the wire": Fault(flip, before=stand_between, after=stand_aside),
     "freeze command hangs": Fault(hang_criu, free_criu),
+    "offline: source loses power": Fault(cut_power("source"), restore_power("source")),
+    "offline: destination loses power": Fault(cut_power("destination"), restore_power("destination")),
 }

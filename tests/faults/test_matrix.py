@@ -31,7 +31,7 @@ def test_one_copy_and_every_line(case: Case, fleet: Fleet, record: t.Callable[[s
     fault.before(scene)
     watch = Watch(fleet, source)
     try:
-        scene.stand_still(case)
+        scene.stand_still(case, **case.variables)
         fault.strike(scene)
         scene.go_on()
         status = scene.play.end() if case.fault != "controller killed" else -9

@@ -25,6 +25,7 @@ DEPTH = 100_000
 # Part of the assertion that spin names → the rule that it is.
 RULES = {
     r"s_tasks==\d+\)&&\(d_tasks": "never twice",
+    r"mounted": "never empty",
     r"\(s_all\|\|d_all\)": "never lost",
     r"power_lost": "memory never lost",
     r"!\(stale\)": "never an older copy",
@@ -49,6 +50,7 @@ BROKEN = {
     "START_AFTER_BOOT": "never twice",
     "START_IN_DOUBT": "never an older copy",
     "START_WHILE_STOPPED": "never an older copy",
+    "START_WITHOUT_VOLUME": "never empty",
     "SYNC_AFTER_RESUME": "never lost",
     "THAW_IN_DOUBT": "never twice",
     "TOKEN_BEFORE_RELEASE": "never an older copy",
@@ -56,7 +58,7 @@ BROKEN = {
     "TOLD_BEFORE_SYNC": "a way out",
 }
 # Where only a workload that is stopped and started shows it.
-OFFLINE = {"START_WHILE_STOPPED"}
+OFFLINE = {"START_WHILE_STOPPED", "START_WITHOUT_VOLUME"}
 
 
 @dataclass(frozen=True)

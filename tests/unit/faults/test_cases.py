@@ -13,7 +13,7 @@ import matrix
 
 
 def test_every_fault_meets_every_step():
-    assert len(matrix.cases()) == len(set(matrix.cases())) == len(matrix.FAULTS) * len(matrix.STEPS) == 132
+    assert len(matrix.cases()) == len(set(matrix.cases())) == len(matrix.FAULTS) * len(matrix.STEPS) == 154
 
 
 def test_a_sample_is_the_same_for_the_same_seed():
