@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/livefleet/handover/helper/internal/criuimage"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/passes"
@@ -470,6 +471,9 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 	if err := pages.finish(); err != nil {
 		return err
 	}
+	if err := s.mendDump(); err != nil {
+		return err
+	}
 	// The layer once more: CRIU gives a deleted file that is open a name there.
 	if err := s.sendTrees(ctx, StagePresync, StageDump); err != nil {
 		return err
@@ -478,6 +482,23 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 		return err
 	}
 	s.stage("copy_dump", began, time.Now())
+	return nil
+}
+
+// mendDump makes the dump what the workload was: see criuimage.MendTimers.
+func (s *source) mendDump() error {
+	for _, t := range s.spec.Trees {
+		if t.Stage != StageDump {
+			continue
+		}
+		n, err := criuimage.MendTimers(t.Path)
+		if err != nil {
+			return fmt.Errorf("session: %w", err)
+		}
+		if n > 0 {
+			s.log.Emit("timers", map[string]any{"armed": n})
+		}
+	}
 	return nil
 }
 

@@ -65,6 +65,7 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
     assert len(digests["source"][VOLUME]) == 64
     if state == "running":
         is_podmans(fleet, there)
+        its_timer_ticks(fleet, there)
 
 
 def is_podmans(fleet: Fleet, there: str) -> None:
@@ -75,6 +76,13 @@ def is_podmans(fleet: Fleet, there: str) -> None:
     assert pids["1"].isdigit()
     host.check_output(f"podman exec {WORKLOAD} sh -c 'echo said on {there} > /proc/1/fd/1'")
     assert f"said on {there}" in host.check_output(f"podman logs --tail 5 {WORKLOAD}")
+
+
+def its_timer_ticks(fleet: Fleet, there: str) -> None:
+    """A periodic timer whose interval is shorter than the pause: it fires while its reader stands still, and goes on."""
+    ticks = f"cat /var/lib/handover/mnt/{VOLUME}/heartbeat.ticks"
+    before = fleet.hosts[there].check_output(ticks)
+    fleet.hosts[there].check_output(f"for try in $(seq 50); do test \"$({ticks})\" = '{before}' || exit 0; sleep 0.1; done; exit 1")
 
 
 def the_pause_was_what_the_report_says(fleet: Fleet, report: dict[str, t.Any]) -> None:

@@ -13,6 +13,7 @@
 //	-memory 256M -dirty 64M   hold so much memory, and write to so much of it a second
 //	-files 1000               hold so many files open, in a folder beside the beats
 //	-connections 200          hold so many TCP connections to itself open
+//	-timer 5ms                read a timerfd that fires so often, and write its ticks beside the beats
 //
 // With -sync N each N-th line is followed by fdatasync, so that N lines at most
 // are not yet on the disk. With -gaps it reads such a file instead, and prints
@@ -42,6 +43,7 @@ func main() {
 	flag.Var(&load.dirty, "dirty", "write to this `size` of it each second")
 	flag.IntVar(&load.files, "files", 0, "hold `N` files open")
 	flag.IntVar(&load.connections, "connections", 0, "hold `N` connections open")
+	timer := flag.Duration("timer", 0, "read a timerfd with this `period`")
 	gaps := flag.String("gaps", "", "report the longest gap in this `path`")
 	flag.Parse()
 
@@ -49,7 +51,7 @@ func main() {
 	switch {
 	case *file != "" && *gaps == "" && *every > 0:
 		if err = load.begin(*file + ".open"); err == nil {
-			err = beat(*file, *every, *sync)
+			err = run(*file, *every, *sync, *timer)
 		}
 	case *gaps != "" && *file == "":
 		err = printGaps(*gaps, os.Stdout)
@@ -61,6 +63,16 @@ func main() {
 		fmt.Fprintln(os.Stderr, "heartbeat:", err)
 		os.Exit(1)
 	}
+}
+
+// run beats, and reads a timer if it is asked to.
+func run(file string, every time.Duration, sync uint64, timer time.Duration) error {
+	failed := make(chan error, 2)
+	if timer > 0 {
+		go func() { failed <- tick(file+".ticks", timer) }()
+	}
+	go func() { failed <- beat(file, every, sync) }()
+	return <-failed
 }
 
 // beat writes until it is killed, and goes on counting where an earlier run ended.
