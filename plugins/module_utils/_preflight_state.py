@@ -38,7 +38,8 @@ def _init(plan: Plan) -> t.Iterator[str]:
 def _user_namespace(plan: Plan) -> t.Iterator[str]:
     if plan.container.get("userns"):
         yield (
-            "{0} has a user namespace ({1}), and the numbers of its users on {2} may be others on {3}: create it without --userns, --uidmap and --gidmap".format(
+            "{0} has a user namespace ({1}), and the numbers of its users on {2} may be others on {3}: "
+            "create it without --userns, --uidmap and --gidmap".format(
                 plan.workload, plan.container["userns"], plan.source, plan.destination
             )
         )
@@ -51,7 +52,10 @@ def _storage_driver(plan: Plan) -> t.Iterator[str]:
     )
     for name, driver in drivers:
         if driver != "overlay":
-            yield 'podman on {0} keeps containers with the storage driver {1}, and their layers move from overlay to overlay: set driver = "overlay" in {2}'.format(
+            yield (
+                "podman on {0} keeps containers with the storage driver {1}, and their layers move from overlay to overlay: "
+                'set driver = "overlay" in {2}'
+            ).format(
                 name, driver, "/etc/containers/storage.conf there, and create {0} again".format(plan.workload)
             )
 
@@ -99,6 +103,36 @@ def _huge_pages(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _periodic_timers(plan: Plan) -> t.Iterator[str]:
+    for timer in plan.container.get("periodic_timers", []) if plan.live else []:
+        yield (
+            "{0} (pid {1}) in {2} has a timer (timerfd) that fires every {3:g} s, and one that fires in the pause would never fire again: "
+            "use migrate_mode=offline, or list the check 'periodic_timers' in {4} if the program sets it anew".format(
+                timer["process"], timer["pid"], plan.workload, timer["interval"], IGNORE
+            )
+        )
+
+
+def _multicast(plan: Plan) -> t.Iterator[str]:
+    if plan.live and plan.container.get("multicast"):
+        yield (
+            "{0} has joined multicast groups on {1}, in which it would not be on {2}: "
+            "use migrate_mode=offline, or list the check 'multicast' in {3} if its program joins again".format(
+                plan.workload, ", ".join(plan.container["multicast"]), plan.destination, IGNORE
+            )
+        )
+
+
+def _sysctls(plan: Plan) -> t.Iterator[str]:
+    if plan.live and plan.container.get("sysctls"):
+        yield (
+            "{0} was created with --sysctl {1}, and a live move gives its network the defaults of {2}: "
+            "use migrate_mode=offline, or list the check 'sysctls' in {3} if it can do without".format(
+                plan.workload, ", ".join(plan.container["sysctls"]), plan.destination, IGNORE
+            )
+        )
+
+
 def _own_network(plan: Plan) -> t.Iterator[str]:
     if plan.live and plan.container.get("own_network"):
         yield (
@@ -135,5 +169,8 @@ CHECKS: t.Dict[str, Check] = {
     "tmpfs_attributes": _tmpfs_attributes,
     "layer_watches": _layer_watches,
     "huge_pages": _huge_pages,
+    "periodic_timers": _periodic_timers,
+    "multicast": _multicast,
+    "sysctls": _sysctls,
     "own_network": _own_network,
 }

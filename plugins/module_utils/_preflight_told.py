@@ -40,6 +40,13 @@ def _exec_sessions(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _pinned(plan: Plan) -> t.Iterator[str]:
+    for each in plan.container.get("pinned", []) if plan.live else []:
+        yield "{0} (pid {1}) in {2} is bound to some processors of {3}, and to none on {4}".format(
+            each["process"], each["pid"], plan.workload, plan.source, plan.destination
+        )
+
+
 def _log(plan: Plan) -> t.Iterator[str]:
     log = plan.container.get("log") or {}
     if log.get("size"):
@@ -66,6 +73,7 @@ def _auto_update(plan: Plan) -> t.Iterator[str]:
 TOLD: t.Dict[str, Check] = {
     "health_check": _health_check,
     "exec_sessions": _exec_sessions,
+    "affinity": _pinned,
     "log": _log,
     "tmpfs": _tmpfs,
     "auto_update": _auto_update,

@@ -129,7 +129,7 @@ def mounts_of(inspect: Document) -> t.List[t.Dict[str, t.Any]]:
     ]
 
 
-def _asked(command: t.Sequence[str], option: str) -> t.List[str]:
+def asked(command: t.Sequence[str], option: str) -> t.List[str]:
     """The values of a long option in a create command; the workload's own arguments may add some that are none."""
     long = "--" + option
     pairs = zip(command, [*command[1:], ""])
@@ -140,7 +140,7 @@ def environment_of(inspect: Document) -> t.List[str]:
     """Its variables without those that are secrets: podman 4 shows their values, podman 5 stars."""
     config = inspect.get("Config") or {}
     hidden = set()
-    for value in _asked(config.get("CreateCommand") or [], "secret"):
+    for value in asked(config.get("CreateCommand") or [], "secret"):
         name, _comma, options = value.partition(",")
         given = dict(option.partition("=")[::2] for option in options.split(","))
         if given.get("type") == "env":
@@ -168,7 +168,7 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t
         "network_namespace": (inspect.get("NetworkSettings") or {}).get("SandboxKey") or "",
         "pid_mode": host.get("PidMode") or "",
         # podman 4 calls the host's own shareable, too.
-        "ipc_mode": next(iter(_asked(config.get("CreateCommand") or [], "ipc")), "") or host.get("IpcMode") or "",
+        "ipc_mode": next(iter(asked(config.get("CreateCommand") or [], "ipc")), "") or host.get("IpcMode") or "",
         "uts_mode": host.get("UTSMode") or "",
         "hostname": config.get("Hostname") or "",
         "environment": environment_of(inspect),

@@ -94,6 +94,36 @@ workload:
       description: Whether it runs now.
       type: bool
       sample: true
+    unaccounted:
+      description: Keys of podman's inspect that hold something and have no row in the inventory.
+      type: list
+      elements: str
+      sample: []
+    required_by:
+      description: Names of the containers that cannot be without this one.
+      type: list
+      elements: str
+      sample: [sidecar]
+    units:
+      description: Units of systemd that start it, by their commands, and are active or enabled.
+      type: list
+      elements: str
+      sample: [container-shop.service]
+    entered:
+      description: Processes in it that its first one has not started, as those of C(podman exec).
+      type: list
+      elements: dict
+      sample: [{process: sh, pid: 4711}]
+    tmpfs:
+      description: Its tmpfs that hold something, and the first file in each that has an extended attribute.
+      type: list
+      elements: dict
+      sample: [{place: /scratch, size: 4096, attributes: ""}]
+    own_network:
+      description: What it made in its network namespace, in words.
+      type: list
+      elements: str
+      sample: [the route to 198.51.100.0/24]
     pod_members:
       description: Where the name is that of a pod and of no container, the names of its containers.
       type: list
@@ -245,6 +275,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     Runtime,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._sessions import ROOT
+from ansible_collections.livefleet.handover.plugins.module_utils._volume_facts import (
+    image_volume_below,
+)
 
 
 class WorkloadInfo:
@@ -356,7 +389,7 @@ class WorkloadInfo:
         return {
             "volume": {"driver": volume.get("Driver", ""), "options": options, "labels": volume.get("Labels") or {}} if volume else None,
             "directory": directory,
-            "image_volume": self._image_volume(directory, mounts) if directory else None,
+            "image_volume": image_volume_below(directory, mounts) if directory else None,
             "directory_volume": self._directory_volume(mount, volume, workload_name) if volume.get("Driver") == "local" and not options else None,
         }
 
@@ -369,28 +402,6 @@ class WorkloadInfo:
             "size": host.allocated(mount["source"]),
             "anonymous": bool(volume.get("Anonymous")),
             "shared_with": sorted(set(users) - {workload_name}),
-        }
-
-    def _image_volume(self, directory: str, mounts: t.List[loop.Mount]) -> t.Optional[t.Dict[str, t.Any]]:
-        below = [mount for mount in mounts if (directory + "/").startswith(mount.mountpoint.rstrip("/") + "/")]
-        # The last of the longest: mounts stack, and what was mounted later lies on top.
-        mount = max(enumerate(below), key=lambda each: (len(each[1].mountpoint), each[0]))[1] if below else None
-        if mount is None:
-            return None
-        kernel_name = os.path.basename(os.path.realpath("/sys/dev/block/" + mount.device))
-        image = host.backing_file("/sys", kernel_name)
-        if not image:
-            return None
-        name = os.path.basename(image)
-        return {
-            "name": name[: -len(".img")] if name.endswith(".img") else name,
-            "image": image,
-            "device": "/dev/" + kernel_name,
-            "mountpoint": mount.mountpoint,
-            "fstype": mount.fstype,
-            "options": ",".join(host.mount_options(mount.mountpoint)),
-            "size": host.block_device_size("/sys", kernel_name),
-            "allocated": host.allocated(image),
         }
 
     def _image(self, image: t.Dict[str, str]) -> t.Dict[str, t.Any]:

@@ -195,7 +195,8 @@ def test_open_connections_are_counted_by_the_address_here(tmp_path):
 def test_defaults_that_an_engine_gives_its_containers(tmp_path):
     first, second = tmp_path / "a.conf", tmp_path / "b.conf"
     first.write_text(
-        '[containers]\n# umask = "0022"\npids_limit = 100 # few\ndefault_capabilities = [\n  "CHOWN", # one\n  "KILL",\n]\nlog_driver = "none"\n[engine]\nruntime = "runc"\n'
+        '[containers]\n# umask = "0022"\npids_limit = 100 # few\ndefault_capabilities = [\n  "CHOWN", # one\n  "KILL",\n]\n'
+        'log_driver = "none"\n[engine]\nruntime = "runc"\n'
     )
     (tmp_path / "b.conf.d").mkdir()
     second.write_text("[containers]\npids_limit = 200\n")
