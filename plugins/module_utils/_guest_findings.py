@@ -197,7 +197,7 @@ def check(found: t.Iterable[Finding], guest: str, ignore: t.Container[str]) -> l
 
 def wanted(libvirt: t.Any, domain: t.Any) -> dict[str, list[str]]:
     """What is to be looked at on both hosts for a guest."""
-    asked: dict[str, set[str]] = {"places": set(), "files": set(), "trees": set()}
+    asked: dict[str, set[str]] = {"places": {_guest_state.saved(domain.name())}, "files": set(), "trees": set()}
     for root in definitions(libvirt, domain):
         for key, paths in _guest_needs.wanted(_guest_needs.needs(root)).items():
             asked[key].update(paths)

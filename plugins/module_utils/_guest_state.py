@@ -18,6 +18,14 @@ from ansible_collections.livefleet.handover.plugins.module_utils._guest_inventor
 TPM_FOLDER = "/var/lib/libvirt/swtpm"
 
 
+# And the memory of guests that were saved, by their names: it is resumed at the next start of whatever bears that name.
+SAVE_FOLDER = "/var/lib/libvirt/qemu/save"
+
+
+def saved(guest: str) -> str:
+    return f"{SAVE_FOLDER}/{guest}.save"
+
+
 def files(root: ElementTree.Element) -> list[tuple[str, str]]:
     """What it is (nvram or tpm), and where."""
     found = []
@@ -46,6 +54,13 @@ NAMES = {"nvram": "the firmware's variables", "tpm": "the state of the TPM"}
 def findings(root: ElementTree.Element, guest: str, seen_here: t.Mapping[str, t.Any] | None, seen_there: t.Mapping[str, t.Any] | None) -> list[Finding]:
     """What is on the destination already is not written over, but for what an earlier attempt has left."""
     found = []
+    if seen_there is not None and seen_there["places"].get(saved(guest), {}).get("exists"):
+        found.append(
+            Finding(
+                "managed_save",
+                f"the destination has the memory of an earlier {guest} ({saved(guest)}), and would resume it over a newer disk: move that file away there",
+            )
+        )
     for what, path in files(root):
         if seen_here is None or seen_there is None:
             found.append(Finding(what, f"{NAMES[what]} of the guest ({path}) have to travel, and nobody has looked: run the role kvm_migrate"))

@@ -294,6 +294,12 @@ def test_variables_and_tpm(there, refused, travels):
     assert [each["what"] for each in _guest_state.travelling(root, "web1", here, there)] == travels
 
 
+def test_memory_that_an_earlier_guest_left_is_not_resumed_over_a_newer_disk():
+    root, there = ElementTree.fromstring("<domain><name>web1</name></domain>"), seen(marks=["/var/lib/libvirt/qemu/save/web1.save"])
+    (finding,) = _guest_state.findings(root, "web1", seen(), there)
+    assert (finding.check, finding.check in _guest_findings.ALWAYS_HEEDED) == ("managed_save", True)
+
+
 def test_variables_that_nobody_has_looked_at_keep_a_guest_where_it_is():
     assert [each.check for each in _guest_state.findings(ElementTree.fromstring(STATE), "web1", None, None)] == ["nvram", "tpm"]
 
