@@ -23,6 +23,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._guest_inventor
     ELEMENT,
     OFFLINE,
     Finding,
+    paths,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._guest_rows import (
     BESIDE,
@@ -106,6 +107,7 @@ def examine(libvirt: t.Any, here: t.Any, there: t.Any, domain: t.Any, mode: str,
     found += _guest_state.findings(roots[0], domain.name(), looks.here, looks.there)
     found += _versions(here, there, live)
     found += _definition(libvirt, there, domain, live)
+    found += _parts(looks)
     found += _beside(libvirt, domain)
     found += _hooks(looks)
     return Examined(
@@ -122,6 +124,14 @@ def _definition(libvirt: t.Any, there: t.Any, domain: t.Any, live: bool) -> t.It
         _asked(libvirt, lambda: there.domainXMLToNative("qemu-argv", text, 0))
     except libvirt.libvirtError as exc:
         yield Finding("definition", f"the destination's libvirt does not take the definition: {exc}: upgrade it there, or change the definition")
+
+
+def _parts(looks: Looks) -> t.Iterator[Finding]:
+    """Parts that this host's libvirt knows, by its schema, and the destination's does not: it would refuse the definition, or leave them out."""
+    here, there = ((side or {}).get("unknown_parts") for side in (looks.here, looks.there))
+    for part in sorted(set(there or ()) - set(here or ())) if here is not None else ():
+        sentence = f"the destination's libvirt does not know <{part.replace('/', '> <')}>: upgrade it there, or take that out of the definition (`virsh edit`)"
+        yield Finding("definition", sentence)
 
 
 def _versions(here: t.Any, there: t.Any, live: bool) -> t.Iterator[Finding]:
@@ -197,8 +207,10 @@ def check(found: t.Iterable[Finding], guest: str, ignore: t.Container[str]) -> l
 
 def wanted(libvirt: t.Any, domain: t.Any) -> dict[str, list[str]]:
     """What is to be looked at on both hosts for a guest."""
-    asked: dict[str, set[str]] = {"places": {_guest_state.saved(domain.name())}, "files": set(), "trees": set()}
-    for root in definitions(libvirt, domain):
+    asked: dict[str, set[str]] = {"places": {_guest_state.saved(domain.name())}, "files": set(), "trees": set(), "parts": set()}
+    roots = definitions(libvirt, domain)
+    asked["parts"].update(paths(roots[-1]))
+    for root in roots:
         for key, paths in _guest_needs.wanted(_guest_needs.needs(root)).items():
             asked[key].update(paths)
         for _what, path in _guest_state.files(root):

@@ -41,6 +41,11 @@ options:
     type: list
     elements: str
     default: []
+  parts:
+    description: Parts of a definition, as paths of its elements and attributes, that this host's libvirt is to know.
+    type: list
+    elements: str
+    default: []
   uri:
     description: How libvirt is reached.
     type: str
@@ -64,6 +69,7 @@ EXAMPLES = r"""
     places: "{{ here.wanted.places }}"
     files: "{{ here.wanted.files }}"
     trees: "{{ here.wanted.trees }}"
+    parts: "{{ here.wanted.parts }}"
   delegate_to: node2
 """
 
@@ -91,8 +97,11 @@ from ansible_collections.livefleet.handover.plugins.module_utils._host_look impo
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm_mover import (
     load_libvirt,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._libvirt_schema import (
+    unknown,
+)
 
-LISTS = ("places", "files", "trees")
+LISTS = ("places", "files", "trees", "parts")
 
 
 def run(params: t.Mapping[str, t.Any], libvirt: t.Any) -> dict[str, t.Any]:
@@ -103,7 +112,8 @@ def run(params: t.Mapping[str, t.Any], libvirt: t.Any) -> dict[str, t.Any]:
         result["wanted"] = _wanted(params["guest"], params["uri"], libvirt)
         for name in LISTS:
             asked[name].update(result["wanted"][name])
-    return {**result, "seen": look(*(sorted(asked[name]) for name in LISTS))}
+    seen = look(*(sorted(asked[name]) for name in ("places", "files", "trees")))
+    return {**result, "seen": {**seen, "unknown_parts": unknown(asked["parts"])}}
 
 
 def _wanted(guest: str, uri: str, libvirt: t.Any) -> dict[str, list[str]]:

@@ -304,6 +304,15 @@ def test_variables_that_nobody_has_looked_at_keep_a_guest_where_it_is():
     assert [each.check for each in _guest_state.findings(ElementTree.fromstring(STATE), "web1", None, None)] == ["nvram", "tpm"]
 
 
+@pytest.mark.parametrize(
+    ("here", "there", "refused"),
+    [([], ["os/loader/@format"], True), ([], [], False), (["os/loader/@format"], ["os/loader/@format"], False), ([], None, False), (None, ["os"], False)],
+)
+def test_a_part_that_an_older_libvirt_does_not_know(here, there, refused):
+    looks = _guest_findings.Looks({"unknown_parts": here}, {"unknown_parts": there})
+    assert [each.check for each in _guest_findings._parts(looks)] == (["definition"] if refused else [])
+
+
 def test_all_that_is_in_the_way_is_said_at_once():
     findings = [_guest_findings.Finding("cpu", "no"), _guest_findings.Finding("networks", "nor that"), _guest_findings.Finding("hooks", "by the way", False)]
     assert _guest_findings.refusal(findings, "web1", ()) == (

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ansible_collections.livefleet.handover.plugins.module_utils import _guest_rows as rows
+from ansible_collections.livefleet.handover.plugins.module_utils import _libvirt_schema
 from ansible_collections.livefleet.handover.plugins.module_utils._guest_inventory import (
     CARRIED,
     FATES,
@@ -42,9 +43,16 @@ def load(path: Path, name: str) -> types.ModuleType:
 
 @functools.lru_cache(maxsize=None)
 def schema(folder: str) -> dict[str, set[str]]:
-    walked = load(Path(__file__).with_name("rng.py"), "rng").Grammar(Path(folder) / "domain.rng").paths()
+    walked = load(Path(__file__).with_name("rng.py"), "rng").paths(f"{folder}/domain.rng")
     # What stands in <metadata> is its owner's.
     return {path: types for path, types in walked.items() if path and not path.startswith("metadata/")}
+
+
+def test_a_part_is_found_in_the_schema_and_a_newer_one_is_not():
+    known = sorted(schema(SCHEMAS[0]))[::20]
+    asked = [*known, "devices/teleport", "devices/disk/source/@teleport", "qemu:commandline/qemu:arg/@value", "metadata"]
+    assert _libvirt_schema.unknown(asked, f"{SCHEMAS[0]}/domain.rng") == ["devices/disk/source/@teleport", "devices/teleport"]
+    assert _libvirt_schema.unknown(asked, "/nowhere/domain.rng") is None
 
 
 def without_row(inventory: Inventory, folder: str) -> list[str]:
