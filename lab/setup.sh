@@ -102,7 +102,11 @@ esac
 
 [ -n "$(debian_mirror)" ] || update_lists
 
-missing=$(missing_packages ca-certificates cpio e2fsprogs gcc git iproute2 kmod libc6-dev mmdebstrap openssh-client procps python3 python3-libvirt \
+# Of libvirt's schema, which the unit tests walk; Debian 12 has it in libvirt0.
+schema=
+[ "$VERSION_CODENAME" = bookworm ] || schema=libvirt-common
+# shellcheck disable=SC2086
+missing=$(missing_packages $schema ca-certificates cpio e2fsprogs gcc git iproute2 kmod libc6-dev mmdebstrap openssh-client procps python3 python3-libvirt \
     python3-venv qemu-utils rsync shellcheck spin systemd-container util-linux vmtouch xfsprogs)
 if [ -n "$missing" ]; then
     echo "setup: installing $(echo "$missing" | tr '\n' ' ')"

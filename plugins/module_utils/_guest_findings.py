@@ -211,8 +211,8 @@ def wanted(libvirt: t.Any, domain: t.Any) -> dict[str, list[str]]:
     roots = definitions(libvirt, domain)
     asked["parts"].update(paths(roots[-1]))
     for root in roots:
-        for key, paths in _guest_needs.wanted(_guest_needs.needs(root)).items():
-            asked[key].update(paths)
+        for key, named in _guest_needs.wanted(_guest_needs.needs(root)).items():
+            asked[key].update(named)
         for _what, path in _guest_state.files(root):
             asked["trees"].add(path)
             asked["places"].add(_guest_state.mark(path, domain.name()))

@@ -377,3 +377,11 @@ def test_a_guest_that_stands_still_by_itself_is_not_moved(hosts, monkeypatch):
     monkeypatch.setattr(hosts, "standing", lambda side: migration.PAUSED if side == "source" else migration.ABSENT)
     with pytest.raises(_runtime.HandoverError, match="web1 stands still, and nobody has paused it"):
         hosts.plan(migration.Wish(), None, IGNORE)
+
+
+def test_what_is_to_be_looked_at_is_what_the_guest_names(hosts):
+    devices = "<serial type='file'><source path='/srv/logs/web1'/></serial><disk device='cdrom'><source file='/srv/a.iso'/><target dev='sda'/></disk>"
+    wanted = _guest_findings.wanted(hosts.libvirt, put(hosts, "source", devices=devices))
+    assert wanted["files"] == ["/srv/a.iso"]
+    assert {"/srv/logs", "/var/lib/libvirt/qemu/save/web1.save"} <= set(wanted["places"])
+    assert {"name", "devices/disk/source/@file"} <= set(wanted["parts"])
