@@ -154,3 +154,5 @@ def test_a_role_s_variable_has_its_type_however_it_was_given():
     assert [typed(each, "ceph_osd_restart_osds") for each in ("12", "3,4", [3, 4], "")] == [[12], [3, 4], [3, 4], []]
     assert [typed(each, "ceph_osd_restart_afresh") for each in ("false", "true", False, "")] == [False, True, False, False]
     assert typed("ipmitool -H x", "migrate_fence") == ["ipmitool", "-H", "x"]
+    assert typed("-p 2222", "migrate_ssh_options") == ["-p", "2222"]
+    assert typed("none,writeback", "kvm_consolidation_modes") == ["none", "writeback"]
