@@ -202,7 +202,7 @@ def unit_exists(unit: str, folders: t.Iterable[str] = UNIT_FOLDERS) -> bool:
     """Whether systemd has a file for a unit; one of a template counts as its instances do."""
     stem, _dot, kind = unit.rpartition(".")
     template = "{0}@.{1}".format(stem.partition("@")[0], kind)
-    return any(os.path.exists(os.path.join(folder, name)) for folder in folders for name in {unit, template})
+    return any(os.path.exists(os.path.join(folder, name)) for folder in folders for name in (unit, template))
 
 
 def foreign_network(

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import os
 import typing as t
 
 from ansible_collections.livefleet.handover.plugins.module_utils import (

@@ -26,7 +26,7 @@ extends_documentation_fragment:
 options:
   workload:
     description:
-      - Name of the container, or its ID, short or in full. It need not exist on this host. RV(workload.name) is its name in any case.
+      - Name of the container, or its ID, short or in full. It need not exist on this host. The answer has its name in any case.
     type: str
     required: true
   driver:

@@ -33,7 +33,7 @@ def refusals():
     tree = ast.parse(pathlib.Path(podman_workload.__file__).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            yield next(inner.value for inner in ast.walk(node.exc) if isinstance(inner, ast.Constant) and isinstance(inner.value, str))
+            yield [inner.value for inner in ast.walk(node.exc) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)][0]
 
 
 def test_every_refusal_is_foreseen():
