@@ -113,6 +113,7 @@ check: ## Check a change in minutes, without root: linters, types, prose, unit t
 .PHONY: docs
 docs: setup ## Write the pages of variables and of the inventory anew from their tables
 	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/plugins/module_utils/test_container_inventory.py
+	@.cache/venv/bin/python tests/guest_inventory.py
 
 .PHONY: test
 test: helper ## Run the whole test suite

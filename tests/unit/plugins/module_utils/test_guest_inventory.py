@@ -138,4 +138,4 @@ def test_the_closest_row_decides():
 
 def test_the_page_is_made_of_the_rows():
     page = load(CHECKOUT / "tests" / "guest_inventory.py", "guest_inventory")
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(), "run tests/guest_inventory.py"
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(), "run make docs"
