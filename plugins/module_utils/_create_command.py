@@ -228,7 +228,7 @@ def unsupported(parsed: CreateCommand) -> t.Optional[str]:
             return "it depends on another container (--{0})".format(name)
         if name == "rootfs":
             return "it runs from a directory and not from an image (--rootfs)"
-    for name, value in parsed.global_options:
+    for name, _value in parsed.global_options:
         if name in ("root", "runroot", "remote", "url", "connection", "storage-driver", "storage-opt", "imagestore", "transient-store", "module", "volumepath"):
             return "it was made with podman's global option --{0}, so it lies in another storage".format(name)
     return None
@@ -279,7 +279,7 @@ def _networks(parsed: CreateCommand, identity: Identity) -> t.List[Option]:
     if not identity.networks:
         return [("network", value) for value in parsed.values("network")]
     asked = _asked_for(parsed)
-    options = []
+    options: t.List[Option] = []
     for attachment in identity.networks:
         kept = [part for part in asked.get(attachment.network, ()) if part.partition("=")[0] not in ("ip", "ip6", "mac", "interface_name")]
         parts = ["ip=" + address for address in attachment.addresses]

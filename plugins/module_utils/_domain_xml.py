@@ -97,7 +97,7 @@ def parse(text: str) -> Guest:
         has_agent=any(
             target.get("name") == "org.qemu.guest_agent.0" for target in root.findall("devices/channel/target")
         ),
-        pools=tuple(sorted({disk.find("source").get("pool", "") for disk in disks if disk.get("type") == "volume" and disk.find("source") is not None})),
+        pools=tuple(sorted({source.get("pool", "") for disk in disks if disk.get("type") == "volume" for source in disk.findall("source")})),
     )
 
 

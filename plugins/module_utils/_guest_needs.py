@@ -82,13 +82,10 @@ def _firmware(root: Element) -> t.Iterator[Need]:
     loader = (root.findtext("os/loader") or "").strip()
     if loader:
         yield Need("firmware", "size", loader, "the firmware")
-    if root.find("os") is not None and root.find("os").get("firmware"):
-        yield Need(
-            "firmware",
-            "domcaps",
-            f"os/enum[@name='firmware']/value={root.find('os').get('firmware')}",
-            f"firmware of the kind {root.find('os').get('firmware')}",
-        )
+    os = root.find("os")
+    kind = "" if os is None else os.get("firmware", "")
+    if kind:
+        yield Need("firmware", "domcaps", f"os/enum[@name='firmware']/value={kind}", f"firmware of the kind {kind}")
     backend = root.find("devices/tpm/backend")
     if backend is not None and backend.get("type") in ("emulator", "external"):
         yield Need("tpm", "domcaps", f"devices/tpm/enum[@name='backendModel']/value={backend.get('type')}", "an emulated TPM (packages swtpm and swtpm-tools)")
@@ -161,7 +158,7 @@ def _hugepages(root: Element) -> t.Iterator[Need]:
         return
     memory = root.find("memory")
     size = 0 if memory is None or not memory.text else int(memory.text) * UNITS.get(memory.get("unit", "KiB"), 1024)
-    pages = root.findall("memoryBacking/hugepages/page")
+    pages: list[Element | None] = list(root.findall("memoryBacking/hugepages/page"))
     # With several sizes, libvirt gives each cell its own: all of them are looked for with all of the memory, which is the careful side.
     for page in pages or [None]:
         kib = "default" if page is None else str(int(page.get("size", "0")) * UNITS.get(page.get("unit", "KiB"), 1024) // 1024)

@@ -158,7 +158,7 @@ class HostOffer:
         if path is not None:
             found["lazy_pages"] = self._has_feature(path, "uffd-noncoop")
             found["network_lock"]["works"] = self._network_lock(path, found["network_lock"]["method"])
-            checked = self._ask(lambda: self.runtime.run([path, "check"], accept=range(0, 256), timeout=PROBE_SECONDS), None)
+            checked = self._ask(lambda: self.runtime.run([path, "check"], accept=range(256), timeout=PROBE_SECONDS), None)
             if checked is not None:
                 found.update(check=checked.rc == 0, said=checked.last_words)
         return found
@@ -171,7 +171,7 @@ class HostOffer:
 
     def _has_feature(self, criu: str, name: str) -> bool:
         """Whether CRIU finds that the kernel has what it needs for something."""
-        asked = self._ask(lambda: self.runtime.run([criu, "check", "--feature", name], accept=range(0, 256), timeout=PROBE_SECONDS), None)
+        asked = self._ask(lambda: self.runtime.run([criu, "check", "--feature", name], accept=range(256), timeout=PROBE_SECONDS), None)
         return asked is not None and asked.rc == 0
 
     def _pcopy(self) -> t.Dict[str, t.Any]:

@@ -47,9 +47,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_state as state,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _preflight_state as state,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_volumes as volumes,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._preflight_basics import (

@@ -46,7 +46,7 @@ class Need:
 
 def needs(plan: Plan) -> t.List[Need]:
     """All that is laid down anywhere by the move, but for its own records."""
-    here, there = plan.here["host"], plan.there["host"]
+    there = plan.there["host"]
     own = sum(volume["size"] for volume in plan.directories) + plan.container["layer"]
     image = 0 if image_present(plan) else plan.container["image"]["size"]
     found = [

@@ -10,6 +10,7 @@ socat takes each connection in a child of its own and says in its log how that e
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 import socket
@@ -136,7 +137,7 @@ class Relay:
         for attempt in range(ATTEMPTS):
             here = Endpoint(parse_address(bind, "listen"), free_port(bind))
             self._run(socat_argv(socat, here, there, allow), here, there, lifetime)
-            if self.runtime.wait_for(lambda here=here: self._listens(here), 10):
+            if self.runtime.wait_for(functools.partial(self._listens, here), 10):
                 return str(here)
             self.stop()
             reasons = failures(self.log())

@@ -32,7 +32,7 @@ def timeline(report: Status) -> t.Dict[str, t.Any]:
     if not frozen:
         return {}
     origin = _at(frozen[0]) - float(frozen[0]["ms"])
-    clock = next((each for each in here if each["event"] == "clock"), {})
+    clock: t.Mapping[str, t.Any] = next((each for each in here if each["event"] == "clock"), {})
     ahead = float(clock.get("ahead_ms") or 0.0)
     on_source = [dict(each, at_ms=_at(each) - origin) for each in here]
     on_destination = [dict(each, at_ms=_at(each) - ahead - origin) for each in there]

@@ -203,7 +203,7 @@ class Run:
             return found
         left = sorted(set(found["osds"]) - set(_done(found, found["osds"], up_from))) if found else []
         # One that was cut off behind its last OSD has nothing to go on with.
-        if left and not self.params["afresh"]:
+        if found and left and not self.params["afresh"]:
             raise HandoverError(
                 f"a restart of {_named(found['osds'])} that began at {found['began']} was not brought to its end ({_named(left)} left): "
                 "ask for the same OSDs to go on, or begin afresh with ceph_osd_restart_afresh=true"

@@ -93,15 +93,14 @@ def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
     wanted = module.params["state"] == "present"
     if wanted == (mark is not None):
         return {"changed": False, "reasons": [], "mark": mark}
-    if wanted:
-        mark = {"since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "reason": module.params["reason"]}
-    if not module.check_mode:
-        if wanted:
-            maintenance.write(mark)
-        else:
+    if mark is not None:
+        if not module.check_mode:
             os.remove(maintenance.PATH)
-    why = "the host is not under maintenance" if wanted else "the host is under maintenance: {0}".format(mark["reason"])
-    return {"changed": True, "reasons": [why], "mark": mark if wanted else None}
+        return {"changed": True, "reasons": ["the host is under maintenance: {0}".format(mark["reason"])], "mark": None}
+    mark = {"since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "reason": module.params["reason"]}
+    if not module.check_mode:
+        maintenance.write(mark)
+    return {"changed": True, "reasons": ["the host is not under maintenance"], "mark": mark}
 
 
 def main() -> None:

@@ -227,7 +227,6 @@ problems:
 """
 
 import dataclasses
-import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
