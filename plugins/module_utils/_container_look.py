@@ -82,7 +82,6 @@ class Look:
             "layer_watches": facts_of.layer_watches(pids, mounts),
             "entered": facts_of.entered(pid, pids),
             "huge_pages": facts_of.huge_pages(pids),
-            "periodic_timers": task_facts.periodic_timers(pids),
             "multicast": task_facts.multicast_groups(pid) if self.facts["networks"] else [],
             "pinned": task_facts.pinned(pid, pids),
             "own_network": self._own_network(pid),

@@ -103,16 +103,6 @@ def _huge_pages(plan: Plan) -> t.Iterator[str]:
         )
 
 
-def _periodic_timers(plan: Plan) -> t.Iterator[str]:
-    for timer in plan.container.get("periodic_timers", []) if plan.live else []:
-        yield (
-            "{0} (pid {1}) in {2} has a timer (timerfd) that fires every {3:g} s, and one that fires in the pause would never fire again: "
-            "use migrate_mode=offline, or list the check 'periodic_timers' in {4} if the program sets it anew".format(
-                timer["process"], timer["pid"], plan.workload, timer["interval"], IGNORE
-            )
-        )
-
-
 def _multicast(plan: Plan) -> t.Iterator[str]:
     if plan.live and plan.container.get("multicast"):
         yield (
@@ -169,7 +159,6 @@ CHECKS: t.Dict[str, Check] = {
     "tmpfs_attributes": _tmpfs_attributes,
     "layer_watches": _layer_watches,
     "huge_pages": _huge_pages,
-    "periodic_timers": _periodic_timers,
     "multicast": _multicast,
     "sysctls": _sysctls,
     "own_network": _own_network,

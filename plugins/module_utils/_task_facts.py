@@ -22,22 +22,6 @@ _SOLICITED_NODE = "ff0200000000000000000001ff"
 Found = t.List[t.Dict[str, t.Any]]
 
 
-def periodic_timers(pids: t.Iterable[int], proc: str = "/proc") -> Found:
-    """Processes with a timerfd that fires again and again: one that fires in the pause comes back disarmed."""
-    found = []
-    for pid in pids:
-        directory = os.path.join(proc, str(pid), "fdinfo")
-        try:
-            numbers = os.listdir(directory)
-        except OSError:
-            continue
-        intervals = [match for number in numbers for match in re.findall(r"^it_interval: \((\d+), (\d+)\)", read_text(os.path.join(directory, number)), re.M)]
-        seconds = [int(whole) + int(part) / 1e9 for whole, part in intervals]
-        if any(seconds):
-            found.append({"process": name_of(pid, proc), "pid": pid, "interval": min(each for each in seconds if each)})
-    return found
-
-
 def multicast_groups(pid: int, proc: str = "/proc") -> t.List[str]:
     """Interfaces in whose multicast groups a program of the container has joined, beside those that every host is in."""
     found, interface = set(), ""

@@ -306,7 +306,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 def wish(params: t.Mapping[str, t.Any]) -> Wish:
     """What the options ask for."""
-    same: tuple[str, ...] = ("mode", "storage", "compression", "connections", "bandwidth", "auto_converge", "tls", "synchronous_writes", "listen", "migrate_uri", "zero_pages")
+    same = ("mode", "storage", "compression", "connections", "bandwidth", "auto_converge", "tls", "synchronous_writes", "listen", "migrate_uri", "zero_pages")
     asked: dict[str, t.Any] = {name: params[name] for name in same}
     return Wish(**asked, disks=tuple(params["disks"]), require=tuple(params["require"]), hold=params["hold"] and params["mode"] == "live")
 

@@ -324,8 +324,6 @@ FAULTS = [
      "tail (pid 7) in shop watches a file of the container's own layer by inotify"),
     ("huge_pages", put("here.workload.huge_pages", 4 * MIB), "shop uses 4 MiB of huge pages, and node2 has 0 B of them free"),
     ("own_network", put("here.workload.own_network", ["the route to 10.0.0.0/8"]), "shop has made the route to 10.0.0.0/8 in its network namespace"),
-    ("periodic_timers", put("here.workload.periodic_timers", [{"process": "db", "pid": 7, "interval": 0.1}]),
-     "db (pid 7) in shop has a timer (timerfd) that fires every 0.1 s, and one that fires in the pause would never fire again"),
     ("multicast", put("here.workload.multicast", ["eth0"]), "shop has joined multicast groups on eth0, in which it would not be on node2"),
     ("sysctls", put("here.workload.sysctls", ["net.core.somaxconn=9"]),
      "shop was created with --sysctl net.core.somaxconn=9, and a live move gives its network"),

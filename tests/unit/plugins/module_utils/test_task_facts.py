@@ -17,17 +17,6 @@ def write(root, path, text):
     (root / path).write_text(text)
 
 
-TIMER = "pos:\t0\nclockid: 1\nticks: 0\nsettime flags: 00\nit_value: (0, 5)\nit_interval: ({0}, {1})\n"
-
-
-def test_a_timer_that_fires_again_and_one_that_fires_once(tmp_path):
-    write(tmp_path, "7/comm", "loop\n")
-    write(tmp_path, "7/fdinfo/3", TIMER.format(0, 100000000))
-    write(tmp_path, "7/fdinfo/4", TIMER.format(2, 0))
-    write(tmp_path, "8/fdinfo/3", TIMER.format(0, 0))
-    assert facts.periodic_timers([7, 8, 9], str(tmp_path)) == [{"process": "loop", "pid": 7, "interval": 0.1}]
-
-
 IGMP = """Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter
 1\tlo        :     1      V3
 \t\t\t\t010000E0     1 0:00000000\t\t0
