@@ -107,7 +107,7 @@ test-ledger: helper ## The same there and back, MOVES=10 times, counting every a
 # CHECKS="ruff mypy": only these. The checks are listed in tests/check.
 .PHONY: check
 check: ## Check a change in minutes, without root: linters, types, prose, unit tests
-	@tests/check $(CHECKS)
+	@python3 tests/check $(CHECKS)
 
 # PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
 .PHONY: docs
