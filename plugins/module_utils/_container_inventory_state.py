@@ -24,7 +24,7 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         "the container's own layer (overlay)": Row(CARRIED, "by a tree of the session"),
         "an image volume": Row(CARRIED, "block by block, by the session"),
         "a plain volume of podman's": Row(CARRIED, "by a tree of the session"),
-        "an anonymous volume": Row(REFUSED, "give the volume a name", "directory_volumes"),
+        "an anonymous volume": Row(CARRIED, "by a tree of the session, under its name; podman takes it for a named one there: `podman rm --volumes` keeps it"),
         "a volume that other containers have, too": Row(REFUSED, "give each a volume of its own", "directory_volumes"),
         "a bind mount, or a volume of another driver": Row(REFUSED, "move its files to a volume, or have the same files on both hosts", "directories"),
         "/dev/shm": Row(CARRIED, "by a tree of the session"),

@@ -19,6 +19,10 @@ import re
 import typing as t
 from dataclasses import dataclass, field
 
+from ansible_collections.livefleet.handover.plugins.module_utils._anonymous_volumes import (
+    pinned,
+)
+
 _OPTION_LINE = re.compile(r"^\s+(?:-(?P<short>[A-Za-z0-9]), )?--(?P<name>[a-z0-9][a-z0-9-]*)(?: (?P<value>\S+))?(?:\s{2,}|\s*$)")
 
 # Spellings that podman accepts and does not print in its help.
@@ -149,6 +153,8 @@ class Identity:
     ports: t.Tuple[Port, ...] = ()
     environment: t.Tuple[str, ...] = field(default=(), repr=False)
     labels: t.Tuple[str, ...] = ()
+    # Of the anonymous volumes: where each is mounted, and the name that podman gave it.
+    volumes: t.Mapping[str, str] = field(default_factory=dict)
 
 
 def parse(command: t.Sequence[str], podman: Grammar, verb: Grammar) -> CreateCommand:
@@ -266,6 +272,7 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> t.List[s
         if create.takes_value(name) is None:
             raise CommandError("podman create on this host does not know the option --{0}: install the podman of the source here".format(name))
         written.append((name, value))
+    written = pinned(written, identity.volumes)
     flags = _spell(parsed.global_options, ("cgroup-manager", "runtime-flag"))
     return [*flags, "create", *_spell(written), identity.image, *parsed.arguments]
 

@@ -58,7 +58,12 @@ def essence(inspect: Document) -> t.Dict[str, t.Any]:
         "Config.Annotations": {key: value for key, value in (config.get("Annotations") or {}).items() if not key.startswith(_OWN_ANNOTATIONS)},
         "Mounts": [
             # Where podman keeps a named volume is the host's own affair; where a bind comes from is not.
-            {**mount, "source": "" if mount["type"] == "volume" else mount["source"]}
+            # podman writes "exec", which is the default, for the volume of an image only.
+            {
+                **mount,
+                "source": "" if mount["type"] == "volume" else mount["source"],
+                "options": [option for option in mount["options"] if option != "exec"],
+            }
             for mount in mounts_of(inspect)
         ],
         # podman 5 lists the absence of a network, and the host's own, as if they were networks.

@@ -30,10 +30,6 @@ def _directories(plan: Plan) -> t.Iterator[str]:
 
 def _directory_volumes(plan: Plan) -> t.Iterator[str]:
     for volume in plan.directories:
-        if volume["anonymous"]:
-            yield "{0} has a volume without a name of its own ({1}), which its twin on {2} would not have: create it with --volume NAME:PATH".format(
-                plan.workload, volume["name"][:12], plan.destination
-            )
         if volume["shared_with"]:
             yield "{0} shares the volume {1} on {2} with {3}, and only one of them would have it afterwards: give each a volume of its own".format(
                 plan.workload, volume["name"], plan.source, ", ".join(volume["shared_with"])

@@ -202,4 +202,5 @@ def identity_of(facts: Document, image: str) -> Identity:
         ports=tuple(Port(**port) for port in facts["ports"]),
         environment=tuple(facts["environment"]),
         labels=tuple("{0}={1}".format(key, value) for key, value in sorted(facts["labels"].items())),
+        volumes={mount["destination"]: mount["name"] for mount in facts["mounts"] if (mount.get("directory_volume") or {}).get("anonymous")},
     )

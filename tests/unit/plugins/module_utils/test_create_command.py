@@ -240,6 +240,12 @@ class TestTwin:
         first = made("run", "-d", "--rm=false", "-p", "80", "--network", "lan:alias=x", "-e", "A=1", "localhost/web:1", "serve", identity=identity)
         assert made(*first, identity=identity) == first
 
+    def test_an_anonymous_volume_has_the_name_that_podman_gave_it(self):
+        identity = Identity("web", "i", "h", volumes={"/data": "4c6b8ac0", "/of/the/image": "5a3e7d04"})
+        command = made("run", "-v", "/data", "-v", "named:/named", "i", "serve", "-v", "/data", identity=identity)
+        assert [word for word in command if word.startswith("--volume")] == ["--volume=4c6b8ac0:/data", "--volume=named:/named", "--volume=5a3e7d04:/of/the/image"]
+        assert command[-3:] == ["serve", "-v", "/data"]
+
     def test_an_option_that_the_destination_does_not_know(self):
         old = Grammar({name: value for name, value in CREATE.options.items() if name != "health-cmd"}, CREATE.letters)
         with pytest.raises(CommandError, match="does not know the option --health-cmd: install the podman of the source here"):

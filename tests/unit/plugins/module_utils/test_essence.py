@@ -116,6 +116,12 @@ class TestEssence:
         first, second = changed("Mounts", [bind]), changed("Mounts", [{**bind, "Source": "/srv/b"}])
         assert essence.first_difference(essence.essence(first), essence.essence(second))[0] == "Mounts"
 
+    @pytest.mark.parametrize(("option", "same"), [("exec", True), ("noexec", False)])
+    def test_a_volume_of_the_image_is_the_same_when_it_is_named(self, option, same):
+        mount = {**INSPECT["Mounts"][0], "Options": ["nodev", "nosuid", "rbind"]}
+        first, second = changed("Mounts", [{**mount, "Options": [*mount["Options"], option]}]), changed("Mounts", [mount])
+        assert (essence.first_difference(essence.essence(first), essence.essence(second)) is None) == same
+
     def test_an_entrypoint_as_podman_4_writes_it(self):
         four, five = changed("Config.Entrypoint", "/bin/sh -c"), changed("Config.Entrypoint", ["/bin/sh", "-c"])
         assert essence.first_difference(essence.essence(four), essence.essence(five)) is None

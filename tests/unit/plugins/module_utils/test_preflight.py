@@ -272,8 +272,6 @@ FAULTS = [
      "shop mounts the volume pgdata on /var/lib/postgresql, which is neither an image volume nor a plain volume of podman's"),
     ("directories", put("here.workload.mounts.0", {**MOUNT, "type": "bind", "source": "/srv/files", "image_volume": None}),
      "the directory /srv/files on /var/lib/postgresql"),
-    ("directory_volumes", put("here.workload.mounts.0", {**PLAIN, "directory_volume": {**DIRECTORY, "anonymous": True}}),
-     "shop has a volume without a name of its own (uploads), which its twin on node2 would not have"),
     ("directory_volumes", put("here.workload.mounts.0", {**PLAIN, "directory_volume": {**DIRECTORY, "shared_with": ["cache"]}}),
      "shop shares the volume uploads on node1 with cache, and only one of them would have it afterwards"),
     ("volumes", both(put("here.workload.mounts.0", PLAIN), put("there.host.podman.volumes", {"uploads": {}})),
