@@ -34,10 +34,11 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 )
 
 # Checks that no row names: what the disks' own checks look at, and what the versions of both sides allow.
-FURTHER = ("machine", "memory", "networks", "pools", "storage", "cpu", "versions", "definition", "cdrom")
+FURTHER = ("disks", "inside_snapshots", "machine", "memory", "networks", "pools", "storage", "cpu", "versions", "definition", "cdrom")
 CHECKS = tuple(sorted({*FURTHER, *(row.check for row in (*INVENTORY.rows, *BESIDE) if row.check)}))
 # Memory that would be resumed over a newer disk is no matter of taste.
-ALWAYS_HEEDED = ("managed_save",)
+ALWAYS_HEEDED = ("managed_save", "disks")
+HEEDED_CURES = {"disks": "each refusal names its own way out, as kvm_migrate_shared_disks"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def unknown(ignore: t.Iterable[str]) -> str | None:
 
     for name in sorted(ignore):
         if name in ALWAYS_HEEDED:
-            return f"kvm_migrate_ignore names {name}, which is never ignored: {next(row.how for row in BESIDE if row.check == name)}"
+            return f"kvm_migrate_ignore names {name}, which is never ignored: {HEEDED_CURES.get(name) or next(row.how for row in BESIDE if row.check == name)}"
         if name not in CHECKS and not name.startswith(ELEMENT):
             near = difflib.get_close_matches(name, CHECKS, 1)
             return (

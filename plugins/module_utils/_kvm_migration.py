@@ -74,6 +74,7 @@ class Wish:
     migrate_uri: str | None = None
     require: tuple[str, ...] = ()
     zero_pages: str = "default"  # who looks for them: multifd, legacy, none
+    shared_disks: tuple[str, ...] = ()  # those that the operator says both hosts reach
 
 
 @dataclass

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from ansible_collections.livefleet.handover.plugins.module_utils import _guest_findings as findings
 from ansible_collections.livefleet.handover.plugins.module_utils import _guest_keep as keep
 from ansible_collections.livefleet.handover.plugins.module_utils import _guest_offline as offline
+from ansible_collections.livefleet.handover.plugins.module_utils import _disk_plan as disk_plan
 from ansible_collections.livefleet.handover.plugins.module_utils import _kvm_migration as migration
 from ansible_collections.livefleet.handover.plugins.module_utils._domain_xml import Guest, parse
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm_cache import left_behind, live_migration
@@ -236,8 +237,10 @@ class Mover:
             raise HandoverError(misspelt)
         examined = findings.examine(self.libvirt, self._connection("source"), self._connection("destination"), domain, wish.mode, looks)
         problems = [findings.Finding(check, problem) for check, problem in self._problems(domain, guest, wish)]
-        told = findings.check([*examined.findings, *problems], self.name, ignore)
+        disks = disk_plan.move(self.name, wish, looks.here, looks.there)
+        told = findings.check([*examined.findings, *problems, *disk_plan.findings(disks, guest)], self.name, ignore)
         made = migration.plan(wish)
+        made.parameters.update(disk_plan.parameters(disks, wish))
         if wish.tls:
             # The certificate is for its name, whatever address the memory goes to.
             made.parameters["tls.destination"] = self._connection("destination").getHostname()
@@ -247,7 +250,7 @@ class Mover:
         if wish.zero_pages != "default":
             self._who_looks_for_zero_pages(domain)
         # What images stand on is left out of what travels.
-        images = self._images(domain, parse(domain.XMLDesc(0)), wish)
+        images = disk_plan.images(disks, self._images(domain, parse(domain.XMLDesc(0)), wish))
         eject = looks.cdrom == "eject"
         return MovePlan(
             made.flags, made.parameters, choice.reason, images, wish.hold, wish.mode == "postcopy", wish.zero_pages,

@@ -160,8 +160,17 @@ options:
     type: str
     choices: [refuse, eject, carry]
     default: refuse
+  shared_disks:
+    description:
+      - Targets of disks that both hosts reach in the same place, where nothing proves it. They stay where they are, whatever O(storage) says.
+      - A disk that is named here and is another one on the destination is lost with whatever is on it.
+    type: list
+    elements: str
+    default: []
   here:
-    description: What M(livefleet.handover.kvm_look_info) has seen on this host, with O(guest). A guest that needs to be looked at is refused without.
+    description:
+      - What M(livefleet.handover.kvm_look_info) has seen on this host, with O(guest), and as C(disks) what M(livefleet.handover.kvm_disks_info) has
+        seen. A guest that needs to be looked at is refused without.
     type: dict
   there:
     description: What it has seen on the destination.
@@ -308,7 +317,8 @@ def wish(params: t.Mapping[str, t.Any]) -> Wish:
     """What the options ask for."""
     same = ("mode", "storage", "compression", "connections", "bandwidth", "auto_converge", "tls", "synchronous_writes", "listen", "migrate_uri", "zero_pages")
     asked: dict[str, t.Any] = {name: params[name] for name in same}
-    return Wish(**asked, disks=tuple(params["disks"]), require=tuple(params["require"]), hold=params["hold"] and params["mode"] == "live")
+    listed: dict[str, t.Any] = {name: tuple(params[name]) for name in ("disks", "shared_disks", "require")}
+    return Wish(**asked, **listed, hold=params["hold"] and params["mode"] == "live")
 
 
 def run(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
@@ -360,6 +370,7 @@ def main() -> None:
             },
             "ignore": {"type": "list", "elements": "str", "default": []},
             "cdrom": {"type": "str", "choices": ["refuse", "eject", "carry"], "default": "refuse"},
+            "shared_disks": {"type": "list", "elements": "str", "default": []},
             "here": {"type": "dict"},
             "there": {"type": "dict"},
             "uri": {"type": "str", "default": "qemu:///system"},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 import threading
 import types
@@ -15,6 +16,7 @@ import types
 import pytest
 
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _disk_look,
     _guest_findings,
     _guest_keep,
     _guest_offline,
@@ -25,6 +27,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _kvm_migration as migration,
 )
+from ansible_collections.livefleet.handover.plugins.modules import kvm_disks_info
 
 # Debian's python3-libvirt, which `make setup` installs: PyPI's has to be compiled.
 DEBIAN = "/usr/lib/python3/dist-packages"
@@ -150,6 +153,16 @@ def test_a_host_that_never_answers_is_not_waited_for(hosts, monkeypatch):
 IMAGE = "<disk type='file' device='disk'><source file='{path}'/><target dev='vda' bus='virtio'/></disk>"
 # The test driver says nothing of machine types.
 IGNORE = frozenset(["machine"])
+NOTHING_ELSE = {"places": {}, "trees": {}, "hooks": {}, "links": {}, "addresses": [], "ports": []}
+
+
+def looked(hosts, absent=()):
+    """What both hosts see of the guest's disks. Both are this machine, so every path is on both but those that are said to be `absent`."""
+    here = kvm_disks_info.here(hosts.libvirt, hosts._connection("source"), "web1", True)
+    there = kvm_disks_info.there(hosts.libvirt, hosts._connection("destination"), here)
+    _disk_look.unstamp(here["stamps"])
+    there["images"].update({path: {**there["images"][path], "exists": False, "kind": "nothing"} for path in absent})
+    return _guest_findings.Looks({**NOTHING_ELSE, "disks": here}, {**NOTHING_ELSE, "disks": there})
 
 
 @pytest.mark.parametrize(
@@ -175,7 +188,7 @@ IGNORE = frozenset(["machine"])
 def test_what_is_in_the_way_is_named_before_anything_is_touched(hosts, guest, wish, text):
     put(hosts, "source", **guest)
     with pytest.raises(_runtime.HandoverError, match=text):
-        hosts.plan(migration.Wish(**wish), None, IGNORE)
+        hosts.plan(migration.Wish(**wish), None, IGNORE, looked(hosts))
     assert hosts.standing("destination") == migration.ABSENT
 
 
@@ -206,16 +219,27 @@ def test_a_plan_names_the_images_and_says_why(hosts, tmp_path, monkeypatch):
     image = tmp_path / "web1.raw"
     image.write_bytes(bytes(4096))
     put(hosts, "source", devices=IMAGE.format(path=image))
-    plan = hosts.plan(migration.Wish(storage="copy", compression="auto", connections=0), 1000, IGNORE)
+    plan = hosts.plan(migration.Wish(storage="copy", compression="auto", connections=0), 1000, IGNORE, looked(hosts, [str(image)]))
     assert [(each["target"], each["path"], each["format"]) for each in plan.images] == [("vda", str(image), "raw")]
+    assert plan.parameters["migrate_disks"] == ["vda"]
     assert plan.why == "1000 Mbit/s and 2.0 idle processors: 2 threads of zstd fill more than the link"
     assert (plan.parameters["compression"], plan.parameters["parallel.connections"]) == ("zstd", 2)
     assert "VIR_MIGRATE_NON_SHARED_DISK" in plan.flags
 
 
-def test_an_image_that_is_not_copied_is_not_named(hosts):
+def test_an_image_that_is_not_copied_is_not_named(hosts, tmp_path):
+    image = tmp_path / "web1.raw"
+    image.write_bytes(bytes(4096))
+    put(hosts, "source", devices=IMAGE.format(path=image))
+    assert hosts.plan(migration.Wish(compression="none"), None, IGNORE | {"storage"}, looked(hosts)).images == []
+
+
+def test_disks_at_which_nobody_has_looked_do_not_move(hosts):
     put(hosts, "source", devices=IMAGE.format(path="/etc/hostname"))
-    assert hosts.plan(migration.Wish(compression="none"), None, IGNORE | {"storage"}).images == []
+    with pytest.raises(_runtime.HandoverError, match="nobody has looked at the disks of web1"):
+        hosts.plan(migration.Wish(), None, IGNORE | {"storage"})
+    with pytest.raises(_runtime.HandoverError, match="kvm_migrate_ignore names disks, which is never ignored"):
+        hosts.plan(migration.Wish(), None, IGNORE | {"disks"})
 
 
 def test_the_binding_may_be_missing(monkeypatch):
@@ -239,15 +263,20 @@ def test_the_speed_of_a_link_is_the_kernels_word(tmp_path):
 
 
 def test_what_stands_on_another_image_is_not_copied_alone(hosts, tmp_path):
-    image = tmp_path / "web1.qcow2"
-    image.write_bytes(bytes(4096))
-    chain = "<backingStore type='file'><format type='raw'/><source file='/srv/golden.raw'/></backingStore>"
-    put(hosts, "source", running=False, devices=IMAGE.format(path=image).replace("</disk>", chain + "</disk>"))
-    with pytest.raises(_runtime.HandoverError, match="vda of web1 stands on another image: choose kvm_migrate_storage=incremental"):
-        hosts.plan(migration.Wish(mode="offline", storage="copy"), None, IGNORE)
-    plan = hosts.plan(migration.Wish(mode="offline", storage="incremental"), None, IGNORE)
-    assert [(each["backing"], each["backing_format"]) for each in plan.images] == [(["/srv/golden.raw"], "raw")]
+    golden, image = tmp_path / "golden.raw", tmp_path / "web1.qcow2"
+    golden.write_bytes(bytes(1 << 20))
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(golden), "-F", "raw", str(image)], check=True)
+    # Of a guest that is off libvirt names nothing below its image.
+    put(hosts, "source", running=False, devices=IMAGE.format(path=image).replace("<target", "<driver name='qemu' type='qcow2'/><target"))
+    seen = looked(hosts, [str(image)])
+    with pytest.raises(_runtime.HandoverError, match=r"stands on another image \(.*golden.raw\): choose kvm_migrate_storage=incremental"):
+        hosts.plan(migration.Wish(mode="offline", storage="copy"), None, IGNORE, seen)
+    plan = hosts.plan(migration.Wish(mode="offline", storage="incremental"), None, IGNORE, seen)
+    assert [each["path"] for each in plan.images] == [str(image)]
     assert "VIR_MIGRATE_NON_SHARED_INC" not in plan.flags
+    seen.there["disks"]["images"][str(golden)]["digest"] = "other"
+    with pytest.raises(_runtime.HandoverError, match="golden.raw, which has other contents on the destination"):
+        hosts.plan(migration.Wish(mode="offline", storage="incremental"), None, IGNORE, seen)
 
 
 def test_there_is_nothing_to_give_up(hosts):
