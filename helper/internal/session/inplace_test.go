@@ -107,6 +107,70 @@ func TestAfterAPowerCutNothingStartsWithoutItsVolume(t *testing.T) {
 	}
 }
 
+// After a boot nothing is frozen. A session that starts nothing comes to its end also
+// where its volume does not come back.
+func TestAfterAPowerCutASessionEndsWithoutItsVolume(t *testing.T) {
+	for _, c := range []struct {
+		way []State
+		end State
+	}{{sourceWay[:1], Failed}, {sourceWay[:8], Done}} {
+		t.Run(string(c.end), func(t *testing.T) {
+			r := newRig(t)
+			started := r.stoppedAt(c.way...)
+			if err := loop.Unmount(r.mountpoint); err != nil {
+				t.Fatal(err)
+			}
+			restartHost(t, r.srcRun)
+			r.recovered(r.src, r.srcRun, c.end)
+			if _, err := os.Lstat(started); !errors.Is(err, os.ErrNotExist) {
+				t.Error("the workload was started")
+			}
+			if err := r.srcMayStart(); err == nil {
+				t.Error("the engine may start it")
+			}
+		})
+	}
+}
+
+// Without a boot a file system may be frozen that nobody can reach by its mount point
+// any more: its session is not over.
+func TestWithoutABootAVolumeThatIsGoneIsNotForgotten(t *testing.T) {
+	r := newRig(t)
+	r.stoppedAt(sourceWay[:8]...)
+	if err := loop.Unmount(r.mountpoint); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Recover(brief(t), r.src, r.srcRun, false); err == nil || !strings.Contains(err.Error(), "no file system is mounted here") {
+		t.Errorf("recovered: %v", err)
+	}
+	if s, err := Show(r.src); err != nil || s.State != Settled {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// Refused after the boot: the session waits for the volume, and says for which.
+func TestARefusedSourceWaitsForItsVolume(t *testing.T) {
+	r := newRig(t)
+	started := r.stoppedAt(append(append([]State{}, sourceWay[:6]...), Refused)...)
+	if err := loop.Unmount(r.mountpoint); err != nil {
+		t.Fatal(err)
+	}
+	restartHost(t, r.srcRun)
+	if _, err := Recover(brief(t), r.src, r.srcRun, false); err == nil || !strings.Contains(err.Error(), "does not start: its volume data is not mounted") {
+		t.Errorf("recovered: %v", err)
+	}
+	if _, err := os.Lstat(started); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the workload was started")
+	}
+	if err := loop.Mount(r.device, r.mountpoint, "ext4", "noatime"); err != nil {
+		t.Fatal(err)
+	}
+	r.recovered(r.src, r.srcRun, Thawed)
+	if _, err := os.Lstat(started); err != nil {
+		t.Errorf("with its volume it was not started: %v", err)
+	}
+}
+
 // Without any session: the folder under a mount point is marked, and a container that
 // would see it is not started.
 func TestNothingStartsOnTheFolderForAVolume(t *testing.T) {

@@ -331,6 +331,11 @@ func (j *Journal) Restarted(since State) bool {
 	return false
 }
 
+// OfAnEarlierBoot reports whether the host was restarted since the session began.
+func (j *Journal) OfAnEarlierBoot() bool {
+	return len(j.records) > 0 && j.records[0].Boot != thisBoot()
+}
+
 // thisBoot is the kernel's id of this boot; a variable so that a test can restart
 // the host, so to speak.
 var thisBoot = sync.OnceValue(func() string {

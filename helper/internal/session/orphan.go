@@ -177,11 +177,11 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 	case Settled, Done:
 		// The destination runs it. Our file systems may be frozen still, and
 		// tasks that die have to write to them.
-		return true, true, thawFileSystems(spec)
+		return true, true, thawFileSystems(spec, j)
 	case Released, InDoubt, Resumed:
 		return false, false, nil // frozen until somebody resolves it
 	}
-	if err := thawFileSystems(spec); err != nil {
+	if err := thawFileSystems(spec, j); err != nil {
 		return false, false, err
 	}
 	if st := j.State(); !st.Ended() {
@@ -198,11 +198,17 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 	return false, true, nil
 }
 
-func thawFileSystems(spec *Spec) (err error) {
+// thawFileSystems thaws what a session may have frozen. After a boot nothing is, and
+// a volume that is not mounted then keeps no session from its end.
+func thawFileSystems(spec *Spec, j *Journal) (err error) {
 	for _, v := range spec.Volumes {
-		if v.Mountpoint != "" {
-			err = errors.Join(err, image.Thaw(v.Mountpoint))
+		if v.Mountpoint == "" {
+			continue
 		}
+		if mounted, e := loop.Mounted(v.Mountpoint); e == nil && !mounted && j.OfAnEarlierBoot() {
+			continue
+		}
+		err = errors.Join(err, image.Thaw(v.Mountpoint))
 	}
 	return err
 }
@@ -294,7 +300,7 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 			return err
 		}
 	}
-	if err := errors.Join(throttle.Lift(filepath.Join(dir, throttleFile)), thawFileSystems(spec), thawCgroup(spec)); err != nil {
+	if err := errors.Join(throttle.Lift(filepath.Join(dir, throttleFile)), thawFileSystems(spec, j), thawCgroup(spec)); err != nil {
 		return err
 	}
 	if stopped {

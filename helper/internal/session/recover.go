@@ -105,7 +105,7 @@ func recoverSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 // endSource ends a source whose outcome is recorded: refused and fenced thaw, and
 // settled lets go.
 func endSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
-	if err := thawFileSystems(spec); err != nil { // tasks that die may have to write to them
+	if err := thawFileSystems(spec, j); err != nil { // tasks that die may have to write to them
 		return err
 	}
 	if j.State() == Settled {
