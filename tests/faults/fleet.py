@@ -28,7 +28,8 @@ BIN = Path(sys.executable).parent
 
 WORKLOAD = "ledger"
 VOLUME = "ledgerdata"
-LEDGER = f"/var/lib/handover/mnt/{VOLUME}/ledger"
+MOUNTED = f"/var/lib/handover/mnt/{VOLUME}"
+LEDGER = f"{MOUNTED}/ledger"
 SESSIONS = "/var/lib/handover/sessions"
 PCOPY = "/usr/local/libexec/handover/pcopy"
 
@@ -75,6 +76,7 @@ class Host:
     name: str
     address: str
     ssh: tuple[str, ...]
+    ledger: str = LEDGER
 
     def ask(self, script: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs a script there, and returns what came of it."""
@@ -98,12 +100,12 @@ class Host:
 
     def follow(self) -> subprocess.Popen[str]:
         """The last line of the ledger, twice a second, for as long as the connection lasts."""
-        script = f"while tail -n 1 {LEDGER} 2>/dev/null || echo; do sleep 0.5; done"
+        script = f"while tail -n 1 {self.ledger} 2>/dev/null || echo; do sleep 0.5; done"
         return subprocess.Popen(["ssh", *self.ssh, self.name, script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def last(self) -> int:
         """The last line of the ledger that is whole, from outside the container; 0 if there is none."""
-        found = self.ask(f"tail -n 2 {LEDGER} 2>/dev/null").stdout.splitlines()
+        found = self.ask(f"tail -n 2 {self.ledger} 2>/dev/null").stdout.splitlines()
         return int(found[-1].split()[0]) if found and found[-1].split() and found[-1].split()[0].isdigit() else 0
 
     def writes(self) -> bool:
@@ -190,11 +192,12 @@ def play(playbook: str, **variables: t.Any) -> str:
 class Fleet:
     """Both hosts."""
 
-    def __init__(self, reports: Path) -> None:
+    def __init__(self, reports: Path, at_home: t.Mapping[str, str] = AT_HOME, ledger: str = LEDGER) -> None:
+        self.at_home = dict(at_home)
         inventory = yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))["lab_hosts"]
         ssh = tuple(inventory["vars"]["ansible_ssh_common_args"].split())
         hosts = inventory["children"]["lab"]["hosts"]
-        self.hosts = [Host(name, hosts[name]["ansible_host"], ssh) for name in sorted(hosts)][:2]
+        self.hosts = [Host(name, hosts[name]["ansible_host"], ssh, ledger) for name in sorted(hosts)][:2]
         self.reports = reports
         self.moves = 0
 
@@ -203,12 +206,12 @@ class Fleet:
 
     def home(self) -> Host:
         """The host on which the workload lives."""
-        (host,) = [host for host in self.hosts if host.footprint().get("containers") == AT_HOME["containers"]]
+        (host,) = [host for host in self.hosts if host.footprint().get("containers") == self.at_home["containers"]]
         return host
 
     def tidy(self) -> bool:
         """Whether the workload runs on one host, and nothing of any move is left on either."""
-        return sorted((host.footprint() for host in self.hosts), key=len) == [{}, AT_HOME]
+        return sorted((host.footprint() for host in self.hosts), key=len) == [{}, self.at_home]
 
     def begin(self, source: Host, pause_at: t.Mapping[str, str], stop_at: str, **variables: t.Any) -> tuple[str, Play]:
         self.moves += 1

@@ -22,6 +22,7 @@ class Scene:
     destination: Host
     session: str = ""
     play: t.Optional[Play] = field(default=None)
+    second: t.Optional[Play] = field(default=None)  # of another operator
 
     def stand_still(self, case: Case, **variables: t.Any) -> None:
         """Begins the move, and returns when it has come to the step and no further."""
@@ -40,5 +41,6 @@ class Scene:
 
     def end(self) -> None:
         """Nothing of the play stays, whatever the test came to."""
-        if self.play is not None:
-            self.play.kill()
+        for play in (self.play, self.second):
+            if play is not None:
+                play.kill()

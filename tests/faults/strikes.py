@@ -10,13 +10,12 @@ import typing as t
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet import VOLUME, WORKLOAD
+from fleet import MOUNTED, VOLUME, WORKLOAD
 from scene import Scene
 
 FLIP = "/run/handover-faults"
 VOLUMES = "/var/lib/handover/volumes"
 DISK = "/run/handover-faults-disk"
-MOUNTED = f"/var/lib/handover/mnt/{VOLUME}"
 
 
 def kill_helper(side: str) -> t.Callable[[Scene], None]:

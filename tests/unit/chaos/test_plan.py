@@ -1,0 +1,73 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TESTS / "chaos"), str(TESTS / "faults")]
+import deeds
+import plan
+from report import Report, judge
+
+HOME = {"containers": "ledger=running", "processes": "heartbeat"}
+
+
+def some(seed: int, count: int = 400) -> list[plan.Move]:
+    return list(itertools.islice(plan.moves(seed), count))
+
+
+def test_a_seed_chooses_everything():
+    assert some(7) == some(7)
+    assert some(7) != some(8)
+
+
+def test_every_fault_and_every_shape_comes():
+    found = some(1, 1000)
+    assert {stroke.kind for move in found for stroke in move.strokes} == set(plan.KINDS)
+    assert {move.shape for move in found} == set(plan.SHAPES)
+
+
+def test_every_fault_is_brought_about():
+    assert set(deeds.DEEDS) == set(plan.KINDS)
+
+
+def test_faults_that_would_undo_each_other_stay_apart():
+    for move in some(3, 2000):
+        kinds = [stroke.kind for stroke in move.strokes]
+        assert all(plan.may_come(kind, move.shape, kinds[:at] + kinds[at + 1 :]) for at, kind in enumerate(kinds)), move
+
+
+def test_the_first_move_of_a_shape_is_left_alone():
+    assert all(not move.strokes if move.new_shape else 1 <= len(move.strokes) <= 2 for move in some(5))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "wrong"),
+    (
+        ([HOME, {}], ""),
+        ([{}, HOME], ""),
+        ([HOME, HOME], "left over"),
+        ([{}, {}], "no host has"),
+        ([HOME, {"sessions": "fault-1"}], "left over"),
+        ([{**HOME, "mounts": "/x"}, {}], "no host has"),
+    ),
+)
+def test_one_copy_and_nothing_beside_it(hosts: list[dict[str, str]], wrong: str):
+    assert judge(hosts, HOME).startswith(wrong) and bool(judge(hosts, HOME)) == bool(wrong)
+
+
+def test_the_table_counts_by_kind():
+    report = Report(1)
+    move = next(move for move in some(1) if len({stroke.kind for stroke in move.strokes}) == 2)
+    report.add(move, {"where": "moved", "recovered": True})
+    report.finding(move, "lost")
+    rows = {line[:16].strip(): line[16:].split() for line in report.table()[1:-1]}
+    assert rows == {stroke.kind: ["2", "1", "0", "1", "1"] for stroke in move.strokes}
+    assert report.table()[-1] == "seed 1: 2 moves, 4 faults, 1 findings"
