@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/livefleet/handover/helper/internal/criuimage"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/passes"
@@ -451,78 +450,6 @@ func (s *source) freeze(ctx context.Context) error {
 	}
 	if s.spec.Policy.Verify {
 		return s.verify(ctx)
-	}
-	return nil
-}
-
-// sendState sends what changed in the trees since presync, and the dump when it
-// is complete.
-func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- struct{}) error {
-	pages := s.sendPages(ctx)
-	// Nothing of the workload's runs any more: its own layer, and its memory
-	// that has a path, are as they will be.
-	at, err := s.dumped(ctx)
-	if err != nil {
-		return errors.Join(err, pages.abandon())
-	}
-	close(dumped)
-	s.stage("dump", frozen, at)
-	began := time.Now()
-	if err := pages.finish(); err != nil {
-		return err
-	}
-	if err := s.mendDump(); err != nil {
-		return err
-	}
-	// The layer once more: CRIU gives a deleted file that is open a name there.
-	if err := s.sendTrees(ctx, StagePresync, StageDump); err != nil {
-		return err
-	}
-	if err := send(s.conn, message{Kind: msgDumped}); err != nil {
-		return err
-	}
-	s.stage("copy_dump", began, time.Now())
-	return nil
-}
-
-// mendDump makes the dump what the workload was: see criuimage.MendTimers.
-func (s *source) mendDump() error {
-	for _, t := range s.spec.Trees {
-		if t.Stage != StageDump {
-			continue
-		}
-		n, err := criuimage.MendTimers(t.Path)
-		if err != nil {
-			return fmt.Errorf("session: %w", err)
-		}
-		if n > 0 {
-			s.log.Emit("timers", map[string]any{"armed": n})
-		}
-	}
-	return nil
-}
-
-// dumped sends what there is to send before the dump is complete, and returns when it is.
-func (s *source) dumped(ctx context.Context) (time.Time, error) {
-	if err := s.sendTrees(ctx, StagePresync, StageFreeze); err != nil {
-		return time.Time{}, err
-	}
-	at, err := s.freezer.dumped(ctx)
-	if err != nil {
-		return at, fmt.Errorf("session: dumping: %w", err)
-	}
-	return at, s.lend()
-}
-
-// sendTrees sends the trees of some stages.
-func (s *source) sendTrees(ctx context.Context, stages ...string) error {
-	for _, t := range s.trees {
-		if !slices.Contains(stages, t.Stage) {
-			continue
-		}
-		if err := s.sendTree(ctx, t); err != nil {
-			return err
-		}
 	}
 	return nil
 }
