@@ -33,12 +33,12 @@ OUTPUT = CHECKOUT / "tests" / "output" / "chaos"
 PLAIN_LEDGER = f"/var/lib/containers/storage/volumes/{VOLUME}/_data/ledger"
 
 
-def at_home(shape: Shape) -> dict[str, str]:
-    """What the host of a workload has of it."""
+def at_home(shape: Shape, state: str = "exited") -> dict[str, str]:
+    """What the host of a workload has of it; state is a stopped one's."""
     left_out = {"volumes", "mnt", "mounts"} if shape.volume == "plain" else set()
     found = {key: value for key, value in AT_HOME.items() if key not in left_out}
     if not shape.runs:
-        found = {**found, "containers": f"{WORKLOAD}=exited"}
+        found = {**found, "containers": f"{WORKLOAD}={state}"}
         del found["processes"]
     return found
 
@@ -121,6 +121,7 @@ class Harness:
                 assert status == 0, f"nothing happened, and it failed: {sentences(scene.play.text)}"
                 self.usual = seconds
             said = "moved" if status == 0 else sentences(scene.play.text)[-600:]
+            self.fit(shape)
             # A play that is dead is no session's owner any more: its session is taken back or brought to its end by name.
             recovered = not fleet.tidy() and self.recover(scene.session if killed else "", said)
             self.heal(shape)
@@ -140,8 +141,15 @@ class Harness:
         assert status == 0, f"the move: {said}\nthe recovery: {sentences(text)}"
         return True
 
+    def fit(self, shape: Shape) -> None:
+        """A stopped container that has moved was made there and never ran there, which podman calls created."""
+        states = {host.footprint().get("containers") for host in self.fleet.hosts}
+        if not shape.runs:
+            self.fleet.at_home = at_home(shape, "created" if f"{WORKLOAD}=created" in states else "exited")
+
     def look(self, source: Host, shape: Shape, acknowledged: int, watch: Watch) -> None:
         fleet = self.fleet
+        self.fit(shape)
         marks = [host.footprint() for host in fleet.hosts]
         assert not judge(marks, fleet.at_home), judge(marks, fleet.at_home)
         home = fleet.home()
