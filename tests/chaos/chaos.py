@@ -134,7 +134,10 @@ class Harness:
         for stroke in move.strokes:
             DEEDS[stroke.kind].after(scene, stroke)
         where = "moved" if home.name != source.name else "stayed"
-        return {"status": status, "said": said, "where": where, "recovered": recovered, "seconds": round(seconds, 1), "struck": len(struck.struck), "lifting": struck.errors}
+        return {
+            "status": status, "said": said, "where": where, "recovered": recovered, "seconds": round(seconds, 1),
+            "struck": len(struck.struck), "lifting": struck.errors,
+        }  # fmt: skip
 
     def recover(self, session: str, said: str) -> bool:
         status, text = self.fleet.recover(session)
@@ -181,7 +184,8 @@ def run(seed: int, seconds: float, first: int, last: int) -> Report:
                     afresh = False
                 print(f"{time.strftime('%T')} {move.number}: {move.mode} {move.shape}: {'; '.join(map(str, move.strokes)) or 'nothing happens'}", flush=True)
                 came = harness.move(move)
-                print(f"         {came['where']}{', recovered' if came['recovered'] else ''}, {came['seconds']} s: {came['said'].splitlines()[-1][:200]}", flush=True)
+                recovered = ", recovered" if came["recovered"] else ""
+                print(f"         {came['where']}{recovered}, {came['seconds']} s: {came['said'].splitlines()[-1][:200]}", flush=True)
                 report.add(move, came)
             except (AssertionError, OSError, ValueError, TimeoutError) as error:
                 report.finding(move, str(error))

@@ -243,7 +243,8 @@ class TestTwin:
     def test_an_anonymous_volume_has_the_name_that_podman_gave_it(self):
         identity = Identity("web", "i", "h", volumes={"/data": "4c6b8ac0", "/of/the/image": "5a3e7d04"})
         command = made("run", "-v", "/data", "-v", "named:/named", "i", "serve", "-v", "/data", identity=identity)
-        assert [word for word in command if word.startswith("--volume")] == ["--volume=4c6b8ac0:/data", "--volume=named:/named", "--volume=5a3e7d04:/of/the/image"]
+        volumes = [word for word in command if word.startswith("--volume")]
+        assert volumes == ["--volume=4c6b8ac0:/data", "--volume=named:/named", "--volume=5a3e7d04:/of/the/image"]
         assert command[-3:] == ["serve", "-v", "/data"]
 
     def test_an_option_that_the_destination_does_not_know(self):

@@ -169,7 +169,8 @@ def test_snapshots_inside_of_an_image_travel_with_the_file_alone():
 
 
 @pytest.mark.parametrize(
-    ("base", "text"), [({**FILE, "digest": "a"}, None), ({**FILE, "digest": "b"}, "has other contents"), (FILE, "has other contents"), (NOTHING, "is not on the")]
+    ("base", "text"),
+    [({**FILE, "digest": "a"}, None), ({**FILE, "digest": "b"}, "has other contents"), (FILE, "has other contents"), (NOTHING, "is not on the")],
 )
 def test_a_base_is_compared_by_its_digest(base, text):
     stands = disk(chain=[{"path": PATH, "format": "qcow2"}, {"path": BASE, "format": "qcow2"}])

@@ -265,7 +265,9 @@ def test_what_libvirt_makes_itself_is_not_looked_for():
 
 def test_each_check_that_a_row_names_is_made():
     """A row that promises a proof has somebody who looks."""
-    made = {"cdrom", "snapshots", "checkpoints", "managed_save", "job", "hooks", "cpu", "machine", "memory", "storage", "definition", "disks", "inside_snapshots"}
+    made = {
+        "cdrom", "snapshots", "checkpoints", "managed_save", "job", "hooks", "cpu", "machine", "memory", "storage", "definition", "disks", "inside_snapshots",
+    }  # fmt: skip
     made |= {check for _text, _word, _other, check, _sentence in OBSTACLES.values()} | {"hostdev"}
     rows = [row for row in (*_guest_rows.INVENTORY.rows, *_guest_rows.BESIDE) if row.fate == "same" and row.check]
     assert sorted({row.check for row in rows} - made) == []
