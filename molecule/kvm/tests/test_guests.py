@@ -89,7 +89,7 @@ def test_what_is_in_the_way_is_named(guests: Guests, before: str, variables: dic
     ("before", "text", "after"),
     [
         pytest.param(
-            f"touch {IMAGES}/own.raw", "own.raw is on kn2 already, and the disk vda of own would be written over it", f"rm {IMAGES}/own.raw", id="image"
+            f"touch {IMAGES}/own.raw", "own.raw is on the destination already, and the disk vda of own", f"rm {IMAGES}/own.raw", id="image"
         ),
         pytest.param(
             "echo '<domain type=\"qemu\"><name>own</name><memory>1024</memory><os><type>hvm</type></os></domain>' | virsh define /dev/stdin",
