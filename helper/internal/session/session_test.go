@@ -495,7 +495,7 @@ func TestOneSessionAWorkload(t *testing.T) {
 	spec.ID = "another"
 	r.write(second, spec)
 	err := Send(context.Background(), second, r.srcRun)
-	if err == nil || !strings.Contains(err.Error(), "shop is locked by session rig") {
+	if err == nil || !strings.Contains(err.Error(), "shop is being moved by session rig") {
 		t.Errorf("a second session for the same workload: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
