@@ -37,7 +37,7 @@ options:
     description: What the source has seen, RV(seen), where this host is the destination.
     type: dict
   unstamp:
-    description: The stamps to take away, as in RV(seen.stamps).
+    description: The stamps to take away, as C(stamps) in RV(seen).
     type: dict
     default: {}
   uri:
@@ -84,7 +84,6 @@ seen:
 
 import os
 import typing as t
-from xml.etree import ElementTree
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 

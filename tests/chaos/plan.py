@@ -99,7 +99,7 @@ def may_come(kind: str, shape: Shape, others: t.Collection[str]) -> bool:
 
 def strokes(dice: random.Random, shape: Shape) -> tuple[Stroke, ...]:
     chosen: list[Stroke] = []
-    for _ in range(dice.choice((1, 1, 2))):
+    for _stroke in range(dice.choice((1, 1, 2))):
         possible = [kind for kind in KINDS if may_come(kind, shape, [stroke.kind for stroke in chosen])]
         kind = dice.choices(possible, [KINDS[each].weight for each in possible])[0]
         # Late moments are as likely as early ones: the cutover is in the second half of a play.

@@ -192,8 +192,8 @@ def play(playbook: str, **variables: t.Any) -> str:
 class Fleet:
     """Both hosts."""
 
-    def __init__(self, reports: Path, at_home: t.Mapping[str, str] = AT_HOME, ledger: str = LEDGER) -> None:
-        self.at_home = dict(at_home)
+    def __init__(self, reports: Path, at_home: t.Mapping[str, str] | None = None, ledger: str = LEDGER) -> None:
+        self.at_home = dict(AT_HOME if at_home is None else at_home)
         inventory = yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))["lab_hosts"]
         ssh = tuple(inventory["vars"]["ansible_ssh_common_args"].split())
         hosts = inventory["children"]["lab"]["hosts"]
