@@ -112,7 +112,7 @@ def run(params: t.Mapping[str, t.Any], libvirt: t.Any) -> dict[str, t.Any]:
         result["wanted"] = _wanted(params["guest"], params["uri"], libvirt)
         for name in LISTS:
             asked[name].update(result["wanted"][name])
-    seen = look(*(sorted(asked[name]) for name in ("places", "files", "trees")))
+    seen = look(sorted(asked["places"]), sorted(asked["files"]), sorted(asked["trees"]))
     return {**result, "seen": {**seen, "unknown_parts": unknown(asked["parts"])}}
 
 
