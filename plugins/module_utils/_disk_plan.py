@@ -50,7 +50,7 @@ def images(asked: rules.Move | None, found: t.Sequence[t.Mapping[str, t.Any]]) -
 
 def _like(asked: rules.Move, path: str) -> dict[str, t.Any]:
     seen = asked.here["images"].get(path, {})
-    top = next((disk["chain"][0] for disk in asked.here["disks"] if disk["chain"] and disk["chain"][0]["path"] == path), {})
+    top: dict[str, t.Any] = next((disk["chain"][0] for disk in asked.here["disks"] if disk["chain"] and disk["chain"][0]["path"] == path), {})
     made: dict[str, t.Any] = {"real": seen.get("real", path), "mode": seen.get("mode", "0600"), "options": _options(top)}
     if top.get("virtual_size"):
         made["size"] = top["virtual_size"]
