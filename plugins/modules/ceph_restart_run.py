@@ -112,7 +112,7 @@ epoch:
   returned: success
   type: int
   sample: 112
-skipped:
+purged:
   description: OSDs that were asked for and that the cluster does not have.
   returned: success
   type: list
@@ -191,7 +191,7 @@ class Run:
             "resumed": record is found and found is not None,
             "began": record["began"] if record else None,
             "epoch": record["epoch"] if record else None,
-            "skipped": skipped,
+            "purged": skipped,
             "order": sorted(self.osds, key=order.index),
             "hosts": sorted(self.hosts, key=lambda host: min(map(order.index, self.hosts[host]), default=len(order))),
             "places": {str(osd): places[osd] for osd in self.osds},

@@ -503,7 +503,7 @@ def test_the_hosts_are_put_in_order_too(restart_run) -> None:
 
 def test_a_folder_that_a_purged_osd_left_is_skipped_and_told(restart_run, cluster) -> None:
     run = restart_run(osds=[0, 99, 1], hosts={"a": [0, 99], "b": [1], "c": [99]}, unknown="skip")
-    assert (run["order"], run["skipped"], run["hosts"]) == ([0, 1], [99], ["a", "b"])
+    assert (run["order"], run["purged"], run["hosts"]) == ([0, 1], [99], ["a", "b"])
     assert json.loads(cluster.kept[ceph_restart_run.KEY])["osds"] == [0, 1]
     with pytest.raises(Exception, match="the cluster has no osd.99: name OSDs that `ceph osd ls` lists"):
         restart_run(osds=[0, 99])
@@ -511,7 +511,7 @@ def test_a_folder_that_a_purged_osd_left_is_skipped_and_told(restart_run, cluste
 
 def test_asking_which_osds_there_are_begins_nothing(restart_run, cluster) -> None:
     known = restart_run("known", [2, 99], unknown="skip")
-    assert (known["order"], known["skipped"], known["changed"], known["resumed"]) == ([2], [99], False, False)
+    assert (known["order"], known["purged"], known["changed"], known["resumed"]) == ([2], [99], False, False)
     assert not cluster.kept
 
 
