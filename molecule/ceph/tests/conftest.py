@@ -64,7 +64,7 @@ class Cluster:
 
     def begin(self, host: str = "", osds: t.Sequence[int] = (), stop_at: str = "", watched: bool = False, **variables: t.Any) -> hosts.Play:
         """A restart, as an operator types it; where nobody looks at the report, without one, which takes less time."""
-        asked = {"ceph_hosts": "lab", "handover_report_dir": str(self.reports) if watched else "", **VARIABLES}
+        asked = {"ceph_hosts": "lab", "handover_report_dir": str(self.reports) if watched else "none", **VARIABLES}
         asked |= {**({"ceph_osd_restart_osds": list(osds)} if osds else {}), **variables}
         return hosts.Play(PLAYBOOK, asked, stop_at, words=["--limit", host] if host else [])
 

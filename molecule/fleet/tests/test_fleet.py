@@ -45,7 +45,8 @@ class Hosts:
 
     def command(self, playbook: str, *words: str, **variables: t.Any) -> list[str]:
         more = [f"--extra-vars=@{file}" for file in (CHECKOUT / "lab/group_vars/all/parameters.yml", f"{OTHER}/parameters.yml")] if OTHER else []
-        asked = {"handover_hosts": ",".join(self.names), "handover_report_dir": str(self.reports), "handover_spare_memory": "64M", **variables}
+        placed = {"handover_hosts": ",".join(self.names), "handover_report_dir": str(self.reports), "handover_spare_memory": "64M"}
+        asked = {**(placed if playbook in ("drain", "move") else {}), **variables}
         return [str(ANSIBLE_PLAYBOOK), f"--inventory={INVENTORY}", *more, f"playbooks/{playbook}.yml", "--extra-vars", json.dumps(asked), *words]
 
     def start(self, playbook: str, *words: str, **variables: t.Any) -> subprocess.Popen[str]:
