@@ -9,8 +9,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -167,8 +169,10 @@ func varints(b []byte) (map[protowire.Number]uint64, error) {
 	return found, nil
 }
 
-// setVarints is a message with other numbers in fields that it has.
+// setVarints is a message with other numbers in some of its fields; those that it lacks
+// are added.
 func setVarints(b []byte, numbers map[protowire.Number]uint64) (out []byte, err error) {
+	found := map[protowire.Number]bool{}
 	for len(b) > 0 {
 		n, t, tag := protowire.ConsumeTag(b)
 		if tag < 0 {
@@ -180,10 +184,16 @@ func setVarints(b []byte, numbers map[protowire.Number]uint64) (out []byte, err 
 		}
 		if number, ok := numbers[n]; ok && t == protowire.VarintType {
 			out = protowire.AppendVarint(protowire.AppendTag(out, n, t), number)
+			found[n] = true
 		} else {
 			out = append(out, b[:tag+length]...)
 		}
 		b = b[tag+length:]
+	}
+	for _, n := range slices.Sorted(maps.Keys(numbers)) {
+		if !found[n] {
+			out = protowire.AppendVarint(protowire.AppendTag(out, n, protowire.VarintType), numbers[n])
+		}
 	}
 	return out, nil
 }

@@ -58,6 +58,22 @@ func TestPeriodicTimersThatFiredInTheFreezeAreArmed(t *testing.T) {
 	}
 }
 
+// A timer whose message lacks the time that is left means zero, as any field of protobuf does.
+func TestATimerWithoutItsTimeIsArmed(t *testing.T) {
+	var timer []byte
+	for _, field := range []protowire.Number{timerTicks, everyNanos} {
+		timer = protowire.AppendVarint(protowire.AppendTag(timer, field, protowire.VarintType), 9)
+	}
+	entry := protowire.AppendBytes(protowire.AppendTag(nil, fileTimer, protowire.BytesType), timer)
+	changed, n, err := mendTimers(image([][]byte{entry}, filesMagic))
+	if err != nil || n != 1 {
+		t.Fatalf("%d mended, %v", n, err)
+	}
+	if _, n, err := mendTimers(changed); err != nil || n != 0 {
+		t.Errorf("once more: %d, %v", n, err)
+	}
+}
+
 func TestADumpWithoutFilesHasNoTimers(t *testing.T) {
 	if n, err := MendTimers(t.TempDir()); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
