@@ -35,3 +35,30 @@ def test_what_failed_is_shown_and_not_how_it_was_cleaned_up(log, shown):
 
 def test_the_last_of_many_are_shown():
     assert suite.telling("E  no\n" * 100) == ["E  no"] * suite.SHOWN_LINES
+
+
+def part(name, fleet=""):
+    return suite.Part(name, "", (), fleet=fleet)
+
+
+def test_parts_of_one_fleet_do_not_run_side_by_side():
+    queue = suite.Queue([part("a", "lab"), part("b", "lab"), part("c"), part("d", "kvm")])
+    first, second, third = queue.take(), queue.take(), queue.take()
+    assert [each.name for each in (first, second, third)] == ["a", "c", "d"]
+    queue.done(second)
+    assert [each.name for each in queue.waiting] == ["b"]
+    queue.done(first)
+    assert queue.take().name == "b"
+    assert queue.take() is None
+
+
+def test_every_part_is_named_once_and_has_commands():
+    every = suite.parts()
+    assert len({each.name for each in every}) == len(every)
+    assert all(each.commands for each in every)
+
+
+def test_the_seed_of_the_faults_is_that_of_the_tree(monkeypatch, tmp_path):
+    assert suite.faults_seed() == suite.faults_seed()
+    monkeypatch.setattr(suite, "CHECKOUT", tmp_path)
+    assert suite.faults_seed() == 1
