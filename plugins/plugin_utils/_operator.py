@@ -20,6 +20,8 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 # A process on another controller cannot be looked at. Its move is taken for one under way for so long after its beginning.
 PATIENCE = 300.0
 
+_PROGRAMS = ("ansible", "ansible-playbook", "ansible-console")
+
 By = t.Mapping[str, t.Any]
 
 
@@ -58,12 +60,27 @@ def prepares(side: t.Mapping[str, t.Any]) -> bool:
 
 
 def _leader(pid: int) -> int:
-    """The process of Ansible that has started this one: its workers have its command line."""
-    while True:
-        parent = _parent(pid)
-        if parent <= 1 or "ansible" not in _read("/proc/{0}/cmdline".format(parent)):
-            return pid
-        pid = parent
+    """The process of Ansible that a process belongs to: its workers are forks with its command line.
+
+    A wrapper may have Ansible's name somewhere in its own command line, and lives on when the run has ended.
+    """
+    found = pid
+    while found > 1 and not _runs_ansible(_words(found)):
+        found = _parent(found)
+    if found <= 1:
+        return pid
+    while _words(_parent(found)) == _words(found):
+        found = _parent(found)
+    return found
+
+
+def _runs_ansible(words: t.Sequence[str]) -> bool:
+    """Whether a command line is a program of Ansible's: by itself, by its interpreter, or as `python -m ansible`."""
+    return any(os.path.basename(word) in _PROGRAMS for word in words[:3])
+
+
+def _words(pid: int) -> t.List[str]:
+    return _read("/proc/{0}/cmdline".format(pid)).split("\0")
 
 
 def _parent(pid: int) -> int:

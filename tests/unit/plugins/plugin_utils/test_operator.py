@@ -25,6 +25,21 @@ def test_this_run_is_at_work_and_one_that_has_died_is_not():
     assert not _operator.at_work(None) and not _operator.at_work({})
 
 
+def test_a_run_is_the_process_of_ansible_and_not_its_wrapper(monkeypatch):
+    playbook = ["/usr/bin/python3", "/usr/bin/ansible-playbook", "migrate.yml"]
+    tree = {
+        20: (1, ["python", "-m", "pytest", "--ansible-inventory=hosts"]),
+        21: (20, ["sh", "/opt/ansible/nightly.sh"]),
+        22: (21, playbook),
+        23: (22, playbook),
+        24: (23, ["module"]),
+        30: (21, ["python3", "-m", "ansible", "playbook", "migrate.yml"]),
+    }
+    monkeypatch.setattr(_operator, "_parent", lambda pid: tree.get(pid, (0, []))[0])
+    monkeypatch.setattr(_operator, "_words", lambda pid: tree.get(pid, (0, [""]))[1])
+    assert [_operator._leader(pid) for pid in (22, 23, 24, 30, 21)] == [22, 22, 22, 30, 21]
+
+
 def test_a_run_on_another_controller_is_given_some_minutes():
     assert _operator.at_work(ELSEWHERE, NOW)
     assert not _operator.at_work(ELSEWHERE, NOW + _operator.PATIENCE)
