@@ -74,7 +74,7 @@ def unknown(playbook: Playbook, given: Variables, strict: bool) -> t.List[str]:
             if near or strict or prefix(name) not in COMMON_PREFIXES:
                 sentences.append("there is no variable {0}: {1}".format(name, "did you mean {0}?".format(near) if near else "docs/variables.md lists them"))
         elif strict:
-            near = _meant(name, here)
+            near = _meant(name, here) or _namesake(name, here)
             meant = "did you mean {0}?".format(near) if near else "leave it out"
             sentences.append("{0} is no variable of the playbook {1}, and nothing would come of it: {2}".format(name, playbook.name, meant))
     return sentences
@@ -90,6 +90,12 @@ def _meant(name: str, names: t.Iterable[str]) -> str:
     owner = prefix(name)
     rest = {each[len(owner) :]: each for each in names if prefix(each) == owner}
     return rest.get(nearest(name[len(owner) :], rest), "")
+
+
+def _namesake(name: str, names: t.Iterable[str]) -> str:
+    """The variable of another owner that says the same, as migrate_mode does of handover_mode."""
+    rest = name[len(prefix(name)) :]
+    return next((each for each in sorted(names) if each[len(prefix(each)) :] == rest), "")
 
 
 def _read(specs: t.Mapping[str, Spec], given: Variables, problems: t.List[str]) -> t.Dict[str, t.Any]:

@@ -51,6 +51,7 @@ def test_all_that_is_wrong_is_told_at_once():
     ("handover_colour", "there is no variable handover_colour: docs/variables.md lists them"),
     ("migrate_verfy", "there is no variable migrate_verfy: did you mean migrate_verify?"),
     ("kvm_migrate_tls", "kvm_migrate_tls is no variable of the playbook migrate, and nothing would come of it: leave it out"),
+    ("handover_mode", "handover_mode is no variable of the playbook migrate, and nothing would come of it: did you mean migrate_mode?"),
     ("handover_snapshot", "handover_snapshot is no variable of the playbook migrate, and nothing would come of it: leave it out"),
 ])  # fmt: skip
 def test_a_variable_that_nothing_would_read_is_refused(name, sentence):
