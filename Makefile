@@ -134,6 +134,11 @@ test-fleet: helper ## Empty a host onto two others: placement, a wave, a bridge,
 	@.cache/venv/bin/molecule reset --scenario-name fleet
 	@.cache/venv/bin/molecule test --scenario-name fleet
 
+.PHONY: test-mixed
+test-mixed: helper ## Move containers from Debian 12 to Debian 13
+	@.cache/venv/bin/molecule reset --scenario-name mixed
+	@.cache/venv/bin/molecule test --scenario-name mixed
+
 # KVM_FAULTS=all strikes a guest's move at every step, KVM_FAULTS=switch only there; KVM_FEATURES=all adds post-copy, TLS and auto-converge.
 .PHONY: test-kvm
 test-kvm: helper ## Move KVM guests: their disks with them or shared, offline, refused, struck in the middle

@@ -36,8 +36,10 @@ def _runtime(plan: Plan) -> t.Iterator[str]:
 def _podman_version(plan: Plan) -> t.Iterator[str]:
     (_source, here), (_destination, there) = plan.hosts
     if here["podman"]["version"][:2] > there["podman"]["version"][:2]:
-        yield "podman is {0} on {1} and {2} on {3}, which is older and may not understand how the container was made: install the same version there".format(
-            dotted(here["podman"]["version"]), plan.source, dotted(there["podman"]["version"]), plan.destination
+        # A twin that differs is removed again before anything is stopped.
+        trial = "" if plan.live else ", or try it with handover_ignore_checks=podman_version: the container is compared before it is stopped"
+        yield "podman is {0} on {1} and {2} on {3}, which is older and may not understand how the container was made: install the same version there{4}".format(
+            dotted(here["podman"]["version"]), plan.source, dotted(there["podman"]["version"]), plan.destination, trial
         )
 
 
