@@ -12,6 +12,7 @@ It is deliberately plain: one thread, no tracker, and nothing that the old progr
     peer.py send    --dialect 1.12 --image FILE [-o FD] [-f FD]
     peer.py receive --dialect 9    --image FILE --socket PATH        9.x: listens on a unix socket and serves one sender
     peer.py send    --dialect 9    --image FILE --socket PATH        connects to one
+                    --dialect 7                                      7.x and 8.x: packets of data, and no commands
 
 All integers are in the host's byte order. Exit codes are those of ploop: 6 read, 7 write, 13 protocol, 16 fsync, 38 parameter.
 """
@@ -39,6 +40,7 @@ SUCCESS, FAILURE = b"SUCCESS\n", b"FAILURE\n"
 # What a sender without feedback hopes is enough for the other side's fdatasync.
 BLIND_SECONDS = 5.0
 
+SECTOR = 512
 PACKET = struct.Struct("=III4xQ")
 PACKET_MARKER = 0x4CC0AC3E
 WORD = struct.Struct("=I")
@@ -236,23 +238,65 @@ class Packets:
         write_all(self.stream.send, ANSWER.pack(value))
 
 
-def receive_packets(stream: socket.socket, path: str, knows_features: bool = True) -> dict[str, t.Any]:
-    """Until FINISH. Answers every packet but DATA_ASYNC. Returns what INIT said, and which features were agreed."""
+class Disk:
+    """What a receiver of 9.x writes to: its file, or once it was asked for an image that image's device.
+
+    What goes through the device is in the file for certain when the device was let go, and not before: not after a sync, and not after the
+    answer to FINISH either. Here it is not there until then.
+    """
+
+    def __init__(self, image: int) -> None:
+        self.image = image
+        self.cached: t.Optional[list[tuple[bytes, int]]] = None
+
+    def init(self, sectors: int, cluster: int) -> int:
+        """The answer: an image has whole clusters."""
+        if not sectors or sectors % cluster:
+            return 1
+        os.ftruncate(self.image, sectors * SECTOR)
+        self.cached = []
+        return 0
+
+    def put(self, data: bytes, pos: int) -> None:
+        if self.cached is None:
+            put(self.image, data, pos)
+        else:
+            self.cached.append((data, pos))
+
+    def sync(self) -> None:
+        if self.cached is None:
+            to_disk(os.fdatasync, self.image)
+
+    def unmount(self) -> None:
+        for data, pos in self.cached or []:
+            put(self.image, data, pos)
+        self.cached = None
+        to_disk(os.fsync, self.image)
+
+
+def receive_packets(stream: socket.socket, path: str, knows_features: bool = True, plain: bool = False) -> dict[str, t.Any]:
+    """Until FINISH. Answers every packet but DATA_ASYNC. Returns what INIT said, and which features were agreed.
+
+    plain: as 7.x and 8.x do, which know types 0 and 2 alone, answer others with a positive number, and go on.
+    """
     packets = Packets(stream)
     seen: dict[str, t.Any] = {"init": None, "md5": False, "packets": 0}
     with new_image(path) as image:
+        disk = Disk(image)
         while True:
             kind, payload, pos = packets.receive()
             seen["packets"] += 1
             # In this series the packet of size 0 is the end, whatever its type.
             if not payload:
-                to_disk(os.fsync, image)
+                disk.sync()
                 packets.answer(0)
                 return seen
-            if kind == CMD:
-                obey_command(packets, image, payload, pos, knows_features, seen)
+            if plain and kind not in (DATA, DATA_ASYNC):
+                packets.answer(PARAMETER)
+            elif kind == CMD:
+                obey_command(packets, disk, payload, pos, knows_features, seen)
             elif kind in (DATA, DATA_DEVICE, DATA_ASYNC):
-                put(image, payload, pos)
+                disk.put(payload, pos)
                 if kind != DATA_ASYNC:
                     packets.answer(0)
             elif kind == DATA_CBT:
@@ -261,7 +305,7 @@ def receive_packets(stream: socket.socket, path: str, knows_features: bool = Tru
                 raise Stop(PROTOCOL, f"packet type {kind} is unknown")
 
 
-def obey_command(packets: Packets, image: int, payload: bytes, pos: int, knows_features: bool, seen: dict[str, t.Any]) -> None:
+def obey_command(packets: Packets, disk: Disk, payload: bytes, pos: int, knows_features: bool, seen: dict[str, t.Any]) -> None:
     if len(payload) < WORD.size:
         raise Stop(PROTOCOL, f"a command of {len(payload)} bytes")
     command = WORD.unpack_from(payload)[0]
@@ -270,13 +314,13 @@ def obey_command(packets: Packets, image: int, payload: bytes, pos: int, knows_f
         packets.answer(-1 if knows_features else 0)
         packets.md5 = seen["md5"] = knows_features
     elif command == SYNC:
-        to_disk(os.fdatasync, image)
+        disk.sync()
         packets.answer(0)
     elif command in (INIT_PLOOP, INIT_QCOW):
-        seen["init"] = {"format": command, "cluster_sectors": len(payload), "size": pos}
-        os.ftruncate(image, pos)
-        packets.answer(0)
+        seen["init"] = {"format": command, "cluster_sectors": len(payload), "sectors": pos}
+        packets.answer(disk.init(pos, len(payload)))
     elif command == UMOUNT:
+        disk.unmount()
         packets.answer(0)
     elif command == MOUNT:
         packets.answer(-1)
@@ -284,25 +328,30 @@ def obey_command(packets: Packets, image: int, payload: bytes, pos: int, knows_f
         raise Stop(PROTOCOL, f"command {command} is unknown")
 
 
-def send_packets(stream: socket.socket, path: str, features: int = MD5 | COPY_DEVICE, cluster: int = BLOCK) -> dict[str, t.Any]:
-    """Handshake, INIT, the whole file by stop-and-wait, a barrier, the first block once more, FINISH."""
+def send_packets(
+    stream: socket.socket, path: str, features: int = MD5 | COPY_DEVICE, cluster: int = BLOCK, plain: bool = False
+) -> dict[str, t.Any]:
+    """Handshake, INIT, the whole file by stop-and-wait, a barrier, the first block once more, UMOUNT, FINISH. plain: data and FINISH alone."""
     packets = Packets(stream)
     seen: dict[str, t.Any] = {"md5": False, "answer": None}
-    if features:
+    if features and not plain:
         answer = packets.ask(CMD, WORD.pack(SYNC), features)
         seen["answer"] = answer
         packets.md5 = seen["md5"] = answer < 0 and bool(-answer & MD5)
-    size = os.stat(path).st_size
-    command = WORD.pack(INIT_PLOOP).ljust(cluster // 512, b"\0")
-    if packets.ask(CMD, command, size):
-        raise Stop(PROTOCOL, "INIT was refused")
+    if not plain:
+        clusters = -(-os.stat(path).st_size // cluster)
+        command = WORD.pack(INIT_PLOOP).ljust(cluster // SECTOR, b"\0")
+        if packets.ask(CMD, command, clusters * cluster // SECTOR):
+            raise Stop(PROTOCOL, "INIT was refused")
     with open(path, "rb") as image:
         for pos, block in blocks(image):
-            packets.ask(DATA_DEVICE, block, pos)
-        if packets.ask(CMD, WORD.pack(SYNC), 0):
+            packets.ask(DATA if plain else DATA_DEVICE, block, pos)
+        if not plain and packets.ask(CMD, WORD.pack(SYNC), 0):
             raise Stop(FSYNC, "the other side could not sync")
         for pos, block in blocks(image, last=BLOCK):
             packets.send(DATA_ASYNC, block, pos)
+    if not plain and packets.ask(CMD, WORD.pack(UMOUNT), 0):
+        raise Stop(FSYNC, "the other side could not let go")
     if packets.ask(DATA, b"", 0):
         raise Stop(FSYNC, "the other side could not finish")
     return seen
@@ -314,7 +363,7 @@ def send_packets(stream: socket.socket, path: str, features: int = MD5 | COPY_DE
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description="An old ploop peer.")
     parser.add_argument("side", choices=("send", "receive"))
-    parser.add_argument("--dialect", choices=(*VERSIONS, "9"), required=True)
+    parser.add_argument("--dialect", choices=(*VERSIONS, "7", "9"), required=True)
     parser.add_argument("--image", required=True)
     parser.add_argument("-i", type=int, default=0, metavar="FD")
     parser.add_argument("-o", type=int, default=1, metavar="FD")
@@ -324,7 +373,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--old", action="store_true", help="9.x: know no features and answer the handshake with 0; as a sender, begin without one")
     asked = parser.parse_args(words)
     try:
-        if asked.dialect != "9":
+        plain = asked.dialect == "7"
+        if asked.dialect in VERSIONS:
             version = VERSIONS[asked.dialect]
             if asked.side == "receive":
                 receive_frames(version, asked.i, asked.f, asked.image)
@@ -336,11 +386,11 @@ def main(words: list[str]) -> int:
                 listener.listen(1)
                 stream, _peer = listener.accept()
                 with stream:
-                    receive_packets(stream, asked.image, not asked.old)
+                    receive_packets(stream, asked.image, not asked.old, plain)
         else:
             with socket.socket(socket.AF_UNIX) as stream:
                 stream.connect(asked.socket)
-                send_packets(stream, asked.image, 0 if asked.old else MD5 | COPY_DEVICE)
+                send_packets(stream, asked.image, 0 if asked.old else MD5 | COPY_DEVICE, plain=plain)
     except Stop as stop:
         print(f"peer: {stop}", file=sys.stderr)
         return stop.code

@@ -160,28 +160,43 @@ def when_listening(path):
     pytest.fail(f"nobody listens on {path}")
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["with MD5", "without features"])
+@pytest.mark.parametrize(("dialect", "features"), [("9", ()), ("9", ("--old",)), ("7", ())], ids=["with MD5", "without features", "data alone"])
 @pytest.mark.parametrize("pcopy_sends", [True, False], ids=["pcopy sends", "pcopy receives"])
-def test_packets(pcopy_sends, old, image, tmp_path):
+def test_packets(pcopy_sends, dialect, features, image, tmp_path):
     out, sock = tmp_path / "out", tmp_path / "socket"
-    features = ("--old",) if old else ()
     if pcopy_sends:
-        there = start("peer", "receive", "--dialect", "9", "--image", out, "--socket", sock, *features)
+        there = start("peer", "receive", "--dialect", dialect, "--image", out, "--socket", sock, *features)
         when_listening(sock)
-        here = start("pcopy", "send", "--dialect", "ploop-9", "--device", image, "--tracker", "none", "--socket", sock)
+        here = start("pcopy", "send", "--dialect", f"ploop-{dialect}", "--device", image, "--tracker", "none", "--socket", sock)
     else:
-        there = start("pcopy", "receive", "--dialect", "ploop-9", "-d", out, "--socket", sock)
+        there = start("pcopy", "receive", "--dialect", f"ploop-{dialect}", "-d", out, "--socket", sock)
         when_listening(sock)
-        here = start("peer", "send", "--dialect", "9", "--image", image, "--socket", sock, *features)
+        here = start("peer", "send", "--dialect", dialect, "--image", image, "--socket", sock, *features)
     good(end(here), end(there))
-    assert out.read_bytes() == IMAGE
+    # An image that was asked for has whole clusters.
+    assert out.read_bytes() == (IMAGE if dialect == "7" else IMAGE.ljust(-(-len(IMAGE) // (1 << 20)) << 20, b"\0"))
 
 
-# What an old host has: `ploop copy` of one release, played by the peer. A release before 1.12 knows no -f.
+def test_a_receiver_that_knows_no_commands_is_told_from_one_that_does(image, tmp_path):
+    out, sock = tmp_path / "out", tmp_path / "socket"
+    there = start("peer", "receive", "--dialect", "7", "--image", out, "--socket", sock)
+    when_listening(sock)
+    code, _told, err = end(start("pcopy", "send", "--dialect", "ploop-9", "--device", image, "--tracker", "none", "--socket", sock))
+    end(there)
+    assert code == 13
+    assert "the receiver answered the handshake with 38" in err
+
+
+# What an old host has: `ploop copy` of one release, played by the peer. A release before 1.12 knows neither -i nor -f, and 1.12 wants a pipe.
 SHIM = """#!{python}
-import os, sys
+import os, stat, sys
 words = sys.argv[1:]
+with open("{calls}", "a") as calls:
+    print(*words, file=calls)
 assert words.pop(0) == "copy", words
+newer = "{version}" == "1.12"
+if not newer and any(word[:2] in ("-i", "-f") for word in words) or newer and stat.S_ISCHR(os.fstat(0).st_mode):
+    sys.exit(38)
 passed = ["receive", "--dialect", "{version}"]
 while words:
     word = words.pop(0)
@@ -192,19 +207,20 @@ os.execv("{python}", ["{python}", "{peer}", *passed])
 
 @pytest.mark.parametrize("version", ["1.10", "1.11", "1.12"])
 def test_a_peer_that_pcopy_runs(version, image, tmp_path):
-    out, ploop = tmp_path / "out", tmp_path / "ploop"
-    ploop.write_text(SHIM.format(python=sys.executable, version=version, peer=PEER))
+    out, ploop, calls = tmp_path / "out", tmp_path / "ploop", tmp_path / "calls"
+    ploop.write_text(SHIM.format(python=sys.executable, version=version, peer=PEER, calls=calls))
     ploop.chmod(0o755)
     code, told, err = end(start("pcopy", "send", "--dialect", "ploop-1.12", "--device", image, "--tracker", "none", "--to", out, "--", ploop))
     assert code == 0, err
     assert json.loads(told)["bytes"] == len(IMAGE)
     assert out.read_bytes() == IMAGE
+    assert calls.read_text().splitlines()[-1] == f"copy -d {out}" + (" -i0 -f1" if version == "1.12" else "")
 
 
 def test_the_peers_exit_status_is_not_lost(image, tmp_path):
     out, ploop = tmp_path / "out", tmp_path / "ploop"
     out.write_text("in the way")
-    ploop.write_text(SHIM.format(python=sys.executable, version="1.12", peer=PEER))
+    ploop.write_text(SHIM.format(python=sys.executable, version="1.12", peer=PEER, calls=tmp_path / "calls"))
     ploop.chmod(0o755)
     code, _told, err = end(start("pcopy", "send", "--dialect", "ploop-1.12", "--device", image, "--tracker", "none", "--to", out, "--", ploop))
     assert code != 0
@@ -231,7 +247,7 @@ def test_called_like_ploop(image, tmp_path):
         (("-d", "{out}"), b"", 6, "the stream ended after 0 of 16 bytes of a header"),
         (("-d", "{out}"), b"x" * 16, 13, "and not the marker 0x4cc0ac3d"),
         (("-d", "{out}", "--dialect", "ploop-9"), b"x" * 24, 13, "and not the marker 0x4cc0ac3e"),
-        (("-d", "{out}", "--dialect", "ploop-1.13"), b"", 38, "choose one of ploop-1.10, ploop-1.11, ploop-1.12, ploop-9"),
+        (("-d", "{out}", "--dialect", "ploop-1.13"), b"", 38, "choose one of ploop-1.10, ploop-1.11, ploop-1.12, ploop-7, ploop-9"),
         (("-d", "{out}", "-f", "1", "--dialect", "ploop-1.11"), b"", 38, "ploop-1.11 knows no feedback descriptor"),
         (("-d", "{out}", "-f", "77"), b"", 38, "there is no open file descriptor 77"),
         (("-d", "{out}", "--max-size", "0"), b"", 38, "--max-size 0: a number of bytes above 0"),

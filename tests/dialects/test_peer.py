@@ -124,9 +124,50 @@ def test_packets_from_peer_to_peer(features, knows, md5, image, tmp_path):
     sender.join()
     here.close()
     there.close()
-    assert out.read_bytes() == IMAGE
+    # A disk of whole clusters.
+    assert out.read_bytes() == IMAGE.ljust(4 * peer.BLOCK, b"\0")
     assert seen["md5"] == md5 == sent[0]["md5"]
-    assert seen["init"] == {"format": peer.INIT_PLOOP, "cluster_sectors": 2048, "size": len(IMAGE)}
+    assert seen["init"] == {"format": peer.INIT_PLOOP, "cluster_sectors": 2048, "sectors": 4 * 2048}
+
+
+def conversation(tmp_path, *asked, plain=False):
+    """What a receiver answers to packets, and what is in its file when the last of them was answered."""
+    here, there = socket.socketpair()
+    receiver = threading.Thread(target=lambda: peer.receive_packets(there, str(tmp_path / "out"), plain=plain))
+    receiver.start()
+    packets = peer.Packets(here)
+    answers = [packets.ask(*packet) for packet in asked]
+    receiver.join()
+    here.close()
+    there.close()
+    return answers, (tmp_path / "out").read_bytes()
+
+
+def command(number, size=4):
+    return struct.pack("=I", number).ljust(size, b"\0")
+
+
+DATA, END_9 = (peer.DATA_DEVICE, b"data", 0), (peer.CMD, b"", 0)
+INIT = (peer.CMD, command(peer.INIT_PLOOP, 8), 8)
+
+
+def test_without_an_unmount_nobody_has_promised_anything(tmp_path):
+    sync, unmount = (peer.CMD, command(peer.SYNC), 0), (peer.CMD, command(peer.UMOUNT), 0)
+    answers, held = conversation(tmp_path, INIT, DATA, sync, END_9)
+    assert (answers, held) == ([0, 0, 0, 0], bytes(4096))
+    (tmp_path / "out").unlink()
+    answers, held = conversation(tmp_path, INIT, DATA, unmount, END_9)
+    assert (answers, held) == ([0, 0, 0, 0], b"data".ljust(4096, b"\0"))
+
+
+def test_half_clusters_are_refused(tmp_path):
+    answers, held = conversation(tmp_path, (peer.CMD, command(peer.INIT_PLOOP, 8), 9), END_9)
+    assert (answers, held) == ([1, 0], b"")
+
+
+def test_older_receivers_of_packets_know_data_alone_and_go_on(tmp_path):
+    answers, held = conversation(tmp_path, INIT, DATA, (peer.DATA, b"data", 4), END_9, plain=True)
+    assert (answers, held) == ([38, 38, 0, 0], bytes(4) + b"data")
 
 
 def test_a_changed_byte_is_found_where_md5_was_agreed(tmp_path):

@@ -100,7 +100,7 @@ func (a *app) ploopSend() *cobra.Command {
 	f.IntVar(&s.timeout, "timeout", 60, "seconds that each of these commands may take")
 	f.IntVarP(&s.out, "output-fd", "o", 1, "the file descriptor that the disk goes to")
 	f.IntVarP(&s.feedback, "feedback-fd", "f", -1, "the file descriptor that the peer answers on; -1: it does not answer")
-	f.StringVar(&s.socket, "socket", "", "with ploop-9: the unix socket of the peer")
+	f.StringVar(&s.socket, "socket", "", "with ploop-7 and ploop-9: the unix socket of the peer")
 	f.StringVar(&s.to, "to", "", "the file that the command behind -- writes")
 	return c
 }
@@ -179,9 +179,9 @@ func (p *peer) dial(ctx context.Context, v dialect.Version, s *ploopcopy.Source)
 	case p.command != nil:
 		return p.run(ctx, v, s)
 	case v.Packets:
-		return p.dialSocket(ctx, s)
+		return p.dialSocket(ctx, v, s)
 	case p.socket != "":
-		return nil, nil, wrong(usageError("send: --socket is for ploop-9; the 1.x dialects go over descriptors: -o and -f"))
+		return nil, nil, wrong(usageError("send: --socket is for ploop-7 and ploop-9; the 1.x dialects go over descriptors: -o and -f"))
 	}
 	if _, err := unix.IoctlGetTermios(p.out, unix.TCGETS); err == nil {
 		return nil, nil, wrong(usageError(fmt.Sprintf("send: descriptor %d is a terminal, which is no receiver: pass -o", p.out)))
@@ -212,7 +212,7 @@ type nopCloser struct{}
 
 func (nopCloser) Close() error { return nil }
 
-func (p *peer) dialSocket(ctx context.Context, s *ploopcopy.Source) (dialect.Sender, func() error, error) {
+func (p *peer) dialSocket(ctx context.Context, v dialect.Version, s *ploopcopy.Source) (dialect.Sender, func() error, error) {
 	var rw io.ReadWriteCloser
 	var err error
 	if p.socket != "" {
@@ -227,11 +227,15 @@ func (p *peer) dialSocket(ctx context.Context, s *ploopcopy.Source) (dialect.Sen
 	if err != nil {
 		return nil, nil, errors.Join(wrong(err), rw.Close())
 	}
-	conn, err := dialect.NewSender9(rw, dialect.Options9{Block: s.Cluster, Disk: size})
+	opt := dialect.Options9{Block: s.Cluster, Plain: v.Plain}
+	if !v.Plain {
+		opt.Disk = size
+	}
+	conn, err := dialect.NewSender9(rw, opt)
 	if err != nil {
 		return nil, nil, errors.Join(err, rw.Close())
 	}
-	s.Fresh = true // it was asked to make an image
+	s.Fresh = !v.Plain // it was asked to make an image; what others write to may have been there
 	return conn, rw.Close, nil
 }
 
@@ -244,7 +248,8 @@ func (p *peer) run(ctx context.Context, v dialect.Version, s *ploopcopy.Source) 
 	if len(p.command) == 0 || !safeFile.MatchString(p.to) {
 		return nil, nil, wrong(usageError(fmt.Sprintf("send: --to %q and the command %q: an absolute path without characters that a shell understands, and a command behind --", p.to, p.command)))
 	}
-	argv := append(slices.Clone(p.command), "copy", "-i0", "-d", p.to)
+	// Releases before 1.12 know no -i, and read their standard input.
+	argv := append(slices.Clone(p.command), "copy", "-d", p.to)
 	answers := false
 	if v.Answers {
 		var err error
@@ -253,7 +258,7 @@ func (p *peer) run(ctx context.Context, v dialect.Version, s *ploopcopy.Source) 
 		}
 	}
 	if answers {
-		argv = append(argv, "-f1")
+		argv = append(argv, "-i0", "-f1")
 	}
 	child, err := transport.Command(argv)
 	if err != nil {
@@ -282,6 +287,8 @@ func probePeer(ctx context.Context, command []string) (bool, error) {
 	argv := append(slices.Clone(command), "copy", "-i0", "-f1", "-d", os.DevNull)
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	c.WaitDelay = time.Second
+	// A pipe: of a file or a device the old program says that the parameter is wrong.
+	c.Stdin = strings.NewReader("")
 	out, err := c.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
@@ -322,7 +329,7 @@ func (a *app) ploopReceive() *cobra.Command {
 	f.StringVarP(&r.to, "file", "d", "", "the file that is to be written")
 	f.IntVarP(&r.in, "input-fd", "i", 0, "the file descriptor that the disk comes from")
 	f.IntVarP(&r.feedback, "feedback-fd", "f", -1, "the file descriptor for answers to the peer; -1: none")
-	f.StringVar(&r.socket, "socket", "", "with ploop-9: the unix socket to listen on")
+	f.StringVar(&r.socket, "socket", "", "with ploop-7 and ploop-9: the unix socket to listen on")
 	f.Int64Var(&r.limit, "max-size", ploopcopy.DefaultLimit, "bytes that the disk may have")
 	return c
 }
@@ -339,9 +346,9 @@ func (a *app) receiveDialect(ctx context.Context, asked receiving) error {
 	case limit <= 0:
 		return wrong(usageError(fmt.Sprintf("receive: --max-size %d: a number of bytes above 0", limit)))
 	case p.socket != "" && !v.Packets:
-		return wrong(usageError("receive: --socket is for ploop-9; the 1.x dialects come over descriptors: -i and -f"))
+		return wrong(usageError("receive: --socket is for ploop-7 and ploop-9; the 1.x dialects come over descriptors: -i and -f"))
 	case p.feedback >= 0 && v.Packets:
-		return wrong(usageError("receive: ploop-9 answers on its socket: leave -f out"))
+		return wrong(usageError("receive: it answers on its socket: leave -f out"))
 	}
 	conn, closePeer, err := p.listen(ctx, v)
 	if err != nil {

@@ -35,7 +35,7 @@ func join(t *testing.T, v dialect.Version, feedback bool) pair {
 		t.Cleanup(func() { here.Close(); there.Close() })
 		p := pair{receiver: dialect.NewReceiver9(there), cut: func() { here.Close() }, close: func() { there.Close() }}
 		p.sender = &lazy{make: func(disk int64) (dialect.Sender, error) {
-			return dialect.NewSender9(here, dialect.Options9{Disk: disk, Plain: disk != 0})
+			return dialect.NewSender9(here, dialect.Options9{Block: 512, Disk: disk, NoHandshake: disk != 0})
 		}}
 		return p
 	}

@@ -34,8 +34,8 @@
 //	    16     8  pos
 //
 // The receiver answers each packet but those of type 2 with an int, so a sender
-// has one packet under way at a time. It looks at answers to commands only; 0 is
-// good. A command's number is the first four bytes of its payload:
+// has one packet under way at a time. 0 is good; a positive number is an exit status
+// of the receiver, which may go on nevertheless. A command's number is the first four bytes of its payload:
 //
 //	0  sync. With a pos that is not 0 it is the handshake, pos being the features
 //	   that the sender would like: 1 MD5, 2 device. It goes out without MD5. The
@@ -43,10 +43,16 @@
 //	   which knows none. The real receivers answer -1, MD5 alone, to whatever
 //	   has MD5 in it: a slip in their code that is part of the format by now.
 //	1  finish. A packet of size 0 is one, too. Everything goes to the disk first.
-//	2  a ploop image is to be made, 3 a qcow2 image: pos is the disk's size in
-//	   bytes, size a cluster's in sectors; the payload is as long as that says
+//	2  a ploop image is to be made, 3 a qcow2 image: pos is the disk's size and
+//	   size a cluster's, both in sectors; the payload is as long as that says. The
+//	   disk has to be whole clusters. Data goes through the image's device now
 //	4  mount, which receivers refuse
-//	5  unmount
+//	5  unmount: answered when all is on the disk and the device is let go. A
+//	   receiver that was asked for an image does not sync at 0, and answers 1
+//	   before it closes anything, so a sender sends 5 first
+//
+// The receivers of 7.x and 8.x know types 0 and 2 alone and no command; they write
+// to their file. There, too, a packet of size 0 is the end.
 package dialect
 
 import (
@@ -68,6 +74,7 @@ type Version struct {
 	Syncs   bool // knows the sync command
 	Answers bool // and answers it, where it has a feedback descriptor
 	Packets bool // speaks the 9.x format
+	Plain   bool // of it data alone
 }
 
 // Versions are all that are known, by the names that a user gives.
@@ -75,6 +82,7 @@ var Versions = []Version{
 	{Name: "ploop-1.10"},
 	{Name: "ploop-1.11", Syncs: true},
 	{Name: "ploop-1.12", Syncs: true, Answers: true},
+	{Name: "ploop-7", Packets: true, Plain: true},
 	{Name: "ploop-9", Packets: true},
 }
 

@@ -216,7 +216,7 @@ func TestBadFrames1(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	_, err := Find("ploop-2")
-	says(t, err, Parameter, `there is no dialect "ploop-2": choose one of ploop-1.10, ploop-1.11, ploop-1.12, ploop-9`)
+	says(t, err, Parameter, `there is no dialect "ploop-2": choose one of ploop-1.10, ploop-1.11, ploop-1.12, ploop-7, ploop-9`)
 	if Fail(Read, nil) != nil {
 		t.Error("no error has no exit status")
 	}

@@ -3,6 +3,7 @@ package dialect
 import (
 	"crypto/md5" //nolint:gosec // the format has it, against accidents
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -14,6 +15,7 @@ import (
 const (
 	marker9     = 0x4cc0ac3e
 	header9Size = 24
+	sector      = 512
 )
 
 // The types of packets.
@@ -50,6 +52,8 @@ type sender9 struct {
 	*link
 	block int
 	limit time.Duration
+	plain bool // the image itself travels: no commands
+	made  bool // the receiver has made an image, and writes through its device
 	md5   bool
 	ended bool
 	buf   []byte
@@ -59,27 +63,33 @@ type sender9 struct {
 type Options9 struct {
 	Block int           // bytes of data in a packet, 1 MiB
 	Limit time.Duration // how long an answer may take, FeedbackLimit
-	// Plain leaves the handshake out, for the oldest receivers.
+	// NoHandshake leaves the handshake out, for receivers that know no features.
+	NoHandshake bool
+	// Plain is for receivers of 7.x and 8.x: they know no commands and no features,
+	// and write what they get to their file, as those of 1.x do.
 	Plain bool
 	// Disk, if it is not 0, has the receiver make a ploop image for a disk of so
-	// many bytes, in clusters of Block.
+	// many bytes, rounded up to whole clusters of Block.
 	Disk int64
 }
 
 // NewSender9 speaks to a receiver of 9.x over a socket. It has shaken hands when
 // it returns.
 func NewSender9(socket io.ReadWriter, opt Options9) (Sender, error) {
-	s := &sender9{link: newLink(socket), block: opt.Block, limit: opt.Limit}
+	s := &sender9{link: newLink(socket), block: opt.Block, limit: opt.Limit, plain: opt.Plain, made: opt.Disk != 0}
 	if s.block == 0 {
 		s.block = piece
 	}
 	if s.limit == 0 {
 		s.limit = FeedbackLimit
 	}
-	if s.block > maxPacket || s.block%512 != 0 {
+	if opt.Plain && opt.Disk != 0 {
+		return nil, Fail(Parameter, errors.New("dialect: a receiver that knows no commands makes no image"))
+	}
+	if s.block > maxPacket || s.block%sector != 0 {
 		return nil, Fail(Parameter, fmt.Errorf("dialect: packets of %d bytes: whole sectors, at most %d bytes", s.block, maxPacket))
 	}
-	if !opt.Plain {
+	if !opt.Plain && !opt.NoHandshake {
 		answer, err := s.ask(typeCommand, command(cmdSync, 4), featureMD5|featureDevice)
 		if err != nil {
 			return nil, err
@@ -91,7 +101,9 @@ func NewSender9(socket io.ReadWriter, opt Options9) (Sender, error) {
 		s.md5 = -answer&featureMD5 != 0
 	}
 	if opt.Disk != 0 {
-		if err := s.command(command(cmdInitPloop, s.block/512), opt.Disk, Protocol, "make an image"); err != nil {
+		// Any other size is answered with a no.
+		clusters := (opt.Disk + int64(s.block) - 1) / int64(s.block)
+		if err := s.command(command(cmdInitPloop, s.block/sector), clusters*int64(s.block/sector), Protocol, "make an image"); err != nil {
 			return nil, err
 		}
 	}
@@ -137,33 +149,57 @@ func (s *sender9) command(payload []byte, pos int64, code Code, what string) err
 	return err
 }
 
-// Write sends a frame about the image, a packet at a time. The old senders do not
-// look at the answers to data, and nobody knows what all receivers put there; but
-// less than nothing is no success.
+// Write sends a frame about the image, a packet at a time. A receiver answers data
+// with 0, or with the exit status that it would end with; some go on nevertheless.
 func (s *sender9) Write(f *wire.Frame) error {
+	typ := typeDevice
+	if s.plain {
+		typ = typeData
+	}
 	return pieces(f, s.block, func(p []byte, pos int64) error {
-		answer, err := s.ask(typeDevice, p, pos)
-		if err == nil && answer < 0 {
-			err = Fail(Write, fmt.Errorf("dialect: the receiver could not write %d bytes at %d: it answered %d", len(p), pos, answer))
+		answer, err := s.ask(typ, p, pos)
+		if err == nil && answer != 0 {
+			err = Fail(Write, fmt.Errorf("dialect: the receiver could not write %d bytes at %d: it answered %d%s", len(p), pos, answer, meaning(answer)))
 		}
 		return err
 	})
 }
 
+// meaning is what an answer says, as an exit status of the old programs.
+func meaning(answer int32) string {
+	switch Code(answer) {
+	case Write:
+		return " (a write failed)"
+	case Parameter:
+		return " (it does not know such packets)"
+	}
+	return ""
+}
+
 // Flush has nothing to do: nothing waits here.
 func (s *sender9) Flush() error { return nil }
 
-// Barrier has the receiver sync.
+// Barrier has the receiver sync, if it knows how.
 func (s *sender9) Barrier([4]byte) error {
+	if s.plain {
+		return nil
+	}
 	return s.command(command(cmdSync, 4), 0, Fsync, "sync")
 }
 
-// End has the receiver put everything on its disk and let go.
+// End has the receiver put everything on its disk and let go. Of a receiver that
+// writes through a device, only the answer to the unmount says that all is there:
+// it answers the finish before it closes anything.
 func (s *sender9) End() error {
 	if s.ended {
 		return nil
 	}
 	s.ended = true
+	if s.made {
+		if err := s.command(command(cmdUnmount, 4), 0, Fsync, "unmount"); err != nil {
+			return err
+		}
+	}
 	return s.command(nil, 0, Fsync, "finish")
 }
 
@@ -299,10 +335,10 @@ func (r *receiver9) command(pos uint64) error {
 	case cmdFinish:
 		r.ask = End
 	case cmdInitPloop, cmdInitQCOW:
-		if pos == 0 || pos%512 != 0 || pos > math.MaxInt64 {
-			return Fail(Protocol, fmt.Errorf("dialect: an image for a disk of %d bytes was asked for", pos))
+		if pos == 0 || pos > math.MaxInt64/sector || pos%uint64(len(r.packet)) != 0 {
+			return Fail(Protocol, fmt.Errorf("dialect: an image for a disk of %d sectors was asked for, in clusters of %d", pos, len(r.packet)))
 		}
-		r.ask = Make
+		r.ask, r.pos = Make, int64(pos)*sector
 	case cmdMount:
 		r.ask, r.answer = Mount, -1
 	case cmdUnmount:

@@ -26,19 +26,18 @@ func packet(typ, size uint32, pos uint64, rest ...[]byte) []byte {
 }
 
 func TestSender9(t *testing.T) {
-	data := bytes.Repeat([]byte("y"), 700)
+	data := bytes.Repeat([]byte("y"), 1500)
 	for _, c := range []struct {
 		name      string
 		handshake int32
 		md5       bool
 	}{{"the real ones", -1, true}, {"both features", -3, true}, {"the device alone", -2, false}, {"an old one", 0, false}} {
-		// The answers to data mean nothing, as long as they are no failure.
-		sock := reading(answers(c.handshake, 0, 0, 7, 0, 0))
-		s, err := NewSender9(sock, Options9{Block: 512, Disk: 1 << 30})
+		sock := reading(answers(c.handshake, 0, 0, 0, 0, 0, 0))
+		s, err := NewSender9(sock, Options9{Block: 1024, Disk: 1<<30 - 512})
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
-		if err := s.Write(&wire.Frame{Type: wire.Data, Pos: 4096, Length: 700, Payload: data}); err != nil {
+		if err := s.Write(&wire.Frame{Type: wire.Data, Pos: 4096, Length: 1500, Payload: data}); err != nil {
 			t.Fatal(c.name, err)
 		}
 		for _, step := range []func() error{func() error { return s.Barrier([4]byte{}) }, s.End, s.End, s.Flush} {
@@ -54,10 +53,11 @@ func TestSender9(t *testing.T) {
 		}
 		want := bytes.Join([][]byte{
 			packet(1, 4, 3, number(0, 4)),
-			packet(1, 4, 1<<30, with(number(2, 4)), number(2, 4)),
-			packet(3, 512, 4096, with(data[:512]), data[:512]),
-			packet(3, 188, 4608, with(data[:188]), data[:188]),
+			packet(1, 4, 1<<21, with(number(2, 4)), number(2, 4)), // whole clusters, in sectors
+			packet(3, 1024, 4096, with(data[:1024]), data[:1024]),
+			packet(3, 476, 5120, with(data[:476]), data[:476]),
 			packet(1, 4, 0, with(number(0, 4)), number(0, 4)),
+			packet(1, 4, 0, with(number(5, 4)), number(5, 4)),
 			packet(1, 0, 0, with(nil)),
 		}, nil)
 		if !bytes.Equal(sock.out.Bytes(), want) {
@@ -65,13 +65,31 @@ func TestSender9(t *testing.T) {
 		}
 	}
 	// A cluster of 1 MiB has 2048 sectors, and so many bytes has the command.
-	sock := reading(answers(0))
-	if _, err := NewSender9(sock, Options9{Plain: true, Disk: 512}); err != nil {
+	sock := reading(answers(0, 0))
+	if _, err := NewSender9(sock, Options9{Disk: 100 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	if want := packet(1, 2048, 512, number(2, 2048)); !bytes.Equal(sock.out.Bytes(), want) {
+	if want := append(packet(1, 4, 3, number(0, 4)), packet(1, 2048, 204800, number(2, 2048))...); !bytes.Equal(sock.out.Bytes(), want) {
 		t.Errorf("%d bytes on the wire, %d expected, or others", sock.out.Len(), len(want))
 	}
+}
+
+// A receiver of 7.x or 8.x hears data and the end.
+func TestPlainSender9(t *testing.T) {
+	sock := reading(answers(0, 0))
+	s, err := NewSender9(sock, Options9{Plain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Write(&wire.Frame{Type: wire.Data, Pos: 512, Length: 4, Payload: []byte("data")})
+	if err := errors.Join(err, s.Barrier([4]byte{}), s.End()); err != nil {
+		t.Fatal(err)
+	}
+	if want := append(packet(0, 4, 512, []byte("data")), packet(1, 0, 0)...); !bytes.Equal(sock.out.Bytes(), want) {
+		t.Errorf("% x on the wire, and not % x", sock.out.Bytes(), want)
+	}
+	_, err = NewSender9(reading(), Options9{Plain: true, Disk: 512})
+	says(t, err, Parameter, "a receiver that knows no commands makes no image")
 }
 
 func TestSender9Fails(t *testing.T) {
@@ -88,11 +106,22 @@ func TestSender9Fails(t *testing.T) {
 		_, err = begin(Options9{Block: block})
 		says(t, err, Parameter, fmt.Sprintf("packets of %d bytes: whole sectors, at most 16777216 bytes", block))
 	}
-	s, err := begin(Options9{}, 0, -7, -1, 3)
+	for answer, meant := range map[int32]string{-7: "-7", 7: "7 (a write failed)", 38: "38 (it does not know such packets)"} {
+		s, err := begin(Options9{}, 0, answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		says(t, s.Write(&wire.Frame{Type: wire.Data, Pos: 512, Length: 1, Payload: []byte{1}}), Write, "could not write 1 bytes at 512: it answered "+meant)
+	}
+	s, err := begin(Options9{Disk: 512}, 0, 0, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, s.Write(&wire.Frame{Type: wire.Data, Pos: 512, Length: 1, Payload: []byte{1}}), Write, "the receiver could not write 1 bytes at 512: it answered -7")
+	says(t, s.End(), Fsync, "the receiver was asked to unmount and answered 3")
+	s, err = begin(Options9{}, 0, -1, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
 	says(t, s.Barrier([4]byte{}), Fsync, "the receiver was asked to sync and answered -1")
 	says(t, s.End(), Fsync, "the receiver was asked to finish and answered 3")
 
@@ -185,8 +214,9 @@ var bad9 = []struct {
 	{"a length that lies", nine(0, 16<<20, 0, []byte("short")), Read, "the stream ended after 5 of 1048576 bytes of a payload"},
 	{"a length beyond all", nine(0, 0xffffffff, 0), Protocol, "a packet of 4294967295 bytes, more than the 16777216 that a cluster can have"},
 	{"a negative position", nine(3, 8, 1<<63), Protocol, "where no image has any"},
-	{"a disk of nothing", nine(1, 4, 0, number(2, 4)), Protocol, "an image for a disk of 0 bytes was asked for"},
-	{"a disk of half sectors", nine(1, 4, 700, number(2, 4)), Protocol, "an image for a disk of 700 bytes was asked for"},
+	{"a disk of nothing", nine(1, 4, 0, number(2, 4)), Protocol, "an image for a disk of 0 sectors was asked for, in clusters of 4"},
+	{"a disk of half clusters", nine(1, 8, 700, number(2, 8)), Protocol, "an image for a disk of 700 sectors was asked for, in clusters of 8"},
+	{"a disk beyond all", nine(1, 4, 1<<55, number(2, 4)), Protocol, "an image for a disk of 36028797018963968 sectors was asked for"},
 	{"another MD5", bytes.Join([][]byte{nine(1, 4, 1, number(0, 4)), nine(3, 4, 512, sum([]byte("good")), []byte("bad!"))}, nil), Protocol, "the 4 bytes at 512 are not those that were sent: their MD5 is "},
 	{"no MD5", bytes.Join([][]byte{nine(1, 4, 1, number(0, 4)), nine(3, 0, 0)}, nil), Read, "the stream ended after 0 of 16 bytes of an MD5"},
 }
