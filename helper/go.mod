@@ -32,5 +32,6 @@ require (
 	github.com/spf13/pflag v1.0.9
 	go.yaml.in/yaml/v3 v3.0.4
 	golang.org/x/term v0.40.0
+	golang.org/x/text v0.30.0
 	google.golang.org/protobuf v1.36.12
 )

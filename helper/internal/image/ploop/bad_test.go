@@ -19,6 +19,9 @@ type poke struct {
 	bytes int
 }
 
+// used is the mark of use with which the format extension counts.
+var used = poke{inUseOffset, closedNew, 4}
+
 // A delta that lies: what it says, and in which words it is refused.
 var badDeltas = []struct {
 	name    string
@@ -40,7 +43,6 @@ var badDeltas = []struct {
 	{name: "no disk", version: 2, pokes: []poke{{36, 0, 8}}, says: "the header says that the disk has no bytes"},
 	{name: "a negative size", version: 2, pokes: []poke{{36, 1 << 63, 8}}, says: "the header says 9223372036854775808 sectors"},
 	{name: "a size that goes over", version: 2, pokes: []poke{{36, 1<<55 + 8, 8}}, says: "the header says 36028797018963976 sectors in 10 clusters of 4096 bytes, more than"},
-	{name: "a size in the upper half", version: 1, pokes: []poke{{40, 1, 4}}, says: "more than an image of version 1 can say"},
 	{name: "a larger disk", version: 2, pokes: []poke{{36, 88, 8}}, says: "the table has 10 entries, and a disk of 45056 bytes has 11 clusters"},
 	{name: "a table of billions", version: 2, pokes: []poke{{32, 0xffffffff, 4}}, says: "more than the 33554432 clusters that are read here"},
 	{name: "a longer table", version: 2, pokes: []poke{{32, 1 << 20, 4}}, says: "the file is cut off: its table ends at 4194368"},
@@ -49,10 +51,9 @@ var badDeltas = []struct {
 	{name: "clusters in the header", version: 2, pokes: []poke{{48, 0, 4}}, says: "the clusters begin at 0, in the table, which ends at 104"},
 	{name: "clusters askew", version: 2, pokes: []poke{{48, 9, 4}}, says: "the clusters begin at 4608, which is not a multiple of a cluster (4096)"},
 	{name: "clusters behind the end", version: 2, pokes: []poke{{48, 8 << 20, 4}}, says: "the file is cut off: its clusters begin at 4294967296"},
-	{name: "empty and not empty", version: 2, pokes: []poke{{52, 1, 4}}, says: "the header says that the image is empty, and its table has 10 clusters"},
-	{name: "an extension behind the end", version: 2, pokes: []poke{{56, 1 << 62, 8}}, says: "the format extension is at sector 4611686018427387904, behind the end of the file"},
-	{name: "an extension askew", version: 2, pokes: []poke{{56, 9, 8}}, says: "the format extension is at 4608, between two clusters"},
-	{name: "an extension where a cluster is", version: 2, pokes: []poke{{56, 16, 8}}, says: "cluster 1 is at 8192, where another one is: two extents overlap"},
+	{name: "an extension behind the end", version: 2, pokes: []poke{{56, 1 << 62, 8}, used}, says: "the format extension is at sector 4611686018427387904, behind the end of the file"},
+	{name: "an extension askew", version: 2, pokes: []poke{{56, 9, 8}, used}, says: "the format extension is at 4608, between two clusters"},
+	{name: "an extension where a cluster is", version: 2, pokes: []poke{{56, 16, 8}, used}, says: "cluster 1 is at 8192, where another one is: two extents overlap"},
 	{name: "a cluster behind the end", version: 2, pokes: []poke{{64, 11, 4}}, says: "cluster 0 is at 45056 and ends behind the end of the file, which has 45056 bytes"},
 	{name: "a cluster far away", version: 2, pokes: []poke{{68, 0xffffffff, 4}}, says: "cluster 1 is at 17592186040320 and ends behind the end of the file"},
 	{name: "a cluster far away", version: 1, pokes: []poke{{68, 0xffffffff, 4}}, says: "cluster 1 is at 2199023255040"},
@@ -138,7 +139,9 @@ func shot(guid, parent string) string {
 // 2; raw is a plain file of 80 sectors.
 var badDescriptors = []struct{ name, text, says string }{
 	{"no XML", "<Parallels_disk_image", "it cannot be read as a disk descriptor: "},
-	{"other XML", "<domain/>", "it cannot be read as a disk descriptor: expected element type <Parallels_disk_image> but have <domain>"},
+	{"other XML", "<domain/>", "it has 0 storages where one is expected"},
+	{"an unknown encoding", `<?xml version="1.0" encoding="klingon"?>` + strings.SplitN(good(), "\n", 2)[1], `the encoding "klingon" is not understood`},
+	{"images without a chain", descriptorText(80, 8, guids[1], image(guids[0], typeDelta, "a.hds")+image(guids[1], typeDelta, "b.hds"), ""), "it has 2 images and no snapshot that says which of them is above which"},
 	{"no end", "<Parallels_disk_image>" + strings.Repeat("<a>", 100), "it cannot be read as a disk descriptor: "},
 	{"too long", "<Parallels_disk_image>" + strings.Repeat(" ", maxXML), "it has more than 1048576 bytes, and no descriptor is so long"},
 	{"too deep", "<Parallels_disk_image>" + strings.Repeat("<a>", 200_000), "it cannot be read as a disk descriptor: "},
@@ -148,7 +151,7 @@ var badDescriptors = []struct{ name, text, says string }{
 	{"a size that goes over", descriptorText(1<<62, 8, guids[0], image(guids[0], typeDelta, "a.hds"), shot(guids[0], nobody)), "it says that the disk has 4611686018427387904 sectors"},
 	{"two sizes", strings.Replace(good(), "<End>80", "<End>79", 1), "it says that the disk has 80 sectors, and that its storage goes from 0 to 79"},
 	{"a late start", strings.Replace(good(), "<Start>0", "<Start>8", 1), "goes from 8 to 80"},
-	{"another size than the image", descriptorText(88, 8, guids[0], image(guids[0], typeDelta, "a.hds"), shot(guids[0], nobody)), "its descriptor says that the disk has 45056 bytes, and the top layer has 40960"},
+	{"another size than the file", descriptorText(88, 8, guids[0], image(guids[0], typePlain, "raw"), shot(guids[0], nobody)), "its descriptor says that the disk has 45056 bytes, and the plain layer has 40960"},
 	{"no clusters", descriptorText(80, 0, guids[0], image(guids[0], typeDelta, "a.hds"), shot(guids[0], nobody)), "it says that a cluster has 0 sectors"},
 	{"other clusters than the image", descriptorText(80, 16, guids[0], image(guids[0], typeDelta, "a.hds"), shot(guids[0], nobody)), "clusters of 4096 bytes, where the rest of the image has 8192"},
 	{"encrypted", strings.Replace(good(), "<Engine>{00000000", "<Engine>{00000001", 1), "the image is encrypted"},
@@ -163,7 +166,7 @@ var badDescriptors = []struct{ name, text, says string }{
 	{"one snapshot twice", descriptorText(80, 8, guids[0], image(guids[0], typeDelta, "a.hds"), shot(guids[0], nobody)+shot(guids[0], nobody)), `the snapshot "` + guids[0] + `" is there twice`},
 	{"no file", descriptorText(80, 8, guids[0], image(guids[0], typeDelta, " "), shot(guids[0], nobody)), "image " + guids[0] + " has no file"},
 	{"a kind of its own", descriptorText(80, 8, guids[0], image(guids[0], "Zipped", "a.hds"), shot(guids[0], nobody)), `is of the type "Zipped"`},
-	{"a plain layer on top", descriptorText(80, 8, guids[1], image(guids[0], typeDelta, "a.hds")+image(guids[1], typePlain, "raw"), shot(guids[0], nobody)+shot(guids[1], guids[0])), "the plain image " + guids[1] + " is above " + guids[0] + ", which it would hide whole"},
+	{"a plain layer on top", descriptorText(80, 8, guids[1], image(guids[0], typeDelta, "a.hds")+image(guids[1], typePlain, "raw"), shot(guids[0], nobody)+shot(guids[1], guids[0])), "raw: this is no ploop image"},
 	{"a delta that is plain", descriptorText(80, 8, guids[0], image(guids[0], typeDelta, "raw"), shot(guids[0], nobody)), "this is no ploop image"},
 	{"a missing layer", descriptorText(80, 8, guids[0], image(guids[0], typeDelta, "gone.hds"), shot(guids[0], nobody)), "gone.hds: no such file or directory"},
 	{"a folder as a layer", descriptorText(80, 8, guids[0], image(guids[0], typeDelta, "folder"), shot(guids[0], nobody)), "folder: this is no regular file"},
@@ -216,12 +219,19 @@ func TestBadDescriptors(t *testing.T) {
 		"absolute":        descriptorText(80, 8, guids[0], image(guids[0], typeDelta, filepath.Join(dir, "a.hds")), shot(guids[0], nobody)),
 		"no top":          strings.Replace(good(), "<TopGUID>{"+guids[0]+"}</TopGUID>", "", 1),
 		"no shots":        descriptorText(80, 8, guids[2], image(guids[2], typeDelta, "a.hds"), ""),
+		"of 2020":         strings.ReplaceAll(good(), "Parallels_disk_image", "Virtuozzo_disk_image"),
+		"in Latin-1":      strings.Replace(strings.Replace(good(), "UTF-8", "ISO-8859-1", 1), "<Padding>", "<Name>B\xfcro</Name><Padding>", 1),
+		"before a growth": descriptorText(72, 8, guids[0], image(guids[0], typeDelta, "a.hds"), shot(guids[0], nobody)),
+		"after a growth":  descriptorText(88, 8, guids[0], image(guids[0], typeDelta, "a.hds"), shot(guids[0], nobody)),
 	} {
 		write(t, path, text)
 		img, _, err := Open(dir, "")
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
+		}
+		if got := readAll(t, img); len(got) != 80*512 || got[0] != 'a' {
+			t.Errorf("%s: %d bytes", name, len(got))
 		}
 		img.Close()
 	}

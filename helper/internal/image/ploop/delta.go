@@ -184,9 +184,6 @@ func (d *delta) checkTable(fileSize int64, found *findings) {
 		}
 		used++
 	}
-	if h.empty && used > 0 {
-		found.add(Error, "%s: the header says that the image is empty, and its table has %d clusters", d.path, d.allocated())
-	}
 	// Clusters of the extension itself are not looked up, so with one nothing is
 	// said to be lost.
 	if lost := places - used; lost > 0 && h.ext == 0 && doubles == 0 {

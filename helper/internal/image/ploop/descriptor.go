@@ -7,6 +7,8 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/text/encoding/charmap"
 )
 
 // descriptorName is what the file is called in the folder of an image.
@@ -41,9 +43,9 @@ type descriptor struct {
 	parents map[string]string
 }
 
-// diskImage is the file's own shape.
+// diskImage is the file's own shape. Its root is Parallels_disk_image until April
+// 2020 and Virtuozzo_disk_image since; the tools take any.
 type diskImage struct {
-	XMLName    xml.Name `xml:"Parallels_disk_image"`
 	Parameters struct {
 		Size       int64 `xml:"Disk_size"`
 		Padding    int64 `xml:"Padding"`
@@ -73,6 +75,7 @@ func parseDescriptor(r io.Reader) (*descriptor, error) {
 	limited := &io.LimitedReader{R: r, N: maxXML + 1}
 	var x diskImage
 	dec := xml.NewDecoder(limited)
+	dec.CharsetReader = decode
 	err := dec.Decode(&x)
 	if limited.N == 0 {
 		return nil, fmt.Errorf("it has more than %d bytes, and no descriptor is so long", maxXML)
@@ -124,6 +127,9 @@ func parseDescriptor(r io.Reader) (*descriptor, error) {
 		}
 		d.parents[g] = guid(s.Parent)
 	}
+	if len(d.images) > 1 && len(d.parents) == 0 {
+		return nil, fmt.Errorf("it has %d images and no snapshot that says which of them is above which: that is no chain", len(d.images))
+	}
 	if d.top == "" {
 		d.top = firstGUID
 		if len(d.images) == 1 {
@@ -133,6 +139,21 @@ func parseDescriptor(r io.Reader) (*descriptor, error) {
 		}
 	}
 	return d, nil
+}
+
+// charsets are the encodings that descriptors have beside UTF-8: of the places where
+// the tools were used.
+var charsets = map[string]*charmap.Charmap{
+	"us-ascii": charmap.ISO8859_1, "iso-8859-1": charmap.ISO8859_1, "iso-8859-15": charmap.ISO8859_15,
+	"windows-1251": charmap.Windows1251, "windows-1252": charmap.Windows1252, "koi8-r": charmap.KOI8R,
+}
+
+func decode(name string, r io.Reader) (io.Reader, error) {
+	c, ok := charsets[strings.ToLower(name)]
+	if !ok {
+		return nil, fmt.Errorf("the encoding %q is not understood", name)
+	}
+	return c.NewDecoder().Reader(r), nil
 }
 
 // guid is a name without braces, in small letters.
@@ -168,9 +189,8 @@ func (d *descriptor) chain(name string) ([]Link, error) {
 		if parent == "" || parent == nobody {
 			break
 		}
-		if l.Plain {
-			return nil, fmt.Errorf("the plain image %s is above %s, which it would hide whole", g, parent)
-		}
+		// Once the base is raw the tools call every layer plain, also the deltas above it.
+		links[len(links)-1].Plain = false
 		g = parent
 	}
 	for i, j := 0, len(links)-1; i < j; i, j = i+1, j-1 {

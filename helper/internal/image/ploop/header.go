@@ -3,6 +3,7 @@ package ploop
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 )
 
@@ -18,7 +19,6 @@ const (
 	closedOld = 0
 
 	inUseOffset = 44
-	flagEmpty   = 1
 )
 
 // header is the first 64 bytes of a delta, in bytes where the file has sectors.
@@ -29,7 +29,6 @@ type header struct {
 	size    int64 // of the disk, in bytes
 	inUse   bool
 	data    int64 // where the clusters begin
-	empty   bool
 	ext     int64 // where the format extension is, 0 for nowhere
 }
 
@@ -54,8 +53,8 @@ func parseHeader(b []byte, fileSize int64) (header, error) {
 	}
 	h.entries = u32(32)
 	sectors := binary.LittleEndian.Uint64(b[36:])
-	if h.version == 1 && sectors>>32 != 0 {
-		return h, fmt.Errorf("the disk has %d sectors, more than an image of version 1 can say", sectors)
+	if h.version == 1 {
+		sectors &= math.MaxUint32 // the upper half is not used, and may hold anything
 	}
 	// The bound of the entries, and so of the memory, is also the one that keeps
 	// every sum below from going over.
@@ -89,7 +88,10 @@ func parseHeader(b []byte, fileSize int64) (header, error) {
 	case h.data%h.cluster != 0 && h.version == 2:
 		return h, fmt.Errorf("the clusters begin at %d, which is not a multiple of a cluster (%d)", h.data, h.cluster)
 	}
-	h.empty = u32(52)&flagEmpty != 0
+	// A program that does not know the extension leaves it behind, and writes its own mark.
+	if u32(inUseOffset) != closedNew {
+		return h, nil
+	}
 	ext := binary.LittleEndian.Uint64(b[56:])
 	if ext > uint64(fileSize)/sector {
 		return h, fmt.Errorf("the format extension is at sector %d, behind the end of the file", ext)

@@ -169,11 +169,13 @@ func (i *Image) finish(info *Info, size, cluster int64, found *findings) {
 		return // what is broken by itself need not fit
 	}
 	top := i.layers[len(i.layers)-1]
-	if size == 0 {
+	// A delta knows its size: growing a disk leaves the descriptor as it was, and a
+	// snapshot that is older than a growth is smaller than the disk.
+	if _, knows := top.(*delta); knows || size == 0 {
 		size = top.size()
 	}
 	if top.size() != size {
-		found.add(Error, "%s: its descriptor says that the disk has %d bytes, and the top layer has %d", i.path, size, top.size())
+		found.add(Error, "%s: its descriptor says that the disk has %d bytes, and the plain layer has %d", i.path, size, top.size())
 	}
 	for n, l := range i.layers {
 		d, ok := l.(*delta)

@@ -10,11 +10,12 @@
 //	    24     4  cylinders
 //	    28     4  cluster, in sectors of 512 bytes
 //	    32     4  how many entries the table has
-//	    36     8  size of the disk in sectors; version 1: the upper half is 0
+//	    36     8  size of the disk in sectors; version 1: the lower half alone counts
 //	    44     4  in use: 0x746F6E59; closed: 0x312e3276, or 0 from old programs
 //	    48     4  where the clusters begin, in sectors; version 1: 0 for behind the table
-//	    52     4  flags; bit 0: the image is empty
-//	    56     8  where the format extension is, in sectors, 0 for nowhere
+//	    52     4  flags; bit 0 is called empty, and is set beside full tables, too
+//	    56     8  where the format extension is, in sectors, 0 for nowhere; it counts
+//	           …  if the mark of use is 0x312e3276
 //	    64     4  the table: for each cluster of the disk its place in the file, in
 //	           …  sectors (version 1) or in clusters (2); 0: it is not here
 //
@@ -25,6 +26,7 @@
 // one. A cluster is read from the highest delta that has it; where none has it, it
 // is zeroes. The lowest may be a plain file instead, which has everything. A lower
 // layer may be shorter than the disk, which then was grown: what it lacks is zeroes.
+// The disk is as long as its top delta says, whatever the descriptor says.
 //
 // Nothing that a file says about itself is believed before it was held against the
 // rest. Open refuses an image of which Check says that anything is wrong, so that

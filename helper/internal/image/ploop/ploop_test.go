@@ -2,6 +2,7 @@ package ploop
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -159,6 +160,60 @@ func compare(t *testing.T, hds, raw string, version int) {
 	}
 	if _, found := Check(hds, ""); slices.ContainsFunc(found, func(f Finding) bool { return f.Level == Error }) {
 		t.Errorf("%+v", found)
+	}
+}
+
+// What the real tools write and this package does not need is left alone: a flag, half
+// a number, an extension that a later program did not know.
+func TestWhatMeansNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		version int
+		poke    poke
+	}{
+		"the flag empty":            {2, poke{52, 1, 4}},
+		"the flag empty, 1":         {1, poke{52, 1, 4}},
+		"the upper half":            {1, poke{40, 0xdeadbeef, 4}},
+		"an extension, old mark":    {2, poke{56, 1 << 62, 8}},
+		"an extension on a layer":   {2, poke{56, 16, 8}},
+		"the same while it is used": {2, poke{56, 9, 8}},
+	} {
+		b := sound(c.version)
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], c.poke.value)
+		copy(b[c.poke.at:], n[:c.poke.bytes])
+		if strings.Contains(name, "used") {
+			binary.LittleEndian.PutUint32(b[inUseOffset:], inUse)
+		}
+		path := filepath.Join(t.TempDir(), "root.hds")
+		write(t, path, string(b))
+		img, _, err := Open(path, "")
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := readAll(t, img); len(got) != 10*4096 || got[4096] != 'b' {
+			t.Errorf("%s: other bytes", name)
+		}
+		img.Close()
+	}
+}
+
+// Once the base is raw, the tools give every layer of the descriptor the type Plain.
+func TestDeltasThatAreCalledPlain(t *testing.T) {
+	l := chain(t, rand.New(rand.NewPCG(7, 7)), 3, true, 2, 8, 100*512)
+	path := filepath.Join(l.dir, descriptorName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, strings.ReplaceAll(string(text), typeDelta, typePlain))
+	img, _, err := Open(l.dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	if got := readAll(t, img); !bytes.Equal(got, l.disk) {
+		t.Error("the disk is not what was written to it")
 	}
 }
 
