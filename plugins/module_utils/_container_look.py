@@ -18,6 +18,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _task_facts as task_facts,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _sysctls as sysctls,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._host import (
     allocated,
     read_text,
@@ -27,7 +30,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     HandoverError,
     Runtime,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._workload import asked
 
 # Drivers whose log is a file beside the container, which goes with it.
 FILE_DRIVERS = ("k8s-file", "json-file")
@@ -55,7 +57,7 @@ class Look:
         return {
             "unaccounted": inventory.unaccounted(self.inspect),
             "secrets": sorted({secret["Name"] for secret in self.config.get("Secrets") or []}),
-            "sysctls": sysctls(self.config.get("CreateCommand") or []),
+            "sysctls": sysctls.named(self.config.get("CreateCommand") or []),
             "health_check": bool((self.config.get("Healthcheck") or {}).get("Test")) and self.config["Healthcheck"]["Test"] != ["NONE"],
             "init": bool(self.host.get("Init")),
             "userns": _userns(self.host),
@@ -114,11 +116,6 @@ class Look:
             # podman did not tell the names: a held container keeps it from that.
             interfaces |= {link.get("ifname", "") for link in addresses}
         return facts_of.foreign_network(addresses, routes, rules, known, interfaces)
-
-
-def sysctls(command: t.Sequence[str]) -> t.List[str]:
-    """The settings of its network namespace that it was created with."""
-    return sorted(value for value in asked(command, "sysctl") if value.startswith("net."))
 
 
 def _userns(host: Document) -> str:

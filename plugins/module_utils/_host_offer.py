@@ -25,6 +25,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _processes as processes,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _sysctls as sysctls,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._create_command import (
@@ -77,6 +80,7 @@ class HostOffer:
             "cpu_features": host.cpu_features(),
             "memory_available": host.memory_available(),
             "huge_pages": container_facts.free_huge_pages(),
+            "network_settings": sysctls.known(),
             "systemd": self._first_version(["systemctl", "--version"]),
             "addresses": self._ask(self._addresses, []),
             "interfaces": [name for _index, name in socket.if_nameindex()],

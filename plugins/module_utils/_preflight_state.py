@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _sysctls as sysctls,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
     IGNORE,
     Check,
@@ -114,12 +117,11 @@ def _multicast(plan: Plan) -> t.Iterator[str]:
 
 
 def _sysctls(plan: Plan) -> t.Iterator[str]:
-    if plan.live and plan.container.get("sysctls"):
+    names = plan.there["host"].get("network_settings", [])
+    for name in sysctls.missing(plan.container.get("sysctls", []), names):
         yield (
-            "{0} was created with --sysctl {1}, and a live move gives its network the defaults of {2}: "
-            "use migrate_mode=offline, or list the check 'sysctls' in {3} if it can do without".format(
-                plan.workload, ", ".join(plan.container["sysctls"]), plan.destination, IGNORE
-            )
+            "{0} was created with --sysctl {1}, a setting that the kernel of {2} does not have: "
+            "load the kernel module there that brings it, or create {0} without it".format(plan.workload, name, plan.destination)
         )
 
 

@@ -76,6 +76,7 @@ type Gate struct {
 	changed  chan struct{} // closed and replaced at each change
 	arrived  map[string]time.Time
 	root     string // process ID of the workload's first task, once CRIU has told it
+	network  string // path of the network namespace that the engine made last
 	answers  map[string]bool
 	fallback *bool // the answer for every point that was not decided one by one
 }
@@ -130,7 +131,8 @@ func (g *Gate) serve() {
 }
 
 // talk is one call of the script: one line with the point and the ID of the
-// workload's first process, if there is one, and one line back.
+// workload's first process, if there is one (of the engine: the path of the network's
+// namespace), and one line back.
 func (g *Gate) talk(c net.Conn) {
 	defer c.Close()
 	line, err := bufio.NewReader(c).ReadString('\n')
@@ -139,6 +141,9 @@ func (g *Gate) talk(c net.Conn) {
 	}
 	action, root, _ := strings.Cut(strings.TrimSpace(line), " ")
 	g.mu.Lock()
+	if action == NetworkSetup {
+		root, g.network = "", root
+	}
 	if _, again := g.arrived[action]; !again {
 		g.arrived[action] = time.Now()
 		g.root = root
@@ -205,6 +210,14 @@ func (g *Gate) Root() string {
 	return g.root
 }
 
+// Network is the path of the network namespace that the engine made last for what is to
+// be restored; empty if it has not told of one.
+func (g *Gate) Network() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.network
+}
+
 // Answer decides one point: go on, or refuse.
 func (g *Gate) Answer(action string, goOn bool) {
 	g.mu.Lock()
@@ -245,7 +258,7 @@ const (
 var ErrNobody = errors.New("nobody serves this gate")
 
 // Ask is the script's side: it reports a point, and the ID of the workload's first
-// process if it knows one, and waits, as long as it takes, for the answer.
+// process if it knows one (at NetworkSetup the namespace's path), and waits, as long as it takes, for the answer.
 func (r *Registration) Ask(action, root string) (goOn bool, err error) {
 	c, err := net.Dial("unix", r.Socket)
 	if err != nil {

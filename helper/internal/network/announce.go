@@ -15,7 +15,7 @@ import (
 // advertisement for each IPv6 address. Switches and bridges learn the way from
 // the frames' sender; neighbours from what they say. It passes by a silence.
 func Announce(path string) error {
-	return inside(path, func() error {
+	return Inside(path, func() error {
 		interfaces, err := net.Interfaces()
 		if err != nil {
 			return fmt.Errorf("network: %w", err)

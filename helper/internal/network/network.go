@@ -30,10 +30,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inside runs f in the network namespace at path (/run/netns/…, /proc/…/ns/net).
+// Inside runs f in the network namespace at path (/run/netns/…, /proc/…/ns/net).
 // Sockets that f makes, and what it reads below /proc/thread-self/net and
 // /proc/sys/net, are the namespace's. f must not start goroutines that do either.
-func inside(path string, f func() error) error {
+func Inside(path string, f func() error) error {
 	ns, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("network: the workload's namespace: %w", err)
@@ -58,7 +58,7 @@ func inside(path string, f func() error) error {
 // them takes a second or two, and the answer is known: the source has them, and
 // lets go of them.
 func SkipDetection(path string) error {
-	return inside(path, func() error {
+	return Inside(path, func() error {
 		err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0)
 		if errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
 			return nil
@@ -78,7 +78,7 @@ type Unsettled struct {
 
 // Settled reads the namespace's sockets.
 func Settled(path string) (u Unsettled, err error) {
-	err = inside(path, func() error {
+	err = Inside(path, func() error {
 		for _, table := range []string{"tcp", "tcp6"} {
 			text, err := os.ReadFile("/proc/thread-self/net/" + table)
 			if errors.Is(err, os.ErrNotExist) {

@@ -82,7 +82,7 @@ func newSegment(t *testing.T) *segment {
 // in runs f in a namespace, and fails the test with its error.
 func (s *segment) in(path string, f func() error) {
 	s.t.Helper()
-	if err := inside(path, f); err != nil {
+	if err := Inside(path, f); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -111,7 +111,7 @@ func (s *segment) echo(address netip.Addr) (port int) {
 }
 
 func (s *segment) dial(address netip.Addr, port int, limit time.Duration) (c net.Conn, err error) {
-	e := inside(s.client, func() error {
+	e := Inside(s.client, func() error {
 		d := net.Dialer{Timeout: limit}
 		c, err = d.Dial("tcp", net.JoinHostPort(address.String(), fmt.Sprint(port)))
 		return nil

@@ -78,7 +78,7 @@ func (r *Reader) Read(path string) (all []Connection, closing int, err error) {
 }
 
 func (r *Reader) text(path string) (text []byte, err error) {
-	if err := inside(path, func() error {
+	if err := Inside(path, func() error {
 		f, err := r.iter.Open()
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ func tell(path string, all []Connection, room bool) error {
 	if len(all) == 0 {
 		return nil
 	}
-	return inside(path, func() error {
+	return Inside(path, func() error {
 		four, err := rawSocket(unix.AF_INET)
 		if err != nil {
 			return fmt.Errorf("network: %w", err)
@@ -103,7 +103,7 @@ func packet(c Connection, window uint16) []byte {
 
 // Own reports whether the namespace at path has all of these addresses.
 func Own(path string, all []Connection) error {
-	return inside(path, func() error {
+	return Inside(path, func() error {
 		have, err := addresses()
 		if err != nil {
 			return err

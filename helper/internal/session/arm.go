@@ -79,7 +79,11 @@ func (s *source) armBoth(ctx context.Context) error {
 	if err := s.sendTrees(ctx, StagePresync, StageDump); err != nil {
 		return err
 	}
-	return send(s.conn, message{Kind: msgArm, Warm: s.touched(), Mapped: s.mapped()})
+	network, err := s.networkSettings()
+	if err != nil {
+		return err
+	}
+	return send(s.conn, message{Kind: msgArm, Warm: s.touched(), Mapped: s.mapped(), Settings: network})
 }
 
 // rounds returns when both sides are armed and another round gains nothing.

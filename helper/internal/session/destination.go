@@ -406,6 +406,9 @@ func (d *destination) syncLate() (err error) {
 // flushed: everything has come.
 func (d *destination) flushed(ctx context.Context, m *message) error {
 	d.waiting = m.Told
+	if d.settings != nil {
+		d.settings.reset = m.Reset
+	}
 	if len(d.unpacking) > 0 {
 		return errors.New("session: the source says that everything was sent, and a tree has no end")
 	}

@@ -44,6 +44,9 @@ type arming struct {
 // arm begins it. The source waits for the answer, which is the same whether it has
 // worked or not.
 func (d *destination) arm(ctx context.Context, m *message) error {
+	if err := d.rehearse(m); err != nil {
+		return err
+	}
 	if d.warming != nil {
 		return send(d.conn, message{Kind: msgArmed})
 	}

@@ -340,7 +340,10 @@ func (r *criuRestore) startEarly(ctx context.Context, try int, prepare func() er
 		return err
 	}
 	r.p = p
-	if err := r.await(ctx, hooks.StartUp); err != nil {
+	if err = r.await(ctx, hooks.StartUp); err == nil {
+		err = r.settleEarly()
+	}
+	if err != nil {
 		// What is left of it must not come up when the state is there, and has to be
 		// gone when the restore begins from its beginning.
 		r.gate.Answer(hooks.StartUp, false)
@@ -390,9 +393,15 @@ func (r *criuRestore) restore(ctx context.Context) error {
 		if r.p, err = r.h.Restore.Start(); err != nil {
 			return err
 		}
+		if err := r.settleAtStart(ctx); err != nil {
+			return err
+		}
 	}
 	r.gate.Answer(hooks.PreRestore, true)
-	if err := r.await(ctx, hooks.PostRestore); err != nil || !r.spec.Network.Silent {
+	if err := r.await(ctx, hooks.PostRestore); err != nil {
+		return err
+	}
+	if err := r.settleLast(); err != nil || !r.spec.Network.Silent {
 		return err
 	}
 	silent, err := network.Silent(namespaceOf(r.gate.Root()))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/network"
+	"github.com/livefleet/handover/helper/internal/settings"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -81,6 +82,9 @@ type message struct {
 	Stock       int64              `json:"stock,omitempty"`  // so much of it may
 	Echo        int64              `json:"echo,omitempty"`   // said of what it answers, and
 	Heard       int64              `json:"heard,omitempty"`  // when that was heard
+
+	Settings *settings.Net     `json:"settings,omitempty"` // of the workload's network namespace
+	Reset    map[string]string `json:"reset,omitempty"`    // those of them that have changed since
 
 	Told []network.Connection `json:"told,omitempty"` // connections whose peers wait until they are told that there is room
 }

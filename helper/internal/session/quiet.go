@@ -199,7 +199,7 @@ func SetUpNetwork(runDir, imageDir, namespace string) error {
 	if err != nil || reg == nil {
 		return err
 	}
-	if _, err := reg.Ask(hooks.NetworkSetup, ""); err != nil {
+	if _, err := reg.Ask(hooks.NetworkSetup, namespace); err != nil {
 		return fmt.Errorf("session: the network of what session %s restores: %w", reg.Session, err)
 	}
 	return errors.Join(network.Silence(namespace), network.SkipDetection(namespace))

@@ -96,6 +96,8 @@ type base struct {
 	control *control
 	waiting []network.Connection // on the destination: connections whose peers wait for its word
 
+	settings *netSettings // of the workload's network namespace; nil: none are carried
+
 	mu      sync.Mutex
 	status  Status
 	written time.Time

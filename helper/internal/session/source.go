@@ -198,6 +198,9 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	if s.spec.Policy.LazyPages && !slices.Contains(welcome.Can, canLazy) {
 		return errors.New("session: the destination's pcopy does not know lazy pages: install the same pcopy on both hosts, or move the memory before")
 	}
+	if err := s.settingsNeeded(welcome); err != nil {
+		return err
+	}
 	// From here on nothing that is written is missed: the trackers run before
 	// the first cluster is read.
 	for _, v := range s.volumes {
@@ -442,7 +445,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err := s.sealVolumes(ctx); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgFlushed, Totals: s.totals(), Told: s.freezer.told()}); err != nil {
+	if err := send(s.conn, message{Kind: msgFlushed, Totals: s.totals(), Told: s.freezer.told(), Reset: s.reset()}); err != nil {
 		return err
 	}
 	if err := s.reach(Flushed, ""); err != nil {

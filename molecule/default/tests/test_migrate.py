@@ -65,6 +65,7 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
     assert len(digests["source"][VOLUME]) == 64
     if state == "running":
         is_podmans(fleet, there)
+        is_set_as_before(fleet, there)
         its_timer_ticks(fleet, there)
 
 
@@ -76,6 +77,14 @@ def is_podmans(fleet: Fleet, there: str) -> None:
     assert pids["1"].isdigit()
     host.check_output(f"podman exec {WORKLOAD} sh -c 'echo said on {there} > /proc/1/fd/1'")
     assert f"said on {there}" in host.check_output(f"podman logs --tail 5 {WORKLOAD}")
+
+
+def is_set_as_before(fleet: Fleet, there: str) -> None:
+    """Its network has the settings that it was created with, and a sleep that was under way goes on."""
+    inside = f"podman exec {WORKLOAD} "
+    host = fleet.hosts[there]
+    assert host.check_output(inside + "sysctl -n net.core.somaxconn net.ipv4.ip_forward").split() == ["777", "1"]
+    assert host.check_output(inside + "pgrep -f 'sleep 100000'").strip().isdigit()
 
 
 def its_timer_ticks(fleet: Fleet, there: str) -> None:

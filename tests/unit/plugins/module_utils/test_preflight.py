@@ -324,7 +324,7 @@ FAULTS = [
     ("own_network", put("here.workload.own_network", ["the route to 10.0.0.0/8"]), "shop has made the route to 10.0.0.0/8 in its network namespace"),
     ("multicast", put("here.workload.multicast", ["eth0"]), "shop has joined multicast groups on eth0, in which it would not be on node2"),
     ("sysctls", put("here.workload.sysctls", ["net.core.somaxconn=9"]),
-     "shop was created with --sysctl net.core.somaxconn=9, and a live move gives its network"),
+     "shop was created with --sysctl net.core.somaxconn, a setting that the kernel of node2 does not have: load the kernel module there"),
     ("create_options", both(put("here.workload.create_options", ["name", "hosts-new"]), put("there.host.podman.create_options", ["name"])),
      "shop was created with --hosts-new, which podman create on node2 does not know: install the podman of node1 there"),
     ("files_named", put("here.workload.files", ["--security-opt seccomp=/etc/own.json"]),

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _container_look as look,
+    _sysctls as sysctls,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _task_facts as facts,
@@ -48,4 +48,12 @@ def test_threads_that_are_bound_to_some_processors(tmp_path):
 
 def test_settings_of_the_network():
     command = ["podman", "run", "--sysctl", "net.core.somaxconn=9", "--sysctl=kernel.shmmax=1", "image"]
-    assert look.sysctls(command) == ["net.core.somaxconn=9"]
+    assert sysctls.named(command) == ["net.core.somaxconn=9"]
+
+
+def test_settings_that_a_kernel_does_not_have(tmp_path):
+    write(tmp_path, "sys/net/core/somaxconn", "9")
+    write(tmp_path, "sys/net/ipv4/conf/eth0/rp_filter", "9")
+    names = sysctls.known(str(tmp_path))
+    assert names == ["net.core.somaxconn"]
+    assert sysctls.missing(["net.core.somaxconn=9", "net.ipv4.conf.eth7.rp_filter=2", "net.mptcp.enabled=1"], names) == ["net.mptcp.enabled"]
