@@ -40,18 +40,22 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 	return nil
 }
 
-// mendDump makes the dump what the workload was: see criuimage.MendTimers.
+// mendDump makes the dump what the workload was: see criuimage.
 func (s *source) mendDump() error {
 	for _, t := range s.spec.Trees {
 		if t.Stage != StageDump {
 			continue
 		}
-		n, err := criuimage.MendTimers(t.Path)
+		timers, err := criuimage.MendTimers(t.Path)
 		if err != nil {
 			return fmt.Errorf("session: %w", err)
 		}
-		if n > 0 {
-			s.log.Emit("timers", map[string]any{"armed": n})
+		sleeps, err := criuimage.MendSleeps(t.Path)
+		if err != nil {
+			return fmt.Errorf("session: %w", err)
+		}
+		if timers+sleeps > 0 {
+			s.log.Emit("mended", map[string]any{"timers": timers, "sleeps": sleeps})
 		}
 	}
 	return nil
@@ -60,6 +64,9 @@ func (s *source) mendDump() error {
 // dumped sends what there is to send before the dump is complete, and returns when it is.
 func (s *source) dumped(ctx context.Context) (time.Time, error) {
 	if err := s.sendTrees(ctx, StagePresync, StageFreeze); err != nil {
+		return time.Time{}, err
+	}
+	if err := s.settingsAgain(); err != nil { // beside the dump
 		return time.Time{}, err
 	}
 	at, err := s.freezer.dumped(ctx)
