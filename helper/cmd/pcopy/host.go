@@ -15,7 +15,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/session"
-	"github.com/livefleet/handover/helper/internal/tracker"
+	"github.com/livefleet/handover/helper/internal/tracker/blockprobe"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -27,8 +27,8 @@ var probeFile = filepath.Join(session.RunDir, "probe.json")
 
 // A probed is the answer of a probe.
 type probed struct {
-	Findings []tracker.Finding `json:"findings"`
-	Silence  tracker.Finding   `json:"silence"`
+	Findings []blockprobe.Finding `json:"findings"`
+	Silence  blockprobe.Finding   `json:"silence"`
 }
 
 // A remembered is an answer, and the program that found it.
@@ -49,7 +49,7 @@ func (a *app) hostProbe() *cobra.Command {
 		if p, ok := recalled(probeFile, program, time.Now()); ok && recall {
 			return a.print(p)
 		}
-		p := probed{Findings: tracker.Probe(), Silence: tracker.Finding{Name: "silence", OK: true, Text: "a network can be kept silent"}}
+		p := probed{Findings: blockprobe.Probe(), Silence: blockprobe.Finding{Name: "silence", OK: true, Text: "a network can be kept silent"}}
 		if err := network.Probe(); err != nil {
 			p.Silence.OK, p.Silence.Text = false, err.Error()
 		}
@@ -120,7 +120,7 @@ func recalled(path, program string, now time.Time) (probed, bool) {
 }
 
 func (p probed) works() bool {
-	return len(p.Findings) > 0 && p.Silence.OK && !slices.ContainsFunc(p.Findings, func(f tracker.Finding) bool { return !f.OK })
+	return len(p.Findings) > 0 && p.Silence.OK && !slices.ContainsFunc(p.Findings, func(f blockprobe.Finding) bool { return !f.OK })
 }
 
 // remember writes the file whole or not at all, for two may probe at once.

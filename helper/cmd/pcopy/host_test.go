@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/livefleet/handover/helper/internal/tracker"
+	"github.com/livefleet/handover/helper/internal/tracker/blockprobe"
 )
 
 func TestAProbeIsRecalledOnlyIfItIsStillTrue(t *testing.T) {
-	good := tracker.Finding{Name: "kernel", OK: true}
-	bad := tracker.Finding{Name: "btf", Text: "the kernel has no BTF"}
+	good := blockprobe.Finding{Name: "kernel", OK: true}
+	bad := blockprobe.Finding{Name: "btf", Text: "the kernel has no BTF"}
 	for name, c := range map[string]struct {
 		kept    probed
 		by      string
@@ -19,14 +19,14 @@ func TestAProbeIsRecalledOnlyIfItIsStillTrue(t *testing.T) {
 		damaged bool
 		want    bool
 	}{
-		"as it was":         {probed{[]tracker.Finding{good}, good}, "pcopy 1", time.Minute, false, true},
-		"long ago":          {probed{[]tracker.Finding{good}, good}, "pcopy 1", 2 * time.Hour, false, false},
-		"in the future":     {probed{[]tracker.Finding{good}, good}, "pcopy 1", -time.Minute, false, false},
-		"another program":   {probed{[]tracker.Finding{good}, good}, "pcopy 2", time.Minute, false, false},
-		"did not work":      {probed{[]tracker.Finding{good, bad}, good}, "pcopy 1", time.Minute, false, false},
-		"no silence":        {probed{[]tracker.Finding{good}, bad}, "pcopy 1", time.Minute, false, false},
+		"as it was":         {probed{[]blockprobe.Finding{good}, good}, "pcopy 1", time.Minute, false, true},
+		"long ago":          {probed{[]blockprobe.Finding{good}, good}, "pcopy 1", 2 * time.Hour, false, false},
+		"in the future":     {probed{[]blockprobe.Finding{good}, good}, "pcopy 1", -time.Minute, false, false},
+		"another program":   {probed{[]blockprobe.Finding{good}, good}, "pcopy 2", time.Minute, false, false},
+		"did not work":      {probed{[]blockprobe.Finding{good, bad}, good}, "pcopy 1", time.Minute, false, false},
+		"no silence":        {probed{[]blockprobe.Finding{good}, bad}, "pcopy 1", time.Minute, false, false},
 		"found nothing out": {probed{nil, good}, "pcopy 1", time.Minute, false, false},
-		"damaged":           {probed{[]tracker.Finding{good}, good}, "pcopy 1", time.Minute, true, false},
+		"damaged":           {probed{[]blockprobe.Finding{good}, good}, "pcopy 1", time.Minute, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "run", "probe.json")

@@ -8,7 +8,7 @@
 // are marked, in this order. What is written while they are copied is marked for
 // the next increment.
 //
-// The programs and the marks are pinned in the kernel (tracker.Keep), and what
+// The programs and the marks are pinned in the kernel (package tracker/pinned), and what
 // has to be remembered besides is in a folder for each tracker:
 //
 //	state.json        what the tracker is, and where it stands: generation N
@@ -42,7 +42,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
-	"github.com/livefleet/handover/helper/internal/tracker"
+	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
+	"github.com/livefleet/handover/helper/internal/tracker/pinned"
 )
 
 // Where things are.
@@ -62,7 +63,7 @@ const DefaultCluster = 64 << 10
 type state struct {
 	Version int          `json:"version"`
 	Pins    string       `json:"pins"`
-	Kept    tracker.Kept `json:"kept"`
+	Kept    pinned.State `json:"kept"`
 	Lost    string       `json:"lost,omitempty"` // why nothing is known any more
 }
 
@@ -88,7 +89,7 @@ type Store struct {
 	root string
 	pins string // where new ones are pinned
 	lock *os.File
-	keep *tracker.Keep
+	keep *pinned.Trackers
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
@@ -127,10 +128,10 @@ func (s *Store) Close() (err error) {
 }
 
 // kept opens what is pinned. All trackers of a host are pinned in one place.
-func (s *Store) kept(pins string) (*tracker.Keep, error) {
+func (s *Store) kept(pins string) (*pinned.Trackers, error) {
 	var err error
 	if s.keep == nil {
-		s.keep, err = tracker.OpenKeep(pins)
+		s.keep, err = pinned.Open(pins)
 	}
 	return s.keep, err
 }
@@ -204,7 +205,7 @@ func (s *Store) Start(device, name string, cluster int) (*Info, error) {
 	if _, err := rand.Read(id); err != nil {
 		return nil, fmt.Errorf("changes: %w", err)
 	}
-	kept, err := keep.Start(tracker.Device{Path: device, Cluster: cluster}, hex.EncodeToString(id))
+	kept, err := keep.Start(device, cluster, hex.EncodeToString(id))
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +225,7 @@ func (s *Store) Start(device, name string, cluster int) (*Info, error) {
 
 // sweep opens what is pinned, and takes out of the kernel what nobody knows of:
 // what a Start left that was killed, or a folder that was removed by hand.
-func (s *Store) sweep(pins string) (*tracker.Keep, error) {
+func (s *Store) sweep(pins string) (*pinned.Trackers, error) {
 	names, err := s.names()
 	if err != nil {
 		return nil, err
@@ -258,7 +259,7 @@ func (s *Store) sweep(pins string) (*tracker.Keep, error) {
 }
 
 // whole opens a tracker of which everything is known.
-func (s *Store) whole(name string) (*state, *tracker.Keep, error) {
+func (s *Store) whole(name string) (*state, *pinned.Trackers, error) {
 	st, err := s.load(name)
 	if err != nil {
 		return nil, nil, err
@@ -267,10 +268,10 @@ func (s *Store) whole(name string) (*state, *tracker.Keep, error) {
 		return nil, nil, errors.New(st.Lost)
 	}
 	// After a restart there is nothing that could be opened.
-	if boot, err := tracker.BootID(); err != nil {
+	if boot, err := pinned.BootID(); err != nil {
 		return nil, nil, err
 	} else if boot != st.Kept.Boot {
-		return nil, nil, s.lose(name, st, tracker.Restarted(&st.Kept))
+		return nil, nil, s.lose(name, st, pinned.Restarted(&st.Kept))
 	}
 	keep, err := s.kept(st.Pins)
 	if err != nil {
@@ -281,7 +282,7 @@ func (s *Store) whole(name string) (*state, *tracker.Keep, error) {
 
 // lose writes down that marks are lost, if that is what the error says.
 func (s *Store) lose(name string, st *state, err error) error {
-	var lost *tracker.LostError
+	var lost *blockdev.LostError
 	if !errors.As(err, &lost) {
 		return err
 	}
@@ -312,7 +313,7 @@ func (s *Store) Swap(name, file string, again bool) (*Header, error) {
 	if err != nil {
 		return nil, s.lose(name, st, err)
 	}
-	b := &Bitmap{Header: Header{ID: st.Kept.ID, Boot: st.Kept.Boot, From: st.Kept.Generation, To: taken.Kept.Generation, Taken: taken.Kept.Taken}, Map: taken.Marks}
+	b := &Bitmap{Header: Header{ID: st.Kept.ID, Boot: st.Kept.Boot, From: st.Kept.Generation, To: taken.State.Generation, Taken: taken.State.Taken}, Map: taken.Marks}
 	if again && last != nil {
 		b.From = lastFrom
 		if err := b.Map.Merge(last); err != nil {
@@ -330,7 +331,7 @@ func (s *Store) Swap(name, file string, again bool) (*Header, error) {
 		return nil, err
 	}
 	before := st.Kept.Generation
-	st.Kept = taken.Kept
+	st.Kept = taken.State
 	if err := s.save(name, st); err != nil {
 		return nil, err
 	}
@@ -386,7 +387,7 @@ func (s *Store) Export(name, file string) (*Header, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := keep.Look(&st.Kept)
+	m, err := keep.Peek(&st.Kept)
 	if err != nil {
 		return nil, s.lose(name, st, err)
 	}
@@ -419,7 +420,7 @@ func (s *Store) info(name string, st *state) *Info {
 	st, keep, err := s.whole(name)
 	if err == nil {
 		var m *blockmap.Map
-		if m, err = keep.Look(&st.Kept); err == nil {
+		if m, err = keep.Peek(&st.Kept); err == nil {
 			i.Marked = m.Bytes()
 			return i
 		}
@@ -439,11 +440,11 @@ func (s *Store) Stop(name string) error {
 		return err
 	}
 	// After a restart nothing of it is in the kernel; the place may not even be there.
-	if boot, err := tracker.BootID(); err != nil {
+	if boot, err := pinned.BootID(); err != nil {
 		return err
 	} else if boot == st.Kept.Boot {
 		keep, err := s.kept(st.Pins)
-		var lost *tracker.LostError
+		var lost *blockdev.LostError
 		switch {
 		case errors.As(err, &lost): // nor here
 		case err != nil:

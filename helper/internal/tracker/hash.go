@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 
 // hashTracker reads a device and compares.
 type hashTracker struct {
-	dev  *device
+	dev  *blockdev.Device
 	f    *os.File
 	sent func(off int64, data []byte) (same bool, err error)
 	why  string
@@ -49,7 +50,7 @@ func openHash(devs []Device, why string) (trackers []Tracker, err error) {
 }
 
 func newHash(d Device, why string) (*hashTracker, error) {
-	dev, err := findDevice(d)
+	dev, err := blockdev.Find(d.Path, d.Cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func newHash(d Device, why string) (*hashTracker, error) {
 
 // read reads the whole device, and marks what is not as it was sent.
 func (t *hashTracker) read(m *blockmap.Map) error {
-	cluster, size := int64(t.dev.cluster), t.dev.size()
+	cluster, size := int64(t.dev.Cluster), t.dev.Size()
 	stretch := max(hashStretch, cluster)
 	var next atomic.Int64
 	var failed atomic.Bool
@@ -91,13 +92,13 @@ func (t *hashTracker) read(m *blockmap.Map) error {
 				}
 				b := buf[:min(stretch, size-off)]
 				if err := t.readAt(b, buf, off); err != nil {
-					return fmt.Errorf("tracker: %s: reading at offset %d: %w", t.dev.path, off, err)
+					return fmt.Errorf("tracker: %s: reading at offset %d: %w", t.dev.Path, off, err)
 				}
 				for len(b) > 0 {
 					part := b[:min(cluster, int64(len(b)))]
 					same, err := t.sent(off, part)
 					if err != nil {
-						return fmt.Errorf("tracker: %s: %w", t.dev.path, err)
+						return fmt.Errorf("tracker: %s: %w", t.dev.Path, err)
 					}
 					if !same {
 						m.MarkRange(off, 1)
@@ -142,15 +143,15 @@ func (t *hashTracker) Swap() (*blockmap.Map, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, fmt.Errorf("tracker: %s: the tracker is closed", t.dev.path)
+		return nil, fmt.Errorf("tracker: %s: the tracker is closed", t.dev.Path)
 	}
 	if t.lost == nil {
-		t.lost = t.dev.unchanged()
+		t.lost = t.dev.CheckUnchanged()
 	}
 	if t.lost != nil {
 		return nil, t.lost
 	}
-	m := blockmap.New(t.dev.size(), t.dev.cluster)
+	m := blockmap.New(t.dev.Size(), t.dev.Cluster)
 	return m, t.read(m)
 }
 
@@ -159,14 +160,14 @@ func (t *hashTracker) InFlight() (int64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return 0, fmt.Errorf("tracker: %s: the tracker is closed", t.dev.path)
+		return 0, fmt.Errorf("tracker: %s: the tracker is closed", t.dev.Path)
 	}
-	if accounted, err := t.dev.accounted(); err != nil {
+	if accounted, err := t.dev.Accounted(); err != nil {
 		return 0, err
 	} else if !accounted {
-		return 0, t.dev.uncounted()
+		return 0, t.dev.NotAccounted()
 	}
-	return t.dev.inFlight(t.dev.sys)
+	return t.dev.InFlight()
 }
 
 func (t *hashTracker) Close() error {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
 )
 
 // The calls of an OpenVZ kernel, on a ploop device: type 'P', numbers 6 to 10.
@@ -36,7 +37,7 @@ type ploopKernel interface {
 
 // ploopTracker asks the kernel's own tracker of a ploop device.
 type ploopTracker struct {
-	dev    *device
+	dev    *blockdev.Device
 	kernel ploopKernel
 	size   int64
 
@@ -55,12 +56,12 @@ func openPloop(devs []Device) (trackers []Tracker, err error) {
 		}
 	}()
 	for _, d := range devs {
-		dev, err := findDevice(d)
+		dev, err := blockdev.Find(d.Path, d.Cluster)
 		if err != nil {
 			return trackers, err
 		}
-		if !dev.named("ploop") {
-			return trackers, fmt.Errorf("tracker: %s: this is no ploop device (it is %s), and --tracker=ploop asks the kernel of one: pass --tracker=auto", d.Path, dev.name)
+		if !dev.Named("ploop") {
+			return trackers, fmt.Errorf("tracker: %s: this is no ploop device (it is %s), and --tracker=ploop asks the kernel of one: pass --tracker=auto", d.Path, dev.Name)
 		}
 		f, err := os.OpenFile(d.Path, os.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -78,28 +79,28 @@ func openPloop(devs []Device) (trackers []Tracker, err error) {
 // newPloop turns the kernel's tracker on. It would leave out what is written behind a
 // position that the copy moves along; here all of it is tracked, from now on: to know
 // of a write that need not have been known costs a block that is sent again.
-func newPloop(dev *device, kernel ploopKernel, size int64) (*ploopTracker, error) {
+func newPloop(dev *blockdev.Device, kernel ploopKernel, size int64) (*ploopTracker, error) {
 	t := &ploopTracker{dev: dev, kernel: kernel, size: size}
 	e, err := kernel.init()
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return nil, fmt.Errorf("tracker: %s: the device is being tracked, merged or grown already: wait for the end of that", dev.path)
+		return nil, fmt.Errorf("tracker: %s: the device is being tracked, merged or grown already: wait for the end of that", dev.Path)
 	case errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL):
-		return nil, fmt.Errorf("tracker: %s: this kernel has no tracker for ploop (%w): pass --tracker=auto", dev.path, err)
+		return nil, fmt.Errorf("tracker: %s: this kernel has no tracker for ploop (%w): pass --tracker=auto", dev.Path, err)
 	case err != nil:
-		return nil, fmt.Errorf("tracker: %s: the kernel does not track the device: %w", dev.path, err)
+		return nil, fmt.Errorf("tracker: %s: the kernel does not track the device: %w", dev.Path, err)
 	}
 	if err = kernel.setpos(1 << 62); err == nil && e.end > uint64(size) {
 		err = t.outside(e)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("tracker: %s: %w", dev.path, errors.Join(err, kernel.abort()))
+		return nil, fmt.Errorf("tracker: %s: %w", dev.Path, errors.Join(err, kernel.abort()))
 	}
 	return t, nil
 }
 
 func (t *ploopTracker) outside(e extent) error {
-	return lost("tracker: %s: the image was written from %d to %d, and it can have %d bytes: was the disk grown? Start again", t.dev.path, e.start, e.end, t.size)
+	return blockdev.Lost("tracker: %s: the image was written from %d to %d, and it can have %d bytes: was the disk grown? Start again", t.dev.Path, e.start, e.end, t.size)
 }
 
 func (t *ploopTracker) Kind() string { return Ploop }
@@ -111,12 +112,12 @@ func (t *ploopTracker) Swap() (*blockmap.Map, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, fmt.Errorf("tracker: %s: the tracker is closed", t.dev.path)
+		return nil, fmt.Errorf("tracker: %s: the tracker is closed", t.dev.Path)
 	}
 	if t.lost != nil {
 		return nil, t.lost
 	}
-	m := blockmap.New(t.size, t.dev.cluster)
+	m := blockmap.New(t.size, t.dev.Cluster)
 	var first, last uint64
 	for n, wrapped := 0, false; ; n++ {
 		e, err := t.kernel.read()
@@ -126,10 +127,10 @@ func (t *ploopTracker) Swap() (*blockmap.Map, error) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ECONNABORTED):
-			t.lost = lost("tracker: %s: the kernel had no memory for a mark and has given up tracking: start the session again", t.dev.path)
+			t.lost = blockdev.Lost("tracker: %s: the kernel had no memory for a mark and has given up tracking: start the session again", t.dev.Path)
 		case err != nil:
-			t.lost = lost("tracker: %s: asking the kernel what was written: %w", t.dev.path, err)
-		case e.start >= e.end || e.end > uint64(t.size)+uint64(t.dev.cluster):
+			t.lost = blockdev.Lost("tracker: %s: asking the kernel what was written: %w", t.dev.Path, err)
+		case e.start >= e.end || e.end > uint64(t.size)+uint64(t.dev.Cluster):
 			t.lost = t.outside(e)
 		}
 		if t.lost != nil {
@@ -152,9 +153,9 @@ func (t *ploopTracker) InFlight() (int64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return 0, fmt.Errorf("tracker: %s: the tracker is closed", t.dev.path)
+		return 0, fmt.Errorf("tracker: %s: the tracker is closed", t.dev.Path)
 	}
-	return t.dev.inFlight(t.dev.sys)
+	return t.dev.InFlight()
 }
 
 // Close turns tracking off, whatever was read of it.
@@ -173,7 +174,7 @@ func (t *ploopTracker) Close() error {
 		err = nil
 	}
 	if err != nil {
-		err = fmt.Errorf("tracker: %s: turning the kernel's tracker off: %w", t.dev.path, err)
+		err = fmt.Errorf("tracker: %s: turning the kernel's tracker off: %w", t.dev.Path, err)
 	}
 	return errors.Join(err, t.kernel.Close())
 }

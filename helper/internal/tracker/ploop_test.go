@@ -3,12 +3,17 @@ package tracker
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
 )
 
 // openVZ stands in for an OpenVZ kernel, which cannot run here: it keeps records of
@@ -119,7 +124,7 @@ func TestPloopCopies(t *testing.T) {
 			k.write(uint64(off), uint64(n)) // marked when it is written, as that kernel does
 		}
 		put()
-		tr, err := newPloop(&device{path: "/dev/ploop0", cluster: cluster}, k, size)
+		tr, err := newPloop(&blockdev.Device{Path: "/dev/ploop0", Cluster: cluster}, k, size)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +167,7 @@ func TestPloopCopies(t *testing.T) {
 // Extents that come faster than they are read end no Swap never.
 func TestPloopSwapEnds(t *testing.T) {
 	k := &openVZ{cluster: 4096, end: 1 << 20}
-	tr, err := newPloop(&device{path: "/dev/ploop0", cluster: 4096}, k, 1<<20)
+	tr, err := newPloop(&blockdev.Device{Path: "/dev/ploop0", Cluster: 4096}, k, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,14 +188,14 @@ func TestPloopSwapEnds(t *testing.T) {
 func TestPloopFails(t *testing.T) {
 	open := func() (*openVZ, *ploopTracker) {
 		k := &openVZ{cluster: 4096, end: 8192}
-		tr, err := newPloop(&device{path: "/dev/ploop0", cluster: 4096}, k, 16384)
+		tr, err := newPloop(&blockdev.Device{Path: "/dev/ploop0", Cluster: 4096}, k, 16384)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k, tr
 	}
 	k, tr := open()
-	if _, err := newPloop(&device{path: "/dev/ploop0", cluster: 4096}, k, 16384); err == nil {
+	if _, err := newPloop(&blockdev.Device{Path: "/dev/ploop0", Cluster: 4096}, k, 16384); err == nil {
 		t.Error("tracked twice")
 	} else if !errorSays(err, "is being tracked, merged or grown already") {
 		t.Error(err)
@@ -212,14 +217,54 @@ func TestPloopFails(t *testing.T) {
 	for range 2 {
 		fails(t, tr, "was the disk grown?")
 	}
-	var l *LostError
+	var l *blockdev.LostError
 	if _, err := tr.Swap(); !errors.As(err, &l) {
 		t.Errorf("%v", err)
 	}
 	k = &openVZ{cluster: 4096, end: 1 << 20}
-	if _, err := newPloop(&device{path: "/dev/ploop0", cluster: 4096}, k, 4096); err == nil || k.on {
+	if _, err := newPloop(&blockdev.Device{Path: "/dev/ploop0", Cluster: 4096}, k, 4096); err == nil || k.on {
 		t.Errorf("%v, on: %v", err, k.on)
 	}
-	dev := loopOf(t, 1<<20)
+}
+
+func TestPloopRefusesAnotherDevice(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes a loop device")
+	}
+	file := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("losetup", "-f", "--show", file).CombinedOutput()
+	if err != nil {
+		t.Skipf("needs loop devices: losetup: %v\n%s", err, out)
+	}
+	dev := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "-d", dev).CombinedOutput(); err != nil {
+			t.Errorf("losetup -d %s: %v\n%s", dev, err, out)
+		}
+	})
 	openFails(t, Ploop, Device{Path: dev, Cluster: 4096, Size: 1 << 20}, "this is no ploop device (it is loop")
+}
+
+func errorSays(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+func swap(t *testing.T, tr Tracker) *blockmap.Map {
+	t.Helper()
+	m, err := tr.Swap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// fails asserts that Swap fails with a text, now and ever after.
+func fails(t *testing.T, tr Tracker, text string) {
+	t.Helper()
+	for range 2 {
+		if _, err := tr.Swap(); !errorSays(err, text) {
+			t.Fatalf("Swap: %v; should say %q", err, text)
+		}
+	}
 }

@@ -18,66 +18,9 @@
 //
 // # The eBPF tracker
 //
-// Programs on the kernel's block tracepoints mark the clusters in the kernel, by
-// an atomic OR into a memory-mapped array; Swap takes them out by atomic
-// exchange. Nothing is queued on the way, so nothing can overflow. Nothing has
-// to be set up on the device, and any number of trackers can watch it at once.
-//
-// All devices of one Open share one load of the programs. A table leads from the
-// disk of a write to its slots: one for each tracker, of the whole disk or of a
-// part, with an array of marks of its own. Slots come and go while the programs
-// run. A write to a disk without a slot costs one look into the table. The only slot
-// of a disk with a request queue has a front besides, which needs no table: there a
-// write is marked, and counted, without a call of any function of the kernel. What
-// does not fit into it, and what is of a disk with several slots, is marked as
-// before; the marks of a slot are those of both.
-//
-// The array holds four levels of bits. On level 0 a bit is a cluster, on each
-// higher level a bit is a whole word of the level below, so that any range, a
-// discard of 4 GiB as well as a write of one sector, takes at most eight ORs,
-// with no loop and nothing marked that was not in the range.
-//
-// On a device with a request queue the completion of each request marks its
-// range: the tracepoint block_rq_complete names it. Discards are the exception,
-// since one request may hold several ranges that do not touch; for them the
-// request's bios are walked.
-//
-// A device without a request queue (device mapper, md, zram, a multipath NVMe
-// head) has bios only, and a completed bio no longer knows where it began. So
-// block_bio_queue keeps the range of each bio in a hash, and block_bio_complete
-// marks it. A write bio that completes on the device and was never seen before
-// (it was under way when tracking began, or came by a way that no tracepoint
-// shows) marks the whole device. Some drivers, md and multipath NVMe heads among
-// them, hand a bio on to the device below as it is, and then only the lower
-// device's request completes: block_bio_remap sees the bio go, and the lower
-// completion looks it up.
-//
-// The kernel skips a program that would run inside itself, when a completion
-// interrupt arrives during that very program on the same processor. A mark must
-// not be lost to that, so each program that marks a completion is attached three
-// times. There are three contexts that can be stacked on a processor (task,
-// softirq, hardirq), each is inside at most one copy at a time, and so the
-// innermost always finds a copy that is free. A copy that comes to a request that
-// another one has dealt with leaves at once. Kernels that let tasks be preempted
-// inside a tracepoint can stack more; there, if every copy was skipped at least
-// once since the last Swap, the whole device is marked.
-//
-// There may be completions that no program sees: one kernel was met on which the
-// programs on a tracepoint are not run when its event interrupts one particular
-// task, and nothing counts them as skipped. So on a device with a request queue
-// a write is marked twice, when it is submitted, in its submitter's own context,
-// and when it completes. The first mark alone would not do: a cluster may be read
-// between the two. Therefore the sectors that were seen to complete are held
-// against the kernel's own count of them (/sys/block/X/stat), and when they
-// disagree Swap returns what it returned during the last minute once more. How
-// that is done so that a device that is never quiet still converges is said in
-// unseen.go.
-//
-// Requests that bypass the block layer's operations (SG_IO, NVMe passthrough)
-// and carry data to the device say nothing of a range and mark all of it.
-//
-// The layout of the kernel's structures is read from the running kernel's own
-// BTF when the programs are built.
+// The package blockprobe: programs on the kernel's block tracepoints mark what is
+// written. It is the best one wherever the kernel takes the programs. The package
+// pinned keeps such programs in the kernel without a process.
 //
 // # The hash tracker
 //
@@ -117,6 +60,8 @@ import (
 	"strings"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
+	"github.com/livefleet/handover/helper/internal/tracker/blockprobe"
 )
 
 // Tracker knows which clusters of one device were written.
@@ -136,16 +81,6 @@ type Tracker interface {
 	Close() error
 }
 
-// LostError says that it is not known any more what was written, and will not be
-// again: whoever needs to know begins anew, with a whole copy.
-type LostError struct{ err error }
-
-func (e *LostError) Error() string { return e.err.Error() }
-
-func (e *LostError) Unwrap() error { return e.err }
-
-func lost(format string, args ...any) error { return &LostError{fmt.Errorf(format, args...)} }
-
 // Device is what is tracked.
 type Device struct {
 	Path    string // of a block device: a whole disk or a partition
@@ -158,17 +93,10 @@ type Device struct {
 	Size int64
 }
 
-// Finding is one thing that Probe found out.
-type Finding struct {
-	Name string `json:"name"`           // what was looked at
-	OK   bool   `json:"ok"`             // whether it is as the tracker needs it
-	Text string `json:"text,omitempty"` // in plain words: what was found, and what to do if it is not OK
-}
-
 // The kinds of trackers.
 const (
 	Auto = "auto" // the best that this kernel lets us use: ebpf, or else hash
-	EBPF = "ebpf"
+	EBPF = blockprobe.Kind
 	Hash = "hash"
 	// Ploop is the kernel's own, on a ploop device of OpenVZ. Its map is not of the
 	// device but of the image that lies below it.
@@ -201,7 +129,7 @@ func Open(kind string, devs []Device) ([]Tracker, error) {
 // or is gone, is an error for both.
 func openAuto(devs []Device) ([]Tracker, error) {
 	for _, d := range devs {
-		if _, err := findDevice(d); err != nil {
+		if _, err := blockdev.Find(d.Path, d.Cluster); err != nil {
 			return nil, err
 		}
 	}
@@ -217,6 +145,26 @@ func openAuto(devs []Device) ([]Tracker, error) {
 	trackers, herr := openHash(devs, err.Error())
 	if herr != nil {
 		return nil, errors.Join(err, herr)
+	}
+	return trackers, nil
+}
+
+// openEBPF finds all devices before it loads anything.
+func openEBPF(devs []Device) ([]Tracker, error) {
+	found := make([]*blockdev.Device, len(devs))
+	for i, d := range devs {
+		var err error
+		if found[i], err = blockdev.FindTraceable(d.Path, d.Cluster); err != nil {
+			return nil, err
+		}
+	}
+	probes, err := blockprobe.Open(found)
+	if err != nil {
+		return nil, err
+	}
+	trackers := make([]Tracker, len(probes))
+	for i, p := range probes {
+		trackers[i] = p
 	}
 	return trackers, nil
 }

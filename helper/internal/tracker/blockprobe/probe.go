@@ -1,4 +1,4 @@
-package tracker
+package blockprobe
 
 import (
 	"errors"
@@ -6,7 +6,16 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
 )
+
+// Finding is one thing that Probe found out.
+type Finding struct {
+	Name string `json:"name"`           // what was looked at
+	OK   bool   `json:"ok"`             // whether it is as the tracker needs it
+	Text string `json:"text,omitempty"` // in plain words: what was found, and what to do if it is not OK
+}
 
 // Probe finds out what this kernel can do for the tracker, by doing it: the
 // programs are loaded and attached for a moment, for a device that does not
@@ -40,10 +49,10 @@ func Probe() []Finding {
 		return found
 	}
 	// No block device has the major number 0, so nothing is ever marked.
-	none := &device{path: "(probe)", cluster: 64 << 10, sectors: 1 << 11}
+	none := &blockdev.Device{Path: "(probe)", Cluster: 64 << 10, Geometry: blockdev.Geometry{Sectors: 1 << 11}}
 	add("request queues", tryLoad(k, none), "writes can be tracked on disks, partitions and loop devices")
 	bios := *none
-	bios.bio, bios.name = true, "md"
+	bios.BioBased, bios.Name = true, "md"
 	add("stacked devices", tryLoad(k, &bios), "writes can be tracked on devices without a request queue (device mapper, md, zram)")
 	return found
 }
@@ -60,14 +69,14 @@ func lockedDown(levels string) error {
 	return errors.New("the kernel is locked down for confidentiality, and lets nobody's programs read its structures: boot it with lockdown=integrity, or with none")
 }
 
-func tryLoad(k *kernel, d *device) error {
-	l, err := newLoad(k)
+func tryLoad(k *kernel, d *blockdev.Device) error {
+	l, err := newCollection(k)
 	if err != nil {
-		return explain([]*device{d}, err)
+		return explain([]*blockdev.Device{d}, err)
 	}
 	s, err := l.add(d, nil)
 	if err != nil {
-		return explain([]*device{d}, errors.Join(err, l.destroy()))
+		return explain([]*blockdev.Device{d}, errors.Join(err, l.destroy()))
 	}
 	return l.remove(s)
 }

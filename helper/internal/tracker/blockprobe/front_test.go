@@ -1,4 +1,4 @@
-package tracker
+package blockprobe
 
 import (
 	"os"
@@ -47,7 +47,7 @@ func TestFrontComesAndGoes(t *testing.T) {
 	const size, cluster = 8 * MiB, 64 << 10
 	dev := loopOf(t, size)
 	tr := trackIdle(t, cluster, dev)
-	l, place := tr.load, frontOf(tr.dev.key())
+	l, place := tr.coll, frontOf(tr.dev.DiskKey())
 	f := open(t, dev, os.O_RDWR|direct)
 	used := func(yes bool) {
 		t.Helper()
@@ -76,17 +76,17 @@ func TestFrontComesAndGoes(t *testing.T) {
 	mark(3)
 
 	// Another disk has the place; nobody may take it from that one.
-	if err := l.hideFront(tr.dev.key()); err != nil {
+	if err := l.hideFront(tr.dev.DiskKey()); err != nil {
 		t.Fatal(err)
 	}
-	l.fronts[place] = tr.dev.key() + fronts
-	if err := l.showFront(tr.dev.key()); err != nil {
+	l.fronts[place] = tr.dev.DiskKey() + fronts
+	if err := l.showFront(tr.dev.DiskKey()); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.hideFront(tr.dev.key()); err != nil {
+	if err := l.hideFront(tr.dev.DiskKey()); err != nil {
 		t.Fatal(err)
 	}
-	if l.fronts[place] != tr.dev.key()+fronts {
+	if l.fronts[place] != tr.dev.DiskKey()+fronts {
 		t.Error("another disk's place was taken")
 	}
 	used(false)
@@ -100,16 +100,16 @@ func TestFrontOfAnotherDisk(t *testing.T) {
 	const size, cluster = 8 * MiB, 64 << 10
 	devs := []string{loopOf(t, size), loopOf(t, size)}
 	ts := track(t, cluster, devs...)
-	a, b := ts[0].(*ebpfTracker), ts[1].(*ebpfTracker)
+	a, b := ts[0], ts[1]
 	a.settled, b.settled = true, true
-	if err := a.load.hideFront(a.dev.key()); err != nil {
+	if err := a.coll.hideFront(a.dev.DiskKey()); err != nil {
 		t.Fatal(err)
 	}
-	place := frontOf(a.dev.key())
-	if err := a.load.maps.front.Put(place, b.slot.front); err != nil {
+	place := frontOf(a.dev.DiskKey())
+	if err := a.coll.maps.front.Put(place, b.slot.front); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = a.load.maps.front.Delete(place) }()
+	defer func() { _ = a.coll.maps.front.Delete(place) }()
 	write(t, open(t, devs[0], os.O_RDWR|direct), 0, cluster)
 	want := blockmap.New(size, cluster)
 	same(t, swap(t, b), want)

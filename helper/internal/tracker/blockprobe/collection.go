@@ -1,4 +1,4 @@
-package tracker
+package blockprobe
 
 import (
 	"errors"
@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
 )
 
 const (
@@ -24,8 +26,8 @@ const (
 	largestSlot = 1 << 28
 )
 
-// load is one set of programs with its maps. Devices come and go while it runs.
-type load struct {
+// Collection is one set of programs with its maps. Devices come and go while it runs.
+type Collection struct {
 	k    *kernel // to build programs
 	maps bpfMaps
 	lost shared // maps.lost, in our memory
@@ -43,14 +45,14 @@ type load struct {
 	preemptible bool
 
 	mu     sync.Mutex
-	disks  map[uint64][]*slot // by disk, in the order of their numbers
+	disks  map[uint64][]*Slot // by disk, in the order of their numbers
 	fronts map[uint32]uint64  // whose front is in each place
 }
 
-// newLoad makes the maps that all programs share; the programs come with the
+// newCollection makes the maps that all programs share; the programs come with the
 // devices that need them.
-func newLoad(k *kernel) (_ *load, err error) {
-	l := &load{k: k, preemptible: preemptibleTracepoints(), disks: map[uint64][]*slot{}, fronts: map[uint32]uint64{}, kinds: map[string][]link.Link{}}
+func newCollection(k *kernel) (_ *Collection, err error) {
+	l := &Collection{k: k, preemptible: preemptibleTracepoints(), disks: map[uint64][]*Slot{}, fronts: map[uint32]uint64{}, kinds: map[string][]link.Link{}}
 	defer func() {
 		if err != nil {
 			l.destroy()
@@ -85,14 +87,14 @@ func newLoad(k *kernel) (_ *load, err error) {
 
 // add begins to track a device. first, if there is one, is done to the slot before
 // the programs know it.
-func (l *load) add(d *device, first func(*slot) error) (s *slot, err error) {
+func (l *Collection) add(d *blockdev.Device, first func(*Slot) error) (s *Slot, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	slots := l.disks[d.key()]
+	slots := l.disks[d.DiskKey()]
 	if len(slots) == slotsOfDisk {
-		return nil, fmt.Errorf("%d parts of the disk %s are tracked already, which is the most that can be", slotsOfDisk, d.name)
+		return nil, fmt.Errorf("%d parts of the disk %s are tracked already, which is the most that can be", slotsOfDisk, d.Name)
 	}
-	if s, err = newSlot(l, d); err != nil {
+	if s, err = newSlot(d); err != nil {
 		return nil, err
 	}
 	if first != nil {
@@ -105,7 +107,7 @@ func (l *load) add(d *device, first func(*slot) error) (s *slot, err error) {
 		err = l.put(s, len(slots))
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.close(), l.showFront(d.key()))
+		return nil, errors.Join(err, s.Close(), l.showFront(d.DiskKey()))
 	}
 	for _, other := range slots {
 		atomic.OrUint64(&other.shared.words[slotShape], flagMore<<32)
@@ -122,7 +124,7 @@ func (l *load) add(d *device, first func(*slot) error) (s *slot, err error) {
 
 // put gives a slot its place in the table. When it returns, every program that
 // still saw what was there before has ended: the kernel waits for that.
-func (l *load) put(s *slot, number int) error {
+func (l *Collection) put(s *Slot, number int) error {
 	return l.maps.table.Put(tableKey{s.disk, uint64(number)}, s.array)
 }
 
@@ -131,7 +133,7 @@ func (l *load) put(s *slot, number int) error {
 // front that is not in use costs time and nothing else, and whoever changes what
 // the table says of a disk takes the front out of use first, and can be killed at
 // any time.
-func (l *load) showFront(disk uint64) error {
+func (l *Collection) showFront(disk uint64) error {
 	slots, place := l.disks[disk], frontOf(disk)
 	if _, taken := l.fronts[place]; taken || len(slots) != 1 || slots[0].front == nil {
 		return nil
@@ -145,7 +147,7 @@ func (l *load) showFront(disk uint64) error {
 
 // hideFront takes the front of a disk out of use. When the table has been changed,
 // too, every program that still saw it has ended.
-func (l *load) hideFront(disk uint64) error {
+func (l *Collection) hideFront(disk uint64) error {
 	place := frontOf(disk)
 	if of, taken := l.fronts[place]; !taken || of != disk {
 		return nil
@@ -159,7 +161,7 @@ func (l *load) hideFront(disk uint64) error {
 
 // remove ends the tracking of a device, and takes everything out of the kernel
 // with the last.
-func (l *load) remove(s *slot) error {
+func (l *Collection) remove(s *Slot) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.take(s)
@@ -171,7 +173,7 @@ func (l *load) remove(s *slot) error {
 
 // take takes a slot out of the table. The last one of the disk moves into its
 // place first; for a moment it is there twice, never not at all.
-func (l *load) take(s *slot) error {
+func (l *Collection) take(s *Slot) error {
 	if err := l.hideFront(s.disk); err != nil {
 		return err
 	}
@@ -194,7 +196,7 @@ func (l *load) take(s *slot) error {
 		atomic.AndUint64(&slots[end-1].shared.words[slotShape], ^uint64(flagMore<<32))
 		l.disks[s.disk] = slots
 	}
-	return errors.Join(s.close(), l.showFront(s.disk))
+	return errors.Join(s.Close(), l.showFront(s.disk))
 }
 
 // The kinds of devices, by the programs that they need.
@@ -209,8 +211,8 @@ const (
 // For devices without a request queue completion comes first: a bio that is
 // queued before block_bio_queue is attached is then one that nobody knows, which
 // marks all, and not one that nobody sees.
-func (l *load) attachFor(d *device) error {
-	if !d.bio {
+func (l *Collection) attachFor(d *blockdev.Device) error {
+	if !d.BioBased {
 		return l.once(kindQueue, func() error {
 			err := l.attachCopies("block_rq_complete", func(bool) asm.Instructions { return requestComplete(l.k, l.maps) })
 			if err == nil {
@@ -219,7 +221,7 @@ func (l *load) attachFor(d *device) error {
 			return err
 		})
 	}
-	if d.handsOn() {
+	if d.HandsOnBios() {
 		if err := l.once(kindHandOn, func() error {
 			err := l.bios()
 			if err == nil {
@@ -246,7 +248,7 @@ func (l *load) attachFor(d *device) error {
 }
 
 // once attaches what a kind of device needs, the first time.
-func (l *load) once(kind string, attach func() error) error {
+func (l *Collection) once(kind string, attach func() error) error {
 	if l.kinds[kind] != nil {
 		return nil
 	}
@@ -259,7 +261,7 @@ func (l *load) once(kind string, attach func() error) error {
 }
 
 // bios makes the hash of bios.
-func (l *load) bios() (err error) {
+func (l *Collection) bios() (err error) {
 	if l.maps.bios == nil {
 		l.maps.bios, err = ebpf.NewMap(&ebpf.MapSpec{
 			Name: "handover_bios", Type: ebpf.Hash, KeySize: 8, ValueSize: knownSize, MaxEntries: biosAtOnce,
@@ -271,7 +273,7 @@ func (l *load) bios() (err error) {
 // attachCopies attaches a marking program as often as it has to be there. A
 // program that marks nothing needs no copies: a bio that it was skipped for is
 // one that nobody knows, or is remembered by the other one.
-func (l *load) attachCopies(tracepoint string, build func(last bool) asm.Instructions) error {
+func (l *Collection) attachCopies(tracepoint string, build func(last bool) asm.Instructions) error {
 	var group []*ebpf.Program
 	for i := range copies {
 		p, err := l.attach(tracepoint, build(i == copies-1))
@@ -284,7 +286,7 @@ func (l *load) attachCopies(tracepoint string, build func(last bool) asm.Instruc
 	return nil
 }
 
-func (l *load) attach(tracepoint string, ins asm.Instructions) (*ebpf.Program, error) {
+func (l *Collection) attach(tracepoint string, ins asm.Instructions) (*ebpf.Program, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         strings.TrimPrefix(tracepoint, "block_"),
 		Type:         ebpf.Tracing,
@@ -306,7 +308,7 @@ func (l *load) attach(tracepoint string, ins asm.Instructions) (*ebpf.Program, e
 }
 
 // destroy takes everything out of the kernel again.
-func (l *load) destroy() error {
+func (l *Collection) destroy() error {
 	var errs []error
 	for _, at := range l.links {
 		errs = append(errs, at.Close())
@@ -324,7 +326,7 @@ func (l *load) destroy() error {
 
 // underWay returns what the hash of bios knows of a disk: the writes that were
 // not seen to complete. sectors is wholeDevice for one without a range.
-func (l *load) underWay(disk uint64) (list []knownBio, err error) {
+func (l *Collection) underWay(disk uint64) (list []knownBio, err error) {
 	if l.maps.bios == nil {
 		return nil, nil
 	}
@@ -367,18 +369,6 @@ type knownBio struct {
 // preemptibleTracepoints says whether this kernel may let tasks be preempted in
 // a program on a tracepoint; kernels up to 6.18 do not.
 func preemptibleTracepoints() bool {
-	major, minor := kernelVersion()
+	major, minor := blockdev.KernelVersion()
 	return major == 0 || major > 6 || major == 6 && minor > 18
-}
-
-// kernelVersion is the running kernel's, or 0 if it does not say.
-func kernelVersion() (major, minor int) {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return 0, 0
-	}
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
-		return 0, 0
-	}
-	return major, minor
 }

@@ -1,4 +1,4 @@
-package tracker
+package blockprobe
 
 import (
 	"fmt"
@@ -62,8 +62,8 @@ const (
 
 // begin compares the counts for the first time. A completion that went unseen
 // before that is of no interest: nobody has read anything yet.
-func (t *ebpfTracker) begin() error {
-	accounted, err := t.dev.accounted()
+func (t *Tracker) begin() error {
+	accounted, err := t.dev.Accounted()
 	if err == nil && accounted {
 		_, _, err = t.compare()
 	}
@@ -72,8 +72,8 @@ func (t *ebpfTracker) begin() error {
 
 // again adds to the map what earlier ones had, if a write that was marked when it
 // was submitted may have landed after its cluster was read, unseen.
-func (t *ebpfTracker) again(m *blockmap.Map) error {
-	accounted, err := t.dev.accounted()
+func (t *Tracker) again(m *blockmap.Map) error {
+	accounted, err := t.dev.Accounted()
 	if err != nil {
 		return err
 	}
@@ -83,9 +83,9 @@ func (t *ebpfTracker) again(m *blockmap.Map) error {
 			return err
 		}
 	}
-	skipped, err := t.load.submissionSkipped()
+	skipped, err := t.coll.submissionSkipped()
 	if err != nil {
-		return fmt.Errorf("tracker: %s: asking the kernel how often it skipped a program: %w", t.dev.path, err)
+		return fmt.Errorf("tracker: %s: asking the kernel how often it skipped a program: %w", t.dev.Path, err)
 	}
 	now := time.Now()
 	if skipped != t.unseen.skipped {
@@ -145,7 +145,7 @@ func (u *unseen) keep(fresh *blockmap.Map, now time.Time) error {
 
 // seen is how many sectors of its disk were seen to be written. The parts only
 // grow: two sums that are equal say that none of them did meanwhile.
-func (s *slot) seen() (sectors int64) {
+func (s *Slot) seen() (sectors int64) {
 	for part := range seenParts {
 		sectors += int64(atomic.LoadUint64(&s.shared.words[slotSeen+part*lineWords]))
 		if s.front != nil {
@@ -156,10 +156,10 @@ func (s *slot) seen() (sectors int64) {
 }
 
 // seen is how many were since tracking began, in this slot or in one before it.
-func (t *ebpfTracker) seen() int64 { return t.before + t.slot.seen() }
+func (t *Tracker) seen() int64 { return t.before + t.slot.seen() }
 
 // submissionSkipped is how often the program that marks on submission was.
-func (l *load) submissionSkipped() (uint64, error) {
+func (l *Collection) submissionSkipped() (uint64, error) {
 	s, err := l.submission.Stats()
 	if err != nil {
 		return 0, err
@@ -176,7 +176,7 @@ const (
 
 // compare compares the counts. quiet says that no write was under way at that
 // time, not even one that still waited to be given to the device.
-func (t *ebpfTracker) compare() (quiet bool, v verdict, err error) {
+func (t *Tracker) compare() (quiet bool, v verdict, err error) {
 	var distance int64
 	for try, n := 0, 0; try < tries; try++ {
 		if try > 0 {
@@ -187,7 +187,7 @@ func (t *ebpfTracker) compare() (quiet bool, v verdict, err error) {
 			return false, dontKnow, err
 		}
 		seen := t.seen()
-		kernel, err := t.dev.written()
+		kernel, err := t.dev.SectorsWritten()
 		if err != nil {
 			return false, dontKnow, err
 		}
@@ -228,11 +228,11 @@ type activity struct {
 	nothing bool // and none is known not to
 }
 
-func (t *ebpfTracker) activity() (a activity, err error) {
-	n, err := t.dev.inFlight(t.dev.disk)
+func (t *Tracker) activity() (a activity, err error) {
+	n, err := t.dev.DiskInFlight()
 	if err != nil {
 		return a, err
 	}
-	waits, known, err := t.dev.waits()
+	waits, known, err := t.dev.Waiting()
 	return activity{still: n == 0, waits: waits, nothing: n == 0 && known && !waits}, err
 }

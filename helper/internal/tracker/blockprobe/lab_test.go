@@ -1,4 +1,4 @@
-package tracker
+package blockprobe
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
 )
 
 // What the tests need of the machine: real block devices.
@@ -173,14 +174,18 @@ func ioctlRange(t *testing.T, f *os.File, request uint, off, n int64) {
 	}
 }
 
-func track(t *testing.T, cluster int, devs ...string) []Tracker {
+func track(t *testing.T, cluster int, devs ...string) []*Tracker {
 	t.Helper()
 	needRoot(t)
-	var list []Device
-	for _, d := range devs {
-		list = append(list, Device{Path: d, Cluster: cluster})
+	var list []*blockdev.Device
+	for _, path := range devs {
+		d, err := blockdev.FindTraceable(path, cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, d)
 	}
-	trackers, err := Open("ebpf", list)
+	trackers, err := Open(list)
 	if err != nil {
 		if errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "has no BTF") || strings.Contains(err.Error(), "(EPERM)") || strings.Contains(err.Error(), "(kernels before 6.3)") {
 			t.Skip("needs a kernel that can, and a machine that lets us: ", err)
@@ -200,21 +205,19 @@ func track(t *testing.T, cluster int, devs ...string) []Tracker {
 // trackIdle tracks a device that nobody writes to when tracking begins. Where the
 // kernel does not count writes under way, the tracker cannot know that, and would
 // mark all of the device for a minute.
-func trackIdle(t *testing.T, cluster int, dev string) *ebpfTracker {
+func trackIdle(t *testing.T, cluster int, dev string) *Tracker {
 	t.Helper()
-	e := track(t, cluster, dev)[0].(*ebpfTracker)
+	e := track(t, cluster, dev)[0]
 	e.settled = true
 	return e
 }
 
 // aMinuteLater is when no write from before Open can be left.
-func aMinuteLater(tr Tracker) {
-	if e, ok := tr.(*ebpfTracker); ok {
-		e.opened = e.opened.Add(-settleAge)
-	}
+func aMinuteLater(tr *Tracker) {
+	tr.opened = tr.opened.Add(-settleAge)
 }
 
-func swap(t *testing.T, tr Tracker) *blockmap.Map {
+func swap(t *testing.T, tr *Tracker) *blockmap.Map {
 	t.Helper()
 	m, err := tr.Swap()
 	if err != nil {

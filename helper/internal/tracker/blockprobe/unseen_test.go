@@ -1,4 +1,4 @@
-package tracker
+package blockprobe
 
 import (
 	"math/rand/v2"
@@ -142,7 +142,7 @@ func TestABusyDeviceConverges(t *testing.T) {
 // stuckDevice makes a device and a function that lets one write to it be under
 // way until the test ends, or until the function is called that it returns: the
 // file system that holds the device's backing file is frozen.
-func stuckDevice(t *testing.T, size int64) (dev string, stuck func(tr Tracker, f *os.File, off, n int64) (finish func())) {
+func stuckDevice(t *testing.T, size int64) (dev string, stuck func(tr *Tracker, f *os.File, off, n int64) (finish func())) {
 	t.Helper()
 	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
 		t.Skip("needs mkfs.ext4")
@@ -160,7 +160,7 @@ func stuckDevice(t *testing.T, size int64) (dev string, stuck func(tr Tracker, f
 		t.Fatal(err)
 	}
 	dev = loop(t, file)
-	return dev, func(tr Tracker, f *os.File, off, n int64) func() {
+	return dev, func(tr *Tracker, f *os.File, off, n int64) func() {
 		if err := image.Freeze(mnt); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func stuckDevice(t *testing.T, size int64) (dev string, stuck func(tr Tracker, f
 }
 
 // inFlight waits until so many writes are under way.
-func inFlight(t *testing.T, tr Tracker, want int64) {
+func inFlight(t *testing.T, tr *Tracker, want int64) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		n, err := tr.InFlight()

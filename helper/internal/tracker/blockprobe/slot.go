@@ -1,4 +1,4 @@
-package tracker
+package blockprobe
 
 import (
 	"errors"
@@ -9,11 +9,13 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
 )
 
-// slot is one device in a load.
-type slot struct {
-	load   *load
+// Slot is one device in a collection: its marks, and how they are laid out.
+type Slot struct {
+	id     ebpf.MapID // of array; known if it was reopened
 	disk   uint64
 	array  *ebpf.Map
 	shared shared
@@ -67,14 +69,14 @@ func frontSpec() *ebpf.MapSpec {
 }
 
 // newSlot makes the slot of a device; nothing is marked in it, and nobody marks.
-func newSlot(l *load, d *device) (_ *slot, err error) {
-	s := &slot{load: l, disk: d.key()}
+func newSlot(d *blockdev.Device) (_ *Slot, err error) {
+	s := &Slot{disk: d.DiskKey()}
 	words := uint64(slotMarks)
-	for level, n := range levelWords(d.size(), d.cluster) {
+	for level, n := range levelWords(d.Size(), d.Cluster) {
 		s.base[level], s.length[level] = uint32(words), uint32(n)
 		words += n
 		if words > largestSlot {
-			return nil, fmt.Errorf("the map of %s would not fit into memory: choose larger clusters", d.path)
+			return nil, fmt.Errorf("the map of %s would not fit into memory: choose larger clusters", d.Path)
 		}
 	}
 	if s.array, err = ebpf.NewMap(slotSpec(words)); err != nil {
@@ -84,29 +86,29 @@ func newSlot(l *load, d *device) (_ *slot, err error) {
 		s.array.Close()
 		return nil, err
 	}
-	if !d.bio {
+	if !d.BioBased {
 		if s.front, err = ebpf.NewMap(frontSpec()); err == nil {
 			s.ahead, err = mapMemory(s.front)
 		}
 		if err != nil {
-			return nil, errors.Join(err, s.close())
+			return nil, errors.Join(err, s.Close())
 		}
 		w := s.ahead.words
-		w[frontDisk], w[frontStart], w[frontEnd] = s.disk, uint64(d.start), uint64(d.start+d.sectors)
-		w[frontShift] = uint64(bits.TrailingZeros(uint(d.cluster)) - 9)
+		w[frontDisk], w[frontStart], w[frontEnd] = s.disk, uint64(d.Start), uint64(d.Start+d.Sectors)
+		w[frontShift] = uint64(bits.TrailingZeros(uint(d.Cluster)) - 9)
 	}
 	w := s.shared.words
 	var flags uint64
-	if d.partition {
+	if d.Partition {
 		flags |= flagPart
 	}
-	if d.bio {
+	if d.BioBased {
 		flags |= flagBio
 	}
 	w[slotDisk] = s.disk
-	w[slotStart] = uint64(d.start)
-	w[slotEnd] = uint64(d.start + d.sectors)
-	w[slotShape] = uint64(bits.TrailingZeros(uint(d.cluster))-9) | flags<<32
+	w[slotStart] = uint64(d.Start)
+	w[slotEnd] = uint64(d.Start + d.Sectors)
+	w[slotShape] = uint64(bits.TrailingZeros(uint(d.Cluster))-9) | flags<<32
 	for level := range levels {
 		w[slotBases+level/2] |= uint64(s.base[level]) << (32 * (level % 2))
 	}
@@ -123,7 +125,8 @@ func levelWords(size int64, cluster int) (words [levels]uint64) {
 	return words
 }
 
-func (s *slot) close() error {
+// Close lets go of the slot's maps.
+func (s *Slot) Close() error {
 	err := errors.Join(s.shared.unmap(), s.array.Close(), s.ahead.unmap())
 	if s.front != nil {
 		err = errors.Join(err, s.front.Close())
