@@ -25,6 +25,10 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         "an image volume": Row(CARRIED, "block by block, by the session"),
         "a plain volume of podman's": Row(CARRIED, "by a tree of the session"),
         "an anonymous volume": Row(CARRIED, "by a tree of the session, under its name; podman takes it for a named one there: `podman rm --volumes` keeps it"),
+        "flags of files and folders in them (chattr)": Row(
+            CARRIED, "by the tree: immutable, append only, synchronous; those about how a file is stored where the other file system can have them"
+        ),
+        "a socket's file in them": Row(CARRIED, "by the tree"),
         "a volume that other containers have, too": Row(REFUSED, "give each a volume of its own", "directory_volumes"),
         "a bind mount, or a volume of another driver": Row(REFUSED, "move its files to a volume, or have the same files on both hosts", "directories"),
         "/dev/shm": Row(CARRIED, "by a tree of the session"),

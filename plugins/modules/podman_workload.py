@@ -160,6 +160,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _inode_flags as inode_flags,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _loop as loop,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -174,7 +177,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._essence import
     essence,
     first_difference,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
+    Held,
+    Podman,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
     Runtime,
@@ -396,14 +402,18 @@ class PodmanWorkload:
             if existing.get("State") in ("running", "paused", "stopping") and self.params["running"] == "refuse":
                 raise HandoverError("{0} is {1} on this host, so it is not removed: stop it first if that is meant".format(self.name, existing["State"]))
             self.reasons.append("there is a container named {0}, which is {1}".format(self.name, existing.get("State")))
-        volumes = [volume["Name"] for volume in self.podman.volumes() if volume["Name"] in self.params["volumes"]]
+        volumes = {volume["Name"]: volume for volume in self.podman.volumes() if volume["Name"] in self.params["volumes"]}
         self.reasons += ["podman has a volume named {0}".format(name) for name in volumes]
         if self.module.check_mode:
             return {}
         if existing is not None:
             force = ["--force", "--time=0"] if self.params["running"] == "kill" else []
+            # podman does not answer about one that is held.
+            with contextlib.suppress(Held):
+                inode_flags.unlock(workload.facts_of(self.podman.inspect(existing["Id"]), ())["upper_dir"])
             self.podman.run("rm", *force, existing["Id"])
-        for name in volumes:
+        for name, volume in volumes.items():
+            inode_flags.unlock("" if volume.get("Options") else volume.get("Mountpoint") or "")  # one with options is bound to a folder that stays
             self.podman.run("volume", "rm", name)
         if workload.find(self.podman.containers(), self.name) is not None:
             raise HandoverError("podman has removed {0}, and there is one again: something on this host makes it anew".format(self.name))

@@ -39,7 +39,7 @@ var handoverKeeps = map[Role][]cap.Value{
 	},
 	Destination: {
 		cap.DAC_OVERRIDE,
-		cap.CHOWN, cap.FOWNER, cap.FSETID, cap.MKNOD, cap.SETFCAP, // trees as they were
+		cap.CHOWN, cap.FOWNER, cap.FSETID, cap.MKNOD, cap.SETFCAP, cap.LINUX_IMMUTABLE, // trees as they were
 		cap.SYS_ADMIN,    // mounts, the workload's network namespace
 		cap.SYS_RESOURCE, // quotas, and what a file system keeps back for others than root
 		cap.NET_ADMIN, cap.NET_RAW,

@@ -611,7 +611,7 @@ func (d *destination) discard(why error) error {
 	if d.conn != nil && err == nil {
 		d.lastWord(d.conn, message{Kind: word, Why: why.Error()})
 	}
-	err = errors.Join(err, runIfGiven(ctx, d.spec.Hooks.Discard))
+	err = errors.Join(err, discardWorkload(ctx, d.spec))
 	err = errors.Join(err, d.removeReceived())
 	if err != nil {
 		why = fmt.Errorf("%w; and cleaning up behind it failed: %w", why, err)

@@ -119,6 +119,7 @@ var needs = []need{
 	{what: "keep the set-group-ID bit of files of other groups", side: Destination, without: cap.FSETID, do: unpack},
 	{what: "make device nodes", side: Destination, without: cap.MKNOD, do: unpack},
 	{what: "give files their capabilities", side: Destination, without: cap.SETFCAP, do: unpack},
+	{what: "make files immutable", side: Destination, without: cap.LINUX_IMMUTABLE, do: unpackImmutable},
 	{what: "write what ext4 keeps back for root", side: Destination, without: cap.SYS_RESOURCE, none: true, do: func(p place) error { return fill(p.Mountpoint) }},
 	{what: "write what ext4 keeps back for somebody else", side: Destination, without: cap.SYS_RESOURCE, do: func(p place) error {
 		return errors.Join(loop.MountImage(p.at("second.img"), p.at("gate"), "ext4", ""), fill(p.at("gate")))
@@ -216,6 +217,19 @@ func unpack(p place) error {
 		return fmt.Errorf("the mode is %04o: %w", got, unix.EPERM)
 	}
 	return nil
+}
+
+func unpackImmutable(p place) error {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	h := tar.Header{
+		Name: "immutable", Typeflag: tar.TypeReg, Mode: 0o600, Uid: os.Getuid(), Gid: os.Getgid(), Format: tar.FormatPAX,
+		PAXRecords: map[string]string{"HANDOVER.flags": "10"},
+	}
+	if err := errors.Join(w.WriteHeader(&h), w.Close()); err != nil {
+		return err
+	}
+	return errors.Join(tree.Unpack(p.at("unpacked"), &b), tree.Unlock(p.at("unpacked")))
 }
 
 // fill writes more than there is for everybody.

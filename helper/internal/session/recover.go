@@ -360,7 +360,7 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	// The gate goes last: a restore that was begun and has not come to CRIU yet
 	// ends before the engine removes the container, and if it comes there
 	// meanwhile it has to find a gate that refuses.
-	if err := runIfGiven(ctx, spec.Hooks.Discard); err != nil {
+	if err := discardWorkload(ctx, spec); err != nil {
 		return err
 	}
 	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {

@@ -38,6 +38,7 @@ func alike(root, parent int, base string, h *tar.Header) (bool, error) {
 	kinds := map[byte]uint32{
 		tar.TypeDir: unix.S_IFDIR, tar.TypeReg: unix.S_IFREG, tar.TypeSymlink: unix.S_IFLNK,
 		tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK, tar.TypeFifo: unix.S_IFIFO,
+		typeSocket: unix.S_IFSOCK,
 	}
 	kind := st.Mode & unix.S_IFMT
 	if kind == unix.S_IFREG && st.Nlink > 1 {
@@ -59,6 +60,15 @@ func alike(root, parent int, base string, h *tar.Header) (bool, error) {
 	}
 	if kind != unix.S_IFLNK && st.Mode&^unix.S_IFMT != permissions(h) {
 		return false, nil
+	}
+	if hasFlags(st.Mode) {
+		comes, err := flagsFrom(h)
+		if err != nil {
+			return false, err
+		}
+		if had, err := flagsAt(parent, base); err != nil || (had^comes)&exactFlags != 0 {
+			return false, err
+		}
 	}
 	has, err := xattrs(fmt.Sprintf("/proc/self/fd/%d/%s", parent, base))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"hash"
 	"os"
 	"runtime"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -99,9 +100,6 @@ func (d *digester) folder(fd int, rel string, st *unix.Stat_t) error {
 
 func (d *digester) entry(parent int, base, rel string, st *unix.Stat_t) error {
 	kind := st.Mode & unix.S_IFMT
-	if kind == unix.S_IFSOCK {
-		return nil
-	}
 	l := &line{}
 	d.lines = append(d.lines, l)
 	word := func(s string) {
@@ -132,6 +130,16 @@ func (d *digester) entry(parent int, base, rel string, st *unix.Stat_t) error {
 		if name != xattrPrefix+hostsOwn {
 			word(name)
 			word(x[name])
+		}
+	}
+	if hasFlags(st.Mode) {
+		flags, err := flagsAt(parent, base)
+		if err != nil {
+			return fmt.Errorf("%s: %w", rel, err)
+		}
+		if flags &= exactFlags; flags != 0 {
+			word(flagsRecord)
+			word(strconv.FormatUint(uint64(flags), 16))
 		}
 	}
 	switch kind {

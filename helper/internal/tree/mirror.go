@@ -581,9 +581,6 @@ func (p *pass) list(kind byte, dir string, names []string) error {
 // freeze nothing changes any more.
 func (p *pass) entry(parent int, base, rel string, st *unix.Stat_t) error {
 	kind := st.Mode & unix.S_IFMT
-	if kind == unix.S_IFSOCK {
-		return nil
-	}
 	if base == "" {
 		base = "."
 	}
@@ -619,6 +616,10 @@ func (p *pass) entry(parent int, base, rel string, st *unix.Stat_t) error {
 		h.Typeflag = tar.TypeBlock
 	case unix.S_IFIFO:
 		h.Typeflag = tar.TypeFifo
+	case unix.S_IFSOCK:
+		h.Typeflag = typeSocket
+	default:
+		return p.error(rel, fmt.Errorf("an entry of an unknown kind (mode %o)", st.Mode))
 	}
 	fill(h, st)
 	var err error
@@ -626,6 +627,13 @@ func (p *pass) entry(parent int, base, rel string, st *unix.Stat_t) error {
 		return nil
 	} else if err != nil {
 		return p.error(rel, err)
+	}
+	if kind == unix.S_IFDIR {
+		if err := noteFlagsAt(parent, base, h); gone(err) {
+			return nil
+		} else if err != nil {
+			return p.error(rel, err)
+		}
 	}
 	p.sent(rel, st)
 	return p.error(rel, p.out.WriteHeader(h))
@@ -653,73 +661,4 @@ func fill(h *tar.Header, st *unix.Stat_t) {
 	if kind := st.Mode & unix.S_IFMT; kind == unix.S_IFCHR || kind == unix.S_IFBLK {
 		h.Devmajor, h.Devminor = int64(unix.Major(st.Rdev)), int64(unix.Minor(st.Rdev))
 	}
-}
-
-// file sends a file with its content.
-func (p *pass) file(parent int, base, rel string, before *unix.Stat_t, h *tar.Header, path string) error {
-	fd, err := unix.Openat(parent, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NOATIME|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if absent(err) {
-		return nil
-	} else if err != nil {
-		return p.error(rel, err)
-	}
-	f := os.NewFile(uintptr(fd), rel)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return p.error(rel, err)
-	}
-	if st.Ino != before.Ino || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil // another one took its name
-	}
-	h.Typeflag = tar.TypeReg
-	fill(h, &st)
-	if h.PAXRecords, err = xattrs(path); gone(err) {
-		return nil
-	} else if err != nil {
-		return p.error(rel, err)
-	}
-	pieces := []piece{{0, st.Size}}
-	if st.Blocks*512 < st.Size {
-		if pieces, err = extents(fd, st.Size); err != nil {
-			return p.error(rel, err)
-		}
-	}
-	table := layOut(h, st.Size, pieces)
-	p.sent(rel, &st)
-	if err := p.out.WriteHeader(h); err != nil {
-		return p.error(rel, err)
-	}
-	if _, err := p.out.Write(table); err != nil {
-		return p.error(rel, err)
-	}
-	for _, c := range pieces {
-		if err := p.copy(f, c); err != nil {
-			return p.error(rel, err)
-		}
-	}
-	return nil
-}
-
-// copy sends one piece of a file. The header has promised its size: where the
-// file has shrunk meanwhile zeroes take the place. It has a new change time then.
-func (p *pass) copy(f *os.File, c piece) error {
-	for c.length > 0 {
-		b := p.buf[:min(int64(len(p.buf)), c.length)]
-		n, err := f.ReadAt(b, c.off)
-		if err != nil && err != io.EOF {
-			return err
-		}
-		clear(b[n:])
-		if _, err := p.out.Write(b); err != nil {
-			return err
-		}
-		c.off += int64(len(b))
-		c.length -= int64(len(b))
-		p.stats.Bytes += int64(len(b))
-		if p.Count != nil {
-			p.Count(int64(len(b)))
-		}
-	}
-	return nil
 }

@@ -7,10 +7,11 @@
 // saw touched. Both write a pass as a tar stream (PAX: extended attributes and so
 // access lists, numeric owners, times to the nanosecond, device nodes, hard
 // links; files with holes in pieces), and Unpack lays such a stream down
-// elsewhere. Two records are not tar's:
+// elsewhere. Three records are not tar's:
 //
 //	G  its data are names, separated by NUL: remove them from the folder
 //	O  the same: remove from the folder what is not among them
+//	U  a socket's file
 //
 // The kernel sets the change time (ctime) itself and no program can set it back,
 // so a file with the same inode, size and change time as before holds what it
@@ -26,8 +27,10 @@
 //     then the file is sent in any case. Asynchronous I/O has no event: a file in
 //     use that way is distrusted.
 //
-// Sockets are left out: a restored process makes its own. So are a file's flags
-// (chattr) and birth time. Nothing is read or written outside of the folder,
+// A file's birth time is left out, and so are the number of its project and the
+// flag that hands this number on: they belong to limits of the host. A flag (chattr) that
+// changes after the first pass is carried if something else of the file changes, too:
+// the kernel tells nobody about it. Nothing is read or written outside of the folder,
 // whatever the stream names, whatever links lie in the folder, and whoever puts
 // links there meanwhile.
 package tree
@@ -51,8 +54,9 @@ const xattrPrefix = "SCHILY.xattr."
 
 // The records that are not tar's.
 const (
-	typeGone = 'G'
-	typeOnly = 'O'
+	typeGone   = 'G'
+	typeOnly   = 'O'
+	typeSocket = 'U'
 )
 
 // WriteBack has the file system of a folder write everything back, and returns

@@ -30,7 +30,7 @@ func UnpackNoting(root string, r io.Reader, laid func(name string, seen bool)) e
 	}
 	defer unix.Close(dir)
 	t := tar.NewReader(r)
-	stamps := map[string]stamp{}
+	stamps, flags := map[string]stamp{}, flagged{}
 	for {
 		h, err := t.Next()
 		if err == io.EOF {
@@ -43,7 +43,7 @@ func UnpackNoting(root string, r io.Reader, laid func(name string, seen bool)) e
 		if h.Typeflag == typeGone || h.Typeflag == typeOnly {
 			folder, do = filepath.Clean(h.Name), tidy
 		}
-		if err := stampOf(dir, folder, stamps); err != nil {
+		if err := errors.Join(stampOf(dir, folder, stamps), flags.open(dir, folder)); err != nil {
 			return fmt.Errorf("tree: %s in %s: %w", folder, root, err)
 		}
 		changed, err := do(dir, t, h)
@@ -55,6 +55,9 @@ func UnpackNoting(root string, r io.Reader, laid func(name string, seen bool)) e
 		}
 		if h.Typeflag == tar.TypeDir {
 			stamps[filepath.Clean(h.Name)] = stampFrom(h)
+		}
+		if err := flags.note(dir, h); err != nil {
+			return fmt.Errorf("tree: %s in %s: %w", h.Name, root, err)
 		}
 	}
 	for name, s := range stamps {
@@ -68,6 +71,9 @@ func UnpackNoting(root string, r io.Reader, laid func(name string, seen bool)) e
 		if err != nil && !absent(err) {
 			return fmt.Errorf("tree: %s in %s: %w", name, root, err)
 		}
+	}
+	if err := flags.set(dir); err != nil {
+		return fmt.Errorf("tree: %w in %s", err, root)
 	}
 	// What the tar reader leaves behind the last entry belongs to the stream.
 	if _, err := io.Copy(io.Discard, r); err != nil {
@@ -146,6 +152,9 @@ func Clear(root string) error {
 		return err
 	}
 	defer unix.Close(dir)
+	if _, err := unlock(dir, "."); err != nil {
+		return fmt.Errorf("tree: emptying %s: %w", root, err)
+	}
 	names, err := entries(dir)
 	for _, name := range names {
 		err = errors.Join(err, removeAt(dir, name))
@@ -259,6 +268,9 @@ func unpack(root int, r io.Reader, h *tar.Header) (changed bool, err error) {
 			}
 		default:
 			changed = true
+			if _, err := unlock(parent, base); err != nil && !absent(err) {
+				return err
+			}
 			if err := lay(root, parent, base, r, h); err != nil {
 				return err
 			}
@@ -347,7 +359,7 @@ func lay(root, parent int, base string, r io.Reader, h *tar.Header) error {
 			return err
 		}
 		f := os.NewFile(uintptr(fd), base)
-		return errors.Join(putTogether(f, r, h), f.Close())
+		return errors.Join(emptyFlags(fd, h), putTogether(f, r, h), f.Close())
 	case tar.TypeSymlink:
 		return unix.Symlinkat(h.Linkname, parent, base)
 	case tar.TypeLink:
@@ -358,6 +370,8 @@ func lay(root, parent int, base string, r io.Reader, h *tar.Header) error {
 		return unix.Mknodat(parent, base, unix.S_IFBLK|permissions(h), dev)
 	case tar.TypeFifo:
 		return unix.Mknodat(parent, base, unix.S_IFIFO|permissions(h), 0)
+	case typeSocket:
+		return unix.Mknodat(parent, base, unix.S_IFSOCK|permissions(h), 0)
 	}
 	return fmt.Errorf("an entry of the unknown type %q", h.Typeflag)
 }
@@ -374,6 +388,12 @@ func timespec(t time.Time) unix.Timespec {
 // link.
 func removeAt(parent int, base string) error {
 	err := unix.Unlinkat(parent, base, 0)
+	if errors.Is(err, unix.EPERM) { // a file that is locked, or a folder
+		if _, err := unlock(parent, base); err != nil {
+			return fmt.Errorf("%s: %w", base, err)
+		}
+		err = unix.Unlinkat(parent, base, 0)
+	}
 	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
 		return err
 	}
