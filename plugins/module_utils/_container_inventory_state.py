@@ -92,7 +92,7 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         "a namespace inside the container's": Row(REFUSED, "run the process without it", "nested_namespaces"),
         "a tracer": Row(REFUSED, "end the debugger", "traced"),
         "settings of the network namespace (--sysctl net.*)": Row(CARRIED, "by the session; the destination's kernel has to know them", "sysctls"),
-        "the processors that a thread is bound to": Row(TOLD, "it may run on all of the container's", "affinity"),
+        "the processors that a thread is bound to": Row(CARRIED, "by the session; told where the destination lacks one of them", "affinity"),
         "a system call filter": Row(CARRIED, "by CRIU, where the host lets it", "seccomp"),
         "addresses, routes, interfaces, nft rules that the container made": Row(REFUSED, "have podman make them", "own_network"),
         "instructions of the processor in use": Row(SAME, "the features of both processors are compared", "cpu"),

@@ -41,10 +41,13 @@ def _exec_sessions(plan: Plan) -> t.Iterator[str]:
 
 
 def _pinned(plan: Plan) -> t.Iterator[str]:
+    have = set(plan.there["host"].get("processors", []))
     for each in plan.container.get("pinned", []) if plan.live else []:
-        yield "{0} (pid {1}) in {2} is bound to some processors of {3}, and to none on {4}".format(
-            each["process"], each["pid"], plan.workload, plan.source, plan.destination
-        )
+        missing = sorted(set(each["processors"]) - have)
+        if missing:
+            yield "{0} (pid {1}) in {2} is bound to processors of {3}, of which {4} does not have {5}: it runs there on the others, or on all".format(
+                each["process"], each["pid"], plan.workload, plan.source, plan.destination, ", ".join(map(str, missing))
+            )
 
 
 def _log(plan: Plan) -> t.Iterator[str]:

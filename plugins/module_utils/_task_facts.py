@@ -39,10 +39,15 @@ def multicast_groups(pid: int, proc: str = "/proc") -> t.List[str]:
 
 
 def pinned(root: int, pids: t.Iterable[int], proc: str = "/proc") -> Found:
-    """Processes with a thread that may run on other processors than the container as a whole."""
+    """Processes with a thread that may run on other processors than the container as a whole, and on which these may."""
     whole = _processors(os.path.join(proc, "{0}/task/{0}".format(root)))
     widest = max([whole, *(_processors(task) for pid in pids for task in _tasks(pid, proc))], key=len)
-    return [{"process": name_of(pid, proc), "pid": pid} for pid in pids if any(_processors(task) not in (set(), widest) for task in _tasks(pid, proc))]
+    found = []
+    for pid in pids:
+        bound = [processors for processors in map(_processors, _tasks(pid, proc)) if processors not in (set(), widest)]
+        if bound:
+            found.append({"process": name_of(pid, proc), "pid": pid, "processors": sorted(set().union(*bound))})
+    return found
 
 
 def _tasks(pid: int, proc: str) -> t.List[str]:

@@ -45,6 +45,7 @@ var handoverKeeps = map[Role][]cap.Value{
 		cap.NET_ADMIN, cap.NET_RAW,
 		cap.NET_BIND_SERVICE, // a port below 1024, if it is told to listen there
 		cap.SYS_PTRACE,       // the network namespace of what was restored
+		cap.SYS_NICE,         // the processors of its threads
 		cap.KILL,
 	},
 }

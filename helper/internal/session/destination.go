@@ -406,6 +406,7 @@ func (d *destination) syncLate() (err error) {
 // flushed: everything has come.
 func (d *destination) flushed(ctx context.Context, m *message) error {
 	d.waiting = m.Told
+	d.threads = m.Bound
 	if d.settings != nil {
 		d.settings.reset = m.Reset
 	}

@@ -66,7 +66,7 @@ func (s *source) dumped(ctx context.Context) (time.Time, error) {
 	if err := s.sendTrees(ctx, StagePresync, StageFreeze); err != nil {
 		return time.Time{}, err
 	}
-	if err := s.settingsAgain(); err != nil { // beside the dump
+	if err := errors.Join(s.settingsAgain(), s.boundThreads()); err != nil { // beside the dump
 		return time.Time{}, err
 	}
 	at, err := s.freezer.dumped(ctx)

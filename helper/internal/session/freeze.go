@@ -401,7 +401,7 @@ func (r *criuRestore) restore(ctx context.Context) error {
 	if err := r.await(ctx, hooks.PostRestore); err != nil {
 		return err
 	}
-	if err := r.settleLast(); err != nil || !r.spec.Network.Silent {
+	if err := errors.Join(r.settleLast(), r.bindThreads()); err != nil || !r.spec.Network.Silent {
 		return err
 	}
 	silent, err := network.Silent(namespaceOf(r.gate.Root()))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/affinity"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/settings"
@@ -85,6 +86,8 @@ type message struct {
 
 	Settings *settings.Net     `json:"settings,omitempty"` // of the workload's network namespace
 	Reset    map[string]string `json:"reset,omitempty"`    // those of them that have changed since
+
+	Bound affinity.Threads `json:"bound,omitempty"` // threads that are bound to processors
 
 	Told []network.Connection `json:"told,omitempty"` // connections whose peers wait until they are told that there is room
 }

@@ -106,6 +106,14 @@ var needs = []need{
 	{what: "find the network of a process", side: Source, without: cap.SYS_PTRACE, do: unsettled},
 	{what: "find the network of a process", side: Destination, without: cap.SYS_PTRACE, do: unsettled},
 	{what: "kill somebody's process", side: Source, without: cap.KILL, do: kill},
+	{what: "bind somebody's process to processors", side: Destination, without: cap.SYS_NICE, do: func(p place) error {
+		pid, err := strconv.Atoi(p.Process)
+		if err != nil {
+			return err
+		}
+		var set unix.CPUSet
+		return errors.Join(unix.SchedGetaffinity(pid, &set), unix.SchedSetaffinity(pid, &set))
+	}},
 	{what: "kill somebody's process", side: Destination, without: cap.KILL, do: kill},
 	{what: "open a file by its handle", side: Source, without: cap.DAC_READ_SEARCH, do: byHandle},
 	{what: "read somebody's files and leave their times", side: Source, without: cap.FOWNER, do: func(p place) error {

@@ -55,6 +55,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/affinity"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/report"
 )
@@ -96,7 +97,8 @@ type base struct {
 	control *control
 	waiting []network.Connection // on the destination: connections whose peers wait for its word
 
-	settings *netSettings // of the workload's network namespace; nil: none are carried
+	threads  affinity.Threads // of the workload, that are bound to processors
+	settings *netSettings     // of the workload's network namespace; nil: none are carried
 
 	mu      sync.Mutex
 	status  Status

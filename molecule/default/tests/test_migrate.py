@@ -80,11 +80,12 @@ def is_podmans(fleet: Fleet, there: str) -> None:
 
 
 def is_set_as_before(fleet: Fleet, there: str) -> None:
-    """Its network has the settings that it was created with, and a sleep that was under way goes on."""
+    """Its network has the settings that it was created with; a sleep that was under way goes on, on the processor that it is bound to."""
     inside = f"podman exec {WORKLOAD} "
     host = fleet.hosts[there]
     assert host.check_output(inside + "sysctl -n net.core.somaxconn net.ipv4.ip_forward").split() == ["777", "1"]
-    host.check_output(inside + "sh -c \"ps | grep '[s]leep 100000'\"")
+    sleeper = host.check_output(inside + "sh -c \"ps | grep '[s]leep 100000'\"").split()[0]
+    assert host.check_output(inside + f"taskset -p {sleeper}").rpartition(": ")[2] == "1"
 
 
 def its_timer_ticks(fleet: Fleet, there: str) -> None:

@@ -43,7 +43,7 @@ def test_threads_that_are_bound_to_some_processors(tmp_path):
         write(tmp_path, task + "/status", "Name:\tx\nCpus_allowed_list:\t{0}\n".format(processors))
     write(tmp_path, "9/comm", "worker\n")
     assert facts.pinned(7, [7], str(tmp_path)) == []
-    assert facts.pinned(7, [7, 9], str(tmp_path)) == [{"process": "worker", "pid": 9}]
+    assert facts.pinned(7, [7, 9], str(tmp_path)) == [{"process": "worker", "pid": 9, "processors": [1, 3]}]
 
 
 def test_settings_of_the_network():

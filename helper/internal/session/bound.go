@@ -1,0 +1,38 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/affinity"
+)
+
+// boundThreads are the processors that the workload's threads are bound to, when they
+// stand still: a look beside the dump.
+func (s *source) boundThreads() (err error) {
+	f := s.spec.Hooks.Freeze
+	if !f.Given() || f.Gate == "" || f.Cgroup == "" {
+		return nil
+	}
+	if s.threads, err = affinity.Read(string(f.Cgroup)); err != nil {
+		return fmt.Errorf("session: the processors of the workload's threads: %w", err)
+	}
+	return nil
+}
+
+// bindThreads binds those of what was restored and has not run yet.
+func (r *criuRestore) bindThreads() error {
+	if len(r.threads) == 0 {
+		return nil
+	}
+	began := time.Now()
+	unbound, err := r.threads.Bind(r.gate.Root())
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	if len(unbound) > 0 {
+		r.log.Emit("warning", map[string]any{"text": fmt.Sprintf("threads %v are bound to none: this host has no processor of theirs", unbound)})
+	}
+	r.log.Emit("bound", map[string]any{"threads": len(r.threads), "took": map[string]float64{"bind": ms(time.Since(began))}})
+	return nil
+}
