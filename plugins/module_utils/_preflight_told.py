@@ -73,11 +73,20 @@ def _auto_update(plan: Plan) -> t.Iterator[str]:
         yield "{0} is updated by podman auto-update, which needs a unit that starts it: on {1} it has none".format(plan.workload, plan.destination)
 
 
+def _stopped(plan: Plan) -> t.Iterator[str]:
+    state = plan.container.get("state", "")
+    if state in ("exited", "stopped"):
+        yield "{0} does not run, and moves as it is: podman on {1} will call it created, and not know that it {2} with exit code {3}".format(
+            plan.workload, plan.destination, "exited" if state == "exited" else "was stopped", plan.container.get("exit_code", 0)
+        )
+
+
 TOLD: t.Dict[str, Check] = {
     "health_check": _health_check,
     "exec_sessions": _exec_sessions,
     "affinity": _pinned,
     "log": _log,
+    "stopped": _stopped,
     "tmpfs": _tmpfs,
     "auto_update": _auto_update,
 }

@@ -84,14 +84,15 @@ def base(trial: Status) -> int:
     return max(1, round(took.get("freeze", 0.0) + 2 * max(0.0, took["dump"] - memory)))
 
 
-def table(status: Status) -> t.List[str]:
-    """Lines of text, all of one width."""
+def table(status: Status, ran: bool = True) -> t.List[str]:
+    """Lines of text, all of one width. A workload that did not run was not suspended."""
     stages = rows(status)
     total = float(status.get("frozen_ms") or 0.0)
     lines = [(row["label"], row["start_ms"], row["ms"]) for row in stages]
+    sum_up = "Total suspended time" if ran else "Total time"
     width = max([len(label) for label, _start, _ms in lines] + [len("Total suspended time")])
     rule = "-" * (width + 28)
     text = ["{0:<{1}}  {2:>12}  {3:>12}".format("Stage", width, "from", "took"), rule]
     text += ["{0:<{1}}  {2:>10.3f} s  {3:>10.3f} s".format(label, width, start / 1000, took / 1000) for label, start, took in lines]
-    text += [rule, "{0:<{1}}  {2:>12}  {3:>10.3f} s".format("Total suspended time", width, "", total / 1000)]
+    text += [rule, "{0:<{1}}  {2:>12}  {3:>10.3f} s".format(sum_up, width, "", total / 1000)]
     return text

@@ -158,6 +158,8 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t
         "state": state.get("Status") or "",
         "running": bool(state.get("Running")) and not state.get("Paused"),
         "pid": int(state.get("Pid") or 0),
+        "started": state.get("StartedAt") or "",
+        "exit_code": int(state.get("ExitCode") or 0),
         "image": {"id": inspect.get("Image") or "", "name": inspect.get("ImageName") or ""},
         "create_command": list(config.get("CreateCommand") or []),
         "command": command_of(inspect),

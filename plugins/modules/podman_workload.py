@@ -181,6 +181,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._podman import 
     Held,
     Podman,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._podman_book import (
+    started_at,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
     Runtime,
@@ -232,6 +235,7 @@ class PodmanWorkload:
             inspect = self._initialise(source)
             self._verify(source, inspect)
             self._mount_shared_memory(inspect)
+            self._note_start(source, inspect)
         except HandoverError:
             self._undo(made)
             raise
@@ -373,6 +377,14 @@ class PodmanWorkload:
     def _result(self, inspect: t.Mapping[str, t.Any], command: t.List[str], volumes: t.List[str]) -> t.Dict[str, t.Any]:
         facts = {"exists": True, "held": False, **workload.facts_of(inspect, self.podman.networks())}
         return {"command": command, "volumes": volumes, "workload": facts}
+
+    def _note_start(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
+        """One that is restored goes on with the time at which it was started; podman itself notes only what it starts."""
+        if not source.get("running") or not source.get("started"):
+            return
+        why = started_at((self.podman.info().get("store") or {}).get("graphRoot") or "", inspect["Id"], source["started"])
+        if why:
+            self.module.warn("`podman ps` will not tell since when {0} runs here: {1}".format(self.name, why))
 
     def _undo(self, volumes: t.Iterable[str]) -> None:
         """Leaves nothing of what was half made; the error that led here is the one to be told."""

@@ -70,8 +70,9 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
 
 
 def is_podmans(fleet: Fleet, there: str) -> None:
-    """podman has it whole: its process, its inside, and what its first process says."""
+    """podman has it whole: its process, its inside, since when it runs, and what its first process says."""
     host = fleet.hosts[there]
+    assert "years" not in host.check_output(f"podman ps --filter name={WORKLOAD}")
     # Its first one, which stays: the others come and go while podman looks, and have a question mark for their number then.
     pids = dict(line.split() for line in host.check_output(f"podman top {WORKLOAD} pid hpid").splitlines())
     assert pids["1"].isdigit()

@@ -440,6 +440,8 @@ TOLD = [
      "db (pid 7) in shop is bound to processors of node1, of which node2 does not have 9: it runs there on the others, or on all"),
     ("log", put("here.workload.log", {"driver": "k8s-file", "path": "/l/ctr.log", "size": MIB}), "the log of shop up to now (/l/ctr.log, 1 MiB) goes with the"),
     ("log", put("here.workload.log", {"driver": "journald", "path": "", "size": 0}), "the log of shop up to now stays in the journal of node1"),
+    ("stopped", both(put("here.workload.state", "exited"), put("here.workload.exit_code", 3)),
+     "shop does not run, and moves as it is: podman on node2 will call it created, and not know that it exited with exit code 3"),
     ("tmpfs", put("here.workload.tmpfs", [{"place": "/scratch", "size": MIB, "attributes": ""}]), "the tmpfs /scratch of shop holds 1 MiB, which are packed"),
     ("auto_update", put("here.workload.auto_update", True), "shop is updated by podman auto-update"),
 ]

@@ -44,6 +44,10 @@ def test_a_table_as_vzmigrate_printed_it():
     ]
 
 
+def test_a_workload_that_did_not_run_was_not_suspended():
+    assert table(STATUS, ran=False)[-1] == "Total time                               0.395 s"
+
+
 def test_offline_the_stages_have_other_names_and_no_memory_moves():
     found = rows({**STATUS, "mode": "offline"})
     assert [row["label"] for row in found] == ["Barrier", "Stop", "Made up"]
