@@ -201,9 +201,9 @@ inline check() {
 #if defined BREAK_START_IN_DOUBT
 #define S_MAY_START true
 #elif defined BREAK_START_WHILE_STOPPED
-#define S_MAY_START (BEFORE_RELEASED(s_at) || s_at == thawed || s_at == failed)
+#define S_MAY_START (BEFORE_RELEASED(s_at) || s_at == refused || s_at == fenced || s_at == thawed || s_at == failed)
 #else
-#define S_MAY_START (BEFORE_RELEASED(s_at) && (!s_serves || s_quits) || s_at == thawed || s_at == failed)
+#define S_MAY_START ((BEFORE_RELEASED(s_at) || s_at == refused || s_at == fenced) && (!s_serves || s_quits) || s_at == thawed || s_at == failed)
 #endif
 #ifdef BREAK_START_AFTER_BOOT
 #define D_MAY_START (d_at == resumed || d_at == settled || d_at == done)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -304,7 +305,7 @@ func TestASettledSourceIsNotFenced(t *testing.T) {
 
 // What a session may let start, state by state.
 func TestWhoMayStart(t *testing.T) {
-	sourceStops := append([]State{}, sourceWay[:6]...)
+	sourceStops := slices.Clip(slices.Clone(sourceWay[:6]))
 	for _, c := range []struct {
 		role      Role
 		way       []State
@@ -317,7 +318,8 @@ func TestWhoMayStart(t *testing.T) {
 		{Source, append(sourceWay[:4:4], Thawed), false, ""},
 		{Source, sourceStops, false, "may run on the other host"},
 		{Source, append(sourceStops, InDoubt), true, "may run on the other host"},
-		{Source, append(sourceStops, Refused), true, "may run on the other host"},
+		{Source, append(sourceStops, Refused), true, ""}, // how it gets to thawed
+		{Source, append(sourceStops, InDoubt, Fenced), true, ""},
 		{Source, append(sourceStops, Refused, Thawed), true, ""},
 		{Source, sourceWay[:7], false, "may run on the other host"},
 		{Source, sourceWay, false, "has moved to the other host"},

@@ -134,7 +134,8 @@ func mayStart(ctx context.Context, dir, runDir string, spec *Spec) error {
 
 func sourceMayStart(dir string, spec *Spec, j *Journal) error {
 	switch st := j.State(); st {
-	case Prepare, Presync, Barrier, Frozen, Flushed, Prepared, Thawed, Failed:
+	// Refused and fenced lead to thawed alone, and the way there is a start.
+	case Prepare, Presync, Barrier, Frozen, Flushed, Prepared, Refused, Fenced, Thawed, Failed:
 		return inPlace(dir, spec)
 	case Settled, Done:
 		return fmt.Errorf("session: %s has moved to the other host (session %s): start it there", spec.Workload, spec.ID)
