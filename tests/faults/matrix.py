@@ -53,9 +53,10 @@ class Case:
         return FAULTS[self.fault]
 
     @property
-    def variables(self) -> dict[str, str]:
-        """What the move is told besides."""
-        return {"migrate_mode": "offline"} if self.fault.startswith(OFFLINE) else {}
+    def variables(self) -> dict[str, t.Any]:
+        """What the move is told besides. A host without power is not waited for as long as one that is busy."""
+        mode = {"migrate_mode": "offline"} if self.fault.startswith(OFFLINE) else {}
+        return {**mode, **({"migrate_cutover_timeout": 35} if self.fault.endswith("loses power") else {})}
 
     @property
     def name(self) -> str:
