@@ -197,13 +197,15 @@ inline check() {
 #endif
 
 /* What the host lets start: pcopy's hook stands before every start of a container, and asks the
- * session's process if there is one, else the journal. */
+ * session's process if there is one, else the journal. Who reads a journal puts it on the disk
+ * first: a fencing that a power cut undoes has let nothing start. */
+#define S_GOES_ON ((s_at == refused || s_at == fenced) && S_SYNCED)
 #if defined BREAK_START_IN_DOUBT
 #define S_MAY_START true
 #elif defined BREAK_START_WHILE_STOPPED
-#define S_MAY_START (BEFORE_RELEASED(s_at) || s_at == refused || s_at == fenced || s_at == thawed || s_at == failed)
+#define S_MAY_START (BEFORE_RELEASED(s_at) || S_GOES_ON || s_at == thawed || s_at == failed)
 #else
-#define S_MAY_START ((BEFORE_RELEASED(s_at) || s_at == refused || s_at == fenced) && (!s_serves || s_quits) || s_at == thawed || s_at == failed)
+#define S_MAY_START ((BEFORE_RELEASED(s_at) || S_GOES_ON) && (!s_serves || s_quits) || s_at == thawed || s_at == failed)
 #endif
 #ifdef BREAK_START_AFTER_BOOT
 #define D_MAY_START (d_at == resumed || d_at == settled || d_at == done)

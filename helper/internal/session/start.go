@@ -134,7 +134,8 @@ func mayStart(ctx context.Context, dir, runDir string, spec *Spec) error {
 
 func sourceMayStart(dir string, spec *Spec, j *Journal) error {
 	switch st := j.State(); st {
-	// Refused and fenced lead to thawed alone, and the way there is a start.
+	// Refused and fenced lead to thawed alone, and the way there is a start. Opening the
+	// journal has put it on the disk: no power cut takes them back.
 	case Prepare, Presync, Barrier, Frozen, Flushed, Prepared, Refused, Fenced, Thawed, Failed:
 		return inPlace(dir, spec)
 	case Settled, Done:
