@@ -10,6 +10,7 @@ itself. A transient systemd unit runs the helper: it outlives the connection of 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -25,6 +26,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 )
 
 ROOT = "/var/lib/handover/sessions"
+# Where the helper notes that it has let a session's container start.
+STARTED_NOTES = "/run/handover/started"
 SPEC = "spec.json"
 PLAN = "plan.json"
 EVENTS = "events.jsonl"
@@ -230,13 +233,18 @@ class Session:
         return self.status()
 
     def remove(self, role: str) -> None:
-        """Removes what is left of an ended session: its unit and its folder."""
+        """Removes what is left of an ended session: its unit, its note and its folder."""
         runtime = self.pcopy.runtime
         systemctl = runtime.find("systemctl")
         if systemctl is not None:
             # A unit that has gone already is as good as one that is stopped: both statuses are the aim.
             runtime.run([systemctl, "stop", self.unit(role)], accept=(0, 5))
             runtime.run([systemctl, "reset-failed", self.unit(role)], accept=(0, 1))
+        try:
+            os.unlink(os.path.join(STARTED_NOTES, self.identifier))
+        except OSError as exc:
+            if exc.errno != errno.ENOENT:
+                raise HandoverError("the note of session {0} in {1} cannot be removed: {2}".format(self.identifier, STARTED_NOTES, exc.strerror)) from exc
         shutil.rmtree(self.directory)
 
     def _make_directory(self) -> None:

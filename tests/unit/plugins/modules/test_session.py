@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _pcopy,
     _runtime,
+    _sessions,
 )
 from ansible_collections.livefleet.handover.plugins.modules import (
     cutover,
@@ -208,6 +209,15 @@ class TestAbsent:
         assert module("absent", role="source")["events"] == [{"event": "state", "state": "done"}]
         assert not any(command.startswith("abort") for command in helper.commands)
         assert list(helper.root.iterdir()) == []
+
+    def test_its_note_goes_with_it_and_no_other(self, helper, module, monkeypatch, tmp_path_factory):
+        notes = tmp_path_factory.mktemp("started")
+        monkeypatch.setattr(_sessions, "STARTED_NOTES", str(notes))
+        for name in ("shop-1", "shop-2"):
+            (notes / name).write_text("")
+        helper.place("shop-1", ended=True, state="done")
+        module("absent", role="destination")
+        assert [note.name for note in notes.iterdir()] == ["shop-2"]
 
     @pytest.mark.parametrize("state", ["released", "in_doubt"])
     def test_one_whose_outcome_is_not_known_stays(self, helper, module, state):
