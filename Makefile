@@ -124,10 +124,11 @@ test: helper ## Run the whole test suite
 test-faults: helper ## Break a move at every step in every way; the table goes into docs/safety.md
 	@FAULTS_TABLE=1 FAULTS="$(or $(FAULTS),all)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/molecule test --scenario-name faults
 
-# SEED=n chooses everything; FIRST=9 LAST=9 makes only that move of it again. The fleet has to be up: make lab-images.
+# SEED=n is that of the first round and chooses everything; SEED=n ROUNDS=1 is one round again.
 .PHONY: test-chaos
 test-chaos: helper ## Random moves with random faults at random times: SECONDS=600 SEED=1
-	@.cache/venv/bin/python tests/chaos/chaos.py --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) $(if $(FIRST),--first $(FIRST)) $(if $(LAST),--last $(LAST))
+	@.cache/venv/bin/molecule reset --scenario-name chaos
+	@CHAOS_SECONDS="$(SECONDS)" CHAOS_SEED="$(SEED)" CHAOS_ROUNDS="$(ROUNDS)" .cache/venv/bin/molecule test --scenario-name chaos
 
 .PHONY: test-fleet
 test-fleet: helper ## Empty a host onto two others: placement, a wave, a bridge, an interruption, a snapshot

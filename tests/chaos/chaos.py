@@ -5,8 +5,9 @@
 
 """Moves of random workloads in which random things happen at random times: `make test-chaos SECONDS=600 SEED=n`.
 
-At the end of each move everything is healed, and `recover.yml` runs once if anything is left. Then there is exactly one copy, every line
-that was acknowledged is in its ledger, nobody else wrote, and neither host has anything left over. Exits with 1 after a finding.
+Each round has a seed of its own, the first one SEED, and `SEED=n ROUNDS=1` is that round again. At the end of a round everything is healed,
+and `recover.yml` runs once if anything is left. Then there is exactly one copy, every line that was acknowledged is in its ledger once,
+nobody else wrote, the client's connection lives, and neither host has anything left over. Exits with 1 after a finding.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import threading
 import time
 import typing as t
 from pathlib import Path
@@ -22,92 +22,86 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "faults")]
 
+from client import Client
 from deeds import DEEDS, RENAMED
-from fleet import AT_HOME, CHECKOUT, LEDGER, VOLUME, WORKLOAD, Fleet, Host, play, sentences, until
-from plan import Move, Shape, Stroke, moves
+from fleet import CHECKOUT, WORKLOAD, Fleet, Host, play, sentences, until
+from marks import EMPTY, EVIDENCE, MARKS
+from plan import Move, Shape, round_of
 from report import Report, judge
 from scene import Scene
+from strokes import Strokes
 from watch import Watch
 
 OUTPUT = CHECKOUT / "tests" / "output" / "chaos"
-PLAIN_LEDGER = f"/var/lib/containers/storage/volumes/{VOLUME}/_data/ledger"
+# Of the workload's address.
+LAST_NUMBER = "102"
+# A volume is where podman says.
+KEPT = "sha256sum $(podman inspect ledger --format '{{range .Mounts}}{{.Source}}/kept {{end}}') | cut -d' ' -f1 | sort"
+LEDGER_FOLDER = """podman inspect ledger --format '{{range .Mounts}}{{if eq .Destination "/data"}}{{.Source}}{{end}}{{end}}'"""
+# The first line is the first, and none is missing, there twice or torn.
+WRONG_LINE = "awk '$1 != NR || NF != 2 {{ print \"line \" NR \" is \" $0; exit }}' {ledger}"
 
 
-def at_home(shape: Shape, state: str = "exited") -> dict[str, str]:
-    """What the host of a workload has of it; state is a stopped one's."""
-    left_out = {"volumes", "mnt", "mounts"} if shape.volume == "plain" else set()
-    found = {key: value for key, value in AT_HOME.items() if key not in left_out}
-    if not shape.runs:
-        found = {**found, "containers": f"{WORKLOAD}={state}"}
-        del found["processes"]
-    return found
+class ChaosFleet(Fleet):
+    """Knows besides what the workload is that it has."""
 
-
-class Strokes:
-    """The faults of one move, each in a thread of its own, since their times may overlap."""
-
-    def __init__(self, scene: Scene, move: Move, seconds: float) -> None:
-        self.scene, self.over, self.moved_on = scene, threading.Event(), time.monotonic()
-        self.struck: list[Stroke] = []
-        self.errors: list[str] = []
-        self.threads = [threading.Thread(target=self._one, args=(stroke, stroke.at * seconds), daemon=True) for stroke in move.strokes]
-        for thread in self.threads:
-            thread.start()
-
-    def _one(self, stroke: Stroke, after: float) -> None:
-        deed = DEEDS[stroke.kind]
-        if self.over.wait(after):
-            return  # the move was faster than the one before
-        self.struck.append(stroke)
-        try:
-            deed.strike(self.scene, stroke)
-            if deed.brief:
-                # Lifted when its time has come, and not with the play: the play may wait for just that.
-                time.sleep(stroke.seconds)
-                deed.lift(self.scene, stroke)
-        except Exception as error:
-            self.errors.append(f"{stroke}: {error}")
-
-    def end(self) -> None:
-        self.over.set()
-        for thread in self.threads:
-            thread.join(180)
-        for stroke in self.struck:
-            if not DEEDS[stroke.kind].brief:
-                DEEDS[stroke.kind].lift(self.scene, stroke)
+    def __init__(self, reports: Path, ledger: str, at_home: t.Mapping[str, str], shape: Shape) -> None:
+        super().__init__(reports, at_home, ledger, MARKS)
+        self.shape, self.runs, self.mode = shape, shape.runs, "live" if shape.runs else "offline"
 
 
 class Harness:
     def __init__(self, reports: Path) -> None:
         self.reports = reports
-        self.fleet: Fleet
-        self.usual = 60.0
+        self.fleet: ChaosFleet
+        self.usual = 25.0
+        self.kept = ""
+
+    def empty(self, power: bool) -> None:
+        """Both hosts as they were before any workload, whatever they have."""
+        bare = Fleet(self.reports, {}, "/nowhere", MARKS)
+        for host in bare.hosts:
+            if power:
+                bare.power_off(host)
+            if power or host.ask("true", 20).returncode != 0:
+                bare.power_on(host)
+            host.ask(EMPTY, 240)
+        assert not any(host.footprint() for host in bare.hosts), [host.footprint() for host in bare.hosts]
 
     def make(self, shape: Shape) -> None:
-        self.fleet = Fleet(self.reports, at_home(shape), LEDGER if shape.volume == "image" else PLAIN_LEDGER)
-        play(str(HERE / "workload.yml"), chaos_volume=shape.volume, chaos_memory=shape.memory, chaos_runs=shape.runs)
+        play(
+            str(HERE / "workload.yml"), chaos_volumes=shape.volumes, chaos_memory=shape.memory, chaos_runs=shape.runs, chaos_health=shape.health
+        )
+        bare = Fleet(self.reports, {}, "/nowhere", MARKS)
+        host = bare.hosts[0]
+        ledger = host.run(LEDGER_FOLDER).strip()
+        self.kept = host.run(KEPT)
+        self.fleet = ChaosFleet(self.reports, f"{ledger}/ledger", host.footprint(), shape)
+        assert self.fleet.tidy(), [each.footprint() for each in self.fleet.hosts]
 
-    def clear(self) -> None:
-        play(str(HERE / "workload.yml"), chaos_volume="none")
-
-    def heal(self, shape: Shape) -> None:
+    def heal(self) -> None:
         """What an operator stopped or renamed is as it was again, where its copy is the only one."""
-        for host in self.fleet.hosts:
+        hosts = self.fleet.hosts
+        for host in hosts:
             host.ask(f"! podman container exists {RENAMED} || timeout 20 podman rename {RENAMED} {WORKLOAD}")
-        here = [host for host in self.fleet.hosts if host.footprint().get("containers") == f"{WORKLOAD}=exited"]
-        if shape.runs and len(here) == 1 and not self.fleet.other(here[0]).footprint():
+        here = [host for host in hosts if host.footprint().get("containers") == f"{WORKLOAD}=exited"]
+        if self.fleet.runs and len(here) == 1 and "containers" not in self.fleet.other(here[0]).footprint():
             here[0].run(f"podman start {WORKLOAD}")
 
     def move(self, move: Move) -> dict[str, t.Any]:
         """One move, and what came of it. An AssertionError is a finding."""
-        fleet, shape = self.fleet, move.shape
+        fleet = self.fleet
+        fleet.mode = move.mode
         source = fleet.home()
-        if shape.runs:
-            until("the ledger is written", source.writes)
         scene = Scene(fleet, source, fleet.other(source))
+        client = None
+        if fleet.runs:
+            until("the ledger is written", source.writes)
+            client = Client(".".join([*source.address.split(".")[:3], LAST_NUMBER]))
+            until("the client is answered", client.answers)
+        known = source.last()
         for stroke in move.strokes:
             DEEDS[stroke.kind].before(scene, stroke)
-        known = source.last()
         watch = Watch(fleet, source)
         began = time.monotonic()
         scene.session, scene.play = fleet.begin(source, {}, "", migrate_mode=move.mode)
@@ -116,23 +110,30 @@ class Harness:
             status = scene.play.end(900)
             seconds = time.monotonic() - began
             struck.end()
-            killed = any(stroke.kind == "kill the play" for stroke in struck.struck)
-            if not move.strokes:
-                assert status == 0, f"nothing happened, and it failed: {sentences(scene.play.text)}"
-                self.usual = seconds
             said = "moved" if status == 0 else sentences(scene.play.text)[-600:]
-            self.fit(shape)
+            if not move.strokes:
+                assert status == 0, f"nothing happened, and it failed: {said}"
+                self.usual = seconds
+            killed = any(stroke.kind == "kill the play" for stroke in struck.struck)
             # A play that is dead is no session's owner any more: its session is taken back or brought to its end by name.
             recovered = not fleet.tidy() and self.recover(scene.session if killed else "", said)
-            self.heal(shape)
+            self.heal()
+            if client and move.keeps_clients:
+                # TCP asks less and less often while nobody answers, at worst every two minutes.
+                until(f"the client is answered over its connection again (the move: {said})", lambda: client.broken or client.answers(), 150)
+                assert not client.broken, f"the client's connection is gone: {client.broken} (the move: {said})"
+            watch.end()
+            self.look(source, max(watch.highest - 1, known, client.acknowledged if client else 0), watch, said)
+            home = fleet.home()
+            for stroke in move.strokes:
+                DEEDS[stroke.kind].after(scene, stroke)
         finally:
-            struck.end() if not struck.over.is_set() else None
+            if not struck.over.is_set():
+                struck.end()
+            if client:
+                client.end()
             scene.end()
             watch.end()
-        self.look(source, shape, max(watch.highest - 1, known), watch)
-        home = fleet.home()
-        for stroke in move.strokes:
-            DEEDS[stroke.kind].after(scene, stroke)
         where = "moved" if home.name != source.name else "stayed"
         return {
             "status": status, "said": said, "where": where, "recovered": recovered, "seconds": round(seconds, 1),
@@ -144,67 +145,81 @@ class Harness:
         assert status == 0, f"the move: {said}\nthe recovery: {sentences(text)}"
         return True
 
-    def fit(self, shape: Shape) -> None:
-        """A stopped container that has moved was made there and never ran there, which podman calls created."""
-        states = {host.footprint().get("containers") for host in self.fleet.hosts}
-        if not shape.runs:
-            self.fleet.at_home = at_home(shape, "created" if f"{WORKLOAD}=created" in states else "exited")
-
-    def look(self, source: Host, shape: Shape, acknowledged: int, watch: Watch) -> None:
+    def look(self, source: Host, acknowledged: int, watch: Watch, said: str) -> None:
         fleet = self.fleet
-        self.fit(shape)
         marks = [host.footprint() for host in fleet.hosts]
-        assert not judge(marks, fleet.at_home), judge(marks, fleet.at_home)
+        assert not judge(marks, fleet.at_home), f"{judge(marks, fleet.at_home)} (the move: {said})"
         home = fleet.home()
-        if shape.runs:
+        if fleet.runs:
             until("the ledger is written again", home.writes)
-            beats = home.run(f"podman exec {WORKLOAD} heartbeat -gaps /data/ledger").replace(" ", "")
-            assert '"missed":0' in beats and '"broken":0' in beats, beats
         assert home.last() >= acknowledged, f"the ledger ends with {home.last()}, and {acknowledged} was acknowledged"
+        wrong = home.run(WRONG_LINE.format(ledger=home.ledger))
+        assert not wrong or fleet.runs and int(wrong.split()[1]) > acknowledged, wrong
+        kept = home.run(KEPT)
+        assert kept == self.kept, f"the files in the volumes are {kept}, and were {self.kept}"
         wrote = [turn.host for turn in watch.turns]
         other = fleet.other(source).name
         assert wrote in ([], [source.name], [other], [source.name, other]), f"both wrote: {watch.turns}"
 
+    def evidence(self, seed: int) -> None:
+        for host in Fleet(self.reports).hosts:
+            try:
+                (OUTPUT / f"{seed}-{host.name}.txt").write_text(host.ask(EVIDENCE, 90).stdout, encoding="utf-8")
+            except (OSError, TimeoutError) as error:
+                print(f"         {host.name} tells nothing: {error}", flush=True)
 
-def run(seed: int, seconds: float, first: int, last: int) -> Report:
+
+def run(seed: int, seconds: float, rounds: int, prepared: bool = False) -> Report:
+    OUTPUT.mkdir(parents=True, exist_ok=True)
     report = Report(seed)
     with tempfile.TemporaryDirectory() as reports:
-        harness = Harness(Path(reports))
-        end, afresh = time.monotonic() + seconds, True
-        for move in moves(seed):
-            if time.monotonic() > end or (last and move.number > last):
+        harness, shape = Harness(Path(reports)), None
+        end = time.monotonic() + seconds
+        if not prepared:
+            play(str(HERE / "prepare.yml"))
+        harness.empty(power=False)
+        for number in range(seed, seed + rounds):
+            if time.monotonic() > end:
                 break
-            if move.number < first and not move.new_shape:
-                continue
-            if move.number < first - 4:
-                continue
+            move = round_of(number)
             try:
-                if move.new_shape or afresh:
+                if shape != move.shape:
+                    if shape:
+                        harness.empty(power=False)
                     harness.make(move.shape)
-                    afresh = False
-                print(f"{time.strftime('%T')} {move.number}: {move.mode} {move.shape}: {'; '.join(map(str, move.strokes)) or 'nothing happens'}", flush=True)
+                    # Nothing happens in the first one: it tells how long a move takes here.
+                    if not report.moves and not report.findings:
+                        harness.move(Move(0, move.shape, move.mode, ()))
+                    shape = move.shape
+                print(f"{time.strftime('%T')} {number}: {move.mode}, {move.shape}: {'; '.join(map(str, move.strokes))}", flush=True)
                 came = harness.move(move)
                 recovered = ", recovered" if came["recovered"] else ""
-                print(f"         {came['where']}{recovered}, {came['seconds']} s: {came['said'].splitlines()[-1][:200]}", flush=True)
+                print(f"         {came['where']}{recovered}, {came['seconds']} s, struck {came['struck']}: {came['said'].splitlines()[-1][:200]}", flush=True)
                 report.add(move, came)
-            except (AssertionError, OSError, ValueError, TimeoutError) as error:
-                report.finding(move, str(error))
-                print(f"FINDING  {error}\n         again: make test-chaos SEED={seed} FIRST={move.number} LAST={move.number}", flush=True)
-                afresh = True
+            except Exception as error:
+                report.finding(move, f"{type(error).__name__}: {error}")
+                print(f"FINDING  {error}\n         again: make test-chaos SEED={number} ROUNDS=1", flush=True)
+                harness.evidence(number)
+                harness.empty(power=True)
+                shape = None
             report.write(OUTPUT)
-        harness.clear()
+        harness.empty(power=False)
     return report
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--first", type=int, default=1, help="begin with this move of the seed")
-    parser.add_argument("--last", type=int, default=0, help="end with it")
+    parser.add_argument("--clean", action="store_true", help="only take away what a run that was killed has left")
+    parser.add_argument("--seed", type=int, default=1, help="of the first round; the next one has the next")
+    parser.add_argument("--seconds", type=float, default=600, help="begin no round later")
+    parser.add_argument("--rounds", type=int, default=1_000_000, help="make so many at most")
+    parser.add_argument("--prepared", action="store_true", help="the hosts have this tree's helper from an earlier run")
     asked = parser.parse_args()
-    OUTPUT.mkdir(parents=True, exist_ok=True)
-    report = run(asked.seed, asked.seconds, asked.first, asked.last)
+    if asked.clean:
+        with tempfile.TemporaryDirectory() as reports:
+            Harness(Path(reports)).empty(power=False)
+        return 0
+    report = run(asked.seed, asked.seconds, asked.rounds, asked.prepared)
     print(*report.table(), sep="\n")
     return 1 if report.findings else 0
 

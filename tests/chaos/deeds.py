@@ -9,10 +9,9 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from fleet import MOUNTED, WORKLOAD, Host
+from fleet import MOUNTED, VOLUME, WORKLOAD, Host
 from plan import Stroke
 from scene import Scene
-from strikes import TABLE as FAULTS
 
 # The name that an operator gives the workload for a moment.
 RENAMED = f"{WORKLOAD}-renamed"
@@ -27,7 +26,14 @@ def there(script: str) -> Act:
     """A script on the host that the fault is on. It may fail: the process that it means may not be there."""
 
     def act(scene: Scene, stroke: Stroke) -> None:
-        host_of(scene, stroke).ask(script.format(target=stroke.target), 60)
+        host_of(scene, stroke).ask(script.format(target=stroke.target, seconds=stroke.seconds), 60)
+
+    return act
+
+
+def surely(script: str) -> Act:
+    def act(scene: Scene, stroke: Stroke) -> None:
+        host_of(scene, stroke).run(script, 60)
 
     return act
 
@@ -63,6 +69,16 @@ FILL_RUN = there(
     " && mount -o remount,size=$(df --output=used -k /run | tail -n 1 | xargs)k /run"
 )
 EMPTY_RUN = there("test ! -s /root/run-size || mount -o remount,$(cat /root/run-size) /run; rm -f /root/run-size")
+# A process of the host itself lets them go on again: the connection may be one of those that stand still.
+STOP = there("systemd-run --quiet --collect sh -c 'pkill --signal STOP --exact {target}; sleep {seconds}; pkill --signal CONT --exact {target}'")
+IMAGE = f"/var/lib/handover/volumes/{VOLUME}.img"
+LOOPS = f"$(losetup --noheadings --output NAME --associated {IMAGE})"
+GROW = there(f"truncate --size +4M {IMAGE} && for each in {LOOPS}; do losetup -c $each && resize2fs $each; done")
+# A file system that was unmounted while it was frozen is frozen still, and thawed where it is mounted again.
+THAW = there(
+    f"fsfreeze --unfreeze {MOUNTED} || for each in {LOOPS}; do"
+    " mount $each /mnt && fsfreeze --unfreeze /mnt; umount /mnt; done"
+)
 
 
 def power_off(scene: Scene, stroke: Stroke) -> None:
@@ -72,27 +88,60 @@ def power_off(scene: Scene, stroke: Stroke) -> None:
 def power_on(scene: Scene, stroke: Stroke) -> None:
     scene.fleet.power_on(host_of(scene, stroke))
     # As a unit would at boot. Where the workload may run on the other host, this has to be refused.
-    host_of(scene, stroke).ask(f"podman start {WORKLOAD}")
+    if scene.fleet.runs:
+        host_of(scene, stroke).ask(f"timeout 40 podman start {WORKLOAD}")
 
 
 def kill_the_play(scene: Scene, _stroke: Stroke) -> None:
     scene.play.kill()
 
 
+def stop_the_play(scene: Scene, _stroke: Stroke) -> None:
+    scene.play.stand_still()
+
+
+def go_on_with_the_play(scene: Scene, _stroke: Stroke) -> None:
+    scene.play.go_on()
+
+
 def begin_another(scene: Scene, _stroke: Stroke) -> None:
     """As if a second operator wanted the same, at the same time. Its end is waited for by the healing."""
-    _session, scene.second = scene.fleet.begin(scene.source, {}, "")
+    _session, scene.second = scene.fleet.begin(scene.source, {}, "", migrate_mode=scene.fleet.mode)
 
 
 def end_another(scene: Scene, _stroke: Stroke) -> None:
     scene.second.end()
 
 
-def full_disk(name: str) -> Act:
-    """A fault of the matrix. It is always the destination's disk that is full."""
+SMALL_DISK = "/var/tmp/chaos-disk"
 
-    def act(scene: Scene, _stroke: Stroke) -> None:
-        getattr(FAULTS["destination disk full"], name)(scene)
+
+def lay_small_disk(folder: str) -> Act:
+    """Before the move: the folder has a disk of its own, which can be filled without filling the machine's."""
+    return surely(
+        f"fallocate --length 112M {SMALL_DISK} && mkfs.ext4 -q -m 0 {SMALL_DISK} && mkdir -p {folder} && mount -o loop {SMALL_DISK} {folder}"
+        f" && rmdir {folder}/lost+found && chmod 700 {folder}"
+    )
+
+
+def fill_small_disk(folder: str) -> Act:
+    """What the workload itself has there can still be written: a thin image on a full disk fails on any host."""
+    return there(f"test ! -e {IMAGE} || fallocate --length $(stat -c %s {IMAGE}) {IMAGE}; dd if=/dev/zero of={folder}/ballast bs=4k; sync")
+
+
+def empty_small_disk(folder: str) -> Act:
+    return there(f"rm -f {folder}/ballast")
+
+
+def take_small_disk(folder: str) -> Act:
+    """What has moved onto it has to go first."""
+
+    def act(scene: Scene, stroke: Stroke) -> None:
+        host = host_of(scene, stroke)
+        if folder.endswith("/volumes") and host.footprint().get("containers"):
+            _session, back = scene.fleet.begin(host, {}, "", migrate_mode=scene.fleet.mode)
+            assert back.end() == 0, back.text[-4000:]
+        host.run(f"rm -f {folder}/ballast; umount {folder} && rm {SMALL_DISK}")
 
     return act
 
@@ -112,22 +161,33 @@ class Deed:
     after: Act = nothing
 
 
+def full(folder: str) -> Deed:
+    return Deed(fill_small_disk(folder), empty_small_disk(folder), brief=False, before=lay_small_disk(folder), after=take_small_disk(folder))
+
+
 DEEDS: dict[str, Deed] = {
     "kill": Deed(there("pkill --signal KILL --exact {target}")),
-    "stop": Deed(there("pkill --signal STOP --exact {target}"), there("pkill --signal CONT --exact {target}")),
+    "stop": Deed(STOP),
     "kill the play": Deed(kill_the_play),
+    "stop the play": Deed(stop_the_play, go_on_with_the_play),
     "cut": Deed(hearing("drop", both=True), HEAR),
     "one-way cut": Deed(hearing("drop", both=False), HEAR),
     "loss": Deed(hearing("numgen random mod 100 < 20 drop", both=True), HEAR),
+    "slow link": Deed(hearing("limit rate over 300 kbytes/second drop", both=True), HEAR),
     "full /run": Deed(FILL_RUN, EMPTY_RUN),
-    "full volumes": Deed(full_disk("strike"), full_disk("lift"), before=full_disk("before"), after=full_disk("after")),
+    "full volumes": full("/var/lib/handover/volumes"),
+    "full sessions": full("/var/lib/handover/sessions"),
     "power cut": Deed(power_off, power_on, brief=False),
+    "reboot": Deed(power_off, power_on),
     "second play": Deed(begin_another, end_another, brief=False),
     "podman stop": Deed(there(f"timeout 40 podman stop --time 2 {WORKLOAD}")),
     "podman restart": Deed(there(f"timeout 40 podman restart --time 2 {WORKLOAD}")),
     "podman rename": Deed(there(f"timeout 20 podman rename {WORKLOAD} {RENAMED}"), there(f"timeout 20 podman rename {RENAMED} {WORKLOAD}")),
     "podman exec": Deed(there(f"timeout 20 podman exec {WORKLOAD} sleep 3")),
     "podman prune": Deed(there("timeout 40 podman system prune --force --filter label=of-nobody")),
+    # podman itself refuses it for a container that runs: it means the twin that is prepared.
+    "podman rm": Deed(there(f"timeout 40 podman rm {WORKLOAD}")),
     "daemon-reload": Deed(there("systemctl daemon-reload")),
-    "fsfreeze": Deed(there(f"mountpoint -q {MOUNTED} && fsfreeze --freeze {MOUNTED}"), there(f"fsfreeze --unfreeze {MOUNTED}")),
+    "fsfreeze": Deed(there(f"mountpoint -q {MOUNTED} && fsfreeze --freeze {MOUNTED}"), THAW),
+    "volume grown": Deed(GROW),
 }

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which moves are made, and what happens in them: all of it follows from the seed."""
+"""Which moves are made, and what happens in them: all of it follows from the seed of each round."""
 
 from __future__ import annotations
 
@@ -10,27 +10,35 @@ import random
 import typing as t
 from dataclasses import dataclass
 
-# Moves of one workload before it makes place for one of another shape.
-MOVES_OF_A_SHAPE = 3
+# So many rounds that follow each other have one shape of workload, which is then made once.
+ROUNDS_OF_A_SHAPE = 5
 SIDES = ("source", "destination")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A workload: where its ledger is, how much memory it has, and whether it runs."""
+    """A workload: its volumes, of which the first has its ledger; how much memory it has; whether it runs."""
 
-    volume: str  # image, plain
-    memory: str
+    volumes: tuple[str, ...]  # image, plain, anonymous
+    memory: str = "24M"
     runs: bool = True
+    health: bool = False
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.volumes)}, {self.memory}{', with a health check' if self.health else ''}{'' if self.runs else ', stopped'}"
 
 
 SHAPES = (
-    Shape("image", "24M"),
-    Shape("image", "96M"),
-    Shape("plain", "24M"),
-    Shape("plain", "96M"),
-    Shape("image", "24M", runs=False),
-    Shape("plain", "24M", runs=False),
+    Shape(("image",)),
+    Shape(("image",), memory="96M"),
+    Shape(("plain",)),
+    Shape(("plain",), memory="96M"),
+    Shape(("anonymous",)),
+    Shape(("image", "plain", "anonymous")),
+    Shape(("plain", "image")),
+    Shape(("image",), health=True),
+    Shape(("image",), runs=False),
+    Shape(("plain",), runs=False),
 )
 
 
@@ -40,32 +48,41 @@ class Kind:
 
     weight: int
     targets: tuple[str, ...] = ("",)
-    volumes: tuple[str, ...] = ("image", "plain")
+    sides: tuple[str, ...] = SIDES
+    needs: str = ""  # a kind of volume
     only_running: bool = False
+    ends_clients: bool = False  # the workload itself ends or begins anew, as was asked for
+    small_disk: bool = False  # a disk of its own lies over a folder of the host for as long as the move lasts
 
 
-PROCESSES = ("pcopy", "criu", "runc", "podman", "sshd-session", "rsync")
+PROCESSES = ("pcopy", "criu", "runc", "podman", "sshd-session", "python3")
 KINDS: dict[str, Kind] = {
-    "kill": Kind(6, PROCESSES),
-    "stop": Kind(5, (*PROCESSES, "conmon")),
+    "kill": Kind(7, PROCESSES),
+    "stop": Kind(6, (*PROCESSES, "conmon")),
     "kill the play": Kind(2),
+    "stop the play": Kind(1),
     "cut": Kind(3),
     "one-way cut": Kind(3),
     "loss": Kind(3),
+    "slow link": Kind(2),
     "full /run": Kind(2),
-    "full volumes": Kind(2, volumes=("image",)),
-    "power cut": Kind(3),
+    "full volumes": Kind(2, sides=("destination",), needs="image", small_disk=True),
+    "full sessions": Kind(2, small_disk=True),
+    "power cut": Kind(4, ends_clients=True),
+    "reboot": Kind(3, ends_clients=True),
     "second play": Kind(2),
-    "podman stop": Kind(1, only_running=True),
-    "podman restart": Kind(1, only_running=True),
+    "podman stop": Kind(1, only_running=True, ends_clients=True),
+    "podman restart": Kind(1, only_running=True, ends_clients=True),
     "podman rename": Kind(1),
     "podman exec": Kind(1, only_running=True),
     "podman prune": Kind(1),
+    "podman rm": Kind(2, sides=("destination",), only_running=True, ends_clients=True),
     "daemon-reload": Kind(1),
-    "fsfreeze": Kind(1, volumes=("image",)),
+    "fsfreeze": Kind(1, needs="image"),
+    "volume grown": Kind(1, sides=("source",), needs="image"),
 }
-# A power cut takes away what these lay over a host, and its own healing would undo the other's.
-APART = {"full volumes": {"power cut", "full volumes"}, "power cut": {"power cut", "full volumes"}}
+# A loss of power takes away the small disks, and a full disk is laid over one folder at a time.
+APART = {"power cut", "reboot"} | {kind for kind, row in KINDS.items() if row.small_disk}
 
 
 @dataclass(frozen=True)
@@ -84,17 +101,25 @@ class Stroke:
 
 @dataclass(frozen=True)
 class Move:
-    number: int
+    seed: int
     shape: Shape
     mode: str
     strokes: tuple[Stroke, ...]
-    new_shape: bool = False
+
+    @property
+    def keeps_clients(self) -> bool:
+        return self.mode == "live" and not any(KINDS[stroke.kind].ends_clients for stroke in self.strokes)
 
 
 def may_come(kind: str, shape: Shape, others: t.Collection[str]) -> bool:
     """Whether a fault has a meaning for this workload, and can be lifted beside the others of its move."""
     row = KINDS[kind]
-    return shape.volume in row.volumes and (shape.runs or not row.only_running) and not APART.get(kind, set()) & set(others)
+    return row.needs in ("", *shape.volumes) and (shape.runs or not row.only_running) and not (kind in APART and APART & set(others))
+
+
+def moment(dice: random.Random) -> float:
+    """Any time of a play; more often than not after its preflight, when there is something to break."""
+    return round(dice.uniform(0.35, 0.95) if dice.random() < 0.7 else dice.random(), 3)
 
 
 def strokes(dice: random.Random, shape: Shape) -> tuple[Stroke, ...]:
@@ -102,18 +127,16 @@ def strokes(dice: random.Random, shape: Shape) -> tuple[Stroke, ...]:
     for _stroke in range(dice.choice((1, 1, 2))):
         possible = [kind for kind in KINDS if may_come(kind, shape, [stroke.kind for stroke in chosen])]
         kind = dice.choices(possible, [KINDS[each].weight for each in possible])[0]
-        # Late moments are as likely as early ones: the cutover is in the second half of a play.
-        chosen.append(Stroke(kind, dice.choice(KINDS[kind].targets), dice.choice(SIDES), round(dice.random(), 3), round(dice.uniform(1, 20), 1)))
+        row = KINDS[kind]
+        chosen.append(Stroke(kind, dice.choice(row.targets), dice.choice(row.sides), moment(dice), round(dice.uniform(1, 20), 1)))
     return tuple(sorted(chosen, key=lambda stroke: stroke.at))
 
 
-def moves(seed: int) -> t.Iterator[Move]:
-    """Without end. The first of a shape tells how long a move of it takes: nothing happens in it."""
-    dice = random.Random(seed)
-    number = 0
-    while True:
-        shape = dice.choice(SHAPES)
-        for nth in range(MOVES_OF_A_SHAPE + 1):
-            number += 1
-            mode = dice.choice(("live", "live", "offline")) if shape.runs else "offline"
-            yield Move(number, shape, mode, strokes(dice, shape) if nth else (), new_shape=nth == 0)
+def shape_of(seed: int) -> Shape:
+    return random.Random(f"shape {seed // ROUNDS_OF_A_SHAPE}").choice(SHAPES)
+
+
+def round_of(seed: int) -> Move:
+    dice, shape = random.Random(seed), shape_of(seed)
+    mode = dice.choice(("live", "live", "offline")) if shape.runs else "offline"
+    return Move(seed, shape, mode, strokes(dice, shape))

@@ -77,6 +77,7 @@ class Host:
     address: str
     ssh: tuple[str, ...]
     ledger: str = LEDGER
+    marks: str = FOOTPRINT
 
     def ask(self, script: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs a script there, and returns what came of it."""
@@ -91,7 +92,7 @@ class Host:
         return done.stdout
 
     def footprint(self) -> dict[str, str]:
-        return {key: value for key, _colon, value in (line.partition(": ") for line in self.run(FOOTPRINT).splitlines()) if value}
+        return {key: value for key, _colon, value in (line.partition(": ") for line in self.run(self.marks).splitlines()) if value}
 
     def paused(self, session: str) -> bool:
         """Whether the session here stands still; it is waited for a little there, since asking costs more than waiting."""
@@ -147,6 +148,9 @@ class Play:
         except ProcessLookupError:
             pass
 
+    def stand_still(self) -> None:
+        self._signal(signal.SIGSTOP)
+
     def go_on(self) -> None:
         self._signal(signal.SIGCONT)
 
@@ -192,12 +196,12 @@ def play(playbook: str, **variables: t.Any) -> str:
 class Fleet:
     """Both hosts."""
 
-    def __init__(self, reports: Path, at_home: t.Mapping[str, str] | None = None, ledger: str = LEDGER) -> None:
+    def __init__(self, reports: Path, at_home: t.Mapping[str, str] | None = None, ledger: str = LEDGER, marks: str = FOOTPRINT) -> None:
         self.at_home = dict(AT_HOME if at_home is None else at_home)
         inventory = yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))["lab_hosts"]
         ssh = tuple(inventory["vars"]["ansible_ssh_common_args"].split())
         hosts = inventory["children"]["lab"]["hosts"]
-        self.hosts = [Host(name, hosts[name]["ansible_host"], ssh, ledger) for name in sorted(hosts)][:2]
+        self.hosts = [Host(name, hosts[name]["ansible_host"], ssh, ledger, marks) for name in sorted(hosts)][:2]
         self.reports = reports
         self.moves = 0
 

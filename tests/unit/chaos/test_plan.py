@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from pathlib import Path
 
@@ -19,19 +18,30 @@ from report import Report, judge
 HOME = {"containers": "ledger=running", "processes": "heartbeat"}
 
 
-def some(seed: int, count: int = 400) -> list[plan.Move]:
-    return list(itertools.islice(plan.moves(seed), count))
+def some(first: int, count: int = 400) -> list[plan.Move]:
+    return [plan.round_of(seed) for seed in range(first, first + count)]
 
 
 def test_a_seed_chooses_everything():
     assert some(7) == some(7)
-    assert some(7) != some(8)
+    assert some(7) != some(408)
+
+
+def test_a_round_is_the_same_alone():
+    assert some(7)[5] == plan.round_of(12)
+
+
+def test_rounds_that_follow_each_other_share_a_workload():
+    shapes = [move.shape for move in some(0, 50)]
+    assert all(len(set(shapes[at : at + plan.ROUNDS_OF_A_SHAPE])) == 1 for at in range(0, 50, plan.ROUNDS_OF_A_SHAPE))
+    assert len(set(shapes)) > 3
 
 
 def test_every_fault_and_every_shape_comes():
-    found = some(1, 1000)
+    found = some(1, 2000)
     assert {stroke.kind for move in found for stroke in move.strokes} == set(plan.KINDS)
     assert {move.shape for move in found} == set(plan.SHAPES)
+    assert {move.mode for move in found} == {"live", "offline"}
 
 
 def test_every_fault_is_brought_about():
@@ -42,10 +52,11 @@ def test_faults_that_would_undo_each_other_stay_apart():
     for move in some(3, 2000):
         kinds = [stroke.kind for stroke in move.strokes]
         assert all(plan.may_come(kind, move.shape, kinds[:at] + kinds[at + 1 :]) for at, kind in enumerate(kinds)), move
+        assert all(stroke.side in plan.KINDS[stroke.kind].sides for stroke in move.strokes), move
 
 
-def test_the_first_move_of_a_shape_is_left_alone():
-    assert all(not move.strokes if move.new_shape else 1 <= len(move.strokes) <= 2 for move in some(5))
+def test_a_stopped_workload_moves_offline():
+    assert all(move.mode == "offline" for move in some(5) if not move.shape.runs)
 
 
 @pytest.mark.parametrize(

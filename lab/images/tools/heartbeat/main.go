@@ -14,6 +14,7 @@
 //	-files 1000               hold so many files open, in a folder beside the beats
 //	-connections 200          hold so many TCP connections to itself open
 //	-timer 5ms                read a timerfd that fires so often, and write its ticks beside the beats
+//	-serve :7000              answer each line of a client with the next beat that is on the disk
 //
 // With -sync N each N-th line is followed by fdatasync, so that N lines at most
 // are not yet on the disk. With -gaps it reads such a file instead, and prints
@@ -44,6 +45,7 @@ func main() {
 	flag.IntVar(&load.files, "files", 0, "hold `N` files open")
 	flag.IntVar(&load.connections, "connections", 0, "hold `N` connections open")
 	timer := flag.Duration("timer", 0, "read a timerfd with this `period`")
+	door := flag.String("serve", "", "acknowledge beats to clients at this `address`")
 	gaps := flag.String("gaps", "", "report the longest gap in this `path`")
 	flag.Parse()
 
@@ -51,7 +53,7 @@ func main() {
 	switch {
 	case *file != "" && *gaps == "" && *every > 0:
 		if err = load.begin(*file + ".open"); err == nil {
-			err = run(*file, *every, *sync, *timer)
+			err = run(*file, *every, *sync, *timer, *door)
 		}
 	case *gaps != "" && *file == "":
 		err = printGaps(*gaps, os.Stdout)
@@ -65,18 +67,22 @@ func main() {
 	}
 }
 
-// run beats, and reads a timer if it is asked to.
-func run(file string, every time.Duration, sync uint64, timer time.Duration) error {
-	failed := make(chan error, 2)
+// run beats, and reads a timer and serves clients if it is asked to.
+func run(file string, every time.Duration, sync uint64, timer time.Duration, door string) error {
+	failed := make(chan error, 3)
+	beats := newProgress()
 	if timer > 0 {
 		go func() { failed <- tick(file+".ticks", timer) }()
 	}
-	go func() { failed <- beat(file, every, sync) }()
+	if door != "" {
+		go func() { failed <- serve(door, beats) }()
+	}
+	go func() { failed <- beat(file, every, sync, beats) }()
 	return <-failed
 }
 
 // beat writes until it is killed, and goes on counting where an earlier run ended.
-func beat(path string, every time.Duration, sync uint64) error {
+func beat(path string, every time.Duration, sync uint64, beats *progress) error {
 	count, err := lastCount(path)
 	if err != nil {
 		return err
@@ -100,6 +106,7 @@ func beat(path string, every time.Duration, sync uint64) error {
 			if err := syscall.Fdatasync(int(f.Fd())); err != nil {
 				return fmt.Errorf("%s: fdatasync: %w", path, err)
 			}
+			beats.reach(count)
 		}
 		<-ticker.C
 	}
