@@ -110,6 +110,10 @@ class Move:
     def keeps_clients(self) -> bool:
         return self.mode == "live" and not any(KINDS[stroke.kind].ends_clients for stroke in self.strokes)
 
+    @property
+    def power_cuts(self) -> int:
+        return sum(stroke.kind in ("power cut", "reboot") for stroke in self.strokes)
+
 
 def may_come(kind: str, shape: Shape, others: t.Collection[str]) -> bool:
     """Whether a fault has a meaning for this workload, and can be lifted beside the others of its move."""

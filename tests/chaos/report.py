@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from plan import Move
+from watch import Watch
 
 Marks = t.Mapping[str, str]
 
@@ -25,6 +26,16 @@ def judge(hosts: t.Sequence[Marks], at_home: Marks) -> str:
     rest.remove(dict(at_home))
     left = [dict(marks) for marks in rest if marks]
     return f"left over beside it: {left}" if left else ""
+
+
+def unwritten(ledger: str, watch: Watch, acknowledged: int) -> list[str]:
+    """The lines that were seen on either host and that the ledger does not have: a second copy wrote them.
+
+    A copy of a plain volume grows on the destination while its workload runs on the source; its lines are the source's own.
+    """
+    written = set(ledger.splitlines())
+    seen = {f"{number} {when}" for lines in watch.seen for when, _host, number in lines.written if number <= acknowledged}
+    return sorted(seen - written)
 
 
 class Report:

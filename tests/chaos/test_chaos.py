@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from chaos import run
+from rounds import run
 
 
 def test_nothing_is_found() -> None:

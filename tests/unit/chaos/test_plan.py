@@ -13,7 +13,8 @@ TESTS = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TESTS / "chaos"), str(TESTS / "faults")]
 import deeds
 import plan
-from report import Report, judge
+from report import Report, judge, unwritten
+from watch import Lines, Watch
 
 HOME = {"containers": "ledger=running", "processes": "heartbeat"}
 
@@ -82,3 +83,23 @@ def test_the_table_counts_by_kind():
     rows = {line[:16].strip(): line[16:].split() for line in report.table()[1:-1]}
     assert rows == {stroke.kind: ["2", "1", "0", "1", "1"] for stroke in move.strokes}
     assert report.table()[-1] == "seed 1: 2 moves, 4 faults, 1 findings"
+
+
+class TestUnwritten:
+    def watched(self, *lines: str) -> Watch:
+        watch = Watch.__new__(Watch)
+        watch.seen = [Lines("node1", True)]
+        for line in lines:
+            watch.seen[0].see(line)
+        return watch
+
+    LEDGER = "1 1700000000000000001\n2 1700000000000000002\n3 1700000000000000003\n"
+
+    def test_the_ledgers_own_lines_are_no_seconds(self):
+        assert unwritten(self.LEDGER, self.watched("1 1700000000000000001", "3 1700000000000000003"), 3) == []
+
+    def test_a_line_of_a_second_copy_is_seen(self):
+        assert unwritten(self.LEDGER, self.watched("2 1700000000000000009", "3 1700000000000000003"), 3) == ["2 1700000000000000009"]
+
+    def test_a_line_that_was_never_acknowledged_may_be_lost(self):
+        assert unwritten(self.LEDGER, self.watched("3 1700000000000000003", "4 1700000000000000004"), 3) == []
