@@ -174,10 +174,10 @@ def run(seed: int, seconds: float, rounds: int, prepared: bool = False) -> Repor
     report = Report(seed)
     with tempfile.TemporaryDirectory() as reports:
         harness, shape = Harness(Path(reports)), None
-        end = time.monotonic() + seconds
         if not prepared:
             play(str(HERE / "prepare.yml"))
         harness.empty(power=False)
+        end = time.monotonic() + seconds
         for number in range(seed, seed + rounds):
             if time.monotonic() > end:
                 break
