@@ -24,7 +24,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "faults")]
 
 from client import Client
 from deeds import DEEDS, RENAMED
-from fleet import CHECKOUT, WORKLOAD, Fleet, play, sentences, until
+from fleet import CHECKOUT, MOUNTED, VOLUME, WORKLOAD, Fleet, play, sentences, until
 from marks import EMPTY, EVIDENCE, MARKS
 from plan import Move, Shape, round_of
 from report import Report, judge, unwritten
@@ -35,9 +35,10 @@ from watch import Watch
 OUTPUT = CHECKOUT / "tests" / "output" / "chaos"
 # Of the workload's address.
 LAST_NUMBER = "102"
-# A volume is where podman says.
-KEPT = "sha256sum $(podman inspect ledger --format '{{range .Mounts}}{{.Source}}/kept {{end}}') | cut -d' ' -f1 | sort"
-LEDGER_FOLDER = """podman inspect ledger --format '{{range .Mounts}}{{if eq .Destination "/data"}}{{.Source}}{{end}}{{end}}'"""
+# A volume is where podman says; an image volume is elsewhere as well, and podman unmounts its own place when the container stops.
+ELSEWHERE = f"sed 's#/var/lib/containers/storage/volumes/{VOLUME}/_data#{MOUNTED}#g'"
+KEPT = f"sha256sum $(podman inspect ledger --format '{{{{range .Mounts}}}}{{{{.Source}}}}/kept {{{{end}}}}' | {ELSEWHERE}) | cut -d' ' -f1 | sort"
+IS_AT = f"""podman inspect ledger --format '{{{{range .Mounts}}}}{{{{if eq .Destination "/data"}}}}{{{{.Source}}}}{{{{end}}}}{{{{end}}}}' | {ELSEWHERE}"""
 # The first line is the first, and none is missing, there twice or torn.
 WRONG_LINE = "awk '$1 != NR || NF != 2 {{ print \"line \" NR \" is \" $0; exit }}' {ledger}"
 
@@ -74,7 +75,7 @@ class Harness:
         )
         bare = Fleet(self.reports, {}, "/nowhere", MARKS)
         host = bare.hosts[0]
-        ledger = host.run(LEDGER_FOLDER).strip()
+        ledger = host.run(IS_AT).strip()
         self.kept = host.run(KEPT)
         self.fleet = ChaosFleet(self.reports, f"{ledger}/ledger", host.footprint(), shape)
         assert self.fleet.tidy(), [each.footprint() for each in self.fleet.hosts]
