@@ -13,6 +13,7 @@ nobody else wrote, the client's connection lives, and neither host has anything 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -216,6 +217,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1_000_000, help="make so many at most")
     parser.add_argument("--prepared", action="store_true", help="the hosts have this tree's helper from an earlier run")
     asked = parser.parse_args()
+    # Its plays end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if asked.clean:
         with tempfile.TemporaryDirectory() as reports:
             Harness(Path(reports)).empty(power=False)
