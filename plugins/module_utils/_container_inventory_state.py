@@ -30,7 +30,12 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         ),
         "a socket's file in them": Row(CARRIED, "by the tree"),
         "a volume that other containers have, too": Row(REFUSED, "give each a volume of its own", "directory_volumes"),
-        "a bind mount, or a volume of another driver": Row(REFUSED, "move its files to a volume, or have the same files on both hosts", "directories"),
+        "a file or folder of the host (bind mount), with handover_bind_mounts=carry": Row(
+            CARRIED, "as a plain volume, to the same path, where nothing may be; a single file whole in the pause", "bind_mounts"
+        ),
+        "one that is only read, with handover_bind_mounts=same": Row(SAME, "content, owners, modes and attributes by digest", "bind_mounts_same"),
+        "a place for it that holds something": Row(REFUSED, "move that away", "bind_mounts_taken"),
+        "any other bind mount, or a volume of another driver": Row(REFUSED, "carry it, have it the same, or move its files to a volume", "directories"),
         "/dev/shm": Row(CARRIED, "by a tree of the session"),
         "a tmpfs with files": Row(TOLD, "CRIU packs the files in the pause", "tmpfs"),
         "a tmpfs with extended attributes": Row(REFUSED, "move the files to a volume", "tmpfs_attributes"),

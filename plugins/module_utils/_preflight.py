@@ -17,6 +17,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _container_inventory as inventory,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _preflight_binds as binds,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_container as container,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -76,7 +79,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._workload impor
 )
 
 __all__ = (
-    "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "examine", "image_present", "link_rate", "listen_address",
+    "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "directories", "examine", "image_present", "link_rate", "listen_address",
     "TOLD", "out_of_reach", "told", "twin", "unknown_names", "verdict",
 )  # fmt: skip
 
@@ -113,7 +116,13 @@ def twin(plan: Plan) -> t.Dict[str, t.Any]:
     return {
         "made": not any(each["name"] == plan.workload for each in podman["containers"]),
         "volumes": sorted(missing_volumes(plan.container["mounts"], podman["volumes"])),
+        "folders": binds.folders(plan),
     }
+
+
+def directories(plan: Plan) -> t.List[t.Mapping[str, t.Any]]:
+    """All that moves along as a tree and has a path of its own: plain volumes, and bind mounts that are carried."""
+    return [*plan.directories, *binds.directories(plan)]
 
 
 def examine(plan: Plan, ignore: t.Container[str] = ()) -> t.Tuple[t.List[Finding], t.List[Finding]]:

@@ -43,6 +43,9 @@ class Plan:
     hash_limit: int = 0  # bytes that may be compared in the pause, where writes cannot be tracked; 0 for any number
     auto_converge: bool = False  # it is to be slowed down where the pause would be too long
     lazy_pages: bool = False  # it is to run on the destination before its memory is there
+    bind_mounts: str = "refuse"  # what becomes of bind mounts: carry, same, refuse
+    binds_here: Facts = field(default_factory=dict)  # by path, what bind_mounts_info of the source says
+    binds_there: Facts = field(default_factory=dict)
     asked_within: float = 0.0  # seconds in which first the destination was asked, and then the source
     problems: t.Tuple[str, ...] = field(default=())
 
@@ -73,7 +76,7 @@ class Plan:
     def volumes(self) -> t.List[Facts]:
         """Its image volumes, each once."""
         found: t.Dict[str, t.Dict[str, t.Any]] = {}
-        for mount in self.container.get("mounts", []) if self.known else []:
+        for mount in self.mounts:
             if mount["image_volume"]:
                 volume = found.setdefault(mount["image_volume"]["image"], dict(mount["image_volume"], podman_volume=""))
                 # The podman volume that image_volume made; one that is bound to a directory further down is the user's own.
@@ -82,10 +85,14 @@ class Plan:
         return list(found.values())
 
     @property
+    def mounts(self) -> t.Sequence[Facts]:
+        """All that it mounts, as far as podman lists it."""
+        return self.container.get("mounts", []) if self.known else []
+
+    @property
     def directories(self) -> t.List[Facts]:
         """Its directory volumes, each once."""
-        mounts = self.container.get("mounts", []) if self.known else []
-        return list({mount["name"]: mount["directory_volume"] for mount in mounts if mount.get("directory_volume")}.values())
+        return list({mount["name"]: mount["directory_volume"] for mount in self.mounts if mount.get("directory_volume")}.values())
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_binds import (
+    directories,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._preflight_image import (
     archive_format,
     image_present,
@@ -52,6 +55,11 @@ def needs(plan: Plan) -> t.List[Need]:
     found = [
         Need("its image volumes", plan.destination, there["images"], sum(volume["allocated"] for volume in plan.volumes)),
         Need("its own layer, image and directory volumes", plan.destination, there["podman"]["store"], own + image),
+    ]
+    found += [
+        Need("the {0} {1}".format("file" if each["file"] else "directory", each["path"]), plan.destination, plan.binds_there[each["path"]], each["size"])
+        for each in directories(plan)
+        if each["path"] in plan.binds_there
     ]
     if image:
         found += [Need("the archive of its image", name, host["sessions"], image) for name, host in plan.hosts]

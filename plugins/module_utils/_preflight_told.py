@@ -11,6 +11,10 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.livefleet.handover.plugins.module_utils._bind_rules import (
+    KEPT,
+    carried,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
     Check,
     Plan,
@@ -52,7 +56,11 @@ def _pinned(plan: Plan) -> t.Iterator[str]:
 
 def _log(plan: Plan) -> t.Iterator[str]:
     log = plan.container.get("log") or {}
-    if log.get("size"):
+    if log.get("size") and not log["path"].startswith(plan.container.get("static_dir") or "/"):
+        yield "the log of {0} up to now ({1}, {2}) stays on {3}, and the one on {4} begins anew".format(
+            plan.workload, log["path"], format_size(log["size"]), plan.source, plan.destination
+        )
+    elif log.get("size"):
         yield "the log of {0} up to now ({1}, {2}) goes with the container on {3}: save it with `podman logs {0}` if it is needed".format(
             plan.workload, log["path"], format_size(log["size"]), plan.source
         )
@@ -81,7 +89,15 @@ def _stopped(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _binds(plan: Plan) -> t.Iterator[str]:
+    for mount in carried(plan.bind_mounts, plan.mounts):
+        yield "the {0} {1} that {2} mounts goes along, and what {3} has of it is kept there as {1}{4}: remove that when it is not needed any more".format(
+            mount["kind"], mount["source"], plan.workload, plan.source, KEPT
+        )
+
+
 TOLD: t.Dict[str, Check] = {
+    "bind_mounts": _binds,
     "health_check": _health_check,
     "exec_sessions": _exec_sessions,
     "affinity": _pinned,

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _preflight_binds as binds,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._bind_rules import (
+    is_bind,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
     IGNORE,
     Check,
@@ -16,13 +22,14 @@ from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan
 
 
 def _directories(plan: Plan) -> t.Iterator[str]:
-    for mount in plan.container["mounts"]:
-        if mount["image_volume"] is None and not mount.get("directory_volume") and mount["type"] in ("volume", "bind"):
-            what = "volume {0}".format(mount["name"]) if mount["type"] == "volume" else "directory {0}".format(mount["source"])
+    yield from binds.CHECKS["directories"](plan)
+    for mount in plan.mounts:
+        if mount["image_volume"] is None and not mount.get("directory_volume") and mount["type"] in ("volume", "bind") and not is_bind(mount):
+            what = "volume {0}".format(mount["name"]) if mount["type"] == "volume" else "{0} {1}".format(mount["kind"] or "path", mount["source"])
             yield (
                 "{0} mounts the {1} on {2}, which is neither an image volume nor a plain volume of podman's and would stay behind on {3}: "
                 "move its files to a volume made by livefleet.handover.image_volume or by podman volume create, "
-                "or list the check 'directories' in {5} if {4} has the same files".format(
+                "or list the check 'directories' in {5} if {4} has the same".format(
                     plan.workload, what, mount["destination"], plan.source, plan.destination, IGNORE
                 )
             )
@@ -84,6 +91,7 @@ def _volumes_taken(plan: Plan) -> t.Iterator[str]:
 
 
 CHECKS: t.Dict[str, Check] = {
+    **binds.CHECKS,
     "directories": _directories,
     "directory_volumes": _directory_volumes,
     "images": _images_taken,

@@ -44,6 +44,9 @@ notes:
   - >-
     C(handover_bandwidth), of move, drain. Bytes per second that each host may send, divided among what is being copied.
   - >-
+    C(handover_bind_mounts), of migrate, move, drain. What becomes of files and folders of the host that the container mounts by their
+    paths.
+  - >-
     C(handover_destination), of migrate, kvm_migrate. The host that the workload is to go to.
   - >-
     C(handover_destinations), of move, drain. The hosts that may take something, if not all of them may.

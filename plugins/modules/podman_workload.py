@@ -67,10 +67,29 @@ options:
         type: list
         elements: str
         required: true
+      folders:
+        description:
+          - Paths of bind mounts, and of folders above them, that are to be made empty, the deepest first.
+        type: list
+        elements: str
+        default: []
   volumes:
     description:
       - For O(state=absent), names of podman volumes to remove with the container. Of an image volume only
         the definition goes, and what it holds is not touched; one that is a plain directory goes with all that is in it.
+    type: list
+    elements: str
+    default: []
+  aside:
+    description:
+      - For O(state=absent), files and folders that the container mounted by their paths and that have moved. Each is renamed to its
+        path and C(.migrated), never over anything.
+    type: list
+    elements: str
+    default: []
+  folders:
+    description:
+      - For O(state=absent), paths that were made for the container and go again as far as they are empty, the deepest first.
     type: list
     elements: str
     default: []
@@ -155,15 +174,14 @@ workload:
 
 import contextlib
 import json
-import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _inode_flags as inode_flags,
+    _bind_places as bind_places,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _loop as loop,
+    _inode_flags as inode_flags,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
@@ -187,6 +205,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._podman_book im
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
     Runtime,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._twin_init import (
+    Initialisation,
 )
 
 
@@ -214,6 +235,7 @@ class PodmanWorkload:
         command = self._command(source, image)
         existing = workload.find(self.podman.containers(), self.name)
         volumes = self._missing_volumes(source["mounts"])
+        folders = (self.params["planned"] or {}).get("folders") or []
         self._as_planned(existing, volumes)
         if existing is not None:
             # Made by an earlier run, or by somebody else: only what equals the source is accepted.
@@ -227,17 +249,19 @@ class PodmanWorkload:
         if self.module.check_mode:
             return {"command": command, "volumes": sorted(volumes), "workload": {}}
         made: t.List[str] = []
+        initialisation = Initialisation(self.runtime, self.podman, self.name)
         try:
+            bind_places.make(folders, source["mounts"])
             for name, volume in volumes.items():
                 self._make_volume(name, volume)
                 made.append(name)
             self.podman.run(*command)
-            inspect = self._initialise(source)
+            inspect = initialisation.run(source)
             self._verify(source, inspect)
-            self._mount_shared_memory(inspect)
+            initialisation.mount_shared_memory(inspect)
             self._note_start(source, inspect)
         except HandoverError:
-            self._undo(made)
+            self._undo(made, folders)
             raise
         return self._result(inspect, command, made)
 
@@ -289,80 +313,6 @@ class PodmanWorkload:
         argv += ["--label={0}={1}".format(key, value) for key, value in sorted(volume["labels"].items())]
         self.podman.run(*argv, name)
 
-    def _initialise(self, source: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
-        """Has podman write the container's OCI configuration, without which it cannot be restored into.
-
-        podman fills a volume that is used for the first time with what the image has at that path. The image volumes come
-        later and bring their own files, and so do directory volumes; what is filled now is a tmpfs that goes again.
-        """
-        plain = {mount["name"] for mount in source["mounts"] if mount.get("directory_volume")}
-        with contextlib.ExitStack() as covers:
-            for volume in self.podman.volumes() if plain else []:
-                if volume["Name"] in plain:
-                    covers.enter_context(self._covered(volume["Mountpoint"]))
-            for directory in sorted({mount["image_volume"]["mountpoint"] for mount in source["mounts"] if mount["image_volume"]}):
-                covers.enter_context(self._covered(directory))
-            for directory in sorted({mount["directory"] for mount in source["mounts"] if mount["image_volume"]}):
-                os.makedirs(directory, mode=0o711, exist_ok=True)
-            apart = covers.enter_context(self._apart(source["networks"]))
-            self.runtime.run([*apart, self.podman.path, "init", self.name])
-            self.runtime.run([*apart, self.podman.path, "container", "cleanup", self.name])
-        return self.podman.inspect(self.name)
-
-    @contextlib.contextmanager
-    def _apart(self, attached: t.Iterable[t.Mapping[str, t.Any]]) -> t.Iterator[t.List[str]]:
-        """The words that have a command see networks that lead nowhere, if the container is on one that leads out of the host.
-
-        podman brings up the twin's interfaces when it initialises it. They have the addresses of the container that is still in use on
-        the source: the switch would send its clients here, where nobody listens.
-        """
-        networks = {network["name"]: network for network in self.podman.networks()}
-        outside = [networks[each["name"]] for each in attached if workload.is_shared(networks.get(each["name"], {}))]
-        if not outside:
-            yield []
-            return
-        ip = self.runtime.tool("ip", "iproute2")
-        namespace = "handover-{0}".format(self.name)
-        # One that a killed run has left.
-        self.runtime.run([ip, "netns", "delete", namespace], accept=(0, 1))
-        self.runtime.run([ip, "netns", "add", namespace])
-        try:
-            # A network that names no interface is on the one with the default route. Bridges, as podman needs them anyway; dummies would be
-            # another module of the kernel.
-            for interface in sorted({network.get("network_interface") or "handover0" for network in outside}):
-                self.runtime.run([ip, "-n", namespace, "link", "add", interface, "type", "bridge"])
-                self.runtime.run([ip, "-n", namespace, "link", "set", interface, "up"])
-                self.runtime.run([ip, "-n", namespace, "route", "replace", "default", "dev", interface])
-            yield [self.runtime.tool("nsenter", "util-linux"), "--net=/run/netns/" + namespace]
-        finally:
-            self.runtime.run([ip, "netns", "delete", namespace])
-
-    @contextlib.contextmanager
-    def _covered(self, directory: str) -> t.Iterator[None]:
-        if any(mount.mountpoint == directory for mount in loop.read_mounts()):
-            raise HandoverError("something is mounted on {0} already, where an image volume of {1} is to be: unmount it".format(directory, self.name))
-        made = not os.path.isdir(directory)
-        os.makedirs(directory, mode=0o711, exist_ok=True)
-        self.runtime.run([self.runtime.tool("mount", "mount"), "-t", "tmpfs", "-o", "mode=0755", "handover", directory])
-        try:
-            yield
-        finally:
-            # It is empty, so whoever is in it only passes by, as what measures file systems does, and is no reason to fail.
-            self.runtime.run([self.runtime.tool("umount", "mount"), "--lazy", directory])
-            # The helper makes it again when the volume has arrived. If it never does, nothing is left behind.
-            if made:
-                os.rmdir(directory)
-
-    def _mount_shared_memory(self, inspect: t.Mapping[str, t.Any]) -> None:
-        """Mounts the container's /dev/shm ahead of podman, which then takes it as it is: what it holds arrives before the restore."""
-        facts = workload.facts_of(inspect, ())
-        mounts = loop.read_mounts()
-        if facts["ipc_mode"] in ("none", "host") or not facts["shm_size"] or any(mount.mountpoint == facts["shm_dir"] for mount in mounts):
-            return
-        os.makedirs(facts["shm_dir"], mode=0o700, exist_ok=True)
-        options = "nosuid,nodev,noexec,mode=1777,size={0}".format(facts["shm_size"])
-        self.runtime.run([self.runtime.tool("mount", "mount"), "-t", "tmpfs", "-o", options, "shm", facts["shm_dir"]])
-
     def _verify(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
         if (inspect.get("State") or {}).get("Running"):
             raise HandoverError("{0} runs on this host already: it must not run twice".format(self.name))
@@ -386,13 +336,15 @@ class PodmanWorkload:
         if why:
             self.module.warn("`podman ps` will not tell since when {0} runs here: {1}".format(self.name, why))
 
-    def _undo(self, volumes: t.Iterable[str]) -> None:
+    def _undo(self, volumes: t.Iterable[str], folders: t.Iterable[str]) -> None:
         """Leaves nothing of what was half made; the error that led here is the one to be told."""
         with contextlib.suppress(HandoverError):
             self.podman.run("rm", "--force", "--ignore", "--volumes=false", self.name)
         for name in volumes:
             with contextlib.suppress(HandoverError):
                 self.podman.run("volume", "rm", name)
+        with contextlib.suppress(HandoverError):
+            bind_places.remove(folders)
 
     # started
 
@@ -416,6 +368,7 @@ class PodmanWorkload:
             self.reasons.append("there is a container named {0}, which is {1}".format(self.name, existing.get("State")))
         volumes = {volume["Name"]: volume for volume in self.podman.volumes() if volume["Name"] in self.params["volumes"]}
         self.reasons += ["podman has a volume named {0}".format(name) for name in volumes]
+        self.reasons += ["{0} is there".format(path) for path in bind_places.to_put_aside(self.params["aside"])]
         if self.module.check_mode:
             return {}
         if existing is not None:
@@ -429,6 +382,8 @@ class PodmanWorkload:
             self.podman.run("volume", "rm", name)
         if workload.find(self.podman.containers(), self.name) is not None:
             raise HandoverError("podman has removed {0}, and there is one again: something on this host makes it anew".format(self.name))
+        bind_places.put_aside(self.params["aside"])
+        bind_places.remove(self.params["folders"])
         return {}
 
 
@@ -441,9 +396,15 @@ def main() -> None:
             "source": {"type": "dict"},
             "planned": {
                 "type": "dict",
-                "options": {"made": {"type": "bool", "required": True}, "volumes": {"type": "list", "elements": "str", "required": True}},
+                "options": {
+                    "made": {"type": "bool", "required": True},
+                    "volumes": {"type": "list", "elements": "str", "required": True},
+                    "folders": {"type": "list", "elements": "str", "default": []},
+                },
             },
             "volumes": {"type": "list", "elements": "str", "default": []},
+            "aside": {"type": "list", "elements": "str", "default": []},
+            "folders": {"type": "list", "elements": "str", "default": []},
             "running": {"type": "str", "choices": ["refuse", "kill"], "default": "refuse"},
             "timeout": {"type": "int", "default": 120},
         },

@@ -86,6 +86,23 @@ options:
       - Whether the workload is to run on the destination before its memory is there. Needs userfaultfd there, and a cgroup of the workload's own.
     type: bool
     default: false
+  bind_mounts:
+    description:
+      - What becomes of files and folders that the container mounts by their paths. With V(carry) they are copied as plain volumes are, with V(same)
+        they have to be the same on both hosts and are only read, with V(refuse) they are in the way.
+    type: str
+    choices: [carry, same, refuse]
+    default: refuse
+  source_binds:
+    description:
+      - What M(livefleet.handover.bind_mounts_info) returned on the source as C(paths).
+    type: dict
+    default: {}
+  destination_binds:
+    description:
+      - The same on the destination.
+    type: dict
+    default: {}
   asked_within:
     description:
       - Seconds in which first the destination was asked, and then the source. By so much the clocks may differ without being wrong.
@@ -245,6 +262,9 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "hash_limit": {"type": "int", "default": 0},
     "auto_converge": {"type": "bool", "default": False},
     "lazy_pages": {"type": "bool", "default": False},
+    "bind_mounts": {"type": "str", "choices": ["carry", "same", "refuse"], "default": "refuse"},
+    "source_binds": {"type": "dict", "default": {}},
+    "destination_binds": {"type": "dict", "default": {}},
     "asked_within": {"type": "float", "default": 0},
     "ignore": {"type": "list", "elements": "str", "default": []},
     "fail": {"type": "bool", "default": True},
@@ -267,6 +287,9 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
         hash_limit=params["hash_limit"],
         auto_converge=params["auto_converge"],
         lazy_pages=params["lazy_pages"],
+        bind_mounts=params["bind_mounts"],
+        binds_here=params["source_binds"],
+        binds_there=params["destination_binds"],
         asked_within=params["asked_within"],
     )
     unknown = preflight.unknown_names(params["ignore"])
@@ -295,7 +318,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
             listen=address,
             link_rate=preflight.link_rate(plan, address or ""),
             volumes=plan.volumes,
-            directories=plan.directories,
+            directories=preflight.directories(plan),
             twin=preflight.twin(plan),
         )
     result.update(verdict=preflight.verdict(plan, sentences), told=preflight.told(plan))

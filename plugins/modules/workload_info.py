@@ -245,6 +245,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._bind_facts import (
+    of_mount,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._container_look import (
     Look,
     required_by,
@@ -334,6 +337,8 @@ class WorkloadInfo:
         mounts = loop.read_mounts()
         for mount in facts["mounts"]:
             mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, facts["name"]))
+            if mount["type"] == "bind":
+                mount.update(of_mount(mount["source"], mount["destination"], facts["pid"]))
         options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
         found = processes.Processes((), 0, ())
         # Those of the host are no business of a container's, though one sees them all with --pid host.

@@ -39,13 +39,13 @@ type destination struct {
 	compares  bool             // the first thing that the source hears of is what they hold
 
 	targets   []*image.Target
-	images    []Vol    // whose images we made, or took
-	kept      bool     // one of them was there from an earlier time
-	created   []string // what else we made
-	filled    []string // directory volumes: they were empty
-	mounted   []string // mount points that we mounted
-	warming   *warming // nil: nothing is to be brought into memory
-	arming    *arming  // nil: the restore was not begun early
+	images    []Vol       // whose images we made, or took
+	kept      bool        // one of them was there from an earlier time
+	created   []string    // what else we made
+	filled    []Directory // they were empty
+	mounted   []string    // mount points that we mounted
+	warming   *warming    // nil: nothing is to be brought into memory
+	arming    *arming     // nil: the restore was not begun early
 	binds     map[string][]loop.Bind
 	bound     []string // where volumes are shown by us
 	tmpfs     []string
@@ -337,7 +337,7 @@ func (d *destination) tree(stream uint32) (*Tree, error) {
 	}
 	if n -= int64(len(trees)); n < int64(len(d.spec.Directories)) {
 		v := d.spec.Directories[n]
-		return &Tree{Name: v.Name, Path: v.Path}, nil
+		return v.tree(), nil
 	}
 	return nil, fmt.Errorf("session: the source sent a piece of tree %d, and there are %d trees and %d directories", stream, len(trees), len(d.spec.Directories))
 }
@@ -363,7 +363,7 @@ func (d *destination) chunk(ctx context.Context, f *wire.Frame) error {
 		u = &unpacking{w: w, done: make(chan error, 1), late: d.journal.State() != Presync}
 		d.unpacking[f.Stream] = u
 		go func() {
-			err := tree.UnpackNoting(t.Path, r, func(name string, seen bool) {
+			err := tree.UnpackOnly(t.Path, t.only, r, func(name string, seen bool) {
 				if seen && u.changed == "" {
 					u.changed = name
 				}
@@ -635,8 +635,8 @@ func (d *destination) removeReceived() (err error) {
 		err = errors.Join(err, t.Close())
 	}
 	d.targets = nil
-	for _, path := range d.filled {
-		err = errors.Join(err, tree.Clear(path))
+	for _, v := range d.filled {
+		err = errors.Join(err, v.clear())
 	}
 	d.filled = nil
 	for _, v := range d.images {

@@ -19,6 +19,56 @@ type Directory struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
 	Size int64  `json:"size,omitempty"` // source: about how much that is, for those who watch
+	File bool   `json:"file,omitempty"` // it is a single file, empty on the destination when the session begins
+}
+
+// byPath reports whether it is a file or folder of the host's, which has its path for
+// a name.
+func (d *Directory) byPath() bool { return d.Name == d.Path && filepath.Clean(d.Path) == d.Path }
+
+// folder is the one that it is, or that it lies in.
+func (d *Directory) folder() string {
+	if d.File {
+		return filepath.Dir(d.Path)
+	}
+	return d.Path
+}
+
+// tree is where the destination lays it down.
+func (d *Directory) tree() *Tree {
+	t := &Tree{Name: d.Name, Path: d.folder()}
+	if d.File {
+		t.only = filepath.Base(d.Path)
+	}
+	return t
+}
+
+func (d *Directory) follow() (*tree.Follower, error) {
+	if d.File {
+		return tree.FollowFile(d.Path)
+	}
+	return tree.Follow(d.Path)
+}
+
+func (d *Directory) empty() (bool, error) {
+	if d.File {
+		return tree.EmptyFile(d.Path)
+	}
+	return tree.Empty(d.Path)
+}
+
+func (d *Directory) clear() error {
+	if d.File {
+		return tree.ClearFile(d.Path)
+	}
+	return tree.Clear(d.Path)
+}
+
+func (d *Directory) digest(ctx context.Context) (string, int64, error) {
+	if d.File {
+		return tree.DigestFile(ctx, d.Path)
+	}
+	return tree.Digest(ctx, d.Path)
 }
 
 func (d *Directory) check() error {
@@ -45,7 +95,7 @@ type directory struct {
 // of the trees.
 func (s *source) follow() error {
 	for i, spec := range s.spec.Directories {
-		f, err := tree.Follow(spec.Path)
+		f, err := spec.follow()
 		if err != nil {
 			return fmt.Errorf("session: volume %s: %w", spec.Name, err)
 		}
@@ -125,12 +175,12 @@ func (s *source) undisturbed() error {
 // findDirectories sees to it that what arrives finds a place, and nothing in it.
 func (d *destination) findDirectories() error {
 	for _, v := range d.spec.Directories {
-		if empty, err := tree.Empty(v.Path); err != nil {
+		if empty, err := v.empty(); err != nil {
 			return fmt.Errorf("session: volume %s: %w", v.Name, err)
 		} else if !empty {
 			return fmt.Errorf("session: volume %s: %s is not empty, and what is in it is never overwritten: move it away", v.Name, v.Path)
 		}
-		d.filled = append(d.filled, v.Path)
+		d.filled = append(d.filled, v)
 	}
 	return nil
 }
@@ -138,7 +188,7 @@ func (d *destination) findDirectories() error {
 // syncDirectories puts on the disk what has come into the directory volumes.
 func (d *destination) syncDirectories() error {
 	for _, v := range d.spec.Directories {
-		if _, err := tree.WriteBack(v.Path); err != nil {
+		if _, err := tree.WriteBack(v.folder()); err != nil {
 			return fmt.Errorf("session: volume %s: %w", v.Name, err)
 		}
 	}

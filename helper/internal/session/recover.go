@@ -215,7 +215,7 @@ func folders(spec *Spec) (paths []string) {
 		paths = append(paths, t.Path)
 	}
 	for _, v := range spec.Directories {
-		paths = append(paths, v.Path)
+		paths = append(paths, v.folder())
 	}
 	return paths
 }
@@ -396,7 +396,7 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	}
 	if j.Reached(Presync) { // from then on it is known that they were empty
 		for _, v := range spec.Directories {
-			err = errors.Join(err, tree.Clear(v.Path))
+			err = errors.Join(err, v.clear())
 		}
 	}
 	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {

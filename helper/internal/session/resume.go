@@ -12,7 +12,6 @@ import (
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/transport"
-	"github.com/livefleet/handover/helper/internal/tree"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -189,7 +188,7 @@ func (s *source) goOn(ctx context.Context, welcome *message, arrived map[uint32]
 		if d.follower.First() || d.round < round {
 			continue
 		}
-		f, err := tree.Follow(d.Path)
+		f, err := d.follow()
 		if err != nil {
 			return &refusal{fmt.Errorf("session: volume %s: %w", d.Name, err)}
 		}

@@ -116,6 +116,8 @@ type Tree struct {
 	// Mounted says, on the destination, that the engine mounts it below something
 	// else when it begins to restore, and need not see it change any more.
 	Mounted bool `json:"mounted,omitempty"`
+
+	only string // nothing but this file in it
 }
 
 // Network is the workload's own network, if it has one that others can reach and
@@ -328,7 +330,12 @@ func (s *Spec) check() error {
 		}
 	}
 	for _, d := range s.Directories {
-		if err := once("volume", d.Name); err != nil {
+		if d.byPath() {
+			if seen[d.Path] {
+				return fmt.Errorf("volume %q: it is there twice", d.Path)
+			}
+			seen[d.Path] = true
+		} else if err := once("volume", d.Name); err != nil {
 			return err
 		}
 		if err := d.check(); err != nil {

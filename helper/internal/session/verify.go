@@ -29,7 +29,7 @@ func (b *base) roots(ctx context.Context, look func(ctx context.Context, i int) 
 	}
 	for i, v := range b.spec.Directories {
 		g.Go(func() error {
-			sum, size, err := tree.Digest(gctx, v.Path)
+			sum, size, err := v.digest(gctx)
 			roots[len(b.spec.Volumes)+i] = image.Root{Algorithm: tree.DigestAlgorithm, Size: size, Root: sum}
 			return err
 		})

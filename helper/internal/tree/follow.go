@@ -40,7 +40,12 @@ func Follow(path string) (*Follower, error) {
 func (f *Follower) First() bool { return f.first }
 
 // Close ends the watch.
-func (f *Follower) Close() error { return errors.Join(f.watch.Close(), f.Mirror.Close()) }
+func (f *Follower) Close() error {
+	if f.only != "" {
+		return f.Mirror.Close()
+	}
+	return errors.Join(f.watch.Close(), f.Mirror.Close())
+}
 
 // Lose notes that the other side may not have what it was taken to have.
 func (f *Follower) Lose(why string) { f.pending.Everything = why }
@@ -48,6 +53,10 @@ func (f *Follower) Lose(why string) { f.pending.Everything = why }
 // Collect takes what was touched since the last time to what the next pass will
 // look at. It returns how much that is: entries, and about how many bytes.
 func (f *Follower) Collect() (entries int, bytes int64, err error) {
+	if f.only != "" {
+		bytes, err = f.weighFile()
+		return 1, bytes, err
+	}
 	s, err := f.watch.Swap(f.Knows)
 	if err != nil {
 		return 0, 0, err
@@ -101,6 +110,11 @@ func (f *Follower) List() (names []string, why string, err error) {
 // text says why every entry was looked at, if they were for another reason than
 // that the pass is the first.
 func (f *Follower) Pass(w io.Writer, last bool) (Stats, string, error) {
+	if f.only != "" {
+		f.first = false
+		s, err := f.Everything(w, Changes{Since: never})
+		return s, "", err
+	}
 	c, err := f.changes(last)
 	if err != nil {
 		return Stats{}, "", err
@@ -165,6 +179,9 @@ func (f *Follower) writeBack(used []watch.Use) error {
 
 // Quiet tells what was touched since the last pass, and nothing if nothing was.
 func (f *Follower) Quiet() error {
+	if f.only != "" {
+		return f.undisturbed()
+	}
 	n, _, err := f.Collect()
 	if err != nil {
 		return err

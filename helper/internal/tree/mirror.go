@@ -27,7 +27,8 @@ type Mirror struct {
 	Apart func(name string) bool
 
 	path  string
-	root  int // the folder, open
+	root  int    // the folder, open
+	only  string // the one file in it that is meant; empty: everything
 	dev   uint64
 	begun bool
 
@@ -98,6 +99,9 @@ func (m *Mirror) Knows(inode uint64) bool {
 func (m *Mirror) Everything(w io.Writer, c Changes) (Stats, error) {
 	p := m.pass(w, c)
 	p.listing = m.begun
+	if m.only != "" {
+		return p.stats, errors.Join(p.single(), p.close())
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(m.root, &st); err != nil {
 		return p.stats, m.error(".", err)

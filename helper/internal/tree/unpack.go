@@ -24,6 +24,12 @@ func Unpack(root string, r io.Reader) error {
 // folder that it has removed something from or given other times: what Sync takes.
 // Times of a folder are all that is not seen to change.
 func UnpackNoting(root string, r io.Reader, laid func(name string, seen bool)) error {
+	return UnpackOnly(root, "", r, laid)
+}
+
+// UnpackOnly is UnpackNoting, and takes, where only is given, nothing but a file of
+// that name at the top.
+func UnpackOnly(root, only string, r io.Reader, laid func(name string, seen bool)) error {
 	dir, err := openRoot(root)
 	if err != nil {
 		return err
@@ -38,6 +44,9 @@ func UnpackNoting(root string, r io.Reader, laid func(name string, seen bool)) e
 		}
 		if err != nil {
 			return fmt.Errorf("tree: the stream for %s: %w", root, err)
+		}
+		if only != "" && (h.Typeflag != tar.TypeReg || h.Name != only) {
+			return fmt.Errorf("tree: %s in %s: the stream is to bring the file %s alone", h.Name, root, only)
 		}
 		folder, do := filepath.Dir(filepath.Clean(h.Name)), unpack
 		if h.Typeflag == typeGone || h.Typeflag == typeOnly {

@@ -146,6 +146,7 @@ class Facts:
         self.tracker, self.hash_limit = "auto", 0
         self.auto_converge = False
         self.lazy_pages = False
+        self.binds = ("refuse", {}, {})
 
     @property
     def shop(self):
@@ -154,7 +155,7 @@ class Facts:
     def plan(self):
         return preflight.Plan(
             self.workload, self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge,
-            self.lazy_pages,
+            self.lazy_pages, *self.binds,
         )
 
     def sentences(self, *ignore):
@@ -191,6 +192,28 @@ def both(*faults):
             fault(facts)
 
     return break_it
+
+
+BIND = {
+    **MOUNT, "type": "bind", "name": "", "source": "/srv/files", "destination": "/files", "image_volume": None, "volume": None, "kind": "directory",
+    "read_only": False, "names": 1, "replaced": False,
+}  # fmt: skip
+AT_PATH = {
+    "kind": "directory", "real": "/srv/files", "empty": False, "size": GIB, "missing": [], "inside": "directory", "kept": False, "fstype": "ext4",
+    "mounted": False, "mounts_below": [], "users": [], "digest": "d", "path": "/srv/files", "free": 1024 * GIB, "device": 99,
+}  # fmt: skip
+NOTHING_THERE = {**AT_PATH, "kind": "", "empty": False, "size": 0, "missing": ["/srv/files", "/srv"], "digest": ""}
+
+
+def bound(asked, here=(), there=(), path="/srv/files", **mount):
+    """It mounts a folder of the host, of which this is known on both."""
+
+    def change(facts):
+        facts.shop["mounts"] = [dict(BIND, source=path, **mount)]
+        other = AT_PATH if asked == "same" else NOTHING_THERE
+        facts.binds = (asked, {path: {**AT_PATH, "real": path, **dict(here)}}, {path: {**other, "real": path, **dict(there)}})
+
+    return change
 
 
 def other_session(side, **status):
@@ -270,8 +293,11 @@ FAULTS = [
     ("systemd_unit", put("here.workload.systemd_unit", "shop.service"), "the systemd unit shop.service on node1, which would start it again there"),
     ("directories", put("here.workload.mounts.0", {**MOUNT, "image_volume": None}),
      "shop mounts the volume pgdata on /var/lib/postgresql, which is neither an image volume nor a plain volume of podman's"),
-    ("directories", put("here.workload.mounts.0", {**MOUNT, "type": "bind", "source": "/srv/files", "image_volume": None}),
-     "the directory /srv/files on /var/lib/postgresql"),
+    ("directories", bound("refuse"),
+     "shop mounts the directory /srv/files of node1, which would stay behind: have it copied to node2 with handover_bind_mounts=carry"),
+    ("bind_mounts", bound("carry", here={"users": ["cache"]}), "shop shares the directory /srv/files on node1 with cache"),
+    ("bind_mounts_same", bound("same", there={"digest": "other"}, read_only=True), "the directory /srv/files, which shop mounts, is not the same on node1 and"),
+    ("bind_mounts_taken", bound("carry", there={"kind": "directory", "empty": False}), "/srv/files exists on node2 already, where the directory of shop is"),
     ("directory_volumes", put("here.workload.mounts.0", {**PLAIN, "directory_volume": {**DIRECTORY, "shared_with": ["cache"]}}),
      "shop shares the volume uploads on node1 with cache, and only one of them would have it afterwards"),
     ("volumes", both(put("here.workload.mounts.0", PLAIN), put("there.host.podman.volumes", {"uploads": {}})),
@@ -433,12 +459,15 @@ def test_every_check_has_a_planted_fault():
 
 
 TOLD = [
+    ("bind_mounts", bound("carry"), "the directory /srv/files that shop mounts goes along, and what node1 has of it is kept there as /srv/files.migrated"),
     ("health_check", put("here.workload.health_check", True), "the timer of shop's health check is not made on node2"),
     ("exec_sessions", put("here.workload.entered", [{"process": "sh", "pid": 9}]),
      "sh (pid 9) in shop was started by podman exec: it does not move, and ends on node1"),
     ("affinity", both(put("here.workload.pinned", [{"process": "db", "pid": 7, "processors": [1, 9]}]), put("there.host.processors", [0, 1])),
      "db (pid 7) in shop is bound to processors of node1, of which node2 does not have 9: it runs there on the others, or on all"),
     ("log", put("here.workload.log", {"driver": "k8s-file", "path": "/l/ctr.log", "size": MIB}), "the log of shop up to now (/l/ctr.log, 1 MiB) goes with the"),
+    ("log", both(put("here.workload.log", {"driver": "k8s-file", "path": "/var/log/shop.log", "size": MIB}), put("here.workload.static_dir", "/l")),
+     "the log of shop up to now (/var/log/shop.log, 1 MiB) stays on node1, and the one on node2 begins anew"),
     ("log", put("here.workload.log", {"driver": "journald", "path": "", "size": 0}), "the log of shop up to now stays in the journal of node1"),
     ("stopped", both(put("here.workload.state", "exited"), put("here.workload.exit_code", 3)),
      "shop does not run, and moves as it is: podman on node2 will call it created, and not know that it exited with exit code 3"),
@@ -615,6 +644,6 @@ class TestListenAddress:
 def test_what_a_move_makes_is_what_the_destination_does_not_have(facts):
     facts.shop["mounts"] = [MOUNT, PLAIN, dict(MOUNT, type="bind", name="", volume=None)]
     facts.there["host"]["podman"].update(volumes={}, containers=[{"name": "cache", "id": "2", "state": "running"}])
-    assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"]}
+    assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"], "folders": []}
     facts.there["host"]["podman"].update(volumes={"uploads": {}}, containers=[{"name": "shop", "id": "1", "state": "created"}])
-    assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"]}
+    assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"], "folders": []}

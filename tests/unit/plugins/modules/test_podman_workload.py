@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -108,8 +109,8 @@ def host(monkeypatch):
     monkeypatch.setattr(_runtime.Runtime, "run", fake.run)
     monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setattr(_loop, "read_mounts", lambda *args: [])
-    monkeypatch.setattr(podman_workload.os, "makedirs", lambda *args, **kwargs: None)
-    monkeypatch.setattr(podman_workload.os, "rmdir", lambda *args, **kwargs: None)
+    monkeypatch.setattr(os, "makedirs", lambda *args, **kwargs: None)
+    monkeypatch.setattr(os, "rmdir", lambda *args, **kwargs: None)
     return fake
 
 

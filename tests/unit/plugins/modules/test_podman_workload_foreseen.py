@@ -10,6 +10,10 @@ import ast
 import pathlib
 
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _bind_places,
+    _twin_init,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight as preflight,
 )
 from ansible_collections.livefleet.handover.plugins.modules import podman_workload
@@ -21,19 +25,22 @@ FORESEEN = {
     "podman has another volume named": ("volumes",),
     "what podman has on this host of {0} is not": (),
     "something is mounted on {0} already": ("mountpoints",),
+    "{0} cannot be made on this host": ("bind_mounts_taken",),
     "{0} runs on this host already": ("already_there",),
     "{0} would not be the same here": ("engine_defaults", "files_named", "secrets", "create_options", "runtime", "namespaces"),
 }
 # Those of a container that is to be started or removed, which is after the cutover or behind it.
-LATER = ("there is no container named {0} on this host", "{0} is {1} on this host, so it is not removed", "podman has removed {0}, and there is one again")
+LATER = (
+    "{0}, which was made for the move, cannot be removed", "{0} has moved to another host and cannot be renamed",
+    "there is no container named {0} on this host", "{0} is {1} on this host, so it is not removed", "podman has removed {0}, and there is one again")
 
 
 def refusals():
     """The beginnings of all sentences with which the module fails by itself."""
-    tree = ast.parse(pathlib.Path(podman_workload.__file__).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            yield [inner.value for inner in ast.walk(node.exc) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)][0]
+    for module in (podman_workload, _twin_init, _bind_places):
+        for node in ast.walk(ast.parse(pathlib.Path(module.__file__).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+                yield [inner.value for inner in ast.walk(node.exc) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)][0]
 
 
 def test_every_refusal_is_foreseen():

@@ -1,0 +1,163 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: bind_mounts_info
+
+short_description: Tell what lies at the paths that a container bind-mounts
+
+version_added: 0.1.0
+
+description:
+  - Looks at files and folders of a host that a container mounts by their paths, or would mount there.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+  - livefleet.handover._attributes.info_module
+
+options:
+  workload:
+    description:
+      - Name of the container, which does not count among those that use a path.
+    type: str
+    required: true
+  paths:
+    description:
+      - The paths.
+    type: list
+    elements: str
+    required: true
+  digest:
+    description:
+      - Those of the paths at which everything is read for a digest of it.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description:
+      - Longest time for the questions to podman, in seconds.
+    type: int
+    default: 120
+
+seealso:
+  - module: livefleet.handover.preflight
+  - module: livefleet.handover.workload_info
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Look at a folder that a container mounts
+  livefleet.handover.bind_mounts_info:
+    workload: shop
+    paths: [/srv/shop]
+    digest: [/srv/shop]
+  register: seen
+"""
+
+RETURN = r"""
+paths:
+  description: By path, what is there.
+  returned: success
+  type: dict
+  contains:
+    kind:
+      description: C(file), C(directory), C(socket), C(device), C(pipe), or nothing.
+      type: str
+    real:
+      description: The same path without links.
+      type: str
+    empty:
+      description: Whether it is an empty file or folder.
+      type: bool
+    size:
+      description: Bytes that it takes on the disk.
+      type: int
+    missing:
+      description: The path and the folders above it that are not there, the deepest first.
+      type: list
+      elements: str
+    inside:
+      description: What there is in which the first of those would be made, C(directory) if it can be.
+      type: str
+    kept:
+      description: Whether something is beside it that an earlier move has left, by its name and C(.migrated).
+      type: bool
+    fstype:
+      description: The kind of file system that it is on.
+      type: str
+    mounted:
+      description: Whether it is a mount point.
+      type: bool
+    mounts_below:
+      description: The mount points in it.
+      type: list
+      elements: str
+    users:
+      description: Names of other containers that mount it, something in it, or a folder that it is in.
+      type: list
+      elements: str
+    digest:
+      description: A digest of content, kinds, owners, modes and extended attributes, if it was asked for.
+      type: str
+    path:
+      description: The path.
+      type: str
+    free:
+      description: Free bytes of its file system.
+      type: int
+    device:
+      description: The number of its file system.
+      type: int
+  sample:
+    /srv/shop: {kind: directory, empty: false, size: 73728, users: [], digest: ""}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _loop as loop,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._bind_facts import (
+    facts_of,
+    users_of,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
+from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
+    HandoverError,
+    Runtime,
+)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "workload": {"type": "str", "required": True},
+            "paths": {"type": "list", "elements": "str", "required": True},
+            "digest": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    runtime = Runtime(module, module.params["timeout"])
+    podman = Podman(runtime)
+    try:
+        others = []
+        if runtime.find("podman") is not None:
+            named = [each["Id"] for each in podman.containers() if module.params["workload"] not in (each.get("Names") or [])]
+            others = podman.inspect_many(named) if named else []
+        mounts = loop.read_mounts()
+        paths = {path: {**facts_of(path, mounts, path in module.params["digest"]), "users": users_of(path, others)} for path in module.params["paths"]}
+        module.exit_json(changed=False, paths=paths)
+    except (HandoverError, OSError) as exc:
+        module.fail_json(msg=str(exc))
+
+
+if __name__ == "__main__":
+    main()
