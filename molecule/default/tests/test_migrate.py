@@ -85,7 +85,7 @@ def is_set_as_before(fleet: Fleet, there: str) -> None:
     inside = f"podman exec {WORKLOAD} "
     host = fleet.hosts[there]
     assert host.check_output(inside + "sysctl -n net.core.somaxconn net.ipv4.ip_forward").split() == ["777", "1"]
-    sleeper = host.check_output(inside + "sh -c \"ps | grep '[s]leep 100000'\"").split()[0]
+    sleeper = host.check_output(inside + "sh -c \"ps | grep 'root *sleep 100000$'\"").split()[0]
     assert host.check_output(inside + f"taskset -p {sleeper}").rpartition(": ")[2] == "1"
 
 
