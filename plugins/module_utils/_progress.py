@@ -32,13 +32,14 @@ def line(status: Status) -> str:
         words += ", {0}/s".format(format_size(status["rate"]))
     if number > 1 or status.get("converged"):
         words += ", {0} left".format(format_size(status.get("dirty_bytes") or 0))
+    forecast = status.get("forecast_ms")
+    foretold = ", a pause now of about {0:.2f} s".format(forecast / 1000) if forecast else ""
     if status.get("converged"):
-        forecast = status.get("forecast_ms")
-        words += ", converged" + (", a pause now of about {0:.2f} s".format(forecast / 1000) if forecast else "")
+        words += ", converged" + foretold
         throttle = status.get("throttle")
         return words + (", processor time cut by {0} %".format(throttle) if throttle else "")
     seconds = left(status)
-    return words if seconds is None else "{0}, {1} to go".format(words, duration(seconds))
+    return words + (foretold if seconds is None else "{0}, {1} to go".format(foretold, duration(seconds)))
 
 
 def left(status: Status) -> t.Optional[float]:

@@ -48,6 +48,9 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 		return nil, err
 	}
 	defer s.queue.Leave()
+	if s.spec.Mode == Live {
+		s.foresee(0, 0) // by the memory alone: what is written shows later
+	}
 	var before int64
 	var ready time.Time  // since when it only waits to be cut over
 	var looked time.Time // when was looked for what is dirty
@@ -69,6 +72,9 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 		}
 		looked = time.Now()
 		s.update(true, func(st *Status) { st.DirtyBytes = dirty })
+		if s.spec.Mode == Live {
+			s.foresee(dirty, since)
+		}
 		if why := s.converged(dirty, before); why != "" {
 			if s.memory.scans == 0 {
 				if err := s.carryAhead(ctx); err != nil {

@@ -31,6 +31,7 @@ class TestLine:
         text = line(status(**{"pass": 3}, converged=True, dirty_bytes=5 * 2**20, pass_bytes=2**20, done_bytes=2**20, rate=0))
         assert text == "shop: presync, pass 3: 100 % of 1 MiB, 5 MiB left, converged"
         assert line(status(converged=True, forecast_ms=312.4)).endswith(", converged, a pause now of about 0.31 s")
+        assert ", a pause now of about 5.80 s, " in line(status(forecast_ms=5800.0))
 
     def test_a_workload_that_is_slowed_down(self):
         slow = status(converged=True, forecast_ms=912.4, throttle=40)
