@@ -636,7 +636,12 @@ class ImageVolume:
         if self.runtime.wait_for(lambda: not self._loops(), DETACH_SECONDS):
             return
         holders = loop.openers(list(numbers)) + [holder for number in numbers.values() for holder in loop.namespaces_that_see(number)]
-        reason = f", because it is in use by {volume.listed(holders)}: end that first" if holders else ""
+        reason = (
+            f", because it is in use by {volume.listed(holders)}: end that first"
+            if holders
+            else f" and nobody has it open: if its file system was frozen (fsfreeze -f), mount {next(iter(numbers), 'it')} again, thaw it there with "
+            f"`fsfreeze -u`, and unmount it"
+        )
         raise HandoverError(f"{self.wanted.image} is still attached to {volume.listed(numbers)} after the unmount{reason}")
 
     def _define_volume(self) -> None:

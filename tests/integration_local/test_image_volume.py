@@ -373,6 +373,21 @@ def test_a_mount_namespace_that_keeps_the_volume_is_named(run_volume: Run, image
     assert run_volume(state="unmounted")["device"] is None
 
 
+def test_a_file_system_that_an_operator_froze_is_told_with_the_way_to_thaw_it(run_volume: Run, image: Path, place: Path) -> None:
+    device = run_volume(state="mounted", size="64M")["device"]
+    command("fsfreeze", "--freeze", place)
+    try:
+        with pytest.raises(Exception, match=rf"{image} is still attached to {device} .*nobody has it open.* mount {device} again, .* `fsfreeze -u`"):
+            run_volume(state="unmounted", timeout=2)
+    finally:
+        # As the sentence says.
+        command("mount", device, place)
+        command("fsfreeze", "--unfreeze", place)
+        command("umount", place)
+    run_volume(state="unmounted")
+    assert run_volume(state="unmounted")["device"] is None
+
+
 def test_the_loop_device_goes_with_an_unmount_by_hand(run_volume: Run, place: Path) -> None:
     run_volume(state="mounted", size="64M")
     command("umount", place)
