@@ -168,6 +168,15 @@ RUNNING, PAUSED, HALTED, OFF, ABSENT, SILENT = "running", "paused", "halted", "o
 ALIVE = (RUNNING, PAUSED, HALTED)
 
 
+# What is said of a guest that runs nowhere: whether it should is for those to say who know whether it ran.
+STANDS_STILL = {
+    (OFF, ABSENT): "the guest is on the source and does not run, and the destination has none",
+    (OFF, OFF): "both sides have the guest's definition, and it runs on neither: the source's is the one that counts",
+    (ABSENT, ABSENT): "neither side has the guest: it was removed, or ended and had no definition: see libvirt's log on both hosts",
+}
+ENDED = "it ran when the migration began, and was shut down meanwhile, or ended with an error: see libvirt's log on both hosts"
+
+
 @dataclass(frozen=True)
 class Decision:
     """What to do now, on which side, and what that makes of the migration."""
@@ -203,7 +212,7 @@ def decide(source: str, destination: str, migrating: bool) -> Decision:
         return Decision("none", False, "the guest runs on the source as before")
     if source == ABSENT and destination == OFF:
         return Decision("none", True, "the destination has the guest, which does not run, and the source has none")
-    return Decision("none", False, "the guest runs on neither side: it was shut down meanwhile, or ended with an error: see libvirt's log on both hosts")
+    return Decision("none", False, STANDS_STILL[(source, destination)])
 
 
 # --- what came of the wish ---------------------------------------------------

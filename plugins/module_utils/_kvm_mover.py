@@ -352,7 +352,10 @@ class Mover:
         if not decision.moved:
             with contextlib.suppress(self.libvirt.libvirtError, HandoverError):
                 self._look_for_zero_pages(domain, looked_before)
-            raise HandoverError(f"{self.name} was not migrated: {reason or decision.sentence}. {decision.sentence.capitalize()}")
+            said = decision.sentence[0].upper() + decision.sentence[1:]
+            if "VIR_MIGRATE_OFFLINE" not in plan.flags and self.standing("source") not in migration.ALIVE:
+                said += f"; {migration.ENDED}"
+            raise HandoverError(f"{self.name} was not migrated: {reason or decision.sentence}. {said}")
         stats = self._statistics()
         made = migration.Plan(plan.flags, plan.parameters)
         result: dict[str, t.Any] = {
@@ -464,7 +467,10 @@ class Mover:
                 self._same_guest()
                 self._discard(self._domain("destination"))
         except self.libvirt.libvirtError as exc:
-            raise HandoverError(f"{self.name}: {decision.sentence}; but {decision.act.replace('_', ' on the ')} failed: {exc}") from exc
+            # Somebody else may have done it in between: a guest that stands where it should is no error.
+            now = self._decision()
+            if now.act != "none" or now.moved != decision.moved:
+                raise HandoverError(f"{self.name}: {decision.sentence}; but {decision.act.replace('_', ' on the ')} failed: {exc}") from exc
 
     def _discard(self, domain: t.Any) -> None:
         """Takes away what arrived and was never let run."""

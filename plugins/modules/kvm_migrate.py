@@ -175,6 +175,12 @@ options:
   there:
     description: What it has seen on the destination.
     type: dict
+  run:
+    description:
+      - The run that has the guest, as M(livefleet.handover.kvm_lock) was told. While the module works it holds the guest's lock on this host, and is
+        refused if another run has the guest.
+    type: str
+    default: ""
   uri:
     description: How this host's libvirt is reached.
     type: str
@@ -298,6 +304,7 @@ held_ms:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.livefleet.handover.plugins.module_utils import _guest_lock as lock
 from ansible_collections.livefleet.handover.plugins.module_utils._guest_findings import (
     Looks,
 )
@@ -324,11 +331,25 @@ def wish(params: t.Mapping[str, t.Any]) -> Wish:
 def run(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
     """The result of the module."""
     params = module.params
+    forward = params["state"] == "migrated"
+    if module.check_mode or params["state"] == "cancelled":
+        return act(module, libvirt)
+    with lock.hold(params["guest"], params["run"], 0.0 if forward else params["timeout"], forward):
+        return act(module, libvirt)
+
+
+def act(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
+    """What is asked for, while nobody else does it."""
+    params = module.params
     with Mover(libvirt, params["guest"], params["uri"], params["destination_uri"]) as mover:
         if params["state"] == "resolved":
             return mover.resolve(params["timeout"], module.check_mode)
         if params["state"] == "cancelled":
-            return mover.cancel(params["timeout"], module.check_mode)
+            claim = None if module.check_mode else lock.give_up(params["guest"])
+            ended = mover.cancel(params["timeout"], module.check_mode)
+            if claim and not ended["changed"] and not ended["moved"]:
+                return {**ended, "changed": True, "outcome": "the move had not come to the migration yet, and ends with the step that it is at"}
+            return ended
         if mover.has_moved():
             there = {"moved": True, "outcome": "the guest is on the destination, and the source has none"}
             return {"changed": False, **there, "images": mover.arrived(wish(params)), "state": mover.beside()}
@@ -373,6 +394,7 @@ def main() -> None:
             "shared_disks": {"type": "list", "elements": "str", "default": []},
             "here": {"type": "dict"},
             "there": {"type": "dict"},
+            "run": {"type": "str", "default": ""},
             "uri": {"type": "str", "default": "qemu:///system"},
             "timeout": {"type": "int", "default": 3600},
         },

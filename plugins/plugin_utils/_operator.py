@@ -53,6 +53,11 @@ def at_work(by: t.Optional[By], now: t.Optional[float] = None) -> bool:
     return abs((time.time() if now is None else now) - began) < PATIENCE
 
 
+def same_run(by: By, other: By) -> bool:
+    """Whether both are one process of Ansible."""
+    return bool(by.get("began")) and all(by.get(key) == other.get(key) for key in ("boot", "pid", "began"))
+
+
 def prepares(side: t.Mapping[str, t.Any]) -> bool:
     """Whether a side of a move that no helper runs for yet is being prepared by somebody."""
     plan = side.get("plan") or {}

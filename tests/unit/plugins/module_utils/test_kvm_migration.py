@@ -43,6 +43,20 @@ def test_a_side_that_is_silent_decides_nothing(source, destination):
 
 
 @pytest.mark.parametrize(
+    ("source", "destination", "words"),
+    [
+        (migration.OFF, migration.ABSENT, "is on the source and does not run"),
+        (migration.OFF, migration.OFF, "both sides have the guest's definition"),
+        (migration.ABSENT, migration.ABSENT, "neither side has the guest"),
+    ],
+)
+def test_of_a_guest_that_runs_nowhere_it_is_said_where_it_is(source, destination, words):
+    decision = migration.decide(source, destination, False)
+    assert (decision.act, decision.moved) == ("none", False)
+    assert words in decision.sentence
+
+
+@pytest.mark.parametrize(
     ("link", "idle", "compression", "connections"),
     [
         (1000, 4.0, "zstd", 4),

@@ -93,6 +93,22 @@ def test_what_has_arrived_is_let_run(hosts):
     assert hosts.has_moved()
 
 
+def test_a_guest_that_somebody_else_has_let_run_meanwhile_is_no_error(hosts, libvirt, monkeypatch):
+    guest = put(hosts, "destination")
+    guest.suspend()
+    decision = hosts._decision()
+    guest.resume()
+    hosts._act(decision)
+    guest.suspend()
+
+    def fails(_domain):
+        raise libvirt.libvirtError("no")
+
+    monkeypatch.setattr(libvirt.virDomain, "resume", fails)
+    with pytest.raises(_runtime.HandoverError, match="resume on the destination failed"):
+        hosts._act(decision)
+
+
 def test_what_does_not_run_has_moved_with_its_definition(hosts):
     put(hosts, "destination", running=False)
     assert hosts.has_moved()
@@ -352,6 +368,21 @@ def test_a_guest_that_is_off_moves_with_its_autostart(hosts):
     assert hosts.migrate(plan, 0, 1, 30)["moved"] is True
     assert standing(hosts) == (migration.ABSENT, migration.OFF)
     assert hosts._domain("destination").autostart() == 1
+
+
+def test_an_offline_move_that_fails_says_where_the_guest_is(hosts, monkeypatch):
+    put(hosts, "source", running=False)
+
+    def fails(*_words):
+        raise _runtime.HandoverError("the disk is full")
+
+    monkeypatch.setattr(_guest_offline, "move", fails)
+    plan = hosts.plan(migration.Wish(mode="offline"), None, IGNORE)
+    with pytest.raises(_runtime.HandoverError) as said:
+        hosts.migrate(plan, 0, 1, 60)
+    assert str(said.value) == (
+        "web1 was not migrated: the disk is full. The guest is on the source and does not run, and the destination has none"
+    )
 
 
 def test_a_definition_that_arrives_with_less_goes_back(hosts, monkeypatch):
