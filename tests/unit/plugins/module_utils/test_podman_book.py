@@ -29,7 +29,7 @@ def book(root, state=None, schema=1):
 
 def states(root):
     database = sqlite3.connect(str(root / "db.sql"))
-    found = {name: text for name, text in database.execute("SELECT ID, JSON FROM ContainerState")}
+    found = dict(database.execute("SELECT ID, JSON FROM ContainerState"))
     database.close()
     return found
 
@@ -47,7 +47,7 @@ def test_the_time_is_written_and_nothing_else_changes(tmp_path):
     ("plant", "identifier", "why"),
     [
         (lambda root: book(root, schema=2), "one", "another layout"),
-        (lambda root: book(root), "three", "another layout"),
+        (book, "three", "another layout"),
         (lambda root: book(root, {"state": 1}), "one", "another layout"),
         # It runs: podman writes here, too.
         (lambda root: book(root, {**STATE, "state": 3}), "one", "another layout"),
