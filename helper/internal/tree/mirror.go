@@ -467,10 +467,22 @@ func (p *pass) carryOut(e *errands) error {
 		}
 		p.stats.Removed += len(e.gone[dir])
 	}
+	var vanished []string // folders, with a slash
 	for _, rel := range sorted(e.send) {
-		err := at(p.root, rel, func(parent int, base string) error { return p.entry(parent, base, rel, e.send[rel]) })
+		if slices.ContainsFunc(vanished, func(folder string) bool { return strings.HasPrefix(rel, folder) }) {
+			continue
+		}
+		there := false
+		err := at(p.root, rel, func(parent int, base string) (err error) {
+			there, err = p.try(parent, base, rel, e.send[rel])
+			return err
+		})
 		if err != nil && !absent(err) {
 			return err
+		}
+		if !there && e.send[rel].Mode&unix.S_IFMT == unix.S_IFDIR {
+			vanished = append(vanished, rel+"/")
+			continue
 		}
 		if names, ok := e.only[rel]; ok {
 			if err := p.list(typeOnly, rel, names); err != nil {
@@ -493,7 +505,7 @@ func sorted[V any](m map[string]V) []string {
 // folder sends what has changed of a folder and of what is in it.
 func (p *pass) folder(parent int, base, rel string, st *unix.Stat_t) error {
 	if p.changed(rel, st, markOld) {
-		if err := p.entry(parent, base, rel, st); err != nil {
+		if there, err := p.try(parent, base, rel, st); err != nil || !there {
 			return err
 		}
 	}
@@ -645,6 +657,15 @@ func (p *pass) entry(parent int, base, rel string, st *unix.Stat_t) error {
 
 // gone is absent, for what went while it was looked at.
 func gone(err error) bool { return absent(err) || errors.Is(err, unix.EINVAL) }
+
+// try sends an entry, and reports whether it was there still. Of a folder that was not
+// nothing below may follow, even if it is back by then: the other side does not have
+// the folder. Its move is an event of its own, and a later pass looks below it.
+func (p *pass) try(parent int, base, rel string, st *unix.Stat_t) (there bool, err error) {
+	before := p.stats.Entries
+	err = p.entry(parent, base, rel, st)
+	return p.stats.Entries > before, err
+}
 
 // sent notes that an entry went out under its own name.
 func (p *pass) sent(rel string, st *unix.Stat_t) {
