@@ -58,7 +58,7 @@ def test_every_part_is_named_once_and_has_commands():
     assert all(each.commands for each in every)
 
 
-def test_the_seed_of_the_faults_is_that_of_the_tree(monkeypatch, tmp_path):
+def test_the_seed_of_the_faults_is_that_of_the_code(monkeypatch, tmp_path):
     assert suite.faults_seed() == suite.faults_seed()
     monkeypatch.setattr(suite, "CHECKOUT", tmp_path)
     assert suite.faults_seed() == 1
