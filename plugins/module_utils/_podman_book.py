@@ -32,7 +32,7 @@ def started_at(root: str, identifier: str, when: str) -> str:
         return "Python has no module sqlite3 here"
     try:
         return _write(sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None), identifier, when)
-    except sqlite3.Error as exc:
+    except (sqlite3.Error, ValueError) as exc:  # or what it holds is no JSON
         return "{0}: {1}".format(path, exc)
 
 

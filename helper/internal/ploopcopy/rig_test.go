@@ -3,6 +3,7 @@ package ploopcopy
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -35,7 +36,12 @@ func join(t *testing.T, v dialect.Version, feedback bool) pair {
 		t.Cleanup(func() { here.Close(); there.Close() })
 		p := pair{receiver: dialect.NewReceiver9(there), cut: func() { here.Close() }, close: func() { there.Close() }}
 		p.sender = &lazy{make: func(disk int64) (dialect.Sender, error) {
-			return dialect.NewSender9(here, dialect.Options9{Block: 512, Disk: disk, NoHandshake: disk != 0})
+			if disk != 0 {
+				if err := askForDisk(here, disk); err != nil {
+					return nil, err
+				}
+			}
+			return dialect.NewSender9(here, dialect.Options9{Plain: v.Plain || disk != 0})
 		}}
 		return p
 	}
@@ -64,6 +70,23 @@ func join(t *testing.T, v dialect.Version, feedback bool) pair {
 		t.Fatal(err)
 	}
 	return pair{sender: s, receiver: r, cut: func() { dataW.Close() }, close: hang}
+}
+
+// askForDisk asks a receiver of 9.x for a disk in clusters of four sectors, as often as
+// somebody likes and without a handshake: no sender of ours does.
+func askForDisk(conn net.Conn, bytes int64) error {
+	const cluster = 4
+	b := binary.NativeEndian.AppendUint32(nil, 0x4cc0ac3e)
+	for _, v := range []uint32{1, cluster, 0} { // a command, and the padding
+		b = binary.NativeEndian.AppendUint32(b, v)
+	}
+	b = binary.NativeEndian.AppendUint64(b, uint64(bytes/512))
+	b = binary.NativeEndian.AppendUint32(b, 2)
+	if _, err := conn.Write(b); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(conn, make([]byte, 4))
+	return err
 }
 
 // copied is how both ends of a copy ended.

@@ -63,8 +63,6 @@ type sender9 struct {
 type Options9 struct {
 	Block int           // bytes of data in a packet, 1 MiB
 	Limit time.Duration // how long an answer may take, FeedbackLimit
-	// NoHandshake leaves the handshake out, for receivers that know no features.
-	NoHandshake bool
 	// Plain is for receivers of 7.x and 8.x: they know no commands and no features,
 	// and write what they get to their file, as those of 1.x do.
 	Plain bool
@@ -89,7 +87,7 @@ func NewSender9(socket io.ReadWriter, opt Options9) (Sender, error) {
 	if s.block > maxPacket || s.block%sector != 0 {
 		return nil, Fail(Parameter, fmt.Errorf("dialect: packets of %d bytes: whole sectors, at most %d bytes", s.block, maxPacket))
 	}
-	if !opt.Plain && !opt.NoHandshake {
+	if !opt.Plain {
 		answer, err := s.ask(typeCommand, command(cmdSync, 4), featureMD5|featureDevice)
 		if err != nil {
 			return nil, err

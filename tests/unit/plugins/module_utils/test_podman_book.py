@@ -27,6 +27,15 @@ def book(root, state=None, schema=1):
     database.close()
 
 
+def torn(root):
+    """A book with a page that is no JSON."""
+    book(root)
+    database = sqlite3.connect(str(root / "db.sql"))
+    database.execute("UPDATE ContainerState SET JSON = '{' WHERE ID = 'one'")
+    database.commit()
+    database.close()
+
+
 def states(root):
     database = sqlite3.connect(str(root / "db.sql"))
     found = dict(database.execute("SELECT ID, JSON FROM ContainerState"))
@@ -49,6 +58,7 @@ def test_the_time_is_written_and_nothing_else_changes(tmp_path):
         (lambda root: book(root, schema=2), "one", "another layout"),
         (book, "three", "another layout"),
         (lambda root: book(root, {"state": 1}), "one", "another layout"),
+        (torn, "one", "db.sql: "),
         # It runs: podman writes here, too.
         (lambda root: book(root, {**STATE, "state": 3}), "one", "another layout"),
         (lambda root: None, "one", "another database than SQLite"),
