@@ -121,7 +121,7 @@ test: helper ## Run the whole test suite
 
 # FAULTS=25 is a sample (FAULTS_SEED chooses it), FAULTS="sender killed" one row.
 .PHONY: test-faults
-test-faults: helper ## Break a move at every step in every way; the table goes into docs/safety.md
+test-faults: helper ## Break a move at every step in every way; the table goes into docs/safety-tests.md
 	@FAULTS_TABLE=1 FAULTS="$(or $(FAULTS),all)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/molecule test --scenario-name faults
 
 # SEED=n is that of the first round and chooses everything; SEED=n ROUNDS=1 is one round again.

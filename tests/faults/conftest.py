@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fleet, and the table in docs/safety.md: with FAULTS_TABLE=1 a run puts its cells into it and leaves the others."""
+"""The fleet, and the table in docs/safety-tests.md: with FAULTS_TABLE=1 a run puts its cells into it and leaves the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from matrix import FAULTS, STEPS, Case
 from page import Table
 
 TABLE = Table(
-    CHECKOUT / "docs" / "safety.md", "<!-- the fault matrix: written by make test-faults -->", "<!-- end of the fault matrix -->", tuple(FAULTS), STEPS
+    CHECKOUT / "docs" / "safety-tests.md", "<!-- the fault matrix: written by make test-faults -->", "<!-- end of the fault matrix -->", tuple(FAULTS), STEPS
 )
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What may happen while memory follows a workload that runs already: it never runs twice, and what is lost is what docs/safety.md says.
+"""What may happen while memory follows a workload that runs already: it never runs twice, and loses no more than docs/cutover.md says.
 
 FAULTS=all runs every case, FAULTS="memory follows" these alone; of a sample of the matrix (FAULTS is a number) it is the one that has to be decided about.
 """
