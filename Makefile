@@ -29,8 +29,8 @@ setup: root ## Install what is missing: packages, Go, a Python environment
 
 VERSION := $(shell sed -n 's/^version: //p' galaxy.yml)
 BINARIES := $(addprefix roles/pcopy/files/pcopy-linux-,amd64 arm64)
-# The man pages and the completion, made from the commands' own help; the first page stands for all.
-MANUAL := roles/pcopy/files/man/pcopy.1
+# The man pages and the completion, made from the commands' own help. One archive: Ansible takes seconds for each file that it copies.
+MANUAL := roles/pcopy/files/pcopy-share.tar
 GO_SOURCES := $(shell find helper -name '*.go' ! -name '*_test.go') helper/go.mod helper/go.sum
 
 .PHONY: helper
@@ -45,10 +45,12 @@ $(BINARIES): roles/pcopy/files/pcopy-linux-%: $(GO_SOURCES) galaxy.yml | setup
 		-ldflags='-s -w -X main.version=$(VERSION)' -o ../$@ ./cmd/pcopy
 
 $(MANUAL): $(GO_SOURCES) galaxy.yml | setup
-	@rm -rf $(@D) roles/pcopy/files/completion && mkdir -p $(@D) roles/pcopy/files/completion
+	@rm -rf .cache/share && mkdir -p .cache/share/man/man1 .cache/share/bash-completion/completions
 	cd helper && CGO_ENABLED=0 go build -tags man -ldflags='-X main.version=$(VERSION)' -o ../.cache/pcopy-man ./cmd/pcopy
-	.cache/pcopy-man internal man $(@D)
-	.cache/pcopy-man completion bash >roles/pcopy/files/completion/pcopy
+	.cache/pcopy-man internal man .cache/share/man/man1
+	.cache/pcopy-man completion bash >.cache/share/bash-completion/completions/pcopy
+	cd .cache/share && find * -type f | LC_ALL=C sort | tar --create --file=$(CURDIR)/$@ --files-from=- \
+		--mtime=@0 --owner=root --group=root --numeric-owner --mode=u=rw,go=r
 
 # --- the lab ----------------------------------------------------------------
 
