@@ -19,7 +19,7 @@ sys.path.append(str(CHECKOUT / ".cache" / "collections"))
 from ansible_collections.livefleet.handover.plugins.module_utils import _guest_rows as rows  # noqa: E402
 from ansible_collections.livefleet.handover.plugins.module_utils._guest_inventory import ALWAYS, Row  # noqa: E402
 
-HEAD = """# What becomes of each part of a guest
+HEAD = """# The fate of each part of a guest
 
 <!-- Made by tests/guest_inventory.py from plugins/module_utils/_guest_rows.py: change the rows, not this page. -->
 
@@ -40,7 +40,7 @@ In a path `*` stands for one step, and a last `**` for the place and everything 
 
 def text() -> str:
     """The page."""
-    parts = [HEAD, "## Beside the definition\n", *_table("what", rows.BESIDE), "\n## In the definition\n", *_table("path", rows.INVENTORY.rows)]
+    parts = [HEAD, "## Beside the definition\n", *_table("part", rows.BESIDE), "\n## In the definition\n", *_table("path", rows.INVENTORY.rows)]
     return "\n".join(parts) + "\n"
 
 

@@ -113,7 +113,7 @@ INSPECT: t.Dict[str, Row] = {
     **_rows(TOLD, "the log up to now stays on the source; its driver and limits are those of the command that created the container", "HostConfig.LogConfig",
             check="log"),
     **_rows(SAME, "the annotations of the container are compared", "HostConfig.Annotations"),
-    **_rows(CARRIED, "by the command that created the container; what is only the host's default is the destination's, and live each process keeps its own",
+    **_rows(CARRIED, "by the command that created the container; the host's defaults are the destination's, and live each process keeps its own",
             "HostConfig.Ulimits"),
     **_rows(CARRIED, CREATED, "HostConfig.PublishAllPorts", "HostConfig.Cgroups", "HostConfig.CgroupConf", "HostConfig.OomKillDisable",
             "HostConfig.MemorySwappiness", "HostConfig.KernelMemory", "HostConfig.CpuRealtimePeriod", "HostConfig.CpuRealtimeRuntime",

@@ -118,14 +118,19 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
 
 
 _ABOUT = """\
-# What becomes of a container's state
+# The fate of a container's state
 
 Made from the rows of `plugins/module_utils/_container_inventory.py` and `_container_inventory_state.py`. A move begins only when each
-piece of state is accounted for: **carried** to the destination, proven to be the **same** there, **made anew** because nothing of value is
-in it, **told** in the check and with the move, or **refused** with the cure. The check in the last column is the name by which a finding
-can be [ignored](preflight.md).
+piece of state has one of five fates:
 
-A key of `podman container inspect` that holds something and has no row is refused as `inventory:KEY`.
+- **carried** to the destination;
+- proven to be the **same** there;
+- **made anew**, because nothing of value is in it;
+- **told**, in the check and with the move;
+- **refused**, with the cure.
+
+The check in the last column is the name by which a finding can be [ignored](preflight.md). A key of `podman container inspect` that holds a value
+and has no row is refused as `inventory:KEY`.
 """
 
 

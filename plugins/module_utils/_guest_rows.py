@@ -126,9 +126,9 @@ MACHINE = (
         "launch_security",
         LIVE,
     ),
-    Row("launchSecurity/dhCert", TOLD, "a certificate of the owner's for one processor: the guest is to be launched anew with that host's", "launch_security"),
+    Row("launchSecurity/dhCert", TOLD, "a certificate of the owner's for one processor: the guest must be launched again with that host's", "launch_security"),
     Row(
-        "launchSecurity/session", TOLD, "a session blob of the owner's for one processor: the guest is to be launched anew with that host's", "launch_security"
+        "launchSecurity/session", TOLD, "a session blob of the owner's for one processor: the guest must be launched again with that host's", "launch_security"
     ),
 )
 
@@ -136,7 +136,7 @@ MACHINE = (
 NAMESPACED = (
     Row(
         "qemu:commandline/**", REFUSED,
-        "words of QEMU's own go past libvirt, and nobody knows what they stand for on the destination: use libvirt's elements, or name this check in ignore "
+        "words of QEMU's own go past libvirt, and their meaning on the destination is not known: use libvirt's elements, or name this check in ignore "
         "if they hold there, too", "qemu_commandline",
     ),
     Row("qemu:capabilities/**", TOLD, "QEMU's capabilities are masked by hand, also on the destination", "qemu_capabilities"),
@@ -152,14 +152,14 @@ INVENTORY = Inventory([*MACHINE, *NAMESPACED, *DEVICES])
 
 # What libvirt keeps beside a definition. The path is a name.
 BESIDE = (
-    Row("managed save", REFUSED, "start the guest and move it live, or drop what is saved (`virsh managedsave-remove`)", "managed_save"),
+    Row("managed save", REFUSED, "start the guest and move it live, or drop the saved state (`virsh managedsave-remove`)", "managed_save"),
     Row(
         "snapshots",
         REFUSED,
         "libvirt keeps their definitions on one host: merge or delete them (`virsh snapshot-delete`), or name this check in ignore",
         "snapshots",
     ),
-    Row("checkpoints", REFUSED, "incremental backups begin anew: delete them (`virsh checkpoint-delete`), or name this check in ignore", "checkpoints"),
+    Row("checkpoints", REFUSED, "incremental backups start over: delete them (`virsh checkpoint-delete`), or name this check in ignore", "checkpoints"),
     Row("variables of the firmware", CARRIED, "QEMU's migration, or with owner and mode, held against the digest before the source lets go", "nvram"),
     Row("state of an emulated TPM", CARRIED, "QEMU's migration, or with owner and mode, held against the digest before the source lets go", "tpm"),
     Row("autostart", CARRIED, "set on the destination before the source lets go; a note on the source outlives the module"),

@@ -44,7 +44,7 @@ def _character(kind: str) -> t.Iterator[Row]:
         Row(f"{at}/source/reconnect/**", CARRIED, DEFINITION),
         Row(f"{at}/log", CARRIED, DEFINITION),
         Row(f"{at}/log/@append", CARRIED, DEFINITION),
-        Row(f"{at}/log/@file", TOLD, "written anew on the destination: the text so far stays on the source", "logs"),
+        Row(f"{at}/log/@file", TOLD, "begins empty on the destination: the text so far stays on the source", "logs"),
     )
 
 
@@ -93,7 +93,7 @@ INTERFACES = (
     Row(f"{INTERFACE}/backend/**", CARRIED, DEFINITION),
     Row(f"{INTERFACE}/backend/@tap", SAME, "the destination has the device", "files"),
     Row(f"{INTERFACE}/backend/@vhost", SAME, "the destination has the device", "files"),
-    Row(f"{INTERFACE}/backend/@logFile", TOLD, "written anew on the destination: the text so far stays on the source", "logs"),
+    Row(f"{INTERFACE}/backend/@logFile", TOLD, "begins empty on the destination: the text so far stays on the source", "logs"),
     Row(f"{INTERFACE}/backenddomain/**", REFUSED, "this belongs to another hypervisor: take it out of the definition", "hypervisor"),
     Row(f"{INTERFACE}/filterref/**", SAME, "the destination's libvirt has the filter", "nwfilters"),
     Row(f"{INTERFACE}/guest/**", ANEW, "names within a container of another hypervisor; QEMU has none"),
@@ -203,7 +203,7 @@ HOST_BOUND = (
 
 DEVICES = (
     Row("devices", CARRIED, DEFINITION),
-    Row("devices/emulator", SAME, "the destination has the program, and its libvirt knows what it can", "machine"),
+    Row("devices/emulator", SAME, "the destination has the program, and its libvirt knows its features", "machine"),
     Row("devices/*", CARRIED, DEFINITION),
     *(Row(f"devices/*/{part}/**", CARRIED, DEFINITION) for part in ("address", "alias", "acpi", "boot", "driver")),
     *(Row(f"devices/{kind}/**", CARRIED, DEFINITION) for kind in PLAIN),

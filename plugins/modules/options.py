@@ -38,14 +38,11 @@ notes:
   - >-
     C(handover_apart), of move, drain. Workloads of which no two may be on one host, by a name for the group.
   - >-
-    C(handover_auto_converge), of migrate, move, drain. Whether the workload is slowed down while the cutover waits for such a moment, by
-    cutting the processor time of its cgroup by 20 %, then by 10 % more each time that the forecast is still above C(migrate_max_frozen), up
-    to 99 %.
+    C(handover_auto_converge), of migrate, move, drain. Whether the workload is throttled while the cutover waits for such a moment.
   - >-
-    C(handover_bandwidth), of move, drain. Bytes per second that each host may send, divided among what is being copied.
+    C(handover_bandwidth), of move, drain. Bytes per second that each host may send, divided among the copies on it.
   - >-
-    C(handover_bind_mounts), of migrate, move, drain. What becomes of files and folders of the host that the container mounts by their
-    paths.
+    C(handover_bind_mounts), of migrate, move, drain. The fate of files and folders of the host that the container mounts by their paths.
   - >-
     C(handover_destination), of migrate, kvm_migrate. The host that the workload is to go to.
   - >-
@@ -69,18 +66,18 @@ notes:
   - >-
     C(handover_max_fail_percentage), of move, drain. When more than this part of all moves has failed, no other is begun.
   - >-
-    C(handover_max_frozen), of migrate, move, drain. For how many milliseconds the workload may be frozen in the mode V(live), by the
-    forecast of the source's session; V(0) for any time.
+    C(handover_max_frozen), of migrate, move, drain. The longest pause in milliseconds in the mode V(live), by the forecast of the source's
+    session.
   - >-
     C(handover_memory), of snapshot, rollback. Whether the memory is in the snapshot, or comes back from it, too.
   - >-
     C(handover_mode), of move, drain. live, or offline, which stops a container here and starts it there.
   - >-
-    C(handover_moves), of move, drain. What is to move, a list of {workload, from, to}.
+    C(handover_moves), of move, drain. The moves, a list of {workload, from, to}.
   - >-
     C(handover_needs), of move, drain. Labels that a workload's host must have, by the workload's name.
   - >-
-    C(handover_reason), of drain, maintenance. The reason that others read who ask why a host is under maintenance.
+    C(handover_reason), of drain, maintenance. The reason for the maintenance, shown to anyone who asks.
   - >-
     C(handover_report_dir), of migrate, move, drain, recover, kvm_audit, kvm_consolidation, ceph_restart_osds. Directory on the controller
     for reports.

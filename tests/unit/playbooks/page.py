@@ -18,13 +18,13 @@ HEAD = """\
 # Variables
 
 Each playbook takes the variables below, from `-e`, a survey, a file of variables or an inventory. They are checked before any host is touched,
-and all that is wrong is told at once. `--limit`, tags and `--start-at-task` cannot leave these checks out.
+and all faults are reported at once. `--limit`, tags and `--start-at-task` cannot leave these checks out.
 
-- An empty value counts as none, as for a question of a survey without an answer.
+- An empty value counts as none, like an unanswered question of a survey.
 - A list may be a list, JSON, text with commas, or text with a line for each entry. One entry may stand alone.
 - A size is a number of bytes, or one with K, M, G, T or P, in powers of 1024. A time may name its unit: `300ms`, `30s`, `5m`, `2h`.
 - A command is a list of words, or a text that is split as a shell splits it.
-- A name that nothing would read is refused, with the one that was probably meant. In an inventory the variables of all playbooks may stand.
+- A name that no playbook reads is refused, with the name that was probably meant. An inventory may hold the variables of all playbooks.
 - The variables of a playbook's roles can be given as well. `ansible-doc -t role livefleet.handover.migrate` shows those of a role.
 
 This page is made from `playbooks/vars/variables.yml` and the roles' `meta/argument_specs.yml` by `make docs`.
@@ -36,11 +36,11 @@ TAIL = """\
 1. Declare the role's variable in the role's `meta/argument_specs.yml` and `defaults/main.yml`. Its type, choices and default stand there alone.
 2. A size, a time or a command gets a row under `units` in `playbooks/vars/variables.yml`.
 3. For a `handover_` variable of a playbook, add it under `variables` there, with `sets: ROLE_VARIABLE` and an `example`, and under the playbook's
-   `takes`. What it does not say it has from the role.
-4. Pass it on in the playbook: `ROLE_VARIABLE: "{{ __handover.asked.NAME }}"`. The action `options` has read it, and given it its type.
-5. In a role, a list or a truth that is more than handed to a module goes through the filter `typed`, since `-e` sends text.
+   `takes`. The role supplies the rest.
+4. Pass it on in the playbook: `ROLE_VARIABLE: "{{ __handover.asked.NAME }}"`. The action `options` has read it, and converted it to its type.
+5. `-e` sends text. So a role passes a list or a truth through the filter `typed`, unless it only hands it to a module.
 6. A name that a playbook or a role keeps for itself begins with two underscores.
-7. `make docs` writes this page anew. The unit tests compare it.
+7. `make docs` writes this page again. The unit tests compare it.
 """
 
 
