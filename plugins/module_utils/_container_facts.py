@@ -131,6 +131,12 @@ def name_of(pid: int, proc: str = "/proc") -> str:
     return read_text(os.path.join(proc, str(pid), "comm")).strip() or "a process"
 
 
+def conmon_gone(inspect: t.Mapping[str, t.Any], proc: str = "/proc") -> bool:
+    """Whether the process that podman has beside the container is not there any more: nobody reads its output then, or sees its end."""
+    pid = (inspect.get("State") or {}).get("ConmonPid") or 0
+    return pid != 0 and name_of(pid, proc) != "conmon"
+
+
 def entered(root: int, pids: t.Iterable[int], proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
     """Processes in the container that its first process has not started, as those of podman exec: a dump does not hold them."""
     parents = {pid: _parent(pid, proc) for pid in pids}

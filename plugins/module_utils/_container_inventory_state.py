@@ -112,6 +112,7 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         "a pod": Row(REFUSED, "create it outside of a pod", "pod"),
         "containers that require it": Row(REFUSED, "remove them first", "required_by"),
         "the image": Row(CARRIED, "as an archive in its own format, which keeps its ID", "image_format"),
+        "its conmon": Row(ANEW, "podman starts another with the twin; where it has died, the container is refused: stop it and start it again", "conmon"),
         "an older checkpoint or export": Row(ANEW, "no part of the container: podman makes another when asked"),
     },
 }

@@ -83,6 +83,7 @@ class Look:
             "tmpfs": tmpfs,
             "layer_watches": facts_of.layer_watches(pids, mounts),
             "entered": facts_of.entered(pid, pids),
+            "conmon_gone": facts_of.conmon_gone(self.inspect),
             "huge_pages": facts_of.huge_pages(pids),
             "multicast": task_facts.multicast_groups(pid) if self.facts["networks"] else [],
             "pinned": task_facts.pinned(pid, pids),

@@ -38,6 +38,14 @@ def _init(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _conmon(plan: Plan) -> t.Iterator[str]:
+    if plan.container.get("conmon_gone"):
+        yield (
+            "the conmon of {0} on {1} has died, so podman neither keeps its output nor sees its end: "
+            "run `podman stop {0}` there, which tells the same, and then `podman start {0}`".format(plan.workload, plan.source)
+        )
+
+
 def _user_namespace(plan: Plan) -> t.Iterator[str]:
     if plan.container.get("userns"):
         yield (
@@ -155,6 +163,7 @@ CHECKS: t.Dict[str, Check] = {
     "required_by": _required_by,
     "secrets": _secrets,
     "init": _init,
+    "conmon": _conmon,
     "user_namespace": _user_namespace,
     "storage_driver": _storage_driver,
     "own_mounts": _own_mounts,

@@ -114,6 +114,10 @@ workload:
       type: list
       elements: dict
       sample: [{process: sh, pid: 4711}]
+    conmon_gone:
+      description: Whether it runs without podman's own process beside it, which has died.
+      type: bool
+      sample: false
     tmpfs:
       description: Its tmpfs that hold something, and the first file in each that has an extended attribute.
       type: list

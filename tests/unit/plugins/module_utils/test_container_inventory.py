@@ -156,6 +156,12 @@ class TestFacts:
     def test_a_watch_on_the_layer_and_none_on_a_volume(self, proc):
         assert facts.layer_watches([10, 11, 21], facts.mounts_of(10, proc), proc) == [{"process": "worker", "pid": 11, "count": 1}]
 
+    @pytest.mark.parametrize(("pid", "gone"), ((0, False), (12, False), (11, True), (99, True)))
+    def test_a_conmon_that_has_died(self, proc, tmp_path, pid, gone):
+        (tmp_path / "12").mkdir()
+        (tmp_path / "12" / "comm").write_text("conmon\n")
+        assert facts.conmon_gone({"State": {"ConmonPid": pid}}, proc) is gone
+
     def test_processes_that_its_first_one_has_not_started(self, proc):
         assert facts.entered(10, [10, 11, 20, 21, 22], proc) == [{"process": "sh", "pid": 20}, {"process": "sleep", "pid": 21}]
 

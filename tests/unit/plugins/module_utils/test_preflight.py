@@ -336,6 +336,8 @@ FAULTS = [
     ("required_by", put("here.workload.required_by", ["sidecar"]), "shop cannot leave node1: sidecar there requires it (--requires, --network container:"),
     ("secrets", put("here.workload.secrets", ["token"]),
      "shop uses the secret token, which podman on node2 does not have: create it there with `podman secret create token -`"),
+    ("conmon", put("here.workload.conmon_gone", True),
+     "the conmon of shop on node1 has died, so podman neither keeps its output nor sees its end: run `podman stop shop`"),
     ("init", put("here.workload.init", True), "shop was created with --init"),
     ("user_namespace", put("here.workload.userns", "auto"), "shop has a user namespace (auto), and the numbers of its users on node1 may be others on node2"),
     ("storage_driver", put("here.workload.storage_driver", "vfs"), "podman on node1 keeps containers with the storage driver vfs"),
