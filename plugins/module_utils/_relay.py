@@ -21,6 +21,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     HandoverError,
     Runtime,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._transient_unit import (
+    begin,
+)
 
 # Another program may take the port between the look and the grip.
 ATTEMPTS = 5
@@ -146,12 +149,10 @@ class Relay:
         raise AssertionError("unreachable")
 
     def _run(self, argv: t.Sequence[str], here: Endpoint, there: Endpoint, lifetime: int) -> None:
-        self.runtime.run(
+        begin(
+            self.runtime,
+            self.unit,
             [
-                self.runtime.tool("systemd-run", "systemd"),
-                "--quiet",
-                "--no-ask-password",
-                "--unit=" + self.unit,
                 "--description=Handover session {0}, relay ({1} to {2})".format(self.session, here, there),
                 "--property=Type=exec",
                 "--property=Restart=on-failure",
@@ -161,7 +162,7 @@ class Relay:
                 *("--property=" + line for line in SANDBOX),
                 "--",
                 *argv,
-            ]
+            ],
         )
 
     def _listens(self, here: Endpoint) -> bool:

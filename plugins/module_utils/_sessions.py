@@ -24,6 +24,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._transient_unit import (
+    begin,
+)
 
 ROOT = "/var/lib/handover/sessions"
 # Where the helper notes that it has let a session's container start.
@@ -147,14 +150,9 @@ class Session:
 
     def start(self, role: str) -> None:
         """Has systemd run the helper."""
-        runtime = self.pcopy.runtime
-        argv = [
-            runtime.tool("systemd-run", "systemd"),
-            "--unit=" + self.unit(role),
+        words = [
             "--description=Handover session {0} ({1})".format(self.identifier, role),
             "--collect",
-            "--no-ask-password",
-            "--quiet",
             "--property=Type=exec",
             # Only the helper itself may be ended with the unit: its commands hold containers.
             "--property=KillMode=process",
@@ -172,7 +170,7 @@ class Session:
             "--session",
             self.directory,
         ]
-        runtime.run(argv)
+        begin(self.pcopy.runtime, self.unit(role), words)
 
     def wait(self, until: t.Sequence[str], timeout: float) -> t.Dict[str, t.Any]:
         """Waits for one of these states."""

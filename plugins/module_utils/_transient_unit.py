@@ -13,10 +13,32 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
+from ansible_collections.livefleet.handover.plugins.module_utils._host import (
+    free_space,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
     Runtime,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+)
+
+# systemd writes a transient unit into a file there, and says no more than "not found" if there is no room for it.
+UNITS = "/run/systemd"
+_UNIT_FILE = 64 * 1024
+
+
+def begin(runtime: Runtime, service: str, words: t.Sequence[str]) -> None:
+    """Has systemd run a command as this unit: its properties and its words."""
+    completed = runtime.run([runtime.tool("systemd-run", "systemd"), "--quiet", "--no-ask-password", "--unit=" + service, *words], accept=range(256))
+    if completed.rc != 0:
+        raise HandoverError("{0} could not be started: {1}".format(service, _no_room(UNITS) or completed.last_words))
+
+
+def _no_room(folder: str) -> str:
+    free = free_space(folder)
+    return "the file system of {0} is full ({1} free): make room there".format(folder, format_size(free)) if free < _UNIT_FILE else ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +77,7 @@ class TransientUnit:
             accept=range(256),
         )
         if completed.rc != 0:
-            raise HandoverError(f"{self.service} did not start: {self._last_words() or completed.last_words}")
+            raise HandoverError(f"{self.service} did not start: {_no_room(UNITS) or self._last_words() or completed.last_words}")
 
     def stop(self) -> None:
         """Ends it. One that has gone already is no error."""

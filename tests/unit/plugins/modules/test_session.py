@@ -141,7 +141,7 @@ class TestStarted:
         assert written["volumes"][0]["size"] == 4096
         assert result["status"]["listen"] == "10.0.0.2:4711"
         started, waited = helper.commands
-        assert re.match(r"systemd-run --unit=handover-shop-1-destination\.service .*--property=KillMode=process .*receive --session .*/shop-1$", started)
+        assert re.match(r"systemd-run .*--unit=handover-shop-1-destination\.service .*--property=KillMode=process .*receive --session .*/shop-1$", started)
         assert waited.startswith("wait shop-1 --until listening --timeout ")
 
     def test_a_source_sends_and_has_to_come_to_presync(self, helper, module):
