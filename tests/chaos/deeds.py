@@ -106,13 +106,23 @@ def go_on_with_the_play(scene: Scene, _stroke: Stroke) -> None:
 
 def begin_another(scene: Scene, _stroke: Stroke) -> None:
     """As if a second operator wanted the same, at the same time. Its end is waited for by the healing."""
-    _session, scene.second = scene.fleet.begin(scene.source, {}, "", migrate_mode=scene.fleet.mode)
+    _session, another = scene.fleet.begin(scene.source, {}, "", migrate_mode=scene.fleet.mode)
+    scene.others.append(another)
 
 
-def end_another(scene: Scene, _stroke: Stroke) -> None:
-    scene.second.end()
+def begin_recovery(scene: Scene, _stroke: Stroke) -> None:
+    """As if an operator thought that the move was stuck."""
+    scene.others.append(scene.fleet.begin_recovery())
 
 
+def end_others(scene: Scene, _stroke: Stroke) -> None:
+    for play in scene.others:
+        play.end()
+
+
+# Packets wait for each other, for seconds once there are many.
+QUEUE = "tc qdisc replace dev host0 root tbf rate 4mbit burst 16kb latency 3s"
+BALLAST = f"mountpoint -q {MOUNTED} && rm -f {MOUNTED}/ballast"
 SMALL_DISK = "/var/tmp/chaos-disk"
 
 
@@ -134,10 +144,10 @@ def empty_small_disk(folder: str) -> Act:
 
 
 def take_small_disk(folder: str) -> Act:
-    """What has moved onto it has to go first."""
 
     def act(scene: Scene, stroke: Stroke) -> None:
         host = host_of(scene, stroke)
+        # Where the workload lives the folder is in use: it moves back first.
         if folder.endswith("/volumes") and host.footprint().get("containers"):
             _session, back = scene.fleet.begin(host, {}, "", migrate_mode=scene.fleet.mode)
             assert back.end() == 0, back.text[-4000:]
@@ -173,19 +183,26 @@ DEEDS: dict[str, Deed] = {
     "cut": Deed(hearing("drop", both=True), HEAR),
     "one-way cut": Deed(hearing("drop", both=False), HEAR),
     "loss": Deed(hearing("numgen random mod 100 < 20 drop", both=True), HEAR),
+    "long queue": Deed(there(QUEUE), there("tc qdisc delete dev host0 root")),
     "slow link": Deed(hearing("limit rate over 300 kbytes/second drop", both=True), HEAR),
     "full /run": Deed(FILL_RUN, EMPTY_RUN),
     "full volumes": full("/var/lib/handover/volumes"),
+    "full plain volumes": full("/var/lib/containers/storage/volumes"),
+    "full volume": Deed(there(f"mountpoint -q {MOUNTED} && dd if=/dev/zero of={MOUNTED}/ballast bs=4k"), brief=False, after=on_both(BALLAST)),
     "full sessions": full("/var/lib/handover/sessions"),
     "power cut": Deed(power_off, power_on, brief=False),
     "reboot": Deed(power_off, power_on),
-    "second play": Deed(begin_another, end_another, brief=False),
+    "second play": Deed(begin_another, end_others, brief=False),
+    "recovery": Deed(begin_recovery, end_others, brief=False),
+    "stop of the session": Deed(there("systemctl stop 'handover-fault*'")),
     "podman stop": Deed(there(f"timeout 40 podman stop --time 2 {WORKLOAD}")),
     "podman restart": Deed(there(f"timeout 40 podman restart --time 2 {WORKLOAD}")),
+    "podman pause": Deed(there(f"timeout 20 podman pause {WORKLOAD}"), on_both(f"timeout 20 podman unpause {WORKLOAD}")),
+    "podman kill": Deed(there(f"timeout 20 podman kill {WORKLOAD}")),
     "podman rename": Deed(there(f"timeout 20 podman rename {WORKLOAD} {RENAMED}"), there(f"timeout 20 podman rename {RENAMED} {WORKLOAD}")),
     "podman exec": Deed(there(f"timeout 20 podman exec {WORKLOAD} sleep 3")),
-    "podman prune": Deed(there("timeout 40 podman system prune --force --filter label=of-nobody")),
-    # podman itself refuses it for a container that runs: it means the twin that is prepared.
+    # podman itself spares a container that runs: these two mean the twin that is prepared.
+    "podman prune": Deed(there("timeout 40 podman system prune --force --volumes")),
     "podman rm": Deed(there(f"timeout 40 podman rm {WORKLOAD}")),
     "daemon-reload": Deed(there("systemctl daemon-reload")),
     "fsfreeze": Deed(there(f"mountpoint -q {MOUNTED} && fsfreeze --freeze {MOUNTED}"), THAW),

@@ -17,12 +17,12 @@ echo "podman volumes: $(timeout 20 podman volume ls --format '{{.Name}}' | line)
 echo "kept: $(find /var/lib/handover -mindepth 2 -maxdepth 2 -printf '%P\n' | line)"
 made='^(locks|locks/.*|gates|started|probe.json)$'
 echo "run: $(find /run/handover /run/handover-* -mindepth 1 -printf '%P\n' 2>/dev/null | grep -Ev "$made" | line)"
-small='/var/lib/handover/(sessions|volumes)$'
+small='^/var/lib/(handover/(sessions|volumes)|containers/storage/volumes)$'
 mounted='^/(var/lib|run)/(handover/|containers/storage/volumes)|checkpoint|criu'
 echo "mounts: $(findmnt --list --noheadings --output TARGET | grep -E "$mounted" | grep -Ev "$small" | line)"
 echo "units: $(systemctl list-units --plain --no-legend 'handover-fault*' | cut -d' ' -f1 | line)"
 echo "failed: $(systemctl list-units --failed --plain --no-legend | cut -d' ' -f1 | grep -Ev '^[0-9a-f]{64}' | line)"
-test -n "$has" || echo "health timers: $(systemctl list-units --plain --no-legend | cut -d' ' -f1 | grep -E '^[0-9a-f]{64}.*timer$' | line)"
+echo "health timers: $(systemctl list-units --plain --no-legend | cut -d' ' -f1 | grep -cE '^[0-9a-f]{64}.*timer$' | grep -v ^0)"
 echo "entries of the runtime: $(ls /run/runc 2>/dev/null | wc -l | grep -v ^0)"
 echo "tables: $(nft list tables | grep -v netavark | line)"
 echo "namespaces: $(ls /run/netns 2>/dev/null | wc -l | grep -v ^0)"
@@ -42,8 +42,9 @@ ps axf; findmnt; podman ps --all; podman volume ls; find /run/handover /run/runc
 EMPTY = r"""
 pkill --signal CONT --exact 'pcopy|criu|runc|podman|sshd-session|python3|conmon'
 nft delete table inet handover-faults 2>/dev/null
+tc qdisc delete dev host0 root 2>/dev/null
 test ! -s /root/run-size || mount -o remount,$(cat /root/run-size) /run; rm -f /root/run-size
-for each in sessions volumes; do mountpoint -q /var/lib/handover/$each && umount --lazy /var/lib/handover/$each; done
+for each in /var/lib/handover/sessions /var/lib/handover/volumes /var/lib/containers/storage/volumes; do mountpoint -q $each && umount --lazy $each; done
 rm -f /var/tmp/chaos-disk
 systemctl stop 'handover-fault*' handover-recover.service; systemctl reset-failed
 for each in /etc/systemd/system/handover-loop-*.service; do test -e "$each" && systemctl disable --now "$(basename "$each")"; done

@@ -36,6 +36,7 @@ SHAPES = (
     Shape(("anonymous",)),
     Shape(("image", "plain", "anonymous")),
     Shape(("plain", "image")),
+    Shape(("anonymous", "image"), health=True),
     Shape(("image",), health=True),
     Shape(("image",), runs=False),
     Shape(("plain",), runs=False),
@@ -49,7 +50,7 @@ class Kind:
     weight: int
     targets: tuple[str, ...] = ("",)
     sides: tuple[str, ...] = SIDES
-    needs: str = ""  # a kind of volume
+    needs: str = ""  # a kind of volume, or one that has not the ledger: "image", "second image"
     only_running: bool = False
     ends_clients: bool = False  # the workload itself ends or begins anew, as was asked for
     small_disk: bool = False  # a disk of its own lies over a folder of the host for as long as the move lasts
@@ -65,17 +66,24 @@ KINDS: dict[str, Kind] = {
     "one-way cut": Kind(3),
     "loss": Kind(3),
     "slow link": Kind(2),
+    "long queue": Kind(2),
     "full /run": Kind(2),
     "full volumes": Kind(2, sides=("destination",), needs="image", small_disk=True),
+    "full plain volumes": Kind(2, sides=("destination",), needs="plain", small_disk=True),
+    "full volume": Kind(3, sides=("source",), needs="second image", only_running=True),
     "full sessions": Kind(2, small_disk=True),
     "power cut": Kind(4, ends_clients=True),
     "reboot": Kind(3, ends_clients=True),
     "second play": Kind(2),
+    "recovery": Kind(2),
+    "stop of the session": Kind(2),
     "podman stop": Kind(1, only_running=True, ends_clients=True),
     "podman restart": Kind(1, only_running=True, ends_clients=True),
+    "podman pause": Kind(1, only_running=True),
+    "podman kill": Kind(1, only_running=True, ends_clients=True),
     "podman rename": Kind(1),
     "podman exec": Kind(1, only_running=True),
-    "podman prune": Kind(1),
+    "podman prune": Kind(1, sides=("destination",), only_running=True, ends_clients=True),
     "podman rm": Kind(2, sides=("destination",), only_running=True, ends_clients=True),
     "daemon-reload": Kind(1),
     "fsfreeze": Kind(1, needs="image"),
@@ -118,7 +126,8 @@ class Move:
 def may_come(kind: str, shape: Shape, others: t.Collection[str]) -> bool:
     """Whether a fault has a meaning for this workload, and can be lifted beside the others of its move."""
     row = KINDS[kind]
-    return row.needs in ("", *shape.volumes) and (shape.runs or not row.only_running) and not (kind in APART and APART & set(others))
+    has = {"", *shape.volumes, *(f"second {volume}" for volume in shape.volumes[1:])}
+    return row.needs in has and (shape.runs or not row.only_running) and not (kind in APART and APART & set(others))
 
 
 def moment(dice: random.Random) -> float:

@@ -66,8 +66,9 @@ class Report:
             lines.append(
                 f"{kind:16} {tried[kind] + found[kind]:6} {ends['moved'][kind]:6} {ends['stayed'][kind]:6} {ends['recovered'][kind]:9} {found[kind]:8}"
             )
-        faults = sum(len(row["strokes"]) for row in self.moves + self.findings)
-        return [*lines, f"seed {self.seed}: {len(self.moves) + len(self.findings)} moves, {faults} faults, {len(self.findings)} findings"]
+        rows = self.moves + self.findings
+        last, faults = max((row["seed"] for row in rows), default=self.seed), sum(len(row["strokes"]) for row in rows)
+        return [*lines, f"seeds {self.seed} to {last}: {len(rows)} moves, {faults} faults, {len(self.findings)} findings"]
 
     def write(self, folder: Path) -> None:
         """After each move, since a run may be cut short."""

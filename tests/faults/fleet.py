@@ -234,9 +234,12 @@ class Fleet:
         }
         return session, Play("playbooks/migrate.yml", asked, stop_at)
 
-    def recover(self, session: str = "", **variables: t.Any) -> tuple[int, str]:
+    def begin_recovery(self, session: str = "", **variables: t.Any) -> Play:
         asked = {"handover_hosts": "lab", "handover_report_dir": str(self.reports), "recover_timeout": 90, "handover_session": session, **variables}
-        run = Play("playbooks/recover.yml", asked)
+        return Play("playbooks/recover.yml", asked)
+
+    def recover(self, session: str = "", **variables: t.Any) -> tuple[int, str]:
+        run = self.begin_recovery(session, **variables)
         return run.end(), run.text
 
     def power_off(self, host: Host) -> None:

@@ -22,7 +22,7 @@ class Scene:
     destination: Host
     session: str = ""
     play: t.Optional[Play] = field(default=None)
-    second: t.Optional[Play] = field(default=None)  # of another operator
+    others: list[Play] = field(default_factory=list)  # of other operators
 
     def stand_still(self, case: Case, **variables: t.Any) -> None:
         """Begins the move, and returns when it has come to the step and no further."""
@@ -41,6 +41,6 @@ class Scene:
 
     def end(self) -> None:
         """Nothing of the play stays, whatever the test came to."""
-        for play in (self.play, self.second):
+        for play in (self.play, *self.others):
             if play is not None:
                 play.kill()

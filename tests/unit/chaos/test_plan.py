@@ -56,6 +56,11 @@ def test_faults_that_would_undo_each_other_stay_apart():
         assert all(stroke.side in plan.KINDS[stroke.kind].sides for stroke in move.strokes), move
 
 
+def test_the_volume_of_the_ledger_is_never_full():
+    assert not plan.may_come("full volume", plan.Shape(("image", "plain")), ())
+    assert plan.may_come("full volume", plan.Shape(("plain", "image")), ())
+
+
 def test_a_stopped_workload_moves_offline():
     assert all(move.mode == "offline" for move in some(5) if not move.shape.runs)
 
@@ -82,7 +87,7 @@ def test_the_table_counts_by_kind():
     report.finding(move, "lost")
     rows = {line[:16].strip(): line[16:].split() for line in report.table()[1:-1]}
     assert rows == {stroke.kind: ["2", "1", "0", "1", "1"] for stroke in move.strokes}
-    assert report.table()[-1] == "seed 1: 2 moves, 4 faults, 1 findings"
+    assert report.table()[-1] == f"seeds 1 to {move.seed}: 2 moves, 4 faults, 1 findings"
 
 
 class TestUnwritten:
