@@ -10,38 +10,38 @@ import (
 	"time"
 )
 
-// Auto is the compression that is chosen by what is measured, and chosen again as
-// that changes.
+// Auto is the compression that is chosen by measurement, and chosen again as the
+// figures change.
 const Auto = "auto"
 
-// What Auto goes by. The clock of all of it is the time that was spent on
-// sending: between two passes nothing is measured.
+// The constants of Auto. Its clock is the time that was spent on sending: between two
+// passes nothing is measured.
 const (
 	// window is how long is measured before a choice.
 	window = 100 * time.Millisecond
-	// sampleEvery is how often a piece is also packed in the ways that are not in
-	// use, to know what they would do. As long as nothing is gained by packing, and
-	// either it is not the link that is waited for or there are no idleWanted
-	// processors to spare, the time doubles up to sampleSeldom.
+	// sampleEvery is the interval at which a piece is also packed by the methods that
+	// are not in use, to learn their ratio and speed. It doubles up to sampleSeldom
+	// while packing gains nothing, and either the link is not the bottleneck or there
+	// are no idleWanted processors to spare.
 	sampleEvery  = 50 * time.Millisecond
 	sampleSeldom = 800 * time.Millisecond
 	sampleLen    = 64 << 10
 	idleWanted   = 0.25
-	// starving is the part of the time from which on a sending side that waits
-	// for pieces is not what the whole waits for.
+	// starving: if the sender waits for pieces for more than this fraction of the
+	// time, the link is not the bottleneck.
 	starving = 0.25
 	// gainWanted is by how much a way has to be quicker than a cheaper one.
 	gainWanted = 1.1
-	// gainKept is how far behind a way may fall of what was brought without it.
+	// gainKept is the factor by which a method may fall behind the rate without it.
 	gainKept = 1.05
-	// linkFull is the part of what is sent that has to find the link still at work, for
-	// the link to be what is waited for.
+	// linkFull: if this fraction of the sent data finds the link still busy, the link
+	// is the bottleneck.
 	linkFull = 0.5
-	// held is the part of the time from which on it is the other side that is waited
-	// for, and not the link: it does not take what has come.
+	// held: if the receiver's window is closed for more than this fraction of the
+	// time, the receiver is the bottleneck, not the link.
 	held = 0.25
-	// gainShown is by how much a way has to have become quicker, over proofWindows, to
-	// stay in use where the other side is waited for; else it rests for restHeld.
+	// gainShown is the gain that a method must show over proofWindows to stay in use
+	// while the receiver is the bottleneck. Otherwise it rests for restHeld.
 	gainShown    = 1.05
 	proofWindows = 3
 	restHeld     = 4 * time.Second
@@ -55,10 +55,10 @@ const (
 	restMost  = 64 * time.Second
 )
 
-// trial is what is known of one way to pack.
+// trial is the record of one method of packing.
 type trial struct {
 	speed float64 // bytes a second that one processor packs
-	ratio float64 // of what comes out to what goes in
+	ratio float64 // of output to input
 	known bool
 	rest  time.Duration // how long it rests when it fails next
 	until time.Duration // when its rest ends, by the chooser's clock
@@ -67,13 +67,13 @@ type trial struct {
 // chooser chooses the way to pack that is likely to bring the most bytes over,
 // counted before they are packed.
 //
-// The sending side either waits for pieces (it starves) or the link is what all
-// wait for. If it starves, a way that packs less may be quicker; if not, one that
-// packs more, as far as there are processors for it. What each would bring is the
-// smaller one of what the link would carry of what it packs, and of what the
-// idle processors pack in the time. What then does not bring more than what was
-// in use before rests for a while: it may be that the other side's disk was waited
-// for, or its processors.
+// Either the sender waits for pieces (it starves), or the link is the bottleneck. If
+// it starves, a method that packs less may be quicker. If not, one that packs more
+// may be, as far as there are processors for it. The forecast for a method is the
+// smaller of two rates: the input whose packed form the link would carry, and the
+// input that the idle processors would pack. A method that then brings no more than
+// the one before rests for a while: the other side's disk or processors may have been
+// the bottleneck.
 type chooser struct {
 	now  atomic.Int32 // the Packing that is in use
 	idle func() (idle, all float64)
@@ -85,19 +85,19 @@ type chooser struct {
 	pause   time.Duration // until the next
 	starves bool          // in the last window
 	isHeld  bool          // in the last window
-	proof   bool          // what is in use has not yet shown that it is quicker
-	shown   float64       // what it has brought a second since, on average
+	proof   bool          // the method in use has not yet shown that it is quicker
+	shown   float64       // its rate since then, in bytes a second, on average
 	chosen  bool          // there was one
 
-	// What was in use before, what that brought a second, and how many whole
-	// windows there have been since.
+	// The method in use before, its rate in bytes a second, and the number of whole
+	// windows since.
 	before      Packing
 	beforeRate  float64
 	sinceChange int
 
 	// Since the last choice:
 	sent, brought    int64         // after and before packing
-	behind           int64         // of what was sent, while the link had not yet sent what came before
+	behind           int64         // of the sent data, while the link had not yet sent the data before them
 	sending, waiting time.Duration // of the sending side
 	packing          time.Duration // of processors
 	holding          time.Duration // of the sending side, by the other side
@@ -110,7 +110,7 @@ func newChooser(idle func() (idle, all float64)) *chooser {
 	return c
 }
 
-// packed reports what packing a piece came to.
+// packed reports the result of packing a piece.
 func (c *chooser) packed(p Packing, in, out int, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,8 +136,8 @@ func (c *chooser) wantsSample() bool {
 	return true
 }
 
-// worthDelta says whether it pays to look for what has changed in clusters: where
-// the link is what all wait for, or would be if nothing were packed.
+// worthDelta says whether it pays to look for changed sectors in clusters: where the
+// link is the bottleneck, or would be if nothing were packed.
 func (c *chooser) worthDelta() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,22 +162,22 @@ func (c *chooser) wrote(s Sent) {
 	}
 }
 
-// choose makes a choice from what was measured in a window; the caller holds mu.
+// choose makes a choice from the figures of a window; the caller holds mu.
 func (c *chooser) choose(lines int) {
 	seconds := ((c.sending + c.waiting) / time.Duration(lines)).Seconds()
 	rate := float64(c.brought) / seconds
-	// What the link carries while it is used.
+	// The rate of the link while it is used.
 	link := float64(c.sent) * float64(lines) / max(c.sending.Seconds(), 1e-9)
 	idle, all := c.idle()
 	processors := 0.0
 	if all > c.all0 {
 		processors = float64(runtime.NumCPU()) * (idle - c.idle0) / (all - c.all0)
 	}
-	// What packs now could pack something else.
+	// The processors that pack now could pack by another method.
 	free := usable*processors + c.packing.Seconds()/seconds
 	c.starves = float64(c.waiting) > starving*float64(c.sending+c.waiting)
-	// A link that has sent what it was given before more comes is waited for by nobody:
-	// what sending takes are processors, and packing takes more of them.
+	// A link that is empty before more data come is not the bottleneck: sending takes
+	// processors, and packing takes more of them.
 	full := float64(c.behind) >= linkFull*float64(c.sent)
 	c.isHeld = float64(c.holding) > held*float64(c.sending+c.waiting)
 	c.chosen = true
@@ -222,7 +222,7 @@ func (c *chooser) choose(lines int) {
 			}
 		}
 		if time.Duration(c.sinceChange)*window > restLeast {
-			t.rest, c.beforeRate = 0, 0 // it has held what it promised
+			t.rest, c.beforeRate = 0, 0 // it has kept its promise
 		}
 	}
 	if best != now {
@@ -246,7 +246,8 @@ func idleTime() (idle, all float64) {
 		return 0, 0 // no processor is known to be idle, so nothing is packed
 	}
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
-	// cpu user nice system idle iowait irq softirq steal, and guests, who are in user
+	// cpu user nice system idle iowait irq softirq steal, and guests, which user
+	// includes
 	for i, field := range bytes.Fields(line)[1:min(9, len(bytes.Fields(line)))] {
 		n, _ := strconv.ParseFloat(string(field), 64)
 		all += n

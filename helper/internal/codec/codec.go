@@ -1,15 +1,15 @@
 // Package codec decides how a run of clusters travels.
 //
 // A run is cut into pieces of one kind each: zeroes, which need no payload; data,
-// which is packed or sent as it is; and clusters that were sent before, of which
-// only what has changed in them goes (Delta). Neighbouring clusters of one kind
-// are one piece. What packing does not make a good deal smaller goes as it is:
-// packing never loses.
+// which is packed or sent as it is; and clusters that were sent before, of which only
+// the changed sectors go (Delta). Neighbouring clusters of one kind are one piece. A
+// piece that packing does not make a good deal smaller is sent unpacked: packing
+// never loses.
 //
-// How a piece was packed is its Packing, which travels in its frame's flags.
-// Nothing above this package looks inside a payload, and nothing in it believes
-// one: what comes out of Unpack has exactly the length that was asked for, or it
-// is an error, and no more memory is taken than that.
+// How a piece was packed is its Packing, which travels in its frame's flags. Nothing
+// above this package looks inside a payload, and nothing in it trusts one. The output
+// of Unpack has exactly the requested length, or it is an error, and takes no more
+// memory than that.
 package codec
 
 import (
@@ -68,16 +68,16 @@ func (e *Encoder) Packing() Packing {
 // Packs reports whether Encode may have use for room.
 func (e *Encoder) Packs() bool { return e.auto != nil || e.packing != Plain }
 
-// Chooses reports whether it goes by what Wrote tells.
+// Chooses reports whether it uses the figures of Wrote.
 func (e *Encoder) Chooses() bool { return e.auto != nil }
 
-// Sent is what Auto goes by: a payload that is on the link.
+// Sent is the input of Auto: a payload that is on the link.
 type Sent struct {
 	Before, After int           // its bytes before and after it was packed
 	Took          time.Duration // that sending it took
 	Held          time.Duration // of that, the other side's window was in the way
-	Waited        time.Duration // the sending side had waited for it
-	Behind        bool          // something of what came before had not been sent yet
+	Waited        time.Duration // the time that the sender had waited for it
+	Behind        bool          // earlier data had not been sent yet
 	Lines         int           // how many connections send side by side
 }
 
@@ -88,7 +88,7 @@ func (e *Encoder) Wrote(s Sent) {
 	}
 }
 
-// kind is what a cluster is sent as.
+// kind is the form in which a cluster is sent.
 type kind uint8
 
 const (
@@ -97,11 +97,11 @@ const (
 	delta
 )
 
-// Encode cuts a run that begins on a cluster boundary into pieces, in order.
-// Together they are the whole run, which stands at off in its volume. Payloads
-// are parts of the run or lie in room, which is used if it has at least
-// Room(len(run)) bytes. Where h is not nil, clusters that were sent before are
-// sent as what has changed in them.
+// Encode cuts a run that begins on a cluster boundary into pieces, in order. Together
+// they are the whole run, which stands at off in its volume. Payloads are parts of
+// the run or lie in room, which is used if it has at least Room(len(run)) bytes.
+// Where h is not nil, clusters that were sent before are sent as their changed
+// sectors.
 func (e *Encoder) Encode(run []byte, off int64, cluster int, room []byte, h *History) []Piece {
 	if h != nil && len(room) < Room(len(run)) || e.auto != nil && !e.auto.worthDelta() {
 		h.skip(off, len(run))
@@ -150,7 +150,7 @@ func (e *Encoder) Encode(run []byte, off int64, cluster int, room []byte, h *His
 			src = appendDelta(room[:0], src, bitmap[from:from+bitmapLen(p.Len)])
 			p.Before = len(src)
 			p.Payload, p.Packing = e.pack(room[len(src):], src, packDelta)
-			if p.Packing != Plain|Delta { // it lies behind what it was made of
+			if p.Packing != Plain|Delta { // it lies behind its input
 				p.Payload = room[:copy(room, p.Payload)]
 			}
 			room = room[len(p.Payload):]
@@ -165,7 +165,7 @@ func (e *Encoder) Encode(run []byte, off int64, cluster int, room []byte, h *His
 	return pieces
 }
 
-// pack packs in the way that is in use and tells the chooser what came of it.
+// pack packs by the method in use, and tells the chooser the result.
 func (e *Encoder) pack(room, src []byte, how func(room, src []byte, p Packing) ([]byte, Packing)) ([]byte, Packing) {
 	p := e.Packing()
 	if e.auto == nil || p == Plain {
@@ -177,8 +177,8 @@ func (e *Encoder) pack(room, src []byte, how func(room, src []byte, p Packing) (
 	return out, got
 }
 
-// sample packs a part of the first piece of data in all ways that are not in use,
-// if it is time to, so that the chooser knows what they would do.
+// sample packs a part of the first piece of data by all methods that are not in use,
+// if it is time to, so that the chooser knows their ratio and speed.
 func (e *Encoder) sample(run []byte, pieces []Piece, room []byte) {
 	if e.auto == nil || !e.auto.wantsSample() {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Delta, added to a packing: what is packed is not the range but what has changed
-// in it since it was sent last.
+// Delta, added to a packing: the payload is not the range but its sectors that
+// changed since it was sent last.
 //
 // The payload of a delta frame:
 //
@@ -23,15 +23,14 @@ import (
 // s/8, and then, in order, the sectors whose bits are set. A sector has 512
 // bytes; the last one of a range may be short.
 //
-// Both sides have to agree on what was there before. The receiver needs no cache
-// for that: what was sent last is what lies in its image. The sender keeps a
-// History: not what it sent, but 64 bits for each sector of it, which reaches 64
-// times as far. If two contents of a sector ever had the same 64 bits, or if what
-// lies in the image is not what was sent, the digest of the whole range tells,
-// and the range is not taken.
+// Both sides have to agree on the earlier content. The receiver needs no cache for
+// that: its image holds the data that were sent last. The sender keeps a History: not
+// the data, but 64 bits for each sent sector, which reaches 64 times as far. If two
+// contents of a sector ever had the same 64 bits, or if the image does not hold the
+// sent data, the digest of the whole range tells, and the range is not taken.
 const Delta Packing = 0x100
 
-// DeltaName is what it is called between the two sides.
+// DeltaName is its name between the two sides.
 const DeltaName = "delta"
 
 const (
@@ -44,22 +43,21 @@ func sectors(n int) int { return (n + sector - 1) / sector }
 // bitmapLen is how many bytes have a bit for each sector of n bytes.
 func bitmapLen(n int) int { return (sectors(n) + 7) / 8 }
 
-// worthDelta is how much of a cluster may have changed, in parts of it, for a
-// delta to be made of it. What changed more goes whole.
+// worthDelta is the fraction of a cluster that may have changed for a delta to be
+// made of it. A cluster that changed more goes whole.
 const worthDelta = 3.0 / 8
 
 // DefaultHistory is how many bytes a History takes, where it is not told another
 // number: it reaches over 1 GiB.
 const DefaultHistory = 16 << 20
 
-// History is what the sender remembers of the clusters of one volume that it has
-// sent. It is about one connection: after another one has begun it has to begin
-// too. It is bounded; when it is full it forgets clusters that were sent once
-// rather than those that were sent again. Any number of goroutines may use it,
-// each for other clusters.
+// History is the sender's memory of the clusters of one volume that it has sent. It
+// is about one connection: after another one has begun it has to begin too. It is
+// bounded; when it is full it forgets clusters that were sent once rather than those
+// that were sent again. Any number of goroutines may use it, each for other clusters.
 type History struct {
 	cluster int
-	seed    uint64 // secret: nobody can make two sectors of one hash on purpose
+	seed    uint64 // secret: two sectors of one hash cannot be made on purpose
 	most    int
 
 	mu    sync.Mutex
@@ -68,7 +66,7 @@ type History struct {
 	hand  int
 }
 
-// slot is what is remembered of a cluster.
+// slot is the memory of one cluster.
 type slot struct {
 	off   int64
 	again bool // it was sent more than once since it was last looked at
@@ -189,9 +187,9 @@ func packDelta(room, delta []byte, p Packing) ([]byte, Packing) {
 // Range is a part of an image, from its beginning.
 type Range struct{ Off, Len int }
 
-// Patch makes of data, which is what was there before, what the delta says is
-// there now, and returns the parts that have changed, in order. room is memory
-// for the body; it is made larger where it does not do, and returned.
+// Patch changes data, the earlier content, into the new content by the delta, and
+// returns the changed parts, in order. room is memory for the body; it is made larger
+// where it does not do, and returned.
 func Patch(data, payload []byte, p Packing, room []byte) (changed []Range, _ []byte, err error) {
 	if p&Delta == 0 || len(payload) < deltaHeader {
 		return nil, room, fmt.Errorf("codec: a delta of %d bytes has no header", len(payload))

@@ -22,7 +22,7 @@ const (
 	Zstd                 // Zstandard
 )
 
-// packingNames is what the ways are called, in specs and between the two sides.
+// packingNames are the names of the methods, in specs and between the two sides.
 var packingNames = [...]string{Plain: "none", LZ4: "lz4", Zstd: "zstd"}
 
 func (p Packing) String() string {
@@ -42,7 +42,7 @@ func Understood() []string { return append(slices.Clone(packingNames[:]), DeltaN
 // length: less is not worth the other side's work.
 const gain = 16
 
-// Room is how much memory packing n bytes may want: what cannot be packed becomes
+// Room is the memory that packing n bytes may want: data that cannot be packed become
 // a little longer before that is seen.
 func Room(n int) int { return n + 1<<10 }
 
@@ -73,8 +73,8 @@ var zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-// Pack packs src into room and returns what it has become and how: src itself if
-// that is best, or if room has less than Room(len(src)) bytes.
+// Pack packs src into room and returns the result and its method: src itself if that
+// is best, or if room has less than Room(len(src)) bytes.
 func Pack(room, src []byte, p Packing) ([]byte, Packing) {
 	worth := len(src) - len(src)/gain
 	if p == Plain || len(room) < Room(len(src)) || worth >= len(src) {
@@ -82,7 +82,7 @@ func Pack(room, src []byte, p Packing) ([]byte, Packing) {
 	}
 	switch p {
 	case LZ4:
-		// It gives up by itself where the room does not do.
+		// It gives up if the room does not suffice.
 		if n, err := lz4.CompressBlock(src, room[:worth], nil); err == nil && n > 0 {
 			return room[:n], LZ4
 		}
@@ -94,8 +94,8 @@ func Pack(room, src []byte, p Packing) ([]byte, Packing) {
 	return src, Plain
 }
 
-// Unpack fills dst with what src was made of. Anything but exactly len(dst)
-// bytes is an error.
+// Unpack fills dst with the data that src was made from. Anything but exactly
+// len(dst) bytes is an error.
 func Unpack(dst, src []byte, p Packing) error {
 	n := 0
 	var err error

@@ -1,5 +1,5 @@
-// Package passes brings volumes over while they are being written: everything
-// once, then what was written meanwhile, and so on; and in the end, with the file
+// Package passes brings volumes over while they are being written: everything once,
+// then the clusters written in that time, and so on. In the end, with the file
 // systems frozen, it proves that nothing is left.
 //
 // A Copy is a few volumes on their way over one connection. The order that keeps
@@ -8,12 +8,12 @@
 //   - Track comes before the first cluster is read;
 //   - a pass takes the marks first and reads the clusters afterwards, so a cluster
 //     that changes while it is read is marked again;
-//   - holes, and what the file system does not use, are found after Track, and taken
-//     off the map of everything only: every cluster that a tracker names is sent;
+//   - holes and unused blocks of the file system are found after Track, and taken off
+//     the map of everything only: every cluster that a tracker names is sent;
 //   - zero clusters are left out on the first pass only, and only where the
 //     destination is known to hold nothing but zeroes;
-//   - after Freeze the file systems are asked again for what they use, and the last
-//     pass sends what had been left out;
+//   - after Freeze the file systems are asked again for their used blocks, and the
+//     last pass sends those that had been left out;
 //   - Silent comes after Freeze and the last pass: a mark that is found then, or
 //     a write that is still under way, is an error.
 package passes
@@ -37,7 +37,7 @@ import (
 // Untracked is the kind of tracker of a volume that does not change.
 const Untracked = "none"
 
-// Volume is one volume on its way. What is exported is given by the caller.
+// Volume is one volume on its way. The caller sets the exported fields.
 type Volume struct {
 	Name       string
 	Device     string // the block device that is tracked
@@ -46,30 +46,30 @@ type Volume struct {
 	Cluster    int
 	Stream     uint32 // the volume's number on the wire
 	Source     *image.Source
-	Ledger     *ledger.Ledger // of what is sent; nil: the destination does not compare
-	History    *codec.History // nil: what was sent before goes whole
+	Ledger     *ledger.Ledger // of the sent data; nil: the destination does not compare
+	History    *codec.History // nil: clusters that were sent before go whole
 	Empty      bool           // the destination holds nothing but zeroes
-	SkipFree   bool           // what the file system does not use is not sent: zeroes there
+	SkipFree   bool           // unused blocks are not sent: zeroes there
 
-	Survey    Survey // what need not be read, once Track is done
+	Survey    Survey // the clusters that need not be read, once Track is done
 	Comparing string // why it is compared and not tracked, if it had to be chosen
 
 	tracker tracker.Tracker
 	blank   *blockmap.Map // not read, to be made zeroes with the first pass; or nil
 	left    *blockmap.Map // free when it was left out, and zeroes over there; or nil
-	unused  *blockmap.Map // of left, what is free still; only where a tracker compares
-	pending *blockmap.Map // what the next pass sends
+	unused  *blockmap.Map // of left, the clusters that are still free; only where a tracker compares
+	pending *blockmap.Map // the clusters that the next pass sends
 	frozen  bool          // its file system is frozen by us
-	ours    bool          // the ledger is nobody else's
+	ours    bool          // no other copy uses the ledger
 }
 
-// Pass is one walk over what was dirty.
+// Pass is one walk over the dirty clusters.
 type Pass struct {
 	Pass    int     `json:"pass"`
 	Bytes   int64   `json:"bytes"`   // that were dirty
 	Sent    int64   `json:"sent"`    // that had to travel
 	Zero    int64   `json:"zero"`    // that were zeroes
-	Payload int64   `json:"payload"` // what had to travel, when it was packed
+	Payload int64   `json:"payload"` // bytes that travelled, after packing
 	MS      float64 `json:"ms"`
 }
 
@@ -111,8 +111,8 @@ func New(sender *pipeline.Sender, volumes []*Volume, opt Options) *Copy {
 	return &Copy{sender: sender, volumes: volumes, opt: opt}
 }
 
-// Track starts the trackers, with one load of the programs for all devices of a
-// kind, and finds what need not be read. It returns the kinds by volume.
+// Track starts the trackers, with one load of the programs for all devices of a kind,
+// and finds the clusters that need not be read. It returns the kinds by volume.
 func (c *Copy) Track() (map[string]string, error) {
 	kinds := map[string][]*Volume{}
 	for _, v := range c.volumes {
@@ -156,8 +156,8 @@ func (c *Copy) Track() (map[string]string, error) {
 	return found, nil
 }
 
-// isAsSent reports whether the destination holds a cluster as it is, or nobody needs
-// what is in it.
+// isAsSent reports whether the destination holds a cluster as it is, or its content
+// is not needed.
 func (v *Volume) isAsSent(off int64, data []byte) (bool, error) {
 	if v.unused != nil && v.unused.Has(off) {
 		return true, nil
@@ -168,8 +168,8 @@ func (v *Volume) isAsSent(off int64, data []byte) (bool, error) {
 	return v.Ledger.Holds(off, ledger.Digest(data))
 }
 
-// Collect takes what the trackers have seen since the last time into the maps of
-// what is to be sent.
+// Collect takes the trackers' marks since the last time into the maps of clusters to
+// send.
 func (c *Copy) Collect() error {
 	for _, v := range c.volumes {
 		if v.tracker == nil {
@@ -190,8 +190,8 @@ func (c *Copy) Collect() error {
 // swap takes the marks of the tracker.
 func (v *Volume) swap() (*blockmap.Map, error) {
 	if v.tracker.Kind() == tracker.Hash && v.left != nil {
-		// What is still free need not be compared: nobody has written anything there
-		// that is needed. Once it is used it is.
+		// Clusters that are still free need not be compared: no needed data were
+		// written there. Once used, they are compared.
 		used, err := v.used()
 		if err != nil {
 			return nil, err
@@ -216,9 +216,9 @@ func (c *Copy) Dirty() (n int64) {
 func (c *Copy) Passes() int { return c.pass }
 
 // Send sends everything that is marked now, as fast as the pace lets it; nil is as
-// fast as it goes. Marks that come meanwhile are for the next pass. Where nothing is
-// marked there is no pass, and what it returns is empty. It collects first, if
-// nobody has since the last time.
+// fast as it goes. Later marks are for the next pass. Where nothing is marked there
+// is no pass, and the result is empty. It collects first, unless Collect was called
+// since the last time.
 func (c *Copy) Send(ctx context.Context, pace *pipeline.Pace) (Pass, error) {
 	if !c.fresh { // twice would be a whole read more where a tracker compares
 		if err := c.Collect(); err != nil {
@@ -267,8 +267,8 @@ func (v *Volume) vol() pipeline.Volume {
 	return pipeline.Volume{Stream: v.Stream, Source: v.Source, Ledger: v.Ledger, History: v.History}
 }
 
-// blanks makes zero on the destination what is not read, once. It comes before all
-// data: what was written since it was found goes behind it, and stays.
+// blanks makes the clusters that are not read zero on the destination, once. It comes
+// before all data: later writes go behind it, and stay.
 func (c *Copy) blanks(ctx context.Context) error {
 	for _, v := range c.volumes {
 		if v.blank == nil {
@@ -287,7 +287,7 @@ func (c *Copy) blanks(ctx context.Context) error {
 	return nil
 }
 
-// Sync writes out what the file systems hold in memory.
+// Sync writes out the file systems' dirty pages.
 func (c *Copy) Sync() error {
 	for _, v := range c.volumes {
 		if v.Mountpoint != "" {

@@ -10,38 +10,38 @@ import (
 	"github.com/livefleet/handover/helper/internal/pipeline"
 )
 
-// A copy whose connection broke goes on over a new one, and sends once more only
-// what did not arrive.
+// A copy whose connection broke continues over a new one, and sends again only the
+// clusters that did not arrive.
 //
-// That a frame was handed to a connection says nothing of whether it arrived. So
-// what is sent is cut into rounds: a pass is one, and so is what is only made zero
-// before the first pass. The source keeps the maps of its rounds until it hears
-// that they arrived, and the destination (Arrivals) notes each cluster of the round
-// that is under way when it is written. Frames arrive in order, and the word that a
-// round begins is one of them: when it comes, everything of the rounds before it
-// was written, and the destination says so (Confirm). On the new connection it says
-// which round it is in and what of it came; all else goes back to what is to be
-// sent (Resume). Of several connections the first carries that word, and a fence
-// behind it keeps the others from being quicker.
+// That a frame was handed to a connection says nothing of whether it arrived. So the
+// sent clusters are cut into rounds: a pass is one, and so are the clusters that are
+// only made zero before the first pass. The source keeps the maps of its rounds until
+// it hears that they arrived, and the destination (Arrivals) notes each cluster of
+// the round that is under way when it is written. Frames arrive in order, and the
+// word that a round begins is one of them: when it comes, everything of the rounds
+// before it was written, and the destination says so (Confirm). On the new connection
+// it names its round and the clusters of it that arrived; all others go back to the
+// clusters to send (Resume). Of several connections the first carries that word, and
+// a fence behind it keeps the others from being quicker.
 //
-// In one round a cluster is sent once. So what came of a cluster is what the round
-// had of it.
+// In one round a cluster is sent once. So a cluster that arrived holds the round's
+// content.
 //
-// "Written" is given to the destination's kernel, not yet on its disk. That is
-// enough for as long as the destination's process lives: what the kernel then
-// fails to write out is an error of the next Datasync. A destination that was
-// started anew knows of nothing, and cannot be resumed with.
+// "Written" means given to the destination's kernel, not yet on its disk. That is
+// enough for as long as the destination's process lives: if the kernel then fails to
+// write it out, the next Datasync returns an error. A destination that was started
+// again knows of nothing, and cannot be resumed with.
 //
 // A cluster that arrived may have been written on the source since it was read.
 // Then it is marked by its tracker, which goes on all the while.
 
-// sent is what one round had to send.
+// sent holds the clusters of one round.
 type sent struct {
 	round int
 	maps  map[uint32]*blockmap.Map // by stream
 }
 
-// begin begins a round, if there is somebody to tell.
+// begin begins a round, if the other side counts rounds.
 func (c *Copy) begin(ctx context.Context) error {
 	if c.opt.Begin == nil {
 		return nil
@@ -61,7 +61,7 @@ func (c *Copy) begin(ctx context.Context) error {
 	return nil
 }
 
-// remember notes what a round has to send of one volume.
+// remember notes a round's clusters of one volume.
 func (c *Copy) remember(stream uint32, m *blockmap.Map) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,8 +120,8 @@ func (c *Copy) Resume(sender *pipeline.Sender, round int, arrived map[uint32]*bl
 	return nil
 }
 
-// Spare takes off what is to be sent what the destination is known to hold. It
-// comes between Track and the first pass.
+// Spare takes the clusters that the destination is known to hold off the clusters to
+// send. It comes between Track and the first pass.
 func (c *Copy) Spare(stream uint32, same *blockmap.Map) error {
 	for _, v := range c.volumes {
 		if v.Stream != stream {
@@ -134,7 +134,7 @@ func (c *Copy) Spare(stream uint32, same *blockmap.Map) error {
 	return nil
 }
 
-// Arrivals is what came of the round that is under way.
+// Arrivals holds the clusters that arrived of the round under way.
 type Arrivals struct {
 	mu    sync.Mutex
 	round int
@@ -175,8 +175,8 @@ func (a *Arrivals) Begin(round int) error {
 	return nil
 }
 
-// Came returns the round that is under way, and what of it came. No write is under
-// way meanwhile.
+// Came returns the round under way, and the clusters of it that arrived. No write is
+// under way during the call.
 func (a *Arrivals) Came() (round int, maps map[uint32]*blockmap.Map) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,23 +9,23 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 )
 
-// What need not be read is found out once, when the trackers run and before
-// anything is sent: holes, and what the file system does not use.
+// The clusters that need not be read are found once, when the trackers run and before
+// anything is sent: holes, and unused blocks of the file system.
 //
-// Both answers are about a moment after the trackers began. A cluster that was
-// free or a hole at that moment, and holds at the end something that matters, was
-// written in between, by way of the device; so a tracker has named it, and what a
-// tracker names is sent. That is why the answers are only ever taken off the map
-// of everything, and never off a map that came from a tracker: those marks may be
-// about writes that came after the answer.
+// Both answers are about a moment after the trackers began. A cluster that was free
+// or a hole at that moment, and holds needed data at the end, was written in between,
+// by way of the device. So a tracker has named it, and every cluster that a tracker
+// names is sent. That is why the answers are only ever taken off the map of
+// everything, and never off a map that came from a tracker: those marks may be about
+// writes that came after the answer.
 //
-// A free cluster that was left out is zeroes on the destination, and whatever was
-// there before on the source. left keeps which clusters those are. When the file
-// systems are frozen they are asked once more, and what is not free any more is
-// sent, whether a tracker named it or not: so the end does not hang on the reasoning
-// above alone. A comparison of both sides takes what is left for zeroes.
+// A free cluster that was left out is zeroes on the destination, and has its old
+// content on the source. left is the map of these clusters. When the file systems are
+// frozen they are asked once more. Clusters that are no longer free are sent, whether
+// a tracker named them or not: so the end does not depend on the reasoning above
+// alone. A comparison of both sides counts the clusters in left as zeroes.
 
-// Survey is what was found that need not be read.
+// Survey counts the bytes that need not be read.
 type Survey struct {
 	Holes int64  `json:"holes"` // bytes that no file below holds
 	Free  int64  `json:"free"`  // of the rest, bytes that the file system does not use
@@ -35,7 +35,7 @@ type Survey struct {
 // freeSpace is a variable so that a test can play a file system.
 var freeSpace = image.FreeSpace
 
-// survey takes off the map of everything what need not be read.
+// survey takes the clusters that need not be read off the map of everything.
 func (v *Volume) survey() error {
 	blank := blockmap.New(v.Source.Size(), v.Cluster)
 	for at := int64(0); at < v.Source.Size(); {
@@ -58,8 +58,8 @@ func (v *Volume) survey() error {
 		case err != nil:
 			return err
 		default:
-			// A hole is zeroes on both sides: nothing is left out there. But it may
-			// be filled by a write that nobody needs, so it stays a free cluster.
+			// A hole is zeroes on both sides: nothing is left out there. But a write
+			// whose data are not needed may fill it, so it stays a free cluster.
 			v.left = left
 			if err := blank.Merge(left); err != nil {
 				return err
@@ -79,7 +79,7 @@ func (v *Volume) free() (*blockmap.Map, error) {
 	return m, freeSpace(v.Mountpoint, v.Device, m.MarkWithin)
 }
 
-// recheck has what was left out as free, and is not any more, sent after all.
+// recheck has clusters sent after all that were left out as free, and no longer are.
 func (v *Volume) recheck() error {
 	if v.left == nil || v.left.Empty() {
 		return nil
@@ -91,7 +91,7 @@ func (v *Volume) recheck() error {
 	return v.pending.Merge(used)
 }
 
-// used is what of that which was left out as free is not any more.
+// used is the map of clusters that were left out as free, and no longer are.
 func (v *Volume) used() (*blockmap.Map, error) {
 	now, err := v.free()
 	if err != nil {
@@ -117,8 +117,8 @@ func (v *Volume) Left() int64 {
 	return v.left.Bytes()
 }
 
-// Digest makes a digest of each cluster of the frozen source, as the destination
-// has to hold it: what was left out as free is zeroes there.
+// Digest makes a digest of each cluster of the frozen source, as the destination has
+// to hold it: clusters that were left out as free are zeroes there.
 func (v *Volume) Digest(ctx context.Context) (*image.Digests, error) {
 	if v.left == nil || v.left.Empty() {
 		return image.Digest(ctx, v.Source, v.Source.Size(), v.Cluster)
@@ -143,5 +143,5 @@ func (m masked) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// NextData leaves out holes; what is masked and no hole is read and cleared.
+// NextData leaves out holes; masked clusters that are no holes are read and cleared.
 func (m masked) NextData(off int64) (start, end int64, err error) { return m.src.NextData(off) }

@@ -15,15 +15,15 @@ const interruptGrace = 500 * time.Millisecond
 // FrameWriter is where a Sender puts frames. A *wire.Conn is one; so is a
 // connection to an old peer, which says the same in another dialect.
 type FrameWriter interface {
-	// Write puts one frame on its way, Flush sends what is still waiting.
+	// Write puts one frame on its way, Flush sends the waiting frames.
 	Write(f *wire.Frame) error
 	Flush() error
 	// Interrupt ends a call that waits for the other side, and why.
 	Interrupt(why error)
 }
 
-// behind says whether the connection has something left to send of what it was given
-// before; one that does not know may have.
+// behind says whether the connection has earlier data left to send; a connection that
+// does not know may have.
 func behind(conn FrameWriter) bool {
 	if c, ok := conn.(interface{ Backlog() (int, bool) }); ok {
 		if bytes, known := c.Backlog(); known {

@@ -8,14 +8,14 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 )
 
-// memory is a budget of bytes and the buffers in it. A buffer that was given back
-// is used again for what fits; only where the budget wants it is it dropped.
+// memory is a budget of bytes and the buffers in it. A buffer that was given back is
+// used again for any payload that fits; it is dropped only where the budget wants it.
 type memory struct {
 	mu     sync.Mutex
 	budget int64
 	taken  int64                   // bytes of all buffers, taken or kept
 	kept   [bits.UintSize][][]byte // by the binary logarithm of their size
-	freed  chan struct{}           // closed and made anew when something was given back
+	freed  chan struct{}           // closed and replaced when a buffer was given back
 }
 
 func newMemory(budget int64) *memory {

@@ -15,7 +15,7 @@ type Pace struct {
 	end   time.Time // when the bytes sent so far are paid for
 }
 
-// NewPace keeps to what limit says, 0 for none.
+// NewPace keeps to the rate that limit returns, 0 for none.
 func NewPace(limit func() int64) *Pace { return &Pace{limit: limit} }
 
 // Wait waits until n more bytes may go.

@@ -15,7 +15,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// ErrStop is what control or chunk return to end Run without an error.
+// ErrStop is returned by control or chunk to end Run without an error.
 var ErrStop = errors.New("pipeline: end of the stream")
 
 // tasksAtOnce bounds how many frames wait or are under way, also those that take
@@ -52,14 +52,14 @@ type Target interface {
 
 var _ Target = (*image.Target)(nil)
 
-// Received is what a Receiver did so far.
+// Received counts a Receiver's work so far.
 type Received struct {
 	Frames  int64 // frames about volumes
 	Written int64 // bytes written as data
 	Zeroed  int64 // bytes made zero
 }
 
-// Receiver writes what comes from one connection, or from several side by side.
+// Receiver writes the frames of one connection, or of several side by side.
 type Receiver struct {
 	opt ReceiveOptions
 
@@ -86,14 +86,14 @@ type Receiver struct {
 	reading sync.WaitGroup // further connections that are being read
 }
 
-// volume is what is known of a stream.
+// volume is the record of a stream.
 type volume struct {
 	Target
 	ledger *ledger.Ledger
 }
 
-// fence is where the connections meet: what comes behind it on one of them waits
-// for what comes before it on all.
+// fence is where the connections meet: frames behind it on any connection wait for
+// the frames before it on all.
 type fence struct {
 	number  int64 // of the last one that was passed
 	arrived int
@@ -134,8 +134,8 @@ func NewReceiver(conn FrameReader, targets map[uint32]*image.Target, opt Receive
 	return r
 }
 
-// Add makes one more volume known, at any time. What is written into it is noted
-// in l, if that is not nil.
+// Add makes one more volume known, at any time. Written data are noted in l, if that
+// is not nil.
 func (r *Receiver) Add(stream uint32, t Target, l *ledger.Ledger) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +182,7 @@ func (r *Receiver) readFurther(conn FrameReader) {
 	}()
 }
 
-// Received returns what was done so far. It may be called at any time.
+// Received returns the counts so far. It may be called at any time.
 func (r *Receiver) Received() Received {
 	return Received{Frames: r.frames.Load(), Written: r.written.Load(), Zeroed: r.zeroed.Load()}
 }
@@ -220,12 +220,12 @@ func (r *Receiver) Run(ctx context.Context, control func(context.Context, *wire.
 
 	err := r.loop(ctx, first, control, chunk)
 	stop()
-	cancel(errors.Join(err, errEnded)) // for those who still read
+	cancel(errors.Join(err, errEnded)) // for the goroutines that still read
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()
 	r.reading.Wait()
-	// An error of a worker is the cause, and what the loop saw its consequence.
+	// An error of a worker is the cause, and the loop's own error its consequence.
 	if werr := r.settle(); werr != nil && !errors.Is(werr, errEnded) {
 		err = werr
 	}
@@ -316,8 +316,8 @@ func (r *Receiver) dispatch(ctx context.Context, f *wire.Frame) error {
 	return nil
 }
 
-// work does tasks until there will be none. After an error, its own or
-// another's, it only takes them away, so that nobody waits for it.
+// work does tasks until there will be none. After an error, its own or another's, it
+// only removes them, so that no goroutine waits for it.
 func (r *Receiver) work(cancel context.CancelCauseFunc) {
 	w := worker{Receiver: r}
 	for t := range r.ready {
@@ -339,7 +339,7 @@ func (r *Receiver) work(cancel context.CancelCauseFunc) {
 	}
 }
 
-// finish takes a task out and lets those go on that waited for it.
+// finish takes a task out and releases the tasks that waited for it.
 func (r *Receiver) finish(t *task, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -359,11 +359,12 @@ func (r *Receiver) finish(t *task, err error) {
 	<-r.places
 }
 
-// meet waits at a fence until all connections have come to it and everything
-// before it is written. One that has ended comes to none: what the other side had
-// written when it died may hold a fence on some connections and not on all. The
-// first one does not wait for that, since nobody reads then how it ends itself; if
-// it is not here it may still bring the other side's last words, which count more.
+// meet waits at a fence until all connections have come to it and everything before
+// it is written. A connection that has ended comes to none: the bytes that the other
+// side had written when it died may hold a fence on some connections and not on all.
+// The first connection does not wait for that, since no goroutine would then read its
+// own end. If it is not here, it may still bring the other side's last words, which
+// count more.
 func (r *Receiver) meet(ctx context.Context, conn FrameReader, number int64) error {
 	r.mu.Lock()
 	var gone chan struct{}
@@ -414,7 +415,7 @@ func (r *Receiver) settle() error {
 	return r.err
 }
 
-// worker is one of those who write, and the memory that it unpacks into.
+// worker is one of the writing goroutines, and the memory that it unpacks into.
 type worker struct {
 	*Receiver
 	room, body []byte
@@ -447,7 +448,7 @@ func (w *worker) do(t *task) error {
 
 func whole(data []byte) []codec.Range { return []codec.Range{{Off: 0, Len: len(data)}} }
 
-// unpack returns what is in the range now, and which parts of it have changed.
+// unpack returns the new content of the range, and its changed parts.
 func (w *worker) unpack(t *task) (data []byte, changed []codec.Range, err error) {
 	if int64(len(w.room)) < t.Length {
 		w.room = image.Buffer(int(t.Length))

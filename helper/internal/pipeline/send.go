@@ -19,7 +19,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// Source is what a Sender reads; an *image.Source is one.
+// Source is the input of a Sender; an *image.Source is one.
 type Source interface {
 	Path() string
 	Size() int64
@@ -28,11 +28,11 @@ type Source interface {
 
 var _ Source = (*image.Source)(nil)
 
-// Volume is what is sent, and its number on the wire.
+// Volume is a source, and its number on the wire.
 type Volume struct {
 	Stream  uint32
 	Source  Source
-	Ledger  *ledger.Ledger // nil: nobody asks in the end
+	Ledger  *ledger.Ledger // nil: no comparison in the end
 	History *codec.History // nil: clusters that were sent before go whole
 }
 
@@ -68,21 +68,21 @@ func (o *SendOptions) fill() error {
 	return nil
 }
 
-// Pass is what is special about one walk.
+// Pass holds the options of one walk.
 type Pass struct {
 	SkipZero bool          // leave zero clusters out: first pass onto an empty destination only
 	Pace     *Pace         // how fast, on the wire; nil: as fast as it goes
 	Count    func(n int64) // if it is set, called with the bytes of the volume that each step has dealt with; never twice at a time
 }
 
-// Stats is what one Send did.
+// Stats counts the work of one Send.
 type Stats struct {
 	Bytes    int64         // of the volume, that the map named
 	Sent     int64         // of them, sent as data
 	Zero     int64         // of them, sent as zeroes
 	Skipped  int64         // of them, zeroes that were left out
 	Clusters int64         // how many clusters that was
-	Payload  int64         // what the data had become when it was sent
+	Payload  int64         // bytes of the data as they were sent
 	Elapsed  time.Duration // from the first read to the last flush
 }
 
@@ -95,8 +95,8 @@ type Sender struct {
 	fence int64    // how many fences were sent
 }
 
-// fresh makes all slots anew. Their memory is made when it is first used: a small
-// pass needs little.
+// fresh replaces all slots. Their memory is made when it is first used: a small pass
+// needs little.
 func (s *Sender) fresh() {
 	s.runs = nil
 	s.idle = make(chan *slot, s.opt.Slots)
@@ -162,13 +162,12 @@ type sending struct {
 	count sync.Mutex
 }
 
-// Send reads every cluster that m marks and sends it. It returns when everything
-// was handed to what is below the connections, or with the first error; then they
-// may be broken. One Send runs at a time.
+// Send reads every cluster that m marks and sends it. It returns when everything was
+// handed to the layer below the connections, or with the first error; then they may
+// be broken. One Send runs at a time.
 //
-// In one Send no cluster is sent twice, so it does not matter which connection
-// takes a frame: whichever is free does. Between two Sends a fence on all of them
-// keeps the order.
+// In one Send no cluster is sent twice, so any free connection may take a frame.
+// Between two Sends a fence on all of them keeps the order.
 func (s *Sender) Send(ctx context.Context, vol Volume, m *blockmap.Map, pass Pass) (Stats, error) {
 	if m.Size() != vol.Source.Size() {
 		return Stats{}, fmt.Errorf("pipeline: %s has %d bytes and its map %d", vol.Source.Path(), vol.Source.Size(), m.Size())
@@ -282,7 +281,7 @@ func (s *sending) read(j *job) error {
 	return err
 }
 
-// encode makes pieces of a run, and notes what they hold.
+// encode makes pieces of a run, and notes their content.
 func (s *sending) encode(j *job) error {
 	if (s.opt.Encoder.Packs() || s.vol.History != nil) && len(j.slot.room) < codec.Room(len(j.run)) {
 		j.slot.room = make([]byte, codec.Room(len(j.slot.run)))
@@ -379,8 +378,7 @@ func (s *sending) hand(ctx context.Context, p parcel) error {
 	}
 }
 
-// writeAll is what one connection does: it takes parcels as long as there are
-// some.
+// writeAll serves one connection: it takes parcels as long as there are some.
 func (s *sending) writeAll(ctx context.Context, conn FrameWriter) error {
 	before := heldUp(conn)
 	for began := time.Now(); ; {
@@ -418,7 +416,7 @@ func (s *sending) write(ctx context.Context, conn FrameWriter, p parcel) (paced 
 	n := int64(len(p.frame.Payload))
 	wait := s.pass.Pace.pay(time.Now(), n)
 	if wait > 0 {
-		// What is waiting in the connection's buffer must not wait for us.
+		// Frames in the connection's buffer must not wait for us.
 		if err := conn.Flush(); err != nil {
 			return false, err
 		}
@@ -439,7 +437,7 @@ func (s *sending) write(ctx context.Context, conn FrameWriter, p parcel) (paced 
 	return wait > 0, nil
 }
 
-// Fence says on all connections that what follows comes after what was sent. One
+// Fence says on all connections that later frames come after the sent ones. One
 // connection keeps its own order.
 func (s *Sender) Fence(ctx context.Context) error {
 	if len(s.conns) == 1 {
@@ -459,7 +457,7 @@ func (s *Sender) Fence(ctx context.Context) error {
 	return nil
 }
 
-// done counts what was dealt with.
+// done counts finished work.
 func (s *sending) done(how func(*Stats), n int64) {
 	s.count.Lock()
 	defer s.count.Unlock()

@@ -33,8 +33,8 @@ type hashTracker struct {
 	lost   error
 }
 
-// openHash opens trackers that compare; why is what keeps the better ones from
-// being used, if they were tried.
+// openHash opens trackers that compare; why is the reason against the better ones, if
+// they were tried.
 func openHash(devs []Device, why string) (trackers []Tracker, err error) {
 	for _, d := range devs {
 		t, err := newHash(d, why)
@@ -58,15 +58,15 @@ func newHash(d Device, why string) (*hashTracker, error) {
 		return nil, fmt.Errorf("tracker: %s: --tracker=hash compares a device with what was sent of it, and here nothing is: pass --tracker=ebpf", d.Path)
 	}
 	t := &hashTracker{dev: dev, sent: d.Sent, why: why}
-	// Past the page cache: the cache of a device does not show what a mounted file
-	// system writes to it.
+	// Past the page cache: the cache of a device does not show a mounted file
+	// system's writes to it.
 	if t.f, err = os.OpenFile(d.Path, os.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("tracker: %s: it cannot be read past the page cache: %w", d.Path, errors.Unwrap(err))
 	}
 	return t, nil
 }
 
-// read reads the whole device, and marks what is not as it was sent.
+// read reads the whole device, and marks the clusters that are not as they were sent.
 func (t *hashTracker) read(m *blockmap.Map) error {
 	cluster, size := int64(t.dev.Cluster), t.dev.Size()
 	stretch := max(hashStretch, cluster)
@@ -112,8 +112,8 @@ func (t *hashTracker) read(m *blockmap.Map) error {
 	return g.Wait()
 }
 
-// readAt fills b, which begins where room does. What a direct read asks for is a
-// multiple of a block, also where the device ends in the middle of one.
+// readAt fills b, which begins where room does. A direct read asks for a multiple of
+// a block, also where the device ends in the middle of one.
 func (t *hashTracker) readAt(b, room []byte, off int64) error {
 	for n := 0; n < len(b); {
 		ask := min(len(room), (len(b)+hashAlign-1)/hashAlign*hashAlign)
@@ -136,7 +136,7 @@ func (t *hashTracker) readAt(b, room []byte, off int64) error {
 
 func (t *hashTracker) Kind() string { return Hash }
 
-// Why is what keeps a better tracker from being used.
+// Why is the reason against a better tracker.
 func (t *hashTracker) Why() string { return t.why }
 
 func (t *hashTracker) Swap() (*blockmap.Map, error) {

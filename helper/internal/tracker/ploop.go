@@ -25,7 +25,8 @@ const (
 // extent is a stretch of the image, in bytes.
 type extent struct{ start, end uint64 }
 
-// ploopKernel is what an OpenVZ kernel does for a device; a test stands in for it.
+// ploopKernel is the part of an OpenVZ kernel that serves a device; a test stands in
+// for it.
 type ploopKernel interface {
 	init() (extent, error)
 	setpos(uint64) error
@@ -76,9 +77,9 @@ func openPloop(devs []Device) (trackers []Tracker, err error) {
 	return trackers, nil
 }
 
-// newPloop turns the kernel's tracker on. It would leave out what is written behind a
-// position that the copy moves along; here all of it is tracked, from now on: to know
-// of a write that need not have been known costs a block that is sent again.
+// newPloop turns the kernel's tracker on. It would leave out writes behind a position
+// that the copy moves along. Here all writes are tracked, from now on: a superfluous
+// mark costs a block that is sent again.
 func newPloop(dev *blockdev.Device, kernel ploopKernel, size int64) (*ploopTracker, error) {
 	t := &ploopTracker{dev: dev, kernel: kernel, size: size}
 	e, err := kernel.init()
@@ -105,9 +106,9 @@ func (t *ploopTracker) outside(e extent) error {
 
 func (t *ploopTracker) Kind() string { return Ploop }
 
-// Swap reads the kernel's extents, which come in the order of the image and begin
-// anew at its start, once round: what was written before Swap was called is among
-// them. What is written meanwhile may come too, without end, and need not.
+// Swap reads the kernel's extents, which come in the order of the image and start
+// over at its beginning, once round: all writes before the call are among them.
+// Writes during the call may come too, without end, and need not.
 func (t *ploopTracker) Swap() (*blockmap.Map, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +159,7 @@ func (t *ploopTracker) InFlight() (int64, error) {
 	return t.dev.InFlight()
 }
 
-// Close turns tracking off, whatever was read of it.
+// Close turns tracking off, however much of it was read.
 func (t *ploopTracker) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,10 +168,10 @@ func (t *ploopTracker) Close() error {
 	}
 	t.closed = true
 	err := t.kernel.stop()
-	if errors.Is(err, unix.EBUSY) { // there is something that nobody wants to know any more
+	if errors.Is(err, unix.EBUSY) { // there are marks that are no longer needed
 		err = t.kernel.abort()
 	}
-	if errors.Is(err, unix.ECONNABORTED) { // Swap has said so, or nobody asks
+	if errors.Is(err, unix.ECONNABORTED) { // Swap has said so, or no caller asks
 		err = nil
 	}
 	if err != nil {

@@ -8,29 +8,28 @@
 // an error, and keeps returning it: the session fails, it never goes on with a
 // hole in its knowledge.
 //
-// A write counts when it completes, which is after its data are on the device
-// and before its submitter is told. So whoever takes a map with Swap and then
-// reads the clusters in it, past the page cache, reads all that the map stands
-// for. A write that is under way during Swap is in a later map; InFlight counts
-// those, for the moment at which there must be none. Discards, secure erase,
-// write-zeroes and zone appends are writes. So are writes that fail: part of
-// them may have landed.
+// A write counts when it completes, which is after its data are on the device and
+// before its submitter is told. So a caller that takes a map with Swap and then reads
+// the clusters in it, past the page cache, reads all that the map stands for. A write
+// that is under way during Swap is in a later map; InFlight counts those, for the
+// moment at which there must be none. Discards, secure erase, write-zeroes and zone
+// appends are writes. So are writes that fail: part of them may have landed.
 //
 // # The eBPF tracker
 //
-// The package blockprobe: programs on the kernel's block tracepoints mark what is
-// written. It is the best one wherever the kernel takes the programs. The package
+// The package blockprobe: programs on the kernel's block tracepoints mark the written
+// clusters. It is the best one wherever the kernel takes the programs. The package
 // pinned keeps such programs in the kernel without a process.
 //
 // # The hash tracker
 //
-// Where programs are not allowed on the block tracepoints, all that is left is to
-// read the whole device and to compare it with what was sent. Not with what it was
-// at the last Swap: a cluster that was written, read by the copy, and then written
-// as it had been before would look untouched, and the copy would have what was in
-// between. So whoever copies keeps a digest of each cluster as it was last sent
-// (Device.Sent), and a cluster is marked that is not what was sent, or was never
-// sent. That is the promise for those who send what they are told.
+// Where programs are not allowed on the block tracepoints, the only way is to read
+// the whole device and to compare it with the sent data. Not with its content at the
+// last Swap: a cluster that was written, read by the copy, and then written as it had
+// been before would look untouched, and the copy would have the content in between.
+// So the copy keeps a digest of each cluster as it was last sent (Device.Sent), and a
+// cluster is marked that differs from it, or was never sent. The promise holds for a
+// copy that sends every marked cluster.
 //
 // It costs a whole read for each Swap, also for those under the freeze: there the
 // pause is longer by several whole reads of the device. Writes past the block
@@ -41,7 +40,7 @@
 // An OpenVZ kernel tracks a ploop device itself, and tells by ioctl which extents of
 // the image below it were written. Where nothing is left to tell it answers EAGAIN;
 // where it had no memory for a mark it answers ECONNABORTED, and the session fails.
-// No such kernel runs where this was written: what is known of it comes from its
+// No such kernel runs where this was written: our knowledge of it comes from its
 // source, and the tests have a stand-in for it.
 //
 // # What the others do not see
@@ -67,13 +66,12 @@ import (
 // Tracker knows which clusters of one device were written.
 type Tracker interface {
 	// Swap returns the clusters written since the last Swap, or since Open, and
-	// forgets them. It returns an error if a mark may have been lost, and then
-	// does so for ever: what the caller has copied can no longer be made whole.
+	// forgets them. It returns an error if a mark may have been lost, and then does
+	// so forever: the caller's copy can no longer be made whole.
 	Swap() (*blockmap.Map, error)
-	// InFlight returns how many writes the device was given and has not
-	// completed yet. On a device with an I/O scheduler, writes that still wait
-	// in the scheduler are not counted by all kernels: whoever wants to see zero
-	// syncs first.
+	// InFlight returns how many writes the device was given and has not completed
+	// yet. On a device with an I/O scheduler, writes that still wait in the scheduler
+	// are not counted by all kernels: a caller that wants to see zero syncs first.
 	InFlight() (int64, error)
 	// Kind names the way of tracking, as Open knows it.
 	Kind() string
@@ -81,11 +79,11 @@ type Tracker interface {
 	Close() error
 }
 
-// Device is what is tracked.
+// Device is a tracked device.
 type Device struct {
 	Path    string // of a block device: a whole disk or a partition
 	Cluster int    // the size of a cluster in bytes, as blockmap has it
-	// Sent reports whether a cluster is what was last sent of it, or zeroes if nothing
+	// Sent reports whether a cluster is as it was last sent, or zeroes if it never
 	// was. It is called by several goroutines at once. Only the hash tracker needs it.
 	Sent func(off int64, data []byte) (same bool, err error)
 	// Size is how long the image below a ploop device can become. Only the ploop

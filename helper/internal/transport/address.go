@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketPrefix is what an address begins with that is the path of a unix socket.
+// socketPrefix begins an address that is the path of a unix socket.
 const socketPrefix = "unix:"
 
-// longestPath is what the kernel has room for, beside the zero behind it.
+// longestPath is the kernel's limit, beside the zero behind it.
 const longestPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 // Address is where one side of a session waits for the other: HOST:PORT, or
@@ -53,7 +53,7 @@ func ParseAddress(text string) (Address, error) {
 	return Address{network: "tcp", at: text, port: uint16(number)}, nil
 }
 
-// String is what ParseAddress takes.
+// String is the form that ParseAddress takes.
 func (a Address) String() string {
 	if _, ok := a.Socket(); ok {
 		return socketPrefix + a.at
@@ -98,8 +98,7 @@ func (a Address) listen() (net.Listener, error) {
 	return l, nil
 }
 
-// checkPrivate demands a folder in which nobody else can put anything in the
-// socket's place.
+// checkPrivate demands a folder in which no other user can replace the socket.
 func checkPrivate(dir string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,8 +113,8 @@ func checkPrivate(dir string) error {
 	return nil
 }
 
-// RemoveStale removes what a process of ours that is gone has left where it listened.
-// It may be called at any time: anything else stays, and is no error.
+// RemoveStale removes the socket that a dead process of ours has left. It may be
+// called at any time: anything else stays, and is no error.
 func RemoveStale(a Address) {
 	if path, ok := a.Socket(); ok {
 		_ = removeStale(path)

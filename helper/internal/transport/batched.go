@@ -16,15 +16,15 @@ const batchSize = 256 << 10
 // record has 16 KiB, and a call for each of them, with a wake-up on the other
 // side, costs more than encrypting it.
 //
-// Nothing stays behind in a batch: what a Write has encrypted has been handed on
-// when it returns.
+// Nothing stays behind in a batch: the data of a Write have been handed on when it
+// returns.
 type secured struct {
 	*tls.Conn
 	raw *batched
 }
 
-// secure makes a connection of what Client or Server makes of raw, when each side
-// has proved who it is.
+// secure makes a connection from raw by Client or Server, when each side has proved
+// its identity.
 func secure(ctx context.Context, raw net.Conn, side func(net.Conn, *tls.Config) *tls.Conn, config *tls.Config) (*secured, error) {
 	raw = brief(raw)
 	b := &batched{Conn: raw, r: bufio.NewReaderSize(raw, batchSize)}

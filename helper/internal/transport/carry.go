@@ -15,21 +15,21 @@ import (
 const (
 	// carryBuffer is how much is moved at once, on each connection and each way.
 	carryBuffer = batchSize
-	// drainAfter is how long what has come is still passed on after the other end has
-	// hung up.
+	// drainAfter is how long received data are still passed on after the other end
+	// has hung up.
 	drainAfter = 10 * time.Second
-	// resetAfter is how long the source has to hear what the session said last on a
-	// connection that it closed, before what the source still sends there fails.
+	// resetAfter is how long the source has to read the session's last words on a
+	// connection that the session closed, before its own sends there fail.
 	resetAfter = 3 * time.Second
 )
 
 // Carry is the far end of Streams: our own standard streams are the pair, and each
 // connection that comes over them is made to the address. It ends when the other end
-// hangs up, when nobody listens at the address any more, or with the context. What
-// comes is passed on unseen: it is for the session to judge.
+// hangs up, when the address has no listener any more, or with the context. Data are
+// passed on unseen: it is for the session to judge.
 //
-// The other end costs itself what it does wrong: what is no frame, more than a
-// window, or more connections than a session has ends Carry, and nothing else.
+// The other end pays for its own faults: bytes that are no frame, more than a window,
+// or more connections than a session has end Carry, and nothing else.
 func Carry(ctx context.Context, to Address) error {
 	s, err := newStdio(os.Stdin, os.Stdout)
 	if err != nil {
@@ -103,8 +103,8 @@ type carrying struct {
 	hungUp chan struct{} // closed when nothing comes over the streams any more
 }
 
-// carry makes one connection to the address, and passes on what comes from either
-// side, and its end. The error is that there is no session to connect to.
+// carry makes one connection to the address, and passes on the data of either side,
+// and its end. The error is that there is no session to connect to.
 func (a *carrying) carry(ctx context.Context, s *yamux.Stream) error {
 	c, err := a.to.Dial(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *carrying) carry(ctx context.Context, s *yamux.Stream) error {
 		_ = s.Close() // and after a while nothing is taken any more; see resetAfter
 	}()
 	if _, err := io.CopyBuffer(onlyWriter{c}, onlyReader{s}, make([]byte, carryBuffer)); err != nil {
-		// The session has closed it. What it said last is on its way back.
+		// The session has closed it. Its last words are on their way back.
 		_, _ = io.Copy(io.Discard, s)
 	}
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
@@ -128,7 +128,7 @@ func (a *carrying) carry(ctx context.Context, s *yamux.Stream) error {
 	select {
 	case <-back:
 	case <-a.hungUp:
-		c.Close() // nobody would hear what it says
+		c.Close() // nothing would read its words
 		<-back
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// childGrace is how long a child has to end by itself once its standard
-	// input is closed, and again once it was asked to.
+	// childGrace is how long a child has to end once its standard input is closed,
+	// and again once it was asked to.
 	childGrace = 10 * time.Second
 	// stderrKept is how much of the end of a child's stderr is kept for the
 	// error message.
@@ -40,8 +40,8 @@ type child struct {
 	once sync.Once
 }
 
-// Command starts a command and gives its standard streams as a connection. What
-// it writes to stderr goes to ours, and its end into the error.
+// Command starts a command and gives its standard streams as a connection. Its stderr
+// goes to ours, and the last line of it into the error.
 //
 // Close closes the child's standard input, waits for its end, and returns its
 // exit status as an error if it is not 0. A child that does not end is first
@@ -124,7 +124,7 @@ func (c *child) lastLine() string {
 	}, said)
 }
 
-// instead is how it ended, if that was not well, rather than what was seen of it.
+// instead prefers the child's bad end, if there was one, to the error that was seen.
 func (c *child) instead(err error) error {
 	select {
 	case <-c.done:
@@ -173,8 +173,7 @@ func (c *child) Close() error {
 		}
 		c.in.Close()
 		defer c.out.Close()
-		// A child that still has something to say would wait for ever for
-		// somebody to read it.
+		// A child that still has output would wait forever for a reader.
 		_ = c.out.SetReadDeadline(time.Time{})
 		go io.Copy(io.Discard, c.out) //nolint:errcheck // ends when out is closed
 		for _, step := range []func() error{
@@ -204,7 +203,7 @@ func (c *child) Close() error {
 	return forced
 }
 
-// tailWriter passes on what it gets and remembers the end of it.
+// tailWriter passes on its input and remembers the end of it.
 type tailWriter struct {
 	w    io.Writer
 	mu   sync.Mutex

@@ -11,8 +11,8 @@ import (
 )
 
 // own makes a descriptor of our own, and not blocking if it is a pipe or a socket:
-// only then does a deadline end a call that waits. restore gives those who share
-// the stream back what was changed for them.
+// only then does a deadline end a call that waits. restore undoes the change for the
+// processes that share the stream.
 func own(fd int, name string) (f *os.File, restore func(), err error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -30,7 +30,7 @@ func own(fd int, name string) (f *os.File, restore func(), err error) {
 	return os.NewFile(uintptr(dup), name), restore, nil
 }
 
-// descriptor is one that whoever started us left open for us.
+// descriptor is one that our parent left open for us.
 type descriptor struct {
 	*os.File
 	restore func()

@@ -24,9 +24,9 @@ const (
 	certFile = "session.crt"
 )
 
-// Identity is who this side is for one session: a key and the certificate that
-// it signed for itself. The certificate's names and dates mean nothing; its
-// fingerprint is what the other side knows it by.
+// Identity is this side's identity for one session: a key and the certificate that it
+// signed for itself. The certificate's names and dates mean nothing; the other side
+// knows it by its fingerprint.
 type Identity struct {
 	cert        tls.Certificate
 	fingerprint string
@@ -45,8 +45,8 @@ func NewIdentity() (*Identity, error) {
 	template := &x509.Certificate{
 		SerialNumber: serial.Add(serial, big.NewInt(1)),
 		Subject:      pkix.Name{CommonName: "handover session"},
-		// Hosts' clocks differ. The pin decides, not the date; these two are
-		// what X.509 gives to say "no date".
+		// Hosts' clocks differ. The pin decides, not the date; these two are X.509's
+		// way to say "no date".
 		NotBefore:   time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC),
 		NotAfter:    time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -157,7 +157,7 @@ func (id *Identity) config(want func() string) *tls.Config {
 		// A resumed session would skip the certificates; there is one
 		// connection per session and nothing to resume.
 		SessionTicketsDisabled: true,
-		// Small records are for a reader who shows what has come so far.
+		// Small records are for a reader that shows partial data.
 		DynamicRecordSizingDisabled: true,
 		// There is no authority, and no name, to check a session's certificate
 		// against, so the library's own check is off. VerifyConnection takes
@@ -181,7 +181,7 @@ func (id *Identity) config(want func() string) *tls.Config {
 	}
 }
 
-// PeerError says that somebody else than the other side of this session is there.
+// PeerError says that the peer is not the other side of this session.
 type PeerError struct{ Got, Want string }
 
 func (e *PeerError) Error() string {

@@ -21,14 +21,14 @@ const RunnerWord = "run-way"
 const runnerPatience = 10 * time.Second
 
 // runner runs a command again and again for a process that may start nothing any more,
-// since what was taken from it (package confine) is taken from all that it starts. It is
-// a process of its own, begun while that was still allowed, and knows the command's
-// words from then on. It can be asked to start that command, if none runs, and to send
-// it a signal; and it hears nothing of the peer, since it hands the command's streams
-// over and keeps none of them.
+// since its restrictions (package confine) hold for every child. It is a process of its
+// own, begun while that was still allowed, and knows the command's words from then on.
+// It can be asked to start that command, if none runs, and to send it a signal; and it
+// hears nothing of the peer, since it hands the command's streams over and keeps none of
+// them.
 //
 // Each packet on the pair of sockets between the two is one ask or one told, as JSON.
-// The end of whoever asks is the end of the command and of the runner.
+// When the asking process ends, the command and the runner end too.
 type runner struct {
 	name string
 	cmd  *exec.Cmd
@@ -43,8 +43,8 @@ type ask struct {
 	Signal unix.Signal `json:"signal,omitempty"`
 }
 
-// told is what the runner answers to Start, with the command's standard streams beside
-// it, and what it says by itself when the command has ended.
+// told is the runner's answer to Start, with the command's standard streams beside it,
+// and its message when the command has ended.
 type told struct {
 	PID     int    `json:"pid,omitempty"`
 	Refused string `json:"refused,omitempty"`
@@ -223,7 +223,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// Run is the process that runs a command for whoever holds the other end of its first
+// Run is the process that runs a command for the holder of the other end of its first
 // file after the standard ones.
 func Run(argv []string) error {
 	if len(argv) == 0 {
@@ -274,7 +274,7 @@ func Run(argv []string) error {
 			}
 			err = say(conn, t)
 		}
-		if err != nil && !errors.Is(err, unix.EPIPE) { // who asked is gone: seen above
+		if err != nil && !errors.Is(err, unix.EPIPE) { // the asking process is gone: seen above
 			return fmt.Errorf("transport: %w", err)
 		}
 	}

@@ -82,7 +82,7 @@ func (s *short) call(when func(func(uintptr) bool) error, trap uintptr, p []byte
 }
 
 // Backlog is how many bytes the kernel has been given to send and has not sent yet: the
-// link is slower than what comes, or the other side is.
+// link is slower than the sender, or the other side is.
 func (s *short) Backlog() (bytes int, known bool) {
 	err := s.raw.Control(func(fd uintptr) {
 		n, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD)
@@ -91,8 +91,8 @@ func (s *short) Backlog() (bytes int, known bool) {
 	return bytes, known && err == nil
 }
 
-// HeldUp is how long so far the window that the other side grants was in the way of what
-// there was to send: its program does not take what comes as fast as the link brings it.
+// HeldUp is the total time in which the other side's window was closed while there was
+// data to send: its program reads more slowly than the link delivers.
 func (s *short) HeldUp() (held time.Duration) {
 	_ = s.raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {

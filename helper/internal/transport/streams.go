@@ -20,20 +20,19 @@ const (
 	// prints something before is found out by it.
 	greeting = "pcopy stream 1\n"
 	// streamWindow is how much may be on its way, or wait to be taken, on each of the
-	// connections that share a pair of streams: what ssh, too, has for each channel.
+	// connections that share a pair of streams. ssh has the same for each channel.
 	streamWindow = 2 << 20
 	// carriedAtOnce bounds the connections that share a pair of streams.
 	carriedAtOnce = 32
-	// stuckAfter is how long a pair of streams may take nothing of what has to be
-	// written by now, before it is given up.
+	// stuckAfter is how long a pair of streams may accept no data while some are due,
+	// before it is given up.
 	stuckAfter = 3 * time.Second
-	// brokenGrace is how long a command has to end by itself whose streams are of no
-	// use any more.
+	// brokenGrace is how long a command has to end once its streams are useless.
 	brokenGrace = time.Second
 )
 
-// streamConfig is what both ends have. A pair of streams that is silent for too
-// long, though the other end was asked, has broken.
+// streamConfig is the configuration of both ends. A pair of streams that is silent
+// for too long, though the other end was asked, has broken.
 func streamConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.AcceptBacklog = 2 * carriedAtOnce // more than may be, so that more can be seen
@@ -41,21 +40,21 @@ func streamConfig() *yamux.Config {
 	c.ConnectionWriteTimeout = deadAfter
 	c.StreamOpenTimeout = deadAfter
 	c.MaxStreamWindowSize = streamWindow
-	c.LogOutput = io.Discard // what it has to say is in its errors
+	c.LogOutput = io.Discard // its messages are in its errors
 	return c
 }
 
 // Streams is the Way over the standard streams of a command, which has to lead to
 // Carry at its end. The command is started when the first connection is made, and
 // again when one is made after it has ended or its streams have broken; there is
-// never more than one. When it ends early, what its connections' calls return says
+// never more than one. When it ends early, the errors of its connections' calls say
 // how, with the last line that it wrote to stderr.
 //
-// The command gets what its words say, and what this process would give any other:
+// The command gets its words, and the environment that this process gives any other:
 // none of the session's keys.
 //
-// What starts it is begun with the first connection, so that it can be started again by
-// a process that is confined by then.
+// Its starter is begun with the first connection, so that a process that is confined by
+// then can start it again.
 type Streams struct {
 	argv []string
 
@@ -101,7 +100,7 @@ func (s *Streams) Dial(ctx context.Context) (net.Conn, error) {
 	return s.trunk.open()
 }
 
-// Close ends the command. What was written before has reached it.
+// Close ends the command. Earlier writes have reached it.
 func (s *Streams) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +175,7 @@ func greet(rw io.ReadWriter) error {
 	for n := 0; n < len(heard); {
 		m, err := rw.Read(heard[n:])
 		n += m
-		// At once: what another program says may be shorter.
+		// At once: another program's output may be shorter.
 		if string(heard[:n]) != greeting[:n] {
 			return fmt.Errorf("%w: it began with %q: does the login there print something, or is another version installed?", errNoStream, heard[:n])
 		}
@@ -197,7 +196,7 @@ func (t *trunk) watch() {
 		s.Close()
 		err = errors.New("it made a connection of its own")
 	}
-	t.mux.Close() // whoever waits is let go
+	t.mux.Close() // every waiting call returns
 	err = whyShut(t.mux, err)
 	c := t.child
 	switch {
@@ -219,7 +218,7 @@ func (t *trunk) watch() {
 // whyShut is why yamux ended, where a call that happened to be under way was only told
 // that it has.
 func whyShut(mux *yamux.Session, err error) error {
-	for range 2 * carriedAtOnce { // what it had accepted may come first
+	for range 2 * carriedAtOnce { // accepted streams may come first
 		if !errors.Is(err, yamux.ErrSessionShutdown) {
 			break
 		}
@@ -256,8 +255,8 @@ func (t *trunk) open() (net.Conn, error) {
 	return &carried{Stream: s, trunk: t}, nil
 }
 
-// explain prefers the reason why all the connections ended to what one of them saw
-// of it.
+// explain prefers the reason why all the connections ended to the error that one of
+// them saw.
 func (t *trunk) explain(err error) error {
 	if err == nil || !t.broken() {
 		return err
@@ -348,8 +347,8 @@ func (c *carried) Close() error {
 	return c.Stream.Close()
 }
 
-// streamPair is two streams that can be given up without waiting for what is at
-// their other ends.
+// streamPair is two streams that can be given up without waiting for their other
+// ends.
 type streamPair interface {
 	io.ReadWriter
 	SetDeadline(time.Time) error

@@ -3,7 +3,7 @@
 // Each is TLS 1.3, whatever carries it. Both sides make a key for this one session
 // (NewIdentity), the controller carries the fingerprints across, and each side
 // accepts exactly the other's (Listen, Dial). There is no authority, no name, no
-// resumption and nothing to configure. So what carries a connection is trusted with
+// resumption and nothing to configure. So the carrier of a connection is trusted with
 // nothing: it can end it, or keep it from being made. A Way carries them:
 //
 //   - an Address, over TCP between two hosts that can reach each other, or to a
@@ -17,10 +17,9 @@
 // and unix sockets that only root can connect to (ListenUnix, DialUnix).
 //
 // A connection that is lost is noticed: keepalive probes an idle one, and
-// TCP_USER_TIMEOUT ends one whose data are not acknowledged. But that a stream
-// ends says nothing of whether it is complete, not even under TLS, whose library
-// takes a cut between two records for an end. Those who talk must say when they
-// are done.
+// TCP_USER_TIMEOUT ends one whose data are not acknowledged. But the end of a stream
+// does not prove that it is complete, not even under TLS: its library takes a cut
+// between two records for an end. The two sides must say when they are done.
 package transport
 
 import (
@@ -38,9 +37,9 @@ import (
 )
 
 const (
-	// handshakeTimeout is how long a peer has to prove who it is.
+	// handshakeTimeout is how long a peer has to prove its identity.
 	handshakeTimeout = 10 * time.Second
-	// handshakesAtOnce bounds what strangers can make us do at the same time.
+	// handshakesAtOnce bounds the simultaneous work that strangers can cause.
 	handshakesAtOnce = 16
 	// deadAfter is how long sent data may stay without an acknowledgement, and
 	// how long an idle connection may stay without an answer to a probe.
@@ -49,8 +48,8 @@ const (
 
 var keepalive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
-// control sets what the net package has no option for, before the connection is
-// made, so that the SYN is covered too.
+// control sets the options that the net package lacks, before the connection is made,
+// so that the SYN is covered too.
 func control(_, _ string, raw syscall.RawConn) error {
 	var serr error
 	err := raw.Control(func(fd uintptr) {
@@ -72,8 +71,8 @@ type Listener struct {
 	config  *tls.Config
 	timeout time.Duration
 
-	// OnReject, if it is set before Accept, hears of everyone who was turned
-	// away, and why.
+	// OnReject, if it is set before Accept, is called for every rejected peer, with
+	// the reason.
 	OnReject func(remote net.Addr, why error)
 }
 
@@ -103,10 +102,9 @@ func (l *Listener) Address() string {
 // Close stops listening and ends an Accept that waits.
 func (l *Listener) Close() error { return l.l.Close() }
 
-// Accept returns the first connection whose peer is the right one. Anyone else
-// is dropped, and takes nobody's time: handshakes run side by side. Accept ends
-// with the context's error when the context does; the listener may then be used
-// again.
+// Accept returns the first connection whose peer is the right one. Any other is
+// dropped, and delays no one: handshakes run side by side. Accept ends with the
+// context's error when the context does; the listener may then be used again.
 func (l *Listener) Accept(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	tl, ok := l.l.(interface{ SetDeadline(time.Time) error })
@@ -155,7 +153,7 @@ func (l *Listener) Accept(ctx context.Context) (net.Conn, error) {
 				}
 				select {
 				case right <- conn:
-				case <-ctx.Done(): // another one was quicker, or nobody waits any more
+				case <-ctx.Done(): // another one was quicker, or Accept has returned
 					conn.Close()
 				}
 			}()
@@ -182,15 +180,14 @@ func (l *Listener) handshake(ctx context.Context, raw net.Conn) (*secured, error
 type Way interface {
 	// Dial makes one connection. It ends with the context.
 	Dial(ctx context.Context) (net.Conn, error)
-	// Close ends what is held for the connections, and them with it.
+	// Close releases the way's resources, and ends the connections with them.
 	io.Closer
 	fmt.Stringer
 }
 
 // Dial connects, on some way, to a Listener whose certificate has the given
 // fingerprint. TLS 1.3 lets a client finish before the server has looked at the
-// client's certificate, so if it is we who are turned away, the first read says
-// so.
+// client's certificate, so if we are rejected, the first read says so.
 func Dial(ctx context.Context, way Way, id *Identity, peerFingerprint string) (net.Conn, error) {
 	if err := CheckFingerprint(peerFingerprint); err != nil {
 		return nil, err

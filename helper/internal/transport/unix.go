@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenUnix listens on a unix socket that only its owner can connect to. A
-// socket of ours left behind by a process that is gone is replaced; one that is in
-// use, or somebody else's, and anything that is no socket, is not.
+// ListenUnix listens on a unix socket that only its owner can connect to. A socket of
+// ours left behind by a process that is gone is replaced; one that is in use, or
+// another user's, and anything that is no socket, is not.
 func ListenUnix(path string) (net.Listener, error) {
 	if _, err := os.Lstat(path); err == nil {
 		if err := removeStale(path); err != nil {
 			return nil, err
 		}
 	}
-	// The mode is set on the socket before it has a name, so there is no moment
-	// at which others could connect, whatever the umask is.
+	// The mode is set on the socket before it has a name, so there is no moment at
+	// which others could connect, under any umask.
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var cerr error
 		if err := raw.Control(func(fd uintptr) { cerr = unix.Fchmod(int(fd), 0o600) }); err != nil {
@@ -41,7 +41,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale removes a socket of ours that nobody listens on, and nothing else.
+// removeStale removes a socket of ours without a listener, and nothing else.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {

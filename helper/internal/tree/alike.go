@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is there already is left alone: an entry that comes as it is changes
-// nothing. It comes when the sender was not sure.
+// An existing entry is left alone: one that comes unchanged changes nothing. It comes
+// when the sender was not sure.
 
-// alike reports whether what has the entry's name differs from it in nothing that
-// can be seen without reading it. Times of access do not count, and no times of a
-// folder: it gets them when all that is in it has come.
+// alike reports whether the existing file of that name differs from the entry in
+// nothing that can be seen without reading it. Times of access do not count, and no
+// times of a folder: it gets them when all its entries have come.
 func alike(root, parent int, base string, h *tar.Header) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); absent(err) {

@@ -57,8 +57,8 @@ func (p *pass) file(parent int, base, rel string, before *unix.Stat_t, h *tar.He
 	return nil
 }
 
-// copy sends one piece of a file. The header has promised its size: where the
-// file has shrunk meanwhile zeroes take the place. It has a new change time then.
+// copy sends one piece of a file. The header has promised its size: where the file
+// has shrunk since, zeroes take the place. It has a new change time then.
 func (p *pass) copy(f *os.File, c piece) error {
 	for c.length > 0 {
 		b := p.buf[:min(int64(len(p.buf)), c.length)]

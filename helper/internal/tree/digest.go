@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DigestAlgorithm names how a folder's digest is made: the SHA-256 over its
-// entries in the order of their names, of each its path, what of its stat travels,
-// its extended attributes, and the SHA-256 of its content or the path of its
-// link. Of files with several names the later ones have the first one's path.
+// DigestAlgorithm names how a folder's digest is made: the SHA-256 over its entries
+// in the order of their names, of each its path, the part of its stat that travels,
+// its extended attributes, and the SHA-256 of its content or the path of its link. Of
+// files with several names the later ones have the first one's path.
 const DigestAlgorithm = "sha256-tree"
 
 // Digest is a digest of everything in a folder that travels, in hexadecimal, and

@@ -18,17 +18,17 @@ import (
 // an immutable folder.
 const flagsRecord = "HANDOVER.flags"
 
-// fate is what becomes of a flag.
+// fate is the fate of a flag.
 type fate int
 
 const (
 	exact   fate = iota // carried, or the copy fails
 	hint                // about how a file is stored: carried where the other file system can have it
-	refused             // what the file holds is not what a read gives, or not only that
+	refused             // a read does not give the file's content, or not all of it
 )
 
-// inodeFlags is each flag that a file can have, and what becomes of it. The kernel's
-// own notes about how a file is stored have no row: they are made anew.
+// inodeFlags is each flag that a file can have, and its fate. The kernel's own notes
+// about how a file is stored have no row: the destination's kernel makes its own.
 var inodeFlags = []struct {
 	bit  uint32
 	name string

@@ -13,7 +13,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/watch"
 )
 
-// Follower is a folder that is in use, and its mirror: each pass sends what was
+// Follower is a folder that is in use, and its mirror: each pass sends the entries
 // touched since the one before. The first sends everything.
 type Follower struct {
 	*Mirror
@@ -47,11 +47,12 @@ func (f *Follower) Close() error {
 	return errors.Join(f.watch.Close(), f.Mirror.Close())
 }
 
-// Lose notes that the other side may not have what it was taken to have.
+// Lose notes that the other side may not have the content that it was assumed to
+// have.
 func (f *Follower) Lose(why string) { f.pending.Everything = why }
 
-// Collect takes what was touched since the last time to what the next pass will
-// look at. It returns how much that is: entries, and about how many bytes.
+// Collect adds the entries touched since the last time to those that the next pass
+// will look at. It returns their number, and about how many bytes they have.
 func (f *Follower) Collect() (entries int, bytes int64, err error) {
 	if f.only != "" {
 		bytes, err = f.weighFile()
@@ -66,8 +67,8 @@ func (f *Follower) Collect() (entries int, bytes int64, err error) {
 	}
 	f.pending.Touched = watch.Merge(append(f.pending.Touched, s.Touched...))
 	for _, ino := range s.Inodes {
-		// The number may be another file's by now. One that is in the folder under a
-		// name that is not known yet is touched besides.
+		// The number may be another file's by now. A file that is in the folder under
+		// a name that is not known yet is touched, too.
 		if slices.ContainsFunc(f.names(ino), func(name string) bool {
 			st, err := f.stat(name)
 			return err == nil && st.Ino == ino
@@ -80,8 +81,8 @@ func (f *Follower) Collect() (entries int, bytes int64, err error) {
 	return len(f.pending.Touched) + len(f.pending.Inodes), f.Weigh(f.pending.Touched), nil
 }
 
-// Note takes what is in the folder now for what the other side will have: it is
-// about to be copied by somebody else.
+// Note assumes that the other side will have the folder's present content: another
+// program is about to copy it.
 func (f *Follower) Note() error {
 	c, err := f.changes(false)
 	if err != nil {
@@ -91,9 +92,9 @@ func (f *Follower) Note() error {
 	return f.Mirror.Note(c)
 }
 
-// List names what somebody else has to copy, or to remove, for the other side to
-// hold what the folder holds now. The text says why it cannot: everything has to
-// be copied then, and what is touched from now on is in the next list.
+// List names the entries that another program has to copy, or to remove, for the
+// other side to hold the folder's present content. The text says why it cannot:
+// everything has to be copied then, and later changes are in the next list.
 func (f *Follower) List() (names []string, why string, err error) {
 	c, err := f.changes(false)
 	if err != nil {
@@ -132,7 +133,7 @@ func (f *Follower) Pass(w io.Writer, last bool) (Stats, string, error) {
 	return s, "", err
 }
 
-// changes takes what a pass has to know.
+// changes takes the input of a pass.
 func (f *Follower) changes(last bool) (Changes, error) {
 	if _, _, err := f.Collect(); err != nil {
 		return Changes{}, err
@@ -177,7 +178,8 @@ func (f *Follower) writeBack(used []watch.Use) error {
 	return nil
 }
 
-// Quiet tells what was touched since the last pass, and nothing if nothing was.
+// Quiet returns an error that names the entries touched since the last pass, or nil
+// if there are none.
 func (f *Follower) Quiet() error {
 	if f.only != "" {
 		return f.undisturbed()

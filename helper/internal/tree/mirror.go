@@ -18,7 +18,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/watch"
 )
 
-// Mirror is a folder on the sending side, and what the other side holds of it.
+// Mirror is a folder on the sending side, and the other side's content of it.
 type Mirror struct {
 	// Count, if it is set, is told of each piece of content that was read.
 	Count func(bytes int64)
@@ -37,13 +37,13 @@ type Mirror struct {
 	also map[uint64][]string // the further names of files that have several
 }
 
-// held is what the other side holds of one file.
+// held is the other side's content of one file.
 type held struct {
-	mark uint64 // what stat said when it was sent
+	mark uint64 // the stat at the time it was sent
 	name string
 }
 
-// The lowest bits of a mark; the others are a digest of what stat says.
+// The lowest bits of a mark; the others are a digest of the stat.
 const (
 	markTrusted = 1 << iota // the same mark means the same content
 	markOld                 // and also if an event about it was lost
@@ -55,14 +55,14 @@ const (
 // the time, would be missed.
 const Lost = time.Minute
 
-// Changes is what may have changed since the pass before.
+// Changes names the entries that may have changed since the pass before.
 type Changes struct {
 	watch.Set
 	InUse []watch.Use
 	Since time.Time // from then on, changes may go on: InUse was looked at after it
 }
 
-// Stats is what one pass sent.
+// Stats counts the work of one pass.
 type Stats struct {
 	Entries int   // that were sent whole
 	Removed int   // that were named to be removed
@@ -92,10 +92,10 @@ func (m *Mirror) Knows(inode uint64) bool {
 	return ok
 }
 
-// Everything writes a pass that looks at every entry: the first time all of
-// them, and then those of which the other side holds something else, and what is
-// not there any more. Changes that are younger than c.Since, or of files in
-// c.InUse by asynchronous I/O, will count as changed in the next pass.
+// Everything writes a pass that looks at every entry: the first time all of them, and
+// then those that the other side holds with other content, and the removed ones.
+// Changes that are younger than c.Since, or of files in c.InUse by asynchronous I/O,
+// will count as changed in the next pass.
 func (m *Mirror) Everything(w io.Writer, c Changes) (Stats, error) {
 	p := m.pass(w, c)
 	p.listing = m.begun
@@ -127,14 +127,14 @@ func (m *Mirror) Some(w io.Writer, c Changes) (Stats, error) {
 	return p.stats, p.close()
 }
 
-// Note takes everything that is in the folder for what the other side holds: it
-// is about to be copied by somebody else.
+// Note assumes that the other side holds everything in the folder: another program is
+// about to copy it.
 func (m *Mirror) Note(c Changes) error {
 	_, err := m.Everything(nil, c)
 	return err
 }
 
-// List names what Some would send or remove, for somebody else to copy.
+// List names the entries that Some would send or remove, for another program to copy.
 func (m *Mirror) List(c Changes) ([]string, error) {
 	p := m.pass(nil, c)
 	e, err := p.plan()
@@ -152,7 +152,7 @@ func (m *Mirror) List(c Changes) ([]string, error) {
 		}
 	}
 	if len(e.only) > 0 {
-		for name := range m.every() { // what the folders held in whose places these came
+		for name := range m.every() { // the entries of the folders that these replaced
 			if !named[name] && replaced(e.only, name) {
 				absentees = append(absentees, name)
 			}
@@ -228,7 +228,7 @@ type pass struct {
 	out     *tar.Writer // nil: nothing is sent, only noted
 	stats   Stats
 	async   map[uint64]bool   // in use by asynchronous I/O
-	listing bool              // say what a folder holds, so that the other side removes the rest
+	listing bool              // list a folder's entries, so that the other side removes the rest
 	first   map[uint64]string // inode of a file with several names → the one that was sent in this pass
 	buf     []byte
 }
@@ -270,7 +270,7 @@ func (m *Mirror) stat(rel string) (*unix.Stat_t, error) {
 	return &st, err
 }
 
-// mark is a digest of what stat says of a file.
+// mark is a digest of a file's stat.
 func (m *Mirror) mark(st *unix.Stat_t) uint64 {
 	var b [56]byte
 	for i, v := range []uint64{st.Ino, uint64(st.Mode), uint64(st.Size), uint64(st.Ctim.Sec), uint64(st.Ctim.Nsec), uint64(st.Uid)<<32 | uint64(st.Gid), st.Rdev} {
@@ -292,8 +292,8 @@ func (m *Mirror) names(inode uint64) []string {
 	return append([]string{h.name}, m.also[inode]...)
 }
 
-// keep notes what the other side will hold of an entry after this pass. The stat
-// is of before its content was read.
+// keep notes the content of an entry that the other side will hold after this pass.
+// The stat is of before its content was read.
 func (p *pass) keep(rel string, st *unix.Stat_t) {
 	mark := p.mark(st)
 	at := time.Unix(st.Ctim.Unix())
@@ -307,8 +307,8 @@ func (p *pass) keep(rel string, st *unix.Stat_t) {
 	delete(p.also, st.Ino)
 }
 
-// changed reports whether the other side may hold something else under this
-// name. What was noted without the bit of need is not relied on.
+// changed reports whether the other side may hold other content under this name. A
+// note without the bit of need does not count.
 func (p *pass) changed(rel string, st *unix.Stat_t, need uint64) bool {
 	h, ok := p.held[st.Ino]
 	if !ok || h.mark&need == 0 || h.mark&^markBits != p.mark(st) {
@@ -317,14 +317,14 @@ func (p *pass) changed(rel string, st *unix.Stat_t, need uint64) bool {
 	return h.name != rel && !slices.Contains(p.also[st.Ino], rel)
 }
 
-// errands are what a pass over some is to do.
+// errands are the work of a pass over some entries.
 type errands struct {
 	send map[string]*unix.Stat_t
 	gone map[string][]string // folder → names that are to be removed from it
 	only map[string][]string // folder → names that are not
 }
 
-// plan finds out what has to be sent.
+// plan finds the entries to send.
 func (p *pass) plan() (*errands, error) {
 	e := &errands{send: map[string]*unix.Stat_t{}, gone: map[string][]string{}, only: map[string][]string{}}
 	for _, t := range p.Touched {
@@ -406,8 +406,8 @@ func (p *pass) whole(e *errands, rel string) error {
 	return nil
 }
 
-// complete adds what follows from the rest: the other names of a file, and the
-// folders whose times change because something in them does.
+// complete adds the entries that follow from the rest: the other names of a file, and
+// the folders whose times change because something in them does.
 func (p *pass) complete(e *errands) error {
 	for _, st := range e.send {
 		if !severalNames(st) {
@@ -457,8 +457,8 @@ func split(rel string) (dir, base string) {
 	return ".", rel
 }
 
-// carryOut writes what was planned: first what has to go, then the entries,
-// those above before those below.
+// carryOut writes the plan: first the removals, then the entries, those above before
+// those below.
 func (p *pass) carryOut(e *errands) error {
 	for _, dir := range sorted(e.gone) {
 		slices.Sort(e.gone[dir])
@@ -502,7 +502,7 @@ func sorted[V any](m map[string]V) []string {
 	return keys
 }
 
-// folder sends what has changed of a folder and of what is in it.
+// folder sends the changes of a folder and of its entries.
 func (p *pass) folder(parent int, base, rel string, st *unix.Stat_t) error {
 	if p.changed(rel, st, markOld) {
 		if there, err := p.try(parent, base, rel, st); err != nil || !there {
@@ -521,7 +521,7 @@ func (p *pass) folder(parent int, base, rel string, st *unix.Stat_t) error {
 	}
 	names, err := entries(fd)
 	if absent(err) && rel != "." {
-		return nil // it was removed meanwhile
+		return nil // it was removed in the meantime
 	}
 	if err != nil {
 		return p.error(rel, err)
@@ -558,7 +558,7 @@ func (p *pass) folder(parent int, base, rel string, st *unix.Stat_t) error {
 	return nil
 }
 
-// entries is what a folder holds, sorted.
+// entries returns a folder's entries, sorted.
 func entries(dir int) ([]string, error) {
 	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -592,8 +592,8 @@ func (p *pass) list(kind byte, dir string, names []string) error {
 	return p.error(dir, err)
 }
 
-// entry sends one entry. What vanishes meanwhile, or becomes something else, is
-// left out: in presync that is an event, or seen in the next pass, and in the
+// entry sends one entry. An entry that vanishes under way, or becomes something else,
+// is left out: in presync that is an event, or seen in the next pass, and in the
 // freeze nothing changes any more.
 func (p *pass) entry(parent int, base, rel string, st *unix.Stat_t) error {
 	kind := st.Mode & unix.S_IFMT
@@ -655,7 +655,7 @@ func (p *pass) entry(parent int, base, rel string, st *unix.Stat_t) error {
 	return p.error(rel, p.out.WriteHeader(h))
 }
 
-// gone is absent, for what went while it was looked at.
+// gone is absent, for an entry that vanished under way.
 func gone(err error) bool { return absent(err) || errors.Is(err, unix.EINVAL) }
 
 // try sends an entry, and reports whether it was there still. Of a folder that was not

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file with holes travels in pieces: its header has the record sizeRecord with
-// the size of the whole file, and its data begins with the number of pieces and
-// then, for each, where it lies and how long it is, eight bytes each, little
-// endian. What no piece covers is a hole.
+// A file with holes travels in pieces: its header has the record sizeRecord with the
+// size of the whole file, and its data begins with the number of pieces and then, for
+// each, where it lies and how long it is, eight bytes each, little endian. A range
+// that no piece covers is a hole.
 const sizeRecord = "HANDOVER.size"
 
 // maxPieces bounds the table; further ones are joined over the holes between
@@ -36,7 +36,7 @@ func extents(fd int, size int64) ([]piece, error) {
 		}
 		end, err := unix.Seek(fd, start, unix.SEEK_HOLE)
 		if errors.Is(err, unix.ENXIO) {
-			break // it was cut meanwhile
+			break // it was truncated in the meantime
 		} else if err != nil {
 			return nil, fmt.Errorf("looking for its holes: %w", err)
 		}
@@ -79,7 +79,7 @@ func layOut(h *tar.Header, size int64, pieces []piece) []byte {
 
 var errPieces = errors.New("the table of its pieces is damaged")
 
-// putTogether writes what file sent.
+// putTogether writes the pieces that file sent.
 func putTogether(f *os.File, r io.Reader, h *tar.Header) error {
 	record, ok := h.PAXRecords[sizeRecord]
 	if !ok {

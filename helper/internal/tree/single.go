@@ -16,7 +16,7 @@ import (
 
 // A single file that a workload mounts by its path is a tree of one entry, in the
 // folder that it lies in. Nothing else of that folder is looked at, sent or changed,
-// and no event is waited for: each pass sends the file whole.
+// and events do not matter: each pass sends the file whole.
 
 // FollowFile begins with a file of which the other side holds nothing.
 func FollowFile(path string) (*Follower, error) {
@@ -32,7 +32,7 @@ func FollowFile(path string) (*Follower, error) {
 	return &Follower{Mirror: m, first: true}, nil
 }
 
-// regular is what stat says of the file, which must be one.
+// regular returns the stat of the file, which must be a regular one.
 func (m *Mirror) regular() (*unix.Stat_t, error) {
 	st, err := m.stat(m.only)
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -69,7 +69,7 @@ func (m *Mirror) weighFile() (int64, error) {
 	return min(st.Size, st.Blocks*512), nil
 }
 
-// undisturbed demands that the file is what was sent last.
+// undisturbed demands that the file is as it was last sent.
 func (m *Mirror) undisturbed() error {
 	st, err := m.regular()
 	if err != nil {
@@ -111,8 +111,8 @@ func EmptyFile(path string) (bool, error) {
 	return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0, nil
 }
 
-// ClearFile takes away what a file holds. It stays, empty, as it was before the
-// first pass.
+// ClearFile removes a file's content. It stays, empty, as it was before the first
+// pass.
 func ClearFile(path string) error {
 	dir, err := openRoot(filepath.Dir(path))
 	if errors.Is(err, unix.ENOENT) {

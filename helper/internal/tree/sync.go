@@ -32,7 +32,8 @@ func Sync(root string, names []string) error {
 	return nil
 }
 
-// syncAt leaves out what has no data of its own: its name is its folder's.
+// syncAt leaves out entries without data of their own: their names are their
+// folder's.
 func syncAt(parent int, base string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -1,38 +1,37 @@
-// Package tree carries a folder of files to another host, and then what changes
-// in it: a directory volume, a container's own layer, the files of a state dump.
+// Package tree carries a folder of files to another host, and then its changes: a
+// directory volume, a container's own layer, the files of a state dump.
 //
-// A Mirror is the sending side. It remembers of each file that it sent its name
-// and, as a digest, what stat said of it, and so knows what the other side holds.
-// Everything looks at every entry; Some looks only at those that package watch
-// saw touched. Both write a pass as a tar stream (PAX: extended attributes and so
-// access lists, numeric owners, times to the nanosecond, device nodes, hard
-// links; files with holes in pieces), and Unpack lays such a stream down
-// elsewhere. Three records are not tar's:
+// A Mirror is the sending side. For each sent file it remembers its name and a digest
+// of its stat, and so knows the other side's content. Everything looks at every
+// entry; Some looks only at those that package watch saw touched. Both write a pass
+// as a tar stream (PAX: extended attributes and so access lists, numeric owners,
+// times to the nanosecond, device nodes, hard links; files with holes in pieces), and
+// Unpack lays such a stream down elsewhere. Three records are not tar's:
 //
 //	G  its data are names, separated by NUL: remove them from the folder
-//	O  the same: remove from the folder what is not among them
+//	O  the same: remove all other names from the folder
 //	U  a socket's file
 //
-// The kernel sets the change time (ctime) itself and no program can set it back,
-// so a file with the same inode, size and change time as before holds what it
-// held. There are exceptions, and what may be one counts as changed:
+// The kernel sets the change time (ctime) itself and no program can set it back, so a
+// file with the same inode, size and change time as before is unchanged. There are
+// exceptions, and a possible one counts as changed:
 //
 //   - Clocks of file systems tick coarsely: a file that changed less than Settle
 //     before it was looked at may change once more within the same tick.
-//   - A page that a program has mapped, and that is dirty already, is written
-//     without a change time, until it has been written back. So before a pass the
-//     caller has written back what is mapped (Changes.Since is when it began), and
-//     what changed since then is distrusted.
+//   - A page that a program has mapped, and that is dirty already, is written without
+//     a change time, until it has been written back. So before a pass the caller has
+//     written back the mapped pages (Changes.Since is when it began), and changes
+//     since then are distrusted.
 //   - A write sets the change time before it writes. An event comes after it, and
 //     then the file is sent in any case. Asynchronous I/O has no event: a file in
 //     use that way is distrusted.
 //
-// A file's birth time is left out, and so are the number of its project and the
-// flag that hands this number on: they belong to limits of the host. A flag (chattr) that
-// changes after the first pass is carried if something else of the file changes, too:
-// the kernel tells nobody about it. Nothing is read or written outside of the folder,
-// whatever the stream names, whatever links lie in the folder, and whoever puts
-// links there meanwhile.
+// A file's birth time is left out, and so are the number of its project and the flag that
+// hands this number on: they belong to limits of the host. A flag (chattr) that changes
+// after the first pass is carried if something else of the file changes, too: the kernel
+// sends no event for it. Nothing is read or written outside of the folder, for any name
+// in the stream, for any link in the folder, and even if another program adds links under
+// way.
 package tree
 
 import (

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unpack reads the stream of a pass and lays its entries down below root, which
-// must exist. Entries replace what has their name; a folder stays and gets the
-// new owner, mode and times.
+// Unpack reads the stream of a pass and lays its entries down below root, which must
+// exist. Entries replace existing ones of their name; a folder stays and gets the new
+// owner, mode and times.
 func Unpack(root string, r io.Reader) error {
 	return UnpackNoting(root, r, func(string, bool) {})
 }
 
 // UnpackNoting is Unpack, and names every entry that it has laid down, and every
-// folder that it has removed something from or given other times: what Sync takes.
-// Times of a folder are all that is not seen to change.
+// folder that it has removed something from or given other times: the input of Sync.
+// Only changes of a folder's times are not seen.
 func UnpackNoting(root string, r io.Reader, laid func(name string, seen bool)) error {
 	return UnpackOnly(root, "", r, laid)
 }
@@ -84,7 +84,8 @@ func UnpackOnly(root, only string, r io.Reader, laid func(name string, seen bool
 	if err := flags.set(dir); err != nil {
 		return fmt.Errorf("tree: %w in %s", err, root)
 	}
-	// What the tar reader leaves behind the last entry belongs to the stream.
+	// The rest that the tar reader leaves behind the last entry belongs to the
+	// stream.
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return fmt.Errorf("tree: the stream for %s: %w", root, err)
 	}
@@ -117,12 +118,12 @@ func stampOf(root int, folder string, stamps map[string]stamp) error {
 		return nil
 	})
 	if absent(err) {
-		return nil // whoever lays something down there will say so
+		return nil // a later entry there is reported
 	}
 	return err
 }
 
-// set reports whether what has the name was written to at another time.
+// set reports whether the file of that name was written to at another time.
 func (s stamp) set(parent int, base string) (changed bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -219,8 +220,8 @@ func openFolder(root int, name string, flags uint64) (int, error) {
 // maxNames bounds the data of a list of names, which is held in memory.
 const maxNames = 1 << 30
 
-// tidy removes from a folder what a list names, or what it does not name, and
-// reports whether there was anything to remove.
+// tidy removes from a folder the names in a list, or those that it lacks, and reports
+// whether there was anything to remove.
 func tidy(root int, r io.Reader, h *tar.Header) (changed bool, err error) {
 	if h.Size > maxNames {
 		return false, fmt.Errorf("a list of names of %d bytes", h.Size)

@@ -30,10 +30,10 @@
 //	    40     4  CRC-32C of the header's bytes 0 to 39
 //	    44     4  CRC-32C of the header's bytes 0 to 39 and the payload
 //
-// The header has a sum of its own so that a damaged payload length is seen
-// before anything is read or waited for on its word. The second sum covers both,
-// so that a payload cannot be taken for that of another frame. (It leaves the
-// first sum out: a CRC that goes on over its own value forgets what came before.)
+// The header has a sum of its own so that a damaged payload length is seen before
+// anything is read or waited for on its word. The second sum covers both, so that a
+// payload cannot be taken for that of another frame. (It leaves the first sum out: a
+// CRC that continues over its own value forgets everything before it.)
 //
 // The types:
 //
@@ -47,8 +47,8 @@
 //	7  Fence    what came before it on all connections of the session counts before
 //	            what comes after it on any; pos = its number; no payload, length 0
 //
-// A frame that breaks any of this is an error, nothing of it is delivered, and
-// the connection is of no further use: whoever sees the error closes it.
+// A frame that breaks any of this is an error, nothing of it is delivered, and the
+// connection is of no further use: the side that sees the error closes it.
 package wire
 
 import (
@@ -82,7 +82,7 @@ const (
 	bufferSize   = 64 << 10
 )
 
-// Type says what a frame is.
+// Type is the kind of a frame.
 type Type uint8
 
 // The types of frames.
@@ -133,7 +133,7 @@ type Frame struct {
 	Payload []byte
 }
 
-// What can be wrong with what the other side sent; errors.Is tells them apart.
+// The possible faults of a frame from the other side; errors.Is tells them apart.
 var (
 	ErrCorrupt = errors.New("the stream is damaged")
 	ErrVersion = errors.New("the other side speaks another version")
@@ -179,7 +179,7 @@ func NewConn(rw io.ReadWriteCloser) *Conn {
 	return c
 }
 
-// counter counts what really left, and how long it took to get it off.
+// counter counts the bytes that really left, and the time that it took to send them.
 type counter struct {
 	w     io.Writer
 	n, ns *atomic.Int64
@@ -210,8 +210,8 @@ func (c *Conn) Backlog() (bytes int, known bool) {
 	return 0, false
 }
 
-// HeldUp is how long so far the other side took no more of what this one had to send,
-// if the connection below knows; zero if it does not.
+// HeldUp is the total time in which the other side accepted no data that this side
+// had ready. It is zero if the connection below does not know.
 func (c *Conn) HeldUp() time.Duration {
 	if h, ok := c.rw.(interface{ HeldUp() time.Duration }); ok {
 		return h.HeldUp()
@@ -219,10 +219,10 @@ func (c *Conn) HeldUp() time.Duration {
 	return 0
 }
 
-// TakeMemory has Read ask take for the memory of each payload, instead of using
-// what the frame has. So whoever reads bounds what all frames in memory take
-// together: take may wait. It gets the length that the frame says, which is
-// within MaxPayload, before any of the payload is read.
+// TakeMemory has Read ask take for the memory of each payload, instead of using the
+// frame's own. So the reader bounds the memory of all frames together: take may wait.
+// It gets the length that the frame says, which is within MaxPayload, before any of
+// the payload is read.
 func (c *Conn) TakeMemory(take func(size int) ([]byte, error)) { c.memory = take }
 
 // check says whether a frame can be put on the wire, or was rightly there.
@@ -246,10 +246,10 @@ func (f *Frame) check(payload int64) error {
 	return nil
 }
 
-// Write puts one frame on its way. What it writes may stay in a buffer until the
-// next Control frame or Flush. For types that carry a payload, Length may be
-// left zero. The frame and its payload may be reused when Write returns. After
-// an error the connection cannot be written any more.
+// Write puts one frame on its way. The frame may stay in a buffer until the next
+// Control frame or Flush. For types that carry a payload, Length may be left zero.
+// The frame and its payload may be reused when Write returns. After an error the
+// connection cannot be written any more.
 func (c *Conn) Write(f *Frame) error {
 	h := *f
 	if h.Type.carriesPayload() && h.Length == 0 {
@@ -288,7 +288,7 @@ func (c *Conn) Write(f *Frame) error {
 	return c.wrote(err)
 }
 
-// Flush sends what is still in the buffer.
+// Flush sends the rest of the buffer.
 func (c *Conn) Flush() error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -298,8 +298,8 @@ func (c *Conn) Flush() error {
 	return c.wrote(c.w.Flush())
 }
 
-// SendError is what ended writing, the same value that Write has returned; nil as
-// long as nothing did.
+// SendError is the error that ended writing, the same value that Write has returned.
+// It is nil while writing works.
 func (c *Conn) SendError() error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -368,7 +368,7 @@ func (c *Conn) read(f *Frame) error {
 	if want := binary.LittleEndian.Uint32(b[40:]); sum != want {
 		return fmt.Errorf("wire: %w: the checksum of a frame's header is %08x and should be %08x", ErrCorrupt, sum, want)
 	}
-	// From here on the header is what the other side meant to send.
+	// From here on the header is intact: the other side meant to send it.
 	if v := b[4]; v < MinVersion || v > MaxVersion {
 		return fmt.Errorf("wire: %w: a frame of version %d, this side understands %s", ErrVersion, v, versions(MinVersion, MaxVersion))
 	}

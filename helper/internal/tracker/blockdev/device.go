@@ -1,6 +1,6 @@
-// Package blockdev knows what sysfs says of a block device that is tracked: where it
-// lies on its disk, whether it is still the same, and how many writes the kernel
-// counts. It opens nothing and changes nothing.
+// Package blockdev reads sysfs about a tracked block device: where it lies on its
+// disk, whether it is still the same, and how many writes the kernel counts. It opens
+// nothing and changes nothing.
 //
 // All kinds of trackers stand on it. LostError is here for the same reason: each of
 // them returns it, and so does CheckUnchanged.
@@ -21,7 +21,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/blockmap"
 )
 
-// LostError says that it is not known any more what was written, and will not be
+// LostError says that the written clusters are no longer known, and will not be
 // again: a new copy has to begin, and a whole one.
 type LostError struct{ err error }
 
@@ -32,8 +32,8 @@ func (e *LostError) Unwrap() error { return e.err }
 // Lost makes a LostError.
 func Lost(format string, args ...any) error { return &LostError{fmt.Errorf(format, args...)} }
 
-// Device is what sysfs says about one tracked device. Sectors have 512 bytes,
-// whatever the device's own have.
+// Device holds sysfs's facts about one tracked device. Sectors have 512 bytes, even
+// if the device's own have more.
 type Device struct {
 	Path    string // as the caller named it
 	Cluster int    // the size of a cluster in bytes
@@ -49,7 +49,7 @@ type Device struct {
 	disk string // the whole disk's folder: the same, or the one above
 }
 
-// Geometry is what must not change under a tracker.
+// Geometry is the part that must not change under a tracker.
 type Geometry struct {
 	Start   int64 // where a partition begins on its disk
 	Sectors int64
@@ -75,8 +75,8 @@ func (d *Device) Named(prefixes ...string) bool {
 func (d *Device) TakesPages() bool { return d.BioBased && d.Named(memoryDisks...) }
 
 // HandsOnBios reports whether the driver may give a bio to another device as it is.
-// Device mapper always makes a clone, and a disk in memory has nobody to give
-// it to; of others (md, a multipath NVMe head) it is taken to be so.
+// Device mapper always makes a clone, and a disk in memory has no device to give it
+// to; others (md, a multipath NVMe head) are assumed to do so.
 func (d *Device) HandsOnBios() bool { return d.BioBased && !d.Named("dm-") && !d.Named(memoryDisks...) }
 
 // FindTraceable is Find, and refuses a device whose writes the block layer does not
@@ -134,7 +134,7 @@ func Find(path string, cluster int) (*Device, error) {
 	return d, nil
 }
 
-// look reads what must not change.
+// look reads the geometry.
 func (d *Device) look() (Geometry, error) {
 	var g Geometry
 	var err error
@@ -153,7 +153,7 @@ func (d *Device) look() (Geometry, error) {
 	return g, nil
 }
 
-// CheckUnchanged returns an error if the device is not any more what it was.
+// CheckUnchanged returns an error if the device is no longer the same.
 func (d *Device) CheckUnchanged() error {
 	g, err := d.look()
 	if err != nil {

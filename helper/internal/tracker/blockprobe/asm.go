@@ -7,16 +7,15 @@ import (
 )
 
 // The programs are in the kernel's own instructions: so few that a compiler, which
-// would then have to be there when this is built, is not worth it. The kernel
-// knows the types of what they are given (BTF), so they follow its pointers
-// directly, which costs next to nothing; where a pointer leads nowhere, zeroes
-// are read.
+// would then have to be there when this is built, is not worth it. The kernel knows
+// the types of their arguments (BTF), so they follow its pointers directly, which
+// costs next to nothing; where a pointer leads nowhere, zeroes are read.
 //
-// A program finds out what was written, and calls the function mark for each
-// range, which calls mark_slot for each slot of the disk. Both are global in the
-// sense of BPF: the verifier looks at them once by themselves, and not again at
-// each of the places and turns of a loop that call them, which makes a thousand
-// instructions to verify out of a million.
+// A program finds the written ranges, and calls the function mark for each, which
+// calls mark_slot for each slot of the disk. Both are global in the sense of BPF: the
+// verifier looks at them once by themselves, and not again at each of the places and
+// turns of a loop that call them, which makes a thousand instructions to verify out
+// of a million.
 //
 // The builder's methods make the parts that programs have in common. Those that can
 // end a program jump to one of the labels of its tail: exit, full, deep, internal,
@@ -59,8 +58,8 @@ func (b *builder) store(place int16, src asm.Register) {
 	b.add(asm.StoreMem(asm.RFP, place, src, asm.DWord))
 }
 
-// storeImm stores a constant, by way of R0: the verifier of kernels before 6.3
-// does not know what a store of an immediate leaves on the stack, and could not
+// storeImm stores a constant, by way of R0: the verifier of kernels before 6.3 does
+// not track the value that a store of an immediate leaves on the stack, and could not
 // see that a loop ends.
 func (b *builder) storeImm(place int16, v int32) {
 	b.add(asm.Mov.Imm(asm.R0, v))
@@ -163,7 +162,7 @@ func atomicOr(dst, src asm.Register, off int16) asm.Instruction {
 	return ins
 }
 
-// finish makes a program of what was built.
+// finish makes a program of the built instructions.
 func (b *builder) finish(name string) asm.Instructions {
 	b.tail()
 	ins := b.ins
@@ -212,7 +211,7 @@ func (b *builder) tail() {
 	}
 }
 
-// lostEntry points R0 to what no slot can be named for.
+// lostEntry points R0 to the entry for losses that belong to no slot.
 func (b *builder) lostEntry() {
 	b.add(asm.StoreImm(asm.RFP, stEntry, 0, asm.Word))
 	b.lookup(b.m.lost, stEntry)

@@ -69,8 +69,8 @@ func (b *builder) remember() {
 	}
 	b.add(asm.Ja.Label("deep"))
 	for owner := range int16(ownersOfBio) {
-		// What the bio was remembered with on this device may have completed
-		// unseen, and the bio may be another one in the same place.
+		// The remembered bio may have completed on this device unseen, and this one
+		// may be another in the same place.
 		at := stValue + owner*ownerSize
 		b.label(fmt.Sprintf("again%d", owner))
 		b.add(asm.LoadMem(asm.R2, asm.RFP, at+ownerSector, asm.DWord), asm.LoadMem(asm.R3, asm.RFP, at+ownerLength, asm.DWord), asm.Mov.Imm(asm.R4, forBio), asm.Call.Label(markName))
@@ -96,7 +96,7 @@ func (b *builder) remember() {
 	b.add(asm.Ja.Label("exit"))
 }
 
-// known copies what R6 points to in the hash of bios to the stack.
+// known copies the value that R6 points to in the hash of bios to the stack.
 func (b *builder) known() {
 	for off := int16(0); off < knownSize; off += 8 {
 		b.add(asm.LoadMem(asm.R1, asm.R6, off, asm.DWord))
@@ -118,7 +118,7 @@ func (b *builder) markKnown() {
 		b.load(asm.R3, at+ownerLength)
 		b.add(asm.Mov.Imm(asm.R4, forBio), asm.Call.Label(markName))
 		b.label(none)
-		b.add(asm.Mov.Imm(asm.R1, 0)) // a place for the label, whatever comes next
+		b.add(asm.Mov.Imm(asm.R1, 0)) // a place for the label
 	}
 	b.marks = true
 }
@@ -143,9 +143,8 @@ func bioQueued(k *kernel, m bpfMaps) asm.Instructions {
 	return b.finish("bio_queued")
 }
 
-// bioRemapped remembers the range of a bio, or of what is left of it, that a
-// tracked device without a queue hands on to another device, or that another
-// hands to it.
+// bioRemapped remembers the range of a bio, or of the rest of it, that a tracked
+// device without a queue hands on to another device, or that another hands to it.
 func bioRemapped(k *kernel, m bpfMaps) asm.Instructions {
 	b := &builder{k: k, m: m}
 	b.add(
@@ -217,9 +216,9 @@ func bioComplete(k *kernel, m bpfMaps, last bool) asm.Instructions {
 // parentDepth is how often a bio may have been split, and the halves again.
 const parentDepth = 4
 
-// parent looks for a remembered bio among the parents of the one whose
-// bi_private is in stNext. It goes on at found, with R0 at what is known of the
-// parent and the parent in stBio, or at none.
+// parent looks for a remembered bio among the parents of the one whose bi_private is
+// in stNext. It continues at found, with R0 at the parent's value in the hash and the
+// parent in stBio, or at none.
 func (b *builder) parent(found, none string) {
 	for depth := range parentDepth {
 		b.load(asm.R7, stNext)

@@ -35,7 +35,7 @@ type Collection struct {
 	progs []*ebpf.Program
 	links []link.Link
 	kinds map[string][]link.Link // the links, by the kind of device they are for
-	// copies are the programs that can stand in for each other, by what they do.
+	// copies are the programs that can stand in for each other, by their task.
 	copies [][]*ebpf.Program
 	// submission is the program that marks writes to devices with a request queue
 	// on their way there.
@@ -122,17 +122,17 @@ func (l *Collection) add(d *blockdev.Device, first func(*Slot) error) (s *Slot, 
 	return s, nil
 }
 
-// put gives a slot its place in the table. When it returns, every program that
-// still saw what was there before has ended: the kernel waits for that.
+// put gives a slot its place in the table. When it returns, every program that still
+// saw the earlier entry has ended: the kernel waits for that.
 func (l *Collection) put(s *Slot, number int) error {
 	return l.maps.table.Put(tableKey{s.disk, uint64(number)}, s.array)
 }
 
 // showFront puts the front of a disk's only slot in use, if its place is free. The
-// table has the slot already: what is not marked in the front is marked there. So a
-// front that is not in use costs time and nothing else, and whoever changes what
-// the table says of a disk takes the front out of use first, and can be killed at
-// any time.
+// table has the slot already: a write that is not marked in the front is marked
+// there. So a front that is not in use costs time and nothing else. A process that
+// changes a disk's entry in the table takes the front out of use first, and can be
+// killed at any time.
 func (l *Collection) showFront(disk uint64) error {
 	slots, place := l.disks[disk], frontOf(disk)
 	if _, taken := l.fronts[place]; taken || len(slots) != 1 || slots[0].front == nil {
@@ -208,9 +208,9 @@ const (
 
 // attachFor attaches the programs that a device needs and that are not there yet.
 //
-// For devices without a request queue completion comes first: a bio that is
-// queued before block_bio_queue is attached is then one that nobody knows, which
-// marks all, and not one that nobody sees.
+// For devices without a request queue completion comes first: a bio that is queued
+// before block_bio_queue is attached is then an unknown one, which marks all, and not
+// an unseen one.
 func (l *Collection) attachFor(d *blockdev.Device) error {
 	if !d.BioBased {
 		return l.once(kindQueue, func() error {
@@ -247,7 +247,7 @@ func (l *Collection) attachFor(d *blockdev.Device) error {
 	})
 }
 
-// once attaches what a kind of device needs, the first time.
+// once attaches the programs of a kind of device, the first time.
 func (l *Collection) once(kind string, attach func() error) error {
 	if l.kinds[kind] != nil {
 		return nil
@@ -270,9 +270,9 @@ func (l *Collection) bios() (err error) {
 	return err
 }
 
-// attachCopies attaches a marking program as often as it has to be there. A
-// program that marks nothing needs no copies: a bio that it was skipped for is
-// one that nobody knows, or is remembered by the other one.
+// attachCopies attaches a marking program as often as it has to be there. A program
+// that marks nothing needs no copies: a bio that it was skipped for is unknown, or is
+// remembered by the other one.
 func (l *Collection) attachCopies(tracepoint string, build func(last bool) asm.Instructions) error {
 	var group []*ebpf.Program
 	for i := range copies {
@@ -324,8 +324,8 @@ func (l *Collection) destroy() error {
 	return errors.Join(append(errs, l.lost.unmap())...)
 }
 
-// underWay returns what the hash of bios knows of a disk: the writes that were
-// not seen to complete. sectors is wholeDevice for one without a range.
+// underWay returns a disk's entries in the hash of bios: the writes that were not
+// seen to complete. sectors is wholeDevice for one without a range.
 func (l *Collection) underWay(disk uint64) (list []knownBio, err error) {
 	if l.maps.bios == nil {
 		return nil, nil
@@ -354,7 +354,7 @@ func (l *Collection) underWay(disk uint64) (list []knownBio, err error) {
 // knownValue is a value in the hash of bios.
 type knownValue [ownersOfBio]owner
 
-// owner is a device that a bio was seen on, and what it writes there.
+// owner is a device that a bio was seen on, and its range there.
 type owner struct {
 	Disk, Sector uint64
 	Sectors      int64

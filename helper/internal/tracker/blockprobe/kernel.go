@@ -11,7 +11,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/structs"
 )
 
-// kernel is what the programs must know of the running kernel.
+// kernel holds the facts about the running kernel that the programs need.
 type kernel struct {
 	rq struct {
 		q, cmdFlags, sector, bio, start, tag field
@@ -160,9 +160,9 @@ func (l *layout) field(structure string, path ...string) field {
 	return field{}
 }
 
-// argument finds which argument of a tracepoint has a type, given by the name of
-// the type itself or of what a pointer points to. The last one counts: for a
-// number that is the size, which stands after the status where both are numbers.
+// argument finds which argument of a tracepoint has a type, given by the name of the
+// type itself or of a pointer's target. The last one counts: for a number that is the
+// size, which stands after the status where both are numbers.
 func (l *layout) argument(tracepoint, typ string) int {
 	var def *btf.Typedef
 	if err := l.types.TypeByName("btf_trace_"+tracepoint, &def); err != nil {

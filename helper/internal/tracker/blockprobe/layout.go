@@ -2,19 +2,18 @@ package blockprobe
 
 import "github.com/cilium/ebpf"
 
-// The programs, in the kernel's own instructions: so few that a compiler, which
-// would then have to be there when this is built, is not worth it. The kernel
-// knows the types of what they are given (BTF), so they follow its pointers
-// directly, which costs next to nothing; where a pointer leads nowhere, zeroes
-// are read.
+// The programs, in the kernel's own instructions: so few that a compiler, which would
+// then have to be there when this is built, is not worth it. The kernel knows the
+// types of their arguments (BTF), so they follow its pointers directly, which costs
+// next to nothing; where a pointer leads nowhere, zeroes are read.
 //
-// A program finds out what was written, and calls the function mark for each
-// range, which calls mark_slot for each slot of the disk. Both are global in the
-// sense of BPF: the verifier looks at them once by themselves, and not again at
-// each of the places and turns of a loop that call them, which makes a thousand
-// instructions to verify out of a million.
+// A program finds the written ranges, and calls the function mark for each, which
+// calls mark_slot for each slot of the disk. Both are global in the sense of BPF: the
+// verifier looks at them once by themselves, and not again at each of the places and
+// turns of a loop that call them, which makes a thousand instructions to verify out
+// of a million.
 //
-// What programs have in common is made by the builder's methods. Those that can
+// The builder's methods make the parts that programs have in common. Those that can
 // end a program jump to one of the labels of its tail: exit, full, deep, internal,
 // long.
 
@@ -35,11 +34,11 @@ const bioWalk = 256
 // have.
 const slotsOfDisk = 32
 
-// A slot is one tracked device to the programs: an array of words of its own.
-// They are grouped into the entries of the array, because the kernel gives access
-// to one entry at a time; and an entry is large, because each access costs a call.
-// The first one says what is tracked and holds counts, and marks begin in it: all
-// marks of a device of 1 GiB are there.
+// A slot is one tracked device to the programs: an array of words of its own. They
+// are grouped into the entries of the array, because the kernel gives access to one
+// entry at a time; and an entry is large, because each access costs a call. The first
+// one describes the tracked device and holds counts, and marks begin in it: all marks
+// of a device of 1 GiB are there.
 const (
 	entryWords = 512
 	entrySize  = entryWords * 8
@@ -57,17 +56,17 @@ const (
 	lineWords = 8 // of a processor's cache
 )
 
-// seenParts is in how many parts what is seen to complete is counted, each in a
-// line of its own, so that processors do not wait for each other's. Which part is
-// a processor's own matters for nothing but that.
+// seenParts is the number of parts in which completed sectors are counted, each in a
+// cache line of its own, so that processors do not wait for each other's. Which part
+// is a processor's own matters for nothing but that.
 const seenParts = 8
 
 // A slot of a device with a request queue has a second array, of one entry: the
-// front. In it most writes are marked, by fast, with no call at all: the kernel
-// does not look into arrays of one fixed size by a function, and on a processor
-// that is kept from guessing where a function returns to, each call costs more than
-// all the rest. It holds what never changes of the slot, counts of its own, and
-// level 0 of the first of its clusters (65 GiB at 64 KiB each).
+// front. In it most writes are marked, by fast, with no call at all: the kernel does
+// not look into arrays of one fixed size by a function, and on a processor that is
+// kept from guessing where a function returns to, each call costs more than all the
+// rest. It holds the constant part of the slot, counts of its own, and level 0 of the
+// first of its clusters (65 GiB at 64 KiB each).
 const (
 	frontDisk  = 0
 	frontStart = 1 // as slotStart
@@ -87,7 +86,7 @@ func frontOf(disk uint64) uint32 { return uint32(disk+(disk>>32)*frontFactor) % 
 
 const frontFactor = 37
 
-// The words in the map of what no slot can be named for.
+// The words in the map of losses that belong to no slot.
 const (
 	lostStatus = 0 // statusBits
 	lostBios   = 1 // how often all devices without a request queue had to be taken as written
@@ -109,7 +108,7 @@ const (
 	statusInternal             // an index was outside a map
 )
 
-// What mark is called for.
+// The reasons to call mark.
 const (
 	forRequest    = iota // one completed, and is counted
 	forSubmission        // a bio is on its way to a device with a request queue
@@ -119,9 +118,9 @@ const (
 // turns is how many events a processor remembers to have dealt with.
 const turns = 256
 
-// The value in the hash of bios is what the bio writes: for each tracked device
-// that it was seen on, the disk, the first sector and the length, which is
-// wholeDevice for a write without a range. A disk of 0 is none.
+// The value in the hash of bios is the bio's range: for each tracked device that it
+// was seen on, the disk, the first sector and the length, which is wholeDevice for a
+// write without a range. A disk of 0 is none.
 const (
 	ownersOfBio = 2
 	ownerSize   = 24
@@ -152,7 +151,7 @@ const (
 	stValue   = -112 - knownSize
 )
 
-// Places on the stacks of mark and mark_slot, besides stIndex to stMask.
+// Places on the stacks of mark and mark_slot, in addition to stIndex to stMask.
 const (
 	mkMap     = -40 // the slot at hand
 	mkSectors = -48
@@ -161,12 +160,12 @@ const (
 	mkIndex   = -72 // of the word at hand
 )
 
-// bpfMaps are what the programs of one load share.
+// bpfMaps are the maps that the programs of one load share.
 type bpfMaps struct {
 	table *ebpf.Map // disk and number → slot
 	front *ebpf.Map // frontOf(disk) → front of its slot, if it has only one
-	lost  *ebpf.Map // one entry: what no slot can be named for
-	turns *ebpf.Map // for each processor, what it has dealt with
+	lost  *ebpf.Map // one entry: losses that belong to no slot
+	turns *ebpf.Map // for each processor, the events that it has dealt with
 	bios  *ebpf.Map // bio → its owners; nil as long as no device needs it
 }
 

@@ -39,7 +39,7 @@ func (b *builder) or() {
 		atomicOr(asm.R0, asm.R1, 0),
 	)
 	b.label(there)
-	b.add(asm.Mov.Imm(asm.R1, 0)) // a place for the label, whatever comes next
+	b.add(asm.Mov.Imm(asm.R1, 0)) // a place for the label
 }
 
 // markSlot makes the function that marks a range, or everything, in one slot:
@@ -89,7 +89,7 @@ func markSlot(k *kernel, m bpfMaps) asm.Instructions {
 		asm.JGE.Reg(asm.R7, asm.R8, "outside"), // the sum went over
 		asm.Ja.Label("relative"),
 	)
-	b.label("part") // what is outside is on another partition
+	b.label("part") // a write outside is on another partition
 	b.add(
 		asm.JGE.Reg(asm.R7, asm.R2, "done"),
 		asm.JLE.Reg(asm.R8, asm.R1, "done"),
@@ -202,7 +202,7 @@ func (b *builder) slotStatus(bit int32) {
 	b.add(asm.Mov.Imm(asm.R1, bit), atomicOr(asm.R6, asm.R1, slotStatus*8))
 }
 
-// How a program calls mark, and what the verifier must know of it.
+// How a program calls mark, and the verifier's facts about it.
 const (
 	markName = "mark"
 	slotName = "mark_slot"
@@ -234,9 +234,9 @@ func (b *builder) mark(why int32) {
 	b.marks = true
 }
 
-// fast does what mark does and ends the program, for a write that is within one word
-// of the front of its disk's only slot. Any other goes on behind it. It leaves the
-// range and the disk on the stack, and no register.
+// fast does the work of mark and ends the program, for a write that is within one
+// word of the front of its disk's only slot. Any other goes on behind it. It leaves
+// the range and the disk on the stack, and no register.
 func (b *builder) fast(why int32) {
 	b.load(asm.R1, stDisk)
 	b.add(
@@ -311,8 +311,8 @@ func (b *builder) fast(why int32) {
 	b.label("slow")
 }
 
-// count adds the sectors in a place on the stack to what was seen to complete, in
-// the entry that R6 points to.
+// count adds the sectors in a place on the stack to the completed ones, in the entry
+// that R6 points to.
 func (b *builder) count(seen, sectors int16) {
 	b.add(
 		asm.FnGetSmpProcessorId.Call(),

@@ -12,15 +12,15 @@ import (
 
 // Finding is one thing that Probe found out.
 type Finding struct {
-	Name string `json:"name"`           // what was looked at
+	Name string `json:"name"`           // the thing that was tried
 	OK   bool   `json:"ok"`             // whether it is as the tracker needs it
-	Text string `json:"text,omitempty"` // in plain words: what was found, and what to do if it is not OK
+	Text string `json:"text,omitempty"` // in plain words: the finding, and the way out if it is not OK
 }
 
-// Probe finds out what this kernel can do for the tracker, by doing it: the
-// programs are loaded and attached for a moment, for a device that does not
-// exist. The findings stand in the order in which one depends on the other; what
-// cannot be tried any more is left out.
+// Probe tries the tracker's needs on this kernel: the programs are loaded and
+// attached for a moment, for a device that does not exist. The findings stand in the
+// order in which one depends on the other; a step that can no longer be tried is left
+// out.
 func Probe() []Finding {
 	var found []Finding
 	add := func(name string, err error, good string) bool {
@@ -60,7 +60,7 @@ func Probe() []Finding {
 // lockdownFile is there if securityfs is mounted and the kernel can be locked down.
 const lockdownFile = "/sys/kernel/security/lockdown"
 
-// lockedDown says whether a kernel refuses tracing programs, whoever loads them. The
+// lockedDown says whether a kernel refuses tracing programs, even from root. The
 // level in force stands in brackets.
 func lockedDown(levels string) error {
 	if !strings.Contains(levels, "[confidentiality]") {

@@ -11,8 +11,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
 )
 
-// What the package pinned needs: a collection that another process left in the
-// kernel, taken apart into maps and links and put together again.
+// For the package pinned: a collection that another process left in the kernel, taken
+// apart into maps and links and put together again.
 
 // NewCollection makes the maps of a collection. The programs come with the devices.
 func NewCollection() (*Collection, error) { return newCollection(nil) }
@@ -226,9 +226,9 @@ func diskOfFront(at ebpf.MapID) (uint64, error) {
 	return disk, memory.unmap()
 }
 
-// readTable puts the slots in the order that they have in the table. A slot that
-// is not pinned, because somebody removed its name, is nobody's and goes; and if
-// somebody was killed while he took one out, the one that moved into its place is
+// readTable puts the slots in the order that they have in the table. A slot that is
+// not pinned, because its name was removed, belongs to no tracker and goes. If a
+// process was killed while it took one out, the one that moved into its place is
 // there twice, and loses the later place.
 func (l *Collection) readTable(byMap map[ebpf.MapID]*Slot) error {
 	numbers := map[uint64]uint64{} // by disk, how many

@@ -3,13 +3,13 @@ package blockprobe
 import "github.com/cilium/ebpf/asm"
 
 // firstTurn ends the program if another copy has dealt with this event: the
-// completion of so many bytes, in R8, of the request in R7. What is remembered is a
-// number made of all that tells one event from another: which request of which
-// queue, where it has got to, and when it began, to the nanosecond. All of that is
-// in the request itself but for the queue's number: two of three copies do nothing
-// else than this. Without a time no event is remembered, and every copy does all of
-// the work. So it does if an interrupt between two copies brought an event of
-// another queue that took the place: then the event is counted twice.
+// completion of so many bytes, in R8, of the request in R7. The program remembers a
+// number made of everything that distinguishes events: the request, its queue, its
+// progress, and its start, to the nanosecond. All of that is in the request itself
+// but for the queue's number: two of three copies do nothing else than this. Without
+// a time no event is remembered, and every copy does all of the work. So it does if
+// an interrupt between two copies brought an event of another queue that took the
+// place: then the event is counted twice.
 func (b *builder) firstTurn() {
 	b.add(asm.StoreImm(asm.RFP, stEntry, 0, asm.Word))
 	b.lookup(b.m.turns, stEntry)

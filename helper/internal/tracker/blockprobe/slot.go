@@ -52,8 +52,8 @@ func (s *shared) unmap() error {
 	return err
 }
 
-// slotSpec is the array of a slot with so many words. All of them go into one
-// table, whatever their size.
+// slotSpec is the array of a slot with so many words. Slots of all sizes go into one
+// table.
 func slotSpec(words uint64) *ebpf.MapSpec {
 	return &ebpf.MapSpec{
 		Name: "handover_marks", Type: ebpf.Array, KeySize: 4, ValueSize: entrySize,
@@ -68,7 +68,8 @@ func frontSpec() *ebpf.MapSpec {
 	}
 }
 
-// newSlot makes the slot of a device; nothing is marked in it, and nobody marks.
+// newSlot makes the slot of a device; nothing is marked in it, and no program marks
+// in it.
 func newSlot(d *blockdev.Device) (_ *Slot, err error) {
 	s := &Slot{disk: d.DiskKey()}
 	words := uint64(slotMarks)

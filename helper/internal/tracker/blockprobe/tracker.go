@@ -1,5 +1,5 @@
-// Package blockprobe marks what is written to block devices by eBPF programs on the
-// kernel's block tracepoints. The package tracker says what a tracker promises.
+// Package blockprobe marks writes to block devices by eBPF programs on the kernel's
+// block tracepoints. The package tracker states the promise of a tracker.
 //
 // The programs mark the clusters in the kernel, by an atomic OR into a memory-mapped
 // array; Swap takes them out by atomic exchange. Nothing is queued on the way, so
@@ -7,13 +7,13 @@
 // trackers can watch it at once.
 //
 // All devices of one Open share one collection of programs and maps. A table leads from the
-// disk of a write to its slots: one for each tracker, of the whole disk or of a
-// part, with an array of marks of its own. Slots come and go while the programs
-// run. A write to a disk without a slot costs one look into the table. The only slot
-// of a disk with a request queue has a front besides, which needs no table: there a
-// write is marked, and counted, without a call of any function of the kernel. What
-// does not fit into it, and what is of a disk with several slots, is marked as
-// before; the marks of a slot are those of both.
+// disk of a write to its slots: one for each tracker, of the whole disk or of a part, with
+// an array of marks of its own. Slots come and go while the programs run. A write to a disk
+// without a slot costs one look into the table. The only slot of a disk with a request
+// queue also has a front, which needs no table: there a write is marked, and counted,
+// without a call of any function of the kernel. Writes that do not fit into it, and writes
+// to a disk with several slots, are marked in the table; the marks of a slot are those of
+// both.
 //
 // The array holds four levels of bits. On level 0 a bit is a cluster, on each
 // higher level a bit is a whole word of the level below, so that any range, a
@@ -46,15 +46,14 @@
 // once since the last Swap, the whole device is marked.
 //
 // There may be completions that no program sees: one kernel was met on which the
-// programs on a tracepoint are not run when its event interrupts one particular
-// task, and nothing counts them as skipped. So on a device with a request queue
-// a write is marked twice, when it is submitted, in its submitter's own context,
-// and when it completes. The first mark alone would not do: a cluster may be read
-// between the two. Therefore the sectors that were seen to complete are held
-// against the kernel's own count of them (/sys/block/X/stat), and when they
-// disagree Swap returns what it returned during the last minute once more. How
-// that is done so that a device that is never quiet still converges is said in
-// unseen.go.
+// programs on a tracepoint are not run when its event interrupts one particular task,
+// and nothing counts them as skipped. So on a device with a request queue a write is
+// marked twice, when it is submitted, in its submitter's own context, and when it
+// completes. The first mark alone would not do: a cluster may be read between the
+// two. Therefore the sectors that were seen to complete are held against the kernel's
+// own count of them (/sys/block/X/stat), and when they disagree Swap returns the
+// marks of the last minute once more. unseen.go says how a device that is never quiet
+// still converges.
 //
 // Requests that bypass the block layer's operations (SG_IO, NVMe passthrough)
 // and carry data to the device say nothing of a range and mark all of it.
@@ -216,13 +215,13 @@ func isVerifier(err error) bool {
 // Kind is Kind.
 func (t *Tracker) Kind() string { return Kind }
 
-// settle waits a little until no write from before Open is left, where such a
-// write could go unseen. A request tells its range itself when it completes, and
-// a bio that nobody knows marks all when it completes on the device. But where
-// the driver hands bios on as they are, one from before Open may complete below
-// without a trace: as long as there may be such a one, Swap marks the whole
-// device. And for a completion that no program sees a request has to have been
-// seen when it was submitted: so if one went unseen, Swap does the same.
+// settle waits a little until no write from before Open is left, where such a write
+// could go unseen. A request tells its range itself when it completes, and an unknown
+// bio marks all when it completes on the device. But where the driver hands bios on
+// as they are, one from before Open may complete below without a trace: as long as
+// there may be such a one, Swap marks the whole device. And for a completion that no
+// program sees a request has to have been seen when it was submitted: so if one went
+// unseen, Swap does the same.
 func settle(trackers []*Tracker) error {
 	end := time.Now().Add(settleWait)
 	for _, t := range trackers {
@@ -275,10 +274,10 @@ func (t *Tracker) Swap() (*blockmap.Map, error) {
 	return m, nil
 }
 
-// complete adds to the marks that were just taken what else they have to stand
-// for, or says why they cannot.
+// complete adds the further clusters that the taken marks have to stand for, or says
+// why they cannot.
 func (t *Tracker) complete(m *blockmap.Map) error {
-	// First the words, then what says whether they are complete: what was lost
+	// First the words, then the status that says whether they are complete: a loss
 	// while the words were taken is then known at once.
 	status := &t.slot.shared.words[slotStatus]
 	own := atomic.LoadUint64(status)
@@ -306,7 +305,7 @@ func (t *Tracker) complete(m *blockmap.Map) error {
 			return err
 		}
 	}
-	if !t.settled { // this map stands for what came before; the next need not
+	if !t.settled { // this map stands for the time before; the next need not
 		t.settled = time.Since(t.opened) > settleAge || t.idle()
 	}
 	return nil
@@ -351,7 +350,7 @@ func (s *Slot) each(m *blockmap.Map, get func(word *uint64) uint64) {
 	}
 }
 
-// reason says what a status means.
+// reason puts a status into words.
 func (t *Tracker) reason(status uint64) error {
 	switch {
 	case status&statusOutside != 0:
@@ -420,7 +419,7 @@ func (t *Tracker) InFlight() (int64, error) {
 	switch {
 	case accounted:
 		return t.dev.InFlight()
-	case t.dev.BioBased: // what we know ourselves is as good
+	case t.dev.BioBased: // our own knowledge is as good
 		known, err := t.coll.underWay(t.dev.DiskKey())
 		return int64(len(known)), err
 	}

@@ -13,8 +13,7 @@ import (
 // How marks are taken when no process stays: the programs are turned to a new slot,
 // and the ones before it are read, as often as need be, until they are closed.
 
-// Memory is what a tracker remembers, to be written down from one process to the
-// next.
+// Memory is a tracker's memory, to be written down from one process to the next.
 type Memory struct {
 	Settled           bool       `json:"settled"`
 	Untold            bool       `json:"untold"`
@@ -27,7 +26,7 @@ type Memory struct {
 	SubmissionSince   time.Time  `json:"submission_since"`
 }
 
-// Memory is what this tracker has to remember.
+// Memory returns this tracker's memory.
 func (t *Tracker) Memory() Memory {
 	return Memory{
 		Settled: t.settled, Untold: t.untold, Skipped: t.skipped, Bios: t.all, Seen: t.before,
@@ -41,8 +40,8 @@ func (t *Tracker) Slot() *Slot { return t.slot }
 // Opened is when tracking began.
 func (t *Tracker) Opened() time.Time { return t.opened }
 
-// Resume makes a tracker of its slots, oldest first, and of what it remembered. There
-// are several if a process was killed while it took marks.
+// Resume makes a tracker of its slots, oldest first, and of its memory. There are
+// several if a process was killed while it took marks.
 func (l *Collection) Resume(d *blockdev.Device, slots []*Slot, opened time.Time, m Memory) (*Tracker, error) {
 	last := len(slots) - 1
 	t := &Tracker{
@@ -129,9 +128,9 @@ func (l *Collection) replace(d *blockdev.Device, old *Slot, name func(*Slot) err
 }
 
 // ReadOlder returns the marks of the slots that Turn left behind. last is the doubt
-// that it returned the last time, if it did, and taken is when that was. doubt is what
-// it has to be given the next time: writes that were under way meanwhile, and may
-// complete unseen (see unseen.go).
+// that it returned the last time, if it did, and taken is when that was. doubt is its
+// input the next time: writes that were under way, and may complete unseen (see
+// unseen.go).
 func (t *Tracker) ReadOlder(last *blockmap.Map, taken time.Time) (marks, doubt *blockmap.Map, err error) {
 	// A moment in which nothing is under way spares the doubt.
 	for end := time.Now().Add(settleWait); !t.dev.BioBased && !t.idle() && time.Now().Before(end); {

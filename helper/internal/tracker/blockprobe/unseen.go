@@ -9,33 +9,33 @@ import (
 	"github.com/livefleet/handover/helper/internal/blockmap"
 )
 
-// What may have to be given once more, because of completions that no program
-// saw; the package comment says why there may be such.
+// Marks that may have to be returned once more, because of completions that no
+// program saw; the package comment says why there may be such.
 //
-// The kernel itself counts, for each disk, the sectors whose writing completed,
-// in the same place in which it calls the programs, and these count what they
-// see. As long as their count keeps its distance to the kernel's, all was seen.
-// If the distance grows, a completion went unseen. Which one it was is not known,
-// but its write was marked when it was submitted, and that was less than a minute
-// before; so what was marked since then is given once more, to be read now that
-// the write is on the device. If it may not have been marked, because it was
-// submitted before tracking began, or because the kernel skipped the program that
-// marks on submission, then everything is given.
+// The kernel itself counts, for each disk, the sectors whose writing completed, in
+// the same place in which it calls the programs, and these count too. As long as
+// their count keeps its distance to the kernel's, all was seen. If the distance
+// grows, a completion went unseen. Which one it was is not known, but its write was
+// marked when it was submitted, and that was less than a minute before; so the marks
+// since then are returned once more, to be read now that the write is on the device.
+// If it may not have been marked, because it was submitted before tracking began, or
+// because the kernel skipped the program that marks on submission, then everything is
+// given.
 //
 // The counts are compared when ours stands still: it is read before and after the
 // kernel's, and has to be the same. If it never is, nothing is known for the time
-// being, and what would have to be given is kept until it is known. In the end
-// everything is quiet, and the counts are exact.
+// being, and the marks are kept until it is known. In the end everything is quiet,
+// and the counts are exact.
 //
 // On a busy device a completion may just be between the programs and the kernel's
 // own count, which makes the distance seem shorter than it is; the longest of
 // several tells.
 
-// landed is how long a write may take: what was submitted longer ago is on the
+// landed is how long a write may take: a write that was submitted earlier is on the
 // device. The kernel's own limit for a request is 30 s.
 const landed = time.Minute
 
-// unseen is what is kept for that.
+// unseen keeps these marks.
 type unseen struct {
 	known    bool  // distance is set
 	distance int64 // from our count up to the kernel's
@@ -44,14 +44,14 @@ type unseen struct {
 	since    time.Time // when that was last seen to have grown
 }
 
-// generation is what was taken out in some moments, while writes may have been
-// under way.
+// generation holds the marks taken in some moments, while writes may have been under
+// way.
 type generation struct {
 	began, ended time.Time
 	marks        *blockmap.Map
 }
 
-// verdict is what a comparison of the counts gives.
+// verdict is the result of a comparison of the counts.
 type verdict int
 
 const (
@@ -60,8 +60,8 @@ const (
 	differ                  // one was not
 )
 
-// begin compares the counts for the first time. A completion that went unseen
-// before that is of no interest: nobody has read anything yet.
+// begin compares the counts for the first time. A completion that went unseen before
+// that is of no interest: nothing has been read yet.
 func (t *Tracker) begin() error {
 	accounted, err := t.dev.Accounted()
 	if err == nil && accounted {
@@ -70,7 +70,7 @@ func (t *Tracker) begin() error {
 	return err
 }
 
-// again adds to the map what earlier ones had, if a write that was marked when it
+// again adds the marks of earlier maps to the map, if a write that was marked when it
 // was submitted may have landed after its cluster was read, unseen.
 func (t *Tracker) again(m *blockmap.Map) error {
 	accounted, err := t.dev.Accounted()
@@ -97,8 +97,8 @@ func (t *Tracker) again(m *blockmap.Map) error {
 	return t.unseen.give(m, v, quiet, now)
 }
 
-// give adds to a map what it has to stand for besides, after a comparison, and
-// keeps what later ones may have to.
+// give adds the further marks that a map has to stand for, after a comparison, and
+// keeps those that later maps may need.
 func (u *unseen) give(m *blockmap.Map, v verdict, quiet bool, now time.Time) error {
 	fresh := blockmap.New(m.Size(), m.Cluster())
 	if err := fresh.Merge(m); err != nil {
@@ -113,7 +113,7 @@ func (u *unseen) give(m *blockmap.Map, v verdict, quiet bool, now time.Time) err
 	}
 	switch {
 	case quiet:
-		u.recent = nil // all of it has landed, and what was not seen is in m
+		u.recent = nil // all of it has landed, and the unseen writes are in m
 		return nil
 	case v != dontKnow:
 		u.recent = slices.DeleteFunc(u.recent, func(g generation) bool { return now.Sub(g.ended) > landed })
@@ -121,8 +121,8 @@ func (u *unseen) give(m *blockmap.Map, v verdict, quiet bool, now time.Time) err
 	return u.keep(fresh, now)
 }
 
-// keep keeps what was taken out, in a few maps only: those of a quarter of a
-// minute are put together.
+// keep keeps the taken marks, in a few maps only: those of a quarter of a minute are
+// put together.
 func (u *unseen) keep(fresh *blockmap.Map, now time.Time) error {
 	if fresh.Empty() {
 		return nil
@@ -143,8 +143,8 @@ func (u *unseen) keep(fresh *blockmap.Map, now time.Time) error {
 	return nil
 }
 
-// seen is how many sectors of its disk were seen to be written. The parts only
-// grow: two sums that are equal say that none of them did meanwhile.
+// seen is how many sectors of its disk were seen to be written. The parts only grow:
+// two equal sums say that none of them did in between.
 func (s *Slot) seen() (sectors int64) {
 	for part := range seenParts {
 		sectors += int64(atomic.LoadUint64(&s.shared.words[slotSeen+part*lineWords]))
@@ -211,8 +211,8 @@ func (t *Tracker) compare() (quiet bool, v verdict, err error) {
 	return false, dontKnow, nil
 }
 
-// judge says what a distance means. It is shorter than it was if the kernel did
-// not count a write, or two copies of the program did.
+// judge interprets a distance. It is shorter than it was if the kernel did not count
+// a write, or two copies of the program did.
 func (u *unseen) judge(distance int64) verdict {
 	if u.known && distance == u.distance {
 		return agree
@@ -221,7 +221,7 @@ func (u *unseen) judge(distance int64) verdict {
 	return differ
 }
 
-// activity is what a device does at one moment.
+// activity is a device's counters at one moment.
 type activity struct {
 	still   bool // it works on no write
 	waits   bool // a request is known to wait to be given to it

@@ -24,7 +24,7 @@ import (
 //
 // An order makes each step safe to be killed in. The table gets its name last and
 // loses it first, and nothing counts without it. A slot's array gets its name after
-// its front, so what has a name has all of it.
+// its front, so a slot with a name is complete.
 
 func (k *Trackers) path(name string) string { return filepath.Join(k.dir, name) }
 
@@ -123,9 +123,9 @@ func (k *Trackers) reopenSlots() (slots []*blockprobe.Slot, err error) {
 	return slots, nil
 }
 
-// reopenSlot opens one slot. A slot that lacks its front, because somebody removed
-// the front's name, is not whole, and none: there may be marks in the front that
-// nobody can read.
+// reopenSlot opens one slot. A slot that lacks its front, because the front's name
+// was removed, is not whole, and counts as none: there may be marks in the front that
+// cannot be read.
 func (k *Trackers) reopenSlot(id string, generation uint64) (*blockprobe.Slot, error) {
 	path, frontPath := k.path(nameOfSlot(id, generation)), k.path(nameOfFront(id, generation))
 	array, err := ebpf.LoadPinnedMap(path, nil)
@@ -180,7 +180,7 @@ func (k *Trackers) reopenLinks(kind string) ([]link.Link, error) {
 	return nil, failed
 }
 
-// pin gives a name to what has none yet.
+// pin gives a name to every part that has none yet.
 func (k *Trackers) pin() error {
 	for kind, links := range k.coll.Links() {
 		for i, at := range links {

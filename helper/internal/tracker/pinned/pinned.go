@@ -1,6 +1,6 @@
-// Package pinned keeps the eBPF programs of blockprobe, and what they marked, in the
-// kernel after the process that started them has ended. The package changes stands
-// on it: `pcopy track`.
+// Package pinned keeps the eBPF programs of blockprobe, and their marks, in the
+// kernel after the process that started them has ended. The package changes stands on
+// it: `pcopy track`.
 //
 // The maps and links of one collection, and the slots of each tracker, have names in
 // a BPF file system (names.go). No process has to live on, and none can die. They
@@ -32,22 +32,21 @@ import (
 	"github.com/livefleet/handover/helper/internal/tracker/blockprobe"
 )
 
-// layout is the layout of what is pinned: of the maps, and of what the programs do
-// with them. It is a part of the names, so that programs of one layout and maps of
+// layout is the version of the pinned layout: of the maps, and of the programs' use
+// of them. It is a part of the names, so that programs of one layout and maps of
 // another never meet.
 const layout = 2
 
 // Trackers are all that is pinned in one folder: one collection.
 //
-// Their user holds a lock meanwhile: two processes must not change the table at the
-// same time.
+// Their user holds a lock: two processes must not change the table at the same time.
 type Trackers struct {
 	dir   string
 	coll  *blockprobe.Collection
 	slots map[string]map[uint64]*blockprobe.Slot // by id and generation
 }
 
-// State is what has to be written down of one tracker from one process to the next.
+// State is the record of one tracker from one process to the next.
 type State struct {
 	ID         string    `json:"id"`
 	Layout     int       `json:"layout"`
@@ -84,8 +83,8 @@ func Restarted(s *State) error {
 
 const bpfMagic = 0xcafe4a11 // BPF_FS_MAGIC, linux/magic.h
 
-// Open opens what is pinned below dir, a folder of a BPF file system. If nothing is,
-// there is an empty collection, with no name yet.
+// Open opens the collection pinned below dir, a folder of a BPF file system. If there
+// is none, the result is an empty collection, with no name yet.
 func Open(dir string) (_ *Trackers, err error) {
 	k := &Trackers{dir: filepath.Join(dir, "v"+strconv.Itoa(layout)), slots: map[string]map[uint64]*blockprobe.Slot{}}
 	var st unix.Statfs_t
@@ -117,7 +116,7 @@ func explain(err error) error {
 	return fmt.Errorf("tracker: %w", err)
 }
 
-// Close lets go of what is open here. What is pinned stays.
+// Close closes the open files here. The pinned collection stays.
 func (k *Trackers) Close() error {
 	var errs []error
 	for _, generations := range k.slots {
@@ -155,8 +154,8 @@ func (k *Trackers) Start(path string, cluster int, id string) (*State, error) {
 	}, nil
 }
 
-// open finds the slots of a tracker, and makes sure that they are what they were.
-// next is the generation that a new slot gets.
+// open finds the slots of a tracker, and makes sure that they are unchanged. next is
+// the generation that a new slot gets.
 func (k *Trackers) open(s *State) (t *blockprobe.Tracker, next uint64, err error) {
 	boot, err := BootID()
 	if err != nil {
@@ -191,8 +190,7 @@ func (k *Trackers) open(s *State) (t *blockprobe.Tracker, next uint64, err error
 	return t, s.Generation + uint64(len(slots)), err
 }
 
-// Peek returns what was written since the marks were last taken, and leaves the
-// marks where they are.
+// Peek returns the marks since they were last taken, and leaves them where they are.
 func (k *Trackers) Peek(s *State) (*blockmap.Map, error) {
 	t, _, err := k.open(s)
 	if err != nil {
@@ -201,24 +199,23 @@ func (k *Trackers) Peek(s *State) (*blockmap.Map, error) {
 	return t.Peek()
 }
 
-// Taken is what Trackers.Swap took.
+// Taken is the result of Trackers.Swap.
 type Taken struct {
 	Marks *blockmap.Map
-	// Doubt is what the next Swap has to be given, or nil: writes that were under
-	// way while the marks were taken, and may complete unseen.
+	// Doubt is the input of the next Swap, or nil: writes that were under way while
+	// the marks were taken, and may complete unseen.
 	Doubt *blockmap.Map
-	// State is what has to be written down from now on. It counts from then, and
-	// until then what was taken can be taken again.
+	// State has to be written down. It counts from then on, and until then the same
+	// marks can be taken again.
 	State State
 	done  func() error
 }
 
-// Done forgets what was taken. It is called when the marks and the State are on the
-// disk.
+// Done forgets the taken marks. It is called when they and the State are on the disk.
 func (t *Taken) Done() error { return t.done() }
 
-// Swap takes the marks: from now on the programs mark in a new slot. doubt is
-// what the last Swap returned as such.
+// Swap takes the marks: from now on the programs mark in a new slot. doubt is the
+// Doubt of the last Swap.
 func (k *Trackers) Swap(s *State, doubt *blockmap.Map) (*Taken, error) {
 	t, newest, err := k.open(s)
 	if err != nil {
@@ -257,11 +254,11 @@ func (k *Trackers) Swap(s *State, doubt *blockmap.Map) (*Taken, error) {
 	return taken, nil
 }
 
-// Stop ends the tracking of a device, and takes everything out of the kernel with
-// the last. It needs no more than the id, and no device: what is gone is gone.
+// Stop ends the tracking of a device, and takes everything out of the kernel with the
+// last. It needs no more than the id, and no device, which may be gone.
 func (k *Trackers) Stop(id string) (err error) {
 	for g, s := range k.slots[id] {
-		// Out of the table first: what is in it has a name.
+		// Out of the table first: every slot in it has a name.
 		if k.coll.Live(s) {
 			err = errors.Join(err, k.coll.Untrack(s))
 		} else {
