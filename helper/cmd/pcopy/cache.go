@@ -27,7 +27,7 @@ type held struct {
 type residency struct {
 	Path     string  `json:"path"`
 	Size     int64   `json:"size"`
-	Bytes    int64   `json:"bytes"`    // what was asked about
+	Bytes    int64   `json:"bytes"`    // of all requested ranges
 	Resident int64   `json:"resident"` // how much of it is in memory now
 	Read     int64   `json:"read"`     // how much had to be read for that
 	Seconds  float64 `json:"seconds"`
@@ -188,7 +188,7 @@ func (a *app) cacheHold() *cobra.Command {
 func (a *app) hold(ctx context.Context, asked holding, paths []string) error {
 	ctx, cancel := within(ctx, asked.seconds)
 	defer cancel()
-	// Told to end, or at the end of its time, it has done what it was asked to.
+	// Ended by a signal, or by its time limit, it has done its work.
 	ended := func(err error) error {
 		if ctx.Err() != nil {
 			return nil
@@ -210,7 +210,7 @@ func (a *app) hold(ctx context.Context, asked holding, paths []string) error {
 		return err
 	}
 	defer closeAll(all)
-	// The OSD reads by itself the parts that are missing when it stops waiting.
+	// The OSD itself reads the parts that are missing when it stops waiting.
 	waited, stop := within(ctx, asked.readyWithin)
 	defer stop()
 	for _, h := range all {
@@ -225,7 +225,8 @@ func (a *app) hold(ctx context.Context, asked holding, paths []string) error {
 	return nil
 }
 
-// bring reads what is held and locks it, as is asked for, and says how much of it is there.
+// bring reads the held ranges and locks them, as requested, and says how much of them is
+// there.
 func (a *app) bring(ctx context.Context, h held, read, lock bool) error {
 	began := time.Now()
 	var n int64

@@ -19,8 +19,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// What a probe found is good for so long. The kernel stays the same until the
-// next boot, which empties the folder; but a module or a setting may go.
+// A probe's result is good for so long. The kernel stays the same until the next
+// boot, which empties the folder; but a module or a setting may go.
 const recallFor = time.Hour
 
 var probeFile = filepath.Join(session.RunDir, "probe.json")
@@ -100,9 +100,8 @@ func (a *app) version() *cobra.Command {
 	}}
 }
 
-// recalled is what the same program found a while ago. Only what worked is
-// remembered: what did not is looked at anew each time, since somebody may have
-// mended it.
+// recalled is the same program's earlier result. Only a success is remembered: a
+// failure is examined again each time, since it may have been mended.
 func recalled(path, program string, now time.Time) (probed, bool) {
 	i, err := os.Stat(path)
 	if err != nil || now.Sub(i.ModTime()) > recallFor || i.ModTime().After(now) {

@@ -80,8 +80,8 @@ func (r refusal) Error() string { return string(r) }
 // refused is the exit status of a refusal.
 const refused = 3
 
-// criuHold is called by the program that has CRIU's name, with the path that it
-// was called by and what it was given.
+// criuHold is called by the program that has CRIU's name, with the path that it was
+// called by and its arguments.
 func (a *app) criuHold() *cobra.Command {
 	return &cobra.Command{Use: "criu-hold PROGRAM ARGUMENT…", Short: "Stand in for CRIU, and become it when there is something to restore", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -103,8 +103,8 @@ func (a *app) unthrottleAfter() *cobra.Command {
 	}}
 }
 
-// runTransport starts a source's peer.command for it. What it starts has all that root has;
-// it needs nothing of that itself.
+// runTransport starts a source's peer.command for it. Its child has all of root's powers;
+// it needs none of them itself.
 func (a *app) runTransport() *cobra.Command {
 	return &cobra.Command{Use: transport.RunnerWord + " COMMAND…", Short: "Run the command of a session's transport for a process that may start none", DisableFlagParsing: true, RunE: func(_ *cobra.Command, args []string) error {
 		if err := confine.Lower(); err != nil {
@@ -137,19 +137,19 @@ func (a *app) internalBluefs() *cobra.Command {
 	return c
 }
 
-// What the restore command of the driver's table has in its environment.
+// The environment of the restore command of the driver's table.
 const (
 	netavarkEnv = "HANDOVER_NETAVARK" // podman's own netavark
 	gateEnv     = "HANDOVER_GATE"     // the directory of CRIU's images
 )
 
-// netavark stands in for podman's program of that name while a workload is
-// restored: before the first interface is made, the namespace is made silent. In
-// everything else it is that program. What it says of its own failures is in
-// netavark's words, since podman shows these to the user.
+// netavark stands in for podman's program of that name while a workload is restored:
+// before the first interface is made, the namespace is made silent. In everything
+// else it is that program. It reports its own failures in netavark's format, since
+// podman shows these to the user.
 //
-// The environment stays with what podman starts, for as long as the workload
-// runs: without a session that waits, this does nothing.
+// The environment stays with podman's children, for as long as the workload runs:
+// without a session that waits, this does nothing.
 func (a *app) netavark() *cobra.Command {
 	return &cobra.Command{Use: "netavark ARGUMENT…", Short: "Podman's netavark, with a network that is silent at first", DisableFlagParsing: true, RunE: func(_ *cobra.Command, args []string) error {
 		real := os.Getenv(netavarkEnv)

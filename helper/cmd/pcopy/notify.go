@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// notifyReady tells a service manager that started this process with
-// Type=notify that its work has begun. Without one there is nobody to tell.
+// notifyReady tells a service manager that started this process with Type=notify that
+// its work has begun. Without one there is nothing to do.
 func notifyReady() error {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	if socket == "" {

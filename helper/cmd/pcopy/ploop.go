@@ -28,7 +28,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire/dialect"
 )
 
-// defaultDialect is what `pcopy copy` speaks, and what falls back by itself.
+// defaultDialect is the dialect of `pcopy copy`, and falls back automatically.
 const defaultDialect = "ploop-1.12"
 
 func (a *app) ploop() *cobra.Command {
@@ -139,14 +139,14 @@ func (a *app) sendDialect(ctx context.Context, asked sending) error {
 	return a.printUnless(p.out == 1 && p.command == nil && p.socket == "", sent)
 }
 
-// lowerSender gives up what a sender does not do itself, before the peer has said
-// anything. The commands that it runs have what root has.
+// lowerSender drops the rights that a sender does not use itself, before the peer has
+// said anything. The commands that it runs have all of root's rights.
 func lowerSender(s *ploopcopy.Source) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
 	keep := []cap.Value{confine.Least, cap.KILL} // a command that takes too long
-	// What cannot be found out is kept: Send says what is wrong with the device.
+	// An unknown need is kept: Send reports the device's fault.
 	if mountpoint, err := loop.MountpointOf(s.Device); s.Tracker != passes.Untracked || mountpoint != "" || err != nil {
 		keep = append(keep, cap.SYS_ADMIN, cap.SYS_RESOURCE) // the tracker, and freezing the file system
 	}
@@ -235,11 +235,11 @@ func (p *peer) dialSocket(ctx context.Context, v dialect.Version, s *ploopcopy.S
 	if err != nil {
 		return nil, nil, errors.Join(err, rw.Close())
 	}
-	s.Fresh = !v.Plain // it was asked to make an image; what others write to may have been there
+	s.Fresh = !v.Plain // it was asked to make an image; the file of others may have existed before
 	return conn, rw.Close, nil
 }
 
-// safeFile is what a remote shell leaves as it is.
+// safeFile is a path that a remote shell does not change.
 var safeFile = regexp.MustCompile(`^/[A-Za-z0-9_./:=@%+,-]*$`)
 
 // run starts the old program, found out whether it gives feedback, and has its
@@ -276,7 +276,7 @@ func (p *peer) run(ctx context.Context, v dialect.Version, s *ploopcopy.Source) 
 	return conn, child.Close, nil
 }
 
-// probeLimit is how long a peer may take to say what it can do.
+// probeLimit is how long a peer may take to report its features.
 const probeLimit = time.Minute
 
 // probePeer asks an old program whether it knows feedback: one that does not,
@@ -354,8 +354,7 @@ func (a *app) receiveDialect(ctx context.Context, asked receiving) error {
 	if err != nil {
 		return err
 	}
-	// Old peers say nothing of who they are: whoever this one is, the file is all that it
-	// gets at.
+	// Old peers do not identify themselves: this one can reach no more than the file.
 	if dir := filepath.Dir(p.to); isDirectory(dir) { // if not, Receive says so
 		if err := confine.To(confine.Rules{Write: []string{dir}}); err != nil && !errors.Is(err, confine.ErrNoLandlock) {
 			return errors.Join(err, closePeer())

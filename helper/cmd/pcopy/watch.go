@@ -16,7 +16,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/session"
 )
 
-// watching is what `watch run` says when nothing is missed any more.
+// watching is the output of `watch run` when no touched entry is missed any more.
 const watching = "watching"
 
 func (a *app) watch() *cobra.Command {

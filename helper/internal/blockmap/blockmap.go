@@ -1,15 +1,15 @@
 // Package blockmap keeps the set of clusters that still have to travel.
 //
-// A cluster is the unit of copying, a power of two between 4 KiB and 4 MiB.
-// Writers mark clusters; one reader swaps the whole map for an empty one and
-// walks what it got in ascending runs. A mark that lands during a swap is in
-// the old map or in the new one, never in neither.
+// A cluster is the unit of copying, a power of two between 4 KiB and 4 MiB. Writers
+// mark clusters; one reader swaps the whole map for an empty one and walks the old
+// one in ascending runs. A mark that lands during a swap is in the old map or in the
+// new one, never in neither.
 //
-// The map is a plain bit set, one bit a cluster, in 64-bit words; cluster c is
-// bit c%64 of word c/64. A map of 1 TiB in clusters of 64 KiB takes 2 MiB. All
-// methods may be called from several goroutines at once; what a walk sees of
-// marks set while it runs is not defined, which is why one walks what Swap
-// returned and not the map that is being marked.
+// The map is a plain bit set, one bit a cluster, in 64-bit words; cluster c is bit
+// c%64 of word c/64. A map of 1 TiB in clusters of 64 KiB takes 2 MiB. All methods
+// may be called from several goroutines at once; whether a walk sees marks set while
+// it runs is not defined, which is why one walks the result of Swap and not the map
+// that is being marked.
 package blockmap
 
 import (
@@ -70,8 +70,8 @@ func (m *Map) Clusters() int64 {
 	return n
 }
 
-// MarkRange marks every cluster that the bytes from off to off+n touch. What
-// lies outside the image is left out.
+// MarkRange marks every cluster that the bytes from off to off+n touch. Bytes outside
+// the image are left out.
 func (m *Map) MarkRange(off, n int64) {
 	if n <= 0 || off >= m.size {
 		return
@@ -182,7 +182,7 @@ func (m *Map) Empty() bool {
 	return true
 }
 
-// Swap takes what is marked, as a map of its own, and clears it here.
+// Swap takes the marks, as a map of its own, and clears them here.
 func (m *Map) Swap() *Map {
 	old := &Map{size: m.size, shift: m.shift, words: make([]uint64, len(m.words))}
 	for i := range m.words {
@@ -195,7 +195,7 @@ func (m *Map) Swap() *Map {
 	return old
 }
 
-// Merge marks here what is marked in o, which must be of the same shape.
+// Merge adds the marks of o, which must be of the same shape.
 func (m *Map) Merge(o *Map) error {
 	if m.size != o.size || m.shift != o.shift {
 		return fmt.Errorf("blockmap: a map of %d bytes in clusters of %d cannot take in one of %d bytes in clusters of %d",

@@ -1,14 +1,14 @@
 // Package bluefs finds out where on its devices an OSD keeps its database.
 //
 // BlueStore has RocksDB in BlueFS, a small file system on the OSD's devices.
-// ceph-bluestore-tool can dump BlueFS's log, which says where each file lies,
-// but it wants the devices for itself. So it gets read-only loop devices over
-// them, in a folder that looks like the OSD's, and the OSD runs on meanwhile.
-// What it then sees is at most as old as the last sync of the log.
+// ceph-bluestore-tool can dump BlueFS's log, which says where each file lies, but it
+// wants the devices for itself. So it gets read-only loop devices over them, in a
+// folder that looks like the OSD's, and the OSD runs on meanwhile. Its view is at
+// most as old as the last sync of the log.
 //
-// Of a file only what is in use counts, not what is allocated: RocksDB allocates
-// its write-ahead log in advance, hundreds of megabytes. As the log goes on
-// growing, the next runway bytes behind its end count too.
+// Of a file only the used part counts, not the allocated one: RocksDB allocates its
+// write-ahead log in advance, hundreds of megabytes. As the log goes on growing, the
+// next runway bytes behind its end count too.
 //
 // The log of BlueFS itself is left out: an OSD reads it past the page cache.
 package bluefs
@@ -52,7 +52,7 @@ type file struct {
 	extents []extent
 }
 
-// dump is what the log says when it has been read to its end.
+// dump is the content of the log, read to its end.
 type dump struct {
 	slots map[int]string // device by number
 	files map[int64]*file
@@ -68,7 +68,7 @@ var (
 	removeLine = regexp.MustCompile(`op_file_remove\s+(\d+)`)
 )
 
-// parse reads what `ceph-bluestore-tool bluefs-log-dump` prints.
+// parse reads the output of `ceph-bluestore-tool bluefs-log-dump`.
 func parse(text string) (*dump, error) {
 	d := &dump{slots: map[int]string{}, files: map[int64]*file{}, names: map[string]int64{}}
 	for line := range strings.Lines(text) {
@@ -90,8 +90,8 @@ func parse(text string) (*dump, error) {
 	return d, nil
 }
 
-// number reads what a regular expression has found to be a number; one that is
-// too large for any disk is the largest.
+// number reads a number that a regular expression has found; one that is too large
+// for any disk is the largest.
 func number(text string, base int) int64 {
 	n, _ := strconv.ParseInt(text, base, 64)
 	return n
@@ -102,7 +102,7 @@ func last(text string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// update is one record about a file: all of it, or what came on since the last.
+// update is one record about a file: all of it, or the part since the last.
 func (d *dump) update(op string, ino, size int64, extents string) {
 	f := d.files[ino]
 	if f == nil || op != "op_file_update_inc" {

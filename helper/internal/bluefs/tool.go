@@ -40,9 +40,9 @@ func noRoom(err error) error {
 	return fmt.Errorf("bluefs: %w; make room there, for where the database lies cannot be found out without it", err)
 }
 
-// Read finds out where the OSD whose folder is home keeps its database, whether
-// it runs or not. tool runs ceph-bluestore-tool, without words the host's own; a
-// tool in a container sees what lies in work as inside.
+// Read finds out where the OSD whose folder is home keeps its database, whether it
+// runs or not. tool runs ceph-bluestore-tool, without words the host's own; a tool in
+// a container sees the folder work as inside.
 func Read(ctx context.Context, home, work, inside string, tool []string) (_ *Layout, err error) {
 	found, err := devices(home)
 	if err != nil {

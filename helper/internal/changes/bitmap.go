@@ -19,8 +19,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/blockmap"
 )
 
-// A bitmap file holds which clusters of a device were written between two takings
-// of the marks. All numbers are little endian.
+// A bitmap file holds the clusters of a device that were written between two swaps of
+// the marks. All numbers are little endian.
 //
 //	offset  size  field
 //	     0     8  magic: "HANDBMAP"
@@ -40,9 +40,9 @@ import (
 //	   128    8n  the words: bit b of word w is cluster w*64+b
 //	128+8n     4  CRC-32C of everything before
 //
-// Bits behind the last cluster are zero. A chain of increments is whole if all
-// have the same id, the first begins with 0, and each begins with what the one
-// before it ends with.
+// Bits behind the last cluster are zero. A chain of increments is whole if all have
+// the same id, the first begins with 0, and each begins with the generation at which
+// the one before it ends.
 const (
 	bitmapMagic   = "HANDBMAP"
 	bitmapVersion = 1
@@ -51,7 +51,7 @@ const (
 	largestFile   = 1 << 31
 )
 
-// Header is what a bitmap file says of itself.
+// Header is the header of a bitmap file.
 type Header struct {
 	ID      string    `json:"id"`
 	Boot    string    `json:"boot_id"`
@@ -196,8 +196,7 @@ func ReadBitmap(path string) (*Bitmap, error) {
 }
 
 // WriteBitmap makes a new file. It and its name are on the disk when WriteBitmap
-// returns. A file that is there is never replaced: it may be the only one that
-// knows what it says.
+// returns. An existing file is never replaced: it may be the only copy of its marks.
 func WriteBitmap(path string, b *Bitmap) error {
 	data, err := b.Bytes()
 	if err != nil {

@@ -1,28 +1,27 @@
-// Package changes knows what was written to block devices since a backup: any
-// block device on a stock kernel, and nothing runs meanwhile.
+// Package changes knows the writes to block devices since a backup: any block device
+// on a stock kernel, and no process runs in between.
 //
-// Start begins to track a device. Swap takes what was written since Start or since
-// the last Swap, as a bitmap file (bitmap.go has the format), and from then on
-// counts anew. Export copies the marks and leaves them. Stop ends it. A backup is
-// Start, then a whole copy; an increment is Swap, then a copy of the clusters that
-// are marked, in this order. What is written while they are copied is marked for
-// the next increment.
+// Start begins to track a device. Swap takes the marks since Start or since the last
+// Swap, as a bitmap file (bitmap.go has the format), and then starts over. Export
+// copies the marks and leaves them. Stop ends it. A backup is Start, then a whole
+// copy; an increment is Swap, then a copy of the clusters that are marked, in this
+// order. Writes during that copy are marked for the next increment.
 //
-// The programs and the marks are pinned in the kernel (package tracker/pinned), and what
-// has to be remembered besides is in a folder for each tracker:
+// The programs and the marks are pinned in the kernel (package tracker/pinned), and the
+// other records are in a folder for each tracker:
 //
-//	state.json        what the tracker is, and where it stands: generation N
-//	last-N.bitmap     what the last Swap gave, for --again
-//	doubt-N.bitmap    of that, what the next Swap may have to give once more
+//	state.json        the tracker, and its position: generation N
+//	last-N.bitmap     the result of the last Swap, for --again
+//	doubt-N.bitmap    the part of it that the next Swap may have to return once more
 //
 // A crash in the middle of a Swap loses nothing. First the programs are turned to
 // a new array of marks, and the old one stays in the kernel as it is; then the
 // bitmap is written and synced, then the state; only then the old array goes. A
 // Swap that finds more than one array gives all of them.
 //
-// Marks that are lost are never passed over: a restart of the host, another medium
-// in the device, a device that was resized, an array that somebody removed, a
-// write that could not be tracked. What notices it writes it down, and from then
+// Marks that are lost are never passed over: a restart of the host, another medium in
+// the device, a device that was resized, an array that was removed, a write that
+// could not be tracked. The first call that notices it writes it down, and from then
 // on Swap and Export say so and do nothing else.
 package changes
 
@@ -59,7 +58,7 @@ const (
 // DefaultCluster is the size of a cluster where none is named.
 const DefaultCluster = 64 << 10
 
-// state is what is written down.
+// state is the record on the disk.
 type state struct {
 	Version int          `json:"version"`
 	Pins    string       `json:"pins"`
@@ -81,7 +80,7 @@ type Info struct {
 	Taken      time.Time `json:"taken"` // when the marks were last taken
 	Marked     int64     `json:"marked_bytes"`
 	Lost       bool      `json:"lost"`
-	Why        string    `json:"why,omitempty"` // what was written is not known
+	Why        string    `json:"why,omitempty"` // the written clusters are not known
 }
 
 // Store is the trackers of this host.
@@ -127,7 +126,7 @@ func (s *Store) Close() (err error) {
 	return errors.Join(err, s.lock.Close())
 }
 
-// kept opens what is pinned. All trackers of a host are pinned in one place.
+// kept opens the pinned trackers. All trackers of a host are pinned in one place.
 func (s *Store) kept(pins string) (*pinned.Trackers, error) {
 	var err error
 	if s.keep == nil {
@@ -223,8 +222,8 @@ func (s *Store) Start(device, name string, cluster int) (*Info, error) {
 	return s.info(name, st), nil
 }
 
-// sweep opens what is pinned, and takes out of the kernel what nobody knows of:
-// what a Start left that was killed, or a folder that was removed by hand.
+// sweep opens the pinned trackers, and takes those without a record out of the
+// kernel: a killed Start left them, or their folder was removed by hand.
 func (s *Store) sweep(pins string) (*pinned.Trackers, error) {
 	names, err := s.names()
 	if err != nil {
@@ -280,7 +279,7 @@ func (s *Store) whole(name string) (*state, *pinned.Trackers, error) {
 	return st, keep, nil
 }
 
-// lose writes down that marks are lost, if that is what the error says.
+// lose writes down that marks are lost, if the error says so.
 func (s *Store) lose(name string, st *state, err error) error {
 	var lost *blockdev.LostError
 	if !errors.As(err, &lost) {
@@ -290,9 +289,8 @@ func (s *Store) lose(name string, st *state, err error) error {
 	return errors.Join(errors.New(st.Lost), s.save(name, st))
 }
 
-// Swap takes what was written since the last time into a new file. With again it
-// holds what the last Swap gave, too: the increment that was to be made of that
-// did not come to be.
+// Swap takes the marks since the last time into a new file. With again the file holds
+// the marks of the last Swap, too: the increment from them failed.
 func (s *Store) Swap(name, file string, again bool) (*Header, error) {
 	if _, err := os.Lstat(file); err == nil {
 		return nil, fmt.Errorf("changes: %s: exists already, and a bitmap never replaces a file: choose another name", file)
@@ -380,8 +378,8 @@ func (s *Store) keepBitmap(name, pattern string, b *Bitmap, marks *blockmap.Map)
 	return newFile(path, data, func(tmp string) error { return os.Rename(tmp, path) })
 }
 
-// Export copies what was written since the last Swap into a new file, and leaves
-// the marks where they are.
+// Export copies the marks since the last Swap into a new file, and leaves them where
+// they are.
 func (s *Store) Export(name, file string) (*Header, error) {
 	st, keep, err := s.whole(name)
 	if err != nil {

@@ -56,7 +56,7 @@ func (s *Store) place() (string, error) {
 func leave(pins string) error {
 	switch err := os.Remove(pins); {
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, os.ErrNotExist):
-		return nil // somebody else's, or gone with them
+		return nil // another program's, or gone with them
 	case err != nil:
 		return fmt.Errorf("changes: %w", err)
 	}

@@ -35,7 +35,7 @@ func (p Packing) String() string {
 	return fmt.Sprintf("packing %d", uint16(p))
 }
 
-// Understood lists what this side understands, for the other one.
+// Understood lists the methods that this side understands, for the other one.
 func Understood() []string { return append(slices.Clone(packingNames[:]), DeltaName) }
 
 // gain is how much packing has to make of a piece, at least, as a part of its

@@ -1,12 +1,12 @@
-// Package confine takes from this process what it does not need any more, once all
-// that it works on is open. To is for processes that start nothing: a child inherits
-// all of this, and a container that CRIU restores would, too. Lower is for those that
+// Package confine drops the rights that this process no longer needs, once all its
+// files are open. To is for processes that start nothing: a child inherits all of
+// this, and a container that CRIU restores would, too. Lower is for processes that
 // start others.
 //
-// What To leaves, on all threads:
+// The rights that To leaves, on all threads:
 //
 //   - files: everything may be read, and nothing written, made or removed but below the
-//     folders that are named (Landlock). What is open stays as it is;
+//     folders that are named (Landlock). Open files stay as they are;
 //   - programs: none may be started;
 //   - network: no new connections, but to the one port that is named;
 //   - privileges: root's way past the owners of files (CAP_DAC_OVERRIDE), and no other;
@@ -26,7 +26,7 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Rules is what a process needs still.
+// Rules are the rights that a process still needs.
 type Rules struct {
 	Write   []string // folders in which it makes, writes and removes files
 	Remove  []string // folders in which it only removes files
@@ -37,8 +37,8 @@ type Rules struct {
 // Its privileges are gone all the same.
 var ErrNoLandlock = errors.New("this kernel has no Landlock (5.13 and later have it, if it is among the security modules in force), and only the privileges were given up")
 
-// Least is the privilege that is left to who has everything open that it works on:
-// root's way past the owners of files.
+// Least is the privilege left to a process that has all its files open: root's way
+// past the owners of files.
 const Least = cap.DAC_OVERRIDE
 
 // To confines this process, for ever.

@@ -7,9 +7,9 @@ import (
 )
 
 // Lower gives up, on all threads, every privilege but those that are named. It is for
-// processes that start others which need all that root has: the bounding set stays, and
-// there is no no_new_privs, so that what is started is what root always starts. It
-// keeps what this process does itself within bounds, and not what it may start.
+// processes that start others which need all of root's powers: the bounding set stays,
+// and there is no no_new_privs, so that a child has the rights that root's children
+// always have. It bounds this process itself, and not its children.
 func Lower(keep ...cap.Value) error {
 	have := cap.GetProc()
 	left := cap.NewSet()

@@ -35,8 +35,8 @@ const (
 	callLength         = 2
 )
 
-// interrupted is what CRIU has a call return that the kernel would go on with by what
-// only the kernel knows.
+// interrupted is the result that CRIU gives a call which only the kernel, by its own
+// state, could continue.
 const interrupted = math.MaxUint64 - uint64(unix.EINTR) + 1
 
 // MendSleeps has threads sleep on that slept when they were frozen, in the dump in dir,

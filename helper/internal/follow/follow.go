@@ -1,6 +1,6 @@
-// Package follow keeps a folder followed between two commands, for those who copy
-// it with a program of their own: start, copy everything while it is in use, stop
-// what uses it, list what was touched, copy that.
+// Package follow keeps a folder followed between two commands, for operators that
+// copy it with a program of their own: start, copy everything while it is in use,
+// stop the users of the folder, list the touched entries, copy those.
 //
 // A process serves one folder, at a socket in the run directory that has the
 // folder's real path, as a digest, for its name. Only root can connect to it. A
@@ -53,8 +53,8 @@ func socket(runDir, folder string) (path, real string, err error) {
 	return filepath.Join(runDir, "watch", hex.EncodeToString(sum[:12])+".sock"), real, nil
 }
 
-// Serve follows a folder until it is told to stop or ctx ends. It calls ready
-// once nothing that is touched is missed any more.
+// Serve follows a folder until it is told to stop or ctx ends. It calls ready once no
+// touched entry is missed any more.
 func Serve(ctx context.Context, runDir, folder string, ready func() error) error {
 	path, real, err := socket(runDir, folder)
 	if err != nil {
@@ -104,7 +104,7 @@ func Serve(ctx context.Context, runDir, folder string, ready func() error) error
 func serve(conn net.Conn, f *tree.Follower) (ended bool) {
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {
-		return false // whoever that was has gone
+		return false // that client has gone
 	}
 	var a Answer
 	var names []string
@@ -135,7 +135,7 @@ func serve(conn net.Conn, f *tree.Follower) (ended bool) {
 	return ended
 }
 
-// List asks the process that follows a folder for the names of what was touched
+// List asks the process that follows a folder for the names of the entries touched
 // since the list before. They are below the folder, and "." is the folder itself.
 func List(ctx context.Context, runDir, folder string) ([]string, error) {
 	return ask(ctx, runDir, folder, list)

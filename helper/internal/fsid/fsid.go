@@ -1,10 +1,10 @@
 // Package fsid tells file systems apart, also across a restart of the host, where
 // device numbers and loop devices change.
 //
-// An Identity is what stays: the UUID in the superblock (ext2 to ext4, XFS, Btrfs),
-// and for a loop device the path of the image below it. A copy of a file system has
-// the UUID of the first, but another image. Where neither is known, as for a file
-// system of another kind on a disk, the device's path is all there is.
+// An Identity is the lasting part: the UUID in the superblock (ext2 to ext4, XFS,
+// Btrfs), and for a loop device the path of the image below it. A copy of a file
+// system has the UUID of the first, but another image. Where neither is known, as for
+// a file system of another kind on a disk, the device's path is all there is.
 package fsid
 
 import (
@@ -26,8 +26,8 @@ type Identity struct {
 	Device string `json:"device,omitempty"`
 }
 
-// Same reports whether both are one file system: every field that both know is
-// alike, and there is one besides the device, or the device itself is alike.
+// Same reports whether both are one file system: every field that both know is alike,
+// and there is one other than the device, or the device itself is alike.
 func (i Identity) Same(o Identity) bool {
 	if i.UUID != "" && o.UUID != "" && i.UUID != o.UUID || i.Image != "" && o.Image != "" && i.Image != o.Image {
 		return false

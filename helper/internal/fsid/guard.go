@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark is the extended attribute of a folder on which a volume belongs. Nobody sees
-// it while the volume is mounted there. The OCI hook that finds it below a
-// container's mount refuses to start the container: it would run on an empty folder.
+// mark is the extended attribute of a folder on which a volume belongs. It is hidden
+// while the volume is mounted there. The OCI hook that finds it below a container's
+// mount refuses to start the container: it would run on an empty folder.
 const mark = "trusted.handover.mountpoint"
 
 // Guard marks the folder under a mount point, whether or not something is mounted
@@ -53,7 +53,7 @@ func Unguard(dir string) error {
 }
 
 // beneath opens the folder under a mount point. A copy of the mount above it has no
-// mounts in it, and nobody sees the copy.
+// mounts in it, and the copy is not visible.
 func beneath(mountpoint string) (int, error) {
 	mountpoint = filepath.Clean(mountpoint)
 	above, err := unix.OpenTree(unix.AT_FDCWD, filepath.Dir(mountpoint), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)

@@ -17,12 +17,12 @@ import (
 // Cgroup is the directory of a cgroup (v2) whose tasks can be stopped and let
 // go together.
 //
-// CRIU freezes a container's cgroup too, looks at once whether it is frozen, and
-// if not sleeps for a tenth of a second before it looks again. A cgroup is
-// frozen within a millisecond, but not at once: so that sleep is in every pause.
-// A cgroup that is frozen when CRIU comes costs none. CRIU lets it go when it
-// holds the tasks itself, and if the dump is refused it leaves the cgroup as it
-// found it, frozen: whoever froze it has to thaw it when CRIU is done.
+// CRIU freezes a container's cgroup too, looks at once whether it is frozen, and if
+// not sleeps for a tenth of a second before it looks again. A cgroup is frozen within
+// a millisecond, but not at once: so that sleep is in every pause. A cgroup that is
+// frozen when CRIU comes costs none. CRIU lets it go when it holds the tasks itself,
+// and if the dump is refused it leaves the cgroup as it found it, frozen: the process
+// that froze it has to thaw it when CRIU is done.
 //
 // CRIU holds the tasks as a debugger does, and a debugger's tasks run on when it
 // is killed. So when the dump is complete the cgroup is frozen once more, under

@@ -1,9 +1,9 @@
 // Package hooks runs the driver's commands and stands between CRIU and the tasks
 // that it freezes or restores.
 //
-// A driver is a table of commands, argument lists without a shell. A Command has
-// a time limit, and its exit status and the last thing it said on standard error
-// are kept: a failed freeze has to be told, not logged.
+// A driver is a table of commands, argument lists without a shell. A Command has a
+// time limit. Its exit status and its last words on standard error are kept: a failed
+// freeze has to be reported, not logged.
 //
 // A Gate is the meeting point with CRIU's action script. CRIU calls the script
 // at fixed points and waits for its exit status:
@@ -12,16 +12,16 @@
 //	               and dumps; anything else: it ends
 //	network-lock   source: tasks are frozen, nothing of them is dumped yet, and the
 //	               network is open still. Status 0: it is locked and they are
-//	               dumped; anything else: they run on. Where the tasks are frozen
-//	               before CRIU comes, nobody asks
+//	               dumped; anything else: they run on. If the tasks are frozen
+//	               before CRIU comes, the script does not ask
 //	post-dump      source: the dump is complete, tasks are still frozen.
 //	               status 0: CRIU kills them; anything else: they run on
 //	pre-restore    destination: the images have been read, nothing is made yet
 //	post-restore   destination: everything is restored, tasks are stopped.
 //	               status 0: they resume; anything else: CRIU kills them
 //
-// On the destination podman comes by before CRIU, when it makes the network; that
-// is called network-setup here.
+// On the destination podman asks before CRIU, when it makes the network; that is
+// called network-setup here.
 //
 // So the script that blocks at pre-dump keeps the start of three processes out of
 // the pause, the one that blocks at post-dump holds the source, and the one that
@@ -53,8 +53,8 @@ const DefaultTimeout = 60 * time.Second
 type Command struct {
 	Argv    []string `json:"argv"`
 	Timeout int      `json:"timeout,omitempty"` // seconds; 0 means DefaultTimeout
-	// Log is where CRIU writes what it does: the reason of a failure is there,
-	// and what drives CRIU only names the file.
+	// Log is CRIU's log: it has the reason of a failure, while CRIU's caller only
+	// names the file.
 	Log string `json:"log,omitempty"`
 	// Env is added to pcopy's own environment.
 	Env map[string]string `json:"env,omitempty"`
@@ -65,7 +65,7 @@ type Command struct {
 	// CRIU a wait.
 	Cgroup Cgroup `json:"cgroup,omitempty"`
 	// Container is the ID of the container that the command restores: its cgroup has
-	// that in its name, and what is left in it when CRIU was killed is ended.
+	// that in its name, and tasks that a killed CRIU leaves in it are ended.
 	Container string `json:"container,omitempty"`
 	// Hold is a folder with a program criu that stands in for CRIU, if a command
 	// that restores may be started before there is anything to restore.
@@ -169,7 +169,7 @@ func (p *Process) Wait(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// criuError is a line of CRIU's log that tells an error: (seconds) Error (place): what.
+// criuError is a line of CRIU's log with an error: (seconds) Error (place): text.
 var criuError = regexp.MustCompile(`^\([0-9.]+\)\s+(?:[0-9]+: )?Error \([^)]*\): (.*)`)
 
 // criuGoesOn is in errors that CRIU tells and gets over.
@@ -203,7 +203,7 @@ func (p *Process) reason(log string, before time.Time) string {
 	return p.stderr.said()
 }
 
-// tail keeps the end of what a command says.
+// tail keeps the end of a command's output.
 type tail struct {
 	mu sync.Mutex
 	b  []byte

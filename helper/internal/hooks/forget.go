@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Forget removes the gate that a session left whose process died, once CRIU is
-// done. Not earlier: a script that finds no gate takes the run for somebody
-// else's and lets CRIU go on, and the session has just decided that it must not.
+// Forget removes the gate that a session left whose process died, once CRIU is done.
+// Not earlier: a script that finds no gate takes the run for another program's and
+// lets CRIU continue, and the session has just decided that it must not.
 func Forget(ctx context.Context, runDir, imageDir, session string) error {
 	dir, err := filepath.EvalSymlinks(imageDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -34,7 +34,7 @@ func Forget(ctx context.Context, runDir, imageDir, session string) error {
 	return nil
 }
 
-// done waits until nobody works in dir any more.
+// done waits until no CRIU works in dir any more.
 func done(ctx context.Context, dir string) error {
 	for {
 		pid, err := user(dir)
@@ -57,9 +57,9 @@ const RanMark = "handover-ran"
 // WatchRun puts the empty mark into imageDir.
 func WatchRun(imageDir string) error { return mark(imageDir, RanMark) }
 
-// FrozenMark is an empty file in the directory of the images that says that CRIU
-// did not freeze the tasks: nobody waits to be told at network-lock that it has,
-// and CRIU's action script starts no pcopy there.
+// FrozenMark is an empty file in the directory of the images that says that CRIU did
+// not freeze the tasks: no process waits at network-lock for that, and CRIU's action
+// script starts no pcopy there.
 const FrozenMark = "handover-frozen"
 
 // NoteFrozen puts that mark into imageDir.
@@ -72,8 +72,8 @@ func mark(imageDir, name string) error {
 	return nil
 }
 
-// Ran waits until CRIU is done with imageDir, and reports whether what it restored
-// from there has run.
+// Ran waits until CRIU is done with imageDir, and reports whether the tasks restored
+// from there have run.
 func Ran(ctx context.Context, imageDir string) (bool, error) {
 	dir, err := filepath.EvalSymlinks(imageDir)
 	if err == nil {
@@ -85,8 +85,8 @@ func Ran(ctx context.Context, imageDir string) (bool, error) {
 	return MayHaveRun(dir), nil
 }
 
-// MayHaveRun reports whether what CRIU restores from imageDir has run, or still
-// may. It never did if the mark is empty and CRIU is gone.
+// MayHaveRun reports whether the tasks that CRIU restores from imageDir have run, or
+// still may. They never did if the mark is empty and CRIU is gone.
 func MayHaveRun(imageDir string) bool {
 	dir, err := filepath.EvalSymlinks(imageDir)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// The points at which somebody reports, in the order in which they come to them:
-// CRIU's action script; on the destination podman before it, when it makes the
-// network, and what stands in for CRIU.
+// The points that report to a gate, in the order in which they come: CRIU's action
+// script; on the destination podman before it, when it makes the network, and the
+// stand-in for CRIU.
 const (
 	PreDump     = "pre-dump"
 	NetworkLock = "network-lock"
@@ -30,12 +30,12 @@ const (
 	PostRestore  = "post-restore"
 )
 
-// holds reports whether the script waits there for a decision; at other points
-// it is only noted that somebody came by.
+// holds reports whether the script waits there for a decision; at other points the
+// call is only noted.
 func holds(action string) bool { return action != NetworkSetup }
 
-// Registration says whose gate stands before a directory of CRIU images. It
-// outlives the process that serves the gate, so that a script which finds nobody
+// Registration names the owner of the gate before a directory of CRIU images. It
+// outlives the process that serves the gate, so that a script which finds no process
 // behind the socket can still read the session's journal and decide.
 type Registration struct {
 	ImageDir string `json:"image_dir"`
@@ -172,7 +172,7 @@ func (g *Gate) talk(c net.Conn) {
 	_, _ = fmt.Fprintln(c, word)
 }
 
-// announce wakes all who wait; the caller holds mu.
+// announce wakes all waiters; the caller holds mu.
 func (g *Gate) announce() {
 	close(g.changed)
 	g.changed = make(chan struct{})
@@ -210,8 +210,8 @@ func (g *Gate) Root() string {
 	return g.root
 }
 
-// Network is the path of the network namespace that the engine made last for what is to
-// be restored; empty if it has not told of one.
+// Network is the path of the network namespace that the engine made last for the
+// restore; empty if it has not reported one.
 func (g *Gate) Network() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -228,8 +228,8 @@ func (g *Gate) Answer(action string, goOn bool) {
 	}
 }
 
-// Again forgets that CRIU has come to a point and what was decided there, for
-// another CRIU that is to come.
+// Again forgets that CRIU has come to a point, and the decision there, for the next
+// CRIU.
 func (g *Gate) Again(action string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Held returns an error if a task of the cgroup is held by nobody, as a debugger
-// holds what it looks at. With the cgroup frozen that tells whether a CRIU that has
-// dumped it held it until then: one that was killed before has let it run on, and
-// what it did is not in the dump.
+// Held returns an error if no process holds a task of the cgroup as a debugger does.
+// With the cgroup frozen that tells whether the CRIU that dumped it held it until
+// then: one that was killed before has let it run on, and its work since is not in
+// the dump.
 func (c Cgroup) Held() error {
 	err := c.eachStatus(func(proc, status string) error {
 		if ended, held := holding(status); !ended && !held {
@@ -23,8 +23,8 @@ func (c Cgroup) Held() error {
 	return nil
 }
 
-// holding reads from a task's status whether it has ended, and nobody has taken
-// notice of that, and whether it has a tracer.
+// holding reads from a task's status whether it has ended, without a parent's notice,
+// and whether it has a tracer.
 func holding(status string) (ended, held bool) {
 	for line := range strings.Lines(status) {
 		switch key, value, _ := strings.Cut(line, ":"); key {

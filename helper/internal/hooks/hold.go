@@ -18,26 +18,26 @@ import (
 // be done while the workload still runs or is being dumped, if CRIU is then kept
 // from starting.
 //
-// That is what a Command's Hold is for: a folder in front of PATH with a program
-// of the name criu, which calls Held. It looks at the request without taking it
-// from the socket, asks the gate of the images that the request names, and then
-// becomes the real CRIU. A request that restores nothing is passed on at once.
+// That is the purpose of a Command's Hold: a folder in front of PATH with a program
+// of the name criu, which calls Held. It looks at the request without taking it from
+// the socket, asks the gate of the images that the request names, and then becomes
+// the real CRIU. A request that restores nothing is passed on at once.
 //
-// It is no safeguard, and nothing rests on it: what begins to restore too early
-// finds images that are not complete, and what is restored is held at post-restore.
+// It is no safeguard, and safety does not depend on it: a restore that begins too
+// early finds incomplete images, and the restored tasks are held at post-restore.
 
-// criuProgram is what a runtime looks for in PATH.
+// criuProgram is the name that a runtime looks for in PATH.
 const criuProgram = "criu"
 
-// Holder decides for what stands in for CRIU, by the directory of the images.
+// Holder decides for the stand-in for CRIU, by the directory of the images.
 type Holder interface {
 	// MayStart says whether CRIU may come up to restore; it may take its time.
 	MayStart(imageDir string) (bool, error)
-	// Lazy says whether what it is to do is to be done with lazy pages; nil: it is not.
+	// Lazy says whether to restore with lazy pages; nil: without.
 	Lazy(imageDir string) (*LazyPages, error)
 }
 
-// Held is what stands in for CRIU: the program own, called with args. It returns only if
+// Held is the stand-in for CRIU: the program own, called with args. It returns only if
 // CRIU may not come up, or if there is none.
 func Held(ctx context.Context, own string, args []string, holder Holder) error {
 	real, err := realCRIU(own)
@@ -55,7 +55,7 @@ func Held(ctx context.Context, own string, args []string, holder Holder) error {
 	return nil
 }
 
-// hold does for a runtime's request what is due before CRIU reads it.
+// hold prepares a runtime's request before CRIU reads it.
 func hold(ctx context.Context, socket string, holder Holder) error {
 	fd, err := strconv.Atoi(socket)
 	if err != nil {
@@ -119,7 +119,7 @@ func realCRIU(own string) (string, error) {
 	return "", fmt.Errorf("hooks: there is no %s in PATH (%s)", criuProgram, os.Getenv("PATH"))
 }
 
-// criuRequest is what a runtime asks CRIU for.
+// criuRequest is a runtime's request to CRIU.
 type criuRequest struct {
 	whole  []byte
 	peer   int // the runtime's process
@@ -160,8 +160,8 @@ const (
 	typeRestore                     = 2
 )
 
-// parseRequest reads what is needed of a criu_req. What cannot be read asks for
-// nothing: CRIU itself will say what is wrong with it.
+// parseRequest reads the needed parts of a criu_req. An unreadable one asks for
+// nothing: CRIU itself will report its fault.
 func parseRequest(b []byte) criuRequest {
 	r := criuRequest{whole: b, images: -1}
 	options := []byte{}
@@ -196,7 +196,7 @@ func (r criuRequest) withConfig(path string) ([]byte, error) {
 	return changed, nil
 }
 
-// rewritten is a message with what becomes of one of its fields; nil: it is left out.
+// rewritten is a message with one of its fields replaced; nil: the field is left out.
 func rewritten(b []byte, field protowire.Number, into func([]byte) ([]byte, error)) (out []byte, err error) {
 	for len(b) > 0 {
 		n, t, k := protowire.ConsumeField(b)

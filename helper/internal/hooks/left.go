@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KillLeft ends what a CRIU that was killed has left of a container that it
-// restored: tasks that wait for it for ever, and keep what they have mounted. The
-// runtime names a container's cgroup by its ID.
+// KillLeft ends the tasks that a killed CRIU has left of a container that it
+// restored: they wait for it forever, and keep their mounts. The runtime names a
+// container's cgroup by its ID.
 func KillLeft(ctx context.Context, container string) error {
 	if container == "" {
 		return nil
@@ -40,7 +40,7 @@ func killBelow(ctx context.Context, root, container string) error {
 			return fmt.Errorf("hooks: %w", err)
 		case !entry.IsDir() || !strings.Contains(entry.Name(), container):
 			return nil
-		case strings.Contains(entry.Name(), "conmon"): // the engine's own, who sees to what is left of the container
+		case strings.Contains(entry.Name(), "conmon"): // the engine's own, which cleans up after the container
 			return fs.SkipDir
 		}
 		if err := Cgroup(path).Kill(ctx); err != nil {

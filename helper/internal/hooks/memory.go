@@ -7,8 +7,8 @@ import (
 )
 
 // Memory is how much of the cgroup's tasks a dump carries: the anonymous memory of
-// each, and what they share of memory that has no file, once: as much as the task
-// that has most of it.
+// each, and their shared memory without a file, once: as much as the task that has
+// most of it.
 func (c Cgroup) Memory() (int64, error) {
 	var own, shared int64
 	err := c.eachStatus(func(proc, status string) error {

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NeedsNames looks for files of the cgroup's tasks that CRIU would give a name
-// while it dumps: those that are open or mapped, that have lost the name they were
-// opened by, and that another name keeps from being gone. That is the one thing
-// for which a dump writes to the workload's file systems. It returns the first
-// such file on one of the devices, or nothing. The tasks have to be frozen: what
-// they have open changes otherwise.
+// NeedsNames looks for files of the cgroup's tasks that CRIU would give a name while
+// it dumps: those that are open or mapped, that have lost the name they were opened
+// by, and that another name keeps from being gone. That is the one thing for which a
+// dump writes to the workload's file systems. It returns the first such file on one
+// of the devices, or nothing. The tasks have to be frozen: their open files change
+// otherwise.
 func (c Cgroup) NeedsNames(devices map[uint64]bool) (string, error) {
 	found := ""
 	err := c.EachTask(func(proc string) (err error) {
@@ -55,8 +55,8 @@ func (c Cgroup) EachTask(do func(proc string) error) error {
 	})
 }
 
-// eachStatus calls do with the status that the kernel tells of each of them; those
-// that have ended meanwhile are left out.
+// eachStatus calls do with the kernel's status of each of them; those that have ended
+// since are left out.
 func (c Cgroup) eachStatus(do func(proc, status string) error) error {
 	return c.EachTask(func(proc string) error {
 		status, err := os.ReadFile(filepath.Join(proc, "status"))
@@ -69,7 +69,7 @@ func (c Cgroup) eachStatus(do func(proc, status string) error) error {
 	})
 }
 
-// needsName looks through one folder of links to what a process has open.
+// needsName looks through one folder of links to a process's open files.
 func needsName(folder string, devices map[uint64]bool) (string, error) {
 	links, err := os.ReadDir(folder)
 	if gone(err) { // a task that has ended and is not buried yet
@@ -86,7 +86,7 @@ func needsName(folder string, devices map[uint64]bool) (string, error) {
 		} else if err != nil {
 			return "", err
 		}
-		if !devices[open.device] || open.links == 0 { // what is gone for good travels in the dump
+		if !devices[open.device] || open.links == 0 { // a deleted file travels in the dump
 			continue
 		}
 		name, err := os.Readlink(link)
@@ -103,18 +103,19 @@ func needsName(folder string, devices map[uint64]bool) (string, error) {
 	return "", nil
 }
 
-// gone is for what was listed and is no more, or whose task has ended since.
+// gone is for an entry that has vanished since it was listed, or whose task has
+// ended.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
-// file is what tells whether two names are of one file.
+// file identifies a file, to compare two names.
 type file struct {
 	device, inode uint64
 	links         uint32
 }
 
-// stat asks nobody: a file system in user space may be one of the tasks.
+// stat asks no process: a file system in user space may be one of the tasks.
 func stat(path string, flags int) (file, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, flags|unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_NLINK, &st); err != nil {

@@ -13,8 +13,8 @@ import (
 // architecture that is built for (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// ProcessorTime is what the tasks of the cgroup, and those of their children that have
-// ended, have had of processors. One that ends takes its own along unless a task of the
+// ProcessorTime is the processor time of the cgroup's tasks, and of those of their
+// children that have ended. A task that ends takes its own along unless a task of the
 // cgroup was waiting for it.
 func (c Cgroup) ProcessorTime() (time.Duration, error) {
 	var sum time.Duration

@@ -11,13 +11,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A runtime decides by its request what CRIU does, and podman and runc know of no lazy
-// pages. CRIU reads one more file after the request, and what that says counts: runc
-// names /etc/criu/runc.conf, which is the host's. So what stands in for CRIU takes the
-// request of a session that wants lazy pages off the socket, and puts it there again with
-// the session's own file named in it, as the runtime would have: by the runtime's end of
-// the socket, of which it asks the kernel for a copy. No other CRIU of the host is
-// touched, and nobody stays between the two.
+// A runtime's request decides CRIU's work, and podman and runc know of no lazy pages.
+// CRIU reads one more file after the request, and that file counts: runc names
+// /etc/criu/runc.conf, which is the host's. So the stand-in for CRIU takes the request of
+// a session that wants lazy pages off the socket, and puts it there again with the
+// session's own file named in it, as the runtime would have: by the runtime's end of the
+// socket, of which it asks the kernel for a copy. No other CRIU of the host is touched,
+// and no process stays between the two.
 
 // LazyPages is a dump or a restore with lazy pages.
 type LazyPages struct {
@@ -58,8 +58,8 @@ func (l LazyPages) apply(fd int, r criuRequest) error {
 }
 
 // deadSocket is one whose other end is closed. When a lazy dump is over, whether its
-// post-dump script has said yes or no, CRIU serves the pages to whoever is there. Nobody
-// is there: it ends at once, and then it ends the tasks, or lets them go.
+// post-dump script has said yes or no, CRIU serves the pages to the process at the other
+// end. There is none: CRIU ends at once, and then it ends the tasks, or lets them go.
 func deadSocket() (int, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -75,7 +75,7 @@ func moreFiles() error {
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
 	if err == nil {
 		limit.Cur = limit.Max
-		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) // Go takes that for meant, and leaves it to what it becomes
+		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) // Go takes that as intended, and leaves it to the program that it becomes
 	}
 	if err != nil {
 		return fmt.Errorf("hooks: the limit of open files: %w", err)
@@ -121,7 +121,7 @@ func otherEnd(fd int, r criuRequest) (int, error) {
 			continue
 		}
 		c, err := unix.PidfdGetfd(pidfd, n, 0)
-		if errors.Is(err, unix.EBADF) { // it was closed meanwhile
+		if errors.Is(err, unix.EBADF) { // it was closed since
 			continue
 		} else if err != nil {
 			return -1, fmt.Errorf("hooks: the runtime's files: %w", err)
@@ -153,7 +153,8 @@ func otherEnd(fd int, r criuRequest) (int, error) {
 	return c, nil
 }
 
-// onItsWay says whether a file is a socket that has sent packets which nobody has taken.
+// onItsWay says whether a file is a socket that has sent packets which have not been
+// read.
 func onItsWay(fd int) bool {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil || domain != unix.AF_UNIX {

@@ -15,28 +15,27 @@ import (
 // queue is one of the kernel's AIO, for one request at a time, and the eventfd that
 // says when that is done.
 //
-// A request is submitted and waited for as a connection is: the goroutine waits, and
-// no thread does. A thread that waits in read or write is what Go's runtime looks for
-// every 20 µs, to have another thread do what else there is; with several such
-// requests always under way, that took more of the processor than anything else in
-// a copy.
+// Waiting for a request is like waiting for a connection: the goroutine waits, and no
+// thread does. Go's runtime looks every 20 µs for threads that wait in read or write,
+// to give their work to another thread. With several such requests always under way,
+// that took more of the processor than anything else in a copy.
 type queue struct {
 	context uintptr
 	fd      int      // of done: Fd would have it wait by a thread
 	done    *os.File // the eventfd
-	count   [8]byte  // what is read from it
+	count   [8]byte  // the bytes read from it
 }
 
-// keptQueues is how many queues that nobody uses are kept.
+// keptQueues is the number of idle queues that are kept.
 const keptQueues = 16
 
-// queues are those that nobody uses now. The zero value is good.
+// queues are the idle ones. The zero value is good.
 type queues struct {
 	mu   sync.Mutex
 	idle []*queue
 }
 
-// iocb and ioEvent are what the kernel takes and gives.
+// iocb and ioEvent are the kernel's input and output.
 type iocb struct {
 	data      uint64
 	key, how  uint32 // in this order on little-endian machines
@@ -59,7 +58,7 @@ type ioEvent struct {
 const (
 	iocbPread  = 0
 	iocbPwrite = 1
-	flagResfd  = 1 // resfd is an eventfd, which is told of the end
+	flagResfd  = 1 // resfd is an eventfd, which signals the end
 )
 
 func newQueue() (*queue, error) {
@@ -86,7 +85,7 @@ func openQueues() *queues {
 	return s
 }
 
-// destroy waits for what is under way.
+// destroy waits for the request under way.
 func (q *queue) destroy() {
 	_, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, q.context, 0, 0)
 	q.done.Close()
@@ -113,7 +112,7 @@ func (s *queues) give(q *queue) {
 	q.destroy()
 }
 
-// close lets the idle queues go; nobody may use the others any more.
+// close closes the idle queues; the others may not be used any more.
 func (s *queues) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

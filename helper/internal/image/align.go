@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Align is what O_DIRECT wants of addresses, offsets and lengths. The kernel
-// asks for the logical block size of the device, which is at most a page on all
-// that we meet; a page is always enough.
+// Align is O_DIRECT's demand on addresses, offsets and lengths. The kernel asks for
+// the logical block size of the device, which is at most a page on all that we meet;
+// a page is always enough.
 const Align = 4096
 
 // hugePage is the size of a huge page on the machines we run on.

@@ -13,13 +13,13 @@ import (
 type backing struct {
 	f      *os.File
 	offset int64 // where the device begins in it
-	recent bool  // holes are told rightly of what was written a moment ago, too
+	recent bool  // holes are right for recent writes, too
 }
 
 // recent are the file systems, by the magic numbers of statfs(2), whose holes can be
 // trusted a moment after a write: ext4 and XFS have made an extent a written one before
-// they say that the write has ended, also past the page cache. btrfs does that later, by
-// itself, and OpenZFS until 2.2.2 forgot now and then what was dirty (its issue 15526).
+// they say that the write has ended, also past the page cache. btrfs does that later, in
+// its own time, and OpenZFS until 2.2.2 sometimes forgot dirty data (its issue 15526).
 var recent = map[int64]bool{
 	unix.EXT4_SUPER_MAGIC: true, // ext2 and ext3 have the same
 	unix.XFS_SUPER_MAGIC:  true,
@@ -27,7 +27,7 @@ var recent = map[int64]bool{
 }
 
 // openBacking finds the file below a loop device. Where there is none, or it is not
-// surely that one, nobody knows the holes, which is no error: the device is read.
+// surely that one, the holes are unknown, which is no error: the device is read.
 func openBacking(dev *os.File, size int64) *backing {
 	var st unix.Stat_t
 	if unix.Fstat(int(dev.Fd()), &st) != nil {
@@ -65,7 +65,7 @@ func openBacking(dev *os.File, size int64) *backing {
 }
 
 // writeBack has the n bytes at off, or all from there on if n is 0, written from the
-// device's own cache to what is below it, as a read with O_DIRECT does first. Until
+// device's own cache to the layer below, as a read with O_DIRECT does first. Until
 // then they may be in a hole.
 func writeBack(dev *os.File, off, n int64) error {
 	return unix.SyncFileRange(int(dev.Fd()), off, n, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)

@@ -24,7 +24,7 @@ type Digests struct {
 	sums    []byte // DigestSize bytes a cluster
 }
 
-// Root is what stands for a whole image: equal roots, equal images.
+// Root stands for a whole image: equal roots, equal images.
 type Root struct {
 	Algorithm string `json:"algorithm"`
 	Size      int64  `json:"size"`
@@ -37,7 +37,7 @@ type Root struct {
 // bytes of each cluster's SHA-256.
 const digestAlgorithm = "sha256-clusters-16"
 
-// extents is what a Source knows about its holes.
+// extents is a Source's knowledge of its holes.
 type extents interface {
 	NextData(off int64) (start, end int64, err error)
 }

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directLeast is from which length on a write goes past the page cache. The
-// cache costs a copy of everything, by the processor, and what is in it has still
-// to be written out; but it gathers small writes, and answers at once: the pause
-// has few others.
+// directLeast is from which length on a write goes past the page cache. The cache
+// costs a copy of everything, by the processor, and its pages have still to be
+// written out; but it gathers small writes, and answers at once: the pause has few
+// others.
 const directLeast = 128 << 10
 
 // direct writes to a file or a device past the page cache.
@@ -25,8 +25,8 @@ type direct struct {
 	*queues
 }
 
-// openDirectWriter opens what f has open once more. It is nil where the file
-// system has no O_DIRECT or the kernel no AIO, which is no error.
+// openDirectWriter opens the file of f once more. It is nil where the file system has
+// no O_DIRECT or the kernel no AIO, which is no error.
 func openDirectWriter(f *os.File) *direct {
 	// Not by its name: that may be another file's by now.
 	w, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_WRONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
@@ -49,7 +49,7 @@ func (d *direct) suits(p []byte, off int64) int {
 	return len(p) / Align * Align
 }
 
-// writeAt writes what suits says, once: it may be less.
+// writeAt writes the suitable part, once: it may write less.
 func (d *direct) writeAt(p []byte, off int64) (int, error) {
 	n, err := d.do(iocbPwrite, d.f.Fd(), p, off)
 	if err == nil && n == 0 {

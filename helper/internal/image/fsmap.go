@@ -34,18 +34,16 @@ type fsmapQuery struct {
 	records                        [fsmapRecords]fsmapRecord
 }
 
-// ErrNoFreeMap is that of a file system which does not tell what it does not use.
+// ErrNoFreeMap is the error for a file system that does not report its free blocks.
 var ErrNoFreeMap = errors.New("the file system does not tell which of its blocks are free")
 
-// FreeSpace asks the file system mounted at mountpoint which parts of device it
-// does not use, and calls free for each, in ascending order. It works on mounted
-// ext4 and xfs, frozen ones among them. The device must be the one that the file
-// system is on.
+// FreeSpace asks the file system mounted at mountpoint for the unused parts of
+// device, and calls free for each, in ascending order. It works on mounted ext4 and
+// xfs, frozen ones among them. The device must be the one that the file system is on.
 //
-// The file system goes on while it is asked, so the answer is about the past. It
-// is of use only to those who know of every write since before they asked: a block
-// that was free is written before anybody can read from it what is not zeroes or
-// rubbish.
+// The file system keeps working while it is asked, so the answer is about the past.
+// It is of use only to a caller that knows every write since before the question: a
+// free block is written before anything but zeroes or rubbish can be read from it.
 func FreeSpace(mountpoint, device string, free func(off, n int64)) error {
 	f, err := openMount(mountpoint)
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package image is what is copied: a raw file or a block device, byte for byte.
+// Package image is the object of a copy: a raw file or a block device, byte for byte.
 //
 // A Source is read past the page cache while its users go on writing. A Target
 // is written past the page cache where a write is long, and through it where it is
 // short, with write-out started early: so the barrier at the end waits for little.
-// It stays as sparse as the source is. Both have a size that is fixed when they are opened: an image that grows or shrinks
-// under a copy is an error.
+// It stays as sparse as the source is. Both have a size that is fixed when they are
+// opened: an image that grows or shrinks under a copy is an error.
 //
-// The package also holds what has to be done to a file system around a copy:
-// freeze, thaw, sync, and the digests by which two images are compared.
+// The package also holds the operations on a file system around a copy: freeze, thaw,
+// sync, and the digests by which two images are compared.
 //
 // Errors name the path and, where there is one, the offset.
 package image

@@ -19,17 +19,17 @@ type Source struct {
 	direct bool
 	async  *queues   // for reads past the page cache; nil: a thread waits for each
 	grows  bool      // the file may become longer, up to size
-	below  *backing  // of a loop device; nil: nobody knows its holes
+	below  *backing  // of a loop device; nil: its holes are unknown
 	bounce sync.Pool // *[]byte, for reads that are not aligned
 }
 
 const bounceSize = 1 << 20
 
 // OpenSource opens a block device or a regular file for reading. It reads with
-// O_DIRECT, past the page cache: a device's cache does not see what a mounted
-// file system writes to the device. A regular file on a file system without
-// O_DIRECT is read through the cache, which is the one its writers use; a device
-// without it is refused.
+// O_DIRECT, past the page cache: a device's cache does not see a mounted file
+// system's writes to the device. A regular file on a file system without O_DIRECT is
+// read through the cache, which is the one its writers use; a device without it is
+// refused.
 func OpenSource(path string) (*Source, error) {
 	f, err := openKind(path, unix.O_RDONLY)
 	if err != nil {
@@ -58,7 +58,7 @@ func OpenSource(path string) (*Source, error) {
 }
 
 // OpenGrowing opens a regular file that may become longer while it is copied, up to
-// size: what it does not have yet is zeroes.
+// size: the missing rest reads as zeroes.
 func OpenGrowing(path string, size int64) (*Source, error) {
 	s, err := OpenSource(path)
 	if err != nil {
@@ -190,8 +190,8 @@ func (s *Source) pread(p []byte, off int64) (int, error) {
 
 // stretch says of the n bytes at off, or as many of the first of them as have one
 // answer, whether they have to be read from the device or lie in a hole of the file
-// below it. A device that is given back what is not used any more has many of those
-// where its writers were, and reading one takes a request as reading data does.
+// below it. A device whose users discard unused blocks has many of those where its
+// writers were, and reading one takes a request as reading data does.
 func (s *Source) stretch(off int64, n int) (data bool, length int) {
 	if writeBack(s.f, off, int64(n)) != nil {
 		return true, n
@@ -199,7 +199,7 @@ func (s *Source) stretch(off int64, n int) (data bool, length int) {
 	return leads(off, n, s.NextData)
 }
 
-// leads is stretch, by what next says of the data from off on, as NextData does.
+// leads is stretch, by next, which finds the data from off on as NextData does.
 func leads(off int64, n int, next func(off int64) (start, end int64, err error)) (data bool, length int) {
 	start, end, err := next(off)
 	switch {
@@ -294,7 +294,8 @@ func (s *Source) Close() error {
 	return s.f.Close()
 }
 
-// cause strips what package os adds: our own sentence names the path already.
+// cause strips the part that package os adds: our own sentence names the path
+// already.
 func cause(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {

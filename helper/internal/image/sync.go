@@ -15,9 +15,9 @@ const (
 	fiThaw   = 0xC0045878
 )
 
-// Datasync puts what was written to path on stable storage: a regular file or a
-// block device with fdatasync, a directory with fsync. With dontneed its pages
-// are dropped from the cache afterwards; that is a hint and cannot fail.
+// Datasync puts the data of path on stable storage: a regular file or a block device
+// with fdatasync, a directory with fsync. With dontneed its pages are dropped from
+// the cache afterwards; that is a hint and cannot fail.
 func Datasync(path string, dontneed bool) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -54,9 +54,9 @@ func statMode(f *os.File) uint32 {
 }
 
 // Freeze stops all writing to the file system that is mounted at mountpoint and
-// brings what is in memory to the device: when it returns the device holds
-// everything, and does not change until Thaw. A file system that is frozen
-// already is an error: whoever froze it may thaw it under us.
+// writes its memory to the device: when it returns the device holds everything, and
+// does not change until Thaw. A file system that is frozen already is an error: the
+// process that froze it may thaw it under us.
 func Freeze(mountpoint string) error {
 	f, err := openMount(mountpoint)
 	if err != nil {

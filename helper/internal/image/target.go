@@ -41,9 +41,9 @@ func CreateTarget(path string, size int64) (*Target, error) {
 	return create(path, size, false)
 }
 
-// CreateGrowing makes a new file like CreateTarget does, for those who do not know
-// how long it will be. It is empty, and ends where the last byte is written; a
-// range behind limit is refused.
+// CreateGrowing makes a new file like CreateTarget does, for callers that do not know
+// its final size. It is empty, and ends where the last byte is written; a range
+// behind limit is refused.
 func CreateGrowing(path string, limit int64) (*Target, error) {
 	return create(path, limit, true)
 }
@@ -83,7 +83,7 @@ func create(path string, size int64, grows bool) (*Target, error) {
 // OpenTarget opens a file or a block device that is there already, and has
 // exactly size bytes. A block device that is mounted or otherwise held is refused.
 func OpenTarget(path string, size int64) (*Target, error) {
-	// For a block device O_EXCL without O_CREAT means: only if nobody holds it.
+	// For a block device O_EXCL without O_CREAT means: only if no process holds it.
 	// For a file it means nothing.
 	f, err := openKind(path, unix.O_RDWR|unix.O_EXCL)
 	if errors.Is(err, unix.EBUSY) {
@@ -181,9 +181,9 @@ func (t *Target) WriteAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// writeDirect writes of p, from its beginning, what can go past the page cache.
-// The kernel takes pages of the range out of the cache, so what is read through it
-// is always what was written last.
+// writeDirect writes the first part of p that can go past the page cache. The kernel
+// takes pages of the range out of the cache, so a read through it always returns the
+// last write.
 func (t *Target) writeDirect(p []byte, off int64) (n int, err error) {
 	for !t.noDirect.Load() {
 		k := t.direct.suits(p[n:], off+int64(n))
@@ -236,7 +236,7 @@ func (t *Target) Zero(off, n int64) error {
 	return t.writeZeroes(off, n)
 }
 
-// reach makes a growing file at least so long. What a longer one has stays.
+// reach makes a growing file at least so long. A longer one stays as it is.
 func (t *Target) reach(length int64) error {
 	if !t.grows {
 		return nil
@@ -266,9 +266,9 @@ func (t *Target) writeZeroes(off, n int64) error {
 	return nil
 }
 
-// Discard says that nobody needs what is in a range. In a file it reads as
-// zeroes afterwards; on a device it reads as whatever the device likes. It is
-// advice: a device that cannot discard is left alone.
+// Discard says that the content of a range is not needed. In a file the range reads
+// as zeroes afterwards; on a device its content is undefined. It is advice: a device
+// that cannot discard is left alone.
 func (t *Target) Discard(off, n int64) error {
 	if err := t.inside(off, n); err != nil || n == 0 {
 		return err

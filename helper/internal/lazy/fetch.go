@@ -17,10 +17,10 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// restoreFinished is what CRIU says instead of a task's ID, when it has restored all.
+// restoreFinished is CRIU's message instead of a task's ID, when it has restored all.
 const restoreFinished = 0x52535446
 
-// Fetcher fills the memory of what CRIU restores.
+// Fetcher fills the memory of the tasks that CRIU restores.
 type Fetcher struct {
 	images string // the dump
 	keeper Keeper
@@ -31,7 +31,7 @@ type Fetcher struct {
 	bell     int // an eventfd: something has come
 
 	mu     sync.Mutex
-	came   []func() error // what has come, for the loop to do
+	came   []func() error // arrived messages, for the loop to handle
 	closed bool
 
 	// All else is the loop's.
@@ -45,7 +45,7 @@ type Fetcher struct {
 	progress Progress
 
 	all   chan struct{} // closed: nothing is missing any more, and
-	found Progress      // what there was then
+	found Progress      // the progress at that time
 	ended chan struct{} // closed: the loop has ended, and
 	err   error         // why
 }
@@ -58,7 +58,7 @@ type Keeper interface {
 	LetGo(names ...string) error
 }
 
-// asked is a question that is under way, and for whom.
+// asked is a question that is under way, and its space.
 type asked struct {
 	question
 	space *space
@@ -68,7 +68,7 @@ type asked struct {
 type Progress struct {
 	Total   uint64 // bytes that the dump left behind
 	Fetched uint64 // of them have come
-	Faults  uint64 // how often a task waited for a page
+	Faults  uint64 // the number of times that a task waited for a page
 }
 
 // Listen waits for CRIU at a socket in its working directory; say hears of progress,
@@ -102,7 +102,7 @@ func Listen(workDir, images string, keeper Keeper, say func(Progress)) (*Fetcher
 	return f, nil
 }
 
-// RemoveSocket removes what was left of it in a working directory of CRIU's.
+// RemoveSocket removes its socket from a working directory of CRIU's.
 func RemoveSocket(workDir string) error {
 	if err := os.Remove(filepath.Join(workDir, SocketName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("lazy: %w", err)
@@ -124,7 +124,7 @@ func (f *Fetcher) Connect(c *wire.Conn) {
 		f.conn, f.out = c, make(chan question, mostUnsent)
 		go f.read(c)
 		go write(c, f.out)
-		for _, q := range f.queue { // nobody knows which of them were heard
+		for _, q := range f.queue { // it is unknown which of them were heard
 			f.ask(q.question)
 		}
 		return nil
@@ -140,8 +140,8 @@ func (f *Fetcher) hangUp() {
 	}
 }
 
-// write sends questions. Whoever reads the connection notices if it breaks; then all that
-// is not answered is asked again over the next.
+// write sends questions. The reader of the connection notices if it breaks; then all
+// unanswered questions are asked again over the next.
 func write(c *wire.Conn, out <-chan question) {
 	var err error
 	for q := range out {
@@ -155,7 +155,7 @@ func write(c *wire.Conn, out <-chan question) {
 }
 
 // Wait returns when nothing is missing any more, or when the tasks have ended. An error
-// says that this cannot go on; who waits for a page then waits on.
+// says that this cannot continue; tasks that wait for a page then keep waiting.
 func (f *Fetcher) Wait(ctx context.Context) (Progress, error) {
 	select {
 	case <-f.all:
@@ -167,8 +167,8 @@ func (f *Fetcher) Wait(ctx context.Context) (Progress, error) {
 	}
 }
 
-// Close lets go of the memory. It is for when all has come, or when what was restored
-// is gone: what is missing reads as zeroes from then on.
+// Close lets go of the memory. It is for when all has arrived, or when the restored
+// tasks are gone: missing pages read as zeroes from then on.
 func (f *Fetcher) Close() error {
 	f.mu.Lock()
 	if f.closed {
@@ -221,7 +221,7 @@ func (f *Fetcher) do(what func() error) {
 	}
 }
 
-// accept takes what CRIU hands over.
+// accept takes CRIU's descriptors.
 func (f *Fetcher) accept() {
 	c, err := f.listener.AcceptUnix()
 	if err != nil {
@@ -231,7 +231,7 @@ func (f *Fetcher) accept() {
 	word := make([]byte, 4)
 	for {
 		if _, err := readFull(c, word); err != nil {
-			return // CRIU is gone: if it was not done yet, it fails, and somebody notices that
+			return // CRIU is gone: if it was not done yet, its restore fails, and its caller reports that
 		}
 		pid := int32(binary.NativeEndian.Uint32(word))
 		if pid == restoreFinished {
@@ -289,8 +289,8 @@ func (f *Fetcher) begin(pid uint32, fd int) error {
 	return nil
 }
 
-// read passes on what the source answers. A connection that breaks, or over which comes
-// what was not asked for, ends nothing: there may be another.
+// read passes on the source's answers. A connection that breaks, or that brings an
+// answer without a question, ends nothing: there may be another.
 func (f *Fetcher) read(c *wire.Conn) {
 	defer c.Close()
 	var frame wire.Frame
@@ -344,7 +344,7 @@ func (f *Fetcher) complete() bool {
 // gone no page comes that would tell.
 const lookAfter = time.Second
 
-// turn waits until something happens, and does what is to be done.
+// turn waits for an event, and handles it.
 func (f *Fetcher) turn() error {
 	fds := []unix.PollFd{{Fd: int32(f.bell), Events: unix.POLLIN}}
 	timeout := -1
@@ -367,7 +367,7 @@ func (f *Fetcher) turn() error {
 			}
 		}
 	}
-	// What the kernel has to tell comes first: it may be about what has come.
+	// The kernel's events come first: they may concern arrived pages.
 	if err := f.hear(); err != nil {
 		return err
 	}
@@ -393,7 +393,7 @@ func (f *Fetcher) turn() error {
 	return nil
 }
 
-// hear takes note of what the kernel tells of all tasks.
+// hear notes the kernel's events of all tasks.
 func (f *Fetcher) hear() error {
 	for i := 0; i < len(f.spaces); i++ { // a child that is found is heard, too
 		if err := f.spaces[i].listen(f.takeUp); err != nil {
@@ -445,7 +445,7 @@ func (f *Fetcher) answerFaults(s *space) error {
 	return nil
 }
 
-// askAhead asks for what nobody waits for yet.
+// askAhead asks for pages that no task waits for yet.
 func (f *Fetcher) askAhead() {
 	for f.over && f.conn != nil && len(f.queue) < f.window {
 		i := slices.IndexFunc(f.spaces, func(s *space) bool { return len(s.missing) > 0 })
@@ -458,7 +458,7 @@ func (f *Fetcher) askAhead() {
 	}
 }
 
-// want asks for a part of what is missing.
+// want asks for a part of the missing pages.
 func (f *Fetcher) want(s *space, x span) {
 	s.missing.cut(x.start, x.end)
 	s.asked.add(x)
@@ -474,12 +474,12 @@ func (f *Fetcher) ask(q question) {
 	}
 	select {
 	case f.out <- q:
-	default: // nobody reads there
+	default: // no one reads there
 		f.hangUp()
 	}
 }
 
-// answer takes what has come for the oldest question.
+// answer takes the answer to the oldest question.
 func (f *Fetcher) answer(frame *wire.Frame) error {
 	q := f.queue[0]
 	f.queue = f.queue[1:]

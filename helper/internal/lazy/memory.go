@@ -68,8 +68,8 @@ func (m *Memory) Close() (err error) {
 	return err
 }
 
-// Serve answers what the other side asks for, until the connection ends. Count is
-// told of every answer.
+// Serve answers the other side's questions until the connection ends. Count is called
+// for every answer.
 func (m *Memory) Serve(c *wire.Conn, count func(bytes int64)) error {
 	var f wire.Frame
 	buf := make([]byte, pieceSize)

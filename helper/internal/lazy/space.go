@@ -14,13 +14,13 @@ type space struct {
 	fd      int
 	number  int
 	pid     uint32 // the task that has its pages on the source
-	missing spans  // nobody has asked for them
+	missing spans  // not asked for yet
 	asked   spans  // they are on their way
 	faults  []uint64
 	gone    bool // the task has ended
 }
 
-// name is what its descriptor is called in its keeper's hands.
+// name is its descriptor's name at its keeper.
 func (s *space) name() string { return fmt.Sprintf("uffd-%d", s.number) }
 
 // end is for a task that has ended.
@@ -66,8 +66,8 @@ func (s *space) listen(forked func(*space) error) error {
 }
 
 // cease is how often, and how long after the last time, a place is looked for that the
-// kernel says is not there, before it is believed: it may be about to tell that it was
-// moved, and says that it is gone meanwhile.
+// kernel says is not there, before it is believed: it may be about to report a move,
+// and says until then that it is gone.
 const (
 	ceaseTries = 100
 	ceasePause = time.Millisecond
@@ -133,8 +133,8 @@ func (s *space) take(q question, data []byte, hear func() error) error {
 	return nil
 }
 
-// fault answers a task that waits for a page: what is to be asked for, if anything is.
-// Later says that the kernel has something to tell first.
+// fault answers a task that waits for a page: the range to ask for, if any. Later says
+// that the kernel has an event to report first.
 func (s *space) fault(at uint64) (ask span, later bool, err error) {
 	if _, asked := s.asked.at(at); asked {
 		return span{}, false, nil
@@ -152,7 +152,7 @@ func (s *space) fault(at uint64) (ask span, later bool, err error) {
 		}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
 		return ask, true, nil
-	case errors.Is(err, unix.ENOENT): // unmapped meanwhile; who waits for it is woken by that
+	case errors.Is(err, unix.ENOENT): // unmapped since; that wakes its waiters
 		_ = wake(s.fd, at)
 	case ended(err):
 		s.end()

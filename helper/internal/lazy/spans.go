@@ -26,7 +26,7 @@ func (s spans) at(address uint64) (span, bool) {
 	return s[i], true
 }
 
-// cut removes a range, and returns what there was of it.
+// cut removes a range, and returns the spans that were in it.
 func (s *spans) cut(start, end uint64) (cut spans) {
 	kept := make(spans, 0, len(*s)+1)
 	for _, x := range *s {
@@ -58,7 +58,7 @@ func (s *spans) add(more ...span) {
 	})
 }
 
-// move is what mremap does to them: what lay in the target is gone.
+// move follows mremap: the spans in the target are gone.
 func (s *spans) move(from, to, size uint64) {
 	moved := s.cut(from, from+size)
 	s.cut(to, to+size)

@@ -24,7 +24,7 @@ const (
 	messageSize = 32
 )
 
-// event is a message of a userfaultfd. What the words mean depends on the kind:
+// event is a message of a userfaultfd. The meaning of the words depends on the kind:
 // pagefault: flags, address; fork: descriptor; remap: from, to, length; remove and
 // unmap: start, end.
 type event struct {
@@ -70,14 +70,14 @@ func copyIn(fd int, at uint64, data []byte) (int, error) {
 // or the kernel would not look further.
 const anywhere = 1 << 16
 
-// unreadable is a page that nobody can read.
+// unreadable is a page that cannot be read.
 var unreadable = sync.OnceValue(func() []byte {
 	page, _ := unix.Mmap(-1, 0, PageSize, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	return page
 })
 
-// alive says whether somebody has this memory still. The kernel looks for that first, and
-// then copies nothing, for what it is given cannot be read.
+// alive says whether a task still has this memory. The kernel checks that first, and then
+// copies nothing, since its source cannot be read.
 func alive(fd int) bool {
 	_, err := copyIn(fd, anywhere, unreadable())
 	return !errors.Is(err, unix.ESRCH)
@@ -107,7 +107,7 @@ func outcome(done int64, errno unix.Errno) (int, error) {
 	return 0, errno
 }
 
-// wake has whoever waits for a page look again.
+// wake makes the waiters of a page look again.
 func wake(fd int, at uint64) error {
 	arg := struct{ start, size uint64 }{at, PageSize}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uffdioWake, uintptr(unsafe.Pointer(&arg))); errno != 0 {

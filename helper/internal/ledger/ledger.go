@@ -1,19 +1,18 @@
-// Package ledger remembers of each cluster of a volume what it held when it was
-// last sent, or last written: a digest, made on the way and not by reading
-// anything again. One side's ledger against the other's says whether what was
-// sent is what was written, all of it, in the end; and where not, which cluster.
+// Package ledger remembers the content of each cluster of a volume when it was last
+// sent, or last written: a digest, made on the way and not by reading anything again.
+// A comparison of both sides' ledgers says in the end whether the sent data were all
+// written, and if not, which cluster differs.
 //
 // The digest of a cluster is its XXH3, 64 bits; of one that is all zeroes, or was
 // never noted, it is 0. It is there against damage, in memory, on the way or by a
-// mistake of ours, and not against an enemy: who is on the connection is TLS's
-// matter.
+// mistake of ours, and not against an enemy: the peer's identity is TLS's matter.
 //
 // The sum of a range is over the digests of its clusters and their places, and is
 // kept up to date as digests are noted, so that the sum of the whole volume costs
 // nothing at the moment when it is asked for, which is in the pause.
 //
-// A ledger takes memory only where a volume holds something, and never more than
-// a fixed amount: what does not fit lies in a file that has no name any more.
+// A ledger takes memory only where a volume holds something, and never more than a
+// fixed amount: the rest lies in a file that has no name any more.
 package ledger
 
 import (
@@ -43,7 +42,7 @@ func (s Sum) String() string { return fmt.Sprintf("%016x%016x", s.Hi, s.Lo) }
 func (s *Sum) add(o Sum) { s.Hi, s.Lo = s.Hi+o.Hi, s.Lo+o.Lo }
 func (s *Sum) sub(o Sum) { s.Hi, s.Lo = s.Hi-o.Hi, s.Lo-o.Lo }
 
-// term is what one digest adds to a sum. A cluster of zeroes adds nothing.
+// term is one digest's part of a sum. A cluster of zeroes adds nothing.
 func term(cluster int64, digest uint64) Sum {
 	if digest == 0 {
 		return Sum{}
@@ -66,7 +65,7 @@ func Digest(data []byte) uint64 {
 type page struct {
 	digests [pageClusters]uint64
 	number  int64
-	dirty   bool // differs from what is in the file
+	dirty   bool // differs from the file's content
 	used    bool // since the search for one to put away last came by
 }
 
@@ -110,7 +109,7 @@ func (l *Ledger) span(off, n int64) (first, end int64, err error) {
 	return off / c, (off + n + c - 1) / c, nil
 }
 
-// Note notes what the clusters from off on hold now.
+// Note notes the new content of the clusters from off on.
 func (l *Ledger) Note(off int64, data []byte) error {
 	first, end, err := l.span(off, int64(len(data)))
 	if err != nil {
@@ -294,8 +293,8 @@ func (l *Ledger) Sum(first, end int64) (Sum, error) {
 	return s, nil
 }
 
-// Check reads the volume and returns the offset of the first cluster that is not
-// what was noted, and whether there is one.
+// Check reads the volume and returns the offset of the first cluster that differs
+// from its note, and whether there is one.
 func (l *Ledger) Check(r io.ReaderAt) (off int64, differs bool, err error) {
 	buf, zero := make([]byte, l.cluster), make([]byte, l.cluster)
 	for c := range l.Clusters() {

@@ -13,8 +13,8 @@ import (
 // Bind is a place where another piece of the tree of files is shown.
 type Bind struct {
 	Path  string  // where
-	Root  string  // what: a path in the file system that it belongs to
-	Flags uintptr // read-only and the like: what the mount itself has
+	Root  string  // the bound path, in the file system that it belongs to
+	Flags uintptr // read-only and the like: the mount's own flags
 }
 
 // mountinfoFlags are the options of a mount itself, as the kernel prints them.
@@ -57,7 +57,7 @@ func bindsOf(table, device, dir string) (found []Bind) {
 }
 
 // Cover mounts an empty tmpfs where later a file system is to be mounted with these
-// options. What is bound to it has the flags then that it would have had.
+// options. Binds of it then have the flags that they would have had.
 func Cover(mountpoint, options string) error {
 	if err := guard(mountpoint); err != nil {
 		return err
@@ -75,7 +75,7 @@ func BindTo(dir string, b Bind) error {
 	if err := unix.Mount(from, b.Path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("loop: showing %s on %s: %w", from, b.Path, err)
 	}
-	// A bind takes over the flags of what it shows; its own need a second call.
+	// A bind takes over the flags of its source; its own need a second call.
 	if err := unix.Mount("", b.Path, "", unix.MS_BIND|unix.MS_REMOUNT|b.Flags, ""); err != nil {
 		return errors.Join(fmt.Errorf("loop: showing %s on %s: %w", from, b.Path, err), Unmount(b.Path))
 	}

@@ -42,8 +42,8 @@ func MountImage(image, mountpoint, fstype, options string) error {
 	return mountImage(image, mountpoint, fstype, options, unix.LO_FLAGS_DIRECT_IO)
 }
 
-// MountCached does the same without direct I/O: what the page cache has of the
-// image is not read from the disk. All else is cached twice, until TurnDirect.
+// MountCached does the same without direct I/O: cached blocks of the image are not
+// read from the disk. All else is cached twice, until TurnDirect.
 func MountCached(image, mountpoint, fstype, options string) error {
 	return mountImage(image, mountpoint, fstype, options, 0)
 }
@@ -57,8 +57,8 @@ func mountImage(image, mountpoint, fstype, options string, flags uint32) error {
 	return Mount(d.Name(), mountpoint, fstype, options)
 }
 
-// attach returns the device open for reading: a kernel may refuse to mount what
-// somebody has open for writing.
+// attach returns the device open for reading: a kernel may refuse to mount a device
+// that is open for writing.
 func attach(image string, mode int, flags uint32) (*os.File, error) {
 	f, err := os.OpenFile(image, mode|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -71,7 +71,7 @@ func attach(image string, mode int, flags uint32) (*os.File, error) {
 	}
 	defer ctl.Close()
 
-	// Somebody else may take the free device between the two calls.
+	// Another process may take the free device between the two calls.
 	for range 64 {
 		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
@@ -109,22 +109,22 @@ func configure(dev string, f *os.File, image string, flags uint32) (*os.File, er
 	}
 	d, err := os.OpenFile(dev, os.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		_ = unix.IoctlSetInt(int(w.Fd()), unix.LOOP_CLR_FD, 0) // ours, as nobody has learnt of it
+		_ = unix.IoctlSetInt(int(w.Fd()), unix.LOOP_CLR_FD, 0) // ours, as no other process has learnt of it
 		return nil, err
 	}
 	return d, nil
 }
 
-// TurnDirect has the loop devices of an image do direct I/O from now on, and
-// returns when what they had in the page cache is on the disk. A file system that
-// cannot do direct I/O is no error, nor is an image that has no device.
+// TurnDirect has the loop devices of an image do direct I/O from now on, and returns
+// when their dirty pages are on the disk. A file system that cannot do direct I/O is
+// no error, nor is an image that has no device.
 func TurnDirect(image string) error {
 	devices, err := devicesOf(image)
 	if err != nil || len(devices) == 0 {
 		return err
 	}
-	// Before the kernel syncs the file, and forgets what became of it: an error
-	// from here on is still told to whoever has the file open.
+	// Before the kernel syncs the file, and forgets the result: an error from here on
+	// is still reported to every process with the file open.
 	f, err := os.OpenFile(image, os.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("loop: %w", err)
@@ -219,7 +219,7 @@ func MountTmpfs(dir string) error {
 	return nil
 }
 
-// Unmount unmounts what is mounted on dir; nothing mounted there is no error.
+// Unmount unmounts the file system on dir; nothing mounted there is no error.
 func Unmount(dir string) error {
 	if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("loop: unmounting %s: %w", dir, err)

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Announce tells each segment that the namespace is on where its addresses are
-// now: a gratuitous ARP request for each IPv4 address, an unsolicited neighbour
-// advertisement for each IPv6 address. Switches and bridges learn the way from
-// the frames' sender; neighbours from what they say. It passes by a silence.
+// Announce tells each segment that the namespace is on where its addresses are now: a
+// gratuitous ARP request for each IPv4 address, an unsolicited neighbour
+// advertisement for each IPv6 address. Switches and bridges learn the way from the
+// frames' sender; neighbours from their content. It bypasses a silence.
 func Announce(path string) error {
 	return Inside(path, func() error {
 		interfaces, err := net.Interfaces()
@@ -50,7 +50,7 @@ func put(index int, frames [][]byte) error {
 		return err
 	}
 	// Behind the caller's back: to close it the kernel waits until no processor uses
-	// it any more, 10 to 20 ms, and what it sent is out.
+	// it any more, 10 to 20 ms, and its frames are out.
 	defer func() { go unix.Close(s) }()
 	for _, f := range frames {
 		if err := unix.Sendto(s, f, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
@@ -84,8 +84,8 @@ func gratuitousARP(from net.HardwareAddr, address netip.Addr) []byte {
 	return append(append(f, 0, 0, 0, 0, 0, 0), address.AsSlice()...)
 }
 
-// neighbourAdvertisement is RFC 4861's, unsolicited, to all nodes, overriding
-// what they know.
+// neighbourAdvertisement is RFC 4861's, unsolicited, to all nodes, overriding their
+// entries.
 func neighbourAdvertisement(from net.HardwareAddr, address netip.Addr) []byte {
 	const (
 		protocol   = unix.IPPROTO_ICMPV6

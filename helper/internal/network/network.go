@@ -1,23 +1,22 @@
 // Package network keeps a workload's network namespace silent for as long as two
 // hosts hold it, and tells the segment where it is afterwards.
 //
-// A workload takes its addresses along, the hardware address too. From the
-// freeze to the resume both hosts have a namespace with these addresses, and
-// neither may be heard: a segment that reaches a namespace whose sockets are
-// gone, or not there yet, is answered with a reset, and an answer to an ARP
-// request or a neighbour solicitation from the wrong host sends the clients
-// there. Silence drops, inside the namespace and in both directions, everything
-// that comes and goes: IP, ICMP with neighbour discovery, ARP. What clients send
-// meanwhile they send again.
+// A workload takes its addresses along, the hardware address too. From the freeze to
+// the resume both hosts have a namespace with these addresses, and neither may be
+// heard: a segment that reaches a namespace whose sockets are gone, or not there yet,
+// is answered with a reset, and an answer to an ARP request or a neighbour
+// solicitation from the wrong host sends the clients there. Silence drops, inside the
+// namespace and in both directions, everything that comes and goes: IP, ICMP with
+// neighbour discovery, ARP. Clients send their packets of that time again.
 //
 // On the source the silence belongs to a Guard, and so to a process: the kernel
 // lifts it when that is gone, and a workload that is thawed can never be left
 // behind it. On the destination it belongs to the namespace, from before the
 // first interface is made: it goes with the namespace, or when it is opened.
 //
-// A guard can also turn away new connections, and only these: CRIU cannot carry
-// a connection that nobody has accepted yet, nor what is left to send on one
-// that was closed. Settled says whether there are any.
+// A guard can also reject new connections, and only these: CRIU cannot carry a
+// connection that has not been accepted yet, nor the unsent rest of one that was
+// closed. Settled says whether there are any.
 package network
 
 import (
@@ -31,7 +30,7 @@ import (
 )
 
 // Inside runs f in the network namespace at path (/run/netns/…, /proc/…/ns/net).
-// Sockets that f makes, and what it reads below /proc/thread-self/net and
+// Sockets that f makes, and files that it reads below /proc/thread-self/net and
 // /proc/sys/net, are the namespace's. f must not start goroutines that do either.
 func Inside(path string, f func() error) error {
 	ns, err := os.Open(path)
@@ -41,8 +40,8 @@ func Inside(path string, f func() error) error {
 	defer ns.Close()
 	failed := make(chan error, 1)
 	go func() {
-		// The thread is never unlocked: it ends with the goroutine, and nobody
-		// else comes to work in the namespace by accident.
+		// The thread is never unlocked: it ends with the goroutine, and no other
+		// goroutine works in the namespace by accident.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			failed <- fmt.Errorf("network: entering %s: %w", path, err)
@@ -67,13 +66,13 @@ func SkipDetection(path string) error {
 	})
 }
 
-// Unsettled is what a namespace has at the moment that a dump would lose.
+// Unsettled counts the state of a namespace that a dump would lose at the moment.
 type Unsettled struct {
-	Waiting int // connections that nobody has accepted yet
+	Waiting int // connections that have not been accepted yet
 	Opening int // connections whose handshake is under way
 	Closing int // connections that were closed, with something left to send
 
-	Backlog string // in words, the ports of the listeners that let somebody wait
+	Backlog string // in words, the ports of the listeners with pending connections
 }
 
 // Settled reads the namespace's sockets.

@@ -92,8 +92,8 @@ func (r *Reader) text(path string) (text []byte, err error) {
 	return text, nil
 }
 
-// record is how the program writes one connection, in the machine's byte order
-// but for what is in the network's.
+// record is the program's form of one connection, in the machine's byte order but for
+// the fields in the network's.
 const (
 	recFamily = 0 // 16 bits
 	recLocal  = 2 // port
@@ -113,7 +113,7 @@ const (
 // States of a connection that are of interest, as the kernel numbers them.
 const stateEstablished, stateFinWait1, stateLastAck, stateClosing = 1, 4, 9, 11
 
-// connections reads what the program has written.
+// connections reads the program's output.
 func connections(text []byte) []Connection {
 	var found []Connection
 	own := map[netip.AddrPort]bool{}
@@ -136,8 +136,8 @@ func connections(text []byte) []Connection {
 	}
 	others := found[:0]
 	for _, c := range found {
-		// Who is in the namespace as well is frozen as well. And a link's own
-		// addresses mean something only together with the link.
+		// A peer in the same namespace is frozen as well. And a link's own addresses
+		// mean something only together with the link.
 		if !own[c.Remote] && !c.Remote.Addr().IsLinkLocalUnicast() {
 			others = append(others, c)
 		}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe finds out whether this kernel can keep a namespace silent, by doing it,
-// in a namespace that is nobody's and goes at once.
+// Probe finds out whether this kernel can keep a namespace silent, by doing it, in a
+// namespace of its own that goes at once.
 func Probe() error {
 	failed := make(chan error, 1)
 	go func() {

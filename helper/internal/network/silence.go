@@ -63,8 +63,8 @@ func Silent(path string) (bool, error) {
 }
 
 // closeLater is after the pause: to close a socket of netfilter's the kernel waits
-// until what was deleted is out of use everywhere, 10 to 70 ms, and nobody else in
-// the namespace can change tables meanwhile.
+// until the deleted table is out of use everywhere, 10 to 70 ms, and no other process
+// in the namespace can change tables in that time.
 const closeLater = time.Second
 
 // Open ends the silence of a namespace. It may be called more than once.
@@ -105,8 +105,7 @@ func NewGuard(path string) (_ *Guard, err error) {
 	return g, nil
 }
 
-// TurnAway drops requests for new connections, whoever they are from. Who asks
-// will ask again.
+// TurnAway drops requests for new connections from any peer. The peer will ask again.
 func (g *Guard) TurnAway() error {
 	const tcpFlags, fin, syn, rst, ack = 13, 1, 2, 4, 16
 	door := g.conn.AddChain(&nftables.Chain{Table: ip, Name: "door", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: priority})

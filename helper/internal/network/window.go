@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A peer that sends into the silence is not heard, and asks again after 0.2, 0.6,
-// 1.4 s and so on: a pause of 0.9 s is one of 1.7 for it, since until it asks the
-// next time it does not know that there is somebody again. A peer that was told
-// that there is no room sends nothing, and so has nothing to ask again; and what
-// it has kept back it sends at once when it is told that there is room.
+// A peer that sends into the silence is not heard, and asks again after 0.2, 0.6, 1.4
+// s and so on: a pause of 0.9 s is one of 1.7 for it, since until its next attempt it
+// does not know that the socket is back. A peer that has seen a zero window sends
+// nothing, and so has nothing to retransmit. It sends its waiting data at once when
+// the window is opened.
 //
-// Both is said in segments that carry no data, as the connection's own kernel
-// would send them: a peer that does not believe them is where it was without.
-// Whoever is told that there is no room asks by itself now and then, so that one
-// that the second message does not reach goes on as well.
+// Both windows are sent in segments without data, as the connection's own kernel
+// would send them: a peer that ignores them is no worse off. A peer with a zero
+// window probes it now and then, so that one that misses the second message continues
+// as well.
 
 // CloseWindows tells the peers of connections, in a namespace that is silent or about
 // to be, that there is no room for more.
@@ -75,7 +75,8 @@ func rawSocket(family int) (int, error) {
 	return s, nil
 }
 
-// packet is an acknowledgement (RFC 9293, 3.1) of what came last, with this window.
+// packet is an acknowledgement (RFC 9293, 3.1) of the last data received, with this
+// window.
 func packet(c Connection, window uint16) []byte {
 	const size, ack, hops = 20, 0x10, 64
 	from, to := c.Local.Addr(), c.Remote.Addr()

@@ -1,18 +1,17 @@
 // Package pagecache brings pages of files and block devices into memory, keeps
 // them there, and tells which are.
 //
-// The pages of a block device live as long as somebody has the device open: its
-// last close throws all of them away. An open File keeps them. It is opened for
-// reading only and without O_EXCL, takes no lock, and so is in nobody's way:
-// others may open the device exclusively and lock it beside us.
+// The pages of a block device live as long as a process has the device open: its last
+// close throws all of them away. An open File keeps them. It is opened for reading
+// only and without O_EXCL, takes no lock, and so disturbs no other process: others
+// may open the device exclusively and lock it beside us.
 //
-// Only what is not resident is read, in the order of the disk and in large
-// pieces, so that a disk that seeks is read at its full speed. A locked page
-// (mlock) stays under memory pressure too, until the File is closed.
+// Only missing pages are read, in the order of the disk and in large pieces, so that
+// a disk that seeks is read at its full speed. A locked page (mlock) stays under
+// memory pressure too, until the File is closed.
 //
-// Pages that another process writes past the page cache (O_DIRECT) are dropped
-// by the kernel, locked or not: what was read is a copy of the disk, never older
-// than it.
+// Pages that another process writes past the page cache (O_DIRECT) are dropped by the
+// kernel, locked or not: a cached page is a copy of the disk, never older than it.
 package pagecache
 
 import (
@@ -69,13 +68,13 @@ func Open(path string) (*File, error) {
 	return &File{path: path, file: f, size: size}, nil
 }
 
-// Path is what the file was opened as.
+// Path is the path that the file was opened by.
 func (f *File) Path() string { return f.path }
 
 // Size is the file's size when it was opened.
 func (f *File) Size() int64 { return f.size }
 
-// Close lets go of the pages: they stay only if somebody else has the device open.
+// Close releases the pages: they stay only if another process has the device open.
 func (f *File) Close() error {
 	for _, m := range f.locked {
 		unix.Munmap(m)
@@ -182,7 +181,7 @@ func (f *File) Touched(length int64) (touched []Range, err error) {
 	return join(touched, 0), err
 }
 
-// Present returns what of clipped ranges is in memory.
+// Present returns the parts of clipped ranges that are in memory.
 func (f *File) Present(ranges []Range) ([]Range, error) {
 	_, missing, err := f.Resident(ranges)
 	if err != nil {
@@ -254,8 +253,8 @@ func (f *File) Read(ctx context.Context, ranges []Range) (int64, error) {
 	return read, nil
 }
 
-// Lock keeps clipped ranges in memory until the File is closed, and reads what
-// is not there yet.
+// Lock keeps clipped ranges in memory until the File is closed, and reads the missing
+// pages.
 func (f *File) Lock(ctx context.Context, ranges []Range) error {
 	for _, r := range ranges {
 		for at := r.Offset; at < r.Offset+r.Length; at += window {

@@ -15,11 +15,11 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire/dialect"
 )
 
-// DefaultLimit is the longest image that is taken where nobody says how long it
-// may be: the longest file that ext4 holds.
+// DefaultLimit is the longest image that is accepted by default: the longest file
+// that ext4 holds.
 const DefaultLimit = 16 << 40
 
-// Received is what a Receive did.
+// Received counts the work of a Receive.
 type Received struct {
 	Path    string `json:"path"`
 	Size    int64  `json:"size"`
@@ -42,10 +42,10 @@ type receiving struct {
 	some bool // anything was written
 }
 
-// Receive writes what an old sender sends to a new file at path, which may have
-// limit bytes at most. If anything fails the file is removed: without the end of
-// the transfer nobody knows what it is. /dev/null takes everything; it is what a
-// sender names that only wants to know what this side can do.
+// Receive writes an old sender's data to a new file at path, which may have limit
+// bytes at most. If anything fails the file is removed: without the end of the
+// transfer its content is unknown. /dev/null takes everything; a sender names it to
+// learn only the features of this side.
 func Receive(ctx context.Context, conn dialect.Receiver, path string, limit int64, log *report.Log) (_ Received, err error) {
 	d, err := open(path, limit)
 	if err != nil {
@@ -84,7 +84,7 @@ func open(path string, limit int64) (*bounded, error) {
 	return newBounded(t, limit), nil
 }
 
-// control does what the sender asks for. Everything before it has been written.
+// control carries out the sender's request. Everything before it has been written.
 func (r *receiving) control(_ context.Context, f *wire.Frame) error {
 	switch dialect.Request(f.Flags) {
 	case dialect.Barrier:
@@ -159,11 +159,11 @@ func newBounded(d disk, limit int64) *bounded {
 	return b
 }
 
-// Size is what the pipeline holds every frame against.
+// Size is the pipeline's limit for every frame.
 func (b *bounded) Size() int64 { return b.bound.Load() }
 
-// WriteAt makes a hole of zeroes: old senders send all of them, and what was
-// sparse there stays so.
+// WriteAt makes a hole of zeroes: old senders send all of them, and a sparse image
+// stays sparse.
 func (b *bounded) WriteAt(p []byte, off int64) (int, error) {
 	if codec.IsZero(p) {
 		return len(p), b.Zero(off, int64(len(p)))

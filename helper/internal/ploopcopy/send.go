@@ -1,22 +1,23 @@
-// Package ploopcopy does what `ploop copy` did, with peers that still do: it sends
-// a disk that is in use to an old receiver, and receives one from an old sender.
+// Package ploopcopy does the work of `ploop copy`, with peers that still run it: it
+// sends a disk that is in use to an old receiver, and receives one from an old
+// sender.
 //
 // The passes, the tracker and the pipeline are those of every other copy; only the
 // dialect is the peer's. Sending goes like this:
 //
 //	track       before the first block is read
-//	passes      everything, then what was written meanwhile, until nothing is left,
+//	passes      everything, then the writes of that time, until nothing is left,
 //	            or maxPasses more were done, or more was sent again than the image has
 //	barrier     the peer syncs, and says so if it can
 //	freeze      the caller's command; then the file system is flushed and frozen
-//	drain       what is left, in maxFrozenPasses at most
+//	drain       the rest, in maxFrozenPasses at most
 //	unmark      a ploop image travels as one that is not in use
 //	silent      the tracker must be empty and no write under way
 //	end, thaw
 //
-// Whatever fails, the file system is thawed, and where the freeze command was
-// begun, the thaw command runs. There is no handing over here: who runs the old
-// programs decides where the container goes on.
+// On any failure the file system is thawed, and where the freeze command was begun,
+// the thaw command runs. There is no handover here: the operator of the old programs
+// decides where the container continues.
 package ploopcopy
 
 import (
@@ -49,19 +50,19 @@ const sector = 512
 // DefaultCluster is ploop's own.
 const DefaultCluster = 1 << 20
 
-// Source is what is sent.
+// Source is the input of a Send.
 type Source struct {
 	Device  string // the block device that is tracked
-	Image   string // what is read; the device itself if it is empty
+	Image   string // the file to read; the device itself if it is empty
 	Tracker string // as tracker.Open has it, or passes.Untracked
 	Cluster int
-	// Fresh: what the peer writes to is new, so zeroes may be left out at first.
+	// Fresh: the peer's file is new, so zeroes may be left out at first.
 	Fresh  bool
 	Freeze *hooks.Command
 	Thaw   *hooks.Command // undoes Freeze when something fails afterwards
 }
 
-// Sent is what a Send did.
+// Sent counts the work of a Send.
 type Sent struct {
 	Bytes    int64         `json:"bytes"` // of the image
 	Sent     int64         `json:"sent"`  // as data, in all passes
@@ -80,7 +81,7 @@ type sending struct {
 	sent   Sent
 }
 
-// Check says what is wrong with a source before anything is begun.
+// Check finds the faults of a source before anything is begun.
 func (s *Source) Check() error {
 	if s.Device == "" {
 		return errors.New("ploopcopy: no device was named")
@@ -183,8 +184,8 @@ func (s *sending) run(ctx context.Context) error {
 	return s.conn.End()
 }
 
-// last sends the end of the image: an old receiver's file is as long as what was
-// written to it, and the end may be zeroes that are left out.
+// last sends the end of the image: an old receiver's file ends with the last write,
+// and the end may be zeroes that are left out.
 func (s *sending) last() error {
 	length, err := s.image.Length()
 	if err != nil {
@@ -223,7 +224,8 @@ func (s *sending) passes(ctx context.Context) error {
 	}
 }
 
-// pass sends what is marked; where nothing is, it returns a pass of no bytes.
+// pass sends the marked clusters; where there are none, it returns a pass of no
+// bytes.
 func (s *sending) pass(ctx context.Context) (passes.Pass, error) {
 	p, err := s.copy.Send(ctx, nil)
 	if err != nil || p.Bytes == 0 {
@@ -238,8 +240,8 @@ func (s *sending) pass(ctx context.Context) (passes.Pass, error) {
 func (s *sending) barrier() error {
 	began := time.Now()
 	var first [4]byte
-	// The image as it is now, so that a peer which writes it down changes nothing:
-	// if it changes meanwhile, the tracker has it sent again.
+	// The image as it is now, so that a peer which writes it down changes nothing: if
+	// it changes under way, the tracker has it sent again.
 	b := image.Buffer(int(min(image.Align, s.sent.Bytes)))
 	if _, err := s.image.ReadAt(b, 0); err != nil {
 		return dialect.Fail(dialect.Read, err)
@@ -312,7 +314,7 @@ func (s *sending) letGo(why error) error {
 	if !s.frozen.IsZero() {
 		s.sent.FrozenMS = float64(time.Since(s.frozen).Microseconds()) / 1000
 		if why != nil && s.src.Thaw.Given() {
-			// Also when what ended us was the context.
+			// Also when the context ended us.
 			err = errors.Join(err, s.src.Thaw.Run(context.Background()))
 		}
 	}

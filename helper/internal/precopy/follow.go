@@ -39,8 +39,8 @@ func IsPages(name string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// More gives on what has come since the last time, in pieces of whole pages; in the
-// end, when nothing comes any more, also what is no whole page.
+// More passes on the data since the last time, in pieces of whole pages; at the end
+// also the last incomplete page.
 func (p *Pages) More(end bool, give func(name string, data []byte, off int64) error) error {
 	entries, err := os.ReadDir(p.dir)
 	if err != nil {

@@ -1,22 +1,22 @@
 // Package precopy carries a workload's memory ahead: most of it goes to the
-// destination while the workload runs, and of the dump only what has changed
-// since has to follow in the pause.
+// destination while the workload runs, and only the dump's changes since then follow
+// in the pause.
 //
-// It needs nothing of the kernel that tells which pages were written (soft-dirty
-// is off in many), and nothing of CRIU: pages are told apart by what they hold.
+// It needs nothing of the kernel that tells which pages were written (soft-dirty is
+// off in many), and nothing of CRIU: pages are identified by their content.
 //
-//   - While the workload runs, a Scan reads the pages of its tasks, and those that
-//     hold something new are sent. The destination keeps them, one after the other,
-//     in its Stock; the source notes in Known which content lies where in there.
+//   - While the workload runs, a Scan reads the pages of its tasks, and those with
+//     new content are sent. The destination keeps them, one after the other, in its
+//     Stock; the source notes in Known which content lies where in there.
 //   - In the pause CRIU writes page files. They are sent while they grow, piece by
 //     piece: of a page that is known only its place in the stock.
-//   - A piece carries a digest of all that it stands for, with another seed than
-//     the one by which pages are told apart. The destination demands that what it
-//     has put together has that digest: a page that was taken for another one ends
-//     the session before anything is released.
+//   - A piece carries a digest of all that it stands for, with another seed than the
+//     one by which pages are told apart. The destination checks the piece it has put
+//     together against that digest: a page that was taken for another one ends the
+//     session before anything is released.
 //
 // A page that changed is not overwritten in the stock, its new content is added; so
-// what is known never becomes wrong, however old it is, and a scan may run beside the
+// Known never becomes wrong, however old it is, and a scan may run beside the
 // workload without stopping it.
 package precopy
 
@@ -28,21 +28,21 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// PageSize is the unit in which content is told apart.
+// PageSize is the unit in which content is identified.
 const PageSize = 4 << 10
 
 // PieceSize is the most that one piece stands for.
 const PieceSize = 1 << 20
 
-// Known is what the stock of the other side holds, by content.
+// Known is the content of the other side's stock.
 type Known struct {
 	seed uint64
 	at   map[xxh3.Uint128]int64
 	end  int64
 }
 
-// NewKnown begins with an empty stock. The seed is a secret: who can choose what
-// pages hold must not be able to make two of them look alike.
+// NewKnown begins with an empty stock. The seed is a secret: a program that can
+// choose the content of pages must not be able to make two of them look alike.
 func NewKnown(seed uint64) *Known { return &Known{seed: seed, at: map[xxh3.Uint128]int64{}} }
 
 // Size is how large the stock is.
@@ -67,17 +67,17 @@ func (k *Known) Add(page []byte) (pos int64, fresh bool) {
 	return pos, true
 }
 
-// literal is the place of what the stock does not hold.
+// literal is the place of a page that the stock does not hold.
 const literal = -1
 
 // A piece, all numbers little endian:
 //
 //	offset  size  field
-//	     0    16  digest of what it stands for, and where
-//	    16     8  where that begins in the page file
+//	     0    16  digest of its content, and its place
+//	    16     8  where it begins in the page file
 //	    24     4  the number of runs
 //	    28  12 n  runs: length (4), place in the stock or -1 (8)
-//	     …     …  what is not in the stock, one after the other
+//	     …     …  the pages that are not in the stock, one after the other
 const (
 	pieceHead = 28
 	runSize   = 12
@@ -131,11 +131,11 @@ func (k *Known) Encode(b, data []byte, off int64) (piece []byte, literals int) {
 	return b, literals
 }
 
-// digest is of what a piece stands for, and of where that lies.
+// digest is of a piece's content, and of its place.
 func digest(data []byte, off int64) [16]byte { return xxh3.Hash128Seed(data, uint64(off)).Bytes() }
 
-// Decode puts together what a piece stands for, in room if that is large enough, and
-// where it lies in the page file.
+// Decode puts together a piece's content, in room if that is large enough, and
+// returns its place in the page file.
 func (s *Stock) Decode(room, piece []byte) (data []byte, off int64, err error) {
 	if len(piece) < pieceHead {
 		return nil, 0, fmt.Errorf("precopy: a piece of %d bytes, which is no piece", len(piece))

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Scan reads once what a dump of tasks would carry: their anonymous pages, and those
-// that they share and that have no file. The tasks run meanwhile, so what it reads may
-// be of any moment, and torn; what is gone when it comes to it is left out. It is
-// only a guess at what a dump will hold, and a wrong guess costs nothing but time.
+// Scan reads once the pages that a dump of tasks would carry: their anonymous pages,
+// and shared ones without a file. The tasks run in that time, so a page may be of any
+// moment, and torn; vanished ones are left out. It is only a guess at the content of a
+// dump, and a wrong guess costs nothing but time.
 type Scan struct {
 	shared map[shared]bool // pages that another task has, too
 	buf    []byte
@@ -110,17 +110,17 @@ func parseMapping(line string) (m mapping, ok bool, err error) {
 	m.shared, m.inode = f[1][3] == 's', f[3]+" "+f[4]
 	name := strings.Join(f[5:], " ")
 	switch {
-	case f[1][0] != 'r': // what is only reserved would take long to look through
+	case f[1][0] != 'r': // a mere reservation would take long to look through
 		return m, false, nil
 	case name == "[vvar]" || name == "[vdso]" || name == "[vsyscall]" || name == "[vvar_vclock]":
 		return m, false, nil
-	case m.shared: // what has a name travels with its file system
+	case m.shared: // a file travels with its file system
 		return m, name == "/dev/zero (deleted)" || strings.HasPrefix(name, "/memfd:") || strings.HasPrefix(name, "/SYSV"), nil
 	}
 	return m, true, nil
 }
 
-// mapping reads what is there of one mapping.
+// mapping reads the present pages of one mapping.
 func (s *Scan) mapping(m mapping, pagemap, mem *os.File, give func([]byte) error) error {
 	for at := m.start; at < m.end; {
 		n := min(int((m.end-at)/PageSize), len(s.maps)/entry)
@@ -165,9 +165,9 @@ func (s *Scan) wanted(m mapping, at, page uint64) bool {
 	return true
 }
 
-// read gives on what can be read of a run of pages.
+// read passes on the readable part of a run of pages.
 func (s *Scan) read(mem *os.File, at uint64, length int, give func([]byte) error) error {
-	n, _ := mem.ReadAt(s.buf[:length], int64(at)) // what cannot be read is gone, or not for reading
+	n, _ := mem.ReadAt(s.buf[:length], int64(at)) // an unreadable page is gone, or not for reading
 	if n &^= pageMask; n == 0 {
 		return nil
 	}

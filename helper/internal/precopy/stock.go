@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stock is the pages that have come ahead, in memory that is nobody's file and goes
-// with the process.
+// Stock holds the pages that have come ahead, in memory that is no file and goes with
+// the process.
 type Stock struct {
 	file *os.File
 	size int64
-	view []byte // of all of it, mapped; made anew when it has grown
+	view []byte // of all of it, mapped; replaced when it has grown
 }
 
 // NewStock makes an empty one.
@@ -25,7 +25,7 @@ func NewStock() (*Stock, error) {
 	return &Stock{file: os.NewFile(uintptr(fd), "handover-precopy")}, nil
 }
 
-// Put lays down what came at a place: behind what is there, or over it, from a source
+// Put stores pages at a place: behind the present ones, or over them, from a source
 // that has begun again. The limit is the size that was promised.
 func (s *Stock) Put(data []byte, at, limit int64) error {
 	if at < 0 || at > s.size || at+int64(len(data)) > limit {

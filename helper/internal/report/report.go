@@ -1,12 +1,11 @@
-// Package report writes down what happens, for machines first: one JSON object
-// a line.
+// Package report writes down events, for machines first: one JSON object a line.
 //
 // Every event has
 //
 //	time     wall clock, UTC, RFC 3339 with nanoseconds: to line hosts up by eye
 //	mono_ns  CLOCK_MONOTONIC of this host: to subtract; comparable between all
 //	         processes of one host and of one boot, and with nothing else
-//	event    what happened, one of the project's own words
+//	event    the event, one of the project's own words
 //
 // followed by the event's fields in alphabetical order. A line is written with
 // one call of Write, so that lines of several goroutines do not mix.
@@ -89,7 +88,7 @@ func encode(now time.Time, mono int64, event string, fields map[string]any) ([]b
 	slices.Sort(keys)
 	for _, k := range keys {
 		v := fields[k]
-		if e, ok := v.(error); ok { // an error has no JSON of its own: its text is what is meant
+		if e, ok := v.(error); ok { // an error has no JSON of its own: use its text
 			v = e.Error()
 		}
 		value, err := json.Marshal(v)
@@ -193,7 +192,7 @@ func (t *Timings) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote, in the order it stands there.
+// UnmarshalJSON reads the output of MarshalJSON, in its order.
 func (t *Timings) UnmarshalJSON(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {

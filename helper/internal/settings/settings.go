@@ -1,14 +1,13 @@
 // Package settings carries the settings of a workload's network namespace: all that
 // lies below /proc/sys/net.
 //
-// CRIU dumps no namespace that the container engine has made, and a runtime applies
-// `--sysctl` when it starts a container, not when it restores one. So the source reads
-// all settings while the workload runs (Read). The destination tries them in a
-// namespace of their own (Rehearse) and learns which of them it has to look at; those
-// that the engine has set otherwise come to them (Meet). It gives these to the
-// workload's namespace before CRIU makes sockets in it, for some settings count when a
-// socket is made, and once more before the first instruction of the workload (Apply). Settings that the kernel lets nobody read or nobody write are
-// left out: they are the host's, or figures.
+// CRIU dumps no namespace that the container engine has made, and a runtime applies `--sysctl` when it starts
+// a container, not when it restores one. So the source reads all settings while the workload runs (Read). The
+// destination tries them in a namespace of their own (Rehearse) and learns which of them it has to look at;
+// those that the engine has set otherwise come to them (Meet). It gives these to the workload's namespace
+// before CRIU makes sockets in it, for some settings count when a socket is made, and once more before the
+// first instruction of the workload (Apply). Settings that cannot be read or cannot be written are left out:
+// they are the host's, or figures.
 package settings
 
 import (
@@ -29,7 +28,7 @@ import (
 
 const root = "/proc/sys/net"
 
-// Net is what a network namespace is set to.
+// Net holds the settings of a network namespace.
 type Net struct {
 	Values map[string]string `json:"values"` // by the path below /proc/sys/net
 	Own    []string          `json:"own"`    // those that an untouched namespace of that host has otherwise
@@ -87,9 +86,9 @@ func (n Net) Again(path string) (changed map[string]string, err error) {
 	return changed, nil
 }
 
-// Rehearse tries the source's own settings in an untouched namespace of this host: what
-// fails here would fail when the workload stands still. It returns the settings that
-// Apply has to look at.
+// Rehearse tries the source's own settings in an untouched namespace of this host: a
+// setting that fails here would fail when the workload stands still. It returns the
+// settings that Apply has to look at.
 func (n Net) Rehearse() (wanted map[string]string, err error) {
 	_, err = inUntouched(func() (map[string]string, error) {
 		here, err := values()
@@ -223,7 +222,7 @@ func some(names []string) (map[string]string, error) {
 	found := map[string]string{}
 	for _, name := range names {
 		value, err := os.ReadFile(filepath.Join(root, name))
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EIO) { // a secret that nobody has set
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EIO) { // a secret that was not set
 			continue
 		}
 		if err != nil {

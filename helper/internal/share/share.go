@@ -1,14 +1,14 @@
 // Package share divides a limit of bytes a second among the copies that run on a
 // host.
 //
-// Who copies is a member: it holds a lock on a file of its own in a folder that
-// all of them know. Each member counts the files that are locked, and takes its
-// part of the limit that it was given itself; nobody hands anything out, so nobody
-// has to be there for it. A member that leaves, or whose process ends however, is
-// not counted any more, and what it had is the others' within Lag.
+// Each copy is a member: it holds a lock on a file of its own in a folder that all of
+// them know. Each member counts the locked files, and takes its part of the limit
+// that it was given itself. So no process has to hand out the parts. A member that
+// leaves, or whose process ends for any reason, is not counted any more, and its part
+// is the others' within Lag.
 //
-// In the same way members can come in turn: who has joined under a name that sorts
-// before one's own comes first.
+// In the same way members can take turns: a member whose name sorts before one's own
+// comes first.
 package share
 
 import (
@@ -26,7 +26,7 @@ import (
 const Lag = 500 * time.Millisecond
 
 // Member is one copy. The methods of a nil Member are those of a copy that shares
-// nothing with anybody.
+// nothing.
 type Member struct {
 	dir  string
 	name string
@@ -56,8 +56,8 @@ func (m *Member) Join() error {
 	if m.file != nil {
 		return nil
 	}
-	// A file that somebody removed between our opening and our locking it would not
-	// be seen by those who count.
+	// A file that was removed between our opening and our locking it would not be
+	// counted.
 	for {
 		path := filepath.Join(m.dir, m.name)
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -65,7 +65,7 @@ func (m *Member) Join() error {
 			return fmt.Errorf("share: %w", err)
 		}
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			// Who counts may have it for a moment.
+			// A counting member may have it for a moment.
 			f.Close()
 			if errors.Is(err, unix.EWOULDBLOCK) {
 				time.Sleep(time.Millisecond)
@@ -114,8 +114,8 @@ func (m *Member) Part(limit int64) int64 {
 	return max(1, limit/max(1, m.members))
 }
 
-// Ahead is how many of those who have joined have names that sort before this one's.
-// Where the folder is gone, and with it everybody's place, nobody is waited for.
+// Ahead is the number of members whose names sort before this one's. Where the folder
+// is gone, and with it every place, it is 0.
 func (m *Member) Ahead() int64 {
 	if m == nil {
 		return 0
@@ -135,8 +135,8 @@ func (m *Member) count() int64 {
 	return n
 }
 
-// joined counts who has joined, of those whose names are asked for. A file that cannot
-// be looked at counts: rather too slow than beyond the limit.
+// joined counts the members among the names that of accepts. An unreadable file
+// counts: rather too slow than beyond the limit.
 func (m *Member) joined(of func(name string) bool) (n int64, err error) {
 	entries, err := os.ReadDir(m.dir)
 	if err != nil {

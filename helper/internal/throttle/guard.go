@@ -52,14 +52,14 @@ func (g *guard) dismiss() {
 // LiftWhenGone is the process that waits, on its standard input, for the end of the one
 // that started it.
 func LiftWhenGone(path, owner string) error {
-	// It ends with what it waits for, and not because somebody ends everything.
+	// It ends with the process it waits for, and not because all processes are ended.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return fmt.Errorf("throttle: waiting for the end of the session's process: %w", err)
 	}
 	r, err := load(path)
 	if err != nil || r == nil || strconv.Itoa(r.Owner) != owner {
-		return err // a later process has begun anew, and has a guard of its own
+		return err // a later process has begun again, and has a guard of its own
 	}
 	return Lift(path)
 }

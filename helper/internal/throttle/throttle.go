@@ -1,8 +1,8 @@
 // Package throttle takes processor time from the tasks of a cgroup, step by step, and
 // gives all of it back.
 //
-// It is what QEMU calls auto-converge: a workload that writes faster than is copied is
-// slowed down until it does not. The first step takes 20 % of the processor time that
+// QEMU calls it auto-converge: a workload that writes faster than the copy is slowed
+// down until it no longer does. The first step takes 20 % of the processor time that
 // it may use, or that it uses where nothing limits it; each further one 10 % more, and
 // the last one leaves it 1 %.
 //
@@ -12,9 +12,9 @@
 //
 // A workload that stays slow would be worse than a move that fails. So, before the first
 // limit is written, a record of the one that was there, and of all that may follow, is on
-// the disk, and a process waits for the end of this one (Guard). Lift puts back what the
-// record says; whoever finds a record may call it, at any time and again. What somebody
-// else has set meanwhile is none of the recorded limits, and stays as it is.
+// the disk, and a process waits for the end of this one (Guard). Lift puts back the
+// recorded limit; any process that finds a record may call it, at any time and again. A
+// limit that another program has set is none of the recorded ones, and stays as it is.
 package throttle
 
 import (
@@ -30,7 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The steps, in percent of what the workload may use.
+// The steps, in percent of the workload's allowed processor time.
 const (
 	firstStep = 20
 	nextSteps = 10
@@ -40,13 +40,13 @@ const (
 // leastQuota is the smallest quota that the kernel takes, in microseconds.
 const leastQuota = 1000
 
-// step is one limit, as the kernel is told it and tells it.
+// step is one limit, as it is written to the kernel and read from it.
 type step struct {
 	Percent int    `json:"percent"`
 	Limit   string `json:"limit"`
 }
 
-// record is what is on the disk for as long as there may be a limit of ours.
+// record is on the disk for as long as there may be a limit of ours.
 type record struct {
 	Owner    int    `json:"owner"` // the process that writes the limits
 	File     string `json:"file"`
@@ -137,8 +137,8 @@ type Throttle struct {
 }
 
 // Begin prepares the way for a cgroup whose tasks keep so many processors busy. The
-// record is at path; what an earlier one left there is lifted first. No limit is
-// written yet.
+// record is at path; the limit of an earlier record there is lifted first. No limit
+// is written yet.
 func Begin(cgroup string, used float64, path string) (*Throttle, error) {
 	if err := Lift(path); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (t *Throttle) Harder() (percent int, limit string, err error) {
 	s := t.record.Steps[t.taken]
 	t.taken++
 	if err := put(t.record.File, s.Limit); err != nil {
-		// What the kernel made of it is none of the limits in the record.
+		// The kernel's version of it is none of the limits in the record.
 		if e := put(t.record.File, t.record.Original); !gone(e) {
 			err = errors.Join(err, e)
 		}
@@ -191,7 +191,7 @@ func (t *Throttle) Harder() (percent int, limit string, err error) {
 // ErrLast says that there is no further step.
 var ErrLast = errors.New("throttle: there is no further step")
 
-// Lift gives back what was taken. It may be called at any time, and again.
+// Lift gives all processor time back. It may be called at any time, and again.
 func (t *Throttle) Lift() error {
 	if t == nil {
 		return nil

@@ -1,6 +1,6 @@
 // Package tracker knows which clusters of a block device were written.
 //
-// # What a tracker promises
+// # The promise of a tracker
 //
 // A cluster that was written between two calls of Swap, or between Open and the
 // first, is in the map of the second. More clusters may be in it than were
@@ -43,7 +43,7 @@
 // No such kernel runs where this was written: our knowledge of it comes from its
 // source, and the tests have a stand-in for it.
 //
-// # What the others do not see
+// # Writes that the others do not see
 //
 // A write that does not go through the block layer is out of sight: DAX, and on
 // kernels before 6.3 pages that are given to zram, brd or pmem directly. Open

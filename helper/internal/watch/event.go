@@ -37,7 +37,7 @@ const (
 
 var errEvent = errors.New("the kernel sent an event that this pcopy does not understand")
 
-// parse cuts what was read from fanotify into events.
+// parse cuts the bytes read from fanotify into events.
 func parse(b []byte, each func(event)) error {
 	for len(b) > 0 {
 		if len(b) < metadataSize {

@@ -53,9 +53,9 @@ func (w *Watch) resolve(h handle) (string, error) {
 	return w.locate(fd, &st)
 }
 
-// locate finds the path below the folder of an object that is open. The kernel's
-// text for it is only a hint: it may be one that a mount hides, or one of before
-// a move. What counts is that the path, followed from the folder, leads there.
+// locate finds the path below the folder of an object that is open. The kernel's text
+// for it is only a hint: it may be one that a mount hides, or one of before a move.
+// The path counts only if it leads there when followed from the folder.
 func (w *Watch) locate(fd int, st *unix.Stat_t) (string, error) {
 	path, err := os.Readlink(self(fd))
 	if err != nil {

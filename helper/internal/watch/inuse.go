@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Use is one file of the folder that somebody can write to without an event.
+// Use is one file of the folder that a process can write to without an event.
 type Use struct {
 	Inode  uint64
 	Path   string // below the folder; empty if it has no name there that can be found
@@ -36,8 +36,8 @@ func (w *Watch) InUse(known func(inode uint64) bool) ([]Use, error) {
 		uses, err := w.inUse(pids, at, known)
 		done <- answer{uses, err}
 	}()
-	// A process that is stuck in a page fault can hold up who asks what it has
-	// mapped, and this may be asked while a workload is frozen.
+	// A process that is stuck in a page fault can hold up the reader of its mappings,
+	// and this may be read while a workload is frozen.
 	t := time.NewTimer(stuck)
 	defer t.Stop()
 	select {
@@ -85,8 +85,8 @@ func (w *Watch) inUse(pids []string, at chan<- string, known func(uint64) bool) 
 	return uses, nil
 }
 
-// vanished reports whether an error means that a process, or something of it,
-// has gone while it was looked at. What it had open it has closed.
+// vanished reports whether an error means that a process, or something of it, has
+// gone while it was looked at. Its files are closed.
 func vanished(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EACCES)
 }
@@ -101,7 +101,7 @@ func (w *Watch) usedBy(proc string, note func(*unix.Stat_t, string) *Use) error 
 	for _, m := range mapped {
 		fd, err := unix.Open(filepath.Join(proc, "map_files", m), unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
-			continue // unmapped meanwhile
+			continue // unmapped since
 		}
 		if u, err := w.use(fd, note); err != nil {
 			return err

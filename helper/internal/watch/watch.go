@@ -1,6 +1,6 @@
-// Package watch tells which entries of a folder were touched, without looking at
-// the others: the second pass over a folder then costs what changed, not what
-// exists.
+// Package watch tells which entries of a folder were touched, without looking at the
+// others: the cost of the second pass over a folder is then that of the changes, not
+// of the whole folder.
 //
 // The kernel's fanotify marks the file system that holds the folder, as a whole:
 // no mark for each directory, and so no moment at which a directory is new and
@@ -8,24 +8,24 @@
 // directory by its file handle and the entry by its name. Events from outside of
 // the folder are dropped when they are read.
 //
-// Swap hands over what was touched since the last Swap and begins anew. The
-// kernel queues an event before the call that caused it returns, so whatever was
-// done before Swap was called is in what Swap returns. What it names is where to
-// look, not what happened: an entry may have come, gone or changed, several times.
+// Swap hands over the entries touched since the last Swap and starts over. The kernel
+// queues an event before the call that caused it returns, so every change before the
+// call of Swap is in its result. The result names places to look at, not events: an
+// entry may have come, gone or changed, several times.
 //
-// What fanotify does not tell, and who does:
+// Changes that fanotify does not report, and how they are found:
 //
 //   - Writes through a shared mapping, and those of the old asynchronous I/O
-//     (io_submit), cause no event. Whoever writes so has the file open for
-//     writing, or mapped; when the last user of it closes it there is an event.
-//     InUse lists the files that are in use in one of these ways now.
+//     (io_submit), cause no event. A process that writes so has the file open for
+//     writing, or mapped; when the last user of it closes it there is an event. InUse
+//     lists the files that are in use in one of these ways now.
 //   - A directory that is moved brings entries along about which there is no
 //     event: below a directory that is Named, everything may have changed.
 //   - A file may be written through a name that it has outside of the folder, or
 //     one that it had when it was opened. It comes by its inode number, in
 //     Set.Inodes.
 //   - If the queue overflows, events are lost: Set.Everything says so, and only a
-//     look at every entry finds what changed.
+//     look at every entry finds the changes.
 package watch
 
 import (
@@ -40,14 +40,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How says in what way an entry was touched. An entry may have several.
+// How is the way in which an entry was touched. An entry may have several.
 type How uint8
 
 // The ways.
 const (
 	Named   How = 1 << iota // it came or went, or another one took its name
 	Written                 // its content or its attributes were changed
-	Closed                  // somebody who had it open for writing closed it
+	Closed                  // a process that had it open for writing closed it
 )
 
 // Touch is one entry that was touched.
@@ -56,7 +56,7 @@ type Touch struct {
 	How  How
 }
 
-// Set is what was touched between two Swaps.
+// Set holds the entries touched between two Swaps.
 type Set struct {
 	Everything string // if not empty: why every entry has to be looked at
 	Touched    []Touch
@@ -84,7 +84,7 @@ type touched struct {
 	objects []handle // whose content was changed; more than one if the name changed hands
 }
 
-// maxInside bounds what is remembered of directories outside of the folder.
+// maxInside bounds the memory of directories outside of the folder.
 const maxInside = 1 << 18
 
 // queue is how many events the kernel keeps for us: as many as there are. A
@@ -123,7 +123,7 @@ func Start(root string) (_ *Watch, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch: the kernel refused fanotify with file handles (%w): it takes Linux 5.9 or later, and root outside of a user namespace", err)
 	}
-	// By the descriptor, so that what is marked is what was opened.
+	// By the descriptor, so that the opened folder is the marked one.
 	err = unix.FanotifyMark(fan, unix.FAN_MARK_ADD|unix.FAN_MARK_FILESYSTEM, content|names|unix.FAN_ONDIR, unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		unix.Close(fan)
@@ -186,7 +186,7 @@ func (w *Watch) mountBelow() (string, error) {
 	return "", nil
 }
 
-// unescape undoes what the kernel does to a mount point in mountinfo.
+// unescape undoes the kernel's escapes of a mount point in mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // Close ends the watch.
@@ -194,7 +194,7 @@ func (w *Watch) Close() error {
 	return errors.Join(w.fan.Close(), unix.Close(w.root))
 }
 
-// drain reads what the kernel has queued; the caller holds mu.
+// drain reads the kernel's queue; the caller holds mu.
 func (w *Watch) drain() {
 	for {
 		n, err := unix.Read(w.fd, w.buf)
@@ -296,9 +296,8 @@ func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV)
 }
 
-// Swap returns what was touched, by anything that was done before the call, and
-// begins anew. Of files that were written through other names, those for which
-// known says no are left out.
+// Swap returns the entries touched before the call, and starts over. Of files that
+// were written through other names, those for which known says no are left out.
 func (w *Watch) Swap(known func(inode uint64) bool) (*Set, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -308,7 +307,7 @@ func (w *Watch) Swap(known func(inode uint64) bool) (*Set, error) {
 	for dir, entries := range dirs {
 		path, err := w.resolve(dir)
 		if gone(err) {
-			continue // or moved meanwhile, which is an event that is still to come
+			continue // or moved since, which is an event that is still to come
 		}
 		if err != nil {
 			return nil, fmt.Errorf("watch: %s: %w", w.text, err)

@@ -39,13 +39,13 @@
 //
 //	1  Data     payload = the bytes of the volume at pos; length = payload length
 //	2  Zero     the range pos, length is all zeroes; no payload
-//	3  Discard  nobody needs what is in the range pos, length; no payload
+//	3  Discard  the content of the range pos, length is not needed; no payload
 //	4  Chunk    payload = a piece of a byte stream; length = payload length
 //	5  Control  payload = JSON, which belongs to the session; length = payload length
 //	6  Packed   payload = the bytes of the volume at pos, packed; flags say how, and
 //	            length is that of the range, 1 byte to 4 MiB; only if both sides agreed
-//	7  Fence    what came before it on all connections of the session counts before
-//	            what comes after it on any; pos = its number; no payload, length 0
+//	7  Fence    frames before it on all connections of the session count before
+//	            frames after it on any; pos = its number; no payload, length 0
 //
 // A frame that breaks any of this is an error, nothing of it is delivered, and the
 // connection is of no further use: the side that sees the error closes it.

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hold does with the tasks of a cgroup what CRIU does: it freezes them, becomes
-// their debugger, and lets the cgroup go. They run on when release is called, or
-// when the calling thread ends: it has to be locked to its goroutine.
+// Hold treats the tasks of a cgroup as CRIU does: it freezes them, becomes their
+// debugger, and lets the cgroup go. They run on when release is called, or when the
+// calling thread ends: it has to be locked to its goroutine.
 func Hold(dir string) (release func() error, err error) {
 	freeze := filepath.Join(dir, "cgroup.freeze")
 	if err := os.WriteFile(freeze, []byte("1"), 0); err != nil {

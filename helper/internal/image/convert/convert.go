@@ -1,8 +1,8 @@
 // Package convert writes a disk into a new file, raw or qcow2.
 //
-// The new file is there as a whole and on the disk, or it is not there at all. It
-// is as sparse as the disk is empty: what the disk does not have, and what it has
-// and is all zeroes, takes no space.
+// The new file is there as a whole and on the disk, or it is not there at all. It is
+// as sparse as the disk is empty: holes of the disk, and blocks of zeroes, take no
+// space.
 package convert
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image/qcow2"
 )
 
-// Disk is what is converted.
+// Disk is the input of a conversion.
 type Disk interface {
 	Path() string
 	Size() int64
@@ -37,13 +37,13 @@ const (
 // Formats lists them.
 var Formats = []string{Raw, QCOW2}
 
-// unit is what is written or left out as a whole.
+// unit is the length that is written or left out as a whole.
 const unit = qcow2.Cluster
 
 // stretch is how much is read at a time.
 const stretch = 16 * unit
 
-// Stats is what was done.
+// Stats counts the work done.
 type Stats struct {
 	Format  string `json:"format"`
 	Path    string `json:"path"`
@@ -110,7 +110,7 @@ func Convert(ctx context.Context, disk Disk, format, path string) (_ Stats, err 
 	return s, nil
 }
 
-// write copies what is not zero, in ascending order.
+// write copies the units that are not zero, in ascending order.
 func write(ctx context.Context, disk Disk, out io.WriterAt) (written int64, err error) {
 	buf := image.Buffer(stretch)
 	for off := int64(0); off < disk.Size(); {

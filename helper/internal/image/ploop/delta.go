@@ -65,7 +65,7 @@ func byPath(path string) opener {
 	return func(flags int) (*os.File, error) { return os.OpenFile(path, flags, 0) }
 }
 
-// openFile opens what may hold a layer. The open does not wait on a FIFO.
+// openFile opens a file that may hold a layer. The open does not wait on a FIFO.
 func openFile(open opener) (*os.File, int64, error) {
 	f, err := open(os.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK)
 	if err != nil {
@@ -90,9 +90,9 @@ func cause(err error) error {
 	return err
 }
 
-// inspect reads the header and the table of an image file and holds them against
-// each other and against the file. What is wrong goes into found; the delta is of
-// use only if no error is among it.
+// inspect reads the header and the table of an image file and holds them against each
+// other and against the file. Faults go into found; the delta is of use only if no
+// error is among them.
 func inspect(f io.ReaderAt, fileSize int64, path string, found *findings) *delta {
 	d := &delta{ReaderAt: f, path: path}
 	b := make([]byte, headerSize)

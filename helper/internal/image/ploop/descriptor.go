@@ -11,11 +11,11 @@ import (
 	"golang.org/x/text/encoding/charmap"
 )
 
-// descriptorName is what the file is called in the folder of an image.
+// descriptorName is the name of the file in the folder of an image.
 const descriptorName = "DiskDescriptor.xml"
 
 const (
-	// nobody is the parent of the lowest layer.
+	// nobody stands for no parent: that of the lowest layer.
 	nobody = "00000000-0000-0000-0000-000000000000"
 	// firstGUID is the top layer where a descriptor names none.
 	firstGUID = "5fbaabe3-6958-40ff-92a7-860e329aab41"
@@ -34,7 +34,7 @@ type Link struct {
 	Plain bool   `json:"plain,omitempty"`
 }
 
-// descriptor is what a DiskDescriptor.xml says that matters here.
+// descriptor is the relevant part of a DiskDescriptor.xml.
 type descriptor struct {
 	size    int64 // of the disk, in bytes
 	cluster int64
@@ -199,8 +199,8 @@ func (d *descriptor) chain(name string) ([]Link, error) {
 	return links, nil
 }
 
-// within makes a layer's file name one below the descriptor's folder. A descriptor
-// that is not what it should be must not make root read just any file.
+// within makes a layer's file name one below the descriptor's folder. A forged
+// descriptor must not make root read just any file.
 func within(folder, file string) (string, error) {
 	if filepath.IsAbs(file) {
 		rel, err := filepath.Rel(folder, file)

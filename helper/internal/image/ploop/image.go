@@ -16,7 +16,7 @@ type Image struct {
 	layers []layer // the lowest first
 }
 
-// Info is what can be said about an image.
+// Info describes an image.
 type Info struct {
 	Path    string      `json:"path"`
 	Size    int64       `json:"size"`
@@ -25,7 +25,7 @@ type Info struct {
 	Layers  []LayerInfo `json:"layers"` // the lowest first
 }
 
-// LayerInfo is what can be said about one layer.
+// LayerInfo describes one layer.
 type LayerInfo struct {
 	GUID      string `json:"guid,omitempty"`
 	File      string `json:"file"`
@@ -75,7 +75,7 @@ func Check(path, snapshot string) (*Info, []Finding) {
 	return info, found.all()
 }
 
-// look opens what there is and collects what is wrong with it.
+// look opens the layers and collects their faults.
 func look(path, snapshot string) (*Image, *Info, *findings) {
 	found := &findings{}
 	img, info := &Image{path: path}, &Info{Path: path, Layers: []LayerInfo{}}
@@ -136,7 +136,7 @@ func (i *Image) openDescriptor(path, snapshot string, info *Info, found *finding
 	i.finish(info, d.size, d.cluster, found)
 }
 
-// add opens one layer and puts it on top of what is there.
+// add opens one layer and puts it on top of the others.
 func (i *Image) add(l Link, path string, open opener, info *Info, found *findings) {
 	f, size, err := openFile(open)
 	if err != nil {
@@ -163,10 +163,10 @@ func (i *Image) add(l Link, path string, open opener, info *Info, found *finding
 }
 
 // finish holds the layers against each other and, where there is one, against the
-// descriptor; 0 means that nobody said anything.
+// descriptor; 0 means unknown.
 func (i *Image) finish(info *Info, size, cluster int64, found *findings) {
 	if found.err() != nil {
-		return // what is broken by itself need not fit
+		return // a broken layer need not fit
 	}
 	top := i.layers[len(i.layers)-1]
 	// A delta knows its size: growing a disk leaves the descriptor as it was, and a
@@ -213,7 +213,7 @@ func (i *Image) Size() int64 { return i.size }
 func (i *Image) locate(off, n int64) (l layer, at, length int64) {
 	length = n
 	for _, l := range slices.Backward(i.layers) {
-		// What a higher layer lacks for so long, a lower one may have for less.
+		// A range that a higher layer lacks, a lower one may have in part.
 		at, m, here := l.find(off, length)
 		length = m
 		if here {
@@ -284,7 +284,7 @@ func (i *Image) Close() (err error) {
 	return err
 }
 
-// firstBytes reads enough of a file to tell what it is.
+// firstBytes reads enough of a file to tell its kind.
 func firstBytes(path string) ([]byte, error) {
 	f, _, err := openFile(byPath(path))
 	if err != nil {

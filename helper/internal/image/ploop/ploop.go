@@ -6,7 +6,7 @@
 //	offset  size  field
 //	     0    16  magic: "WithoutFreeSpace" (version 1), "WithouFreSpacExt" (2)
 //	    16     4  2
-//	    20     4  heads       geometry that nobody needs
+//	    20     4  heads       unused geometry
 //	    24     4  cylinders
 //	    28     4  cluster, in sectors of 512 bytes
 //	    32     4  how many entries the table has
@@ -22,15 +22,15 @@
 // The places begin where the clusters begin, lie whole clusters apart, and no two
 // clusters share one.
 //
-// In a chain each delta holds what was written since the one below it was the top
-// one. A cluster is read from the highest delta that has it; where none has it, it
-// is zeroes. The lowest may be a plain file instead, which has everything. A lower
-// layer may be shorter than the disk, which then was grown: what it lacks is zeroes.
-// The disk is as long as its top delta says, whatever the descriptor says.
+// In a chain each delta holds the writes since the one below it was the top one. A
+// cluster is read from the highest delta that has it; where none has it, it is
+// zeroes. The lowest may be a plain file instead, which has everything. A lower layer
+// may be shorter than the disk, which then was grown: the missing part is zeroes. The
+// length of the disk is that of its top delta, even if the descriptor differs.
 //
-// Nothing that a file says about itself is believed before it was held against the
-// rest. Open refuses an image of which Check says that anything is wrong, so that
-// what is read is either what was written or an error.
+// A file's statements about itself are checked against the rest before they are
+// believed. Open refuses an image in which Check finds a fault, so that a read
+// returns either the written data or an error.
 package ploop
 
 import (
@@ -39,7 +39,7 @@ import (
 
 const sector = 512
 
-// The bounds of what is read.
+// The bounds of a read.
 const (
 	maxCluster = 16 << 20 // bytes; ploop's own limit
 	maxEntries = 32 << 20 // of a table: 128 MiB, for a disk of 32 TiB in clusters of 1 MiB
@@ -64,8 +64,8 @@ type Finding struct {
 	Text  string `json:"text"`
 }
 
-// findings collects what is wrong. It keeps the first few of a kind: a table of
-// rubbish has millions.
+// findings collects faults. It keeps the first few of a kind: a table of rubbish has
+// millions.
 type findings struct {
 	list []Finding
 	more map[Level]int
@@ -90,7 +90,7 @@ func (f *findings) add(level Level, format string, args ...any) {
 	f.more[level]++
 }
 
-// all is the list, with a last word about what did not fit into it.
+// all is the list, with a last word about those that did not fit into it.
 func (f *findings) all() []Finding {
 	list := append([]Finding{}, f.list...)
 	for _, level := range []Level{Error, Leak, Warning} {

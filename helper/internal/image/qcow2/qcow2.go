@@ -1,12 +1,11 @@
-// Package qcow2 writes qcow2 images, version 3, in one go from the first byte to
-// the last. What is not written reads as zeroes and takes no space.
+// Package qcow2 writes qcow2 images, version 3, in one go from the first byte to the
+// last. Unwritten ranges read as zeroes and take no space.
 //
 // The file is, in clusters of 64 KiB: the header, the table of tables (L1), then
-// clusters of data and, behind the data it speaks of, each table (L2), and in the
-// end the counts of references. Since nothing is ever freed or written twice,
-// every cluster of the file is counted once, and the counts are known only when
-// all is written. The header is written last: until then the file is nobody's
-// image.
+// clusters of data and, behind its data, each table (L2), and in the end the counts
+// of references. Since nothing is ever freed or written twice, every cluster of the
+// file is counted once, and the counts are known only when all is written. The header
+// is written last: until then the file is no image.
 package qcow2
 
 import (
@@ -25,7 +24,7 @@ const (
 	perTable    = Cluster / 8 // entries of an L2 table
 	perCounts   = Cluster / 2 // counts, of 16 bits, in a cluster
 	copied      = 1 << 63     // the one reference there is
-	maxSize     = 64 << 40    // then L1 has 1 MiB, far below what QEMU takes
+	maxSize     = 64 << 40    // then L1 has 1 MiB, far below QEMU's limit
 )
 
 // Writer writes one image.
@@ -41,7 +40,7 @@ type Writer struct {
 	closed  bool
 }
 
-// NewWriter begins an image of a disk with size bytes. What w holds must be empty.
+// NewWriter begins an image of a disk with size bytes. w must be empty.
 func NewWriter(w io.WriterAt, size int64) (*Writer, error) {
 	if size <= 0 || size%512 != 0 || size > maxSize {
 		return nil, fmt.Errorf("qcow2: a disk of %d bytes: a whole number of sectors is needed, at most %d bytes", size, int64(maxSize))
@@ -121,7 +120,7 @@ func (q *Writer) put(numbers []uint64, at int64) error {
 	return err
 }
 
-// Close completes the image. It does not sync, nor does it close what is below.
+// Close completes the image. It does not sync, nor does it close the writer below.
 func (q *Writer) Close() error {
 	if q.closed {
 		return errors.New("qcow2: closed twice")

@@ -1,5 +1,5 @@
-// Package lazytest plays what CRIU has to do with lazy pages: a task whose memory stands
-// still, a dump that leaves it there, and a task that is restored without it.
+// Package lazytest plays CRIU's part in lazy pages: a task whose memory stands still, a
+// dump that leaves it there, and a task that is restored without it.
 package lazytest
 
 import (
@@ -25,7 +25,7 @@ func dumped(page int) bool { return page%64 != 63 && page < Pages-32 }
 
 func content(page int) byte { return byte(page%251) + 1 }
 
-// Want is what a page is to hold in the end.
+// Want is the expected content of a page in the end.
 func Want(page int) byte {
 	if dumped(page) {
 		return content(page)
@@ -54,7 +54,7 @@ func Fill(m []byte) {
 	}
 }
 
-// Check says of a range of pages whether each holds what it should.
+// Check says of a range of pages whether each has the expected content.
 func Check(m []byte, first, end int, holds func(int) byte) error {
 	for n := first; n < end; n++ {
 		if a, b := m[n*PageSize], m[n*PageSize+PageSize-1]; a != holds(n) || b != holds(n) {
@@ -64,8 +64,9 @@ func Check(m []byte, first, end int, holds func(int) byte) error {
 	return nil
 }
 
-// HandOver does what CRIU does with the memory of a task that it restores: pid is the ID
-// that the task had. It returns what CRIU does when all is restored, and its descriptor.
+// HandOver hands over the memory of a restored task as CRIU does: pid is the ID that the
+// task had. It returns a function that does CRIU's last step when all is restored, and
+// the descriptor.
 func HandOver(socket string, pid uint32) (restored func() error, fd int, err error) {
 	uffd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0)
 	if errno != 0 {

@@ -1,6 +1,6 @@
-// Package dialect speaks with old peers: the programs of `ploop copy`, in the
-// formats that they had. What it reads comes out as the frames that the rest of
-// pcopy knows, and the frames that it is given go out as what the peer knows.
+// Package dialect speaks with old peers: the programs of `ploop copy`, in the formats
+// that they had. It reads the peer's format into the frames that the rest of pcopy
+// knows, and writes such frames in the peer's format.
 //
 // All numbers are in the host's byte order, as the old programs wrote them.
 //
@@ -13,12 +13,12 @@
 //	     4     4  size of the payload
 //	     8     8  pos: byte offset in the image
 //
-// Size 0 at pos 0 is the end; nobody answers. From 1.11 on size 4 at pos 0 is the
+// Size 0 at pos 0 is the end; it is not answered. From 1.11 on size 4 at pos 0 is the
 // sync command. Its payload is the image's own first four bytes, so an older
-// receiver, which takes it for data, changes nothing. A 1.12 receiver that was
-// given a feedback descriptor answers each sync command there, with the eight
-// bytes "SUCCESS\n" or "FAILURE\n". Without feedback a sender waits for five
-// seconds and hopes. Everything else is data.
+// receiver, which takes it for data, changes nothing. A 1.12 receiver that was given
+// a feedback descriptor answers each sync command there, with the eight bytes
+// "SUCCESS\n" or "FAILURE\n". Without feedback a sender waits for five seconds and
+// hopes. Everything else is data.
 //
 // # 9.x
 //
@@ -40,8 +40,8 @@
 //	0  sync. With a pos that is not 0 it is the handshake, pos being the features
 //	   that the sender would like: 1 MD5, 2 device. It goes out without MD5. The
 //	   answer is the features that are agreed, negated; 0 is that of a receiver
-//	   which knows none. The real receivers answer -1, MD5 alone, to whatever
-//	   has MD5 in it: a slip in their code that is part of the format by now.
+//	   which knows none. The real receivers answer -1, MD5 alone, to any request
+//	   with MD5 in it: a slip in their code that is part of the format by now.
 //	1  finish. A packet of size 0 is one, too. Everything goes to the disk first.
 //	2  a ploop image is to be made, 3 a qcow2 image: pos is the disk's size and
 //	   size a cluster's, both in sectors; the payload is as long as that says. The
@@ -68,7 +68,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// Version is what a generation of peers can do.
+// Version holds the features of a generation of peers.
 type Version struct {
 	Name    string
 	Syncs   bool // knows the sync command
@@ -138,8 +138,8 @@ func (f *Failure) Unwrap() error { return f.err }
 // ExitCode is the status with which the old program would have ended.
 func (f *Failure) ExitCode() int { return int(f.code) }
 
-// Request is what the sender wants beside data; it travels in the Flags of a
-// Control frame.
+// Request is a sender's request beside data; it travels in the Flags of a Control
+// frame.
 type Request uint16
 
 // The requests.
@@ -156,9 +156,9 @@ const (
 	End
 )
 
-// Receiver is a connection from an old sender. Read gives Data frames of stream 0
-// and Control frames with a Request; what the sender waits for is said with
-// Answer, before the next Read.
+// Receiver is a connection from an old sender. Read gives Data frames of stream 0 and
+// Control frames with a Request; Answer gives the awaited answer, before the next
+// Read.
 type Receiver interface {
 	Read(f *wire.Frame) error
 	// TakeMemory has Read ask for the memory of each payload, as wire.Conn does.
@@ -172,8 +172,8 @@ type Sender interface {
 	Write(f *wire.Frame) error
 	Flush() error
 	Interrupt(why error)
-	// Barrier returns when what was sent is on the peer's disk, as far as the
-	// peer can say so. first are the image's own first four bytes.
+	// Barrier returns when the sent data are on the peer's disk, as far as the peer
+	// can say so. first are the image's own first four bytes.
 	Barrier(first [4]byte) error
 	// End says that this was all.
 	End() error
@@ -183,7 +183,7 @@ type Sender interface {
 // go out at a time.
 const piece = 1 << 20
 
-// zeroes is what a Zero frame is to a peer that knows none.
+// zeroes stands for a Zero frame to a peer that knows none.
 var zeroes = make([]byte, piece)
 
 // pieces calls send for each part of a frame about the image: an old peer knows
@@ -285,7 +285,7 @@ func (l *link) wait(d time.Duration) error {
 	}
 }
 
-// readFull reads all of b. what is named in the error.
+// readFull reads all of b. The error names it by the text.
 func (l *link) readFull(b []byte, what string) error {
 	n, err := io.ReadFull(l.rw, b)
 	if err != nil {
@@ -304,8 +304,8 @@ func (l *link) write(b []byte) error {
 	return nil
 }
 
-// inside refuses a range that no image has. A receiver's own limit is for the one
-// who writes.
+// inside refuses a range that no image has. A receiver's own limit is for its writer
+// to check.
 func inside(pos uint64, size int64) error {
 	if pos > 1<<62 || int64(pos)+size > 1<<62 {
 		return Fail(Protocol, fmt.Errorf("dialect: the sender names %d bytes at %d, where no image has any", size, pos))

@@ -19,7 +19,7 @@ const (
 	failure = "FAILURE\n"
 )
 
-// BlindWait is how long a sender waits for a sync that nobody confirms.
+// BlindWait is how long a sender waits for a sync without a confirmation.
 const BlindWait = 5 * time.Second
 
 // FeedbackLimit is how long a peer may take to confirm a sync; a disk may have
@@ -124,7 +124,7 @@ func (s *sender1) Barrier(first [4]byte) error {
 	return Fail(Protocol, fmt.Errorf("dialect: the receiver answered a sync command with %q", answer))
 }
 
-// End sends the end frame. It is sent once: a second would be read by nobody.
+// End sends the end frame. It is sent once: a second would not be read.
 func (s *sender1) End() error {
 	if s.ended {
 		return nil

@@ -64,7 +64,7 @@ type Options9 struct {
 	Block int           // bytes of data in a packet, 1 MiB
 	Limit time.Duration // how long an answer may take, FeedbackLimit
 	// Plain is for receivers of 7.x and 8.x: they know no commands and no features,
-	// and write what they get to their file, as those of 1.x do.
+	// and write all data to their file, as those of 1.x do.
 	Plain bool
 	// Disk, if it is not 0, has the receiver make a ploop image for a disk of so
 	// many bytes, rounded up to whole clusters of Block.
@@ -92,7 +92,8 @@ func NewSender9(socket io.ReadWriter, opt Options9) (Sender, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The features come negated. What was not asked for cannot be agreed.
+		// The features come negated. A feature that was not asked for cannot be
+		// agreed.
 		if answer > 0 || answer < -(featureMD5|featureDevice) {
 			return nil, Fail(Protocol, fmt.Errorf("dialect: the receiver answered the handshake with %d", answer))
 		}
@@ -163,7 +164,7 @@ func (s *sender9) Write(f *wire.Frame) error {
 	})
 }
 
-// meaning is what an answer says, as an exit status of the old programs.
+// meaning puts an answer into words, as an exit status of the old programs.
 func meaning(answer int32) string {
 	switch Code(answer) {
 	case Write:
@@ -205,9 +206,9 @@ func (s *sender9) End() error {
 type receiver9 struct {
 	*link
 	md5    bool
-	ask    Request // what the next Read gives, beside data; 0 for nothing
-	answer int32   // what a good end of it is answered with
-	due    bool    // somebody waits for an answer
+	ask    Request // the next Read's request, beside data; 0 for none
+	answer int32   // the answer to a good end of it
+	due    bool    // the sender waits for an answer
 	agree  bool    // MD5 begins after it
 	ended  bool
 	packet []byte
@@ -250,7 +251,7 @@ func (r *receiver9) Read(f *wire.Frame) error {
 	}
 }
 
-// next reads a packet and says what has to be done about it.
+// next reads a packet and handles it.
 func (r *receiver9) next() error {
 	if err := r.readFull(r.head[:], "a header"); err != nil {
 		return err
@@ -301,8 +302,8 @@ func (r *receiver9) next() error {
 	return nil
 }
 
-// payload reads what a packet carries. The memory grows with what really comes,
-// not with what the sender says.
+// payload reads a packet's payload. The memory grows with the bytes that really come,
+// not with the sender's claim.
 func (r *receiver9) payload(size int) error {
 	r.packet = r.packet[:0]
 	for len(r.packet) < size {
@@ -327,7 +328,7 @@ func (r *receiver9) command(pos uint64) error {
 	case cmdSync:
 		r.ask = Barrier
 		if pos&featureMD5 != 0 {
-			// What the real ones answer to any features with MD5 among them.
+			// The real ones' answer to any features with MD5 among them.
 			r.answer, r.agree = -featureMD5, true
 		}
 	case cmdFinish:
@@ -340,7 +341,7 @@ func (r *receiver9) command(pos uint64) error {
 	case cmdMount:
 		r.ask, r.answer = Mount, -1
 	case cmdUnmount:
-		r.ask = Barrier // nothing is mounted; what was written is all that matters
+		r.ask = Barrier // nothing is mounted; only the written data matter
 	default:
 		return Fail(Protocol, fmt.Errorf("dialect: the unknown command %d", number))
 	}
