@@ -52,6 +52,25 @@ def test_parts_of_one_fleet_do_not_run_side_by_side():
     assert queue.take() is None
 
 
+@pytest.mark.parametrize(
+    ("fleets", "stands", "sequence"),
+    (
+        (["", "lab", "kvm", "lab", ""], False, ["", "lab/create.yml lab/images.yml", "lab", "kvm", "lab", "lab/destroy.yml", ""]),
+        (["lab", "kvm", "kvm"], False, ["lab", "kvm", "kvm"]),  # a part alone brings it up by itself
+        (["lab", "lab"], True, ["lab", "lab"]),
+    ),
+)
+def test_a_fleet_of_several_parts_is_brought_up_once(fleets, stands, sequence):
+    parts = [part(str(n), fleet) for n, fleet in enumerate(fleets)]
+    seen = []
+    shared = suite.Fleets(parts, lambda _fleet, playbooks: seen.append(" ".join(playbooks)), lambda _fleet: stands)
+    for each in parts:
+        shared.begin(each)
+        seen.append(each.fleet)
+        shared.end(each)
+    assert seen == sequence
+
+
 def test_every_part_is_named_once_and_has_commands():
     every = suite.parts()
     assert len({each.name for each in every}) == len(every)
