@@ -13,6 +13,7 @@ nobody else wrote, the client's connection lives, and neither host has anything 
 from __future__ import annotations
 
 import argparse
+import itertools
 import signal
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from client import Client
 from deeds import DEEDS, RENAMED
 from fleet import CHECKOUT, MOUNTED, VOLUME, WORKLOAD, Fleet, play, sentences, until
 from marks import EMPTY, EVIDENCE, MARKS
-from plan import Move, Shape, round_of
+from plan import KINDS, Move, Shape, round_of
 from report import Report, judge, unwritten
 from scene import Scene
 from strokes import Strokes
@@ -171,7 +172,13 @@ class Harness:
                 print(f"         {host.name} tells nothing: {error}", flush=True)
 
 
-def run(seed: int, seconds: float, rounds: int, prepared: bool = False) -> Report:
+def chosen(seed: int, rounds: int, only: t.Collection[str]) -> t.Iterator[Move]:
+    """The rounds from this seed on in which one of these faults comes; every round if none is named."""
+    moves = map(round_of, itertools.count(seed))
+    return itertools.islice((move for move in moves if not only or {stroke.kind for stroke in move.strokes} & set(only)), rounds)
+
+
+def run(seed: int, seconds: float, rounds: int, prepared: bool = False, only: t.Collection[str] = ()) -> Report:
     OUTPUT.mkdir(parents=True, exist_ok=True)
     report = Report(seed)
     with tempfile.TemporaryDirectory() as reports:
@@ -180,10 +187,10 @@ def run(seed: int, seconds: float, rounds: int, prepared: bool = False) -> Repor
             play(str(HERE / "prepare.yml"))
         harness.empty(power=False)
         end = time.monotonic() + seconds
-        for number in range(seed, seed + rounds):
+        for move in chosen(seed, rounds, only):
             if time.monotonic() > end:
                 break
-            move = round_of(number)
+            number = move.seed
             try:
                 if shape != move.shape:
                     if shape:
@@ -216,6 +223,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="begin no round later")
     parser.add_argument("--rounds", type=int, default=1_000_000, help="make so many at most")
     parser.add_argument("--prepared", action="store_true", help="the hosts have this tree's helper from an earlier run")
+    parser.add_argument("--only", action="append", default=[], choices=sorted(KINDS), metavar="FAULT", help="rounds with this fault")
     asked = parser.parse_args()
     # Its plays end with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -223,7 +231,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as reports:
             Harness(Path(reports)).empty(power=False)
         return 0
-    report = run(asked.seed, asked.seconds, asked.rounds, asked.prepared)
+    report = run(asked.seed, asked.seconds, asked.rounds, asked.prepared, asked.only)
     print(*report.table(), sep="\n")
     return 1 if report.findings else 0
 

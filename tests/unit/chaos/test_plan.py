@@ -13,6 +13,7 @@ TESTS = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TESTS / "chaos"), str(TESTS / "faults")]
 import deeds
 import plan
+import rounds
 from report import Report, judge, unwritten
 from watch import Lines, Watch
 
@@ -43,6 +44,13 @@ def test_every_fault_and_every_shape_comes():
     assert {stroke.kind for move in found for stroke in move.strokes} == set(plan.KINDS)
     assert {move.shape for move in found} == set(plan.SHAPES)
     assert {move.mode for move in found} == {"live", "offline"}
+
+
+def test_rounds_can_be_those_of_a_fault():
+    assert list(rounds.chosen(7, 3, ())) == some(7, 3)
+    found = list(rounds.chosen(7, 9, ("recovery", "full volume")))
+    assert len(found) == 9 and all({"recovery", "full volume"} & {stroke.kind for stroke in move.strokes} for move in found)
+    assert found[0] == plan.round_of(found[0].seed)
 
 
 def test_every_fault_is_brought_about():
