@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from fleet import AT_HOME, Fleet, until
+from fleet import AT_HOME, Fleet, sentences, until
 from matrix import Case
 from scene import Scene
 
@@ -43,3 +43,27 @@ def test_a_second_run_ends_the_move_of_the_first(step: str, fleet: Fleet) -> Non
     assert source.footprint() == {}
     until("the ledger is written again", scene.destination.writes)
     assert scene.destination.last() >= acknowledged
+
+
+@pytest.mark.skipif(os.environ.get("FAULTS", "").isdigit(), reason="the whole matrix has it")
+def test_a_twin_that_was_removed_can_be_made_again(fleet: Fleet) -> None:
+    source = fleet.home()
+    scene = Scene(fleet, source, fleet.other(source))
+    try:
+        scene.stand_still(Case("controller killed", "settle"))
+        scene.destination.run("podman rm --force --time 0 ledger")
+        scene.go_on()
+        assert scene.play.end() != 0
+        assert "was removed there since" in sentences(scene.play.text), scene.play.text[-4000:]
+    finally:
+        scene.end()
+    acknowledged = scene.destination.last()
+    assert source.footprint()["containers"] == "ledger=exited"
+    command = source.run("podman inspect ledger --format '{{join .Config.CreateCommand \" \"}}'").strip()
+    scene.destination.run(f"{command} && podman start ledger")
+    status, text = fleet.recover()
+    assert status == 0, text[-4000:]
+    assert scene.destination.footprint() == AT_HOME
+    assert source.footprint() == {}
+    until("the ledger is written again", scene.destination.writes)
+    assert scene.destination.last() > acknowledged
