@@ -96,11 +96,26 @@ def _binds(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _growth(plan: Plan) -> t.Iterator[str]:
+    """Room that is there for the files as they are, and not for all that may yet be written into them."""
+    growth = sum(max(0, volume["size"] - volume["allocated"]) for volume in plan.volumes)
+    place = plan.there["host"]["images"]
+    free = max(0, place["free"] - sum(volume["allocated"] for volume in plan.volumes))
+    if growth > free:
+        yield (
+            "the image volumes of {0} may still take {1} on {2}, and {3} will be free there in {4}: "
+            "its writes fail when that is full, so make room there".format(
+                plan.workload, format_size(growth), plan.destination, format_size(free), place["path"]
+            )
+        )
+
+
 TOLD: t.Dict[str, Check] = {
     "bind_mounts": _binds,
     "health_check": _health_check,
     "exec_sessions": _exec_sessions,
     "affinity": _pinned,
+    "growth": _growth,
     "log": _log,
     "stopped": _stopped,
     "tmpfs": _tmpfs,

@@ -467,6 +467,8 @@ TOLD = [
      "sh (pid 9) in shop was started by podman exec: it does not move, and ends on node1"),
     ("affinity", both(put("here.workload.pinned", [{"process": "db", "pid": 7, "processors": [1, 9]}]), put("there.host.processors", [0, 1])),
      "db (pid 7) in shop is bound to processors of node1, of which node2 does not have 9: it runs there on the others, or on all"),
+    ("growth", put("there.host.images.free", GIB // 2),
+     "the image volumes of shop may still take 768 MiB on node2, and 256 MiB will be free there in /var/lib/handover/volumes: its writes fail"),
     ("log", put("here.workload.log", {"driver": "k8s-file", "path": "/l/ctr.log", "size": MIB}), "the log of shop up to now (/l/ctr.log, 1 MiB) goes with the"),
     ("log", both(put("here.workload.log", {"driver": "k8s-file", "path": "/var/log/shop.log", "size": MIB}), put("here.workload.static_dir", "/l")),
      "the log of shop up to now (/var/log/shop.log, 1 MiB) stays on node1, and the one on node2 begins anew"),
