@@ -96,6 +96,10 @@ def kill_the_play(scene: Scene, _stroke: Stroke) -> None:
     scene.play.kill()
 
 
+def interrupt_the_play(scene: Scene, _stroke: Stroke) -> None:
+    scene.play.interrupt()
+
+
 def stop_the_play(scene: Scene, _stroke: Stroke) -> None:
     scene.play.stand_still()
 
@@ -179,6 +183,7 @@ DEEDS: dict[str, Deed] = {
     "kill": Deed(there("pkill --signal KILL --exact {target}")),
     "stop": Deed(STOP),
     "kill the play": Deed(kill_the_play),
+    "interrupt the play": Deed(interrupt_the_play),
     "stop the play": Deed(stop_the_play, go_on_with_the_play),
     "cut": Deed(hearing("drop", both=True), HEAR),
     "one-way cut": Deed(hearing("drop", both=False), HEAR),
@@ -205,6 +210,8 @@ DEEDS: dict[str, Deed] = {
     "podman prune": Deed(there("timeout 40 podman system prune --force --volumes")),
     "podman rm": Deed(there(f"timeout 40 podman rm {WORKLOAD}")),
     "daemon-reload": Deed(there("systemctl daemon-reload")),
+    "daemon-reexec": Deed(there("systemctl daemon-reexec")),
+    "reload of the firewall": Deed(there("nft flush ruleset")),
     "fsfreeze": Deed(there(f"mountpoint -q {MOUNTED} && fsfreeze --freeze {MOUNTED}"), THAW),
     "volume grown": Deed(GROW),
 }

@@ -53,6 +53,7 @@ class Kind:
     needs: str = ""  # a kind of volume, or one that has not the ledger: "image", "second image"
     only_running: bool = False
     ends_clients: bool = False  # the workload itself ends or begins anew, as was asked for
+    ends_play: bool = False  # its session belongs to no play afterwards
     small_disk: bool = False  # a disk of its own lies over a folder of the host for as long as the move lasts
 
 
@@ -60,7 +61,8 @@ PROCESSES = ("pcopy", "criu", "runc", "podman", "sshd-session", "python3")
 KINDS: dict[str, Kind] = {
     "kill": Kind(7, PROCESSES),
     "stop": Kind(6, (*PROCESSES, "conmon")),
-    "kill the play": Kind(2),
+    "kill the play": Kind(2, ends_play=True),
+    "interrupt the play": Kind(1, ends_play=True),
     "stop the play": Kind(1),
     "cut": Kind(3),
     "one-way cut": Kind(3),
@@ -86,6 +88,8 @@ KINDS: dict[str, Kind] = {
     "podman prune": Kind(1, sides=("destination",), only_running=True, ends_clients=True),
     "podman rm": Kind(2, sides=("destination",), only_running=True, ends_clients=True),
     "daemon-reload": Kind(1),
+    "daemon-reexec": Kind(1),
+    "reload of the firewall": Kind(1, ends_clients=True),
     "fsfreeze": Kind(1, needs="image"),
     "volume grown": Kind(1, sides=("source",), needs="image"),
 }

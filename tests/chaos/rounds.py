@@ -117,7 +117,7 @@ class Harness:
             if not move.strokes:
                 assert status == 0, f"nothing happened, and it failed: {said}"
                 self.usual = seconds
-            killed = any(stroke.kind == "kill the play" for stroke in struck.struck)
+            killed = any(KINDS[stroke.kind].ends_play for stroke in struck.struck)
             # A play that is dead is no session's owner any more: its session is taken back or brought to its end by name.
             recovered = not fleet.tidy() and self.recover(scene.session if killed else "", said)
             self.heal()
@@ -181,6 +181,8 @@ def chosen(seed: int, rounds: int, only: t.Collection[str]) -> t.Iterator[Move]:
 def run(seed: int, seconds: float, rounds: int, prepared: bool = False, only: t.Collection[str] = ()) -> Report:
     OUTPUT.mkdir(parents=True, exist_ok=True)
     report = Report(seed)
+    # A shell has its background jobs ignore it, and the plays would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as reports:
         harness, shape = Harness(Path(reports)), None
         if not prepared:

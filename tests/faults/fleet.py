@@ -154,6 +154,10 @@ class Play:
     def go_on(self) -> None:
         self._signal(signal.SIGCONT)
 
+    def interrupt(self) -> None:
+        """As by Ctrl-C."""
+        self._signal(signal.SIGINT)
+
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
         self.process.wait()
