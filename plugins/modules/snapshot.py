@@ -127,6 +127,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 from ansible_collections.livefleet.handover.plugins.module_utils import (
     _workload as workload,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
 from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
     SPARE_DISK,
@@ -236,7 +237,7 @@ class Snapshot:
         halt = ("container", "checkpoint", "--keep", *options) if self.params["memory"] else ("pause",)
         go_on = ("container", "restore", *options) if self.params["memory"] else ("unpause",)
         try:
-            self.podman.run(*halt, self.workload)
+            self.runtime.run([*self._door(facts), self.podman.path, *halt, self.workload])
             yield
         except BaseException as exc:
             # A halt that failed may have left it running.
@@ -248,6 +249,14 @@ class Snapshot:
                 raise HandoverError("{0}; and {1} does not run on: {2}".format(exc, self.workload, second)) from exc
             raise
         self.podman.run(*go_on, self.workload)
+
+    def _door(self, facts: t.Mapping[str, t.Any]) -> t.List[str]:
+        """The words that keep new connections away while it is dumped: CRIU refuses a listener at whose door somebody waits."""
+        if not self.params["memory"] or not facts["network_namespace"]:
+            return []
+        pcopy = Pcopy(self.runtime)
+        pcopy.check_installed()
+        return [pcopy.path, "internal", "shut-door", "--namespace=" + facts["network_namespace"], "--"]
 
     def _sync(self, volume: t.Mapping[str, t.Any]) -> None:
         self.runtime.run([self.runtime.tool("sync", "coreutils"), "--file-system", volume["mountpoint"]])

@@ -22,7 +22,7 @@ import (
 // internal are the words that only programs say: CRIU, runtimes, podman, units, and pcopy itself.
 func (a *app) internal() *cobra.Command {
 	g := group("internal", "Words that only programs say",
-		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.thawAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs())
+		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.thawAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor())
 	g.AddCommand(building()...)
 	g.Hidden = true
 	return g

@@ -26,6 +26,7 @@ class Host:
         self.identifier = "111"
         self.commands = []
         self.fails = ()
+        self.namespace = ""
         self.static = folder / "static"
         for name, text in (("pgdata.img", "data"), ("static/checkpoint/pages.img", "memory"), ("layer/file", "layer")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,7 @@ class Host:
         elif rest[:2] == ["container", "inspect"]:
             out = json.dumps([{
                 "Id": self.identifier, "Name": "shop", "State": {"Status": self.state, "Running": self.state == "running"},
-                "StaticDir": str(self.static), "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}},
+                "NetworkSettings": {"SandboxKey": self.namespace}, "StaticDir": str(self.static), "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}},
             }])  # fmt: skip
         else:
             verb = " ".join([tool, *rest]) if tool != "cp" else "cp " + os.path.basename(rest[-1])
@@ -51,7 +52,7 @@ class Host:
                 (shutil.copytree if os.path.isdir(rest[-2]) else shutil.copy2)(rest[-2], rest[-1])
             for word, state in (("pause", "paused"), ("unpause", "running"), ("checkpoint", "exited"), ("restore", "running"), ("start", "running"),
                                 ("stop", "exited"), ("kill", "exited")):  # fmt: skip
-                if tool == "podman" and word in rest[:2]:
+                if (tool == "podman" or "shut-door" in rest) and word in rest:
                     self.state = state
         return _runtime.Completed(tuple(argv), 0, out, "")
 
@@ -100,6 +101,23 @@ def test_the_memory_is_of_the_same_moment(host, act):
     assert {state for verb, state in host.commands if verb.startswith("cp")} == {"exited"}
     assert (kept(host)["before"] / "checkpoint" / "pages.img").read_text() == "memory"
     assert (kept(host)["before"] / "layer" / "file").read_text() == "layer"
+
+
+def test_nobody_new_gets_in_while_its_memory_is_dumped(host, act, monkeypatch):
+    monkeypatch.setattr(snapshot.Pcopy, "check_installed", lambda self: None)
+    host.namespace = "/run/netns/netns-1"
+    act(memory=True)
+    (dump,) = (verb for verb, _state in host.commands if "checkpoint" in verb and not verb.startswith("cp "))
+    assert dump == (
+        "pcopy internal shut-door --namespace=/run/netns/netns-1 -- /usr/bin/podman container checkpoint --keep --tcp-established --file-locks shop"
+    )
+    assert host.state == "running"
+
+
+def test_a_pause_needs_no_guard(host, act):
+    host.namespace = "/run/netns/netns-1"
+    act()
+    assert not any("shut-door" in verb for verb, _state in host.commands)
 
 
 def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
