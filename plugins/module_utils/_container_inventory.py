@@ -62,7 +62,7 @@ INSPECT: t.Dict[str, Row] = {
             "State.CheckpointedAt", "State.RestoredAt", "State.StoppedByUser"),
     **_rows(ANEW, "a dump of its own that podman made before, of which nothing depends", "State.Checkpointed", "State.CheckpointLog",
             "State.CheckpointPath", "State.Restored", "State.RestoreLog"),
-    **_rows(TOLD, "results up to now stay behind, the checks begin again", "State.Health", "State.Healthcheck", check="health_check"),
+    **_rows(CARRIED, "the checks go on with it when the timer is made again; offline they begin as after a start", "State.Health", "State.Healthcheck"),
     # Mounts
     **_rows(SAME, ESSENCE, "Mounts[].Type", "Mounts[].Name", "Mounts[].Source", "Mounts[].Destination", "Mounts[].Options", "Mounts[].RW",
             "Mounts[].Propagation"),
@@ -89,7 +89,7 @@ INSPECT: t.Dict[str, Row] = {
     **_rows(SAME, ESSENCE, "Config.User", "Config.WorkingDir", "Config.Hostname", "Config.Domainname", "Config.Tty", "Config.OpenStdin", "Config.StopSignal",
             "Config.StopTimeout", "Config.Umask", "Config.Timeout", "Config.Healthcheck", "Config.StartupHealthCheck", "Config.HealthcheckOnFailureAction",
             "Config.sdNotifyMode", "Config.Entrypoint", "Config.Cmd", "Config.Env", "Config.Labels", "Config.Annotations"),
-    **_rows(REFUSED, "make a secret of that name on the destination", "Config.Secrets", check="secrets"),
+    **_rows(SAME, ESSENCE, "Config.Secrets", check="secrets"),
     **_rows(CARRIED, CREATED, "Config.Passwd", "Config.Timezone", "Config.ChrootDirs", "Config.SystemdMode", "Config.ExposedPorts",
             "Config.HealthLogDestination", "Config.HealthcheckMaxLogCount", "Config.HealthcheckMaxLogSize", "Config.CreateCommand", "Config.Volumes",
             "Config.StdinOnce"),

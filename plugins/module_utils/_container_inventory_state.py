@@ -104,8 +104,15 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         "processes of podman exec": Row(TOLD, "they end on the source", "exec_sessions"),
     },
     "Beside the container": {
-        "secrets": Row(REFUSED, "make a secret of that name on the destination", "secrets"),
-        "the timer of a health check": Row(TOLD, "it is made at the next restart", "health_check"),
+        "secrets": Row(SAME, "by a digest of each value under a key of this one move", "secrets"),
+        "secrets of the driver file, with handover_secrets=carry": Row(
+            CARRIED, "encrypted for the destination alone, with their labels; the source keeps its own", "secrets"
+        ),
+        "a secret that the destination has with another value": Row(REFUSED, "make it the same, or remove it there", "secrets"),
+        "a secret that another driver keeps, or one that was changed since the container was created": Row(
+            REFUSED, "create it there; create the container again", "secrets"
+        ),
+        "the timer of a health check": Row(CARRIED, "made again when the container runs there; the source's goes with the container"),
         "the log": Row(TOLD, "the log up to now stays on the source", "log"),
         "a quadlet or a unit that starts it": Row(REFUSED, "create it without, or disable the unit", "systemd_unit"),
         "a label for podman auto-update": Row(TOLD, "it needs a unit", "auto_update"),

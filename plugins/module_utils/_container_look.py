@@ -16,6 +16,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _container_inventory as inventory,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _health_check as health,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _task_facts as task_facts,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -30,6 +33,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     HandoverError,
     Runtime,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._workload import asked
 
 # Drivers whose log is a file beside the container, which goes with it.
 FILE_DRIVERS = ("k8s-file", "json-file")
@@ -56,9 +60,9 @@ class Look:
         units = facts_of.units_of(self.facts["name"], self.facts["id"])
         return {
             "unaccounted": inventory.unaccounted(self.inspect),
-            "secrets": sorted({secret["Name"] for secret in self.config.get("Secrets") or []}),
+            "secrets": secrets_of(self.config),
             "sysctls": sysctls.named(self.config.get("CreateCommand") or []),
-            "health_check": bool((self.config.get("Healthcheck") or {}).get("Test")) and self.config["Healthcheck"]["Test"] != ["NONE"],
+            "health_check": self._health_check(),
             "init": bool(self.host.get("Init")),
             "userns": _userns(self.host),
             "storage_driver": (self.inspect.get("GraphDriver") or {}).get("Name") or "",
@@ -90,6 +94,16 @@ class Look:
             "own_network": self._own_network(pid),
         }
 
+    def _health_check(self) -> t.Dict[str, t.Any]:
+        """What its checks have found, and whether those of the start-up are over; empty where podman checks nothing by itself."""
+        if not health.interval(self.inspect, startup=False):
+            return {}
+        startup = bool(self.config.get("StartupHealthCheck"))
+        return {
+            "results": health.results(self.inspect),
+            "startup_passed": startup and bool(self.facts["running"]) and health.HealthTimer(self.runtime, self.facts["id"]).startup_passed(self.podman),
+        }
+
     def _configured(self) -> t.Set[str]:
         try:
             return facts_of.configured_places(json.loads(read_text(self.inspect.get("OCIConfigPath") or "") or "{}"))
@@ -117,6 +131,12 @@ class Look:
             # podman did not tell the names: a held container keeps it from that.
             interfaces |= {link.get("ifname", "") for link in addresses}
         return facts_of.foreign_network(addresses, routes, rules, known, interfaces)
+
+
+def secrets_of(config: Document) -> t.List[str]:
+    """Names of its secrets: podman lists those that are files, and the command those that are variables, too."""
+    named = {value.partition(",")[0] for value in asked(config.get("CreateCommand") or [], "secret")}
+    return sorted(named | {secret["Name"] for secret in config.get("Secrets") or []})
 
 
 def _userns(host: Document) -> str:

@@ -42,14 +42,14 @@ class Pcopy:
     runtime: Runtime
     path: str = HELPER
 
-    def call(self, *arguments: str, stdin: str | None = None, timeout: float | None = None) -> dict[str, t.Any]:
+    def call(self, *arguments: str, stdin: str | bytes | None = None, timeout: float | None = None) -> dict[str, t.Any]:
         """Runs one helper command and returns its result, the last JSON object that it answered."""
         answers = self.events(*arguments, stdin=stdin, timeout=timeout)
         if not answers:
             raise HandoverError(f"{self._name(arguments)} answered nothing where JSON was expected")
         return answers[-1]
 
-    def events(self, *arguments: str, stdin: str | None = None, timeout: float | None = None) -> list[dict[str, t.Any]]:
+    def events(self, *arguments: str, stdin: str | bytes | None = None, timeout: float | None = None) -> list[dict[str, t.Any]]:
         """Runs one helper command and returns every JSON object that it answered, in order."""
         self.check_installed()
         completed = self.runtime.run([self.path, *arguments], accept=range(-255, 256), stdin=stdin, timeout=timeout)

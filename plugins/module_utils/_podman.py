@@ -107,6 +107,10 @@ class Podman:
     def info(self) -> t.Dict[str, t.Any]:
         return self._answer("info", "--format", "json")
 
+    def root(self) -> str:
+        """The folder in which it keeps its containers and its book of them."""
+        return str((self.info().get("store") or {}).get("graphRoot") or "")
+
     def grammars(self) -> t.Tuple[Grammar, Grammar, Grammar]:
         """Of the global options, of `run`, and of `create`."""
         try:

@@ -5,7 +5,8 @@
 """What podman has in its own book of a container, as far as no command of podman's writes it.
 
 podman notes when it starts a container. One that it only restores it has never started, so `podman ps` would say "Up 292 years".
-The time is written into the book of a twin that does not run, while nobody else knows it: podman keeps it when it restores.
+The time is written into the book of a twin that does not run, while nobody else knows it: podman keeps it when it restores. So it is
+with the word that the health checks of the start-up are over.
 """
 
 from __future__ import annotations
@@ -21,36 +22,59 @@ _CONFIGURED = 1
 _WAIT_SECONDS = 20.0
 
 
-def started_at(root: str, identifier: str, when: str) -> str:
+def started_at(root: str, identifier: str, when: str, startup_passed: bool = False) -> str:
     """Writes since when a container runs; why that cannot be is returned, and nothing is written then."""
+    changes: t.Dict[str, t.Any] = {"startedTime": when}
+    if startup_passed:
+        # The unit that it noted when it made the twin is the start-up's.
+        changes.update(startupHCPassed=True, hcUnitName="")
+    _nothing, why = _in_book(root, lambda opened: ({}, _write(opened, identifier, changes)))
+    return why
+
+
+def state(root: str, identifier: str) -> t.Dict[str, t.Any]:
+    """What podman notes of a container's state; empty where its book cannot be read."""
+    found, _why = _in_book(root, lambda opened: (_read(opened, identifier), ""))
+    return found
+
+
+_Answer = t.Tuple[t.Dict[str, t.Any], str]
+
+
+def _in_book(root: str, use: t.Callable[[t.Any], _Answer]) -> _Answer:
     path = os.path.join(root, "db.sql")
     if not os.path.exists(path):
-        return "podman keeps its book in another database than SQLite"
+        return {}, "podman keeps its book in another database than SQLite"
     try:
         import sqlite3
     except ImportError:
-        return "Python has no module sqlite3 here"
+        return {}, "Python has no module sqlite3 here"
     try:
-        return _write(sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None), identifier, when)
+        opened = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
+        try:
+            return use(opened)
+        finally:
+            opened.close()
     except (sqlite3.Error, ValueError) as exc:  # or what it holds is no JSON
-        return "{0}: {1}".format(path, exc)
+        return {}, "{0}: {1}".format(path, exc)
 
 
-def _write(book: t.Any, identifier: str, when: str) -> str:
-    try:
-        book.execute("BEGIN IMMEDIATE")
-        schema = book.execute("SELECT SchemaVersion FROM DBConfig").fetchall()
-        rows = book.execute("SELECT JSON FROM ContainerState WHERE ID = ?", (identifier,)).fetchall()
-        if schema != [(_SCHEMA,)] or len(rows) != 1:
-            return "podman's database has another layout than is known"
-        text = rows[0][0]
-        state = json.loads(text)
-        if "startedTime" not in state or state.get("state") != _CONFIGURED:
-            return "podman's database has another layout than is known"
-        state["startedTime"] = when
-        written = json.dumps(state, separators=(",", ":"))
-        book.execute("UPDATE ContainerState SET JSON = ? WHERE ID = ?", (written.encode() if isinstance(text, bytes) else written, identifier))
-        book.execute("COMMIT")
-        return ""
-    finally:
-        book.close()
+def _read(book: t.Any, identifier: str) -> t.Dict[str, t.Any]:
+    rows = book.execute("SELECT JSON FROM ContainerState WHERE ID = ?", (identifier,)).fetchall()
+    return json.loads(rows[0][0]) if len(rows) == 1 else {}
+
+
+def _write(book: t.Any, identifier: str, changes: t.Mapping[str, t.Any]) -> str:
+    book.execute("BEGIN IMMEDIATE")
+    schema = book.execute("SELECT SchemaVersion FROM DBConfig").fetchall()
+    rows = book.execute("SELECT JSON FROM ContainerState WHERE ID = ?", (identifier,)).fetchall()
+    if schema != [(_SCHEMA,)] or len(rows) != 1:
+        return "podman's database has another layout than is known"
+    text = rows[0][0]
+    noted = json.loads(text)
+    if "startedTime" not in noted or noted.get("state") != _CONFIGURED:
+        return "podman's database has another layout than is known"
+    written = json.dumps({**noted, **changes}, separators=(",", ":"))
+    book.execute("UPDATE ContainerState SET JSON = ? WHERE ID = ?", (written.encode() if isinstance(text, bytes) else written, identifier))
+    book.execute("COMMIT")
+    return ""

@@ -47,6 +47,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_room as room,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
+    _preflight_secrets as secrets,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils import (
     _preflight_state as state,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils import (
@@ -91,7 +94,7 @@ CHECKS: t.Dict[str, Check] = {
     **container.CHECKS,
     **volumes.CHECKS,
     **state.CHECKS,
-    **state.CHECKS,
+    **secrets.CHECKS,
     **processes.CHECKS,
     **image.CHECKS,
     **room.CHECKS,
@@ -117,6 +120,7 @@ def twin(plan: Plan) -> t.Dict[str, t.Any]:
         "made": not any(each["name"] == plan.workload for each in podman["containers"]),
         "volumes": sorted(missing_volumes(plan.container["mounts"], podman["volumes"])),
         "folders": binds.folders(plan),
+        "secrets": secrets.carried(plan),
     }
 
 

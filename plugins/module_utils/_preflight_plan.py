@@ -46,6 +46,9 @@ class Plan:
     bind_mounts: str = "refuse"  # what becomes of bind mounts: carry, same, refuse
     binds_here: Facts = field(default_factory=dict)  # by path, what bind_mounts_info of the source says
     binds_there: Facts = field(default_factory=dict)
+    secrets: str = "same"  # what becomes of secrets: same, carry, refuse
+    secrets_here: Facts = field(default_factory=dict)  # by name, what podman_secrets_info of the source says
+    secrets_there: Facts = field(default_factory=dict)
     asked_within: float = 0.0  # seconds in which first the destination was asked, and then the source
     problems: t.Tuple[str, ...] = field(default=())
 

@@ -21,15 +21,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
 )
 
 
-def _secrets(plan: Plan) -> t.Iterator[str]:
-    there = plan.there["host"]["podman"].get("secrets", [])
-    for name in plan.container.get("secrets", []):
-        if name not in there:
-            yield "{0} uses the secret {1}, which podman on {2} does not have: create it there with `podman secret create {1} -`".format(
-                plan.workload, name, plan.destination
-            )
-
-
 def _init(plan: Plan) -> t.Iterator[str]:
     if plan.live and plan.container.get("init"):
         yield (
@@ -161,7 +152,6 @@ def _pod(plan: Plan) -> t.Iterator[str]:
 CHECKS: t.Dict[str, Check] = {
     "pod": _pod,
     "required_by": _required_by,
-    "secrets": _secrets,
     "init": _init,
     "conmon": _conmon,
     "user_namespace": _user_namespace,

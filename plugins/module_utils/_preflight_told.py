@@ -19,16 +19,12 @@ from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan
     Check,
     Plan,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._preflight_secrets import (
+    TOLD as SECRETS,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
     format_size,
 )
-
-
-def _health_check(plan: Plan) -> t.Iterator[str]:
-    if plan.container.get("health_check"):
-        yield "the timer of {0}'s health check is not made on {1}: it checks again after the next `podman restart {0}` there".format(
-            plan.workload, plan.destination
-        )
 
 
 def _exec_sessions(plan: Plan) -> t.Iterator[str]:
@@ -112,7 +108,7 @@ def _growth(plan: Plan) -> t.Iterator[str]:
 
 TOLD: t.Dict[str, Check] = {
     "bind_mounts": _binds,
-    "health_check": _health_check,
+    **SECRETS,
     "exec_sessions": _exec_sessions,
     "affinity": _pinned,
     "growth": _growth,

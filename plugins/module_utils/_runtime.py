@@ -116,10 +116,13 @@ class Runtime:
         self,
         argv: t.Sequence[str],
         accept: t.Container[int] = (0,),
-        stdin: str | None = None,
+        stdin: str | bytes | None = None,
         timeout: float | None = None,
     ) -> Completed:
-        """Runs a command to its end and returns what it said; a status outside `accept` is an error with its own last words."""
+        """Runs a command to its end and returns what it said; a status outside `accept` is an error with its own last words.
+
+        Text on standard input is a line; bytes go as they are.
+        """
         command = [str(argument) for argument in argv]
         limit = self.remaining() if timeout is None else min(timeout, self.remaining())
         if limit <= 0:
@@ -129,6 +132,7 @@ class Runtime:
             rc, stdout, stderr = self.module.run_command(
                 command,
                 data=stdin,
+                binary_data=isinstance(stdin, bytes),
                 environ_update={"LC_ALL": "C", "LANGUAGE": "C"},
                 errors="surrogate_then_replace",
                 expand_user_and_vars=False,

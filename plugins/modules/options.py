@@ -82,6 +82,8 @@ notes:
     C(handover_report_dir), of migrate, move, drain, recover, kvm_audit, kvm_consolidation, ceph_restart_osds. Directory on the controller
     for reports.
   - >-
+    C(handover_secrets), of migrate, move, drain. What becomes of podman's secrets that the container uses.
+  - >-
     C(handover_serial), of move, drain. How many workloads are on their way at once.
   - >-
     C(handover_session), of recover. Only this move; also if its helpers are at work.

@@ -42,14 +42,22 @@ options:
       - With V(prepared) the container exists, equals O(source) and has never run here. The podman volumes that it names exist,
         bound to the mount points of their image volumes, which are not mounted yet. Those that are plain directories are empty.
       - With V(started) the container runs. It is for one that a boot of its host has ended.
+      - With V(settled) a container that runs has the timer of its health check, which podman makes for one that it starts, and not
+        for one that it restores.
       - With V(absent) no container of this name exists, nor the volumes listed in O(volumes).
     type: str
-    choices: [prepared, started, absent]
+    choices: [prepared, started, settled, absent]
     required: true
   source:
     description:
       - For O(state=prepared), what M(livefleet.handover.workload_info) returned as C(workload) on the source.
     type: dict
+  health:
+    description:
+      - For O(state=settled), what the health checks had found on the source, as M(livefleet.handover.workload_info) returned it there as
+        C(workload.health_check.results). They go on with that.
+    type: dict
+    default: {}
   planned:
     description:
       - For O(state=prepared), what is known to be made, as M(livefleet.handover.preflight) returned it as C(twin). If it is something else
@@ -70,6 +78,12 @@ options:
       folders:
         description:
           - Paths of bind mounts, and of folders above them, that are to be made empty, the deepest first.
+        type: list
+        elements: str
+        default: []
+      secrets:
+        description:
+          - Names of secrets that M(livefleet.handover.podman_secrets) makes before.
         type: list
         elements: str
         default: []
@@ -195,6 +209,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._essence import
     essence,
     first_difference,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._health_check import (
+    HealthTimer,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
     Held,
     Podman,
@@ -224,7 +241,8 @@ class PodmanWorkload:
 
     def run(self) -> t.Dict[str, t.Any]:
         """Brings it to the state asked for."""
-        result = {"prepared": self._prepare, "started": self._start, "absent": self._remove}[self.params["state"]]()
+        states = {"prepared": self._prepare, "started": self._start, "settled": self._settle, "absent": self._remove}
+        result = states[self.params["state"]]()
         return dict(result, changed=bool(self.reasons), reasons=self.reasons)
 
     # prepared
@@ -332,7 +350,8 @@ class PodmanWorkload:
         """One that is restored goes on with the time at which it was started; podman itself notes only what it starts."""
         if not source.get("running") or not source.get("started"):
             return
-        why = started_at((self.podman.info().get("store") or {}).get("graphRoot") or "", inspect["Id"], source["started"])
+        passed = bool((source.get("health_check") or {}).get("startup_passed"))
+        why = started_at(self.podman.root(), inspect["Id"], source["started"], passed)
         if why:
             self.module.warn("`podman ps` will not tell since when {0} runs here: {1}".format(self.name, why))
 
@@ -358,6 +377,20 @@ class PodmanWorkload:
                 self.podman.run("start", existing["Id"])
         return {}
 
+    # settled
+
+    def _settle(self) -> t.Dict[str, t.Any]:
+        existing = workload.find(self.podman.containers(), self.name)
+        if existing is None or existing.get("State") != "running":
+            return {}
+        inspect = self.podman.inspect(existing["Id"])
+        timer = HealthTimer(self.runtime, existing["Id"])
+        if self.module.check_mode:
+            self.reasons += timer.missing(self.podman, inspect)
+        else:
+            self.reasons += timer.make(self.podman, inspect, self.params["health"])
+        return {}
+
     # absent
 
     def _remove(self) -> t.Dict[str, t.Any]:
@@ -377,6 +410,7 @@ class PodmanWorkload:
             with contextlib.suppress(Held):
                 inode_flags.unlock(workload.facts_of(self.podman.inspect(existing["Id"]), ())["upper_dir"])
             self.podman.run("rm", *force, existing["Id"])
+            HealthTimer(self.runtime, existing["Id"]).remove()
         for name, volume in volumes.items():
             inode_flags.unlock("" if volume.get("Options") else volume.get("Mountpoint") or "")  # one with options is bound to a folder that stays
             self.podman.run("volume", "rm", name)
@@ -392,14 +426,16 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["prepared", "started", "absent"], "required": True},
+            "state": {"type": "str", "choices": ["prepared", "started", "settled", "absent"], "required": True},
             "source": {"type": "dict"},
+            "health": {"type": "dict", "default": {}},
             "planned": {
                 "type": "dict",
                 "options": {
                     "made": {"type": "bool", "required": True},
                     "volumes": {"type": "list", "elements": "str", "required": True},
                     "folders": {"type": "list", "elements": "str", "default": []},
+                    "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
                 },
             },
             "volumes": {"type": "list", "elements": "str", "default": []},

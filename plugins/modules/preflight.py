@@ -103,6 +103,23 @@ options:
       - The same on the destination.
     type: dict
     default: {}
+  secrets:
+    description:
+      - What becomes of podman's secrets that the container uses. With V(same) they have to be the same on both hosts, with V(carry) those that
+        the destination lacks are copied, with V(refuse) they are in the way.
+    type: str
+    choices: [same, carry, refuse]
+    default: same
+  source_secrets:
+    description:
+      - What M(livefleet.handover.podman_secrets_info) returned on the source as C(secrets).
+    type: dict
+    default: {}
+  destination_secrets:
+    description:
+      - The same on the destination, with the same key.
+    type: dict
+    default: {}
   asked_within:
     description:
       - Seconds in which first the destination was asked, and then the source. By so much the clocks may differ without being wrong.
@@ -265,6 +282,9 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
     "bind_mounts": {"type": "str", "choices": ["carry", "same", "refuse"], "default": "refuse"},
     "source_binds": {"type": "dict", "default": {}},
     "destination_binds": {"type": "dict", "default": {}},
+    "secrets": {"type": "str", "choices": ["same", "carry", "refuse"], "default": "same", "no_log": False},
+    "source_secrets": {"type": "dict", "default": {}, "no_log": False},
+    "destination_secrets": {"type": "dict", "default": {}, "no_log": False},
     "asked_within": {"type": "float", "default": 0},
     "ignore": {"type": "list", "elements": "str", "default": []},
     "fail": {"type": "bool", "default": True},
@@ -290,6 +310,9 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
         bind_mounts=params["bind_mounts"],
         binds_here=params["source_binds"],
         binds_there=params["destination_binds"],
+        secrets=params["secrets"],
+        secrets_here=params["source_secrets"],
+        secrets_there=params["destination_secrets"],
         asked_within=params["asked_within"],
     )
     unknown = preflight.unknown_names(params["ignore"])

@@ -10,6 +10,7 @@ import sqlite3
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._podman_book import (
     started_at,
+    state,
 )
 
 WHEN = "2026-11-26T00:19:19.903008932Z"
@@ -70,3 +71,17 @@ def test_a_book_that_is_not_known_is_left_alone(tmp_path, plant, identifier, why
     before = (tmp_path / "db.sql").read_bytes() if (tmp_path / "db.sql").exists() else b""
     assert why in started_at(str(tmp_path), identifier, WHEN)
     assert ((tmp_path / "db.sql").read_bytes() if before else b"") == before
+
+
+def test_that_the_start_up_is_over_is_written_beside_it(tmp_path):
+    book(tmp_path)
+    assert started_at(str(tmp_path), "one", WHEN, startup_passed=True) == ""
+    assert json.loads(states(tmp_path)["one"]) == {**STATE, "startedTime": WHEN, "startupHCPassed": True, "hcUnitName": ""}
+    assert state(str(tmp_path), "one")["startupHCPassed"]
+
+
+def test_of_what_the_book_does_not_tell_nothing_is_known(tmp_path):
+    assert state(str(tmp_path), "one") == {}
+    book(tmp_path)
+    assert state(str(tmp_path), "one") == STATE
+    assert state(str(tmp_path), "three") == {}

@@ -147,6 +147,7 @@ class Facts:
         self.auto_converge = False
         self.lazy_pages = False
         self.binds = ("refuse", {}, {})
+        self.secrets = ("same", {}, {})
 
     @property
     def shop(self):
@@ -155,7 +156,7 @@ class Facts:
     def plan(self):
         return preflight.Plan(
             self.workload, self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge,
-            self.lazy_pages, *self.binds,
+            self.lazy_pages, *self.binds, *self.secrets,
         )
 
     def sentences(self, *ignore):
@@ -212,6 +213,19 @@ def bound(asked, here=(), there=(), path="/srv/files", **mount):
         facts.shop["mounts"] = [dict(BIND, source=path, **mount)]
         other = AT_PATH if asked == "same" else NOTHING_THERE
         facts.binds = (asked, {path: {**AT_PATH, "real": path, **dict(here)}}, {path: {**other, "real": path, **dict(there)}})
+
+    return change
+
+
+TOKEN = {"driver": "file", "digest": "1f", "changed": False}
+
+
+def sealed(asked, here=(), there=None):
+    """It uses a secret, of which this is known on both hosts; there is none where None is said."""
+
+    def change(facts):
+        facts.shop["secrets"] = ["token"]
+        facts.secrets = (asked, {} if here is None else {"token": {**TOKEN, **dict(here)}}, {} if there is None else {"token": {**TOKEN, **there}})
 
     return change
 
@@ -334,10 +348,17 @@ FAULTS = [
                  put("here.host.podman.containers", [{"name": "shop", "id": "1", "state": "running", "pod": "web"}])),
      "shop is a member of the pod web on node1, whose members share namespaces"),
     ("required_by", put("here.workload.required_by", ["sidecar"]), "shop cannot leave node1: sidecar there requires it (--requires, --network container:"),
-    ("secrets", put("here.workload.secrets", ["token"]),
-     "shop uses the secret token, which podman on node2 does not have: create it there with `podman secret create token -`"),
     ("conmon", put("here.workload.conmon_gone", True),
      "the conmon of shop on node1 has died, so podman neither keeps its output nor sees its end: run `podman stop shop`"),
+    ("secrets", sealed("same"), "shop uses the secret token, which podman on node2 does not have: create it there with `podman secret create token -`, or have"),
+    ("secrets", sealed("refuse", there={}), "shop uses the secret token, and handover_secrets=refuse moves no container that uses one"),
+    ("secrets", sealed("same", here=None, there={}), "shop uses the secret token, which podman on node1 does not have any more"),
+    ("secrets", sealed("carry", here={"changed": True}), "the secret token has another value on node1 than when shop was created there"),
+    ("secrets", sealed("same", there={"digest": "2f"}), "shop uses the secret token, which has another value on node2 and is never written over"),
+    ("secrets", sealed("carry", there={"digest": "2f"}), "shop uses the secret token, which has another value on node2 and is never written over"),
+    ("secrets", sealed("carry", here={"driver": "pass", "digest": ""}), "which the driver pass keeps for node1, and only those of the driver file are carried"),
+    ("secrets", sealed("same", there={"driver": "shell", "digest": ""}), "the driver shell keeps for node2, and whether it is the same on node1 cannot be seen"),
+    ("secrets", sealed("same", here={"driver": "pass", "digest": ""}, there={}), "the driver pass keeps for node1, and whether it is the same on node2 cannot"),
     ("init", put("here.workload.init", True), "shop was created with --init"),
     ("user_namespace", put("here.workload.userns", "auto"), "shop has a user namespace (auto), and the numbers of its users on node1 may be others on node2"),
     ("storage_driver", put("here.workload.storage_driver", "vfs"), "podman on node1 keeps containers with the storage driver vfs"),
@@ -462,7 +483,6 @@ def test_every_check_has_a_planted_fault():
 
 TOLD = [
     ("bind_mounts", bound("carry"), "the directory /srv/files that shop mounts goes along, and what node1 has of it is kept there as /srv/files.migrated"),
-    ("health_check", put("here.workload.health_check", True), "the timer of shop's health check is not made on node2"),
     ("exec_sessions", put("here.workload.entered", [{"process": "sh", "pid": 9}]),
      "sh (pid 9) in shop was started by podman exec: it does not move, and ends on node1"),
     ("affinity", both(put("here.workload.pinned", [{"process": "db", "pid": 7, "processors": [1, 9]}]), put("there.host.processors", [0, 1])),
@@ -477,6 +497,7 @@ TOLD = [
      "shop does not run, and moves as it is: podman on node2 will call it created, and not know that it exited with exit code 3"),
     ("tmpfs", put("here.workload.tmpfs", [{"place": "/scratch", "size": MIB, "attributes": ""}]), "the tmpfs /scratch of shop holds 1 MiB, which are packed"),
     ("auto_update", put("here.workload.auto_update", True), "shop is updated by podman auto-update"),
+    ("secrets", sealed("carry"), "the secret token that shop uses is copied to node2, and node1 keeps it: remove it there with `podman secret rm token` if"),
 ]
 
 
@@ -645,9 +666,17 @@ class TestListenAddress:
         assert preflight.listen_address(facts.plan(), "10.213.0.99") is None
 
 
+@pytest.mark.parametrize(
+    ("secret", "made"), [(sealed("carry"), ["token"]), (sealed("carry", there={}), []), (sealed("same", there={}), []), (sealed("same"), [])]
+)
+def test_secrets_that_are_made_are_those_that_the_destination_lacks(facts, secret, made):
+    secret(facts)
+    assert preflight.twin(facts.plan())["secrets"] == made
+
+
 def test_what_a_move_makes_is_what_the_destination_does_not_have(facts):
     facts.shop["mounts"] = [MOUNT, PLAIN, dict(MOUNT, type="bind", name="", volume=None)]
     facts.there["host"]["podman"].update(volumes={}, containers=[{"name": "cache", "id": "2", "state": "running"}])
-    assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"], "folders": []}
+    assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"], "folders": [], "secrets": []}
     facts.there["host"]["podman"].update(volumes={"uploads": {}}, containers=[{"name": "shop", "id": "1", "state": "created"}])
-    assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"], "folders": []}
+    assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"], "folders": [], "secrets": []}

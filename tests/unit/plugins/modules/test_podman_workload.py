@@ -65,6 +65,7 @@ class Host:
         self.next_twin = inspect_of("222")
         self.failing = ()
         self.networks = []
+        self.units = []
 
     def run(self, argv, accept=(0,), stdin=None, timeout=None):
         words = [str(word) for word in argv]
@@ -85,6 +86,8 @@ class Host:
             return json.dumps(self.images)
         if rest[:2] in (["network", "ls"], ["network", "inspect"]):
             return json.dumps(self.networks)
+        if rest[:1] == ["list-units"]:
+            return "\n".join(name + " loaded active" for name in self.units)
         self.commands.append(" ".join(words))
         if any(part in self.commands[-1] for part in self.failing):
             raise _runtime.HandoverError("{0} failed: as the test wants it".format(self.commands[-1]))
