@@ -28,10 +28,6 @@ UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system", "/run/systemd/gene
 MOST_FILES = 20000
 
 
-# The helper's, and CRIU's own lock.
-_OUR_TABLES = ("handover", "CRIU")
-
-
 class Mount(t.NamedTuple):
     """A line of a process's mountinfo."""
 
@@ -209,24 +205,3 @@ def unit_exists(unit: str, folders: t.Iterable[str] = UNIT_FOLDERS) -> bool:
     stem, _dot, kind = unit.rpartition(".")
     template = "{0}@.{1}".format(stem.partition("@")[0], kind)
     return any(os.path.exists(os.path.join(folder, name)) for folder in folders for name in (unit, template))
-
-
-def foreign_network(
-    addresses: t.Iterable[t.Mapping[str, t.Any]], routes: t.Iterable[t.Mapping[str, t.Any]], rules: str, known: t.Container[str], interfaces: t.Container[str]
-) -> t.List[str]:
-    """What the container itself made in its network namespace, as `ip -json` and `nft list ruleset` show it, in words."""
-    found = []
-    for link in addresses:
-        name = link.get("ifname", "")
-        if name != "lo" and name not in interfaces:
-            found.append("the interface {0}".format(name))
-            continue
-        for address in link.get("addr_info") or []:
-            local = address.get("local", "")
-            if local not in known and not local.startswith(("127.", "fe80:")) and local != "::1" and not address.get("dynamic"):
-                found.append("the address {0} on {1}".format(local, name))
-    # podman's routes are of the protocol static, the kernel's and those of advertisements of others; `ip route add` writes boot, which ip
-    # shows by showing none.
-    found += ["the route to {0}".format(route.get("dst", "")) for route in routes if route.get("protocol", "boot") == "boot"]
-    tables = re.findall(r"^table (\S+ (\S+)) \{", rules, re.MULTILINE)
-    return found + ["the nftables table {0}".format(table) for table, name in tables if name not in _OUR_TABLES]

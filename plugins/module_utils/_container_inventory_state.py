@@ -99,7 +99,14 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         "settings of the network namespace (--sysctl net.*)": Row(CARRIED, "by the session; the destination's kernel has to know them", "sysctls"),
         "the processors that a thread is bound to": Row(CARRIED, "by the session; told where the destination lacks one of them", "affinity"),
         "a system call filter": Row(CARRIED, "by CRIU, where the host lets it", "seccomp"),
-        "addresses, routes, interfaces, nft rules that the container made": Row(REFUSED, "have podman make them", "own_network"),
+        "addresses, routes and rules for routes that the container made, or took away": Row(
+            CARRIED, "by the session, before there is a socket, and compared before the release"
+        ),
+        "tables of nftables that it made": Row(CARRIED, "by the session, with their counters, if the destination has nft", "own_tables"),
+        "tracked connections that it forwards for others": Row(TOLD, "they are new to it on the destination", "own_tables"),
+        "interfaces, neighbours, queueing disciplines, next hops, IPsec, rules of iptables that it made": Row(
+            REFUSED, "have podman make them, or move it offline", "own_network"
+        ),
         "instructions of the processor in use": Row(SAME, "the features of both processors are compared", "cpu"),
         "processes of podman exec": Row(TOLD, "they end on the source", "exec_sessions"),
     },

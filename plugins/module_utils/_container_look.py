@@ -28,6 +28,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._host import (
     allocated,
     read_text,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._own_network import (
+    OwnNetwork,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
     HandoverError,
@@ -91,7 +94,7 @@ class Look:
             "huge_pages": facts_of.huge_pages(pids),
             "multicast": task_facts.multicast_groups(pid) if self.facts["networks"] else [],
             "pinned": task_facts.pinned(pid, pids),
-            "own_network": self._own_network(pid),
+            **self._own_network(pid),
         }
 
     def _health_check(self) -> t.Dict[str, t.Any]:
@@ -117,20 +120,13 @@ class Look:
         state = dict(line.partition("=")[::2] for line in shown.splitlines())
         return state.get("ActiveState") not in ("inactive", "failed", "", None) or state.get("UnitFileState", "").startswith(("enabled", "generated"))
 
-    def _own_network(self, pid: int) -> t.List[str]:
-        if not self.facts["networks"] or self.facts["network_mode"].startswith(("host", "container:", "ns:")):
-            return []
-        enter = [self.runtime.tool("nsenter", "util-linux"), "--net=/proc/{0}/ns/net".format(pid)]
-        ip = self.runtime.tool("ip", "iproute2")
-        addresses, routes = (self.runtime.run_json([*enter, ip, "-json", what]) or [] for what in ("address", "route"))
-        nft = self.runtime.find("nft")
-        rules = self.runtime.run([*enter, nft, "list", "ruleset"], timeout=PROBE_SECONDS).stdout if nft else ""
-        known = {network[key] for network in self.facts["networks"] for key in ("ip", "ip6")}
+    def _own_network(self, pid: int) -> t.Dict[str, t.Any]:
+        if self.facts["network_mode"].startswith(("host", "container:", "ns:")):
+            return {"own_network": [], "own_tables": []}
+        own = OwnNetwork(self.runtime, pid)
         interfaces = {network["interface"] for network in self.facts["networks"]}
-        if "" in interfaces:
-            # podman did not tell the names: a held container keeps it from that.
-            interfaces |= {link.get("ifname", "") for link in addresses}
-        return facts_of.foreign_network(addresses, routes, rules, known, interfaces)
+        # podman did not tell the names where a held container keeps it from that.
+        return {"own_network": own.left_behind(() if "" in interfaces else interfaces | {"lo"}), "own_tables": own.tables()[0]}
 
 
 def secrets_of(config: Document) -> t.List[str]:

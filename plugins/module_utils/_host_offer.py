@@ -81,6 +81,7 @@ class HostOffer:
             "memory_available": host.memory_available(),
             "huge_pages": container_facts.free_huge_pages(),
             "network_settings": sysctls.known(),
+            "nft": bool(self.runtime.find("nft")),
             "processors": sorted(os.sched_getaffinity(1)),
             "systemd": self._first_version(["systemctl", "--version"]),
             "addresses": self._ask(self._addresses, []),

@@ -134,6 +134,14 @@ def _own_network(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _own_tables(plan: Plan) -> t.Iterator[str]:
+    tables = plan.container.get("own_tables", [])
+    if plan.live and tables and not plan.there["host"].get("nft", True):
+        yield "{0} has the nftables table {1} in its network namespace, and {2} has no program nft: install the package nftables there".format(
+            plan.workload, ", ".join(tables), plan.destination
+        )
+
+
 def _required_by(plan: Plan) -> t.Iterator[str]:
     others = plan.container.get("required_by", [])
     if others:
@@ -163,4 +171,5 @@ CHECKS: t.Dict[str, Check] = {
     "multicast": _multicast,
     "sysctls": _sysctls,
     "own_network": _own_network,
+    "own_tables": _own_tables,
 }

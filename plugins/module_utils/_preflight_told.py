@@ -106,6 +106,14 @@ def _growth(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def _own_tables(plan: Plan) -> t.Iterator[str]:
+    tables = plan.container.get("own_tables", [])
+    if plan.live and tables:
+        yield "the nftables table {0} of {1} goes along, and connections that {1} forwards for others are new to it on {2}".format(
+            ", ".join(tables), plan.workload, plan.destination
+        )
+
+
 TOLD: t.Dict[str, Check] = {
     "bind_mounts": _binds,
     **SECRETS,
@@ -113,6 +121,7 @@ TOLD: t.Dict[str, Check] = {
     "affinity": _pinned,
     "growth": _growth,
     "log": _log,
+    "own_tables": _own_tables,
     "stopped": _stopped,
     "tmpfs": _tmpfs,
     "auto_update": _auto_update,

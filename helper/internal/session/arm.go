@@ -83,7 +83,7 @@ func (s *source) armBoth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return send(s.conn, message{Kind: msgArm, Warm: s.touched(), Mapped: s.mapped(), Settings: network})
+	return send(s.conn, message{Kind: msgArm, Warm: s.touched(), Mapped: s.mapped(), Settings: network, Own: s.ownNetwork()})
 }
 
 // rounds returns when both sides are armed and another round gains nothing.

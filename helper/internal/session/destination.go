@@ -409,6 +409,9 @@ func (d *destination) flushed(ctx context.Context, m *message) error {
 	d.threads = m.Bound
 	if d.settings != nil {
 		d.settings.reset = m.Reset
+		if m.Own != nil {
+			d.settings.own = m.Own
+		}
 	}
 	if len(d.unpacking) > 0 {
 		return errors.New("session: the source says that everything was sent, and a tree has no end")

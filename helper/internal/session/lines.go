@@ -24,7 +24,7 @@ const (
 )
 
 func understood() []string {
-	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages, canLazy, canSettings)
+	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages, canLazy, canSettings, canOwnNetwork)
 }
 
 // can reports whether the destination can do something that not every version does.

@@ -8,6 +8,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/affinity"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/network"
+	"github.com/livefleet/handover/helper/internal/ownnet"
 	"github.com/livefleet/handover/helper/internal/settings"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -86,6 +87,8 @@ type message struct {
 
 	Settings *settings.Net     `json:"settings,omitempty"` // of the workload's network namespace
 	Reset    map[string]string `json:"reset,omitempty"`    // those of them that have changed since
+
+	Own *ownnet.State `json:"own_network,omitempty"` // what else that namespace has; when it is flushed, as it is then
 
 	Bound affinity.Threads `json:"bound,omitempty"` // threads that are bound to processors
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/ownnet"
 	"github.com/livefleet/handover/helper/internal/settings"
 )
 
@@ -22,14 +23,14 @@ const canSettings = "settings"
 
 // settingsNeeded ends a session whose destination would leave the settings behind.
 func (s *source) settingsNeeded(welcome *message) error {
-	if f := s.spec.Hooks.Freeze; !f.Given() || f.Gate == "" || slices.Contains(welcome.Can, canSettings) {
+	if f := s.spec.Hooks.Freeze; !f.Given() || f.Gate == "" || slices.Contains(welcome.Can, canSettings) && slices.Contains(welcome.Can, canOwnNetwork) {
 		return nil
 	}
 	namespace, err := s.namespace()
 	if err != nil || namespace == "" {
 		return err
 	}
-	return errors.New("session: the destination's pcopy does not carry the settings below /proc/sys/net: install the same pcopy on both hosts")
+	return errors.New("session: the destination's pcopy does not carry the settings and routes of the workload's network: install the same pcopy on both hosts")
 }
 
 // netSettings are the settings of the workload's network namespace.
@@ -38,6 +39,8 @@ type netSettings struct {
 	path   string            // source: the namespace
 	reset  map[string]string // those that have changed since, for the last look
 	wanted map[string]string // destination: those that it looks at
+	own    *ownnet.State     // what else the namespace has
+	tables []ownnet.Table    // destination: of that, what was given to it before
 }
 
 // networkSettings reads those of the workload's network namespace while it runs; nil: it
@@ -52,7 +55,7 @@ func (s *source) networkSettings() (*settings.Net, error) {
 		return nil, fmt.Errorf("session: reading the workload's network settings: %w", err)
 	}
 	s.settings = &netSettings{read: &n, path: namespace}
-	return &n, nil
+	return &n, s.readOwnNetwork()
 }
 
 // settingsAgain looks which of its own the workload has changed since they were read.
@@ -63,7 +66,7 @@ func (s *source) settingsAgain() (err error) {
 	if s.settings.reset, err = s.settings.read.Again(s.settings.path); err != nil {
 		return fmt.Errorf("session: reading the workload's network settings again: %w", err)
 	}
-	return nil
+	return s.readOwnNetwork()
 }
 
 // reset are those, when it is frozen.
@@ -140,7 +143,7 @@ func (d *destination) rehearse(m *message) error {
 		return fmt.Errorf("session: the workload's network settings: %w", err)
 	}
 	d.settings = &netSettings{read: m.Settings, wanted: wanted}
-	return nil
+	return d.rehearseOwnNetwork(m)
 }
 
 // settleEarly gives the settings to the namespace that the engine has made, before there
@@ -188,5 +191,5 @@ func (n *netSettings) apply(b *base, namespace, when string) error {
 		return fmt.Errorf("session: the workload's network settings: %w", err)
 	}
 	b.log.Emit("settings", map[string]any{"when": when, "looked": len(n.wanted), "set": changed, "took": map[string]float64{"settings": ms(time.Since(began))}})
-	return nil
+	return n.applyOwn(b, namespace, when)
 }

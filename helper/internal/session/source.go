@@ -445,7 +445,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err := s.sealVolumes(ctx); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgFlushed, Totals: s.totals(), Told: s.freezer.told(), Reset: s.reset(), Bound: s.threads}); err != nil {
+	if err := send(s.conn, message{Kind: msgFlushed, Totals: s.totals(), Told: s.freezer.told(), Reset: s.reset(), Own: s.ownNetwork(), Bound: s.threads}); err != nil {
 		return err
 	}
 	if err := s.reach(Flushed, ""); err != nil {

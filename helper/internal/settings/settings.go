@@ -17,7 +17,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -261,34 +260,15 @@ func values() (map[string]string, error) {
 }
 
 // inUntouched runs f in a network namespace that is made for it.
-func inUntouched(f func() (map[string]string, error)) (map[string]string, error) {
-	type result struct {
-		values map[string]string
-		err    error
+func inUntouched(f func() (map[string]string, error)) (values map[string]string, err error) {
+	err = network.InUntouched(func() (err error) {
+		values, err = f()
+		return err
+	})
+	if err != nil {
+		return values, fmt.Errorf("settings: %w", err)
 	}
-	got := make(chan result, 1)
-	go func() {
-		runtime.LockOSThread()
-		home, err := os.Open("/proc/thread-self/ns/net")
-		if err == nil {
-			defer home.Close()
-			err = unix.Unshare(unix.CLONE_NEWNET)
-		}
-		if err != nil {
-			runtime.UnlockOSThread()
-			got <- result{nil, fmt.Errorf("settings: a network namespace to try them in: %w", err)}
-			return
-		}
-		values, err := f()
-		if e := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); e != nil {
-			err = errors.Join(err, fmt.Errorf("settings: back from the namespace to try them in: %w", e)) // the thread ends with this
-		} else {
-			runtime.UnlockOSThread()
-		}
-		got <- result{values, err}
-	}()
-	r := <-got
-	return r.values, r.err
+	return values, nil
 }
 
 // twice says whether a setting is another one in another unit: the kernel's older names.

@@ -196,23 +196,6 @@ class TestFacts:
         assert facts.unit_exists("podman-compose@shop.service", [str(tmp_path)])
         assert not facts.unit_exists("shop.service", [str(tmp_path)])
 
-    def test_what_a_container_made_in_its_own_network(self):
-        addresses = [
-            {"ifname": "lo", "addr_info": [{"local": "127.0.0.1"}, {"local": "10.9.9.9"}]},
-            {"ifname": "eth0", "addr_info": [{"local": "192.0.2.1"}, {"local": "192.0.2.9"}, {"local": "fe80::1"}, {"local": "2001:db8::5", "dynamic": True}]},
-            {"ifname": "wg0", "addr_info": []},
-        ]
-        routes = [{"dst": "default", "protocol": "static"}, {"dst": "192.0.2.0/24", "protocol": "kernel"}, {"dst": "10.0.0.0/8"}]
-        rules = "table ip handover {\n}\ntable ip nat {\n}\n"
-        assert facts.foreign_network(addresses, routes, rules, {"192.0.2.1"}, {"eth0"}) == [
-            "the address 10.9.9.9 on lo",
-            "the address 192.0.2.9 on eth0",
-            "the interface wg0",
-            "the route to 10.0.0.0/8",
-            "the nftables table ip nat",
-        ]
-        assert facts.foreign_network(addresses[1:1], routes[:2], rules[:22], set(), set()) == []
-
     def test_attributes_of_a_tree(self, tmp_path, monkeypatch):
         (tmp_path / "a").write_text("")
         monkeypatch.setattr(facts.os, "listxattr", lambda path, follow_symlinks: ["user.colour"] if path.endswith("/a") else [])

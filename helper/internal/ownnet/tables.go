@@ -1,0 +1,135 @@
+package ownnet
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+)
+
+// Table is a table of nftables' that somebody made in the namespace.
+type Table struct {
+	Family  string `json:"family"`
+	Name    string `json:"name"`
+	Script  string `json:"script"`  // as nft lists and reads it, with its counters
+	Without string `json:"without"` // the same without them
+}
+
+func (t Table) String() string { return "the nftables table " + t.Family + " " + t.Name }
+
+// notTheirs are tables that come and go with a move: the helper's silence, CRIU's lock.
+var notTheirs = []string{"handover", "CRIU"}
+
+// managed is said of a table that iptables keeps: nft cannot make it again.
+const managed = "managed by iptables"
+
+var families = map[nftables.TableFamily]string{
+	nftables.TableFamilyINet: "inet", nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyARP: "arp",
+	nftables.TableFamilyNetdev: "netdev", nftables.TableFamilyBridge: "bridge",
+}
+
+// names are those of the tables of the thread's namespace, of which the kernel tells in
+// no time.
+func names() (found []Table, err error) {
+	c, err := nftables.New()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	all, err := c.ListTables()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	for _, t := range all {
+		if !slices.Contains(notTheirs, t.Name) {
+			found = append(found, Table{Family: families[t.Family], Name: t.Name})
+		}
+	}
+	slices.SortFunc(found, func(a, b Table) int { return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Name, b.Name)) })
+	return found, nil
+}
+
+// tables are those of the thread's namespace, with what is in them.
+func tables() (found []Table, err error) {
+	all, err := names()
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		var warned string
+		if one.Script, warned, err = nft("", "list", "table", one.Family, one.Name); err != nil {
+			return nil, err
+		}
+		if strings.Contains(one.Script+warned, managed) {
+			return nil, fmt.Errorf("%s was made by iptables, whose rules are not carried: make them with nft, or move the workload offline", one)
+		}
+		if one.Without, _, err = nft("", "--stateless", "list", "table", one.Family, one.Name); err != nil {
+			return nil, err
+		}
+		found = append(found, one)
+	}
+	return found, nil
+}
+
+// applyTables makes the tables of the thread's namespace like these, and tells which it has made anew.
+func applyTables(want []Table) (changed []string, err error) {
+	here, err := tables()
+	if err != nil {
+		return nil, err
+	}
+	var script strings.Builder
+	for _, t := range here {
+		if !slices.ContainsFunc(want, func(w Table) bool { return w.named(t) }) {
+			fmt.Fprintf(&script, "delete table %s %s\n", t.Family, t.Name)
+			changed = append(changed, "without "+t.String())
+		}
+	}
+	for _, w := range want {
+		if slices.ContainsFunc(here, w.same) {
+			continue
+		}
+		// In one transaction: there is no moment without it, or with half of it.
+		fmt.Fprintf(&script, "add table %s %s\ndelete table %s %s\n%s\n", w.Family, w.Name, w.Family, w.Name, w.Script)
+		changed = append(changed, w.String())
+	}
+	if script.Len() == 0 {
+		return nil, nil
+	}
+	if _, _, err := nft(script.String(), "--file", "-"); err != nil {
+		return changed, err
+	}
+	if here, err = tables(); err != nil {
+		return changed, err
+	}
+	for _, w := range want {
+		if !slices.ContainsFunc(here, w.same) {
+			return changed, fmt.Errorf("%s does not become here as it is on the source: install the same nftables on both hosts, or move the workload offline", w)
+		}
+	}
+	return changed, nil
+}
+
+func (t Table) named(o Table) bool { return t.Family == o.Family && t.Name == o.Name }
+
+func (t Table) same(o Table) bool {
+	return t.named(o) && t.Without == o.Without
+}
+
+func nft(script string, words ...string) (out, warned string, err error) {
+	command := exec.Command("nft", words...)
+	command.Stdin = strings.NewReader(script)
+	var said, answer bytes.Buffer
+	command.Stdout, command.Stderr = &answer, &said
+	err = command.Run()
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", "", errors.New("the workload has rules of nftables, and this host has no program nft: install the package nftables")
+	} else if err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+		return "", "", fmt.Errorf("nft %s: %w: %s", strings.Join(words, " "), err, first)
+	}
+	return answer.String(), said.String(), nil
+}
