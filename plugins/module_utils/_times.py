@@ -71,7 +71,7 @@ def expected(trial: Status, rate: float) -> float:
 
 
 # Bytes a second at which CRIU copies memory, out of the tasks and into them: that of the helper's own forecast.
-CRIU_RATE = 2**30
+CRIU_RATE = 1300 * 2**20
 
 
 def base(trial: Status) -> int:

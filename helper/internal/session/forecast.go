@@ -18,21 +18,27 @@ type forecast struct {
 	blocks int64
 	rate   int64         // bytes a second over the link
 	since  time.Duration // in which that was written of which blocks were foretold
+	busy   float64       // how many times longer the processors' part takes, since others want them too
 }
 
 // What is not measured on the host itself. A trial puts its own in place of the
 // first one.
 const (
-	// An idle container's whole pause (docs/benchmarks/freeze.md).
-	usualBase = 300 * time.Millisecond
+	// An idle container's whole pause on a host that does nothing else
+	// (docs/benchmarks/freeze.md).
+	usualBase = 200 * time.Millisecond
 	// CRIU copies memory through pipes and a tmpfs, twice: out of the tasks and into
-	// them. Seen on the lab's machine for 64 MiB and more; newer ones do better.
-	criuRate = 1 << 30
+	// them. From the same table, between 64 MiB and 1 GiB.
+	criuRate = 1300 << 20
 	// What is assumed of a link over which nothing worth measuring has gone yet: a
 	// gigabit, less its headers.
 	usualRate = 117 << 20
 	// A pass that carried less says nothing of the link.
 	tellingPass = 4 << 20
+	// From so many scans on it is known how fast the memory changes.
+	tellingScans = 2
+	// Less than that is not worth a word.
+	tellingBusy = 1.2
 	// The part of the base in which CRIU dumps, and blocks travel beside it.
 	dumpPart = 0.4
 )
@@ -43,15 +49,20 @@ func (f forecast) Total() time.Duration {
 }
 
 func (f forecast) String() string {
-	return fmt.Sprintf("%.0f ms: %.0f ms in any case, %.0f ms for %d bytes of memory, of which %d have not gone ahead, %.0f ms for %d bytes that are written until then, at %d bytes a second, and %.0f ms to find them",
+	said := fmt.Sprintf("%.0f ms: %.0f ms in any case, %.0f ms for %d bytes of memory, of which %d have not gone ahead, %.0f ms for %d bytes that are written until then, at %d bytes a second, and %.0f ms to find them",
 		ms(f.Total()), ms(f.Base), ms(f.Memory), f.memory, f.carry, ms(f.Blocks), f.blocks, f.rate, ms(f.Look))
+	if f.busy >= tellingBusy {
+		said += fmt.Sprintf("; the processors are busy, and all takes %.1f times as long", f.busy)
+	}
+	return said
 }
 
 // foresee makes the forecast, which the status shows, from what the passes have shown. dirty is what was
 // written in the time since the collect before.
 func (s *source) foresee(dirty int64, since time.Duration) forecast {
-	f := forecast{Base: usualBase, Look: s.collecting, memory: s.memoryInPause(), rate: s.linkRate(), since: since}
-	if b := s.spec.Policy.PauseBase; b > 0 {
+	f := forecast{Look: s.collecting, memory: s.memoryInPause(), rate: s.linkRate(), since: since, busy: s.busy.Now()}
+	f.Base = seconds(f.busy * usualBase.Seconds())
+	if b := s.spec.Policy.PauseBase; b > 0 { // measured here, busy or not
 		f.Base = time.Duration(b) * time.Millisecond
 	}
 	// The rounds before the freeze leave what is written during one of them.
@@ -65,12 +76,13 @@ func (s *source) foresee(dirty int64, since time.Duration) forecast {
 }
 
 // foreseeMemory puts into a forecast what is known of the memory by the last scan:
-// between that and the freeze about as much changes as before it.
+// between that and the freeze about as much changes as before it. The first scan finds
+// all of it, and says nothing of that.
 func (s *source) foreseeMemory(f *forecast) {
-	if f.carry = f.memory; s.memory.scans > 0 {
+	if f.carry = f.memory; s.memory.scans >= tellingScans {
 		f.carry = min(f.memory, s.memory.fresh)
 	}
-	f.Memory = 2*seconds(float64(f.memory)/criuRate) + f.link(f.carry)
+	f.Memory = 2*seconds(f.busy*float64(f.memory)/criuRate) + f.link(f.carry)
 	s.update(true, func(st *Status) { st.ForecastMS = ms(f.Total()) })
 }
 
@@ -103,7 +115,7 @@ func (s *source) memorySize() int64 {
 func (s *source) linkRate() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	best := int64(0)
+	best := s.memory.rate
 	for _, p := range s.status.Passes {
 		if p.Payload >= tellingPass && p.MS > 0 {
 			best = max(best, int64(float64(p.Payload)/p.MS*1000))

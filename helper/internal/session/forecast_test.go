@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/busy"
 	"github.com/livefleet/handover/helper/internal/passes"
 )
 
@@ -35,10 +36,10 @@ func TestForecast(t *testing.T) {
 	}{
 		"nothing to carry":                         {s: of(Policy{}), want: usualBase},
 		"a trial's base":                           {s: of(Policy{PauseBase: 500}), want: 500 * time.Millisecond},
-		"memory, twice through CRIU and once over": {s: of(Policy{Memory: gib}, quick), want: usualBase + 4*time.Second},
-		"a link of which nothing is known":         {s: of(Policy{Memory: 117 * mib}), want: usualBase + time.Second + 2*seconds(117./1024)},
-		"small passes say nothing of the link":     {s: of(Policy{Memory: 117 * mib}, pass(mib, 1)), want: usualBase + time.Second + 2*seconds(117./1024)},
-		"the best pass counts":                     {s: of(Policy{Memory: 512 * mib}, pass(512*mib, 4000), quick), want: usualBase + 2*time.Second},
+		"memory, twice through CRIU and once over": {s: of(Policy{Memory: gib}, quick), want: usualBase + 2*time.Second + 2*seconds(1024./1300)},
+		"a link of which nothing is known":         {s: of(Policy{Memory: 117 * mib}), want: usualBase + time.Second + 2*seconds(117./1300)},
+		"small passes say nothing of the link":     {s: of(Policy{Memory: 117 * mib}, pass(mib, 1)), want: usualBase + time.Second + 2*seconds(117./1300)},
+		"the best pass counts":                     {s: of(Policy{Memory: 512 * mib}, pass(512*mib, 4000), quick), want: usualBase + time.Second + 2*seconds(512./1300)},
 		"few blocks travel beside the dump":        {s: of(Policy{}, quick), dirty: 10 * mib, want: usualBase},
 		"many do not":                              {s: of(Policy{}, quick), dirty: 512 * mib, want: usualBase + time.Second - time.Duration(dumpPart*float64(usualBase))},
 		"what a round leaves is less":              {s: of(Policy{}, quick), dirty: 512 * mib, since: 20 * roundIdle, want: usualBase},
@@ -52,6 +53,40 @@ func TestForecast(t *testing.T) {
 		if c.s.status.ForecastMS != ms(got.Total()) {
 			t.Errorf("%s: the status says %v", name, c.s.status.ForecastMS)
 		}
+	}
+}
+
+// Of memory that has gone ahead only what changes has to follow, and how fast it changes
+// is known from the second look on.
+func TestForecastOfMemoryThatHasGoneAhead(t *testing.T) {
+	const mib = 1 << 20
+	s := &source{base: &base{dir: t.TempDir(), spec: &Spec{Policy: Policy{Memory: 512 * mib}}}}
+	for _, c := range []struct {
+		memory ahead
+		link   time.Duration
+	}{
+		{ahead{}, seconds(512. / 117)},
+		{ahead{scans: 1, fresh: 512 * mib, rate: 256 * mib}, 2 * time.Second},
+		{ahead{scans: 2, fresh: 64 * mib, rate: 256 * mib}, 250 * time.Millisecond},
+		{ahead{scans: 2, rate: 256 * mib}, 0},
+	} {
+		s.memory = c.memory
+		s.busy = busy.Meter{}
+		want := usualBase + 2*seconds(512./1300) + c.link
+		if d := s.foresee(0, 0).Total() - want; d < -time.Millisecond || d > time.Millisecond {
+			t.Errorf("%+v: off by %s", c.memory, d)
+		}
+	}
+}
+
+func TestForecastOnABusyHost(t *testing.T) {
+	f := forecast{Base: 4 * usualBase, busy: 4}
+	if said := f.String(); !strings.Contains(said, "800 ms in any case") || !strings.HasSuffix(said, "; the processors are busy, and all takes 4.0 times as long") {
+		t.Error(said)
+	}
+	f.busy = 1
+	if said := f.String(); strings.Contains(said, "busy") {
+		t.Error(said)
 	}
 }
 

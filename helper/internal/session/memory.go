@@ -51,8 +51,9 @@ type ahead struct {
 	scans int   // how many were done
 	fresh int64 // what the last one found that was not known
 	took  time.Duration
-	late  bool // the last one of all was done
-	pages bool // the destination takes the dump's pages while it is written
+	rate  int64 // bytes a second over the link, by the scan that sent most; 0: none says anything
+	late  bool  // the last one of all was done
+	pages bool  // the destination takes the dump's pages while it is written
 }
 
 // worthAhead is how much memory there is to send ahead; nothing if it is not to be.
@@ -107,6 +108,9 @@ func (s *source) carryAhead(ctx context.Context) error {
 	}
 	m.scans++
 	m.fresh, m.took = w.fresh, time.Since(began)
+	if w.fresh >= tellingPass {
+		m.rate = max(m.rate, int64(float64(w.fresh)/m.took.Seconds()))
+	}
 	s.log.Emit("memory", map[string]any{"scan": m.scans, "bytes": w.seen, "fresh": w.fresh, "full": w.full, "ms": ms(m.took)})
 	return nil
 }
@@ -165,6 +169,18 @@ func (w *stockWriter) flush() error {
 	w.source.count(int64(len(w.buf)))
 	w.pos += int64(len(w.buf))
 	w.buf = w.buf[:0]
+	return nil
+}
+
+// goAhead sends all memory, and what has changed meanwhile: only then is it known how
+// fast it changes.
+func (s *source) goAhead(ctx context.Context) error {
+	for s.memory.scans < tellingScans {
+		before := s.memory.scans
+		if err := s.carryAhead(ctx); err != nil || s.memory.scans == before { // there is none to send
+			return err
+		}
+	}
 	return nil
 }
 

@@ -76,13 +76,11 @@ func (s *source) presync(ctx context.Context) (*request, error) {
 			s.foresee(dirty, since)
 		}
 		if why := s.converged(dirty, before); why != "" {
-			if s.memory.scans == 0 {
-				if err := s.carryAhead(ctx); err != nil {
-					if err := s.resume(ctx, err); err != nil {
-						return nil, err
-					}
-					continue
+			if err := s.goAhead(ctx); err != nil {
+				if err := s.resume(ctx, err); err != nil {
+					return nil, err
 				}
+				continue
 			}
 			s.queue.Leave()
 			s.update(true, func(st *Status) {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/livefleet/handover/helper/internal/busy"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/passes"
@@ -49,6 +50,7 @@ type source struct {
 	t0          time.Time // when the freeze began
 	early       []func()  // stages from before the freeze, to be noted when it begins
 	memory      ahead
+	busy        busy.Meter // how busy this host's processors are
 	pace        *pipeline.Pace
 	share       *share.Member // of what this host may send; nil: it is not shared
 	queue       *share.Member // of those who copy in turn; nil: it copies at once

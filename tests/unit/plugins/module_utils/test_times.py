@@ -65,7 +65,7 @@ def test_what_a_trial_says_of_a_move():
 
 
 def test_what_a_pause_takes_in_any_case():
-    trial = {"stages": [{"stage": "freeze", "start_ms": 0.0, "ms": 30.0}, {"stage": "dump", "start_ms": 30.0, "ms": 100.0}], "state_bytes": 2**30 // 20}
+    trial = {"stages": [{"stage": "freeze", "start_ms": 0.0, "ms": 30.0}, {"stage": "dump", "start_ms": 30.0, "ms": 100.0}], "state_bytes": 65 * 2**20}
     assert base(trial) == 30 + 2 * 50
     assert base({**trial, "state_bytes": 2**30}) == 30
     assert base({}) == 0
