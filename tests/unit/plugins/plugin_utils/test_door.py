@@ -84,7 +84,7 @@ def test_moves_are_a_list_of_mappings():
     assert _door.ask(move, {"handover_moves": '[{"workload": "shop", "to": "node2"}]'}, True).values["moves"] == [{"workload": "shop", "to": "node2"}]
     assert _door.ask(move, {"handover_moves": "- workload: shop"}, True).problems == []
     assert problems({}, move) == [
-        "handover_moves is missing (what is to move, a list of {workload, from, to}): give it as in -e '{\"handover_moves\": "
+        "handover_moves is missing (the moves, a list of {workload, from, to}): give it as in -e '{\"handover_moves\": "
         '[{"workload": "shop", "to": "node2"}]}\''
     ]
     assert "too" in problems({"handover_moves": [{"workload": "shop", "too": "node2"}]}, move)[0]
