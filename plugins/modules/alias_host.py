@@ -24,7 +24,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - The name is given in check mode too, so that the plays that follow have somebody to ask.
+      - The name is given in check mode too, so that the plays that follow have a host to ask.
   diff_mode:
     support: none
   idempotent:
@@ -43,7 +43,7 @@ options:
     required: true
   groups:
     description:
-      - Groups that the new name is in besides.
+      - Further groups of the new name.
     type: list
     elements: str
     default: []

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: bind_mounts_info
 
-short_description: Tell what lies at the paths that a container bind-mounts
+short_description: Describe the paths that a container bind-mounts
 
 version_added: 0.1.0
 
@@ -63,7 +63,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 paths:
-  description: By path, what is there.
+  description: The file or folder there, by path.
   returned: success
   type: dict
   contains:
@@ -84,7 +84,7 @@ paths:
       type: list
       elements: str
     inside:
-      description: What there is in which the first of those would be made, C(directory) if it can be.
+      description: The place in which the first of those would be made, C(directory) if it can be.
       type: str
     kept:
       description: Whether something is beside it that an earlier move has left, by its name and C(.migrated).

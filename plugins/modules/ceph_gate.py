@@ -51,7 +51,7 @@ options:
     default: []
   command:
     description:
-      - How C(ceph) is called on this host. Found by itself if not given.
+      - How C(ceph) is called on this host. Found automatically if not given.
     type: list
     elements: str
     default: []
@@ -98,7 +98,7 @@ seconds:
   type: float
   sample: 4.2
 health:
-  description: Health checks that there are, with what they say, O(ignore)d ones too.
+  description: The present health checks, with their texts, O(ignore)d ones too.
   returned: success
   type: dict
   sample: {"OSDMAP_FLAGS": "noscrub flag(s) set"}
@@ -130,12 +130,12 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 SHARE = 0.1
 PAUSE = 1.0
 LONGEST_PAUSE = 5.0
-# What a look may take beyond the time limit.
+# The time that a look may take beyond the limit.
 SLACK = 120
 
 
 class Gate:
-    """The cluster, and what is asked of it."""
+    """The cluster, and the questions to it."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.params = module.params
@@ -176,7 +176,7 @@ class Gate:
             waited = time.monotonic() - began
 
     def _may_stop(self, seen: Seen) -> str:
-        """What speaks against stopping the OSDs now; empty for nothing."""
+        """The reasons against stopping the OSDs now; empty for none."""
         problems = seen.problems(self.ignored)
         if problems:
             return f"{self.names} may not be stopped: the cluster is not healthy ({told(problems)}); mend that, or name the checks in ignore"
@@ -200,7 +200,7 @@ class Gate:
         return f"{self.names} may not be stopped: {reason} (a pool whose min_size is its size never lets an OSD stop)"
 
     def _recovered(self, seen: Seen) -> str:
-        """What speaks against the OSDs being back; empty for nothing."""
+        """The reasons to think that the OSDs are not back; empty for none."""
         for osd in self.osds:
             now = seen.osds[osd]
             if not now["up"]:

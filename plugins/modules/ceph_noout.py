@@ -16,7 +16,7 @@ version_added: 0.1.0
 description:
   - Sets the flag C(noout) for single OSDs, not for the whole cluster, and takes it back.
   - A flag that was found set stays set. One that this module sets has a lease, which is a systemd timer on this host; when its time is up the flag is
-    taken back whatever became of the play, also if this host was rebooted meanwhile. While no monitor answers, that is tried again and again.
+    taken back even if the play has died, or this host was rebooted since. While no monitor answers, that is tried again and again.
   - Runs on a host that has the key of the cluster's administrator, and always on the same.
 
 extends_documentation_fragment:
@@ -59,7 +59,7 @@ options:
     default: /etc/systemd/system
   command:
     description:
-      - How C(ceph) is called on this host. Found by itself if not given.
+      - How C(ceph) is called on this host. Found automatically if not given.
     type: list
     elements: str
     default: []

@@ -16,9 +16,9 @@ version_added: 0.1.0
 description:
   - Sets options, each for one kind of daemon or for one daemon, as C(ceph config set) does, and takes them back. If the configuration database had a
     value for one before, that is put back; if it had none, it has none again.
-  - What this module sets has a lease, which is a systemd timer on this host; when its time is up the option is put back whatever became of the play,
-    also if this host was rebooted meanwhile. While no monitor answers, that is tried again and again.
-  - What a daemon's own C(ceph.conf) says goes before the configuration database. There this module changes nothing.
+  - An option that this module sets has a lease, a systemd timer on this host. When its time is up the option is put back even if the play has
+    died, or this host was rebooted since. While no monitor answers, that is tried again and again.
+  - A daemon's own C(ceph.conf) takes precedence over the configuration database. There this module changes nothing.
   - Runs on a host that has the key of the cluster's administrator, and always on the same.
 
 extends_documentation_fragment:
@@ -32,7 +32,7 @@ attributes:
   idempotent:
     support: full
     details:
-      - To set again what this module has set prolongs its lease, which is not a change.
+      - Setting the same value again prolongs its lease, which is not a change.
 
 options:
   options:
@@ -75,7 +75,7 @@ options:
     default: /etc/systemd/system
   command:
     description:
-      - How C(ceph) is called on this host. Found by itself if not given.
+      - How C(ceph) is called on this host. Found automatically if not given.
     type: list
     elements: str
     default: []
@@ -94,7 +94,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Have the monitors agree ten times a second, and the balancer move nothing unless somebody had it off before, for half an hour
+- name: Have the monitors agree ten times a second, and switch the balancer off unless it was off before, for half an hour
   livefleet.handover.ceph_option:
     options:
       - {who: mon, name: paxos_propose_interval, value: "0.1"}
@@ -118,7 +118,7 @@ reasons:
   sample:
     - mon has no paxos_propose_interval of its own
 options:
-  description: What became of each option, in the order of O(options).
+  description: The result for each option, in the order of O(options).
   returned: success
   type: list
   elements: dict
@@ -136,7 +136,7 @@ options:
       type: bool
       sample: true
     value:
-      description: What the configuration database has for it afterwards; null for nothing, and for one that was not looked at, as it is not ours.
+      description: Its value in the configuration database afterwards; null for none, and for one that was not looked at, as it is not ours.
       type: str
       sample: "0.100000"
 """
@@ -166,7 +166,7 @@ _ATTEMPTS = 3
 
 
 _PREFIX = "handover-option-"
-# What the configuration database has, by section and name.
+# The values in the configuration database, by section and name.
 Values = t.Dict["Option", t.Optional[str]]
 
 
@@ -209,7 +209,7 @@ class Options:
         for option in differing:
             was = before[option]
             self.reasons.append(f"{option.who} has {'no' if was is None else f'{was} as'} {option.name}{' of its own' if was is None else ''}")
-        # What was found as it is asked for is somebody else's.
+        # A value that was already as requested is not ours.
         ours = [option for option in self.wanted if option in differing or option in leased]
         if not self.check_mode:
             # First the leases: an option without one would stay if we ended here.
@@ -219,7 +219,7 @@ class Options:
         return self._result(before, {**before, **{option: self.wanted[option] for option in differing}}, ours)
 
     def _restored(self, leased: t.Sequence[Option]) -> dict[str, t.Any]:
-        # Where there is nothing to take back the cluster need not be asked, which may be what does not answer.
+        # Where there is nothing to take back the cluster need not be asked; it may not even answer.
         if not leased:
             return self._result({}, {}, [])
         self.reasons += [f"{option} was set by this module" for option in leased]
@@ -241,8 +241,8 @@ class Options:
         return self._result(before, self._undone(undo), [])
 
     def _undone(self, undo: t.Mapping[Option, tuple[str, ...]]) -> Values:
-        """What the options are afterwards. Monitors agree about the key and about the configuration made of it one after the other: a command that comes
-        in between is answered as if it had done what it was to do. The lease is over then, so nobody but us would notice."""
+        """The options' values afterwards. Monitors agree about the key and about the configuration made of it one after the other: a command that comes
+        in between is answered as if it had done what it was to do. The lease is over then, so only this module would notice."""
         left = self._values()
         for _attempt in range(_ATTEMPTS):
             forgotten = [option for option in undo if not _took(undo[option], left[option])]
@@ -263,7 +263,7 @@ class Options:
         return (*self.cluster.command, f"--connect-timeout={CONNECT_SECONDS}", *words)
 
     def _values(self) -> Values:
-        """What the configuration database has for just these sections."""
+        """The values in the configuration database for just these sections."""
         found: Values = dict.fromkeys(self.wanted)
         for each in self.cluster.ask("config", "dump"):
             option = Option("/".join(filter(None, (each["section"], each.get("mask")))), each["name"])
@@ -282,7 +282,7 @@ class Options:
 
 
 def _took(undo: tuple[str, ...], left: t.Optional[str]) -> bool:
-    """Whether this is what that command leaves: `config rm` nothing, `config set` its last word."""
+    """Whether that command leaves this value: `config rm` nothing, `config set` its last word."""
     if undo[-4:-2] == ("config", "rm"):
         return left is None
     return left is not None and _same(left, undo[-1])

@@ -16,8 +16,8 @@ version_added: 0.1.0
 description:
   - Restarts, starts or stops OSDs of this host by their systemd units, and returns when each of them has told the monitors that it is up and they have
     agreed. A process that runs is not an OSD that is up.
-  - A restart is one job of systemd's. It comes to its end whatever becomes of the play and its connection.
-  - Reports how long each OSD was away, and how often it read from its disks meanwhile.
+  - A restart is one systemd job. It finishes even if the play or its connection dies.
+  - Reports how long each OSD was away, and how often it read from its disks in that time.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -41,11 +41,11 @@ options:
     required: true
   state:
     description:
-      - What is to be.
-      - With V(tidy) nothing is stopped or started. What O(tidy_stop) says of a FileStore is only prepared in those that run, for somebody else to stop them,
-        such as the host when it is rebooted. That goes with their processes, and until then it changes nothing. Not so what is done for a BlueStore, which
-        would compact its log at every occasion until then; so nothing is done there.
-      - With V(compacted) nothing is stopped or started either, and FileStores that run write their object maps anew, as O(compact) says. What was
+      - Desired state of the OSDs.
+      - With V(tidy) nothing is stopped or started. The orderly stop of a FileStore by O(tidy_stop) is only prepared in those that run, for another
+        program to stop them, such as the host when it is rebooted. That goes with their processes, and until then it changes nothing. Not so the
+        preparation of a BlueStore, which would compact its log at every occasion until then; so nothing is done there.
+      - With V(compacted) nothing is stopped or started either, and FileStores that run rewrite their object maps, as O(compact) says. Data that were
         written of late RocksDB merges with the rest as soon as it is opened again, and reads hundreds of megabytes for that. A BlueStore is compacted by
         M(livefleet.handover.ceph_osd_hold), and not here.
     type: str
@@ -104,7 +104,7 @@ reasons:
   sample:
     - osd.2 is to be restarted
 osds:
-  description: What became of each OSD.
+  description: The result for each OSD.
   returned: success, not in check mode
   type: list
   elements: dict
@@ -115,12 +115,12 @@ osds:
       sample: 2
     stop_seconds:
       description:
-        - This and what follows but RV(osds[].tidy) not with O(state=tidy) or O(state=compacted).
-        - From the order until its unit had stopped. For an OSD in a container that includes what is done after its process has ended.
+        - This and the following values but RV(osds[].tidy) are missing with O(state=tidy) or O(state=compacted).
+        - From the order until its unit had stopped. For an OSD in a container that includes the work after its process has ended.
       type: float
       sample: 0.71
     up_seconds:
-      description: From then until it was up. That includes what is done before the process starts.
+      description: From then until it was up. That includes the work before the process starts.
       type: float
       sample: 3.96
     reads:
@@ -136,7 +136,7 @@ osds:
       type: bool
       sample: true
     compact_seconds:
-      description: How long it took to write its object map anew, with O(state=compacted) only.
+      description: How long it took to rewrite its object map, with O(state=compacted) only.
       type: float
       sample: 8.07
 """
@@ -166,7 +166,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
     parse_size,
 )
 
-# What the module may take beside waiting.
+# The time that the module may take beside waiting.
 SLACK = 120
 # States that are no participle.
 STATES = {"tidy": "told to leave little behind when it stops", "compacted": "told to write its object map anew"}
@@ -209,7 +209,7 @@ class Osds:
         try:
             return policy != "never" and has_room(self.runtime, osd, size, policy, otherwise)
         except NoAnswer as exc:
-            # That may be what it is restarted for.
+            # That may be the reason for its restart.
             self.runtime.module.warn(f"{exc}; it is not compacted")
             return False
 
@@ -225,7 +225,7 @@ class Osds:
         for each in chosen:
             each.begin()
         systemctl = self.runtime.tool("systemctl", "systemd")
-        # Some units may be started three times in half an hour only, and somebody may have done so.
+        # Some units may be started three times in half an hour only, and others may have done so.
         self.runtime.run([systemctl, "reset-failed", *units], accept=(0, 1))
         verb = {"restarted": "restart", "started": "start", "stopped": "stop"}[state]
         done = self.runtime.run([systemctl, verb, *units], accept=range(256))

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ceph_osd_boot
 
-short_description: Have what an OSD reads when it starts in memory when its host boots
+short_description: Read an OSD's metadata into memory when its host boots
 
 version_added: 0.1.0
 
@@ -18,8 +18,8 @@ description:
     and reads it in the order of the disk and in large pieces.
   - Of a BlueStore OSD that is where its database lies on the devices; they are held open for ten minutes, since the kernel throws the pages of a block
     device away when it is closed for the last time.
-  - Of a FileStore it is the files at O(paths), but of an object map in RocksDB only what a start reads, which are the logs of its placement groups and the
-    end of each table, and what was written after this module has looked. It looks each time that it is called, through maps of no more than 4 GiB, which
+  - Of a FileStore it is the files at O(paths), but of an object map in RocksDB only the part that a start reads, which is the logs of its placement groups and
+    the end of each table, and data written after this module has looked. It looks each time that it is called, through maps of no more than 4 GiB, which
     takes a processor 4 seconds for each GiB. O(livefleet.handover.ceph_osd#module:state=compacted) before has these logs lie together.
   - The OSD waits for that O(seconds) at most, and starts in any case. It runs once for each boot, and not when the OSD is restarted otherwise.
 
@@ -49,7 +49,7 @@ options:
     default: present
   seconds:
     description:
-      - The longest that the OSD waits for the reading. What is not in memory by then it reads by itself.
+      - The longest that the OSD waits for the reading. It reads the rest itself.
       - A disk that does 150 MiB/s reads 4.4 GiB in 30 seconds. Of a larger database of a BlueStore a part is read, in vain in the worst case.
     type: int
     default: 30
@@ -126,7 +126,7 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
     different = [path for path in (boot.unit, boot.drop_in) if there.get(path) != wanted.get(path)]
     if not module.check_mode:
         if wanted:
-            # Each time, and no change: it is what the map has made of itself.
+            # Each time, and no change: the map itself has changed.
             boot.look()
         if different and wanted:
             boot.write(wanted)

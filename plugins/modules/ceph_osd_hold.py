@@ -15,14 +15,14 @@ version_added: 0.1.0
 
 description:
   - A BlueStore OSD keeps its database in the page cache of its block devices. The kernel throws that away when the device is closed for the last time,
-    so that every OSD starts with nothing in memory, however much of it there is. This module has a small process keep the devices open meanwhile.
-  - While the old process still serves, what of the database is not in memory is read, in the order of the disk and in large pieces. All of it is
+    so that every OSD starts with nothing in memory, however much of it there is. This module has a small process keep the devices open in that time.
+  - While the old process still serves, the missing part of the database is read into memory, in the order of the disk and in large pieces. All of it is
     locked in memory, so that it stays under memory pressure too.
-  - What the OSD writes to its write-ahead log between now and its stop goes past the cache. Until the hold is released, the OSD's unit therefore has a
+  - The OSD's writes to its write-ahead log between now and its stop bypass the cache. Until the hold is released, the OSD's unit therefore has a
     drop-in that reads it in large pieces before each start.
   - By the same drop-in a daemon that is not in a container closes its devices without waiting (C(bdev_aio_poll_ms)), and comes before others on the processors
-    until M(livefleet.handover.ceph_osd) has seen it up or the hold is released (C(Nice)). What somebody has set already stays.
-  - The process opens the devices for reading only, takes no lock, ends by itself after O(seconds), and is the first to be ended if memory runs out.
+    until M(livefleet.handover.ceph_osd) has seen it up or the hold is released (C(Nice)). Existing settings stay.
+  - The process opens the devices for reading only, takes no lock, ends after O(seconds), and is the first to be ended if memory runs out.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -35,7 +35,7 @@ attributes:
   idempotent:
     support: full
     details:
-      - Of an OSD that is held already, and serves, what it has written meanwhile is read too; if nothing is missing, nothing changes. One that is down is
+      - Of an OSD that is held already, and serves, recent writes are read too; if nothing is missing, nothing changes. One that is down is
         left as it is held.
 
 options:
@@ -53,7 +53,7 @@ options:
     default: held
   seconds:
     description:
-      - After this time the devices are let go of, whatever became of the play.
+      - After this time the devices are released, even if the play has died.
     type: int
     default: 1800
   compact:
@@ -256,7 +256,7 @@ class OsdHold:
             self.hold.compact()
             layout = self.hold.layout()
             self._check_room(layout)
-        # The hold on one that is down is all that keeps its pages, and nobody writes meanwhile.
+        # Only the hold on one that is down keeps its pages, and nothing writes in that time.
         missing = 0 if held and not serves else layout.size - self.hold.resident(layout)
         if missing:
             self.reasons.append(f"{format_size(missing)} of {format_size(layout.size)} are not in memory")

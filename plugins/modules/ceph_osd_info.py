@@ -14,7 +14,7 @@ short_description: Tell which OSDs a host has
 version_added: 0.1.0
 
 description:
-  - Returns the OSDs of this host, how they were deployed, what they keep their objects in, and whether their caches can be carried over a restart.
+  - Returns the OSDs of this host, how they were deployed, their object stores, and whether their caches can be carried over a restart.
   - Knows OSDs of Ceph's own packages (C(ceph-osd@N)), of ceph-ansible in containers, and of cephadm.
 
 extends_documentation_fragment:
@@ -57,7 +57,7 @@ osds:
       type: int
       sample: 2
     deployment:
-      description: Who deployed it, V(packaged), V(ceph-ansible) (in a container) or V(cephadm).
+      description: How it was deployed, V(packaged), V(ceph-ansible) (in a container) or V(cephadm).
       type: str
       sample: packaged
     unit:
@@ -135,7 +135,7 @@ def describe(osd: Osd) -> dict[str, t.Any]:
 
 
 def lacks(runtime: Runtime, stores: t.Container[str]) -> t.List[str]:
-    """What is missing here to hold the metadata of such stores: the helper for a BlueStore, vmtouch for a FileStore."""
+    """The missing part here to hold the metadata of such stores: the helper for a BlueStore, vmtouch for a FileStore."""
     sentences = []
     if "bluestore" in stores:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ceph_peering_impact
 
-short_description: Measure what a change does to the clients of a Ceph cluster
+short_description: Measure the effect of a change on the clients of a Ceph cluster
 
 version_added: 0.1.0
 
@@ -17,9 +17,9 @@ description:
   - Watches a cluster for a time and returns the peering impact score, which is the number of placement groups that were peering times the seconds for
     which they were. Clients wait for a group while it peers.
   - The score is exact. It comes from counters that the OSDs keep, not from looking at C(ceph pg stat), between two looks at which a whole restart fits.
-  - If a pool is named for it, small objects are written and read there meanwhile, at a steady rate. An operation's time counts from when it was due, so
+  - If a pool is named for it, small objects are written and read there in that time, at a steady rate. An operation's time counts from when it was due, so
     that those which had to wait behind a slow one count as slow, too.
-  - Run it with C(async) and C(poll=0), wait for the file O(while_file), do what is to be measured, and then end it by removing that file.
+  - Run it with C(async) and C(poll=0), wait for the file O(while_file), make the change to be measured, and then end it by removing that file.
   - In check mode it looks at the counters, and whether there is such a pool, and writes nothing.
 
 extends_documentation_fragment:
@@ -34,7 +34,7 @@ options:
     required: true
   while_file:
     description:
-      - A file on this host that says that the cluster is watched. It is made when that begins, and when somebody removes it, the watch ends.
+      - A file on this host that says that the cluster is watched. It is made when that begins, and when it is removed, the watch ends.
     type: path
   interval:
     description:
@@ -93,7 +93,7 @@ EXAMPLES = r"""
     path: /run/ceph-is-watched
     state: absent
 
-- name: See what it came to
+- name: See the result
   ansible.builtin.async_status:
     jid: "{{ watch.ansible_job_id }}"
   register: impact
@@ -179,7 +179,7 @@ ANSWER_SECONDS = 2
 # Objects of the probe: enough for all placement groups of a pool to be hit.
 OBJECTS = 512
 SLOWEST = 200
-# What is still under way at the end may take so long.
+# An operation that is still under way at the end may take so long.
 LAST_SECONDS = 30
 
 
@@ -219,7 +219,7 @@ class Watch:
                 look = time.monotonic()
                 self._look(numbers)
                 time.sleep(max(0.0, look + self.params["interval"] - time.monotonic()))
-            # What left the state since then.
+            # The groups that left the state since then.
             self._look(numbers)
             operations = probe.end() if probe else []
         finally:
@@ -343,7 +343,7 @@ class Probe:
         return [*self.operations, *((due, now - due) for due in list(self.under_way.values()))]
 
     def clean(self) -> None:
-        """Removes what was written."""
+        """Removes the written objects."""
         self.ended.set()
         if self.thread.is_alive():
             self.thread.join()

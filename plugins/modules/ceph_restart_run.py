@@ -16,7 +16,7 @@ version_added: 0.1.0
 description:
   - Writes down in the monitors' store that a rolling restart has begun, and of which OSDs. A second run for the same OSDs then goes on where the first
     one ended.
-  - What is done needs no bookkeeping. The record holds the epoch of the cluster's map at the beginning; an OSD that has come up in a later epoch was
+  - The finished OSDs need no bookkeeping. The record holds the epoch of the cluster's map at the beginning; an OSD that has come up in a later epoch was
     restarted since, and is not restarted again. No clock takes part.
   - Runs on a host that has the key of the cluster's administrator.
 
@@ -64,7 +64,7 @@ options:
     default: false
   command:
     description:
-      - How C(ceph) is called on this host. Found by itself if not given.
+      - How C(ceph) is called on this host. Found automatically if not given.
     type: list
     elements: str
     default: []
@@ -84,7 +84,7 @@ EXAMPLES = r"""
     osds: [0, 1, 2, 3]
   register: run
 
-- name: Name what is left to do
+- name: Name the OSDs that are left
   ansible.builtin.debug:
     msg: "{{ run.order | difference(run.done) }}"
 """
@@ -98,7 +98,7 @@ reasons:
   sample:
     - no restart of these OSDs is under way
 resumed:
-  description: Whether an earlier run is gone on with.
+  description: Whether an earlier run is continued.
   returned: success
   type: bool
   sample: false
@@ -202,7 +202,7 @@ class Run:
         if found and not self.params["afresh"] and set(self.osds) <= set(found["osds"]):
             return found
         left = sorted(set(found["osds"]) - set(_done(found, found["osds"], up_from))) if found else []
-        # One that was cut off behind its last OSD has nothing to go on with.
+        # One that was interrupted behind its last OSD has nothing to continue.
         if found and left and not self.params["afresh"]:
             raise HandoverError(
                 f"a restart of {_named(found['osds'])} that began at {found['began']} was not brought to its end ({_named(left)} left): "

@@ -40,7 +40,7 @@ options:
     required: true
   required:
     description:
-      - Whether the task fails where a file cannot be written. With V(false) it is a warning, as for the report of what is done already.
+      - Whether the task fails where a file cannot be written. With V(false) it is a warning, as for a report of finished work.
     type: bool
     default: true
 

@@ -41,7 +41,7 @@ options:
   wave:
     description:
       - Names of sessions on this host that are handed over as one, O(session) among them. All are frozen at the same moment, and none is
-        released before all are restored; if one of them fails before that, none is moved. Whoever asks first does it for all.
+        released before all are restored; if one of them fails before that, none is moved. The first caller does it for all.
     type: list
     elements: str
     default: []
@@ -108,7 +108,7 @@ status:
       type: float
       sample: 402.7
     stages:
-      description: What took how long. C(start_ms) counts from the moment in which the workload is told to stop; stages overlap.
+      description: The duration of each stage. C(start_ms) counts from the moment in which the workload is told to stop; stages overlap.
       type: list
       elements: dict
       sample:
@@ -145,7 +145,7 @@ def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
         reasons.append("{0} runs on {1} and is to run on {2}".format(status["workload"], params["source"], params["destination"]))
         if module.check_mode:
             return {"changed": True, "reasons": reasons, "status": status}
-        # What is left for the way back of the answer, when the helper's own limit has passed.
+        # The time left for the way back of the answer, when the helper's own limit has passed.
         wave = [os.path.join(params["sessions"], name) for name in params["wave"]]
         status = session.cutover(max(1.0, runtime.remaining() - 15), wave)
     result: t.Dict[str, t.Any] = {"changed": bool(reasons), "reasons": reasons, "status": status}

@@ -9,14 +9,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: host_info
 
-short_description: Tell what runs on a host, and what it has room for
+short_description: Describe the workloads of a host, and its free room
 
 version_added: 0.1.0
 
 description:
-  - Returns the containers and the KVM guests of this host with the memory and the disk that each of them uses, what the host has free, and
-    whether it is under maintenance. It is what the placement of workloads is decided by.
-  - Asks no more than that. What matters when a container is moved is what M(livefleet.handover.workload_info) returns.
+  - Returns the containers and the KVM guests of this host with the memory and the disk that each of them uses, the host's free memory and disk,
+    and whether it is under maintenance. The placement of workloads is decided by this.
+  - Asks no more than that. M(livefleet.handover.workload_info) returns the facts for the move of a container.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -76,7 +76,7 @@ maintenance:
     since: "2026-11-21T16:30:00Z"
     reason: the new memory modules
 kinds:
-  description: What the host can run, containers (with podman) or guests (with libvirt).
+  description: The kinds that the host can run, containers (with podman) or guests (with libvirt).
   returned: success
   type: list
   elements: str
@@ -92,7 +92,7 @@ workloads:
       type: str
       sample: shop
     kind:
-      description: What it is, V(container) or V(guest).
+      description: Its kind, V(container) or V(guest).
       type: str
       sample: container
     storage:

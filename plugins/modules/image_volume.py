@@ -17,7 +17,7 @@ description:
   - Makes, grows, mounts, unmounts and removes an image volume, which is a file system in a raw sparse file.
     The file is attached to a loop device with direct I/O, mounted, and presented to podman as a named volume.
   - A container whose files are in an image can be moved by block, while it writes, with every write seen.
-    It also has a size of its own, a file system of its own, and takes on the disk only what it holds.
+    It also has a size of its own, a file system of its own, and takes on the disk only the space of its content.
   - A volume that is mounted by this module is mounted again when the host boots, before podman restarts its containers.
   - Nothing is ever formatted over. A new image is formatted under another name and appears under its own when it is complete;
     a file that exists is used if it holds the file system asked for, and refused if it does not.
@@ -29,7 +29,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Looks at the same things as a real run, refuses what a real run refuses, and names the same reasons.
+      - Looks at the same things as a real run, refuses the same, and names the same reasons.
       - Tools that are missing on the host are a warning in check mode, because another task of the play may install them.
   diff_mode:
     support: full
@@ -305,7 +305,7 @@ class ImageVolume:
         self.wanted = self._wanted()
         self.options = ["noatime"] + (["discard"] if self._discard() else [])
 
-    # What is asked for
+    # The request
 
     def _wanted(self) -> volume.Wanted:
         params = self.module.params
@@ -340,7 +340,7 @@ class ImageVolume:
             raise HandoverError("discard=true would give back what reserve=full reserves: leave one of them out")
         return not full if discard is None else discard
 
-    # From what is to what is asked for
+    # From the present state to the requested one
 
     def run(self) -> dict[str, t.Any]:
         """Looks, decides, acts, and looks again."""
@@ -389,7 +389,7 @@ class ImageVolume:
             ("mode", self.module.set_mode_if_different),
         ):
             value = self.module.params[option]
-            # In check mode a volume that is not mounted yet cannot be asked what its root looks like.
+            # In check mode a volume that is not mounted yet cannot be asked for its root.
             if value is not None and (seen.mount is None or apply(self.wanted.mountpoint, value, False)):
                 reasons.append(f"the volume's root directory has another {option} than {value}")
         return reasons
@@ -463,7 +463,7 @@ class ImageVolume:
         return tuple(device for device in loop.parse_losetup(listed) if device.backing == backing)
 
     def _mounts(self, loops: t.Sequence[loop.LoopDevice]) -> tuple[tuple[loop.Mount, ...], loop.Mount | None]:
-        """Where the image is mounted, its own mount point first, and what is on top of that mount point."""
+        """Where the image is mounted, its own mount point first, and the mounts on top of that mount point."""
         numbers = {loop.major_minor(os.stat(device.name).st_rdev) for device in loops}
         everything = loop.read_mounts()
         mounts = [mount for mount in everything if mount.device in numbers]
@@ -484,7 +484,7 @@ class ImageVolume:
             text = self.runtime.run([self._tool("dumpe2fs"), "-h", device]).stdout
             found = re.search(r"^Block count:\s+(\d+)$.*^Block size:\s+(\d+)$", text, re.MULTILINE | re.DOTALL)
         else:
-            # A mounted XFS is asked itself: what its device shows may lag behind.
+            # A mounted XFS is asked itself: its device may lag behind.
             text = self.runtime.run([self._tool("xfs_info"), mounts[0].mountpoint if mounts else device]).stdout
             found = re.search(r"^data\s+=\s+bsize=(\d+)\s+blocks=(\d+)", text, re.MULTILINE)
         return int(found.group(1)) * int(found.group(2)) if found else None
@@ -585,13 +585,13 @@ class ImageVolume:
             self.runtime.run([self._tool("xfs_growfs"), mounts[0].mountpoint])
             return
         if not mounts:
-            # resize2fs insists on a check. 1: what was to be repaired has been.
+            # resize2fs insists on a check. 1: all faults have been repaired.
             self.runtime.run([self._tool("e2fsck"), "-f", "-p", target], accept=(0, 1))
         self.runtime.run([self._tool("resize2fs"), target])
 
     def _attach(self) -> None:
         sector_size = self.module.params["sector_size"]
-        # Always said: kernels differ in what they take for granted, and the file system was made for this one.
+        # Always said: kernels have different defaults, and the file system was made for this one.
         attach = [self._losetup, "--find", "--nooverlap", "--direct-io=on", "--sector-size", str(sector_size), self.wanted.image]
         completed = self.runtime.run(attach, accept=(0, 1))
         loops = self._loops()
@@ -614,7 +614,7 @@ class ImageVolume:
         except HandoverError:
             self.runtime.run([self._losetup, "--detach", device], accept=(0, 1))
             raise
-        # Of a device that is in use the kernel takes this as a wish for later: it goes with its last user, whoever unmounts it.
+        # Of a device that is in use the kernel takes this as a wish for later: it goes with its last user, by any unmount.
         self.runtime.run([self._losetup, "--detach", device])
 
     def _unmount(self) -> None:
@@ -631,7 +631,7 @@ class ImageVolume:
         numbers = {}
         for device in self._loops():
             numbers[device.name] = loop.major_minor(os.stat(device.name).st_rdev)
-            # It may go by itself at this very moment, after the unmount: what counts is that it is gone below.
+            # It may go at this very moment, after the unmount: the check below decides.
             self.runtime.run([self._losetup, "--detach", device.name], accept=(0, 1))
         if self.runtime.wait_for(lambda: not self._loops(), DETACH_SECONDS):
             return
@@ -659,7 +659,7 @@ class ImageVolume:
                 target.write(text)
             os.chmod(path + ".new", 0o644)
             os.replace(path + ".new", path)
-        # systemd reads all units anew, and once is enough: on a busy host it takes a second.
+        # systemd reads all units again, and once is enough: on a busy host it takes a second.
         self._systemctl("enable", "--quiet", "--no-reload", units.mount_unit_name(self.wanted.mountpoint))
         self._systemctl("daemon-reload")
 
@@ -672,8 +672,8 @@ class ImageVolume:
                 os.unlink(os.path.join(units.UNIT_DIRECTORY, name))
         if runs:
             self._systemctl("daemon-reload")
-            # If the volume was mounted at boot, this unit is still active. Only now that systemd has forgotten what it does
-            # and who requires it, ending it leaves the loop device and the mount alone. 5: it is not active.
+            # If the volume was mounted at boot, this unit is still active. Only now that systemd has forgotten its task
+            # and its dependants, ending it leaves the loop device and the mount alone. 5: it is not active.
             self._systemctl("stop", units.loop_unit_name(self.wanted.name), accept=(0, 5))
 
     def _delete(self) -> None:
@@ -735,7 +735,7 @@ def _has_capability(number: int) -> bool:
 
 @contextlib.contextmanager
 def _draft(path: str) -> t.Iterator[tuple[str, int]]:
-    """A new file, readable by root only, that is gone again at the end: what is to stay has another name by then.
+    """A new file, readable by root only, that is gone again at the end: a file that stays has another name by then.
 
     Its lock tells a run that is still at work from one that was killed and left its draft behind.
     """

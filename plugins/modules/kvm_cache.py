@@ -48,7 +48,7 @@ options:
     default: []
   accept_data_loss:
     description:
-      - Change it also where that means that the guest may lose what it has written last, when the power goes.
+      - Change it also where the guest may then lose its last writes, when the power goes.
     type: bool
     default: false
   uri:
@@ -76,7 +76,7 @@ EXAMPLES = r"""
     guest: web1
     mode: none
 
-- name: Let the page cache serve a scratch disk, whatever happens to it when the power goes
+- name: Let the page cache serve a scratch disk, which may be lost when the power goes
   livefleet.handover.kvm_cache:
     guest: build7
     mode: unsafe

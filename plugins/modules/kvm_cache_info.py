@@ -9,14 +9,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kvm_cache_info
 
-short_description: Tell what the cache modes of KVM guests' disks mean
+short_description: Report the effect of the cache modes of KVM guests' disks
 
 version_added: 0.1.0
 
 description:
   - Reads the guests of this host from libvirt, and says of each disk whether it is safe when the power goes, whether libvirt would
     migrate the guest live with it, and which cache mode is likely the faster one, each with the reason.
-  - Says of the host how much memory is in use with and without what is only cache, what page sharing (KSM) saves, and by how much its
+  - Reports the host's memory in use with and without mere cache, the savings of page sharing (KSM), and by how much its
     memory is promised to guests.
 
 extends_documentation_fragment:
@@ -96,7 +96,7 @@ guests:
           type: str
           sample: /var/lib/libvirt/images/web1.qcow2
         kind:
-          description: What the source is, as libvirt calls it.
+          description: The kind of the source, as libvirt calls it.
           type: str
           sample: file
         bus:
@@ -120,11 +120,11 @@ guests:
           type: str
           sample: threads
         discard:
-          description: What becomes of the guest's discards.
+          description: The treatment of the guest's discards.
           type: str
           sample: unmap
         backing:
-          description: What the image stands on, nearest first.
+          description: The backing files of the image, nearest first.
           type: list
           elements: str
           sample: []
@@ -163,7 +163,7 @@ host:
       sample: 10.0.3
     memory:
       description:
-        - Bytes of memory. C(used) leaves out what is only cache, C(used_with_cache) does not.
+        - Bytes of memory. C(used) leaves out mere cache, C(used_with_cache) does not.
       type: dict
       sample: {total: 25282600960, used_with_cache: 9871548416, used: 2147483648, available: 22883532800, cache: 7724064768, swap_used: 0}
     ksm:

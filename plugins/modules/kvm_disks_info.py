@@ -16,7 +16,7 @@ version_added: 0.1.0
 description:
   - Each image and all that it stands on, as the images say themselves, with links resolved. The identity of devices, the room of file systems, and other
     guests and processes that use the same images.
-  - Run on the source with O(guest), then on the destination with what that returns. The module M(livefleet.handover.kvm_migrate) holds both
+  - Run on the source with O(guest), then on the destination with the result of that. The module M(livefleet.handover.kvm_migrate) holds both
     answers against each other.
   - With O(guest) it puts a small file beside each image, the stamp. Whether the other host sees it tells whether both hosts have the same storage.
     Run with O(unstamp) it takes the stamps away. A stamp that is left is removed by the next look after an hour.
@@ -34,7 +34,7 @@ options:
     type: bool
     default: false
   look:
-    description: What the source has seen, RV(seen), where this host is the destination.
+    description: The source's result, RV(seen), where this host is the destination.
     type: dict
   unstamp:
     description: The stamps to take away, as C(stamps) in RV(seen).
@@ -71,7 +71,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 seen:
-  description: What was seen. Of the source with C(disks) and C(stamps), of the destination with C(stamped) and C(ours).
+  description: The findings. Of the source with C(disks) and C(stamps), of the destination with C(stamped) and C(ours).
   returned: without O(unstamp)
   type: dict
   sample:
@@ -100,7 +100,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 
 def here(libvirt: t.Any, connection: t.Any, name: str, digests: bool) -> dict[str, t.Any]:
-    """What the source sees."""
+    """The source's view."""
     try:
         domain = connection.lookupByName(name)
     except libvirt.libvirtError as exc:
@@ -141,7 +141,7 @@ def _read_chain(disk: dict[str, t.Any]) -> None:
 
 
 def there(libvirt: t.Any, connection: t.Any, look: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """What the destination sees of the same."""
+    """The destination's view of the same."""
     paths = sorted(look["images"])
     mark = f".{look['guest']}.arriving"
     return {

@@ -43,16 +43,16 @@ options:
     required: true
   state:
     description:
-      - V(prepared) takes away what earlier runs have left, marks what comes, and makes images that are C(make). On the destination.
+      - V(prepared) removes the rest of earlier runs, marks the coming files, and makes images that are C(make). On the destination.
       - V(copied) sends files to the destination, under names of their own. On the source.
       - V(placed) holds the copies against C(digest) of each, and gives them their names. On the destination.
-      - V(absent) takes away what this run has made, and V(settled) takes the marks off. On the destination.
+      - V(absent) removes the files that this run has made, and V(settled) takes the marks off. On the destination.
       - V(departed) puts files aside, or removes them with O(keep=false). On the source.
     type: str
     choices: [prepared, copied, placed, absent, settled, departed]
     required: true
   files:
-    description: The files, each with its C(path) and C(what) it is (V(image), V(medium), V(nvram), V(tpm)).
+    description: The files, each with its C(path) and its kind as C(what) (V(image), V(medium), V(nvram), V(tpm)).
     type: list
     elements: dict
     default: []
@@ -95,13 +95,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 copies:
-  description: What was sent, with the digest of each.
+  description: The sent files, with the digest of each.
   returned: with O(state=copied)
   type: list
   elements: dict
   sample: [{path: /srv/web1.qcow2, what: image, digest: 5feceb66ffc86f38}]
 departed:
-  description: What was put aside or removed.
+  description: The files that were put aside or removed.
   returned: with O(state=departed)
   type: list
   elements: str
@@ -126,7 +126,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 )
 
 
-# What a run that was given up does no more.
+# The states that a run which was given up no longer makes.
 FORWARD = ("prepared", "copied", "placed")
 
 

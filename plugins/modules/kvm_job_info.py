@@ -14,7 +14,7 @@ short_description: Tell how far the migration of a KVM guest has come
 version_added: 0.1.0
 
 description:
-  - Returns what libvirt says of the job that is under way for a guest on this host.
+  - Returns libvirt's facts about the job that is under way for a guest on this host.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes

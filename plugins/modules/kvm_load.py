@@ -9,14 +9,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kvm_load
 
-short_description: Have KVM guests work, and measure their host meanwhile
+short_description: Have KVM guests work, and measure their host in that time
 
 version_added: 0.1.0
 
 description:
   - Runs a script in each of several guests at the same time, through their agents, and tells how long each took.
   - Until the last has ended it looks at the host's processors, memory, page sharing and one disk.
-  - What the scripts do is up to whoever writes them. It changes nothing on the host.
+  - The work of the scripts is up to their author. The module changes nothing on the host.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -33,7 +33,7 @@ attributes:
 
 options:
   guests:
-    description: The guests and what they do.
+    description: The guests and their work.
     type: list
     elements: dict
     required: true
@@ -43,7 +43,7 @@ options:
         type: str
         required: true
       load:
-        description: What its work is called.
+        description: The name of its work.
         type: str
         required: true
       prepare:
@@ -67,7 +67,7 @@ options:
     type: str
     default: qemu:///system
   timeout:
-    description: Seconds that all of it may take. What still works then is left to itself, and the module fails.
+    description: Seconds that all of it may take. Guests that still work then are left alone, and the module fails.
     type: int
     default: 1800
 
@@ -101,8 +101,8 @@ loads:
   sample: {file copy: 41.2, mail: 12.9}
 host:
   description:
-    - What the host did meanwhile. C(user), C(system) and C(wait) are parts of its processors, C(utilisation) of the disk's time; rates are bytes a
-      second, C(memory) leaves out what is only cache and C(memory_with_cache) does not. Of a disk that the kernel does not count for there is none.
+    - The host's figures in that time. C(user), C(system) and C(wait) are parts of its processors, C(utilisation) of the disk's time; rates are bytes a
+      second, C(memory) leaves out mere cache and C(memory_with_cache) does not. Of a disk that the kernel does not count for there is none.
   returned: success
   type: dict
   sample:

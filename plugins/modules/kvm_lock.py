@@ -43,7 +43,7 @@ options:
     default: taken
   claim:
     description:
-      - What the lock says of the run. C(run) is its name, C(by) what P(livefleet.handover.operator#lookup) returns, C(destination) the host that the guest
+      - The lock's record of the run. C(run) is its name, C(by) the result of P(livefleet.handover.operator#lookup), C(destination) the host that the guest
         goes to.
     type: dict
     default: {}
@@ -81,7 +81,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 claim:
-  description: What the lock says of the run that has the guest. Null where none has.
+  description: The lock's record of the run that has the guest. Null where none has.
   returned: with O(state=seen)
   type: dict
   sample: {run: 8f14e45fceea167a, destination: node2, since: "2026-11-26T00:10:20Z"}

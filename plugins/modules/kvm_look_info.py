@@ -59,7 +59,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Look at what the guest names, on its host
+- name: Look at everything that the guest names, on its host
   livefleet.handover.kvm_look_info:
     guest: web1
   register: here
@@ -80,7 +80,7 @@ wanted:
   type: dict
   sample: {places: [/dev/random], files: [/srv/iso/install.iso], trees: [/var/lib/libvirt/qemu/nvram/web1_VARS.fd]}
 seen:
-  description: What was seen.
+  description: The findings.
   returned: success
   type: dict
   sample: {places: {/dev/random: {exists: true, kind: character}}, links: {br0: bridge}, addresses: [10.0.0.2], ports: [0.0.0.0 22]}

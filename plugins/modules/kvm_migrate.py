@@ -16,8 +16,8 @@ version_added: 0.1.0
 description:
   - Runs on the host that has the guest, and has libvirt migrate it to another one, with its definition.
   - The guest arrives paused, and is let run only when libvirt has taken it from the source. So a lost answer never leaves it running
-    twice. What became of it is asked of both sides, and O(state=resolved) does that alone, at any time later.
-  - Refuses a guest that somebody has paused, a guest of the same name on the destination that has another UUID, and disks that would be
+    twice. Both sides are asked for the outcome, and O(state=resolved) does that alone, at any time later.
+  - Refuses a guest that a person has paused, a guest of the same name on the destination that has another UUID, and disks that would be
     read with old data on the destination.
   - In check mode it makes all checks, changes nothing, and returns the plan.
 
@@ -49,7 +49,7 @@ options:
   state:
     description:
       - V(migrated) migrates the guest.
-      - V(resolved) finishes or undoes what an earlier migration left, by what both sides say, and migrates nothing. One that is still under
+      - V(resolved) finishes or undoes an earlier migration, by the answers of both sides, and migrates nothing. One that is still under
         way is waited for.
       - V(cancelled) gives up one that is under way, and the guest stays where it is, unless it has just arrived.
     type: str
@@ -60,7 +60,7 @@ options:
       - V(live) keeps the guest running.
       - V(postcopy) switches early and fetches the rest of the memory afterwards. It always ends, but from the switch on the guest needs
         both hosts, and is lost if either fails.
-      - V(offline) moves the definition of a guest that does not run. libvirt leaves its disks alone; RV(plan.images) is what has to be copied
+      - V(offline) moves the definition of a guest that does not run. libvirt leaves its disks alone; RV(plan.images) lists the files to copy
         before.
     type: str
     choices: [live, postcopy, offline]
@@ -68,7 +68,7 @@ options:
   storage:
     description:
       - V(shared) leaves the disks where they are, where both hosts reach them.
-      - V(copy) copies them whole, V(incremental) only what is above a backing file that both hosts have. The images have to exist on the
+      - V(copy) copies them whole, V(incremental) only the layers above a backing file that both hosts have. The images have to exist on the
         destination, with the right size.
     type: str
     choices: [shared, copy, incremental]
@@ -130,8 +130,8 @@ options:
     default: 1
   zero_pages:
     description:
-      - Who in QEMU looks for pages that are zero. V(default) leaves that as it is; V(multifd) has the connections do it, each on its own, V(legacy) the
-        one thread that walks through memory, and with V(none) they travel like all others.
+      - The part of QEMU that looks for pages that are zero. V(default) leaves that as it is; V(multifd) has the connections do it, each on its own, V(legacy)
+        the one thread that walks through memory, and with V(none) they travel like all others.
       - Said to QEMU past libvirt, which notes so in the guest's log. A guest that stays where it was has it as before.
     type: str
     choices: [default, multifd, legacy, none]
@@ -162,18 +162,18 @@ options:
     default: refuse
   shared_disks:
     description:
-      - Targets of disks that both hosts reach in the same place, where nothing proves it. They stay where they are, whatever O(storage) says.
-      - A disk that is named here and is another one on the destination is lost with whatever is on it.
+      - Targets of disks that both hosts reach in the same place, where nothing proves it. They stay where they are, for any O(storage).
+      - A disk that is named here and is another one on the destination is lost with all its data.
     type: list
     elements: str
     default: []
   here:
     description:
-      - What M(livefleet.handover.kvm_look_info) has seen on this host, with O(guest), and as C(disks) what M(livefleet.handover.kvm_disks_info) has
+      - The findings of M(livefleet.handover.kvm_look_info) on this host, with O(guest), and as C(disks) those that M(livefleet.handover.kvm_disks_info) has
         seen. A guest that needs to be looked at is refused without.
     type: dict
   there:
-    description: What it has seen on the destination.
+    description: Its findings on the destination.
     type: dict
   run:
     description:
@@ -213,7 +213,7 @@ EXAMPLES = r"""
     destination_uri: qemu+ssh://node2/system
     state: cancelled
 
-- name: Find out what became of a guest whose migration was interrupted
+- name: Find out the outcome of an interrupted migration
   livefleet.handover.kvm_migrate:
     guest: web1
     destination_uri: qemu+ssh://node2/system
@@ -232,7 +232,7 @@ outcome:
   type: str
   sample: the source has let the guest go, and the destination has it
 plan:
-  description: What is done, or would be.
+  description: The steps that are done, or would be.
   returned: with O(state=migrated), unless it has been migrated already
   type: dict
   contains:
@@ -284,12 +284,12 @@ state:
   elements: dict
   sample: []
 figures:
-  description: What libvirt measured. Bytes, and milliseconds where the name says so.
+  description: libvirt's figures. Bytes, and milliseconds where the name says so.
   returned: when it was migrated now
   type: dict
   sample: {total_ms: 812, downtime_ms: 88, ram_total: 151003136, ram_transferred: 40912896, iterations: 3, disk_total: 268435456, disk_transferred: 268435456}
 effects:
-  description: What took effect of all that may make a migration quicker, or its guest slower.
+  description: The features in effect that may make a migration quicker, or its guest slower.
   returned: when it was migrated now
   type: list
   elements: str
@@ -321,7 +321,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 
 def wish(params: t.Mapping[str, t.Any]) -> Wish:
-    """What the options ask for."""
+    """The request of the options."""
     same = ("mode", "storage", "compression", "connections", "bandwidth", "auto_converge", "tls", "synchronous_writes", "listen", "migrate_uri", "zero_pages")
     asked: dict[str, t.Any] = {name: params[name] for name in same}
     listed: dict[str, t.Any] = {name: tuple(params[name]) for name in ("disks", "shared_disks", "require")}
@@ -339,7 +339,7 @@ def run(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
 
 
 def act(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
-    """What is asked for, while nobody else does it."""
+    """The requested state, under the lock that keeps other runs out."""
     params = module.params
     with Mover(libvirt, params["guest"], params["uri"], params["destination_uri"]) as mover:
         if params["state"] == "resolved":

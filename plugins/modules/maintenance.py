@@ -14,7 +14,7 @@ short_description: Mark a host as under maintenance, or lift the mark
 version_added: 0.1.0
 
 description:
-  - A host with the mark gets no workloads from the playbooks that place them, until the mark is lifted. What runs there runs on.
+  - A host with the mark gets no workloads from the playbooks that place them, until the mark is lifted. Its running workloads run on.
   - The mark is the file C(/var/lib/handover/maintenance.json) on the host, and outlives a reboot.
 
 extends_documentation_fragment:
@@ -39,7 +39,7 @@ options:
     default: present
   reason:
     description:
-      - What others read who ask why.
+      - The reason, shown to anyone who asks.
     type: str
     default: maintenance
 

@@ -117,7 +117,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Read what is asked for
+- name: Read the request
   livefleet.handover.options:
     playbook: migrate
   register: __handover

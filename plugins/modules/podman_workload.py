@@ -50,7 +50,7 @@ options:
     required: true
   source:
     description:
-      - For O(state=prepared), what M(livefleet.handover.workload_info) returned as C(workload) on the source.
+      - For O(state=prepared), the C(workload) that M(livefleet.handover.workload_info) returned on the source.
     type: dict
   health:
     description:
@@ -60,7 +60,7 @@ options:
     default: {}
   planned:
     description:
-      - For O(state=prepared), what is known to be made, as M(livefleet.handover.preflight) returned it as C(twin). If it is something else
+      - For O(state=prepared), the planned parts, as M(livefleet.handover.preflight) returned them as C(twin). If it is something else
         by now, the task fails and nothing is made. Not checked if not given.
     type: dict
     suboptions:
@@ -90,7 +90,7 @@ options:
   volumes:
     description:
       - For O(state=absent), names of podman volumes to remove with the container. Of an image volume only
-        the definition goes, and what it holds is not touched; one that is a plain directory goes with all that is in it.
+        the definition goes, and its content is not touched; one that is a plain directory goes with all that is in it.
     type: list
     elements: str
     default: []
@@ -109,7 +109,7 @@ options:
     default: []
   running:
     description:
-      - For O(state=absent), what to do if the container runs. With V(refuse) the task fails and nothing is changed.
+      - For O(state=absent), the behaviour if the container runs. With V(refuse) the task fails and nothing is changed.
       - With V(kill) it is killed.
     type: str
     choices: [refuse, kill]
@@ -256,7 +256,7 @@ class PodmanWorkload:
         folders = (self.params["planned"] or {}).get("folders") or []
         self._as_planned(existing, volumes)
         if existing is not None:
-            # Made by an earlier run, or by somebody else: only what equals the source is accepted.
+            # Made by an earlier run, or by another program: only an equal of the source is accepted.
             inspect = self.podman.inspect(existing["Id"])
             self._verify(source, inspect)
             return self._result(inspect, command, [])
@@ -312,7 +312,7 @@ class PodmanWorkload:
         return missing
 
     def _as_planned(self, existing: t.Optional[t.Mapping[str, t.Any]], volumes: t.Iterable[str]) -> None:
-        """What was written down as made by this move is taken away if it is undone: nobody else's may be among it."""
+        """Everything recorded as made by this move is removed if it is undone: nothing foreign may be among it."""
         planned = self.params["planned"]
         if planned is None:
             return
@@ -347,7 +347,7 @@ class PodmanWorkload:
         return {"command": command, "volumes": volumes, "workload": facts}
 
     def _note_start(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
-        """One that is restored goes on with the time at which it was started; podman itself notes only what it starts."""
+        """One that is restored keeps the time at which it was started; podman itself notes only its own starts."""
         if not source.get("running") or not source.get("started"):
             return
         passed = bool((source.get("health_check") or {}).get("startup_passed"))
@@ -356,7 +356,7 @@ class PodmanWorkload:
             self.module.warn("`podman ps` will not tell since when {0} runs here: {1}".format(self.name, why))
 
     def _undo(self, volumes: t.Iterable[str], folders: t.Iterable[str]) -> None:
-        """Leaves nothing of what was half made; the error that led here is the one to be told."""
+        """Leaves nothing half made; the error that led here is the one to report."""
         with contextlib.suppress(HandoverError):
             self.podman.run("rm", "--force", "--ignore", "--volumes=false", self.name)
         for name in volumes:

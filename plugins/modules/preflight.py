@@ -9,12 +9,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: preflight
 
-short_description: Find what would keep a workload from being moved
+short_description: Find the obstacles to moving a workload
 
 version_added: 0.1.0
 
 description:
-  - Compares what M(livefleet.handover.workload_info) returned for the source and for the destination, and names everything
+  - Compares the results of M(livefleet.handover.workload_info) for the source and for the destination, and names everything
     that is in the way of the move, one sentence for each.
   - Looks at nothing but its arguments, and so may run anywhere.
 
@@ -40,12 +40,12 @@ options:
     required: true
   source_facts:
     description:
-      - What M(livefleet.handover.workload_info) returned on the source.
+      - The result of M(livefleet.handover.workload_info) on the source.
     type: dict
     required: true
   destination_facts:
     description:
-      - What M(livefleet.handover.workload_info) returned on the destination. It may be that the destination was not reached.
+      - The result of M(livefleet.handover.workload_info) on the destination. It may be that the destination was not reached.
     type: dict
     required: true
   mode:
@@ -66,7 +66,7 @@ options:
     default: ""
   tracker:
     description:
-      - How the source is to find out what was written. With V(ebpf) by programs in its kernel. With V(hash) by reading everything and comparing
+      - How the source is to track writes. With V(ebpf) by programs in its kernel. With V(hash) by reading everything and comparing
         digests, also in the pause. With V(auto) by the first, and by the other one only where the kernel refuses.
     type: str
     choices: [auto, ebpf, hash]
@@ -88,14 +88,14 @@ options:
     default: false
   bind_mounts:
     description:
-      - What becomes of files and folders that the container mounts by their paths. With V(carry) they are copied as plain volumes are, with V(same)
+      - The fate of files and folders that the container mounts by their paths. With V(carry) they are copied as plain volumes are, with V(same)
         they have to be the same on both hosts and are only read, with V(refuse) they are in the way.
     type: str
     choices: [carry, same, refuse]
     default: refuse
   source_binds:
     description:
-      - What M(livefleet.handover.bind_mounts_info) returned on the source as C(paths).
+      - The C(paths) that M(livefleet.handover.bind_mounts_info) returned on the source.
     type: dict
     default: {}
   destination_binds:
@@ -170,7 +170,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 findings:
-  description: What is in the way.
+  description: The obstacles.
   returned: always
   type: list
   elements: dict
@@ -178,7 +178,7 @@ findings:
     - check: already_there
       sentence: "node2 has a container named shop already, which is exited: remove it with `podman rm shop` there, or rename it"
 ignored:
-  description: What would be in the way, had it not been listed in O(ignore).
+  description: The obstacles that were listed in O(ignore).
   returned: always
   type: list
   elements: dict
@@ -232,7 +232,7 @@ directories:
       anonymous: false
       shared_with: []
 told:
-  description: State that does not move, or is made anew, one sentence each. It is not in the way.
+  description: State that does not move, or is made anew, one sentence each. It is no obstacle.
   returned: when the destination was reached
   type: list
   elements: str
@@ -244,7 +244,7 @@ verdict:
   type: str
   sample: shop can move from node1 to node2 (live)
 twin:
-  description: What the move will make on the destination, the container and volumes of podman's by name, and remove again if it is undone.
+  description: Everything that the move will make on the destination, the container and volumes of podman's by name, and remove again if it is undone.
   returned: when nothing is in the way
   type: dict
   sample:

@@ -15,7 +15,7 @@ version_added: 0.1.0
 
 description:
   - Runs socat on a host that both sides of a session can reach, as a transient systemd unit without rights of its own.
-  - What goes through it is encrypted between the two sides, with keys that the relay does not have.
+  - Its traffic is encrypted between the two sides, with keys that the relay does not have.
   - When it is ended, it is told of which connections did not end well, and why.
 
 extends_documentation_fragment:
@@ -100,7 +100,7 @@ address:
   type: str
   sample: 10.0.0.9:40517
 failures:
-  description: What connections through it ended with that did not end well, each reason once. Empty where there is no journal.
+  description: The reasons of connections through it that failed, each once. Empty where there is no journal.
   returned: when O(state=absent)
   type: list
   elements: str
@@ -153,7 +153,7 @@ class OneRelay:
         if self.check_mode:
             self.relay.check(self.params["listen"], self.params["to"], self.params["allow"])
             return result
-        self.relay.stop()  # what an earlier one left
+        self.relay.stop()  # an earlier one's leftovers
         return dict(result, address=self.relay.start(self.params["listen"], self.params["to"], self.params["allow"], self.params["lifetime"]))
 
     def _absent(self) -> t.Dict[str, t.Any]:

@@ -42,9 +42,9 @@ options:
       - With V(identity) this side has a key; its fingerprint is returned. With O(plan), that is on record first.
       - With V(started) the helper runs, and has come as far as the other side needs. The destination listens; the source is connected,
         tracks writes, and has begun to copy.
-      - With V(recovered) a side whose helper was killed, or whose host was restarted, has come as far as it may without anybody being asked.
-        systemd does that by itself when the helper ends and when the host boots.
-      - With V(resolved) a side that did not learn what became of the workload is told. A source thaws it or lets go of it; a destination
+      - With V(recovered) a side whose helper was killed, or whose host was restarted, has come as far as it may without asking the other side.
+        systemd does that when the helper ends and when the host boots.
+      - With V(resolved) a side that did not learn the workload's outcome is told. A source thaws it or lets go of it; a destination
         that runs it takes the source's part as done, and comes to its end within O(timeout). A side that is not there any more had come to
         its end before.
       - With V(absent) nothing is left of it. Before the release this ends the session, and the workload stays or goes on
@@ -59,16 +59,16 @@ options:
     choices: [source, destination]
   spec:
     description:
-      - For O(state=started), what the helper is to do. O(session) and O(role) are put in by the module.
+      - For O(state=started), the helper's task. O(session) and O(role) are put in by the module.
     type: dict
   plan:
     description:
-      - For O(state=identity), what a later run needs to know to bring the move to its end, or to take it back. Any mapping will do.
+      - For O(state=identity), the facts that a later run needs to finish the move, or to roll it back. Any mapping will do.
         M(livefleet.handover.session_info) returns it.
     type: dict
   outcome:
     description:
-      - For O(state=resolved), what the other side's own session says of the workload, V(fenced) if the destination was switched off for
+      - For O(state=resolved), the outcome by the other side's own session, V(fenced) if the destination was switched off for
         good. It is believed, and a wrong word here makes the workload run twice or not at all.
     type: str
     choices: [resumed, refused, fenced]
@@ -134,12 +134,12 @@ reasons:
   sample:
     - session shop-20261121t041500z does not run on this host
 fingerprint:
-  description: By what the other side knows this one.
+  description: The mark by which the other side knows this one.
   returned: when O(state=identity), outside of check mode
   type: str
   sample: sha256:6c0cb6e3a25bf0e2d6a4d7f4b4f52ed4c5cd20e4f1f4c1d1d5b7b3d0c1a0f9e8
 events:
-  description: What the helper had told of itself, line by line.
+  description: The helper's own messages, line by line.
   returned: when O(state=absent) and there was a session, outside of check mode
   type: list
   elements: dict
@@ -222,7 +222,7 @@ class OneSession:
             if self.check_mode:
                 return {}
         plan = self.params["plan"]
-        # Before anything is made that somebody would have to remove.
+        # Before anything is made that would have to be removed.
         if plan is not None and self.session.plan() != plan:
             self.reasons.append("session {0} has another plan on this host, or none".format(self.session.identifier))
             if not self.check_mode:
@@ -274,7 +274,7 @@ class OneSession:
         try:
             return {"status": self.session.wait([begun(role, spec)], self.runtime.remaining() - 5)}
         except PcopyError as exc:
-            # What stopped the session says more than that the wait for it was in vain.
+            # The session's own error says more than a failed wait.
             reason = self.session.status()["error"] or str(exc)
             raise HandoverError("session {0} could not begin on this host: {1}".format(self.session.identifier, reason)) from exc
 

@@ -44,7 +44,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: See what is being moved from or to this host
+- name: See the moves from or to this host
   livefleet.handover.session_info:
   register: moves
 
@@ -85,7 +85,7 @@ sessions:
       type: bool
       sample: true
     pass:
-      description: Number of the pass over what was dirty.
+      description: Number of the pass over the dirty clusters.
       type: int
       sample: 3
     total_bytes:
@@ -113,7 +113,7 @@ sessions:
       type: bool
       sample: false
     plan:
-      description: What the play wrote down before it made anything, on both hosts. None if it did not come so far.
+      description: The play's record, written on both hosts before it made anything. None if it did not come so far.
       type: dict
       sample:
         role: source

@@ -97,7 +97,7 @@ reasons:
   elements: str
   sample: [there is no snapshot before-upgrade]
 snapshot:
-  description: What is written down of it. None where there is none.
+  description: Its record. None where there is none.
   returned: always
   type: dict
   sample:
@@ -229,7 +229,7 @@ class Snapshot:
 
     @contextlib.contextmanager
     def _halted(self, facts: t.Mapping[str, t.Any]) -> t.Iterator[None]:
-        """Nothing of it runs inside. It runs on afterwards, whatever happened; if it does not, both reasons are told."""
+        """Nothing of it runs inside. It runs on afterwards in any case; if it does not, both reasons are told."""
         if not facts["running"]:
             yield
             return
@@ -322,7 +322,7 @@ class Snapshot:
 
 
 def _remove(folder: str) -> None:
-    """What is half gone must not become part of what is laid there."""
+    """A half removed file must not become part of the new one."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:

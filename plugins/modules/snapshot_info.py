@@ -14,7 +14,7 @@ short_description: Tell which snapshots of a container a host has
 version_added: 0.1.0
 
 description:
-  - Returns what is written down of each snapshot that was taken of the container on this host.
+  - Returns the record of each snapshot that was taken of the container on this host.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes

@@ -15,8 +15,8 @@ version_added: 0.1.0
 
 description:
   - Reads files, directories and block devices into the page cache, locks them there for a time, evicts them, or tells how much of them is there.
-  - A program that is about to start then finds in memory what it would have read from the disk, here and there and slowly.
-  - What is to be read is compared with the memory that is available, and with a limit, before anything is read.
+  - A program that is about to start then finds these pages in memory, which it would have read from the disk, here and there and slowly.
+  - The size of the files is compared with the memory that is available, and with a limit, before anything is read.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -48,7 +48,7 @@ options:
       - With V(touched) all pages are resident when the module returns. The kernel may give them up later.
       - With V(locked) they are resident until they are unlocked, or O(seconds) have passed. A systemd unit named after O(name) holds them.
         Files that were locked under this name before are let go of first, if they are others.
-      - With V(unlocked) what was locked under this name is let go of; it stays resident as long as the kernel likes.
+      - With V(unlocked) the pages that were locked under this name are released; they stay resident as long as the kernel likes.
       - With V(evicted) none of the pages is resident, except for those that are locked, mapped or not yet written.
       - V(queried) only looks.
     type: str
@@ -56,12 +56,12 @@ options:
     default: touched
   name:
     description:
-      - Name for what is locked, up to 64 letters, digits and C(_ . -). The unit is C(handover-vmtouch-<name>.service).
+      - Name for the locked pages, up to 64 letters, digits and C(_ . -). The unit is C(handover-vmtouch-<name>.service).
       - Required with O(state=locked) and O(state=unlocked).
     type: str
   seconds:
     description:
-      - After this time what is locked is let go of, whatever became of the play.
+      - After this time the locked pages are released, even if the play has died.
     type: int
     default: 3600
   limit:
@@ -84,7 +84,7 @@ requirements:
   - systemd on the host, for O(state=locked) and O(state=unlocked)
 
 notes:
-  - The pages of a block device live as long as somebody has the device open. To touch one that nobody has open is refused; locking opens it.
+  - The pages of a block device live as long as a process has the device open. To touch one that no process has open is refused; locking opens it.
 
 author:
   - The Handover maintainers (@livefleet)
@@ -153,7 +153,7 @@ seconds:
   type: float
   sample: 0.93
 unit:
-  description: The systemd unit that holds what is locked.
+  description: The systemd unit that holds the locked pages.
   returned: with O(state=locked) and O(state=unlocked)
   type: str
   sample: handover-vmtouch-osd.7.service
@@ -184,7 +184,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._transient_unit
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-# What is locked under a name is written down beside it: systemd forgets a unit that has ended.
+# The pages locked under a name are written down beside it: systemd forgets a unit that has ended.
 _LISTS = "/run/handover-vmtouch"
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: workload_info
 
-short_description: Tell what a host knows of a workload, and what it offers to one
+short_description: Return a host's facts about a workload, and its offers to one
 
 version_added: 0.1.0
 
 description:
-  - Returns what podman and the kernel know of one container on this host, and what the host has that matters when a
+  - Returns podman's and the kernel's facts about one container on this host, and the host's features that matter when a
     container is to leave it or to arrive.
   - Never waits for a container that a handover holds frozen. Every question has a time limit of its own; what could not
     be learned within it stands in RV(problems).
@@ -31,7 +31,7 @@ options:
     required: true
   driver:
     description:
-      - Who runs the workload.
+      - The engine that runs the workload.
     type: str
     choices: [podman]
     default: podman
@@ -124,7 +124,7 @@ workload:
       elements: dict
       sample: [{place: /scratch, size: 4096, attributes: ""}]
     own_network:
-      description: What it made in its network namespace, in words.
+      description: The objects that it made in its network namespace, in words.
       type: list
       elements: str
       sample: [the route to 198.51.100.0/24]
@@ -142,7 +142,7 @@ workload:
       type: int
       sample: 41943040
     obstacles:
-      description: What CRIU would refuse to dump, each with the process that has it. M(livefleet.handover.preflight) says what it means.
+      description: The state that CRIU would refuse to dump, each with the process that has it. M(livefleet.handover.preflight) explains it.
       type: list
       elements: dict
       sample:
@@ -165,7 +165,7 @@ workload:
     mounts:
       description:
         - Its volumes and binds. For one that lies on an image volume, C(image_volume) says which. For one that podman keeps as a plain
-          directory, C(directory_volume) says where, how large it is, and who else uses it.
+          directory, C(directory_volume) says where, how large it is, and its other users.
       type: list
       elements: dict
       sample:
@@ -182,14 +182,14 @@ workload:
             size: 1073741824
             allocated: 271392768
 sessions:
-  description: The sessions of the helper on this host. Without O(brief), they are among what RV(host) has.
+  description: The sessions of the helper on this host. Without O(brief), they are part of RV(host).
   returned: when O(brief=true)
   type: list
   elements: dict
   sample:
     - {id: shop-20261121t041500z, role: source, workload: shop, state: released, running: true, ended: false, error: ""}
 host:
-  description: What the host has and offers.
+  description: The host's features and offers.
   returned: when O(brief=false)
   type: dict
   contains:
@@ -215,7 +215,7 @@ host:
         action_script: /usr/local/libexec/handover/criu-hook
         tcp_established: false
     pcopy:
-      description: Version of the helper, what it found of the kernel, and the sessions on this host.
+      description: Version of the helper, its findings about the kernel, and the sessions on this host.
       type: dict
       sample:
         version: 0.1.0
@@ -223,7 +223,7 @@ host:
         findings: []
         sessions: []
 problems:
-  description: What could not be learned, one sentence each.
+  description: The unanswered questions, one sentence each.
   returned: success
   type: list
   elements: str
@@ -299,7 +299,7 @@ class WorkloadInfo:
         self.answers: t.Dict[t.Callable[[], t.Any], t.Any] = {}
 
     def run(self) -> t.Dict[str, t.Any]:
-        """Asks everything; only what is needed to ask further may fail."""
+        """Asks everything; only the basis of further questions may fail."""
         containers = self._ask(self.podman.containers, []) if self.has_podman else []
         if self.params["brief"]:
             found = workload.resolve(containers, self.params["workload"])
@@ -311,7 +311,7 @@ class WorkloadInfo:
         return {"changed": False, "workload": found, "host": self.look.facts(containers, networks, images, volumes, grammars), "problems": self.problems}
 
     def _ask(self, question: t.Callable[[], t.Any], otherwise: t.Any) -> t.Any:
-        """The answer, or what to go on with; the reason is kept."""
+        """The answer, or the default; the reason is kept."""
         try:
             return question()
         except HandoverError as exc:
@@ -319,7 +319,7 @@ class WorkloadInfo:
             return otherwise
 
     def _ask_once(self, question: t.Callable[[], t.Sequence[t.Any]]) -> t.Any:
-        """The same for what both the workload and its host are asked by: podman takes a while for each of its answers."""
+        """The same for the answers that serve both the workload and its host: podman takes a while for each."""
         if question not in self.answers:
             self.answers[question] = self._ask(question, [])
         return self.answers[question]
@@ -369,7 +369,7 @@ class WorkloadInfo:
         return facts
 
     def _brief(self, listed: t.Optional[t.Mapping[str, t.Any]], containers: t.Sequence[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Any]:
-        """What podman's list of its containers says of it."""
+        """Its entry in podman's list of containers."""
         name = self.params["workload"]
         if listed is None:
             members = sorted(workload.name_of(each, "") for each in containers if each.get("PodName") == name)
@@ -378,7 +378,7 @@ class WorkloadInfo:
         return {"exists": True, "running": state == "running", "held": False, "name": workload.name_of(listed, name), "id": listed["Id"], "state": state}
 
     def _recreation(self, command: t.List[str]) -> t.Dict[str, t.Any]:
-        """Why a twin cannot be made from the command that made it, or what its podman has to know and find for it."""
+        """Why a twin cannot be made from the command that made it, or the options and files that its podman must have for it."""
         grammars = self._ask_once(self.podman.grammars)
         found: t.Dict[str, t.Any] = {"cannot_recreate": "", "create_options": [], "files": []}
         if not grammars:
@@ -391,7 +391,7 @@ class WorkloadInfo:
         return {"cannot_recreate": unsupported(parsed) or "", "create_options": carried_options(parsed), "files": files(parsed)}
 
     def _volume(self, mount: t.Dict[str, t.Any], volume: t.Dict[str, t.Any], mounts: t.List[loop.Mount], workload_name: str) -> t.Dict[str, t.Any]:
-        """What podman's volume is bound to, and the image volume or plain directory that this is, if it is one."""
+        """The path that podman's volume is bound to, and the image volume or plain directory that this is, if it is one."""
         options = volume.get("Options") or {}
         directory = options.get("device", "") if mount["type"] == "volume" else mount["source"]
         return {
