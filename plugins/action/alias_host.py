@@ -9,7 +9,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 
-# How a host is reached. What else a host has under this prefix are facts, and what Ansible itself says of a run.
+# How a host is reached. Other variables with this prefix are facts, and Ansible's own about a run.
 _CONNECTION = re.compile(
     r"ansible_(host|port|user|password|connection|timeout|private_key_file|pipelining|python_interpreter|remote_tmp|async_dir|scp_if_ssh|"
     r"(ssh|sftp|scp|become|shell|control|paramiko|winrm|psrp|podman|docker|incus|lxd|network|host_key)(_.*)?)"

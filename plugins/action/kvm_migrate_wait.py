@@ -33,7 +33,7 @@ def line(guest: str, job: t.Optional[t.Mapping[str, t.Any]]) -> str:
 
 
 class ActionModule(ActionBase):
-    """Asks for the job, and shows what changes."""
+    """Asks for the job, and shows its changes."""
 
     TRANSFERS_FILES = False
     _VALID_ARGS = frozenset(("guest", "job", "uri", "interval", "timeout"))

@@ -17,7 +17,7 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils._operator impor
 
 
 class ActionModule(ActionBase):
-    """Compares on the controller: what is compared is there already, and is too much to be sent to a host for nothing."""
+    """Compares on the controller: the facts are there already, and are too large to be sent to a host for nothing."""
 
     TRANSFERS_FILES = False
     _VALID_ARGS = frozenset(ARGUMENTS)

@@ -23,15 +23,15 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils._people import 
 
 # A host that is out of reach for a moment has not stopped copying.
 UNREACHABLE_SECONDS = 60.0
-# Where nobody shows lines live, one is kept when it says something new, and else from time to time.
+# Without a live display a line is printed when it says something new, and otherwise from time to time.
 PLAIN_SECONDS = 10.0
-# A question costs the controller something, and there may be many who wait. A pass that says how long it will take is asked again after half
+# A question costs the controller something, and many moves may wait. A pass with a forecast of its length is asked again after half
 # of that; where nothing is said, the questions come the rarer the longer it has taken.
 PATIENCE, SLOWEST = 20, 10.0
 
 
 class ActionModule(ActionBase):
-    """Asks session_info until it is enough, and shows what changes."""
+    """Asks session_info until it is enough, and shows the changes."""
 
     TRANSFERS_FILES = False
     _VALID_ARGS = frozenset(("session", "until", "interval", "timeout", "sessions"))

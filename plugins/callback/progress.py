@@ -51,7 +51,7 @@ def words(known: t.Dict[str, t.Any]) -> str:
 
 
 class CallbackModule(CallbackBase):
-    """Shows what session_wait tells, and which stage the other tasks are of."""
+    """Shows the news of session_wait, and the stage of the other tasks."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"

@@ -14,13 +14,13 @@ class ModuleDocFragment:
 options: {}
 attributes:
   check_mode:
-    description: Can run in C(check_mode) and say what it would change without touching the host.
+    description: Can run in C(check_mode) and name its changes without touching the host.
   diff_mode:
-    description: Says in diff mode what has changed, or in C(check_mode) what would.
+    description: Shows the changes in diff mode, or in C(check_mode) those that it would make.
   idempotent:
     description:
       - Run twice in a row with the same arguments, the second run changes nothing.
-      - This assumes that nobody else changed the host in between.
+      - This assumes that nothing else changed the host in between.
 """
 
     # For modules that only read; used beside the fragment above.

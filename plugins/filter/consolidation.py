@@ -12,7 +12,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._consolidation 
 
 
 class FilterModule:
-    """What a measurement of guests says."""
+    """The verdict of a measurement of guests."""
 
     def filters(self) -> t.Dict[str, t.Callable]:
         """Name → filter."""

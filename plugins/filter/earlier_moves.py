@@ -21,12 +21,12 @@ Side = t.Mapping[str, t.Any]
 def earlier_moves(
     here: t.Sequence[Side], workload: str, destination: str, session: str = "", end_only: bool = False, there: t.Sequence[Side] = ()
 ) -> t.Dict[str, t.Any]:
-    """What earlier runs left of a workload's moves: `any`, the one that is `going_on` with the stage it goes on at, and what is `hopeless`."""
+    """The unfinished moves of a workload from earlier runs: `any`, the one that is `going_on` with the stage it goes on at, and what is `hopeless`."""
     wanted = (session, session + "-trial") if end_only and session else ()
     mine = [side for side in here if side["workload"] == workload and side["role"] == "source" and (not wanted or side["id"] in wanted)]
     mine.sort(key=lambda side: side["id"], reverse=True)
     going_on = next((dict(side, stage=stage) for stage, chosen in _ways(mine, destination, end_only) for side in chosen), {})
-    # A process that lives serves somebody, as does the run that prepares a move, unless it is asked for by name.
+    # A live process serves a run, as does the run that prepares a move, unless it is asked for by name.
     hopeless = [side for side in mine if side["id"] != going_on.get("id") and (end_only or not side["running"] and not prepares(side))]
     known = {side["id"] for side in here}
     orphans = [

@@ -12,7 +12,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 
 
 class FilterModule:
-    """What a trial says of a move."""
+    """The forecast of a move by a trial."""
 
     def filters(self) -> t.Dict[str, t.Callable]:
         """Name → filter."""

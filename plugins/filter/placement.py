@@ -26,13 +26,13 @@ _OPTIONS = {"empty": [], "moves": [], "destinations": [], "needs": {}, "apart": 
 
 
 def asked_for(answers: Answers, asked: t.Mapping[str, t.Any], labels: t.Mapping[str, t.Any], stamp: str) -> t.Dict[str, t.Any]:
-    """A plan for what the action `options` has read."""
+    """A plan for the request that the action `options` has read."""
     wanted = {"waves": asked["wave"], **{key: asked[key] for key in _OPTIONS if key in asked}}
     return placement(answers, labels=labels, stamp=stamp, **{key: value for key, value in wanted.items() if value is not None})
 
 
 def placement(answers: Answers, **given: t.Any) -> t.Dict[str, t.Any]:
-    """A plan from what host_info answered of each host: `moves`, the `steps` in which they go and their `sizes`, or `problems`."""
+    """A plan from host_info's answer for each host: `moves`, the `steps` in which they go and their `sizes`, or `problems`."""
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
         raise AnsibleFilterError("placement: there is no option {0}: the options are {1}".format(unknown[0], ", ".join(sorted(_OPTIONS))))
@@ -102,7 +102,7 @@ def _session(workload: planner.Workload, stamp: str) -> str:
 
 
 def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t.Any]) -> t.List[planner.Workload]:
-    """What is to be moved. What is there already is `done`."""
+    """The moves. A workload that is there already is `done`."""
     problems: t.List[str] = []
     found: t.List[planner.Workload] = []
     for source in _list(options["empty"]):
@@ -159,18 +159,18 @@ def _entry(answer: t.Mapping[str, t.Any], name: str) -> t.Dict[str, t.Any]:
 
 
 def _gone(session: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
-    """What is known of a workload that its host has let go of."""
+    """The facts about a workload that its host has released."""
     return {"name": session.get("workload"), **{key: session[key] for key in ("kind", "storage", "disks") if key in session}}
 
 
 def _left_over(answer: t.Mapping[str, t.Any], name: str) -> t.Optional[t.Mapping[str, t.Any]]:
-    """The session of a move that was not brought to its end; where it was to go is known, and has what it needs."""
+    """The session of an unfinished move; its destination is known, and has the room for it."""
     mine = [each for each in answer.get("sessions", ()) if each["role"] == "source" and each["workload"] == name and each["destination"]]
     return next((each for each in mine if each["state"] in planner.PAST_RELEASE), next((each for each in mine if not each["ended"]), None))
 
 
 def _arriving(answer: t.Mapping[str, t.Any], entry: t.Mapping[str, t.Any]) -> str:
-    """The session that brings here what does not run here yet."""
+    """The session that brings here a workload that does not run here yet."""
     mine = (each["id"] for each in answer["sessions"] if each["role"] == "destination" and each["workload"] == entry["name"] and not each["ended"])
     return "" if entry["running"] else next(mine, "")
 
@@ -191,7 +191,7 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
         needs=frozenset() if unfinished else frozenset(_list(options["needs"].get(name)) + _list(labels.get(planner.NEEDS))),
         apart=frozenset() if unfinished else frozenset(groups + _list(labels.get(planner.APART))),
         running=not stopped,
-        # Those of a wave that were let go of need not wait for anybody, and nobody for one that does not run.
+        # Released workloads of a wave need not wait for others, and none waits for one that does not run.
         wave="" if stopped or unfinished and unfinished["state"] in planner.PAST_RELEASE else (waves or [labels.get(planner.WAVE) or ""])[0],
         destination=(unfinished or {}).get("destination") or to,
         resumed=unfinished is not None,

@@ -18,7 +18,7 @@ _OUTCOME = {"workload": "Workload", "source": "From", "destination": "To", "outc
 
 
 def plan_lines(plan: Plan) -> t.List[str]:
-    """The plan as a table, and what is no part of it."""
+    """The plan as a table, and the workloads that are no part of it."""
     lines = []
     if plan["moves"]:
         rows = [dict(move, memory=format_size(move["memory"]), disk=format_size(move["disk"]), wave=move["wave"] or None) for move in plan["moves"]]
@@ -31,7 +31,7 @@ def plan_lines(plan: Plan) -> t.List[str]:
 
 
 def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
-    """What became of each move: `lines` to print, the workloads that `failed`, and a `sentence` about them."""
+    """The outcome of each move: `lines` to print, the workloads that `failed`, and a `sentence` about them."""
     parts = {move["name"]: [hostvars[step["name"]] for step in plan["steps"] if step["move"].get("name") == move["name"]] for move in plan["moves"]}
     rows = [dict(move, **_outcome(parts[move["name"]], check)) for move in plan["moves"]]
     failed = [row for row in rows if not row["well"]]
@@ -54,7 +54,7 @@ def _verdicts(rows: t.Sequence[t.Mapping[str, t.Any]]) -> t.List[str]:
 
 
 def _outcome(parts: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> t.Dict[str, t.Any]:
-    """What became of one move, from what is known under the names of its parts. A dry run looks, in the first part, and does nothing else."""
+    """The outcome of one move, from the facts under the names of its parts. A dry run looks, in the first part, and does nothing else."""
     if all("__handover_has_ended" in part for part in (parts[:1] if check else parts)):
         paused = _paused_ms(parts[-1])
         pause = "{0:.2f} s".format(paused / 1000) if paused else None

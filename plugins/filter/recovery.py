@@ -14,7 +14,7 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils._operator impor
     prepares,
 )
 
-# A workload is frozen from the first of them on; what comes before the release is undone, what comes after it is the destination's to say.
+# A workload is frozen from the first of them on; a stop before the release is undone; after it the destination decides.
 UNDECIDED = ("prepare", "presync", *FREEZING)
 Side = t.Mapping[str, t.Any]
 
@@ -59,7 +59,7 @@ def _way(
     if "sessions" not in answers[hosts["source"]]:
         return {"end": False, "why": "{0} cannot be asked: bring it back and run this again".format(hosts["source"])}
     undecided = [side for _host, side in by_role.values() if side["state"] in UNDECIDED]
-    # Whoever waits for a host that has booted since waits in vain.
+    # A wait for a host that has booted since is in vain.
     at_work = any(side["running"] for side in undecided) and not any(side["restarted"] for side in undecided)
     if (at_work or any(prepares(side) for side in undecided)) and not named:
         return {"end": False, "why": "it is under way: to take it back, name it with handover_session"}
@@ -69,7 +69,7 @@ def _way(
 
 
 def checked(answers: t.Any, session: str = "") -> t.List[t.Dict[str, t.Any]]:
-    """The filter: what it is given comes from a playbook."""
+    """The filter: its input comes from a playbook."""
     if not isinstance(answers, t.Mapping):
         raise AnsibleFilterError("recovery: what each host answered is needed, by its name, not {0}".format(type(answers).__name__))
     return recovery(answers, session)

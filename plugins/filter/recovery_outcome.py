@@ -18,11 +18,11 @@ _COLUMNS = {"session": "session", "workload": "workload", "source": "from", "des
 def recovery_outcome(
     moves: t.Sequence[Row], outcomes: t.Mapping[str, t.Optional[t.Sequence[Row]]], answers: t.Mapping[str, t.Any], check: bool = False
 ) -> t.Dict[str, t.Any]:
-    """What became of each move: `lines` to print, and the `problem` that is left, or an empty text."""
+    """The outcome of each move: `lines` to print, and the `problem` that is left, or an empty text."""
     ended = list(itertools.chain.from_iterable(each or () for each in outcomes.values()))
     known = {each["session"] for each in ended}
     rows = [dict(move, ended=False, runs_on=None) for move in moves if move["session"] not in known] + ended
-    # What becomes of a destination that was fenced is known: the order stays on record on the source.
+    # The fate of a fenced destination is known: the order stays on record on the source.
     spared = {each["destination"] for each in ended if each["ended"]}
     silent = {host: answer for host, answer in answers.items() if "sessions" not in (answer or {}) and host not in spared}
     if rows:
@@ -44,7 +44,7 @@ def _unasked(silent: t.Mapping[str, t.Any]) -> str:
 
 def _unended(rows: t.Sequence[Row]) -> str:
     left = [row for row in rows if not row["ended"]]
-    # A move that is under way needs nobody's help.
+    # A move that is under way needs no help.
     if all(row["why"].startswith("it is under way") for row in left):
         return ""
     return "{0}: {1}".format(", ".join(row["session"] for row in left), "; ".join(row["why"] for row in left))

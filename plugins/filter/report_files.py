@@ -23,7 +23,7 @@ PAGE = "report.html.j2"
 def report_files(record: str, templates: str) -> t.Dict[str, str]:
     """The two files of a report, by name: the record of a move as it is, and the page that is drawn from it."""
     report = json.loads(record)
-    # Each task of a play has a process of its own. What one of them has compiled serves the others, where Ansible would compile it for each move.
+    # Each task of a play has a process of its own. One compiled template serves all of them, where Ansible would compile it for each move.
     compiled = FileSystemBytecodeCache(constants.DEFAULT_LOCAL_TMP)
     jinja = Environment(loader=FileSystemLoader(templates), bytecode_cache=compiled, trim_blocks=True, keep_trailing_newline=True)
     jinja.filters.update({"livefleet.handover." + name: call for module in (Sizes, Timeline) for name, call in module().filters().items()}, log=math.log)

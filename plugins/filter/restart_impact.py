@@ -24,7 +24,7 @@ def restart_beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> t
 
 
 class FilterModule:
-    """What restarts of OSDs cost."""
+    """The cost of OSD restarts."""
 
     def filters(self) -> t.Dict[str, t.Callable]:
         """Name → filter."""

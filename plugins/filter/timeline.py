@@ -12,7 +12,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._timeline impor
 
 
 class FilterModule:
-    """What both hosts did, on one clock."""
+    """Both hosts' work, on one clock."""
 
     def filters(self) -> t.Dict[str, t.Callable]:
         """Name → filter."""

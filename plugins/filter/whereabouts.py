@@ -16,7 +16,7 @@ _LET_GO = frozenset(("released", "resumed", "settled", "done", "in_doubt"))
 
 
 def whereabouts(answers: Answers, workload: str, destination: str, source: str = "") -> t.Dict[str, str]:
-    """From what workload_info said on each host: the `source` of a move, or the `sentence` that none is needed, or a `problem`."""
+    """From workload_info's answer on each host: the `source` of a move, or the `sentence` that none is needed, or a `problem`."""
     if source and source == destination:
         return _found(problem="{0} is both the source and the destination: name the host that {1} is to go to".format(source, workload))
     asked = {host: answer for host, answer in answers.items() if not source or host == source}
@@ -70,7 +70,7 @@ def _nowhere(answers: Answers, workload: str) -> str:
 
 
 def checked(answers: t.Any, asked: t.Mapping[str, t.Any]) -> t.Dict[str, str]:
-    """The filter: what it is given comes from a playbook."""
+    """The filter: its input comes from a playbook."""
     if not isinstance(answers, t.Mapping):
         raise AnsibleFilterError("whereabouts: what each host answered is needed, by its name, not {0}".format(type(answers).__name__))
     return whereabouts(answers, asked["workload"], asked["destination"], asked.get("source") or "")

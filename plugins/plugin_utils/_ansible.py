@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Ansible knows of a run, for the door: variables, hosts, and the choice of tasks."""
+"""Ansible's facts about a run, for the door: variables, hosts, and the choice of tasks."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def of_playbook(name: str) -> Playbook:
 
 
 def _variable(name: str, own: Spec) -> Spec:
-    """The declaration of one variable in one playbook: the role's, what is said of it in general, and what the playbook says."""
+    """The declaration of one variable in one playbook: the role's, the general one, and the playbook's."""
     here = {**_table()["variables"][name], **own}
     inherited = next((of_role(role)[here["sets"]] for role in roles() if here.get("sets") in of_role(role)), {}) if "sets" in here else {}
     return {**{key: value for key, value in inherited.items() if key != "required"}, **here}
@@ -95,6 +95,6 @@ def of_hosts() -> t.Mapping[str, Spec]:
 
 
 def prefix(name: str) -> str:
-    """The part of a name that says whose it is: `handover`, or a role's; empty where it is somebody else's."""
+    """The part of a name that says whose it is: `handover`, or a role's; empty where it is not the collection's."""
     owners = [each for each in ("handover", *roles()) if name.startswith(each + "_")]
     return max(owners, key=len, default="")

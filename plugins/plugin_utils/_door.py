@@ -4,7 +4,7 @@
 
 """The one door for variables: everything that a playbook was given, read and checked in one place, before a host is touched.
 
-All that is wrong is told at once, a sentence each. What is right comes out with its type.
+All faults are reported at once, a sentence each. Valid values come out with their type.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def short(name: str) -> str:
 
 
 def ask(playbook: Playbook, given: Variables, strict: bool) -> Asked:
-    """Reads what was given, by name. Strict for what one run alone was given, where each variable has to be for this playbook."""
+    """Reads the given variables, by name. Strict for those of one run alone, where each variable has to be for this playbook."""
     problems = unknown(playbook, given, strict)
     roles = {name: spec for name, spec in playbook.roles.items() if name in given}
     values = _read({**playbook.takes, **roles}, given, problems)
@@ -86,7 +86,7 @@ def nearest(word: str, words: t.Iterable[str]) -> str:
 
 
 def _meant(name: str, names: t.Iterable[str]) -> str:
-    """The variable that was probably meant. What all of an owner's variables begin with makes none of them alike."""
+    """The variable that was probably meant. A common beginning of an owner's variables does not make them alike."""
     owner = prefix(name)
     rest = {each[len(owner) :]: each for each in names if prefix(each) == owner}
     return rest.get(nearest(name[len(owner) :], rest), "")
@@ -142,7 +142,7 @@ def _either(words: t.Sequence[str]) -> str:
 
 
 def _settle(name: str, spec: Spec, values: t.Dict[str, t.Any], problems: t.List[str]) -> None:
-    """What a variable comes to: its own value, that of the role's variable that it stands for, or the default."""
+    """A variable's final value: its own, that of the role's variable that it stands for, or the default."""
     role = spec.get("sets", "")
     if name in values and role in values and values[name] != values[role]:
         problems.append("{0} and {1} say different things of one setting: leave one of them out".format(name, role))
@@ -202,7 +202,7 @@ def _hosts_hint(name: str, everyone: t.Sequence[str]) -> str:
 
 
 def narrowed(playbook: Playbook, limit: str, asked: t.Sequence[str], reached: t.Sequence[str]) -> t.List[str]:
-    """What is wrong with --limit: it may choose among the hosts of a pattern, and leave out no host that was named."""
+    """The fault of --limit: it may choose among the hosts of a pattern, and leave out no host that was named."""
     if not limit:
         return []
     if playbook.limit:
@@ -213,7 +213,7 @@ def narrowed(playbook: Playbook, limit: str, asked: t.Sequence[str], reached: t.
 
 
 def skipped(playbook: Playbook, tags: t.Sequence[str], skip_tags: t.Sequence[str], start_at: str) -> t.List[str]:
-    """What is wrong with the choice of tasks: a playbook runs as a whole, or not at all."""
+    """The fault of the choice of tasks: a playbook runs as a whole, or not at all."""
     sentences = []
     if not {"all", "untagged"} & set(tags or ["all"]):
         sentences.append("--tags {0} leaves out all of {1}, which has no tags: leave --tags away".format(",".join(tags), playbook.name))

@@ -5,7 +5,7 @@
 """Lines at the bottom of a terminal that are kept up to date while everything else scrolls above them.
 
 The terminal does the work: all but its last rows are made its scrolling region, and the last rows are written to in between.
-Whoever else prints need not know. What is told comes as datagrams from the processes that do the waiting, so that the
+Other printers need not know. News comes as datagrams from the waiting processes, so that the
 process that owns the terminal never waits for any of them.
 """
 
@@ -22,7 +22,7 @@ import typing as t
 # The path of the socket, for the processes that Ansible starts for its tasks.
 ADDRESS = "HANDOVER_PROGRESS"
 
-# Rows are lost for what scrolls: so many at most, and never more than half of them.
+# Rows are taken from the scrolling text: so many at most, and never more than half of them.
 ROWS = 16
 
 
@@ -32,7 +32,7 @@ def key(variables: t.Mapping[str, t.Any]) -> str:
 
 
 def tell(**news: t.Any) -> bool:
-    """Sends news to whoever shows them; False where nobody does, or not now."""
+    """Sends news to the live display; False where there is none, or not now."""
     address = os.environ.get(ADDRESS)
     if not address:
         return False
@@ -52,7 +52,7 @@ class Screen:
         self.rows = 0
 
     def draw(self, lines: t.Sequence[str], size: os.terminal_size) -> str:
-        """What to write so that the lines stand at the bottom."""
+        """The text that puts the lines at the bottom."""
         shown = self._fit(lines, size)
         text = "" if len(shown) == self.rows else self._resize(len(shown), size)
         text += "\0337"
@@ -104,7 +104,7 @@ class Live:
             self.take(news)
 
     def take(self, news: t.Dict[str, t.Any]) -> None:
-        """One piece of news: what is known of a workload, or that it is gone."""
+        """One piece of news: a workload's facts, or that it is gone."""
         key = news["key"]
         if news.get("gone"):
             self.known.pop(key, None)
@@ -113,7 +113,7 @@ class Live:
         self._write(self.screen.draw([self.line(each) for each in self.known.values()], self.size()))
 
     def _write(self, text: str) -> None:
-        # Not through Python's buffers: a task's process may be forked off at any time, and would take along what is in them.
+        # Not through Python's buffers: a task's process may be forked off at any time, and would inherit their content.
         data = text.encode("utf-8", "replace")
         try:
             while data:

@@ -59,7 +59,7 @@ def same_run(by: By, other: By) -> bool:
 
 
 def prepares(side: t.Mapping[str, t.Any]) -> bool:
-    """Whether a side of a move that no helper runs for yet is being prepared by somebody."""
+    """Whether a run is preparing a side of a move that has no helper yet."""
     plan = side.get("plan") or {}
     return not side.get("running") and side.get("state") == "prepare" and not side.get("restarted") and at_work(side.get("by") or plan.get("by"))
 
@@ -80,7 +80,7 @@ def _leader(pid: int) -> int:
 
 
 def _runs_ansible(words: t.Sequence[str]) -> bool:
-    """Whether a command line is a program of Ansible's: by itself, by its interpreter, or as `python -m ansible`."""
+    """Whether a command line is a program of Ansible's: directly, by its interpreter, or as `python -m ansible`."""
     return any(os.path.basename(word) in _PROGRAMS for word in words[:3])
 
 

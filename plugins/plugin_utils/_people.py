@@ -18,5 +18,5 @@ _FOR_PROGRAMS = re.compile(r"(^|[._])(jsonl?|junit|null|logstash)($|_)")
 
 
 def say(line: str) -> None:
-    """Shows a line beside what Ansible prints."""
+    """Shows a line beside Ansible's own output."""
     display.display("  {0}".format(line).rstrip(), stderr=bool(_FOR_PROGRAMS.search(constants.DEFAULT_STDOUT_CALLBACK or "")))

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One variable, from what was really sent to what it means.
+"""One variable, from the sent text to its value.
 
 `-e key=value` sends text. A file of variables, JSON and an inventory send values with types. A survey sends text, with a line for each
 choice, and an empty text for a question without an answer. All of them go through `read`: it returns a value of the declared type, or
 None where nothing was said, or it raises ValueError with the end of a sentence.
 
-Kinds are finer than Ansible's types. A kind says what a text means, as `size`, `command` or `host`.
+Kinds are finer than Ansible's types. A kind is the meaning of a text, as `size`, `command` or `host`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRUE, _FALSE = frozenset(("true", "yes", "on", "1", "y", "t")), frozenset(("fal
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(?:[.]\d+)?)\s*(?P<unit>{0})?".format("|".join(_UNITS)))
 
-# podman's own rule for names, and what an inventory calls a host.
+# podman's own rule for names, and an inventory's names of hosts.
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # libvirt takes every name that is one line and can be a file's.
 _GUEST = re.compile(r"[^/\n]*[^/\s][^/\n]*")
@@ -38,7 +38,7 @@ _SESSION = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 def read(value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
-    """What the value means by its declaration; None for nothing."""
+    """The value by its declaration; None for nothing."""
     if value is None or isinstance(value, str) and not value.strip():
         return None
     words = spec.get("words", {})

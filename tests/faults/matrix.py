@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 # What a step is recognised by: a task of the play, which is stopped there, or a state in which a helper is told to stop.
 TASKS = {
-    "preflight": "Preflight | See what is in the way",
+    "preflight": "Preflight | Find the obstacles",
     "prepare": "Prepare | Listen on the destination",
     "settle": "Settle | Have the destination's side come to its end",
     "cleanup": "Cleanup | Remove the workload from the source",

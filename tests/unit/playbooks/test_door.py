@@ -115,7 +115,7 @@ def test_a_fence_on_the_controller_does_not_become(run, tmp_path):
     (tmp_path / "hosts").write_text(inventory, encoding="utf-8")
     (tmp_path / "fence.yml").write_text(FENCE.format(sys.executable), encoding="utf-8")
     _status, said = run("", "-i", str(tmp_path / "hosts"), str(tmp_path / "fence.yml"))
-    assert "Switch the destination off" in said and "could not be fenced" not in said and "Have the source go on without it" in said, said
+    assert "Switch the destination off" in said and "could not be fenced" not in said and "Let the source continue without it" in said, said
 
 
 FENCE = """
