@@ -21,7 +21,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 
 
 class NoAnswer(HandoverError):
-    """Nobody answers on the socket: the daemon does not run, or only begins to."""
+    """No process answers on the socket: the daemon does not run, or only begins to."""
 
 
 class Refused(HandoverError):
@@ -44,7 +44,7 @@ class AdminSocket:
             raise Refused(f"{self.path}: '{prefix}' was answered with: {text.strip()[:200]}") from exc
 
     def knows(self, prefix: str) -> bool:
-        """Whether the daemon has this command; while it starts, it has not all of them, and complains in its log of what it does not know."""
+        """Whether the daemon has this command; while it starts, it has not all of them, and complains in its log of unknown ones."""
         return prefix in (self.call("help") or {})
 
     def _exchange(self, request: bytes) -> str:

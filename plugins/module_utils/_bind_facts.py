@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What lies at the paths that a container bind-mounts, on this host."""
+"""The files and folders at the paths that a container bind-mounts, on this host."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HOSTS_OWN = "security.selinux"
 
 
 def kind_of(path: str) -> str:
-    """What a path leads to; empty if there is nothing."""
+    """The target of a path; empty if there is nothing."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -44,7 +44,7 @@ def kind_of(path: str) -> str:
 
 
 def of_mount(path: str, place: str, pid: int) -> t.Dict[str, t.Any]:
-    """What a container that mounts a path on `place` sees of it: a file is mounted as it was then, whatever has its name by now."""
+    """The view of a container that mounts a path on `place`: a file is mounted as it was then, even if another has its name by now."""
     kind = kind_of(path)
     seen = [mount for mount in mounts_of(pid) if mount.place == place] if pid and kind == FILE else []
     return {
@@ -55,7 +55,7 @@ def of_mount(path: str, place: str, pid: int) -> t.Dict[str, t.Any]:
 
 
 def facts_of(path: str, mounts: t.Sequence[Mount], digest: bool) -> t.Dict[str, t.Any]:
-    """What there is to know of one path."""
+    """The facts about one path."""
     kind, gone = kind_of(path), missing(path)
     above = [mount for mount in mounts if (path + "/").startswith(mount.mountpoint.rstrip("/") + "/")]
     below = sorted(mount.mountpoint for mount in mounts if mount.mountpoint.startswith(path.rstrip("/") + "/"))

@@ -26,7 +26,7 @@ _AT_FDCWD = -100
 
 
 def make(paths: t.Iterable[str], mounts: t.Iterable[t.Mapping[str, t.Any]]) -> None:
-    """Makes what is missing, empty: podman creates no container without it. The first of `paths` are the deepest."""
+    """Makes the missing places, empty: podman creates no container without it. The first of `paths` are the deepest."""
     files = {mount["source"] for mount in mounts if mount.get("kind") == FILE}
     for path in reversed(list(paths)):
         try:
@@ -39,7 +39,7 @@ def make(paths: t.Iterable[str], mounts: t.Iterable[t.Mapping[str, t.Any]]) -> N
 
 
 def remove(paths: t.Iterable[str]) -> None:
-    """Removes what was made, as far as nothing is in it."""
+    """Removes the places that were made, as far as they are empty."""
     for path in paths:
         try:
             if os.path.isdir(path) and not os.path.islink(path):
@@ -63,7 +63,7 @@ def to_put_aside(paths: t.Iterable[str]) -> t.List[str]:
 
 
 def put_aside(paths: t.Iterable[str]) -> None:
-    """Renames what moved away, and never over anything."""
+    """Renames a path that has moved away, and never over anything."""
     for path in to_put_aside(paths):
         if _rename(path, path + KEPT) != 0:
             number = ctypes.get_errno()

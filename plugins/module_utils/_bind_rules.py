@@ -24,10 +24,10 @@ SYSTEM = (
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/run",
     "/var/lib/containers/storage", "/var/lib/handover", "/var/cache/handover",
 )  # fmt: skip
-# Folders that a whole host shares: what lies below them is somebody's, they themselves are nobody's.
+# Folders that a whole host shares: their entries have owners, they themselves have none.
 SHARED = ("/", "/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/var", "/var/cache", "/var/lib", "/var/lib/containers", "/var/log", "/var/tmp")
 
-# File systems on which the kernel tells what is touched, so that a folder in use can be copied.
+# File systems on which the kernel reports touched entries, so that a folder in use can be copied.
 WATCHED = ("ext2", "ext3", "ext4", "tmpfs", "xfs")
 
 Mount = t.Mapping[str, t.Any]
@@ -44,7 +44,7 @@ def of_system(path: str) -> bool:
 
 
 def fate(asked: str, mount: Mount) -> str:
-    """What becomes of a bind mount. What a container only reads of the system is not carried, and can be the same on both hosts."""
+    """The fate of a bind mount. A path of the system that a container only reads is not carried, and can be the same on both hosts."""
     if asked == CARRY and of_system(mount["source"]):
         return SAME if mount["read_only"] else REFUSE
     return asked

@@ -34,7 +34,7 @@ class _Command:
     deployment: str
     mark: str  # a pattern for a path that is there on such a host
     engine: tuple[str, ...]  # the first of these programs that the host has
-    argv: tuple[str, ...]  # what follows it; {0} is what the mark's last part is after `mon.` or `mon-`
+    argv: tuple[str, ...]  # the words after it; {0} is the mark's last part after `mon.` or `mon-`
 
 
 # The keyring is what makes a host an administrator's host; the package alone is on others too.
@@ -86,7 +86,7 @@ class Cluster:
         return self.ask("osd", "dump")
 
     def remembered(self, key: str) -> t.Any:
-        """What the monitors keep for us under a key; None for nothing."""
+        """The value that the monitors keep for us under a key; None for none."""
         completed = self.run("config-key", "get", key, accept=(0, 2))
         return json.loads(completed.stdout) if completed.rc == 0 and completed.stdout.strip() else None
 
@@ -107,7 +107,7 @@ def demand_known(asked: t.Iterable[int], known: t.Container[int]) -> None:
 def crush_order(tree: t.Mapping[str, t.Any]) -> dict[int, list[str]]:
     """Each OSD's place in the CRUSH tree, in the order in which one walks it: from the root down, the buckets that it is in, as `type name`.
 
-    Whoever takes the OSDs in this order is done with one failure domain before he comes to the next, whatever the domain is.
+    A caller that takes the OSDs in this order finishes one failure domain before the next, for any kind of domain.
     """
     nodes = {node["id"]: node for node in tree["nodes"]}
     children = {child for node in tree["nodes"] for child in node.get("children", ())}

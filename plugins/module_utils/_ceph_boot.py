@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Brings what an OSD reads when it starts into memory when its host boots.
+"""Reads an OSD's metadata into memory when its host boots.
 
 Three files belong together: a unit that reads, once for each boot; a drop-in of the OSD's unit that starts it and waits for it; and a mark
 below /run, so that nothing is read before the next boot, while the OSD is restarted in any other way. For a FileStore a fourth says which
-pieces of its object map's tables are read. What is not named in there was written later, and is read whole.
+pieces of its object map's tables are read. A file that is not named in there was written later, and is read whole.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 UNITS = "/etc/systemd/system"
 # The devices are held open for so long: by then the OSD has opened them, or does not come up.
 HOLD_SECONDS = 600
-# What the unit may take beyond the reading: BlueStore's tool has to find out where the database lies.
+# The time that the unit may take beyond the reading: BlueStore's tool has to find out where the database lies.
 LOOK_SECONDS = 60
-# Bytes of an object map that are looked through for what a start reads: 4 s of a processor's for each GiB. A larger one is read whole, as far as the time goes.
+# Bytes of an object map that are searched for the part that a start reads: 4 s of a processor for each GiB. A larger one is read whole, within the time.
 LOOK_LIMIT = 4 << 30
 
 
 class Boot:
-    """What is read for one OSD when its host boots."""
+    """The files that are read for one OSD when its host boots."""
 
     def __init__(self, runtime: Runtime, osd: Osd) -> None:
         self.runtime = runtime
@@ -50,7 +50,7 @@ class Boot:
         self.mark = os.path.join(FOLDER, f"osd.{osd.id}.has-booted")
 
     def files(self, seconds: int, paths: t.Sequence[str]) -> dict[str, str]:
-        """Path → what has to be in it. Of a FileStore the files at these paths below its folder are read, for so many seconds at most."""
+        """Path → its required content. Of a FileStore the files at these paths below its folder are read, for so many seconds at most."""
         return {self.mark: "", self.unit: self._service(seconds, paths), self.drop_in: drop_in(self.name, self.runtime.tool("systemctl", "systemd"), seconds)}
 
     def _service(self, seconds: int, paths: t.Sequence[str]) -> str:
@@ -59,7 +59,7 @@ class Boot:
             raise HandoverError(
                 f"osd.{self.osd.id} runs in a container ({self.osd.layout.deployment}): Ceph's tools are in there, and cannot be asked before it starts"
             )
-        # Systemd would find that out at boot, and nobody would read that.
+        # Systemd would find that out at boot, unread.
         Pcopy(self.runtime).check_installed()
         if store == "bluestore":
             tool = self.runtime.tool("ceph-bluestore-tool", "ceph-osd")
@@ -94,7 +94,7 @@ class Boot:
             raise HandoverError(f"{exc.filename} cannot be written: {exc.strerror}; nothing is read ahead for osd.{self.osd.id} at boot without it") from exc
 
     def remove(self) -> list[str]:
-        """Takes away what is there, and says what that was. What was read at this boot need not be held any more."""
+        """Removes the unit and its files, and names them. Pages that were read at this boot need not be held any more."""
         if os.path.exists(self.unit):
             self.runtime.run([self.runtime.tool("systemctl", "systemd"), "stop", self.name], accept=(0, 5))
         gone = []
@@ -107,7 +107,7 @@ class Boot:
             os.rmdir(folder)
         if gone:
             self._reload()
-            # What could not read at this boot would be a failed unit of the host until the next.
+            # A unit that could not read at this boot would be a failed one of the host until the next.
             self.runtime.run([self.runtime.tool("systemctl", "systemd"), "reset-failed", self.name], accept=(0, 1))
         return gone
 
@@ -116,7 +116,7 @@ class Boot:
 
 
 def bluestore_command(home: str, seconds: int, tool: str) -> list[str]:
-    """The page cache of a block device lives as long as somebody has it open, so it is held until the OSD has opened it."""
+    """The page cache of a block device lives as long as a process has it open, so it is held until the OSD has opened it."""
     return [HELPER, "hold", f"--seconds={HOLD_SECONDS}", f"--ready-within={seconds}", "--read", "--osd", home, tool]
 
 
@@ -146,11 +146,11 @@ OOMScoreAdjust=1000
 
 
 def drop_in(name: str, systemctl: str, seconds: int) -> str:
-    """Not as a dependency: what the OSD itself waits for, as for its devices, has to be there before."""
+    """Not as a dependency: the units that the OSD itself waits for, as for its devices, have to be there before."""
     return f"""\
 # Written by livefleet.handover.ceph_osd_boot, which removes it.
 [Service]
-# Fails nothing: what could not be read ahead the OSD reads by itself.
+# Fails nothing: the OSD itself reads the rest.
 ExecStartPre=-+{systemctl} start {name}
 # The 90 seconds that a start may take by default, and these.
 TimeoutStartSec={90 + seconds + LOOK_SECONDS}

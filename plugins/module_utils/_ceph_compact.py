@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A database that a running OSD writes anew, so that its next start reads little of it."""
+"""A database that a running OSD compacts, so that its next start reads little of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def compact(osd: Osd, seconds: float) -> None:
 def has_room(runtime: Runtime, osd: Osd, size: int, policy: str, otherwise: str) -> bool:
     """Whether the database fits beside itself: compaction lets go of the old tables last, and an OSD that has no block left for a new one aborts.
 
-    If not, that is an error with the policy `always`, and else a warning that says what the OSD does otherwise.
+    If not, that is an error with the policy `always`, and otherwise a warning with the OSD's behaviour.
     """
     room, wanted = osd.socket.call("perf dump", logger="osd")["osd"]["stat_bytes_avail"], 2 * size
     if room >= wanted:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the unit of an OSD has besides while the OSD is held, and how a daemon that was started so becomes again what it would be otherwise."""
+"""The drop-in of an OSD's unit while the OSD is held, and how a daemon that was started with it gets its normal settings back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ansible_collections.livefleet.handover.plugins.module_utils._host import re
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import Runtime
 
 UNITS = "/run/systemd/system"
-# Longer than this no start waits for the reading; what is missing then the OSD reads by itself.
+# Longer than this no start waits for the reading; the OSD itself reads the rest.
 READ_SECONDS = 60
-# How long the thread that waits for a device's answers sleeps at most: 250 ms, if nobody has said otherwise. An OSD opens its device some eight times
+# How long the thread that waits for a device's answers sleeps at most: 250 ms by default. An OSD opens its device some eight times
 # before it uses it, to ask what kind of device it is, and each time closing it waits for that thread.
 POLL, POLL_MS = "bdev_aio_poll_ms", 1
 # With nothing left to read a start is work for one processor, for seconds, and the clients of the other OSDs want that, too.
@@ -38,11 +38,11 @@ class DropIn:
         return os.path.exists(self.path)
 
     def before(self) -> dict[str, int]:
-        """What the start has otherwise, of all that it has differently."""
+        """The normal values of all that the start has differently."""
         return {name: int(value) for name, value in re.findall(rf"^X-({POLL}|{NICE})=(-?\d+)$", read_text(self.path), re.MULTILINE)}
 
     def text(self, helper: str, ranges: str, devices: t.Sequence[str]) -> str:
-        """What has to be in it."""
+        """Its required content."""
         before = {**self._may_differ(), **self.before()}
         lines = [
             "# Written by livefleet.handover.ceph_osd_hold, which removes it.",
@@ -59,13 +59,13 @@ class DropIn:
         return "\n".join([*lines, ""])
 
     def _may_differ(self) -> dict[str, int]:
-        """What the next start may have differently, and what it is now."""
+        """The settings that the next start may have differently, with their present values."""
         if self.osd.layout.containers:
-            return {}  # what the unit says does not get into the container
+            return {}  # the unit's environment does not get into the container
         found = {}
         if self._property(NICE) == "0":
             found[NICE] = 0
-        # Where somebody has said something already it is left alone.
+        # An existing setting is left alone.
         if "CEPH_ARGS=" not in self._property("Environment"):
             try:
                 poll = int(self.osd.socket.call("config get", var=POLL)[POLL])
@@ -76,7 +76,7 @@ class DropIn:
         return found
 
     def remove(self) -> None:
-        """Takes it away. The daemon may run on with what it was started with."""
+        """Removes it. The daemon may run on with its settings."""
         before = self.before()
         folder, own = os.path.split(self.path)
         if os.listdir(folder) == [own]:
@@ -113,7 +113,7 @@ class DropIn:
 
 
 def set_niceness(pid: int, found: int, wanted: int) -> None:
-    """For all threads of a process that have the niceness that was found, and those that they begin meanwhile."""
+    """For all threads of a process that have the niceness that was found, and those that they begin during this."""
     while True:
         try:
             threads = [int(thread) for thread in os.listdir(f"/proc/{pid}/task")]

@@ -5,7 +5,7 @@
 """Whether a Ceph cluster is in a state in which the next OSD may be stopped.
 
 Placement groups are not asked about by looking at `ceph pg stat` again and again: that is up to seconds old, and a whole
-restart fits between two looks. First the OSDs are told to report, and what was reported has to have arrived.
+restart fits between two looks. First the OSDs are told to report, and the reports have to have arrived.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._ceph import Cl
 ANSWER_SECONDS = 10
 # States that a placement group may be in beside `active` and `clean`.
 _HARMLESS = frozenset({"scrubbing", "deep", "snaptrim", "snaptrim_wait"})
-# Health checks that the restart of an OSD brings about by itself, and that pass.
+# Health checks that the restart of an OSD itself causes, and that pass.
 OF_A_RESTART = frozenset(
     {
         "OBJECT_MISPLACED",
@@ -42,15 +42,15 @@ OF_A_RESTART = frozenset(
 
 @dataclass(frozen=True)
 class Seen:
-    """What the cluster looks like."""
+    """The cluster's state."""
 
-    health: t.Mapping[str, str]  # check → what it says
+    health: t.Mapping[str, str]  # check → its text
     groups: t.Mapping[str, int]  # state → how many placement groups are in it
     osds: t.Mapping[int, t.Mapping[str, t.Any]]
     silent: t.Sequence[int] = ()  # up by the map, and did not report
 
     def problems(self, ignored: t.Collection[str]) -> dict[str, str]:
-        """Health checks that somebody has to look at."""
+        """Health checks that an operator has to look at."""
         return {check: text for check, text in self.health.items() if check not in ignored}
 
     def unclean(self) -> dict[str, int]:
@@ -71,7 +71,7 @@ def look(cluster: Cluster) -> Seen:
 
 
 def glance(cluster: Cluster) -> Seen:
-    """What the manager knows, however old that is: enough to go on waiting, never to go on."""
+    """The manager's view, however old: enough to keep waiting, never enough to proceed."""
     status = cluster.ask("status")
     return Seen(
         health={check: detail["summary"]["message"] for check, detail in status["health"].get("checks", {}).items() if not detail.get("muted")},

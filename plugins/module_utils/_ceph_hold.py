@@ -5,7 +5,7 @@
 """Keeps the devices of a BlueStore OSD open, and its database in memory, over a restart.
 
 Three things belong to a hold, and go together: a file that says where the database lies, a transient unit that keeps the
-devices open and the pages locked, and a drop-in of the OSD's unit that reads what was written past the cache meanwhile (_ceph_drop_in).
+devices open and the pages locked, and a drop-in of the OSD's unit that reads later writes, which bypass the cache (_ceph_drop_in).
 All of them are below /run, so that nothing is left after a reboot.
 """
 
@@ -69,7 +69,7 @@ class Hold:
         self.drop_in = DropIn(runtime, osd)
 
     def layout(self) -> Layout:
-        """Where the database lies now. The OSD may run meanwhile."""
+        """The present place of the database. The OSD may run during this."""
         work = os.path.join(self.osd.shared, "handover-ceph")
         os.makedirs(work, mode=0o755, exist_ok=True)
         inside = os.path.join(self.osd.seen, "handover-ceph")
@@ -90,7 +90,7 @@ class Hold:
         return min(sum(answer["resident"] for answer in answers), layout.size)
 
     def compact(self) -> None:
-        """Has the running OSD write its database anew, and forget its logs."""
+        """Has the running OSD compact its database, and forget its logs."""
         overrides = Overrides(self.osd.socket)
         try:
             for option in LOG_OPTIONS:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is set in a Ceph cluster for a while, and taken back when its time is up, whatever became of whoever had it set.
+"""Settings of a Ceph cluster for a while, taken back when their time is up, even if the process that made them is gone.
 
 A lease is a systemd timer and a service, two files that an administrator can read, on a disk: they outlive the play, the
 controller and a reboot of this host. While no monitor answers the service is tried again. When it has succeeded it removes
@@ -47,7 +47,7 @@ class Leases:
         return sorted(name[: -len(".timer")] for name in os.listdir(self.directory) if name.startswith(prefix) and name.endswith(".timer"))
 
     def grant(self, leases: t.Sequence[Lease], seconds: int) -> None:
-        """Begins these leases. One that there is already is prolonged, and will do what it would have done."""
+        """Begins these leases. An existing one is prolonged, and keeps its command."""
         if not leases:
             return
         held = set(self.held(""))
@@ -68,7 +68,7 @@ class Leases:
         self.runtime.run([self._systemctl(), "restart", *timers])
 
     def end(self, names: t.Sequence[str]) -> None:
-        """Ends these leases; what was set is not touched."""
+        """Ends these leases; the settings are not touched."""
         if not names:
             return
         self.runtime.run([self._systemctl(), "disable", "--quiet", "--now", *(f"{name}.timer" for name in names)], accept=(0, 1, 5))
@@ -80,7 +80,7 @@ class Leases:
         self.runtime.run([self._systemctl(), "daemon-reload"])
 
     def undo(self, name: str) -> tuple[str, ...]:
-        """The command with which this lease, which is held, takes back what was set."""
+        """The command with which this lease, which is held, takes back the setting."""
         path = os.path.join(self.directory, f"{name}.service")
         try:
             with open(path, encoding="utf-8") as source:
@@ -90,11 +90,11 @@ class Leases:
         return tuple(shlex.split(undo.replace("$$", "$").replace("%%", "%")))
 
     def take_back(self, names: t.Sequence[str]) -> None:
-        """Does now what the leases would do at their end, side by side, and ends them. What fails is tried again and again, without us."""
+        """Does now what the leases would do at their end, side by side, and ends them. A failed one is tried again and again, without us."""
         try:
             self.runtime.run([self._systemctl(), "start", *(f"{name}.service" for name in names)])
         finally:
-            # Also what has ended by itself leaves systemd with units that have no file any more.
+            # A lease that has ended also leaves systemd with units that have no file any more.
             self.runtime.run([self._systemctl(), "daemon-reload"])
 
     def _write(self, name: str, text: str, lease: Lease) -> None:

@@ -36,7 +36,7 @@ class Layout:
 
     deployment: str
     homes: str  # pattern for the folders of OSDs
-    home: str  # what such a folder has to look like, as a regular expression that names what the other columns use
+    home: str  # the form of such a folder, as a regular expression that names the parts for the other columns
     unit: str
     socket: str
     containers: tuple[str, ...]  # names that the container may have; none: there is no container

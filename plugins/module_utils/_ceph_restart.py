@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One OSD on its way down and up again: what is said to it before, and what is measured."""
+"""One OSD on its way down and up again: its orders beforehand, and its measurements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PAUSE, _LOOK = 0.1, 1.0
 
 
 class Overrides:
-    """Options of a running daemon that are set for a while, and are then what they were."""
+    """Options of a running daemon that are set for a while, and then restored."""
 
     def __init__(self, socket: AdminSocket) -> None:
         self.socket = socket
@@ -51,7 +51,7 @@ class Overrides:
         for option, value in self.before.items():
             self.socket.call("config unset", var=option)
             if self._get(option) != value:
-                # Somebody else had set it on the running daemon, too.
+                # It was set on the running daemon before, too.
                 self.socket.call("config set", var=option, val=[value])
         self.before.clear()
 
@@ -84,7 +84,7 @@ class Restart:
                 self.overrides.set(FAST_SHUTDOWN, "false")
                 self.in_order = True
         except NoAnswer:
-            # It does not answer, and so cannot be told; it may be what it is restarted for.
+            # It does not answer, and so cannot be told; that may be the reason for its restart.
             return
 
     def _log_stays_large(self, policy: str) -> bool:
@@ -108,24 +108,24 @@ class Restart:
             return
 
     def compact(self, seconds: float) -> dict[str, t.Any]:
-        """Has it write its database anew while it serves, within this time, and tells how long that took."""
+        """Has it compact its database while it serves, within this time, and returns how long that took."""
         began = time.monotonic()
         compact(self.osd, seconds)
         return {**self.told(), "compact_seconds": round(time.monotonic() - began, 2)}
 
     def begin(self) -> None:
-        """Remembers what the measurement begins with."""
+        """Remembers the start of the measurement."""
         self.pid = self.osd.pid()
         self.disks = self.osd.disks()
         self.before = self._reads()
         self.began = time.monotonic()
 
     def told(self) -> dict[str, t.Any]:
-        """What is known of one that was only told how to end."""
+        """The result for one that was only told how to end."""
         return {"id": self.osd.id, "tidy": self.in_order}
 
     def away(self) -> dict[str, t.Any]:
-        """What is known of an OSD that was stopped."""
+        """The result for an OSD that was stopped."""
         return self._result(time.monotonic() - self.began, 0.0, self._reads())
 
     def wait(self, deadline: float, limit: float) -> dict[str, t.Any]:
@@ -185,7 +185,7 @@ class Restart:
         said = []
         if journalctl:
             lines = self.runtime.run([journalctl, "--quiet", "--no-pager", "--output=cat", "--lines=50", f"--unit={self.osd.unit}"], accept=range(256)).stdout
-            # Ceph marks what went wrong with -1.
+            # Ceph marks errors with -1.
             said = [line.split(" -1 ", 1)[1].strip() for line in lines.splitlines() if " -1 " in line and "AdminSocket" not in line]
         how = "has failed to start" if self._failed() else f"did not come up within {limit:g} s"
         return f"osd.{self.osd.id} {how}{': ' + said[-1] if said else ''}; look at `journalctl -u {self.osd.unit}`, and run the play again when it is up"

@@ -4,7 +4,7 @@
 
 """What a host does while guests work on it: looks at the kernel's counters, what was between two of them, and what that says in words.
 
-A look is a dict of counters; all that is reported is the difference of two, or the mean of what is no counter (memory).
+A look is a dict of counters. A report is the difference of two, or the mean of a figure that is no counter (memory).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def disk_counters(text: str, device: str | None) -> dict[str, int] | None:
 
 
 def between(looks: t.Sequence[t.Mapping[str, t.Any]], seconds: float) -> dict[str, t.Any]:
-    """What the host did from the first look to the last: parts of its processors, of its disk, and bytes of memory."""
+    """The host's figures from the first look to the last: parts of its processors, of its disk, and bytes of memory."""
     first, last = looks[0], looks[-1]
     cpu = {name: last["cpu"][name] - first["cpu"][name] for name in CPU_FIELDS}
     ticks = max(1, sum(cpu.values()))
@@ -86,7 +86,7 @@ Row = t.Mapping[str, t.Any]
 
 
 def verdict(rows: t.Sequence[Row]) -> list[str]:
-    """What a table of cells says, each with its `tiles`, `cache`, `seconds`, `loads` (load → seconds) and what the host did."""
+    """The verdict of a table of cells, each with its `tiles`, `cache`, `seconds`, `loads` (load → seconds) and the host's figures."""
     cells = {(row["tiles"], row["cache"]): row for row in rows}
     counts = sorted({row["tiles"] for row in rows})
     pairs = [(count, cells[count, "none"], cells[count, "writeback"]) for count in counts if (count, "none") in cells and (count, "writeback") in cells]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Of a container, the facts that neither its own inspect nor CRIU tells: what the kernel and systemd keep beside it.
+"""Of a container, the facts that neither its own inspect nor CRIU reports: those that the kernel and systemd keep beside it.
 
 Everything is read from /proc and from files, of the container as it is now. A function here takes the place of /proc or of a folder as
 an argument, and so can be shown a made-up one.
@@ -16,7 +16,7 @@ import typing as t
 
 from ansible_collections.livefleet.handover.plugins.module_utils._host import read_text
 
-# Kinds of file systems that CRIU mounts again by itself.
+# Kinds of file systems that CRIU itself mounts again.
 CRIU_MOUNTS = frozenset(
     (
         "autofs", "binfmt_misc", "cgroup", "cgroup2", "debugfs", "devpts", "devtmpfs", "fusectl", "mqueue", "proc", "pstore", "securityfs",
@@ -50,12 +50,12 @@ def mounts_of(pid: int, proc: str = "/proc") -> t.List[Mount]:
 
 
 def own_mounts(mounts: t.Iterable[Mount], configured: t.Container[str]) -> t.List[Mount]:
-    """Mounts that the container made by itself and CRIU cannot: no part of its configuration, and of no kind that CRIU mounts."""
+    """Mounts that the container itself made and CRIU cannot: no part of its configuration, and of no kind that CRIU mounts."""
     return [mount for mount in mounts if mount.place not in configured and mount.place != "/" and mount.fstype not in CRIU_MOUNTS]
 
 
 def configured_places(document: t.Mapping[str, t.Any]) -> t.Set[str]:
-    """Where the OCI configuration has something mounted: by its own list, and by what it masks or makes read-only."""
+    """Where the OCI configuration has something mounted: by its own list, and by the paths that it masks or makes read-only."""
     linux = document.get("linux") or {}
     places = {mount.get("destination", "") for mount in document.get("mounts") or []}
     # runc mounts a cgroup hierarchy and the terminal into those places.
@@ -128,7 +128,7 @@ def name_of(pid: int, proc: str = "/proc") -> str:
 
 
 def conmon_gone(inspect: t.Mapping[str, t.Any], proc: str = "/proc") -> bool:
-    """Whether the process that podman has beside the container is not there any more: nobody reads its output then, or sees its end."""
+    """Whether the process that podman has beside the container is not there any more: its output is not read then, and its end not seen."""
     pid = (inspect.get("State") or {}).get("ConmonPid") or 0
     return pid != 0 and name_of(pid, proc) != "conmon"
 
@@ -141,7 +141,7 @@ def entered(root: int, pids: t.Iterable[int], proc: str = "/proc") -> t.List[t.D
         current: t.Optional[int] = pid
         while current in parents and current != root:
             current = parents[current]
-        # One that has ended meanwhile is no one's loss.
+        # One that has ended since is no loss.
         if current != root and parents[pid] is not None:
             strangers.append({"process": name_of(pid, proc), "pid": pid})
     return strangers

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, the Handover maintainers
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What becomes of each piece of a container's state in a move: the inventory.
+"""The fate of each piece of a container's state in a move: the inventory.
 
 A row says that a piece is `carried` (by what), the `same` on both hosts (how that is proven), `made anew` (nothing of value is in it),
 `told` (a sentence in the check and after the move) or `refused` (with the cure). Rows of the first kind are keys of podman's inspect;
-a key that has no row and holds something is refused by name. Those of the second kind are what a running container has besides.
+a key that has no row and holds something is refused by name. Those of the second kind are the further state of a running container.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNUSED = "podman keeps it for Docker's clients and never fills it"
 
 
 class Row(t.NamedTuple):
-    """What becomes of one piece of state."""
+    """The fate of one piece of state."""
 
     fate: str
     how: str

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A look at a container beyond its inspect: asks the host's programs what _container_facts.py makes facts of."""
+"""A look at a container beyond its inspect: asks the host's programs for the input of _container_facts.py."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Document = t.Mapping[str, t.Any]
 
 
 class Look:
-    """What there is of one container on this host."""
+    """The facts about one container on this host."""
 
     def __init__(self, runtime: Runtime, podman: Podman, inspect: Document, facts: Document) -> None:
         self.runtime = runtime
@@ -57,7 +57,7 @@ class Look:
         self.host: Document = inspect.get("HostConfig") or {}
 
     def still(self) -> t.Dict[str, t.Any]:
-        """What is so whether it runs or not."""
+        """The facts that hold whether it runs or not."""
         log = self.host.get("LogConfig") or {}
         unit = self.facts["systemd_unit"]
         units = facts_of.units_of(self.facts["name"], self.facts["id"])
@@ -81,7 +81,7 @@ class Look:
         }
 
     def running(self, pids: t.Sequence[int]) -> t.Dict[str, t.Any]:
-        """What only its processes can have."""
+        """The facts that only its processes can have."""
         pid = self.facts["pid"]
         mounts = facts_of.mounts_of(pid)
         tmpfs = facts_of.own_tmpfs(mounts, pid)

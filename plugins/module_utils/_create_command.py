@@ -8,8 +8,8 @@ podman remembers the words with which a container was made (`Config.CreateComman
 global options, the verb, options, the image, and from there on the workload's own arguments, which are never touched.
 Which options take a value is learned from podman's own help texts, so that a newer podman needs no new table here.
 
-What the first podman made up by itself (the name, the host name, addresses, host ports, values taken from files or from
-its environment) is pinned to what the running container has: the twin must be the same container, not a similar one.
+Values that the first podman itself chose (the name, the host name, addresses, host ports, values taken from files or from
+its environment) are pinned to those of the running container: the twin must be the same container, not a similar one.
 Everything here is a pure function.
 """
 
@@ -40,7 +40,7 @@ _ALIASES = {
 }
 HIDDEN = {"kernel-memory": True, "signature-policy": True}
 
-# Options of `podman run` that say how to run it, not what it is. They stand here by name too because a podman that
+# Options of `podman run` about the run, not about the container. They stand here by name too because a podman that
 # does not print one of them in the help of `create` may yet accept it there.
 _RUN_ONLY = frozenset(("detach", "detach-keys", "passwd", "preserve-fd", "preserve-fds", "rmi", "sig-proxy"))
 
@@ -52,16 +52,16 @@ _NOT_CARRIED = frozenset(
     )
 )  # fmt: skip
 
-# Written again from what the running container has.
+# Written again from the running container's values.
 _PINNED = frozenset(("hostname", "ip", "ip6", "mac-address", "name", "network", "publish", "publish-all"))
 
-# Files of the first host that the second one's podman would read anew, and of whose contents nothing is remembered.
+# Files of the first host that the second one's podman would read again, and whose contents are not remembered.
 _FILES = frozenset(("hosts-file", "init-path"))
 _LABELS = "label-file"
 
 _ENVIRONMENT = frozenset(("env", "env-file", "env-host"))
 _PROXIES = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"))
-# What podman sets in every container by itself.
+# Variables that podman itself sets in every container.
 _OWN_ENVIRONMENT = frozenset(("container", "container_uuid", "HOME", "HOSTNAME", "TERM"))
 
 
@@ -71,7 +71,7 @@ class CommandError(ValueError):
 
 @dataclass(frozen=True)
 class Grammar:
-    """What a podman verb understands: option name → whether it takes a value; letter → option name."""
+    """The options of a podman verb: name → whether it takes a value; letter → option name."""
 
     options: t.Mapping[str, bool]
     letters: t.Mapping[str, str]
@@ -144,7 +144,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Identity:
-    """What makes the container itself, as the source's podman shows it; None for a host name means that it has none of its own."""
+    """The container's own properties, as the source's podman shows them; None for a host name means that it has none of its own."""
 
     name: str
     image: str

@@ -66,7 +66,7 @@ def resolve(libvirt: t.Any, connection: t.Any, disk: dict[str, t.Any]) -> dict[s
 
 
 def chain(path: str, form: str) -> list[dict[str, t.Any]]:
-    """An image and what it stands on, nearest first, as the images say."""
+    """An image and its backing files, nearest first, as the images say."""
     if form == "raw":
         return [{"path": path, "format": "raw"}]
     argv = ["qemu-img", "info", "--force-share", "--backing-chain", "--output=json", "-f", form, path]
@@ -101,7 +101,7 @@ def _layer(said: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def image(path: str, contents: bool = False, sys: str = "/sys") -> dict[str, t.Any]:
-    """What is at a path, the link itself and that which it means."""
+    """The file at a path: the link itself and its target."""
     folder = _existing(os.path.dirname(path) or "/")
     room = os.statvfs(folder)
     found: dict[str, t.Any] = {
@@ -171,7 +171,7 @@ def stamp(paths: t.Iterable[str]) -> dict[str, str]:
 
 
 def _sweep(folder: str) -> None:
-    """What a look that was killed has left."""
+    """The leftovers of a look that was killed."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
@@ -191,7 +191,7 @@ def unstamp(stamps: t.Mapping[str, str]) -> None:
                 os.unlink(os.path.join(os.path.dirname(os.path.realpath(path)), name))
 
 
-# --- who else uses it ---
+# --- its other users ---
 
 
 def users(libvirt: t.Any, connection: t.Any, uuid: str, paths: t.Iterable[str]) -> dict[str, list[dict[str, t.Any]]]:
@@ -205,7 +205,7 @@ def users(libvirt: t.Any, connection: t.Any, uuid: str, paths: t.Iterable[str]) 
             texts = [domain.XMLDesc(0), *([domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)] if domain.isActive() and domain.isPersistent() else [])]
         except libvirt.libvirtError as exc:
             if exc.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN:
-                continue  # it has gone meanwhile
+                continue  # it has gone since
             raise
         for disk in (resolve(libvirt, connection, each) for text in texts for each in disks(ElementTree.fromstring(text))):
             for used in {_key(layer) for layer in _layers(disk)} - {None}:

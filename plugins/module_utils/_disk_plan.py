@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the rules about disks make of a move: findings, the disks that libvirt is told to copy, and how an image is made on the destination."""
+"""The result of the rules about disks for a move: findings, the disks that libvirt is told to copy, and how an image is made on the destination."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Looked = t.Optional[t.Mapping[str, t.Any]]
 
 
 def move(guest: str, wish: Wish, here: Looked, there: Looked) -> rules.Move | None:
-    """None where nobody has looked at the disks."""
+    """None where the disks were not looked at."""
     if not here or not there or "disks" not in here or "disks" not in there:
         return None
     return rules.Move(guest, wish.mode, wish.storage, wish.disks, wish.shared_disks, here["disks"], there["disks"])
@@ -41,7 +41,7 @@ def parameters(asked: rules.Move | None, wish: Wish) -> dict[str, t.Any]:
 
 
 def images(asked: rules.Move | None, found: t.Sequence[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
-    """The images that travel, each with what it really is, and how one like it is made."""
+    """The images that travel, each with its real kind, and how one like it is made."""
     if asked is None:
         return [dict(image) for image in found]
     travelling = rules.travelling(asked)

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What becomes of each disk of a guest: carried, the same on both hosts, or in the way. Pure: facts of both hosts in, findings out.
+"""The fate of each disk of a guest: carried, the same on both hosts, or in the way. Pure: facts of both hosts in, findings out.
 
 Shared is never believed. A file is shared where a stamp that one host put beside it is seen by the other; a device where both name one identity that
-is unique in the world; and what cannot be proven the operator names in kvm_migrate_shared_disks.
+is unique in the world; and the operator names the unproven ones in kvm_migrate_shared_disks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ansible_collections.livefleet.handover.plugins.module_utils._guest_inventory import Finding
 
-# What may be ignored by name, and what may not: contents of somebody else are no matter of taste.
+# The checks that may be ignored by name, and those that may not: other users' contents are no matter of taste.
 CHECK, INSIDE = "disks", "inside_snapshots"
 Facts = t.Mapping[str, t.Any]
 Disk = t.Mapping[str, t.Any]
@@ -23,7 +23,7 @@ Disk = t.Mapping[str, t.Any]
 
 @dataclass(frozen=True)
 class Move:
-    """What is asked for, and what both hosts have seen."""
+    """The request, and the findings of both hosts."""
 
     guest: str
     mode: str
@@ -47,7 +47,7 @@ class Move:
 
 
 def findings(move: Move) -> list[Finding]:
-    """All that is in the way, and what is told."""
+    """All obstacles, and the remarks."""
     found = [*_named(move)]
     for disk in move.here["disks"]:
         for rule in RULES:
@@ -141,7 +141,7 @@ def _others(side: Facts, path: str) -> str:
 
 
 def _kept_whole(move: Move, disk: Disk) -> Finding | None:
-    """QEMU copies what a disk holds now, and not what is kept inside of the image."""
+    """QEMU copies a disk's present content, and not the snapshots kept inside of the image."""
     if not move.travels(disk) or move.mode == "offline" or not disk["chain"][0].get("snapshots"):
         return None
     names = ", ".join(disk["chain"][0]["snapshots"])
@@ -153,12 +153,12 @@ def _kept_whole(move: Move, disk: Disk) -> Finding | None:
 
 
 def _base(move: Move, disk: Disk) -> str | None:
-    """What an image that travels stands on."""
+    """The backing files of an image that travels."""
     if not move.travels(disk) or len(disk["chain"]) < 2:
         return None
     if move.storage == "copy":
         if move.mode != "offline":
-            return None  # QEMU reads through the chain, and what arrives stands on nothing
+            return None  # QEMU reads through the chain, and the new image has no backing file
         return f"{move.thing(disk)} stands on another image ({disk['chain'][1]['path']}): choose kvm_migrate_storage=incremental, if the destination has that"
     for layer in disk["chain"][1:]:
         here, there = move.here["images"].get(layer["path"], {}), move.there["images"].get(layer["path"], {})

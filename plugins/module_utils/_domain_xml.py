@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A guest's definition, as libvirt writes it, read into what this collection asks of it.
+"""A guest's definition, as libvirt writes it, read into the parts that this collection uses.
 
 The format is libvirt's: https://libvirt.org/formatdomain.html. Sizes are in bytes.
 """
@@ -15,13 +15,13 @@ from xml.etree import ElementTree
 
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import HandoverError
 
-# What libvirt's <memory unit=…> may say.
+# The units of libvirt's <memory unit=…>.
 UNITS = {
     "b": 1, "bytes": 1, "KB": 10**3, "k": 2**10, "KiB": 2**10, "MB": 10**6, "M": 2**20, "MiB": 2**20,
     "GB": 10**9, "G": 2**30, "GiB": 2**30, "TB": 10**12, "T": 2**40, "TiB": 2**40,
 }  # fmt: skip
 
-# Of elements that go past libvirt to what is below it.
+# Of elements that go past libvirt to the hypervisor.
 NAMESPACES = {"qemu": "http://libvirt.org/schemas/domain/qemu/1.0"}
 
 # libvirt's "default" is QEMU's, and that is writeback.
@@ -44,7 +44,7 @@ class Disk:
     discard: str
     read_only: bool
     shareable: bool
-    backing: tuple[str, ...] = ()  # what the image stands on, nearest first
+    backing: tuple[str, ...] = ()  # the image's backing files, nearest first
     backing_format: str | None = None  # of the nearest
 
 
@@ -76,7 +76,7 @@ class Guest:
 
 
 def parse(text: str) -> Guest:
-    """Raises HandoverError for what is no guest's definition."""
+    """Raises HandoverError for a text that is no guest's definition."""
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as exc:
@@ -152,7 +152,7 @@ def _disk(element: ElementTree.Element) -> Disk:
 
 
 def _chain(element: ElementTree.Element) -> t.Iterator[str]:
-    """What a disk's image stands on, nearest first."""
+    """The backing files of a disk's image, nearest first."""
     below = element.find("backingStore")
     while below is not None and len(below):
         source = _source(below)

@@ -4,7 +4,7 @@
 
 """The essence of a container: all that has to be equal on both hosts for it to be the same container.
 
-Two podmans write the same thing in different words, and some of what they write is the host's own. Both stand in a table here: for
+Two podmans write the same thing in different words, and some fields are the host's own. Both stand in a table here: for
 each such field the function that brings it to one form.
 """
 
@@ -26,8 +26,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._workload impor
 
 Document = t.Mapping[str, t.Any]
 
-# The fields of podman's inspect that make a container what it is. Left out on purpose: what podman computes from the host
-# it runs on (default ulimits, log paths, cgroup paths), and what it has only while the container runs.
+# The fields of podman's inspect that define a container. Left out on purpose: values that podman computes from the host
+# it runs on (default ulimits, log paths, cgroup paths), and values that exist only while the container runs.
 _CONFIG = (
     "User", "WorkingDir", "Hostname", "Domainname", "Tty", "OpenStdin", "StopSignal", "StopTimeout", "Umask", "Timeout",
     "Healthcheck", "StartupHealthCheck", "HealthcheckOnFailureAction", "sdNotifyMode", "Secrets",
@@ -44,7 +44,7 @@ _OWN_ANNOTATIONS = ("io.container.", "io.podman.", "io.kubernetes.", "org.openco
 
 
 def essence(inspect: Document) -> t.Dict[str, t.Any]:
-    """What has to be equal on both hosts, in the order in which a difference is worth telling."""
+    """The fields that have to be equal on both hosts, in the order in which a difference is worth reporting."""
     config, host = inspect.get("Config") or {}, inspect.get("HostConfig") or {}
     found: t.Dict[str, t.Any] = {
         "Name": inspect.get("Name"),
@@ -80,17 +80,17 @@ def essence(inspect: Document) -> t.Dict[str, t.Any]:
     for key in _HOST_CONFIG_SETS:
         found["HostConfig." + key] = sorted(host.get(key) or [])
     if host.get("Privileged"):
-        # Only podman 5 says what this means.
+        # Only podman 5 explains this value.
         found["HostConfig.SecurityOpt"] = [option for option in found["HostConfig.SecurityOpt"] if option != "unmask=all"]
     return {field: _normal(field, value) for field, value in found.items()}
 
 
-# What podman mounts over a read-only root by itself.
+# The mounts that podman itself makes over a read-only root.
 _READ_ONLY_TMPFS = ("/run", "/tmp", "/var/tmp")
 _READ_ONLY_OPTIONS = "rw,rprivate,nosuid,nodev,tmpcopyup"
 
 
-# What is written in one way by one podman and in another by the next, or differs from host to host and means the same.
+# Values that podmans write in different ways, or that differ from host to host and mean the same.
 
 
 def signal_number(value: t.Any) -> t.Any:
@@ -102,7 +102,7 @@ def signal_number(value: t.Any) -> t.Any:
     name, plus, further = value.upper().partition("+")
     name = name if name.startswith("SIG") else "SIG" + name
     if name == "SIGRTMIN":
-        # As the C library counts, and with it runc and podman, whatever this Python's own library leaves out.
+        # As the C library counts, and with it runc and podman, also where this Python's own library leaves one out.
         return 34 + int(further if plus else "0")
     if name.startswith("SIGRTMAX"):
         return 64 - int(name.partition("-")[2] or "0")
@@ -116,7 +116,7 @@ def words(value: t.Any) -> str:
 
 
 def named_secrets(value: t.Any) -> t.List[t.Dict[str, t.Any]]:
-    """The ID of a secret is drawn by each host for itself; its name and how the container sees it are what was asked for."""
+    """The ID of a secret is drawn by each host for itself; its name and its view in the container are the request."""
     return sorted(({key: row for key, row in secret.items() if key != "ID"} for secret in value or []), key=lambda secret: str(sorted(secret.items())))
 
 

@@ -5,7 +5,7 @@
 """The mark on the folder under a mount point.
 
 The helper's OCI hook refuses to start a container that would see a marked folder: its volume is not mounted, and it would run without its data. The mark
-is an extended attribute, the same as in the helper (package fsid). Nobody sees it while the volume is mounted.
+is an extended attribute, the same as in the helper (package fsid). It is hidden while the volume is mounted.
 """
 
 from __future__ import annotations

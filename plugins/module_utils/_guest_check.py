@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Holds what a guest needs against what the destination has. Each test gives a sentence with the cure, or None where all is well.
+"""Compares a guest's needs with the destination. Each test gives a sentence with the cure, or None where all is well.
 
-Questions go to two places: to what was looked at on both hosts (_host_look), and to the destination's libvirt.
+Questions go to two places: to the look at both hosts (_host_look), and to the destination's libvirt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_LOOKED = "and nobody has looked there: run the role kvm_migrate, which looks
 
 @dataclass
 class Sides:
-    """What is known of both hosts."""
+    """The facts about both hosts."""
 
     libvirt: t.Any
     there: t.Any  # the destination's libvirt
@@ -124,7 +124,7 @@ def _size(need: Need, sides: Sides) -> str | None:
 
 
 def _medium(need: Need, sides: Sides) -> str | None:
-    """What lies in a drive."""
+    """The medium in a drive."""
     drive = not need.thing.startswith("the disk ")
     if sides.cdrom == "eject" and drive:
         return None
@@ -249,7 +249,7 @@ def _secret(need: Need, sides: Sides) -> str | None:
     if secret is None:
         return f"{need.thing} is not on the destination: define it there, and set its value (`virsh secret-define`, `virsh secret-set-value`)"
     if ElementTree.fromstring(secret.XMLDesc(0)).get("private") == "yes":
-        return None  # libvirt shows its value to nobody
+        return None  # libvirt never shows its value
     if sides.ask(lambda: secret.value(0)) is None:
         return f"{need.thing} has no value on the destination: set it there (`virsh secret-set-value`)"
     return None

@@ -4,7 +4,7 @@
 
 """Sends the files of a guest to the host that it goes to, each under a name of its own.
 
-The copier holds the guest's lock for as long as it lives. It ends with the process that has started it, and that one ends when nobody waits for it.
+The copier holds the guest's lock for as long as it lives. It ends with the process that has started it, and that one ends when its play is gone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def command(item: t.Mapping[str, str], own: str, target: str, how: t.Sequence[st
 
 
 def send(guest: str, run: str, item: t.Mapping[str, str], target: str, how: t.Sequence[str], lock: int, awaited: t.Callable[[], bool]) -> dict[str, str]:
-    """Copies one file or folder, and says what it held. One that changes meanwhile is an error."""
+    """Copies one file or folder, and returns its digest. One that changes under way is an error."""
     path = item["path"]
     before = _stamp(path)
     libc = ctypes.CDLL(None)  # loaded here: nothing may be loaded between fork and exec
@@ -89,7 +89,7 @@ def _end(copier: subprocess.Popen[bytes]) -> None:
 
 
 def somebody_reads(descriptor: int = 1) -> bool:
-    """Whether what this process says still goes anywhere: a play that has ended has closed its end."""
+    """Whether this process still has a reader: a play that has ended has closed its end."""
     asked = select.poll()
     asked.register(descriptor, 0)
     return not any(event & (select.POLLERR | select.POLLHUP) for _descriptor, event in asked.poll(0))

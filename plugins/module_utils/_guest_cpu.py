@@ -13,7 +13,7 @@ from __future__ import annotations
 import typing as t
 from xml.etree import ElementTree
 
-# Modes that give a guest what the host has.
+# Modes that give a guest the host's processor.
 OF_THE_HOST = ("host-passthrough", "maximum")
 CURE = "give it a processor that both hosts have (`virsh domcapabilities` names them), and restart it"
 
@@ -21,7 +21,7 @@ CURE = "give it a processor that both hosts have (`virsh domcapabilities` names 
 def problem(libvirt: t.Any, here: t.Any, there: t.Any, root: ElementTree.Element, live: bool) -> str | None:
     """Why the destination is not to run this guest; None where it may. `here` and `there` are connections."""
     if root.get("type") != "kvm":
-        return None  # an emulated processor has what the definition says, on any host
+        return None  # an emulated processor follows the definition, on any host
     cpu = root.find("cpu")
     if cpu is None:
         return None  # QEMU's own, which is of no host

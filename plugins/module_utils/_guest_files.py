@@ -33,12 +33,12 @@ THERE = "{0} is there already, and nothing is written over it: move it away, if 
 
 
 def own_name(path: str, guest: str, run: str) -> str:
-    """Under which a copy arrives. An orphaned copier writes to a file that nobody looks at."""
+    """Under which a copy arrives. An orphaned copier writes to a file that is not used."""
     return f"{path}.{guest}.{run}.copying"
 
 
 def contents(path: str) -> str:
-    """Digest of what a file holds, holes and zeros being the same; of a folder all that is in it."""
+    """Digest of a file's content, holes and zeros being the same; of a folder all that is in it."""
     if os.path.isdir(path):
         return hashlib.sha256(json.dumps(tree(path), sort_keys=True).encode("utf-8")).hexdigest()
     found = hashlib.blake2b(digest_size=32)
@@ -61,7 +61,7 @@ def contents(path: str) -> str:
 
 
 def identity(path: str) -> str:
-    """Which file it is, whatever its name: the number, and when it was made, as a number is given again."""
+    """A file's identity under any name: the number, and when it was made, as a number is given again."""
     said = subprocess.run(["stat", "--format=%i %W", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=False)
     return said.stdout.decode("ascii").strip()
 
@@ -110,7 +110,7 @@ class Arrival:
         self.guest, self.run = guest, run
 
     def prepare(self, items: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-        """Takes away what earlier runs have made, marks what comes, and makes what is made here."""
+        """Removes the files of earlier runs, marks the coming ones, and makes those that are made here."""
         for item in items:
             self.sweep(item["path"])
         for item in items:
@@ -139,7 +139,7 @@ class Arrival:
         self._place(own, path)
 
     def place(self, items: t.Sequence[t.Mapping[str, t.Any]]) -> None:
-        """Gives the copies their names, each when it is proven to be what was sent."""
+        """Gives the copies their names, each when it is proven to be as it was sent."""
         for item in items:
             path, own = item["path"], own_name(item["path"], self.guest, self.run)
             if (self._marked(path) or {}).get("run") != self.run:
@@ -163,7 +163,7 @@ class Arrival:
         lasting(path)
 
     def undo(self, paths: t.Sequence[str]) -> None:
-        """Takes away what this run has made."""
+        """Removes everything that this run has made."""
         for path in paths:
             if (self._marked(path) or {}).get("run") == self.run:
                 self.sweep(path)
@@ -175,7 +175,7 @@ class Arrival:
             remove(mark(path, self.guest))
 
     def sweep(self, path: str) -> None:
-        """Takes away what runs of this guest have made here that bears their mark, and copies that were not finished."""
+        """Removes the marked files that runs of this guest have made here, and unfinished copies."""
         made = self._marked(path)
         if made is not None:
             if made["made"] == WHATEVER or (made["made"] and os.path.lexists(path) and identity(path) == made["made"]):
@@ -190,7 +190,7 @@ class Arrival:
             remove(found)
 
     def _marked(self, path: str) -> dict[str, str] | None:
-        """What the mark beside a file says."""
+        """The text of the mark beside a file."""
         try:
             with open(mark(path, self.guest), encoding="utf-8") as source:
                 found = json.load(source)
@@ -212,7 +212,7 @@ class Arrival:
 
 
 def depart(items: t.Sequence[t.Mapping[str, str]], keep: bool) -> list[str]:
-    """On the host that the guest has left: its images are put aside or removed, those that links led to as well. Returns what was dealt with."""
+    """On the host that the guest has left: its images are put aside or removed, those that links led to as well. Returns the files that were dealt with."""
     done = []
     for path in dict.fromkeys(name for item in items for name in (item["path"], item.get("real") or item["path"])):
         if not os.path.lexists(path):

@@ -33,7 +33,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     HandoverError,
 )
 
-# Checks that no row names: what the disks' own checks look at, and what the versions of both sides allow.
+# Checks that no row names: those of the disks, and of the versions of both sides.
 FURTHER = ("disks", "inside_snapshots", "machine", "memory", "networks", "pools", "storage", "cpu", "versions", "definition", "cdrom")
 CHECKS = tuple(sorted({*FURTHER, *(row.check for row in (*INVENTORY.rows, *BESIDE) if row.check)}))
 # Memory that would be resumed over a newer disk is no matter of taste.
@@ -43,7 +43,7 @@ HEEDED_CURES = {"disks": "each refusal names its own way out, as kvm_migrate_sha
 
 @dataclass(frozen=True)
 class Looks:
-    """What was seen on both hosts; None where nobody has looked."""
+    """The look at both hosts; None where there was none."""
 
     here: t.Mapping[str, t.Any] | None = None
     there: t.Mapping[str, t.Any] | None = None
@@ -52,7 +52,7 @@ class Looks:
 
 @dataclass(frozen=True)
 class Examined:
-    """What came of it."""
+    """The result."""
 
     findings: list[Finding]
     brought: list[dict[str, str]]  # media that are to be copied
@@ -101,7 +101,7 @@ def examine(libvirt: t.Any, here: t.Any, there: t.Any, domain: t.Any, mode: str,
         rows = INVENTORY.findings(root, mode)
         refused = {each.check for each in rows if each.refuses}
         found += rows
-        # One sentence a cause: what may not travel at all need not be looked for.
+        # One sentence a cause: a part that may not travel at all need not be looked for.
         found += [each for each in _guest_check.findings(_guest_needs.needs(root, names=root is roots[-1]), sides) if each.check not in refused]
     processor = _guest_cpu.problem(libvirt, here, there, roots[0], live)
     found += [Finding("cpu", processor)] if processor else []
@@ -150,7 +150,7 @@ def _version(number: int) -> str:
 
 
 def _beside(libvirt: t.Any, domain: t.Any) -> t.Iterator[Finding]:
-    """What libvirt keeps beside the definition."""
+    """The records that libvirt keeps beside the definition."""
     cures = {row.check: row.how for row in BESIDE}
     if _asked(libvirt, lambda: domain.hasManagedSaveImage(0)):
         yield Finding(
@@ -198,7 +198,7 @@ def refusal(found: t.Iterable[Finding], guest: str, ignore: t.Container[str]) ->
 
 
 def check(found: t.Iterable[Finding], guest: str, ignore: t.Container[str]) -> list[str]:
-    """Raises HandoverError for what is in the way, and returns what is only told."""
+    """Raises HandoverError for obstacles, and returns the remarks."""
     found = list(found)
     text = refusal(found, guest, ignore)
     if text:
@@ -207,7 +207,7 @@ def check(found: t.Iterable[Finding], guest: str, ignore: t.Container[str]) -> l
 
 
 def wanted(libvirt: t.Any, domain: t.Any) -> dict[str, list[str]]:
-    """What is to be looked at on both hosts for a guest."""
+    """The things to look at on both hosts for a guest."""
     asked: dict[str, set[str]] = {"places": {_guest_state.saved(domain.name())}, "files": set(), "trees": set(), "parts": set()}
     roots = definitions(libvirt, domain)
     asked["parts"].update(paths(roots[-1]))
@@ -226,7 +226,7 @@ def beside(domain: t.Any) -> list[dict[str, str]]:
 
 
 def eject(libvirt: t.Any, domain: t.Any) -> list[tuple[bool, str]]:
-    """Takes what lies in drives out of them, as the guest runs and as it is defined. Returns the drives as they were, and which of both they are of."""
+    """Takes the media out of the drives, as the guest runs and as it is defined. Returns the drives as they were, and which of both they are of."""
     before = []
     for running, text in _drives(libvirt, domain):
         for disk in ElementTree.fromstring(text).findall("devices/disk"):
@@ -241,7 +241,7 @@ def eject(libvirt: t.Any, domain: t.Any) -> list[tuple[bool, str]]:
 
 
 def insert(libvirt: t.Any, domain: t.Any, drives: t.Iterable[tuple[bool, str]]) -> None:
-    """Puts back what was taken out, where the guest has stayed."""
+    """Puts the media back, where the guest has stayed."""
     for running, text in drives:
         if domain.isActive() or not running:
             domain.updateDeviceFlags(text, _scope(libvirt, running))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What becomes of each part of a guest when it moves: the rules by which rows are read. The rows are in _guest_rows.
+"""The fate of each part of a guest when it moves: the rules by which rows are read. The rows are in _guest_rows.
 
 A path is that of an element or attribute below <domain>, as in `devices/disk/source/@file`. In a row `*` stands for one step and a last `**`
 for the place itself and everything below it. The row that names a path most closely decides. A path without a row is refused by its name.
@@ -19,7 +19,7 @@ CARRIED, SAME, ANEW, TOLD, REFUSED = "carried", "same", "made anew", "told", "re
 FATES = (CARRIED, SAME, ANEW, TOLD, REFUSED)
 ALWAYS, LIVE, OFFLINE = "always", "live", "offline"
 
-# What stands before a path in `ignore`.
+# The prefix of a path in `ignore`.
 ELEMENT = "element:"
 
 # libvirt's own additions to the format, by namespace: they have paths of their own.
@@ -34,7 +34,7 @@ NAMESPACES = {
 
 @dataclass(frozen=True)
 class Row:
-    """What becomes of a part."""
+    """The fate of a part."""
 
     path: str
     fate: str
@@ -82,7 +82,7 @@ class Inventory:
 
 
 def paths(root: ElementTree.Element) -> set[str]:
-    """Every path of a definition. What stands in <metadata> is its owner's."""
+    """Every path of a definition. The content of <metadata> is its owner's."""
     found = {f"@{name}" for name in root.attrib}
 
     def walk(element: ElementTree.Element, above: str) -> None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a guest is beside its definition, and stays: started with its host or not, defined or transient.
+"""A guest's lasting properties beside its definition: started with its host or not, defined or transient.
 
 libvirt forgets both in a migration. A note on the source outlives a module that is killed in the middle, and is read by the one that settles it.
 """
@@ -50,7 +50,7 @@ def note(uuid: str, kept: Kept, folder: str | None = None) -> None:
 
 
 def noted(uuid: str, folder: str | None = None) -> Kept | None:
-    """What was noted of a guest that is on its way."""
+    """The note about a guest that is on its way."""
     try:
         with open(os.path.join(folder or NOTES, uuid), encoding="utf-8") as source:
             found = json.load(source)
@@ -65,7 +65,7 @@ def forget(uuid: str, folder: str | None = None) -> None:
 
 
 def settle(libvirt: t.Any, source: t.Any, destination: t.Any, moved: bool) -> None:
-    """Makes the guest what it was, where it is now. `source` and `destination` are the guest on each side, or None."""
+    """Restores the guest's properties, where it is now. `source` and `destination` are the guest on each side, or None."""
     from ansible_collections.livefleet.handover.plugins.module_utils import _guest_findings
 
     domain = destination if moved else source

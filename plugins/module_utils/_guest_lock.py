@@ -5,7 +5,7 @@
 """One lock for each guest on a host, which says whose the move is.
 
 The file says which run has the guest, and the run keeps it from step to step. While a process works for that run, the kernel holds the file's lock for
-it, and for the copiers that it has started: so the lock ends with the last of them, whatever became of the play. A step of a run that has lost the
+it, and for the copiers that it has started: so the lock ends with the last of them, even if the play is gone. A step of a run that has lost the
 guest to another one touches nothing.
 """
 
@@ -24,7 +24,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 # Goes with a start of the host, as every process does.
 FOLDER = "/run/handover/guests"
 POLL_SECONDS = 0.2
-# A run that nobody can look at from here is taken for one at work for so long after its last step.
+# A run that cannot be examined from here counts as working for so long after its last step.
 PATIENCE = 300.0
 
 Claim = t.Dict[str, t.Any]
@@ -98,7 +98,7 @@ def hold(guest: str, run: str = "", patience: float = 0.0, forward: bool = True,
 
 
 def release(guest: str, run: str, folder: str | None = None) -> bool:
-    """The guest is nobody's again, if it was this run's, and nothing works on it any more."""
+    """The guest is free again, if it was this run's, and nothing works on it any more."""
     if not os.path.lexists(path_of(guest, folder)):
         return False
     with contextlib.suppress(Busy), _locked(guest, 0.0, folder) as descriptor:
@@ -125,7 +125,7 @@ def give_up(guest: str, folder: str | None = None) -> Claim | None:
 
 
 def given_up(descriptor: int) -> bool:
-    """Whether somebody has given up the move, as a step sees it that holds the lock."""
+    """Whether an operator has given up the move, as a step sees it that holds the lock."""
     return bool((_read(descriptor) or {}).get("given_up"))
 
 
@@ -137,7 +137,7 @@ def _locked(guest: str, patience: float, folder: str | None) -> t.Iterator[int]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             if _lock(descriptor):
-                # One that was released meanwhile has no name any more.
+                # One that was released since has no name any more.
                 if not _named(descriptor, path):
                     continue
                 yield descriptor
@@ -175,7 +175,7 @@ def _read(descriptor: int) -> Claim | None:
 
 def _write(descriptor: int, claim: Claim) -> None:
     text = json.dumps(claim).encode("utf-8")
-    # One that reads meanwhile sees the old or the new, as what is left of a longer one is blank.
+    # A reader during this sees the old or the new, as the rest of a longer one is blank.
     length = max(len(text), os.fstat(descriptor).st_size)
     os.pwrite(descriptor, text.ljust(length), 0)
 

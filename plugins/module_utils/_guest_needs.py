@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a guest's definition needs of a host: read from its XML, and held against nothing yet.
+"""The needs of a guest's definition on a host: read from its XML, and not compared yet.
 
 Disks that are written to are no part of it: they are looked at by themselves.
 """
@@ -16,11 +16,11 @@ from xml.etree import ElementTree
 
 Element = ElementTree.Element
 
-# Where libvirt puts files of its own making: it makes them anew for each start.
+# Where libvirt puts files of its own making: it makes them again for each start.
 LIBVIRTS_OWN = ("/var/lib/libvirt/qemu/", "/run/libvirt/", "/var/run/libvirt/")
 # An address that every host has.
 ANYWHERE = ("", "0.0.0.0", "::", "127.0.0.1", "::1", "localhost", "*")
-# Names that libvirt gives by itself; those it makes anew.
+# Names that libvirt itself gives; it makes those again.
 MADE_NAMES = re.compile(r"(vnet|macvtap|macvlan|vif|tap)\d+")
 
 MEDIA = ("cdrom", "floppy")
@@ -55,7 +55,7 @@ def needs(root: Element, names: bool = True) -> list[Need]:
 
 
 def wanted(found: t.Iterable[Need]) -> dict[str, list[str]]:
-    """What has to be looked at on both hosts: places, and files whose digest is read."""
+    """The things to look at on both hosts: places, and files whose digest is read."""
     found = list(found)
     places = {need.value for need in found if need.test in ("exists", "program", "socket", "shared", "size")}
     folders = {need.value.rpartition("/")[0] or "/" for need in found if need.test == "folder"}
@@ -63,7 +63,7 @@ def wanted(found: t.Iterable[Need]) -> dict[str, list[str]]:
 
 
 def media(root: Element) -> list[tuple[str, str, str]]:
-    """Target, device and file of what lies in a drive, or is a disk that is only read."""
+    """Target, device and file of a medium in a drive, or of a disk that is only read."""
     found = []
     for disk in root.findall("devices/disk"):
         path = _get(disk, "source", "file")

@@ -17,12 +17,12 @@ from xml.etree import ElementTree
 from ansible_collections.livefleet.handover.plugins.module_utils._guest_inventory import paths
 from ansible_collections.livefleet.handover.plugins.module_utils._runtime import HandoverError
 
-# What each libvirt writes as it sees fit: devices that every guest has, and the firmware that it chooses.
+# The parts that each libvirt writes in its own way: devices that every guest has, and the firmware that it chooses.
 WRITTEN_FREELY = ("@id", "seclabel", "devices/controller", "devices/*/address", "devices/audio", "devices/memballoon", "devices/watchdog", "os/firmware")
 
 
 def move(libvirt: t.Any, domain: t.Any, there: t.Any, forget: t.Container[str] = ()) -> None:
-    """`domain` is the guest on the source, `there` the destination's connection. `forget` names what may be lost: snapshots, checkpoints."""
+    """`domain` is the guest on the source, `there` the destination's connection. `forget` names the records that may be lost: snapshots, checkpoints."""
     text = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE)
     arrived = there.defineXMLFlags(text, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
     try:

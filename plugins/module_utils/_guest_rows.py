@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What becomes of each part of a guest's definition: one row a part. docs/kvm-inventory.md is made from these.
+"""The fate of each part of a guest's definition: one row a part. docs/kvm-inventory.md is made from these.
 
 The paths of devices are in _guest_rows_devices.
 """
@@ -132,7 +132,7 @@ MACHINE = (
     ),
 )
 
-# What goes past libvirt to QEMU, and what is for other hypervisors.
+# Parts that go past libvirt to QEMU, and parts for other hypervisors.
 NAMESPACED = (
     Row(
         "qemu:commandline/**", REFUSED,
@@ -150,7 +150,7 @@ NAMESPACED = (
 
 INVENTORY = Inventory([*MACHINE, *NAMESPACED, *DEVICES])
 
-# What libvirt keeps beside a definition. The path is a name.
+# The records that libvirt keeps beside a definition. The path is a name.
 BESIDE = (
     Row("managed save", REFUSED, "start the guest and move it live, or drop the saved state (`virsh managedsave-remove`)", "managed_save"),
     Row(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a guest keeps in files beside its disks: variables of its firmware, and the state of its emulated TPM.
+"""The files of a guest beside its disks: variables of its firmware, and the state of its emulated TPM.
 
 QEMU's migration takes them along. A guest that does not run has them copied, and held against their digests before the source lets go.
 """
@@ -18,7 +18,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._guest_inventor
 TPM_FOLDER = "/var/lib/libvirt/swtpm"
 
 
-# And the memory of guests that were saved, by their names: it is resumed at the next start of whatever bears that name.
+# And the memory of guests that were saved, by their names: it is resumed at the next start of any guest of that name.
 SAVE_FOLDER = "/var/lib/libvirt/qemu/save"
 
 
@@ -27,7 +27,7 @@ def saved(guest: str) -> str:
 
 
 def files(root: ElementTree.Element) -> list[tuple[str, str]]:
-    """What it is (nvram or tpm), and where."""
+    """Its kind (nvram or tpm), and its place."""
     found = []
     nvram = root.find("os/nvram")
     if nvram is not None:
@@ -52,7 +52,7 @@ NAMES = {"nvram": "the firmware's variables", "tpm": "the state of the TPM"}
 
 
 def findings(root: ElementTree.Element, guest: str, seen_here: t.Mapping[str, t.Any] | None, seen_there: t.Mapping[str, t.Any] | None) -> list[Finding]:
-    """What is on the destination already is not written over, but for what an earlier attempt has left."""
+    """Existing files on the destination are not written over, except an earlier attempt's."""
     found = []
     if seen_there is not None and seen_there["places"].get(saved(guest), {}).get("exists"):
         found.append(

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The KVM guests of a host, as what is placed on hosts, and the moves of guests that were not brought to their end.
+"""The KVM guests of a host, as workloads to place, and the unfinished moves of guests.
 
-A host has guests if it has one of libvirt's daemons; one that does not answer is an error, for nobody may take a host for empty on which
+A host has guests if it has one of libvirt's daemons; one that does not answer is an error, since a host must not count as empty on which
 guests run unseen.
 """
 
@@ -34,7 +34,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
 DAEMONS = ("libvirtd", "virtqemud")
 URI = "qemu:///system"
 
-# What the role kvm_migrate writes before it begins and takes away when all is done: a file for each guest.
+# The notes that the role kvm_migrate writes before it begins and removes when all is done: a file for each guest.
 MOVES = "/var/lib/handover/guests"
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a host has: read off /proc, /sys and /etc, without starting a program."""
+"""A host's properties: read off /proc, /sys and /etc, without starting a program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import stat
 import struct
 import typing as t
 
-# Docker's and systemd's loopback, and link-local addresses, are on every host and belong to nobody.
+# Docker's and systemd's loopback, and link-local addresses, are on every host and belong to no workload.
 _EVERYWHERE = ("127.", "::1", "fe80:", "169.254.")
 
 
@@ -62,11 +62,11 @@ def free_space(path: str) -> int:
     return filesystem.f_bavail * filesystem.f_frsize
 
 
-# Where podman reads what containers are given unless their command says otherwise; the later one wins.
+# Where podman reads the defaults of containers; the later one wins.
 ENGINE_FILES = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
-# Settings that the destination may have of its own: they say how the engine works, not what a container is.
+# Settings that the destination may have of its own: they are about the engine, not about a container.
 _ENGINES_OWN = frozenset(("log_driver", "log_size_max", "log_tag", "base_hosts_file", "host_containers_internal_ip", "prepare_volume_on_create"))
-# Written out, these are what podman takes without them: one distribution's file says so, and that of another is silent.
+# Written out, these are podman's own defaults: one distribution's file says so, and that of another is silent.
 _BUILT_IN = {
     "default_capabilities": '["CHOWN","DAC_OVERRIDE","FOWNER","FSETID","KILL","NET_BIND_SERVICE","SETFCAP","SETGID","SETPCAP","SETUID","SYS_CHROOT"]',
     "pids_limit": "2048",
@@ -156,7 +156,7 @@ def backing_file(sysfs: str, name: str) -> str:
 
 
 def mount_options(mountpoint: str, proc: str = "/proc") -> t.List[str]:
-    """The options with which the topmost mount on a directory would be mounted again: what is not the default of every mount."""
+    """The options with which the topmost mount on a directory would be mounted again: those that are not the default of every mount."""
     options: t.List[str] = []
     for line in read_text(os.path.join(proc, "self/mountinfo")).splitlines():
         columns, _dash, tail = line.partition(" - ")
@@ -190,7 +190,7 @@ def link_speed(interface: str, sysfs: str = "/sys") -> int:
 
 
 def listening_ports(proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
-    """Ports of this host's network namespace that somebody listens on."""
+    """Ports of this host's network namespace that have a listener."""
     found = {}
     # State 0A is LISTEN; an unconnected UDP socket is in state 07.
     for table, protocol, state in (("tcp", "tcp", "0A"), ("tcp6", "tcp", "0A"), ("udp", "udp", "07"), ("udp6", "udp", "07")):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a host has of the things that guests name: files and their digests, network devices, ports, processors, huge pages, devices.
+"""A host's share of the things that guests name: files and their digests, network devices, ports, processors, huge pages, devices.
 
 The same is looked at on both hosts, so that two answers can be held against each other. Only reads.
 """
@@ -51,7 +51,7 @@ def look(places: t.Iterable[str], files: t.Iterable[str], trees: t.Iterable[str]
 
 
 def place(path: str, mounts: t.Sequence[Mount], contents: bool) -> dict[str, t.Any]:
-    """What is at a path, links followed."""
+    """The file at a path, links followed."""
     try:
         status = os.stat(path)
     except OSError:
@@ -65,7 +65,7 @@ def place(path: str, mounts: t.Sequence[Mount], contents: bool) -> dict[str, t.A
 
 
 def tree(path: str) -> list[dict[str, t.Any]]:
-    """A file, or all that is in a folder and the folder itself, without what another file would be called."""
+    """A file, or all that is in a folder and the folder itself, without the name of another file."""
     if not os.path.lexists(path):
         return []
     found = [_entry(path, ".")]
@@ -96,7 +96,7 @@ def owner(status: os.stat_result) -> dict[str, str]:
 
 
 def digest(path: str) -> str:
-    """SHA-256 of what a file holds."""
+    """SHA-256 of a file's content."""
     found = hashlib.sha256()
     with open(path, "rb") as source:
         for piece in iter(lambda: source.read(1 << 20), b""):
@@ -112,7 +112,7 @@ def shared_from(real: str, mounts: t.Sequence[Mount]) -> str:
     mount = max(enumerate(holding), key=lambda pair: (len(pair[1].mountpoint), pair[0]))[1]
     if mount.fstype not in SHARED_FILE_SYSTEMS:
         return ""
-    # Of what is mounted there may be a part alone.
+    # Only a part of a file system may be mounted.
     inside = os.path.normpath(os.path.join(part_mounted(mount.mountpoint), os.path.relpath(real, mount.mountpoint)))
     return f"{mount.fstype} {mount.source} {inside}"
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A look at a host: what it has and offers to a workload that is to leave it or to arrive."""
+"""A look at a host: its features and offers to a workload that is to leave it or to arrive."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Documents = t.List[t.Dict[str, t.Any]]
 
 
 class HostOffer:
-    """What there is on this host."""
+    """The facts about this host."""
 
     def __init__(self, runtime: Runtime, podman: Podman, params: t.Mapping[str, t.Any], ask: Ask) -> None:
         self.runtime = runtime
@@ -67,7 +67,7 @@ class HostOffer:
         self._ask = ask
 
     def facts(self, containers: Documents, networks: Documents, images: Documents, volumes: Documents, grammars: t.Sequence[Grammar]) -> t.Dict[str, t.Any]:
-        """All of it; what is listed of podman was asked for already."""
+        """All of it; podman's lists were asked for already."""
         info = self._ask(self.podman.info, {}) if self.has_podman else {}
         runtime = (info.get("host") or {}).get("ociRuntime") or {}
         store = info.get("store") or {}
@@ -176,7 +176,7 @@ class HostOffer:
         return method == "iptables" and all(self.runtime.find(tool) for tool in ("iptables-restore", "ip6tables-restore"))
 
     def _has_feature(self, criu: str, name: str) -> bool:
-        """Whether CRIU finds that the kernel has what it needs for something."""
+        """Whether CRIU finds the kernel's support for a feature."""
         asked = self._ask(lambda: self.runtime.run([criu, "check", "--feature", name], accept=range(256), timeout=PROBE_SECONDS), None)
         return asked is not None and asked.rc == 0
 
@@ -191,7 +191,7 @@ class HostOffer:
         return found
 
     def sessions(self) -> t.List[t.Dict[str, t.Any]]:
-        """What an operator has to know of the sessions on this host, and no more."""
+        """The facts about the sessions on this host that an operator needs, and no more."""
         if not os.access(self.pcopy.path, os.X_OK):
             return []
         statuses = self._ask(lambda: Sessions(self.pcopy, self.params["sessions"]).statuses(), [])

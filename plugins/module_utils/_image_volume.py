@@ -42,19 +42,19 @@ TOOLS = {
 SMALLEST = {"ext4": 16 * 2**20, "xfs": 300 * 2**20}
 # Direct I/O, and disks with sectors of 4 KiB, want whole pages.
 GRAIN = 4096
-# What formatting may write at once into a sparse image: the log of XFS, above all.
+# The bytes that formatting may write at once into a sparse image: the log of XFS, above all.
 FORMAT_NEEDS = 80 * 2**20
 # A file system may leave a tail unused that is too short for one more block group; only more than that is a grow that was interrupted.
 TAIL = 16 * 2**20
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-# What stands in unit files and mount options without quoting.
+# Characters that need no quoting in unit files and mount options.
 _PATH = re.compile(r"/[A-Za-z0-9_.:@+/-]+")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the task asks for."""
+    """The task's request."""
 
     name: str
     state: str
@@ -79,7 +79,7 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class Observed:
-    """What the host has."""
+    """The host's present state."""
 
     image: ImageFile | None = None
     filesystem: str | None = None
@@ -87,7 +87,7 @@ class Observed:
     loops: tuple[LoopDevice, ...] = ()
     loop_size: int | None = None
     mounts: tuple[Mount, ...] = ()  # of those loop devices
-    occupant: Mount | None = None  # whatever is mounted on the mount point
+    occupant: Mount | None = None  # the file system on the mount point
     mountpoint: str = "missing"  # or: empty, full, not a directory
     free: int = 0  # of the file system that holds the image
     openers: tuple[Holder, ...] = ()  # processes that have the image or its loop device open
@@ -157,7 +157,7 @@ def check_size(size: int, fstype: str) -> None:
 
 
 def decide(wanted: Wanted, seen: Observed) -> Plan:
-    """The steps from what is to what is asked for."""
+    """The steps from the present state to the requested one."""
     if seen.image is not None and seen.image.kind != "regular file":
         raise HandoverError(f"{wanted.image} is a {seen.image.kind}, not a regular file: name another image")
     if wanted.state == "absent":
@@ -377,7 +377,7 @@ def listed(things: t.Iterable[object]) -> str:
 
 
 def outline(wanted: Wanted, seen: Observed) -> dict[str, t.Any]:
-    """The side of a diff that shows what is."""
+    """The side of a diff with the present state."""
     return {
         "image_size": seen.image.size if seen.image else None,
         "fstype": seen.filesystem,
@@ -388,7 +388,7 @@ def outline(wanted: Wanted, seen: Observed) -> dict[str, t.Any]:
 
 
 def predict(wanted: Wanted, seen: Observed, plan: Plan) -> dict[str, t.Any]:
-    """The side of a diff that shows what will be once the steps are taken."""
+    """The side of a diff with the state after the steps."""
     after = outline(wanted, seen)
     if plan.has("create"):
         after.update(image_size=wanted.size, fstype=wanted.fstype)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a disk's cache mode means: for data when the power goes, for a live migration, and for speed.
+"""The effect of a disk's cache mode: for data when the power goes, for a live migration, and for speed.
 
 A verdict is yes, no or unknown, and a reason in words. Nothing here touches a host.
 
@@ -42,7 +42,7 @@ MODES = {
 }
 
 
-# How much of what the guest has written is in memory alone at any moment, and of what it was told to be on the disk.
+# How much of the guest's writes is in memory alone at any moment, and of those that it believes on the disk.
 EXPOSURE = {"directsync": 0, "writethrough": 0, "none": 1, "writeback": 2, "unsafe": 3}
 
 # io=native goes past the page cache, and QEMU refuses it beside modes that use it.
@@ -87,7 +87,7 @@ def is_shared(disk: Disk, place: Place) -> str:
 
 
 def power_loss(disk: Disk, guest_flushes: str) -> Verdict:
-    """Whether what the guest was told to be on the disk is there after the power went."""
+    """Whether data that the guest believes on the disk are there after the power went."""
     if disk.source is None or disk.read_only:
         return Verdict(YES, "nothing is written to it")
     write_cache, _page_cache, ignores = MODES.get(disk.cache, MODES["writeback"])

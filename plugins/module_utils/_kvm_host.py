@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a host of guests looks like from the kernel's side: memory, page sharing, and where a file's data are."""
+"""A host of guests from the kernel's side: memory, page sharing, and where a file's data are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._loop import Mo
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 # libvirt's settings for QEMU, and the one that lists folders of this host which other hosts reach, too: those are shared
-# storage for it whatever their file system.
+# storage for it on any file system.
 QEMU_CONF = "/etc/libvirt/qemu.conf"
 EXPORTED = re.compile(r"^\s*shared_filesystems\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
 
@@ -74,7 +74,7 @@ def exported_folders(conf: str = QEMU_CONF) -> list[str]:
 
 
 def place_of(path: str, mounts: t.Sequence[Mount], sys_dev: str = "/sys/dev/block", conf: str = QEMU_CONF) -> Place:
-    """Where the data of an image file or a block device are. What cannot be told stays None."""
+    """Where the data of an image file or a block device are. An unknown place stays None."""
     try:
         status = os.stat(path)
     except OSError:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The live migration of a KVM guest: which of libvirt's flags a wish becomes, how to choose, and who may run afterwards.
+"""The live migration of a KVM guest: libvirt's flags for a request, how to choose, and which side may run afterwards.
 
 Nothing here talks to libvirt, so that all of it can be tried without one. Flags and parameters are named as libvirt names them
 (https://libvirt.org/html/libvirt-libvirt-domain.html#virDomainMigrateFlags).
@@ -21,7 +21,7 @@ PARALLEL_METHODS = ("zstd", "zlib", "qatzip", "qpl", "uadk")
 SINGLE_METHODS = ("xbzrle",)
 METHODS = (*PARALLEL_METHODS, *SINGLE_METHODS)
 
-# What one processor packs per second with zstd at QEMU's level, in bytes, and how much smaller a guest's memory gets: cautious figures
+# The rate at which one processor packs with zstd at QEMU's level, in bytes, and how much smaller a guest's memory gets: cautious figures
 # (zstd's own benchmark; guests' memory packs to between a half and a tenth).
 ZSTD_BYTES_PER_CPU = 250 * MIB
 ZSTD_RATIO = 2.0
@@ -39,7 +39,7 @@ class Choice:
 
 
 def choose(link_mbit: int | None, idle_cpus: float) -> Choice:
-    """Compression pays where the link is slower than what idle processors pack; at 10 Gbit/s it costs time.
+    """Compression pays where the link is slower than idle processors pack; at 10 Gbit/s it costs time.
 
     `idle_cpus` is how many processors' worth of time was idle on the busier of the two hosts.
     """
@@ -58,7 +58,7 @@ def choose(link_mbit: int | None, idle_cpus: float) -> Choice:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked for. Rates in MiB/s, times in milliseconds; 0 is libvirt's own default."""
+    """The request. Rates in MiB/s, times in milliseconds; 0 is libvirt's own default."""
 
     mode: str = "live"  # live, offline, postcopy
     storage: str = "shared"  # shared, copy, incremental
@@ -73,7 +73,7 @@ class Wish:
     listen: str | None = None
     migrate_uri: str | None = None
     require: tuple[str, ...] = ()
-    zero_pages: str = "default"  # who looks for them: multifd, legacy, none
+    zero_pages: str = "default"  # the part that looks for them: multifd, legacy, none
     shared_disks: tuple[str, ...] = ()  # those that the operator says both hosts reach
 
 
@@ -96,7 +96,7 @@ STORAGE_FLAGS = {"shared": [], "copy": ["VIR_MIGRATE_NON_SHARED_DISK"], "increme
 ALWAYS_FLAGS = ["VIR_MIGRATE_PEER2PEER", "VIR_MIGRATE_PERSIST_DEST", "VIR_MIGRATE_UNDEFINE_SOURCE"]
 
 
-# What QEMU has and no flag of libvirt turns on or off (libvirt 11.3): None where a migration always has it, else why it cannot be had.
+# Features of QEMU that no flag of libvirt turns on or off (libvirt 11.3): None where a migration always has it, else why it cannot be had.
 FEATURES: dict[str, str | None] = {
     "zero_page_detection": None,
     "pause_before_switchover": None,
@@ -160,15 +160,15 @@ def plan(wish: Wish) -> Plan:
     return made
 
 
-# --- who may run -------------------------------------------------------------
+# --- which side may run -------------------------------------------------------------
 
-# What a side says of a guest: it runs, it stands still for the migration's sake, somebody paused it, it is defined and does not run, it is
+# A side's answer about a guest: it runs, it stands still for the migration's sake, a person paused it, it is defined and does not run, it is
 # not there, the side gives no answer.
 RUNNING, PAUSED, HALTED, OFF, ABSENT, SILENT = "running", "paused", "halted", "off", "absent", "silent"
 ALIVE = (RUNNING, PAUSED, HALTED)
 
 
-# What is said of a guest that runs nowhere: whether it should is for those to say who know whether it ran.
+# The message about a guest that runs nowhere: whether it should is for an operator, who knows whether it ran.
 STANDS_STILL = {
     (OFF, ABSENT): "the guest is on the source and does not run, and the destination has none",
     (OFF, OFF): "both sides have the guest's definition, and it runs on neither: the source's is the one that counts",
@@ -179,7 +179,7 @@ ENDED = "it ran when the migration began, and was shut down meanwhile, or ended 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now, on which side, and what that makes of the migration."""
+    """The next step, its side, and the migration's result by it."""
 
     act: str  # resume_destination, destroy_destination, resume_source, none, wait, ask
     moved: bool
@@ -187,7 +187,7 @@ class Decision:
 
 
 def decide(source: str, destination: str, migrating: bool) -> Decision:
-    """Who may run, from what each side says.
+    """Which side may run, by the answers of both.
 
     The destination's guest is held paused until the source's is gone: so a source that still has the guest owns it, and a destination
     may resume only when the source has none. Nothing is decided while a side is silent, or while libvirt still works on it.
@@ -215,11 +215,11 @@ def decide(source: str, destination: str, migrating: bool) -> Decision:
     return Decision("none", False, STANDS_STILL[(source, destination)])
 
 
-# --- what came of the wish ---------------------------------------------------
+# --- the features in effect ---------------------------------------------------
 
 
 def effects(made: Plan, stats: t.Mapping[str, t.Any], switched: bool) -> list[str]:
-    """What took effect of all that may: as libvirt counted it, and where it counts nothing, as it accepted it."""
+    """The features in effect: as libvirt counted them, and where it counts nothing, as it accepted it."""
     connections = made.parameters.get("parallel.connections", 1)
     packed = made.parameters.get("compression", "")
     throttle, deltas, zeroes = (stats.get(key) or 0 for key in ("auto_converge_throttle", "compression_bytes", "memory_constant"))
@@ -242,7 +242,7 @@ def effects(made: Plan, stats: t.Mapping[str, t.Any], switched: bool) -> list[st
 def figures(stats: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """libvirt's job statistics (virDomainGetJobStats) under names that say their unit. Figures that libvirt does not give are None."""
     found = {name: stats.get(key) for name, key in FIGURES.items()}
-    # libvirt's "processed" is what went over the wire.
+    # libvirt's "processed" are the bytes on the wire.
     found["ram_transferred"], found["disk_transferred"] = found.pop("ram_processed"), found.pop("disk_processed")
     return found
 

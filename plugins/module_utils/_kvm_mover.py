@@ -4,7 +4,7 @@
 
 """Moves one guest between two libvirts, through libvirt's own binding.
 
-The connection to each side is made before anything is moved: what has to be done at the end, or undone, needs no new one.
+The connection to each side is made before anything is moved: finishing or undoing needs no new one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def load_libvirt() -> t.Any:
         import libvirt
     except ImportError:
         return None
-    # It would print each error besides raising it.
+    # It would print each error and also raise it.
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     return libvirt
 
@@ -55,7 +55,7 @@ _listening: list[threading.Thread] = []
 
 
 def listen(libvirt: t.Any) -> None:
-    """Has libvirt notice when a connection is dead, which it does only while somebody runs its events."""
+    """Has libvirt notice when a connection is dead, which it does only while its events are run."""
     if _listening:
         return
     libvirt.virEventRegisterDefaultImpl()
@@ -70,7 +70,7 @@ def listen(libvirt: t.Any) -> None:
 
 @dataclass(frozen=True)
 class MovePlan:
-    """What is to be done, and why memory travels as it does."""
+    """The plan, and the reason for the transport of memory."""
 
     flags: list[str]
     parameters: dict[str, t.Any]
@@ -83,7 +83,7 @@ class MovePlan:
     brought: list[dict[str, str]]
     state: list[dict[str, str]]
     eject: bool
-    forget: frozenset[str]  # what libvirt keeps beside the definition, and may be lost
+    forget: frozenset[str]  # records that libvirt keeps beside the definition, and that may be lost
 
     def as_dict(self) -> dict[str, t.Any]:
         return {key: value for key, value in asdict(self).items() if key not in ("hold", "postcopy", "zero_pages", "eject", "forget")}
@@ -126,7 +126,7 @@ class Mover:
         return self._open[side]
 
     def _opened(self, side: str) -> t.Any:
-        """A new connection. ssh itself waits for minutes where a network swallows what is sent, and libvirt cannot tell it not to."""
+        """A new connection. ssh itself waits for minutes where a network swallows packets, and libvirt cannot tell it not to."""
         made: list[t.Any] = []
 
         def call() -> None:
@@ -158,10 +158,10 @@ class Mover:
                 return None
             raise
 
-    # --- what each side says ---
+    # --- the answers of both sides ---
 
     def standing(self, side: str) -> str:
-        """What a side says of the guest, in the words of _kvm_migration."""
+        """A side's answer about the guest, in the words of _kvm_migration."""
         running = (self.libvirt.VIR_DOMAIN_RUNNING, self.libvirt.VIR_DOMAIN_BLOCKED, self.libvirt.VIR_DOMAIN_PMSUSPENDED)
         try:
             domain = self._domain(side)
@@ -174,7 +174,7 @@ class Mover:
             return migration.RUNNING
         if state != self.libvirt.VIR_DOMAIN_PAUSED:
             return migration.OFF
-        # What arrives held is for libvirt a guest that its user paused.
+        # A guest that arrives held is for libvirt one that its user paused.
         return migration.HALTED if side == "source" and reason in self._not_for_a_move() else migration.PAUSED
 
     def _not_for_a_move(self) -> set[int]:
@@ -242,14 +242,14 @@ class Mover:
         made = migration.plan(wish)
         made.parameters.update(disk_plan.parameters(disks, wish))
         if wish.tls:
-            # The certificate is for its name, whatever address the memory goes to.
+            # The certificate is for its name, on any address for the memory.
             made.parameters["tls.destination"] = self._connection("destination").getHostname()
         unknown = [flag for flag in made.flags if not hasattr(self.libvirt, flag)]
         if unknown:
             raise HandoverError(f"this host's libvirt does not know {unknown[0]}: install a newer python3-libvirt, or do without")
         if wish.zero_pages != "default":
             self._who_looks_for_zero_pages(domain)
-        # What images stand on is left out of what travels.
+        # The images' backing files do not travel.
         images = disk_plan.images(disks, self._images(domain, parse(domain.XMLDesc(0)), wish))
         eject = looks.cdrom == "eject"
         return MovePlan(
@@ -258,7 +258,7 @@ class Mover:
         )  # fmt: skip
 
     def _problems(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> t.Iterator[tuple[str, str]]:
-        """What is in the way: the check's name, and a sentence."""
+        """The obstacles: the check's name, and a sentence."""
         there = self._connection("destination")
         if domain.isActive():
             free = there.getFreeMemory()
@@ -320,7 +320,7 @@ class Mover:
     # --- the move ---
 
     def migrate(self, plan: MovePlan, max_downtime_ms: int, postcopy_after: int, timeout: float) -> dict[str, t.Any]:
-        """Migrates, lets the guest run, and says what was measured. A guest that stayed is an error that says so."""
+        """Migrates, lets the guest run, and returns the measurements. A guest that stayed is an error that says so."""
         domain = self._domain("source")
         kept = keep.of(domain)
         keep.note(domain.UUIDString(), kept)
@@ -384,7 +384,7 @@ class Mover:
         return str(who)
 
     def _monitor(self, domain: t.Any, command: str, **arguments: str) -> t.Any:
-        """QEMU's own answer. libvirt notes in its log that somebody has asked."""
+        """QEMU's own answer. libvirt notes the question in its log."""
         import libvirt_qemu
 
         asked = {"execute": command, **({"arguments": arguments} if arguments else {})}
@@ -399,7 +399,7 @@ class Mover:
     def _watch(self, worker: threading.Thread, domain: t.Any, plan: MovePlan, max_downtime_ms: int, postcopy_after: int, deadline: float) -> bool:
         """Until the migration has ended. Says whether it was given up for its time."""
         set_downtime, given_up = max_downtime_ms > 0, False
-        # A question goes through QEMU's monitor, and takes from the migration what it costs: where no answer is needed, none is asked.
+        # A question goes through QEMU's monitor, and its cost is the migration's: where no answer is needed, none is asked.
         asks = set_downtime or bool(plan.images) or not {"VIR_MIGRATE_POSTCOPY", "VIR_MIGRATE_AUTO_CONVERGE"}.isdisjoint(plan.flags)
         while worker.is_alive():
             worker.join(POLL_SECONDS if asks else max(POLL_SECONDS, deadline - time.monotonic()))
@@ -424,7 +424,7 @@ class Mover:
             self._most[name] = max(self._most.get(name, 0), stats.get(name, 0))
 
     def _same_guest(self) -> None:
-        """Another guest that has the same name by chance is nobody's leftover."""
+        """Another guest that has the same name by chance is no leftover."""
         found = {side: domain.UUIDString() for side, domain in ((side, self._domain(side)) for side in self.uris) if domain is not None}
         if len(set(found.values())) > 1:
             raise HandoverError(
@@ -438,7 +438,7 @@ class Mover:
         return migration.decide(source, self.standing("destination"), busy)
 
     def _settle(self, patience: float = RECONNECT_SECONDS) -> migration.Decision:
-        """Asks both sides until they say enough, and does what follows from it. `patience`, in seconds, is for a libvirt still at work."""
+        """Asks both sides until they say enough, and takes the next steps. `patience`, in seconds, is for a libvirt still at work."""
         began = time.monotonic()
         while True:
             decision = self._decision()
@@ -467,24 +467,24 @@ class Mover:
                 self._same_guest()
                 self._discard(self._domain("destination"))
         except self.libvirt.libvirtError as exc:
-            # Somebody else may have done it in between: a guest that stands where it should is no error.
+            # It may have been done in between: a guest that stands where it should is no error.
             now = self._decision()
             if now.act != "none" or now.moved != decision.moved:
                 raise HandoverError(f"{self.name}: {decision.sentence}; but {decision.act.replace('_', ' on the ')} failed: {exc}") from exc
 
     def _discard(self, domain: t.Any) -> None:
-        """Takes away what arrived and was never let run."""
+        """Removes the guest that arrived and was never let run."""
         if domain.isPersistent():
             domain.undefineFlags(self.libvirt.VIR_DOMAIN_UNDEFINE_NVRAM | self.libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE)
         domain.destroy()
 
     def resolve(self, patience: float, check_mode: bool) -> dict[str, t.Any]:
-        """What state=resolved does."""
+        """The work of state=resolved."""
         decision = self._decision() if check_mode else self._settle(patience)
         return {"changed": decision.act.startswith(("resume", "destroy")), "moved": decision.moved, "outcome": decision.sentence}
 
     def cancel(self, patience: float, check_mode: bool) -> dict[str, t.Any]:
-        """What state=cancelled does. Who asked for the migration hears of it, and settles it as well: both come to the same."""
+        """The work of state=cancelled. The run that asked for the migration hears of it, and settles it as well, with the same result."""
         if not self._migrating():
             decision = self._decision()
             return {"changed": False, "moved": decision.moved, "outcome": f"no migration is under way: {decision.sentence}"}

@@ -84,7 +84,7 @@ class Libvirt:
         return int(started["pid"])
 
     def has_ended(self, name: str, number: int) -> bool:
-        """Whether what was started is through; what failed is an error."""
+        """Whether the started call has finished; a failed one is an error."""
         status = self._agent(name, "guest-exec-status", pid=number)
         if status is None or not status["exited"]:
             return False

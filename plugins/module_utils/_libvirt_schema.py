@@ -93,7 +93,7 @@ def _names(pattern: Pattern) -> t.Iterator[str]:
 
 
 def _inherit(pattern: Pattern, space: str) -> None:
-    """A namespace holds for what stands below."""
+    """A namespace holds for everything below."""
     space = pattern.get("ns", space)
     pattern.set("ns", space)
     for child in pattern:

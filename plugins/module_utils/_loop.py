@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Loop devices and mounts of this host, and who keeps them busy.
+"""Loop devices and mounts of this host, and their users.
 
 A file is known by its device and inode numbers, a device by its major and minor numbers. Path names are for people: hosts
 that are containers of one kernel see each other's loop devices, often with the very same path in them.
@@ -119,12 +119,12 @@ def read_mounts(proc: str = "/proc", pid: str = "self") -> list[Mount]:
 
 
 def openers(paths: t.Collection[str], proc: str = "/proc") -> list[Holder]:
-    """Processes that have one of these files or block devices open, under whatever path they see it."""
+    """Processes that have one of these files or block devices open, under any path."""
     identities = {_identity(os.stat(path)) for path in paths}
     names = {os.path.basename(path) for path in paths}
 
     def matches(link: str, text: str) -> bool:
-        # Only what has the right name is looked at: a stat of anything else could hang on a file server that has gone.
+        # Only entries of the right name are looked at: a stat of anything else could hang on a file server that has gone.
         if os.path.basename(text) not in names:
             return False
         try:
@@ -170,7 +170,7 @@ def _holders(proc: str, links: t.Sequence[str], matches: t.Callable[[str, str], 
 
 
 def _links(directory: str, links: t.Sequence[str]) -> t.Iterator[tuple[str, str]]:
-    """The links of a process and their text; processes come and go while one looks, so what is missing is passed over."""
+    """The links of a process and their text; processes come and go while one looks, so a missing entry is passed over."""
     for link in links:
         path = os.path.join(directory, link)
         try:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether there is room in memory for pages that somebody wants to keep there."""
+"""Whether there is room in memory for pages that are to stay there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
 
 
 def check_room(what: str, size: int, limit: int | None, reserve: int, locked: int = 0) -> None:
-    """Refuses what is over the limit, or would leave less than `reserve` of the memory that is available.
+    """Refuses pages that are over the limit, or would leave less than `reserve` of the memory that is available.
 
     Pages that are cached already count as available, as the kernel could free them, so they are not subtracted from `size`, unless they are `locked`.
     """

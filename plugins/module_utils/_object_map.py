@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a FileStore OSD reads of its object map when it starts: the logs of its placement groups, and the end of each table, where its index is.
+"""The part of its object map that a FileStore OSD reads when it starts: the logs of its placement groups, and the end of each table, where its index is.
 
 The logs are keys of the map like all others, `<epoch, 10 digits>.<version, 20 digits>` of the object that a placement group has for itself (Ceph:
 eversion_t::get_key_name, DBObjectMap::sys_prefix), and in a map that was compacted they lie together. Tables of RocksDB have every sixteenth key in
-full, so that they are found by what they look like, without a look into the tables' indexes. Ceph has RocksDB compress none of them; those of
+full, so that they are found by their form, without a look into the tables' indexes. Ceph has RocksDB compress none of them; those of
 LevelDB are compressed, and meant whole.
 """
 
@@ -21,7 +21,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact i
 
 # Tables grow to 64 MiB, and are read in pieces of this size.
 PIECE = 1 << 20
-# An index of a table of that size, and what belongs to it.
+# An index of a table of that size, with its parts.
 END = 1 << 20
 TABLES = ".sst"
 LOG_KEY = re.compile(rb"_USER_\x00(?:dup_)?\d{10}\.\d{20}")
@@ -30,7 +30,7 @@ LONGEST_KEY = 64
 
 
 def read_first(home: str) -> dict[str, list[list[int]]]:
-    """Path → pieces of it, as [offset, length] in bytes, for the OSD with this folder. What is not a table of RocksDB is meant whole."""
+    """Path → pieces of it, as [offset, length] in bytes, for the OSD with this folder. Other files than tables of RocksDB are meant whole."""
     folder = os.path.join(home, OBJECT_MAP)
     found: dict[str, list[list[int]]] = {}
     if not os.path.isdir(folder):
@@ -43,7 +43,7 @@ def read_first(home: str) -> dict[str, list[list[int]]]:
                 if size:
                     found[path] = _pieces(file.fileno(), size) if name.endswith(TABLES) else [[0, size]]
         except FileNotFoundError:
-            # It was merged into another meanwhile.
+            # It was merged into another since.
             continue
     return found
 

@@ -5,8 +5,8 @@
 """Runs the helper binary `pcopy`: the only place of the collection that does.
 
 The helper takes an argument list and answers with JSON lines on standard output: events first, the result last. Where it
-fails, its last line on standard error is one sentence that says what is wrong, where, and what to do; that sentence is
-what the user gets to read.
+fails, its last line on standard error is one sentence with the fault, its place, and the way out; that sentence is
+the user's message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INSTALLED_BY = "apply the role livefleet.handover.pcopy to this host"
 
 
 class PcopyError(HandoverError):
-    """The helper ended with an error; the text is its own last sentence, and what it had answered until then is kept."""
+    """The helper ended with an error; the text is its own last sentence, and its answer until then is kept."""
 
     def __init__(self, sentence: str, rc: int, answers: t.Sequence[dict[str, t.Any]]) -> None:
         super().__init__(sentence)
@@ -58,7 +58,7 @@ class Pcopy:
         return self._parse(arguments, completed.stdout)
 
     def version(self) -> dict[str, t.Any]:
-        """What the installed helper says of itself."""
+        """The installed helper's version."""
         return self.call("version", "--json")
 
     def check_installed(self) -> None:

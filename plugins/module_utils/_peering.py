@@ -7,7 +7,7 @@
 For each state of a placement group an OSD counts the groups that have left it, and sums the seconds that they had been in it
 (`recoverystate_perf`). The growth of the sums of `peering` is the score, exactly, however seldom one looks. The curve over time is
 drawn from the same growth: n groups that left between two looks after s seconds in all were there s/n seconds each. So
-the area under the curve is the score. What leaves `recovered` has become clean.
+the area under the curve is the score. A group that leaves `recovered` has become clean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NONE = (0, 0.0)
 
 @dataclass
 class Impact:
-    """What the counters of the OSDs have shown."""
+    """The findings from the OSDs' counters."""
 
     last: dict[int, Counters] = field(default_factory=dict)
     left: list[tuple[float, int, int, float]] = field(default_factory=list)  # when seen, OSD, groups, seconds in all
@@ -36,7 +36,7 @@ class Impact:
         self.last[osd] = counters
         if before is None:
             return
-        # Those of a process that was started anew begin at zero, and one of them may have come further already.
+        # Those of a process that was started again begin at zero, and one of them may have come further already.
         if any(counters.get(state, _NONE)[part] < was[part] for state, was in before.items() for part in (0, 1)):
             before = {}
         groups, seconds = counters.get(PEERING, _NONE)
@@ -89,7 +89,7 @@ def percentile(values: t.Sequence[float], part: float) -> float:
 
 
 def latencies(operations: t.Sequence[tuple[float, float]]) -> dict[str, t.Any]:
-    """What a client saw: (when the operation was due, seconds until it was answered) of each operation."""
+    """A client's view: (when the operation was due, seconds until it was answered) of each operation."""
     if not operations:
         return {"operations": 0}
     seconds = [each for _due, each in operations]

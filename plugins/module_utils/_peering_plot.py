@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 # Sizes in the picture's own units.
 LEFT, WIDTH, STRIP, TOP = 210, 620, 70, 34
-# What a strip leaves free above its curve, and below.
+# The free part of a strip above its curve, and below.
 ABOVE, BELOW = 12, 12
 TITLE = "Placement groups that are peering, over time"
 

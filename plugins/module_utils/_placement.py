@@ -4,12 +4,12 @@
 
 """Which workload goes to which host, and with whom.
 
-Pure functions from what is known of the hosts to a plan, or to the sentences that say why there is none. A plan is whole: it
+Pure functions from the facts about the hosts to a plan, or to the sentences that say why there is none. A plan is whole: it
 places every workload or none, because a host that is half empty cannot be switched off.
 
 A host takes a workload if it answers, is not under maintenance, has the labels that the workload needs, holds nothing that
 is to stay apart from it, has nothing of its name, has what runs it (podman, libvirt), and has the memory and the disk that the workload uses now, beside
-what is kept free. Of those hosts the one is taken that keeps the larger share of its room free, in hundredths, and of equals
+the reserve. Of those hosts the one is taken that keeps the larger share of its room free, in hundredths, and of equals
 the one with fewer containers. Large workloads are placed first. Where a choice turns out to leave no room for a later
 workload, it is taken back.
 """
@@ -28,13 +28,13 @@ NEEDS = "handover.needs"
 APART = "handover.apart"
 WAVE = "handover.wave"
 
-# What a workload is, and what its host has to have for it.
+# The kind of a workload, and its host's requirement.
 CONTAINER, GUEST = "container", "guest"
 # virsh's words for a guest that does not run, and of which nothing but its definition can move.
 STOPPED_GUEST = ("shut off", "crashed")
 ENGINES = {CONTAINER: "podman", GUEST: "libvirt"}
 
-# The two parts of a move: until it copies, and from when it has copied. What libvirt moves has only the latter.
+# The two parts of a move: until it copies, and from when it has copied. A guest has only the latter.
 BEGIN, FINISH = "begin", "finish"
 PARTS = {CONTAINER: (BEGIN, FINISH), GUEST: (FINISH,)}
 
@@ -55,7 +55,7 @@ class NoPlan(Exception):
 
 @dataclass(frozen=True)
 class Workload:
-    """What is to be moved."""
+    """A workload to move."""
 
     name: str
     source: str
@@ -110,7 +110,7 @@ def _share(amount: int, hosts: t.Sequence[Host], resource: str) -> float:
 
 
 class _Room:
-    """A host, and what the plan has put on it so far."""
+    """A host, and the plan's workloads on it so far."""
 
     def __init__(self, host: Host, spare_memory: int, spare_disk: int) -> None:
         self.host = host

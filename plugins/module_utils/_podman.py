@@ -82,7 +82,7 @@ class Podman:
         return sorted(self.run("secret", "ls", "--format", "{{.Name}}", timeout=ANSWER_SECONDS).stdout.split())
 
     def networks(self) -> t.List[t.Dict[str, t.Any]]:
-        """All networks, with who is on them; without that where podman would have to wait for a held container to tell it."""
+        """All networks, with their containers; without that where podman would have to wait for a held container to tell it."""
         listed = self._documents("network", "ls", "--format", "json")
         try:
             return self._documents("network", "inspect", *[network["name"] for network in listed]) if listed else []

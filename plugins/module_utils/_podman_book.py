@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What podman has in its own book of a container, as far as no command of podman's writes it.
+"""The record of a container in podman's own book that no command of podman's writes.
 
 podman notes when it starts a container. One that it only restores it has never started, so `podman ps` would say "Up 292 years".
-The time is written into the book of a twin that does not run, while nobody else knows it: podman keeps it when it restores. So it is
+The time is written into the book of a twin that does not run, while no other process knows it: podman keeps it when it restores. So it is
 with the word that the health checks of the start-up are over.
 """
 
@@ -55,7 +55,7 @@ def _in_book(root: str, use: t.Callable[[t.Any], _Answer]) -> _Answer:
             return use(opened)
         finally:
             opened.close()
-    except (sqlite3.Error, ValueError) as exc:  # or what it holds is no JSON
+    except (sqlite3.Error, ValueError) as exc:  # or its content is no JSON
         return {}, "{0}: {1}".format(path, exc)
 
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has to hold before a workload is moved.
+"""The conditions before a workload is moved.
 
-Tables of checks, one file for each subject. A check is a pure function of what is known of both hosts, and yields one sentence for
-each thing that is wrong: what, where, and what to do. All are asked; an operator who has to wait for a maintenance window wants the
+Tables of checks, one file for each subject. A check is a pure function of the facts about both hosts, and yields one sentence for
+each fault: the thing, the place, and the way out. All are asked; an operator who has to wait for a maintenance window wants the
 whole list.
 """
 
@@ -107,14 +107,14 @@ CHECKS: t.Dict[str, Check] = {
 
 
 def out_of_reach(destination: str, said: str) -> str:
-    """What to say of a destination that did not answer at all; `said` is what the connection said of it, of which the last line tells why."""
+    """The sentence about a destination that did not answer at all; `said` is the connection's message, whose last line has the reason."""
     why = (said.strip().splitlines() or ["it gave no reason"])[-1].strip()
     why = why[len("Task failed: ") :] if why.startswith("Task failed: ") else why
     return "the destination {0} cannot be reached: see whether it is up and `ansible {0} -m ping` works ({1})".format(destination, why)
 
 
 def twin(plan: Plan) -> t.Dict[str, t.Any]:
-    """What a move makes on the destination, and takes away again if it is undone: the container, unless it is there, and podman's volumes."""
+    """Everything that a move makes on the destination, and removes again if it is undone: the container, unless it is there, and podman's volumes."""
     podman = plan.there["host"]["podman"]
     return {
         "made": not any(each["name"] == plan.workload for each in podman["containers"]),
@@ -130,7 +130,7 @@ def directories(plan: Plan) -> t.List[t.Mapping[str, t.Any]]:
 
 
 def examine(plan: Plan, ignore: t.Container[str] = ()) -> t.Tuple[t.List[Finding], t.List[Finding]]:
-    """What is wrong and counts, and what is wrong and was to be ignored. Where the basics are wrong, the rest is not asked."""
+    """The faults that count, and those to be ignored. Where the basics are wrong, the rest is not asked."""
     found: t.List[Finding] = []
     ignored: t.List[Finding] = []
     for stage in (BASICS, CHECKS):

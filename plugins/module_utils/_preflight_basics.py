@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has to be known before anything else can be asked."""
+"""The facts that any further question needs."""
 
 from __future__ import annotations
 
@@ -85,6 +85,6 @@ BASICS: t.Dict[str, Check] = {
     "workload": _unknown_workload,
     "name": _another_name,
     "held": _held,
-    # Among the basics because what a session under way has made on the destination is no rubbish to be removed.
+    # Among the basics because the twin of a session under way on the destination is no rubbish to be removed.
     "locked": _locked,
 }

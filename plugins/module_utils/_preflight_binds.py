@@ -78,7 +78,7 @@ def _carried(plan: Plan) -> t.Iterator[str]:
 
 
 def _carried_from(plan: Plan, mount: Facts, here: Facts) -> t.Iterator[str]:
-    """What of the source is in the way of copying."""
+    """The source's obstacles to copying."""
     path, kind = mount["source"], mount["kind"]
     if here.get("real", path) != path:
         yield "{0} mounts {1} of {2}, which is a link to {3}: create it with the path that the link leads to".format(

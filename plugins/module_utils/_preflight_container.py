@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What of the container itself keeps it from being moved."""
+"""The container's own obstacles to a move."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def _architecture(plan: Plan) -> t.Iterator[str]:
         yield "{0} is a {1} host and {2} is {3}: choose a destination of the same architecture".format(plan.source, here, plan.destination, there)
 
 
-# What the kernel prints among the features of a processor and a program cannot use: power, virtualisation, and what is done about the
+# Entries that the kernel prints among a processor's features and a program cannot use: power, virtualisation, and what is done about the
 # processor's own mistakes. It differs between hosts that are the same to every program.
 KERNELS_OWN = frozenset(
     (

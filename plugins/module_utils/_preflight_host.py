@@ -44,7 +44,7 @@ def _podman_version(plan: Plan) -> t.Iterator[str]:
 
 
 def _silence(plan: Plan) -> t.Iterator[str]:
-    """Nobody may be heard under the workload's addresses while both hosts have them."""
+    """Neither host may be heard under the workload's addresses while both have them."""
     if not plan.live or not plan.container["networks"]:
         return
     for name, host in plan.hosts:

@@ -13,7 +13,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan
     Plan,
 )
 
-# By a word of the manifest's type. In its own format an image keeps its ID: a conversion writes its configuration anew.
+# By a word of the manifest's type. In its own format an image keeps its ID: a conversion rewrites its configuration.
 FORMATS = (("oci", "oci-archive"), ("docker.distribution.manifest.v2", "docker-archive"))
 
 

@@ -18,7 +18,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
     format_size,
 )
 
-# What an image volume, a loop device, does without.
+# Options that an image volume, a loop device, does without.
 _NOT_FOR_LOOPS = "stacked devices"
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The move that is asked for, and what is known of both hosts."""
+"""The requested move, and the facts about both hosts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OFFLINE = "offline"
 # podman's states of a container that nothing of is running.
 STOPPED = ("created", "exited", "stopped")
 
-# What the operator's playbooks call the list of checks that do not count.
+# The playbooks' name for the list of checks that do not count.
 IGNORE = "handover_ignore_checks"
 
-# Left free on a file system beside what is copied, so that the host itself goes on working.
+# Left free on a file system beside what is copied, so that the host itself keeps working.
 SPARE_DISK = 64 * 2**20
 
 PCOPY_CURE = "apply the role livefleet.handover.pcopy to it"
@@ -30,7 +30,7 @@ Facts = t.Mapping[str, t.Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """Who is to be moved from where to where, and what is known of both."""
+    """The workload, its source and destination, and the facts about both."""
 
     workload: str
     source: str
@@ -43,7 +43,7 @@ class Plan:
     hash_limit: int = 0  # bytes that may be compared in the pause, where writes cannot be tracked; 0 for any number
     auto_converge: bool = False  # it is to be slowed down where the pause would be too long
     lazy_pages: bool = False  # it is to run on the destination before its memory is there
-    bind_mounts: str = "refuse"  # what becomes of bind mounts: carry, same, refuse
+    bind_mounts: str = "refuse"  # the fate of bind mounts: carry, same, refuse
     binds_here: Facts = field(default_factory=dict)  # by path, what bind_mounts_info of the source says
     binds_there: Facts = field(default_factory=dict)
     secrets: str = "same"  # what becomes of secrets: same, carry, refuse

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What CRIU would refuse to dump of the container's processes."""
+"""The state of the container's processes that CRIU would refuse to dump."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What CRIU refuses to dump: in words, the cure, and since which version of CRIU it does not."""
+    """State that CRIU refuses to dump: in words, the cure, and since which version of CRIU it does not."""
 
     what: str
     cure: str

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pieces of state that a move leaves behind or makes anew, each in one sentence: before the move, in its check, and after it.
+"""Pieces of state that a move leaves behind or makes again, each in one sentence: before the move, in its check, and after it.
 
-None of them is in the way. An operator for whom one matters reads of it while the container is still where it was.
+None of them is an obstacle. An operator for whom one matters reads of it while the container is still where it was.
 """
 
 from __future__ import annotations

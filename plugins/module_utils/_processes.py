@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The processes of a container, and what of them CRIU will refuse to dump.
+"""The processes of a container, and their state that CRIU will refuse to dump.
 
 Read off /proc; only of sockets more has to be known than /proc tells, and for that one is borrowed for a moment. An obstacle is
-one thing that one process has; what it means and what helps is in _preflight_processes.py.
+one thing that one process has; its meaning and its cure are in _preflight_processes.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MISC_MAJOR, _TUN_MINOR = 10, 200
 
 _PROTOCOLS = frozenset((0, socket.IPPROTO_ICMP, socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMPV6, 136))
 _FAMILIES = frozenset((socket.AF_UNIX, socket.AF_NETLINK, socket.AF_PACKET))
-# What the kernel's numbers are called. MPTCP is named here because Go's own listeners have used it since Go 1.24.
+# The names of the kernel's numbers. MPTCP is named here because Go's own listeners have used it since Go 1.24.
 _PROTOCOL_NAMES = {33: "DCCP", 132: "SCTP", 262: "MPTCP"}
 _FAMILY_NAMES = {29: "CAN", 31: "Bluetooth", 38: "the kernel's cryptography", 40: "virtual machines' sockets (vsock)", 44: "XDP"}
 
@@ -45,7 +45,7 @@ _NAMESPACES = (("pid_for_children", "pid"), ("user", "user"), ("ipc", "ipc"), ("
 
 @dataclass(frozen=True)
 class Obstacle:
-    """One thing that CRIU will refuse, and who has it."""
+    """One thing that CRIU will refuse, and its process."""
 
     check: str  # the preflight's name for it
     process: str
@@ -82,7 +82,7 @@ def _link(proc: str, pid: int, name: str) -> str:
 
 
 def _dumped_memory(proc: str, pid: int) -> int:
-    """Private and shared memory, each page counted once among those who share it; pages of files are not dumped."""
+    """Private and shared memory, each page counted once among the processes that share it; pages of files are not dumped."""
     text = read_text(os.path.join(proc, str(pid), "smaps_rollup"))
     found = dict(re.findall(r"^(Pss|Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", text, re.MULTILINE))
     # Kernels before 5.4 do not split the sum.
@@ -97,7 +97,7 @@ class _File:
     pid: int
     number: int
     path: str  # below /proc
-    target: str  # what its link says
+    target: str  # the text of its link
     flags: int
     mount: int
 
@@ -112,7 +112,7 @@ class _Inspector:
         self.sockets_seen: t.Set[str] = set()
 
     def obstacles(self, pid: int) -> t.Iterator[Obstacle]:
-        """What CRIU will refuse of one process."""
+        """The state of one process that CRIU will refuse."""
         status = read_text(os.path.join(self.proc, str(pid), "status"))
         name = read_text(os.path.join(self.proc, str(pid), "comm")).strip() or "a process"
         tracer = _number(status, "TracerPid")
@@ -141,7 +141,7 @@ class _Inspector:
                 yield _File(pid, int(entry), os.path.join(directory, entry), target, int(flags.group(1), 8) if flags else 0, _number(info, "mnt_id") or 0)
 
     def _refused(self, file: _File, hidden: t.Container[int]) -> t.Iterator[t.Tuple[str, str, int]]:
-        """(check, detail, size) for what is wrong with an open file."""
+        """(check, detail, size) for an open file's obstacle."""
         kind, _colon, what = file.target.partition(":")
         if file.target == "anon_inode:[io_uring]":
             yield "io_uring", "", 0
@@ -174,7 +174,7 @@ class _Inspector:
                 yield "ghost_files", path, status.st_blocks * 512
 
     def _socket(self, file: _File) -> str:
-        """What a socket is that CRIU does not know; empty for others. Each is looked at once, whoever shares it."""
+        """The kind of a socket that CRIU does not know; empty for others. Each is looked at once, even if shared."""
         if file.target in self.sockets_seen or self.proc != "/proc":
             return ""
         self.sockets_seen.add(file.target)
@@ -196,7 +196,7 @@ def _known_device(device: int) -> bool:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a socket says of itself."""
+    """A socket's facts about itself."""
 
     family: int
     type: int
@@ -204,7 +204,7 @@ class _Kind:
 
 
 def _borrow(pid: int, number: int) -> t.Optional[_Kind]:
-    """Asks a socket of another process what it is; None where the kernel, Python or the process no longer allows that."""
+    """Asks a socket of another process for its kind; None where the kernel, Python or the process no longer allows that."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -222,7 +222,7 @@ def _borrow(pid: int, number: int) -> t.Optional[_Kind]:
 
 
 def unknown_socket(family: int, kind: int, protocol: int) -> str:
-    """What such a socket is called, if CRIU does not know it."""
+    """The name of such a socket, if CRIU does not know it."""
     if family in (socket.AF_INET, socket.AF_INET6):
         if kind == socket.SOCK_RAW or protocol in _PROTOCOLS:
             return ""

@@ -57,7 +57,7 @@ def duration(seconds: float) -> str:
 
 
 def landmark(status: Status) -> t.Tuple[t.Any, ...]:
-    """What has to change for a line to be worth a place in a log that nobody watches live."""
+    """The parts whose change makes a line worth a place in a log without a live display."""
     flags = [bool(status.get(key)) for key in ("waits", "converged", "ended")]
     return (status["state"], status.get("pass") or 0, status.get("throttle") or 0, *flags)
 

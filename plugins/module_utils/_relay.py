@@ -4,7 +4,7 @@
 
 """A relay for one session whose hosts cannot see each other: socat, as a transient systemd unit.
 
-What goes through it is TLS between the two helpers, whose keys it does not have: it can cut the connection, and nothing else.
+Its traffic is TLS between the two helpers, whose keys it does not have: it can cut the connection, and nothing else.
 socat takes each connection in a child of its own and says in its log how that ended; so the log is read before the unit goes.
 """
 
@@ -86,7 +86,7 @@ def parse_address(text: str, what: str) -> t.Union[ipaddress.IPv4Address, ipaddr
 
 
 def socat_argv(socat: str, here: Endpoint, there: Endpoint, allow: str) -> t.List[str]:
-    """What runs on the relay. Nothing in it is secret."""
+    """The relay's command. Nothing in it is secret."""
     listen = "TCP{0}-LISTEN:{1},bind={2},reuseaddr,fork,max-children={3},{4}".format(here.address.version, here.port, here.host, CHILDREN, KEEPALIVE)
     if allow:
         only = parse_address(allow, "allow")
@@ -97,7 +97,7 @@ def socat_argv(socat: str, here: Endpoint, there: Endpoint, allow: str) -> t.Lis
 
 
 def failures(log: str) -> t.List[str]:
-    """What a relay's log says of connections that did not end well, each reason once."""
+    """The reasons in a relay's log of connections that failed, each once."""
     said = (_NOT_WELL.search(line.strip()) for line in log.splitlines())
     return list(dict.fromkeys(found.group(1).strip() for found in said if found))
 
@@ -117,7 +117,7 @@ class Relay:
         return self.runtime.run([self.runtime.tool("systemctl", "systemd"), *words], accept=accept).stdout
 
     def shown(self) -> t.Dict[str, str]:
-        """What systemd knows of the unit."""
+        """systemd's facts about the unit."""
         text = self._systemctl("show", "--property=LoadState,ActiveState,SubState,Result,NRestarts,ExecMainStatus,Description", self.unit)
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
@@ -174,7 +174,7 @@ class Relay:
         return any(str(here) in line.split() for line in listening.splitlines())
 
     def log(self) -> str:
-        """What socat said, as far as there is a journal."""
+        """socat's output, as far as there is a journal."""
         journalctl = self.runtime.find("journalctl")
         if journalctl is None:
             return ""
@@ -188,7 +188,7 @@ class Relay:
 
 
 def free_port(address: str) -> int:
-    """A port of this address that nobody has now."""
+    """A free port of this address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the restart of some OSDs cost, as one row of a table and one strip of a picture.
+"""The cost of some OSDs' restart, as one row of a table and one strip of a picture.
 
-A row is what a record of restarts on the controller is made of, so that a later run can be laid beside it. Seconds, placement groups times
+The record of restarts on the controller is made of rows, so that a later run can be laid beside it. Seconds, placement groups times
 seconds, or counts; nothing where it is not known.
 """
 
@@ -19,13 +19,13 @@ from ansible_collections.livefleet.handover.plugins.module_utils._peering_plot i
 )
 
 Row = t.Dict[str, t.Any]
-# What each row has.
+# The columns of a row.
 KEYS = ("osds", "how", "away", "stop", "up", "reads", "clean", "score", "peak", "p50", "p95", "p99", "worst", "whole", "curve")
 NOW, BEFORE = "#1f6f8b", "#a9b8bf"
 
 
 def row(watch: t.Mapping[str, t.Any], osds: t.Sequence[int], done: t.Sequence[t.Mapping[str, t.Any]] = (), how: str = "") -> Row:
-    """From what ceph_peering_impact has seen of a batch, and what ceph_osd says of each OSD in it."""
+    """From ceph_peering_impact's view of a batch, and ceph_osd's result for each OSD in it."""
     went = {each["osd"]: each["at"] for each in reversed(watch["osds"]) if not each["up"] and each["osd"] in osds}
     came = {each["osd"]: each["at"] for each in watch["osds"] if each["up"] and each["osd"] in osds}
     begin = min(went.values(), default=0.0)
@@ -43,7 +43,7 @@ def row(watch: t.Mapping[str, t.Any], osds: t.Sequence[int], done: t.Sequence[t.
         "score": round(watch["score"], 2),
         "peak": watch["peak"],
         **{name: probe.get(name) for name in ("p50", "p95", "p99", "worst")},
-        # Counters of a process that was not seen to come may lack what was in those of the one before.
+        # Counters of a process that was not seen to come may lack the counts of the one before.
         "whole": set(came) == set(osds),
         "curve": [[round(at - begin, 3), level] for at, level in watch["curve"]],
     }
@@ -65,7 +65,7 @@ def beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> t.List[Ro
 
 
 def picture(rows: t.Sequence[Row]) -> str:
-    """An SVG of what `beside` has laid out."""
+    """An SVG of the layout from `beside`."""
     return plot([
         Strip(f"{each['osds']}, {each['how']}" if each["how"] else each["osds"], each["score"], each["curve"], BEFORE if each["when"] == "before" else NOW)
         for each in rows

@@ -4,8 +4,8 @@
 
 """Runs the host's tools for the modules of this collection.
 
-Every command is an argument list, speaks the C locale, and has a time limit. What goes wrong becomes a HandoverError:
-one sentence for the user that says what is wrong, where, and what to do. Modules turn it into their failure message.
+Every command is an argument list, speaks the C locale, and has a time limit. A failure becomes a HandoverError:
+one sentence for the user with the fault, its place, and the way out. Modules turn it into their failure message.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Watchdog:
 class Runtime:
     """The host as a module sees it: tools with a time budget.
 
-    The budget, in seconds, is for the module as a whole: each command may use what is left of it.
+    The budget, in seconds, is for the module as a whole: each command may use the rest of it.
     """
 
     def __init__(self, module: AnsibleModule, timeout: float) -> None:
@@ -119,7 +119,7 @@ class Runtime:
         stdin: str | bytes | None = None,
         timeout: float | None = None,
     ) -> Completed:
-        """Runs a command to its end and returns what it said; a status outside `accept` is an error with its own last words.
+        """Runs a command to its end and returns its output; a status outside `accept` is an error with its own last words.
 
         Text on standard input is a line; bytes go as they are.
         """

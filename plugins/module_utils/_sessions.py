@@ -4,7 +4,7 @@
 
 """Sessions of the helper on this host.
 
-A session is a folder with the specification that the controller wrote, the journal of the helper, and what it tells of
+A session is a folder with the specification that the controller wrote, the journal of the helper, and its news about
 itself. A transient systemd unit runs the helper: it outlives the connection of the controller, and systemd keeps its log.
 """
 
@@ -42,7 +42,7 @@ UNTOLD = {"source": ("in_doubt", "resumed"), "destination": ("in_doubt", "settle
 # The same where its process is gone.
 UNTOLD_ALONE = {"source": ("released",), "destination": ("released", "resumed")}
 TRIAL, ENDED = "trial", "ended"
-# One for each process whose memory follows it, and for each that it has begun meanwhile.
+# One for each process whose memory follows it, and for each that it has begun since.
 _DESCRIPTORS = 4096
 # From the source's release on, only the outcome on the destination decides.
 RELEASED = ("released", "resumed", "in_doubt")
@@ -91,7 +91,7 @@ class Session:
         return self.pcopy.call("session", "show", self.directory)
 
     def known(self) -> t.Optional[t.Dict[str, t.Any]]:
-        """Where it stands, with what was planned for it; also if nothing came after the plan."""
+        """Its state, with the plan; also if nothing came after the plan."""
         planned = self._planned() or {}
         plan = planned.get("plan")
         if self.specified:
@@ -108,7 +108,7 @@ class Session:
         return status["state"] in UNTOLD_ALONE[status["role"]] and not status["running"]
 
     def spec(self) -> t.Optional[t.Dict[str, t.Any]]:
-        """What it was told to do."""
+        """Its specification."""
         try:
             with open(self._spec_path, encoding="utf-8") as source:
                 return json.load(source)
@@ -126,11 +126,11 @@ class Session:
         return os.path.isdir(os.path.join(self.directory, "identity"))
 
     def write_spec(self, spec: t.Mapping[str, t.Any]) -> None:
-        """What the helper is to do."""
+        """The helper's task."""
         self._write(SPEC, spec)
 
     def write_plan(self, plan: t.Mapping[str, t.Any]) -> None:
-        """What a later run of the play needs to know."""
+        """The facts that a later run of the play needs."""
         self._write(PLAN, {"boot_id": _boot(), "plan": plan})
 
     def _write(self, name: str, content: t.Mapping[str, t.Any]) -> None:
@@ -161,9 +161,9 @@ class Session:
             "--property=Restart={0}".format("on-abnormal" if role == "source" else "no"),
             "--property=RestartSec=1",
             # With lazy pages the kernel lets tasks wait for memory by descriptors. systemd has them too, so that nothing reads as zeroes which has not
-            # come when the helper is killed, until what is to run then (the next line) has ended those tasks.
+            # come when the helper is killed, until the command for that case (the next line) has ended those tasks.
             "--property=FileDescriptorStoreMax={0}".format(_DESCRIPTORS if role == "destination" else 0),
-            # However it ends: what it leaves is brought as far as it may go without anybody being asked.
+            # However it ends: its work is brought as far as it may go without asking the other side.
             "--property=ExecStopPost={0} session recover {1}{2}".format(self.pcopy.path, self.directory, " --restarts" if role == "source" else ""),
             self.pcopy.path,
             COMMANDS[role],
@@ -183,7 +183,7 @@ class Session:
         return self.pcopy.call("session", "cutover", self.directory, *together, "--timeout", str(int(timeout)), timeout=timeout + 10)
 
     def resolve(self, outcome: str, timeout: float) -> t.Dict[str, t.Any]:
-        """Tells a source in doubt what the destination's session says."""
+        """Tells a source in doubt the outcome by the destination's session."""
         return self.pcopy.call("session", "resolve", self.directory, "--outcome", outcome, "--timeout", str(max(1, int(timeout))), timeout=timeout + 10)
 
     def recover(self, timeout: float) -> t.Dict[str, t.Any]:
@@ -191,7 +191,7 @@ class Session:
         return self.pcopy.call("session", "recover", self.directory, "--timeout", str(max(1, int(timeout))), timeout=timeout + 10)
 
     def plan(self) -> t.Optional[t.Dict[str, t.Any]]:
-        """What the play wrote down before it made anything; None if it did not come so far, or not whole."""
+        """The play's record from before it made anything; None if it did not come so far, or not whole."""
         return (self._planned() or {}).get("plan")
 
     def planned_at(self) -> int:
@@ -209,7 +209,7 @@ class Session:
             return None
 
     def events(self) -> t.List[t.Dict[str, t.Any]]:
-        """What the helper told of itself; a last line that it did not finish is left out."""
+        """The helper's own messages; a last line that it did not finish is left out."""
         found = []
         try:
             with open(os.path.join(self.directory, EVENTS), encoding="utf-8") as source:
@@ -231,7 +231,7 @@ class Session:
         return self.status()
 
     def remove(self, role: str) -> None:
-        """Removes what is left of an ended session: its unit, its note and its folder."""
+        """Removes the rest of an ended session: its unit, its note and its folder."""
         runtime = self.pcopy.runtime
         systemctl = runtime.find("systemctl")
         if systemctl is not None:
@@ -268,7 +268,7 @@ def begun(role: str, spec: t.Mapping[str, t.Any]) -> str:
 
 
 def typed(spec: t.Any, key: str = "") -> t.Any:
-    """The specification with numbers as numbers: ansible-core before 2.19 turns what a template yields into text."""
+    """The specification with numbers as numbers: ansible-core before 2.19 turns a template's result into text."""
     if isinstance(spec, t.Mapping):
         return {name: typed(value, name) for name, value in spec.items()}
     if isinstance(spec, list):
@@ -281,7 +281,7 @@ def typed(spec: t.Any, key: str = "") -> t.Any:
 
 
 def outcome(status: t.Mapping[str, t.Any], source: str = "the source", destination: str = "the destination") -> t.Optional[str]:
-    """Of a source's session: None if the workload has moved, else where it is now and what to do, in one sentence."""
+    """Of a source's session: None if the workload has moved, else its place and the way out, in one sentence."""
     workload, state, error = status.get("workload", ""), status["state"], status.get("error") or "it gave no reason"
     if state in ("done", "settled"):
         return None

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where snapshots lie on a host, and what is written down of each.
+"""The place of snapshots on a host, and the record of each.
 
 One folder a snapshot, `<root>/<workload>/<name>/`: `snapshot.json`, an image file for each volume, and, if the memory was taken too, the dump and
-the container's own layer. It is made under a name that begins with a dot and renamed when all of it is on the disk: what has a name is whole.
+the container's own layer. It is made under a name that begins with a dot and renamed when all of it is on the disk: one with a name is whole.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Snapshots:
         return os.path.join(self.folder, name)
 
     def all(self) -> t.List[t.Dict[str, t.Any]]:
-        """What is written down of each, the oldest first."""
+        """The record of each, the oldest first."""
         try:
             names = [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
         except FileNotFoundError:
@@ -61,7 +61,7 @@ class Snapshots:
             raise HandoverError("{0} cannot be read: {1}: remove the snapshot".format(path, exc)) from exc
 
     def begin(self, name: str) -> str:
-        """An empty folder for what becomes the snapshot; what a killed run left in it is gone."""
+        """An empty folder for the coming snapshot; a killed run's leftovers in it are gone."""
         unfinished = os.path.join(self.folder, "." + name)
         shutil.rmtree(unfinished, ignore_errors=True)
         os.makedirs(unfinished, mode=0o700)

@@ -11,7 +11,7 @@ import typing as t
 
 from ansible_collections.livefleet.handover.plugins.module_utils._workload import asked
 
-# What has a folder for each interface: its names depend on the container, and not on the host.
+# Settings with a folder for each interface: its names depend on the container, and not on the host.
 _BY_INTERFACE = ("conf", "neigh")
 
 

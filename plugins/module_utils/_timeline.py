@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What both hosts did in a handover, on one clock: the data of one picture.
+"""Both hosts' work in a handover, on one clock: the data of one picture.
 
 All times are milliseconds on the source's clock, counted from the moment at which the workload could have stood still first, as
 those of the stages are. The destination's events are moved by as much as its clock was ahead, which the source measures before the
@@ -21,7 +21,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._times import (
 
 Event = t.Mapping[str, t.Any]
 
-# What the source was told of, and the destination did.
+# The destination's work that the source was told of.
 DESTINATION_STAGES = ("armed", "attach", "restore", "criu_restore")
 
 
@@ -71,7 +71,7 @@ def _pass(event: Event) -> t.Dict[str, t.Any]:
 
 
 def _memory(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
-    """Each look at the workload's memory while it ran, with what of it was new to the destination; last its dump, of which the rest was sent."""
+    """Each look at the workload's memory while it ran, with the part that was new to the destination; last its dump, of which the rest was sent."""
     looks = [each for each in events if each["event"] == "memory"]
     found = [
         {
@@ -92,7 +92,7 @@ def _throttle(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
 
 
 def _dirty(passes: t.Sequence[Event], events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
-    """What was dirty when a pass took it up, and when it was looked at otherwise. Before the first pass, everything is to be sent."""
+    """The dirty bytes when a pass took them up, and when they were counted otherwise. Before the first pass, everything is to be sent."""
     points = [{"at_ms": each["start_ms"], "bytes": each["bytes"]} for each in passes]
     points += [{"at_ms": each["at_ms"], "bytes": each["dirty"]} for each in events if each["event"] == "converged"]
     return sorted(points, key=lambda each: each["at_ms"])

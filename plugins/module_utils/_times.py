@@ -14,7 +14,7 @@ import typing as t
 
 Status = t.Mapping[str, t.Any]
 
-# Stage → what it says in the table, in the order in which the stages begin.
+# Stage → its text in the table, in the order in which the stages begin.
 LABELS = {
     "barrier": "Barrier",
     "arm": "Get ready",

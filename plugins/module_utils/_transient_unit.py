@@ -4,7 +4,7 @@
 
 """A process that is to outlive the play for a while: a transient systemd unit.
 
-systemd keeps its log, ends it when its time is up whatever became of the controller, and forgets it then. Whoever has to
+systemd keeps its log, ends it when its time is up even if the controller is gone, and forgets it then. Whoever has to
 free memory in a hurry takes such a process first.
 """
 
@@ -88,7 +88,7 @@ class TransientUnit:
         return shown.stdout.strip()
 
     def _last_words(self) -> str:
-        """What the process said last. The journal may come a moment late, or not be there."""
+        """The process's last words. The journal may come a moment late, or not be there."""
         journalctl = self.runtime.find("journalctl")
         if journalctl is None:
             return ""

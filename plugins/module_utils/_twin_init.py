@@ -94,14 +94,14 @@ class Initialisation:
         try:
             yield
         finally:
-            # It is empty, so whoever is in it only passes by, as what measures file systems does, and is no reason to fail.
+            # It is empty, so a process in it only passes by, like a monitor of file systems, and is no reason to fail.
             self.runtime.run([self.runtime.tool("umount", "mount"), "--lazy", directory])
             # The helper makes it again when the volume has arrived. If it never does, nothing is left behind.
             if made:
                 os.rmdir(directory)
 
     def mount_shared_memory(self, inspect: t.Mapping[str, t.Any]) -> None:
-        """Mounts the container's /dev/shm ahead of podman, which then takes it as it is: what it holds arrives before the restore."""
+        """Mounts the container's /dev/shm ahead of podman, which then takes it as it is: its content arrives before the restore."""
         facts = workload.facts_of(inspect, ())
         mounts = loop.read_mounts()
         if facts["ipc_mode"] in ("none", "host") or not facts["shm_size"] or any(mount.mountpoint == facts["shm_dir"] for mount in mounts):

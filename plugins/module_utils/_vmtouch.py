@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What vmtouch(8) is asked about, and what it answers."""
+"""The questions to vmtouch(8), and its answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Selection:
 
 
 def select(patterns: t.Sequence[str]) -> Selection:
-    """Finds what the patterns mean now; a directory means all files below it, each of them once, links not followed."""
+    """Finds the files that the patterns mean now; a directory means all files below it, each of them once, links not followed."""
     paths: dict[str, None] = {}
     for pattern in patterns:
         found = sorted(glob.glob(pattern, recursive=True))
@@ -81,7 +81,7 @@ def device_size(path: str) -> int:
 
 
 def parse_pages(text: str) -> tuple[int, int]:
-    """How many pages are resident, and of how many, from what vmtouch prints."""
+    """How many pages are resident, and of how many, from the output of vmtouch."""
     match = _RESIDENT.search(text)
     if not match:
         raise HandoverError(f"vmtouch answered something that is not its summary: {text.strip()[-200:] or 'nothing'}")

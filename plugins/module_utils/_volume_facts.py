@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a directory that a container mounts lies on."""
+"""The file system below a directory that a container mounts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils import (
 def image_volume_below(directory: str, mounts: t.List[loop.Mount]) -> t.Optional[t.Dict[str, t.Any]]:
     """The image volume, a file system on a loop device, that a directory lies on; None if it lies on none."""
     below = [mount for mount in mounts if (directory + "/").startswith(mount.mountpoint.rstrip("/") + "/")]
-    # The last of the longest: mounts stack, and what was mounted later lies on top.
+    # The last of the longest: mounts stack, and a later one lies on top.
     mount = max(enumerate(below), key=lambda each: (len(each[1].mountpoint), each[0]))[1] if below else None
     if mount is None:
         return None

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What podman says of a container, in the words of this collection.
+"""podman's facts about a container, in the words of this collection.
 
 Pure functions from podman's JSON documents to the facts that preflight, the driver table and the twin are made from.
 """
@@ -72,7 +72,7 @@ def is_shared(network: Document) -> bool:
 
 
 def networks_of(inspect: Document, networks: t.Iterable[Document]) -> t.List[t.Dict[str, t.Any]]:
-    """The networks that the container is on, with what it has there; in the order of its interfaces."""
+    """The networks that the container is on, with its addresses there; in the order of its interfaces."""
     known = {network["name"]: network for network in networks}
     found = []
     for name, endpoint in ((inspect.get("NetworkSettings") or {}).get("Networks") or {}).items():
@@ -149,7 +149,7 @@ def environment_of(inspect: Document) -> t.List[str]:
 
 
 def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t.Any]:
-    """What a container's own inspect tells; image volumes, memory and processes are added by who can see the host."""
+    """The facts from a container's own inspect; image volumes, memory and processes are added by a caller on the host."""
     config, host, state = inspect.get("Config") or {}, inspect.get("HostConfig") or {}, inspect.get("State") or {}
     static = inspect.get("StaticDir") or ""
     return {
@@ -191,7 +191,7 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t
 
 
 def identity_of(facts: Document, image: str) -> Identity:
-    """What the twin's create command has to pin; `image` is how the image is called on the other host."""
+    """The values that the twin's create command has to pin; `image` is the image's name on the other host."""
     networks = []
     for network in facts["networks"]:
         addresses = tuple(address for address in (network["ip"], network["ip6"]) if address)
