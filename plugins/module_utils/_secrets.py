@@ -72,7 +72,8 @@ class Secrets:
                 if secret["name"] in self.podman.secrets():
                     raise HandoverError("podman has a secret {0} on this host already, and it is not written over".format(secret["name"]))
                 labels = ["--label={0}={1}".format(key, value) for key, value in sorted(secret["labels"].items())]
-                self.runtime.run([self.podman.path, "secret", "create", "--driver=" + FILE, *labels, secret["name"], "-"], stdin=base64.b64decode(secret["value"]))
+                create = [self.podman.path, "secret", "create", "--driver=" + FILE, *labels, secret["name"], "-"]
+                self.runtime.run(create, stdin=base64.b64decode(secret["value"]))
                 made.append(secret["name"])
         except HandoverError:
             with contextlib.suppress(HandoverError):

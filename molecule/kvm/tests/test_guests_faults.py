@@ -4,8 +4,8 @@
 
 """A guest's move is struck at each phase: it never runs twice, its disk is always there, and running the same play again ends well.
 
-KVM_FAULTS=all runs every case, KVM_FAULTS=switch those whose name has the word; without it KVM_FAULTS_SEED chooses one of a sample. Asked for cases put what was seen into the
-table in docs/kvm.md.
+KVM_FAULTS=all runs every case, KVM_FAULTS=switch those whose name has the word. Without it KVM_FAULTS_SEED chooses one of a sample.
+Requested cases write their results into the table in docs/kvm.md.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ class Host:
         elif rest[:2] == ["container", "inspect"]:
             out = json.dumps([{
                 "Id": self.identifier, "Name": "shop", "State": {"Status": self.state, "Running": self.state == "running"},
-                "NetworkSettings": {"SandboxKey": self.namespace}, "StaticDir": str(self.static), "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}},
+                "NetworkSettings": {"SandboxKey": self.namespace}, "StaticDir": str(self.static),
+                "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}},
             }])  # fmt: skip
         else:
             verb = " ".join([tool, *rest]) if tool != "cp" else "cp " + os.path.basename(rest[-1])

@@ -31,7 +31,8 @@ def test_values_come_out_with_their_types():
     assert asked.problems == []
     assert asked.values == {
         "workload": "shop", "destination": "node2", "source": None, "hosts": "all", "report_dir": "handover-reports", "trial": "first",
-        "max_frozen": 300, "auto_converge": False, "lazy_pages": False, "transport": "tcp", "bind_mounts": "refuse", "secrets": "same", "fence": ["true", "{host}"],
+        "max_frozen": 300, "auto_converge": False, "lazy_pages": False, "transport": "tcp", "bind_mounts": "refuse", "secrets": "same",
+        "fence": ["true", "{host}"],
         "ignore_checks": ["cpu", "clock"],
     }  # fmt: skip
 
