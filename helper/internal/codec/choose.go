@@ -204,23 +204,7 @@ func (c *chooser) choose(lines int) {
 	case now != Plain && c.sent > c.brought-c.brought/gain:
 		best = Plain // it cannot be packed
 	default:
-		most := rate * gainWanted
-		for p := range c.trials {
-			p, t := Packing(p), &c.trials[p]
-			if p == now || (p < now) != c.starves || t.until > c.clock {
-				continue
-			}
-			would := link
-			if p != Plain {
-				if !t.known || !full && p > now {
-					continue
-				}
-				would = min(link/t.ratio, t.speed*free)
-			}
-			if would > most {
-				best, most = p, would
-			}
-		}
+		best = c.promising(now, rate, link, free, full)
 		if time.Duration(c.sinceChange)*window > restLeast {
 			t.rest, c.beforeRate = 0, 0 // it has kept its promise
 		}
@@ -236,6 +220,30 @@ func (c *chooser) choose(lines int) {
 		c.pause = sampleEvery
 	}
 	c.sent, c.brought, c.behind, c.sending, c.waiting, c.packing, c.holding, c.idle0, c.all0 = 0, 0, 0, 0, 0, 0, 0, idle, all
+}
+
+// promising is the method that promises clearly more than now brings; now, if none does. link is the rate of the
+// link, free the processors that could pack, and full says that the link is the bottleneck.
+func (c *chooser) promising(now Packing, rate, link, free float64, full bool) Packing {
+	best := now
+	most := rate * gainWanted
+	for p := range c.trials {
+		p, t := Packing(p), &c.trials[p]
+		if p == now || (p < now) != c.starves || t.until > c.clock {
+			continue
+		}
+		would := link
+		if p != Plain {
+			if !t.known || !full && p > now {
+				continue
+			}
+			would = min(link/t.ratio, t.speed*free)
+		}
+		if would > most {
+			best, most = p, would
+		}
+	}
+	return best
 }
 
 // idleTime reads how long the machine's processors have been idle, and how long

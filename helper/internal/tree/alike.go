@@ -26,14 +26,7 @@ func alike(root, parent int, base string, h *tar.Header) (bool, error) {
 		return false, err
 	}
 	if h.Typeflag == tar.TypeLink {
-		same := false
-		err := at(root, h.Linkname, func(dir int, old string) error {
-			var first unix.Stat_t
-			err := unix.Fstatat(dir, old, &first, unix.AT_SYMLINK_NOFOLLOW)
-			same = err == nil && first.Dev == st.Dev && first.Ino == st.Ino
-			return err
-		})
-		return same, err
+		return alikeLinks(root, h.Linkname, &st)
 	}
 	kinds := map[byte]uint32{
 		tar.TypeDir: unix.S_IFDIR, tar.TypeReg: unix.S_IFREG, tar.TypeSymlink: unix.S_IFLNK,
@@ -70,6 +63,22 @@ func alike(root, parent int, base string, h *tar.Header) (bool, error) {
 			return false, err
 		}
 	}
+	return alikeXattrs(parent, base, h)
+}
+
+// alikeLinks compares a name with another of the same file.
+func alikeLinks(root int, linkname string, st *unix.Stat_t) (same bool, err error) {
+	err = at(root, linkname, func(dir int, old string) error {
+		var first unix.Stat_t
+		err := unix.Fstatat(dir, old, &first, unix.AT_SYMLINK_NOFOLLOW)
+		same = err == nil && first.Dev == st.Dev && first.Ino == st.Ino
+		return err
+	})
+	return same, err
+}
+
+// alikeXattrs compares the extended attributes.
+func alikeXattrs(parent int, base string, h *tar.Header) (bool, error) {
 	has, err := xattrs(fmt.Sprintf("/proc/self/fd/%d/%s", parent, base))
 	if err != nil {
 		return false, err

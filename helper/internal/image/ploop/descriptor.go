@@ -54,20 +54,23 @@ type diskImage struct {
 		} `xml:"Encryption"`
 	} `xml:"Disk_Parameters"`
 	Storage []struct {
-		Start     int64 `xml:"Start"`
-		End       int64 `xml:"End"`
-		Blocksize int64 `xml:"Blocksize"`
-		Images    []struct {
-			GUID string `xml:"GUID"`
-			Type string `xml:"Type"`
-			File string `xml:"File"`
-		} `xml:"Image"`
+		Start     int64      `xml:"Start"`
+		End       int64      `xml:"End"`
+		Blocksize int64      `xml:"Blocksize"`
+		Images    []diskFile `xml:"Image"`
 	} `xml:"StorageData>Storage"`
 	Top   string `xml:"Snapshots>TopGUID"`
 	Shots []struct {
 		GUID   string `xml:"GUID"`
 		Parent string `xml:"ParentGUID"`
 	} `xml:"Snapshots>Shot"`
+}
+
+// diskFile is one file of the chain.
+type diskFile struct {
+	GUID string `xml:"GUID"`
+	Type string `xml:"Type"`
+	File string `xml:"File"`
 }
 
 // parseDescriptor reads a DiskDescriptor.xml.
@@ -104,21 +107,9 @@ func parseDescriptor(r io.Reader) (*descriptor, error) {
 	}
 	d.size, d.cluster = s.End*sector, s.Blocksize*sector
 	for _, i := range s.Images {
-		l := Link{GUID: guid(i.GUID), File: strings.TrimSpace(i.File)}
-		switch i.Type = strings.TrimSpace(i.Type); i.Type {
-		case typeDelta:
-		case typePlain:
-			l.Plain = true
-		default:
-			return nil, fmt.Errorf("image %s is of the type %q, and %q and %q are understood", l.GUID, i.Type, typeDelta, typePlain)
+		if err := d.add(i); err != nil {
+			return nil, err
 		}
-		if _, twice := d.images[l.GUID]; twice || l.GUID == "" || l.GUID == nobody {
-			return nil, fmt.Errorf("the image %q (%s) is there twice or has no name of its own", l.GUID, l.File)
-		}
-		if l.File == "" {
-			return nil, fmt.Errorf("image %s has no file", l.GUID)
-		}
-		d.images[l.GUID] = l
 	}
 	for _, s := range x.Shots {
 		g := guid(s.GUID)
@@ -139,6 +130,26 @@ func parseDescriptor(r io.Reader) (*descriptor, error) {
 		}
 	}
 	return d, nil
+}
+
+// add takes one image of the descriptor's.
+func (d *descriptor) add(i diskFile) error {
+	l := Link{GUID: guid(i.GUID), File: strings.TrimSpace(i.File)}
+	switch i.Type = strings.TrimSpace(i.Type); i.Type {
+	case typeDelta:
+	case typePlain:
+		l.Plain = true
+	default:
+		return fmt.Errorf("image %s is of the type %q, and %q and %q are understood", l.GUID, i.Type, typeDelta, typePlain)
+	}
+	if _, twice := d.images[l.GUID]; twice || l.GUID == "" || l.GUID == nobody {
+		return fmt.Errorf("the image %q (%s) is there twice or has no name of its own", l.GUID, l.File)
+	}
+	if l.File == "" {
+		return fmt.Errorf("image %s has no file", l.GUID)
+	}
+	d.images[l.GUID] = l
+	return nil
 }
 
 // charsets are the encodings that descriptors have beside UTF-8: of the places where

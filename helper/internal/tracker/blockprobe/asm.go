@@ -22,17 +22,22 @@ import (
 // long. layout.go has the data that programs share with us, mark.go the marking,
 // request.go and bio.go the programs for requests and for bios.
 
-// builder makes one program.
-type builder struct {
-	k     *kernel
-	m     bpfMaps
-	ins   asm.Instructions
-	next  string // label for the next instruction
-	marks bool   // mark is called
-	bits  int    // how often or was made
+// assembler puts instructions in a row. It knows neither the maps nor the kernel's structures.
+type assembler struct {
+	ins  asm.Instructions
+	next string // label for the next instruction
 }
 
-func (b *builder) add(ins ...asm.Instruction) {
+// builder makes one program.
+type builder struct {
+	assembler
+	k     *kernel
+	m     bpfMaps
+	marks bool // mark is called
+	bits  int  // how often or was made
+}
+
+func (b *assembler) add(ins ...asm.Instruction) {
 	for _, i := range ins {
 		if b.next != "" {
 			i = i.WithSymbol(b.next)
@@ -43,31 +48,31 @@ func (b *builder) add(ins ...asm.Instruction) {
 }
 
 // label names the next instruction, which can have one name.
-func (b *builder) label(name string) {
+func (b *assembler) label(name string) {
 	if b.next != "" {
 		panic("tracker: the labels " + b.next + " and " + name + " are in one place")
 	}
 	b.next = name
 }
 
-func (b *builder) load(dst asm.Register, place int16) {
+func (b *assembler) load(dst asm.Register, place int16) {
 	b.add(asm.LoadMem(dst, asm.RFP, place, asm.DWord))
 }
 
-func (b *builder) store(place int16, src asm.Register) {
+func (b *assembler) store(place int16, src asm.Register) {
 	b.add(asm.StoreMem(asm.RFP, place, src, asm.DWord))
 }
 
 // storeImm stores a constant, by way of R0: the verifier of kernels before 6.3 does
 // not track the value that a store of an immediate leaves on the stack, and could not
 // see that a loop ends.
-func (b *builder) storeImm(place int16, v int32) {
+func (b *assembler) storeImm(place int16, v int32) {
 	b.add(asm.Mov.Imm(asm.R0, v))
 	b.store(place, asm.R0)
 }
 
 // follow reads a field of the structure that src points to.
-func (b *builder) follow(dst, src asm.Register, f field) {
+func (b *assembler) follow(dst, src asm.Register, f field) {
 	size := asm.DWord
 	if f.size == 4 {
 		size = asm.Word
@@ -76,7 +81,7 @@ func (b *builder) follow(dst, src asm.Register, f field) {
 }
 
 // lookup finds the value for the key in place; R0 is 0 if there is none.
-func (b *builder) lookup(m *ebpf.Map, place int32) {
+func (b *assembler) lookup(m *ebpf.Map, place int32) {
 	b.add(
 		asm.LoadMapPtr(asm.R1, m.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -218,7 +223,7 @@ func (b *builder) lostEntry() {
 	b.add(asm.JEq.Imm(asm.R0, 0, "exit")) // it is always there
 }
 
-func (b *builder) jumpsTo(label string) bool {
+func (b *assembler) jumpsTo(label string) bool {
 	for _, i := range b.ins {
 		if i.Reference() == label {
 			return true
@@ -233,7 +238,7 @@ func argument(dst asm.Register, index int) asm.Instruction {
 
 // probe reads n bytes at src+off into place. If the kernel will not, it goes on
 // at fail.
-func (b *builder) probe(place int16, n int16, src asm.Register, off int16, fail string) {
+func (b *assembler) probe(place int16, n int16, src asm.Register, off int16, fail string) {
 	b.add(
 		asm.Mov.Reg(asm.R3, src),
 		asm.Add.Imm(asm.R3, int32(off)),
