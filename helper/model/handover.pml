@@ -3,7 +3,7 @@
  * operator, and everything that may go wrong with them.
  *
  * The states, and which may follow which, are those of the code
- * (helper/internal/session/journal.go); a test holds the two tables against each
+ * (helper/internal/session/record/journal.go); a test holds the two tables against each
  * other. Every guarded step below is one thing that one party does by itself,
  * and any other party, or a fault, may come between two of them.
  *

@@ -85,7 +85,9 @@ func (h held) answer(read int64, began time.Time) (residency, error) {
 	return residency{h.Path(), h.Size(), pagecache.Total(h.ranges), resident, read, time.Since(began).Seconds()}, err
 }
 
-func (a *app) cache() *cobra.Command {
+type cacheCommands struct{ *app }
+
+func (a cacheCommands) cache() *cobra.Command {
 	g := group("cache", "Look at the page cache, fill it, and keep it", a.cacheShow(), a.cacheHold())
 	g.Example = `  pcopy cache show --read /var/lib/mysql/ibdata1
   pcopy cache hold --seconds 3600 --read --lock /dev/vdb`
@@ -97,7 +99,7 @@ func rangesFlag(c *cobra.Command, description *string) {
 }
 
 // cacheShow tells how much is in memory, or brings it there.
-func (a *app) cacheShow() *cobra.Command {
+func (a cacheCommands) cacheShow() *cobra.Command {
 	var read bool
 	var seconds float64
 	var description string
@@ -162,7 +164,7 @@ type holding struct {
 
 // cacheHold keeps files open, and so the pages of block devices in memory, for a time
 // or until it is told to end.
-func (a *app) cacheHold() *cobra.Command {
+func (a cacheCommands) cacheHold() *cobra.Command {
 	var h holding
 	c := &cobra.Command{Use: "hold --seconds N (PATH… | --osd DIR [TOOL WORD…])", Short: "Keep files open, and so the pages of block devices in memory", RunE: func(c *cobra.Command, args []string) error {
 		switch {
@@ -185,7 +187,7 @@ func (a *app) cacheHold() *cobra.Command {
 	return c
 }
 
-func (a *app) hold(ctx context.Context, asked holding, paths []string) error {
+func (a cacheCommands) hold(ctx context.Context, asked holding, paths []string) error {
 	ctx, cancel := within(ctx, asked.seconds)
 	defer cancel()
 	// Ended by a signal, or by its time limit, it has done its work.
@@ -227,7 +229,7 @@ func (a *app) hold(ctx context.Context, asked holding, paths []string) error {
 
 // bring reads the held ranges and locks them, as requested, and says how much of them is
 // there.
-func (a *app) bring(ctx context.Context, h held, read, lock bool) error {
+func (a cacheCommands) bring(ctx context.Context, h held, read, lock bool) error {
 	began := time.Now()
 	var n int64
 	var err error

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/livefleet/handover/helper/internal/envelope"
-	"github.com/livefleet/handover/helper/internal/session"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // The longest content of an envelope, far more than all the secrets of a container.
@@ -73,5 +73,5 @@ func envelopeKey(name string) (string, error) {
 	if !envelopeName.MatchString(name) {
 		return "", usageError("envelope: the name of a session is small letters, digits and dashes")
 	}
-	return filepath.Join(session.RunDir, "envelopes", name+".key"), nil
+	return filepath.Join(record.RunDir, "envelopes", name+".key"), nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/fsid"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
-	"github.com/livefleet/handover/helper/internal/session"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/tracker/blockprobe"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -23,7 +23,7 @@ import (
 // boot, which empties the folder; but a module or a setting may go.
 const recallFor = time.Hour
 
-var probeFile = filepath.Join(session.RunDir, "probe.json")
+var probeFile = filepath.Join(record.RunDir, "probe.json")
 
 // A probed is the answer of a probe.
 type probed struct {
@@ -37,11 +37,13 @@ type remembered struct {
 	probed
 }
 
-func (a *app) host() *cobra.Command {
+type hostCommands struct{ *app }
+
+func (a hostCommands) host() *cobra.Command {
 	return group("host", "Look at this host", a.hostProbe(), a.hostGuard())
 }
 
-func (a *app) hostProbe() *cobra.Command {
+func (a hostCommands) hostProbe() *cobra.Command {
 	var recall bool
 	c := &cobra.Command{Use: "probe", Short: "Try which kinds of tracking and silence this kernel offers", Args: between(0, 0), RunE: func(*cobra.Command, []string) error {
 		// To load programs into the kernel takes half a second of a processor, and a host that is emptied is asked once for each of its workloads.
@@ -62,7 +64,7 @@ func (a *app) hostProbe() *cobra.Command {
 }
 
 // hostGuard marks the folders under mount points.
-func (a *app) hostGuard() *cobra.Command {
+func (a hostCommands) hostGuard() *cobra.Command {
 	var all bool
 	c := &cobra.Command{Use: "guard (MOUNTPOINT… | --all)", Short: "Keep containers from starting on the folder under a volume that is not mounted", RunE: func(_ *cobra.Command, args []string) error {
 		if all == (len(args) > 0) {
@@ -90,7 +92,7 @@ func (a *app) hostGuard() *cobra.Command {
 	return c
 }
 
-func (a *app) version() *cobra.Command {
+func (a hostCommands) version() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Tell the version, the protocol and the architecture", Args: between(0, 0), RunE: func(*cobra.Command, []string) error {
 		if a.json {
 			return a.print(map[string]any{"version": version, "protocol": wire.MaxVersion, "arch": runtime.GOARCH, "go": runtime.Version()})

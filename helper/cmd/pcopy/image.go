@@ -12,10 +12,12 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/image/convert"
 	"github.com/livefleet/handover/helper/internal/image/ploop"
-	"github.com/livefleet/handover/helper/internal/session"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-func (a *app) image() *cobra.Command {
+type imageCommands struct{ *app }
+
+func (a imageCommands) image() *cobra.Command {
 	g := group("image", "Look into ploop images, convert them, and compare images",
 		a.imageInfo(), a.imageCheck(), a.imageConvert(), a.imageMerge(), a.imageDigest(), a.imageSync())
 	g.Example = `  pcopy image info /vz/private/101/root.hdd
@@ -27,7 +29,7 @@ func snapshotFlag(c *cobra.Command, snapshot *string) {
 	c.Flags().StringVar(snapshot, "snapshot", "", "GUID of a snapshot; the current state if empty")
 }
 
-func (a *app) imageInfo() *cobra.Command {
+func (a imageCommands) imageInfo() *cobra.Command {
 	var snapshot string
 	c := &cobra.Command{Use: "info IMAGE", Short: "Describe a ploop image: a delta, a DiskDescriptor.xml or its folder", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		img, info, err := ploop.Open(args[0], snapshot)
@@ -40,7 +42,7 @@ func (a *app) imageInfo() *cobra.Command {
 	return c
 }
 
-func (a *app) imageCheck() *cobra.Command {
+func (a imageCommands) imageCheck() *cobra.Command {
 	var snapshot string
 	c := &cobra.Command{Use: "check IMAGE", Short: "List everything that is wrong with a ploop image", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		info, found := ploop.Check(args[0], snapshot)
@@ -70,7 +72,7 @@ func (w *writing) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&w.inUse, "in-use", false, "also read an image that is marked as in use, if it is written no more")
 }
 
-func (a *app) imageConvert() *cobra.Command {
+func (a imageCommands) imageConvert() *cobra.Command {
 	var snapshot string
 	var w writing
 	c := &cobra.Command{Use: "convert IMAGE OUT", Short: "Write the disk of a ploop image, with all its layers, to a new file", Args: between(2, 2), RunE: func(c *cobra.Command, args []string) error {
@@ -85,7 +87,7 @@ func (a *app) imageConvert() *cobra.Command {
 	return c
 }
 
-func (a *app) imageMerge() *cobra.Command {
+func (a imageCommands) imageMerge() *cobra.Command {
 	var plain bool
 	var w writing
 	c := &cobra.Command{Use: "merge BASE DELTA… OUT", Short: "The same, of layers that are named one by one, the lowest first", Args: between(3, -1), RunE: func(c *cobra.Command, args []string) error {
@@ -101,7 +103,7 @@ func (a *app) imageMerge() *cobra.Command {
 	return c
 }
 
-func (a *app) convert(ctx context.Context, img *ploop.Image, info *ploop.Info, w writing, path string) error {
+func (a imageCommands) convert(ctx context.Context, img *ploop.Image, info *ploop.Info, w writing, path string) error {
 	defer img.Close()
 	if !slices.Contains(convert.Formats, w.format) {
 		return usageError(fmt.Sprintf("--format %s: choose one of %s", w.format, strings.Join(convert.Formats, ", ")))
@@ -116,14 +118,14 @@ func (a *app) convert(ctx context.Context, img *ploop.Image, info *ploop.Info, w
 	return a.print(s)
 }
 
-func (a *app) imageDigest() *cobra.Command {
+func (a imageCommands) imageDigest() *cobra.Command {
 	return &cobra.Command{Use: "digest PATH…", Short: "Compute a digest of images or block devices", Args: between(1, -1), RunE: func(c *cobra.Command, args []string) error {
 		for _, p := range args {
 			src, err := image.OpenSource(p)
 			if err != nil {
 				return err
 			}
-			d, err := image.Digest(c.Context(), src, src.Size(), session.DefaultCluster)
+			d, err := image.Digest(c.Context(), src, src.Size(), record.DefaultCluster)
 			src.Close()
 			if err != nil {
 				return err
@@ -139,7 +141,7 @@ func (a *app) imageDigest() *cobra.Command {
 	}}
 }
 
-func (a *app) imageSync() *cobra.Command {
+func (a imageCommands) imageSync() *cobra.Command {
 	var dontneed bool
 	c := &cobra.Command{Use: "sync PATH…", Short: "Write the data of files to the disk (fdatasync)", Args: between(1, -1), RunE: func(_ *cobra.Command, args []string) error {
 		for _, p := range args {

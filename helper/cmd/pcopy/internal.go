@@ -14,13 +14,17 @@ import (
 	"github.com/livefleet/handover/helper/internal/bluefs"
 	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/hooks"
-	"github.com/livefleet/handover/helper/internal/session"
+	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/throttle"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
 
+type internalCommands struct{ *app }
+
 // internal are the words that only programs say: CRIU, runtimes, podman, units, and pcopy itself.
-func (a *app) internal() *cobra.Command {
+func (a internalCommands) internal() *cobra.Command {
 	g := group("internal", "Words that only programs say",
 		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.thawAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor())
 	g.AddCommand(building()...)
@@ -28,20 +32,20 @@ func (a *app) internal() *cobra.Command {
 	return g
 }
 
-func (a *app) ociHook() *cobra.Command {
+func (a internalCommands) ociHook() *cobra.Command {
 	var root string
 	c := &cobra.Command{Use: "oci-hook", Short: "The OCI runtime's hook before a container starts", Args: between(0, 0), RunE: func(c *cobra.Command, _ []string) error {
-		state, err := session.ReadOCIState(os.Stdin)
+		state, err := recovery.ReadOCIState(os.Stdin)
 		if err != nil {
 			return err
 		}
-		return session.MayStart(c.Context(), root, session.RunDir, state)
+		return recovery.MayStart(c.Context(), root, record.RunDir, state)
 	}}
 	rootFlag(c, &root)
 	return c
 }
 
-func (a *app) criuHook() *cobra.Command {
+func (a internalCommands) criuHook() *cobra.Command {
 	return &cobra.Command{Use: "criu-hook", Short: "CRIU's action script", DisableFlagParsing: true, RunE: func(_ *cobra.Command, args []string) error {
 		if len(args) != 0 {
 			return usageError("criu-hook takes no arguments: CRIU tells it what it needs in its environment")
@@ -60,7 +64,7 @@ func (a *app) criuHook() *cobra.Command {
 				return usageError(fmt.Sprintf("criu-hook: HANDOVER_CRIU is %q, and not a process ID", told))
 			}
 		}
-		goOn, err := session.Hook(session.RunDir, session.Call{Action: action, ImageDir: real, CRIU: criu, Root: os.Getenv("CRTOOLS_INIT_PID")})
+		goOn, err := recovery.Hook(record.RunDir, recovery.Call{Action: action, ImageDir: real, CRIU: criu, Root: os.Getenv("CRTOOLS_INIT_PID")})
 		if err != nil {
 			return err
 		}
@@ -82,22 +86,22 @@ const refused = 3
 
 // criuHold is called by the program that has CRIU's name, with the path that it was
 // called by and its arguments.
-func (a *app) criuHold() *cobra.Command {
+func (a internalCommands) criuHold() *cobra.Command {
 	return &cobra.Command{Use: "criu-hold PROGRAM ARGUMENT…", Short: "Stand in for CRIU, and become it when there is something to restore", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usageError("criu-hold is called by the program that stands in for CRIU")
 		}
-		return hooks.Held(c.Context(), args[0], args[1:], session.Holder{RunDir: session.RunDir, PID: os.Getpid()})
+		return hooks.Held(c.Context(), args[0], args[1:], recovery.Holder{RunDir: record.RunDir, PID: os.Getpid()})
 	}}
 }
 
-func (a *app) thawAfter() *cobra.Command {
+func (a internalCommands) thawAfter() *cobra.Command {
 	return &cobra.Command{Use: hooks.ThawBehindWord + " CGROUP", Short: "Thaw a cgroup when CRIU, which is file 3, has ended", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
 	}}
 }
 
-func (a *app) unthrottleAfter() *cobra.Command {
+func (a internalCommands) unthrottleAfter() *cobra.Command {
 	return &cobra.Command{Use: throttle.LiftBehindWord + " RECORD PID", Short: "Give a workload its processor time back when the session's process has ended", Args: between(2, 2), RunE: func(_ *cobra.Command, args []string) error {
 		return throttle.LiftWhenGone(args[0], args[1])
 	}}
@@ -105,7 +109,7 @@ func (a *app) unthrottleAfter() *cobra.Command {
 
 // runTransport starts a source's peer.command for it. Its child has all of root's powers;
 // it needs none of them itself.
-func (a *app) runTransport() *cobra.Command {
+func (a internalCommands) runTransport() *cobra.Command {
 	return &cobra.Command{Use: transport.RunnerWord + " COMMAND…", Short: "Run the command of a session's transport for a process that may start none", DisableFlagParsing: true, RunE: func(_ *cobra.Command, args []string) error {
 		if err := confine.Lower(); err != nil {
 			return err
@@ -115,7 +119,7 @@ func (a *app) runTransport() *cobra.Command {
 }
 
 // internalBluefs tells where on its devices an OSD keeps its database.
-func (a *app) internalBluefs() *cobra.Command {
+func (a internalCommands) internalBluefs() *cobra.Command {
 	var home, work, inside string
 	c := &cobra.Command{Use: "bluefs --home DIR [TOOL WORD…]", Short: "Tell where on its devices an OSD keeps its database", RunE: func(c *cobra.Command, tool []string) error {
 		if home == "" {
@@ -150,7 +154,7 @@ const (
 //
 // The environment stays with podman's children, for as long as the workload runs:
 // without a session that waits, this does nothing.
-func (a *app) netavark() *cobra.Command {
+func (a internalCommands) netavark() *cobra.Command {
 	return &cobra.Command{Use: "netavark ARGUMENT…", Short: "Podman's netavark, with a network that is silent at first", DisableFlagParsing: true, RunE: func(_ *cobra.Command, args []string) error {
 		real := os.Getenv(netavarkEnv)
 		if real == "" {
@@ -172,5 +176,5 @@ func silenceFirst(args []string) error {
 	if verb < 0 || verb+1 >= len(args) || os.Getenv(gateEnv) == "" {
 		return nil
 	}
-	return session.SetUpNetwork(session.RunDir, os.Getenv(gateEnv), args[verb+1])
+	return engine.SetUpNetwork(record.RunDir, os.Getenv(gateEnv), args[verb+1])
 }

@@ -97,7 +97,7 @@ func (a *app) root() *cobra.Command {
 		return usageError(fmt.Sprintf("%s: %v: `%s --help` shows its flags", words(c), err, c.CommandPath()))
 	})
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "answer in JSON, one object a line")
-	root.AddCommand(a.session(), a.track(), a.watch(), a.image(), a.cache(), a.ploop(), a.host(), a.internal(), a.version())
+	root.AddCommand(sessionCommands{a}.session(), trackCommands{a}.track(), watchCommands{a}.watch(), imageCommands{a}.image(), cacheCommands{a}.cache(), ploopCommands{a}.ploop(), hostCommands{a}.host(), internalCommands{a}.internal(), hostCommands{a}.version())
 	root.AddCommand(a.formerWords()...)
 	return root
 }
@@ -121,14 +121,14 @@ func hidden(use string, c *cobra.Command) *cobra.Command {
 // by an older role still say them.
 func (a *app) formerWords() []*cobra.Command {
 	return []*cobra.Command{
-		sideBefore("send", a.sessionSend, a.ploopSend), sideBefore("receive", a.sessionReceive, a.ploopReceive),
-		hidden("stream", a.sessionStream()), hidden("identity", a.sessionIdentity()),
-		hidden("copy", a.ploopCopy()), hidden("bitmap", a.trackBitmap()),
-		hidden("probe", a.hostProbe()), hidden("digest", a.imageDigest()), hidden("fdatasync", a.imageSync()),
-		hidden("pages", a.cacheShow()), hidden("hold", a.cacheHold()), hidden("bluefs", a.internalBluefs()),
-		hidden("criu-hook", a.criuHook()), hidden("oci-hook", a.ociHook()), hidden("criu-hold", a.criuHold()),
-		hidden("netavark", a.netavark()), hidden("thaw-behind", a.thawAfter()), hidden("lift-behind", a.unthrottleAfter()),
-		hidden("run-way", a.runTransport()),
+		sideBefore("send", sessionCommands{a}.sessionSend, ploopCommands{a}.ploopSend), sideBefore("receive", sessionCommands{a}.sessionReceive, ploopCommands{a}.ploopReceive),
+		hidden("stream", sessionCommands{a}.sessionStream()), hidden("identity", sessionCommands{a}.sessionIdentity()),
+		hidden("copy", ploopCommands{a}.ploopCopy()), hidden("bitmap", trackCommands{a}.trackBitmap()),
+		hidden("probe", hostCommands{a}.hostProbe()), hidden("digest", imageCommands{a}.imageDigest()), hidden("fdatasync", imageCommands{a}.imageSync()),
+		hidden("pages", cacheCommands{a}.cacheShow()), hidden("hold", cacheCommands{a}.cacheHold()), hidden("bluefs", internalCommands{a}.internalBluefs()),
+		hidden("criu-hook", internalCommands{a}.criuHook()), hidden("oci-hook", internalCommands{a}.ociHook()), hidden("criu-hold", internalCommands{a}.criuHold()),
+		hidden("netavark", internalCommands{a}.netavark()), hidden("thaw-behind", internalCommands{a}.thawAfter()), hidden("lift-behind", internalCommands{a}.unthrottleAfter()),
+		hidden("run-way", internalCommands{a}.runTransport()),
 	}
 }
 

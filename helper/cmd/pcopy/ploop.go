@@ -31,7 +31,9 @@ import (
 // defaultDialect is the dialect of `pcopy copy`, and falls back automatically.
 const defaultDialect = "ploop-1.12"
 
-func (a *app) ploop() *cobra.Command {
+type ploopCommands struct{ *app }
+
+func (a ploopCommands) ploop() *cobra.Command {
 	g := group("ploop", "Copy a running disk to or from a host that has only `ploop copy`", a.ploopSend(), a.ploopReceive(), a.ploopCopy())
 	g.Example = `  pcopy ploop send --dialect ploop-1.12 --device /dev/vg0/web1 --to /vz/private/101/root.hdd/root.hds -- ssh node7 ploop
   pcopy ploop receive --dialect ploop-1.12 -d /srv/images/web1.hds`
@@ -40,7 +42,7 @@ func (a *app) ploop() *cobra.Command {
 
 // ploopCopy takes the arguments of `ploop copy`, so that a script that calls that
 // may call this.
-func (a *app) ploopCopy() *cobra.Command {
+func (a ploopCommands) ploopCopy() *cobra.Command {
 	return &cobra.Command{Use: "copy (-s DEV … | -d FILE …)", Short: "The same with the arguments of ploop copy 1.12", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
 		if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-d") || strings.HasPrefix(a, "--file") }) {
 			return asked(c, a.ploopReceive(), args)
@@ -80,7 +82,7 @@ type sending struct {
 	timeout      int
 }
 
-func (a *app) ploopSend() *cobra.Command {
+func (a ploopCommands) ploopSend() *cobra.Command {
 	var s sending
 	c := &cobra.Command{Use: "send --device DEV [--to FILE -- COMMAND…]", Short: "Send a disk that is in use to an old ploop copy", RunE: func(c *cobra.Command, args []string) error {
 		if c.ArgsLenAtDash() >= 0 {
@@ -105,7 +107,7 @@ func (a *app) ploopSend() *cobra.Command {
 	return c
 }
 
-func (a *app) sendDialect(ctx context.Context, asked sending) error {
+func (a ploopCommands) sendDialect(ctx context.Context, asked sending) error {
 	p, s := &asked.peer, &asked.source
 	v, err := dialect.Find(asked.dialect)
 	if err != nil {
@@ -162,7 +164,7 @@ func shell(line string, seconds int) *hooks.Command {
 }
 
 // printUnless answers in JSON, on standard error if standard output is taken.
-func (a *app) printUnless(taken bool, v any) error {
+func (a ploopCommands) printUnless(taken bool, v any) error {
 	if taken {
 		return a.printTo(os.Stderr, v)
 	}
@@ -318,7 +320,7 @@ type receiving struct {
 	limit   int64
 }
 
-func (a *app) ploopReceive() *cobra.Command {
+func (a ploopCommands) ploopReceive() *cobra.Command {
 	var r receiving
 	c := &cobra.Command{Use: "receive -d FILE", Short: "Receive a disk from an old ploop copy", RunE: func(c *cobra.Command, _ []string) error {
 		return a.receiveDialect(c.Context(), r)
@@ -334,7 +336,7 @@ func (a *app) ploopReceive() *cobra.Command {
 	return c
 }
 
-func (a *app) receiveDialect(ctx context.Context, asked receiving) error {
+func (a ploopCommands) receiveDialect(ctx context.Context, asked receiving) error {
 	p, limit := &asked.peer, asked.limit
 	v, err := dialect.Find(asked.dialect)
 	if err != nil {

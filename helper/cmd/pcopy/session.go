@@ -16,6 +16,9 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/session"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
+	"github.com/livefleet/handover/helper/internal/session/wave"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
 
@@ -27,7 +30,9 @@ const collectAt = 25
 // sessionsDir is where the roles keep their sessions.
 const sessionsDir = "/var/lib/handover/sessions"
 
-func (a *app) session() *cobra.Command {
+type sessionCommands struct{ *app }
+
+func (a sessionCommands) session() *cobra.Command {
 	g := group("session", "Move a workload: run a side, look at it, bring it to its end",
 		a.sessionShow(), a.sessionList(), a.sessionWait(), a.sessionCutover(), a.sessionAbort(), a.sessionContinue(), a.sessionResolve(), a.sessionRecover(),
 		a.sessionSend(), a.sessionReceive(), a.sessionStream(), a.sessionIdentity())
@@ -37,16 +42,16 @@ func (a *app) session() *cobra.Command {
 	return g
 }
 
-func (a *app) sessionSend() *cobra.Command {
+func (a sessionCommands) sessionSend() *cobra.Command {
 	return side("send", "Run the source's side of a session to its end", session.Send)
 }
 
-func (a *app) sessionReceive() *cobra.Command {
+func (a sessionCommands) sessionReceive() *cobra.Command {
 	return side("receive", "Run the destination's side of a session to its end", session.Receive)
 }
 
 // side is a command for one side of a session. The folder is a word, or follows --session as in version 0.1.
-func side(word, short string, run func(context.Context, string, string) error) *cobra.Command {
+func side(word, short string, run func(context.Context, string, string, session.Options) error) *cobra.Command {
 	var dir string
 	c := &cobra.Command{Use: word + " DIR", Short: short, Args: between(0, 1), RunE: func(c *cobra.Command, args []string) error {
 		if (dir == "") == (len(args) == 0) {
@@ -60,8 +65,7 @@ func side(word, short string, run func(context.Context, string, string) error) *
 			return err
 		}
 		debug.SetGCPercent(collectAt)
-		session.Confine, session.Lower = confine.To, confine.Lower
-		return run(c.Context(), abs, session.RunDir)
+		return run(c.Context(), abs, record.RunDir, session.Options{Confine: confine.To, Lower: confine.Lower})
 	}}
 	c.Flags().StringVar(&dir, "session", "", "the session's folder, in place of DIR")
 	return c
@@ -89,9 +93,9 @@ func asked(from, chosen *cobra.Command, args []string) error {
 	return chosen.ExecuteContext(from.Context())
 }
 
-func (a *app) sessionShow() *cobra.Command {
+func (a sessionCommands) sessionShow() *cobra.Command {
 	return &cobra.Command{Use: "show DIR", Short: "Tell where a session stands", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
-		s, err := session.Show(args[0])
+		s, err := record.Show(args[0])
 		if err != nil {
 			return err
 		}
@@ -99,10 +103,10 @@ func (a *app) sessionShow() *cobra.Command {
 	}}
 }
 
-func (a *app) sessionList() *cobra.Command {
+func (a sessionCommands) sessionList() *cobra.Command {
 	var root string
 	c := &cobra.Command{Use: "list", Short: "List the sessions of this host", Args: between(0, 0), RunE: func(*cobra.Command, []string) error {
-		all, err := session.List(root)
+		all, err := record.List(root)
 		if err != nil {
 			return err
 		}
@@ -144,69 +148,69 @@ func limited(c *cobra.Command, seconds int) (context.Context, context.CancelFunc
 }
 
 // answer prints a status, unless there is an error instead.
-func (a *app) answer(s *session.Status, err error) error {
+func (a sessionCommands) answer(s *record.Status, err error) error {
 	if err != nil {
 		return err
 	}
 	return a.print(s)
 }
 
-func (a *app) sessionWait() *cobra.Command {
+func (a sessionCommands) sessionWait() *cobra.Command {
 	var until string
 	c := timed("wait DIR --until WORD[,WORD…]", "Wait until a session is listening, converged, ended, or in a state", 3600, func(ctx context.Context, dir string) error {
 		if until == "" {
 			return usageError("session wait: --until is missing: name a state, or listening, converged, ended")
 		}
-		return a.answer(session.Wait(ctx, dir, strings.Split(until, ",")))
+		return a.answer(record.Wait(ctx, dir, strings.Split(until, ",")))
 	})
 	c.Flags().StringVar(&until, "until", "", "states, or listening, converged, ended; with commas, any of them")
 	return c
 }
 
-func (a *app) sessionCutover() *cobra.Command {
-	var wave string
+func (a sessionCommands) sessionCutover() *cobra.Command {
+	var others string
 	c := timed("cutover DIR", "On the source: freeze, hand over, and wait for the outcome", 600, func(ctx context.Context, dir string) error {
-		if wave == "" {
-			return a.answer(session.Cutover(ctx, dir))
+		if others == "" {
+			return a.answer(recovery.Cutover(ctx, dir))
 		}
-		return a.answer(session.CutoverWave(ctx, dir, session.RunDir, strings.Split(wave, ",")))
+		return a.answer(wave.Cutover(ctx, dir, record.RunDir, strings.Split(others, ",")))
 	})
-	c.Flags().StringVar(&wave, "wave", "", "folders of other sessions, with commas between them: all hand over, or none")
+	c.Flags().StringVar(&others, "wave", "", "folders of other sessions, with commas between them: all hand over, or none")
 	return c
 }
 
-func (a *app) sessionAbort() *cobra.Command {
+func (a sessionCommands) sessionAbort() *cobra.Command {
 	return timed("abort DIR", "End a session that is not released; the workload stays where it is", 120, func(ctx context.Context, dir string) error {
-		return a.answer(session.Abort(ctx, dir, session.RunDir))
+		return a.answer(recovery.Abort(ctx, dir, record.RunDir))
 	})
 }
 
-func (a *app) sessionContinue() *cobra.Command {
+func (a sessionCommands) sessionContinue() *cobra.Command {
 	return &cobra.Command{Use: "continue DIR", Short: "Continue a session that stopped at policy.pause_at", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
-		return session.Continue(args[0])
+		return record.Continue(args[0])
 	}}
 }
 
-func (a *app) sessionResolve() *cobra.Command {
+func (a sessionCommands) sessionResolve() *cobra.Command {
 	var outcome string
 	var lost bool
 	c := timed("resolve DIR --outcome resumed|refused|fenced", "Tell a side in doubt the outcome that the other side has on record", 120, func(ctx context.Context, dir string) error {
-		if err := session.CheckOutcome(session.State(outcome)); err != nil {
+		if err := recovery.CheckOutcome(record.State(outcome)); err != nil {
 			return err // before anything is touched
 		}
 		if lost {
-			if err := session.SetJournalAside(dir); err != nil {
+			if err := record.SetJournalAside(dir); err != nil {
 				return err
 			}
 		}
-		return a.answer(session.Resolve(ctx, dir, session.RunDir, session.State(outcome)))
+		return a.answer(recovery.Resolve(ctx, dir, record.RunDir, record.State(outcome)))
 	})
 	c.Flags().StringVar(&outcome, "outcome", "", "resumed or refused, as the other side's session says; fenced if that host was switched off")
 	c.Flags().BoolVar(&lost, "journal-lost", false, "also where the journal cannot be read: it is put aside, and the order counts")
 	return c
 }
 
-func (a *app) sessionRecover() *cobra.Command {
+func (a sessionCommands) sessionRecover() *cobra.Command {
 	var every, restarts bool
 	var root string
 	var timeout int
@@ -223,10 +227,10 @@ func (a *app) sessionRecover() *cobra.Command {
 		}
 		defer cancel()
 		if every {
-			all, err := session.RecoverAll(ctx, root, session.RunDir)
+			all, err := recovery.RecoverAll(ctx, root, record.RunDir)
 			return errors.Join(err, a.print(all))
 		}
-		return a.answer(session.Recover(ctx, args[0], session.RunDir, restarts))
+		return a.answer(recovery.Recover(ctx, args[0], record.RunDir, restarts))
 	}}
 	c.Flags().BoolVar(&every, "all", false, "every session of this host")
 	c.Flags().BoolVar(&restarts, "restarts", false, "leave a session alone that its unit starts again")
@@ -236,7 +240,7 @@ func (a *app) sessionRecover() *cobra.Command {
 }
 
 // sessionStream is the far end of a source's peer.command.
-func (a *app) sessionStream() *cobra.Command {
+func (a sessionCommands) sessionStream() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stream (IP:PORT | unix:/PATH)",
 		Short: "At the far end of ssh: carry a session's connections over the standard streams",
@@ -256,9 +260,9 @@ func (a *app) sessionStream() *cobra.Command {
 	}
 }
 
-func (a *app) sessionIdentity() *cobra.Command {
+func (a sessionCommands) sessionIdentity() *cobra.Command {
 	return &cobra.Command{Use: "identity DIR", Short: "Tell the fingerprint of a session's key, made if need be", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
-		id, err := session.Identity(args[0])
+		id, err := record.Identity(args[0])
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,9 @@ import (
 	"github.com/livefleet/handover/helper/internal/changes"
 )
 
-func (a *app) track() *cobra.Command {
+type trackCommands struct{ *app }
+
+func (a trackCommands) track() *cobra.Command {
 	g := group("track", "Mark the clusters of a block device that are written between two backups",
 		a.trackStart(), a.trackList(), a.trackSwap(), a.trackExport(), a.trackStop(), a.trackBitmap())
 	g.Example = `  pcopy track start /dev/vg0/web1 --name web1
@@ -37,7 +39,7 @@ func tracked(c *cobra.Command, show func(any) error, run func(s *changes.Store, 
 	return c
 }
 
-func (a *app) trackStart() *cobra.Command {
+func (a trackCommands) trackStart() *cobra.Command {
 	var name string
 	var cluster int
 	c := &cobra.Command{Use: "start DEVICE", Short: "Mark from now on every cluster of a device that is written", Args: func(c *cobra.Command, args []string) error {
@@ -51,7 +53,7 @@ func (a *app) trackStart() *cobra.Command {
 	return tracked(c, a.print, func(s *changes.Store, args []string) (any, error) { return s.Start(args[0], name, cluster) })
 }
 
-func (a *app) trackList() *cobra.Command {
+func (a trackCommands) trackList() *cobra.Command {
 	c := &cobra.Command{Use: "list", Short: "List the tracked devices, and how much was written", Args: between(0, 0)}
 	return tracked(c, a.print, func(s *changes.Store, _ []string) (any, error) { return s.List() })
 }
@@ -67,7 +69,7 @@ func bitmapFlag(c *cobra.Command, file *string) {
 	}
 }
 
-func (a *app) trackSwap() *cobra.Command {
+func (a trackCommands) trackSwap() *cobra.Command {
 	var file string
 	var again bool
 	c := &cobra.Command{Use: "swap NAME --bitmap FILE", Short: "Take the marks since the last swap, and begin with none"}
@@ -76,19 +78,19 @@ func (a *app) trackSwap() *cobra.Command {
 	return tracked(c, a.print, func(s *changes.Store, args []string) (any, error) { return s.Swap(args[0], file, again) })
 }
 
-func (a *app) trackExport() *cobra.Command {
+func (a trackCommands) trackExport() *cobra.Command {
 	var file string
 	c := &cobra.Command{Use: "export NAME --bitmap FILE", Short: "Copy the marks, and leave them"}
 	bitmapFlag(c, &file)
 	return tracked(c, a.print, func(s *changes.Store, args []string) (any, error) { return s.Export(args[0], file) })
 }
 
-func (a *app) trackStop() *cobra.Command {
+func (a trackCommands) trackStop() *cobra.Command {
 	c := &cobra.Command{Use: "stop NAME", Short: "Forget a device and its marks", Args: between(1, 1)}
 	return tracked(c, a.print, func(s *changes.Store, args []string) (any, error) { return nil, s.Stop(args[0]) })
 }
 
-func (a *app) trackBitmap() *cobra.Command {
+func (a trackCommands) trackBitmap() *cobra.Command {
 	var extents bool
 	c := &cobra.Command{Use: "bitmap FILE", Short: "Tell the header of a bitmap, or the marked extents", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		b, err := changes.ReadBitmap(args[0])

@@ -13,13 +13,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/livefleet/handover/helper/internal/follow"
-	"github.com/livefleet/handover/helper/internal/session"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // watching is the output of `watch run` when no touched entry is missed any more.
 const watching = "watching"
 
-func (a *app) watch() *cobra.Command {
+type watchCommands struct{ *app }
+
+func (a watchCommands) watch() *cobra.Command {
 	g := group("watch", "Record the files below a folder that are touched, for a second rsync that costs only these",
 		a.watchStart(), a.watchRun(), a.watchList(), a.watchStop())
 	g.Example = `  pcopy watch start /srv/files
@@ -29,7 +31,7 @@ func (a *app) watch() *cobra.Command {
 }
 
 // watchStart has `watch run` go on in the background.
-func (a *app) watchStart() *cobra.Command {
+func (a watchCommands) watchStart() *cobra.Command {
 	return &cobra.Command{Use: "start DIR", Short: "Record in the background every file below a folder that is touched", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		self, err := os.Executable()
 		if err != nil {
@@ -57,19 +59,19 @@ func (a *app) watchStart() *cobra.Command {
 	}}
 }
 
-func (a *app) watchRun() *cobra.Command {
+func (a watchCommands) watchRun() *cobra.Command {
 	return &cobra.Command{Use: "run DIR", Short: "The same in the foreground", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
-		return follow.Serve(c.Context(), session.RunDir, args[0], func() error {
+		return follow.Serve(c.Context(), record.RunDir, args[0], func() error {
 			_, err := fmt.Fprintln(a.out, watching)
 			return err
 		})
 	}}
 }
 
-func (a *app) watchList() *cobra.Command {
+func (a watchCommands) watchList() *cobra.Command {
 	var null bool
 	c := &cobra.Command{Use: "list DIR", Short: "List the names that were touched since the last list, for rsync --files-from", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
-		names, err := follow.List(c.Context(), session.RunDir, args[0])
+		names, err := follow.List(c.Context(), record.RunDir, args[0])
 		if err != nil {
 			return err
 		}
@@ -89,8 +91,8 @@ func (a *app) watchList() *cobra.Command {
 	return c
 }
 
-func (a *app) watchStop() *cobra.Command {
+func (a watchCommands) watchStop() *cobra.Command {
 	return &cobra.Command{Use: "stop DIR", Short: "End the recording", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
-		return follow.Stop(c.Context(), session.RunDir, args[0])
+		return follow.Stop(c.Context(), record.RunDir, args[0])
 	}}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // What was written during the barrier is sent before the freeze, round by round:
@@ -48,7 +50,7 @@ func (p *pace) enough(took time.Duration) bool {
 // arm brings the freeze command to the point before it stops anything, and the
 // destination's restore to the point before it needs anything of the freeze.
 func (s *source) arm(ctx context.Context) error {
-	if s.spec.Mode == Copy {
+	if s.Spec.Mode == record.Copy {
 		return nil
 	}
 	began := time.Now()
@@ -73,23 +75,23 @@ func (s *source) arm(ctx context.Context) error {
 // what the command has written until then, and the roots as they are now, are
 // all that it needs for that.
 func (s *source) armBoth(ctx context.Context) error {
-	if err := s.freezer.arm(ctx); err != nil {
+	if err := s.freezer.Arm(ctx); err != nil {
 		return fmt.Errorf("session: preparing the freeze: %w", err)
 	}
-	if err := s.sendTrees(ctx, StagePresync, StageDump); err != nil {
+	if err := s.sendTrees(ctx, record.StagePresync, record.StageDump); err != nil {
 		return err
 	}
-	network, err := s.networkSettings()
+	network, err := s.settings.Look()
 	if err != nil {
 		return err
 	}
-	return send(s.conn, message{Kind: msgArm, Warm: s.touched(), Mapped: s.mapped(), Settings: network, Own: s.ownNetwork()})
+	return send(s.conn, message{Kind: msgArm, Warm: touched(s.Session), Mapped: mapped(s.Session), Settings: network, Own: s.settings.Own()})
 }
 
 // rounds returns when both sides are armed and another round gains nothing.
 // pending is nil when the answer of armBoth has come.
 func (s *source) rounds(ctx context.Context, pending *chan error) error {
-	armed, until := false, time.Now().Add(2*hooksLimit(s.spec))
+	armed, until := false, time.Now().Add(2*hooksLimit(s.Spec))
 	var p pace
 	for {
 		began := time.Now()
@@ -141,12 +143,12 @@ func (s *source) between(ctx context.Context, pending *chan error, idle time.Dur
 			if err != nil {
 				return false, err
 			}
-		case r := <-s.control.requests:
-			if r.Do == askAbort {
-				r.answer(nil)
+		case r := <-s.Control.Requests:
+			if r.Do == record.AskAbort {
+				r.Answer(nil)
 				return false, errAborted
 			}
-			r.answer(errors.New("a cutover is under way: it can be aborted until the workload is released"))
+			r.Answer(errors.New("a cutover is under way: it can be aborted until the workload is released"))
 		case <-s.lost:
 			return false, s.hungUp()
 		case m := <-s.inbox:
@@ -160,19 +162,4 @@ func (s *source) between(ctx context.Context, pending *chan error, idle time.Dur
 			return false, nil
 		}
 	}
-}
-
-// before notes a stage that ended before the freeze began: its place in time is
-// known only then.
-func (s *source) before(name string, from, to time.Time) {
-	s.early = append(s.early, func() { s.stage(name, from, to) })
-}
-
-// frozenAt makes the freeze the zero of the session's time.
-func (s *source) frozenAt(at time.Time) {
-	s.t0 = at
-	for _, note := range s.early {
-		note()
-	}
-	s.early = nil
 }

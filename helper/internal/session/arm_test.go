@@ -14,6 +14,8 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // withCgroup gives the workload one more task, in a cgroup of its own.
@@ -43,12 +45,12 @@ func TestARefusedDumpThawsTheCgroup(t *testing.T) {
 	_ = os.WriteFile(filepath.Join(r.control, "restore-fails"), []byte("CRIU says no"), 0o600)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, _ := r.cutover()
-	if src.State != Thawed || !strings.Contains(src.Error, "CRIU says no") {
+	if src.State != record.Thawed || !strings.Contains(src.Error, "CRIU says no") {
 		t.Fatalf("the source is %s (%s)", src.State, src.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	if !runs() {
 		t.Error("the workload's cgroup stays frozen")
 	}
@@ -61,7 +63,7 @@ func TestAKilledSenderThawsTheCgroup(t *testing.T) {
 	runs := r.withCgroup()
 	_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("1s"), 0o600)
 	w, _ := r.killFlushed()
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	comesBack(t, runs)
 }
 
@@ -72,9 +74,9 @@ func TestAKilledSenderThawsTheCgroupBeforeTheDump(t *testing.T) {
 	stop := filepath.Join(r.control, "armed-takes")
 	_ = os.WriteFile(stop, nil, 0o600)
 	w := r.startWriter()
-	kill := r.startApart(Source)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	kill := r.startApart(record.Source)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
 	// The gate stands as long as CRIU has not come to it; then the process that
 	// would answer is gone, and its last deed was the freeze.
 	if err := await(filepath.Join(r.control, "arming")); err != nil {
@@ -86,9 +88,9 @@ func TestAKilledSenderThawsTheCgroupBeforeTheDump(t *testing.T) {
 	}
 	_ = os.Remove(stop)
 	<-r.receive
-	r.waitForHook(r.src, string(Thawed))
+	r.waitForHook(r.src, string(record.Thawed))
 	comesBack(t, runs)
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -101,14 +103,14 @@ func TestAKilledCRIULetsNothingRun(t *testing.T) {
 			runs := r.withCgroup()
 			r.note("resume-takes", "2s")
 			w := r.startWriter()
-			apart := Role("")
+			apart := record.Role("")
 			if !sender {
-				apart = Source
+				apart = record.Source
 			}
 			kill := r.startApart(apart)
-			r.wait(r.src, UntilConverged)
-			go func() { _, _ = Cutover(context.Background(), r.src) }()
-			r.wait(r.dst, string(Released))
+			r.wait(r.src, record.UntilConverged)
+			go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+			r.wait(r.dst, string(record.Released))
 			r.killCRIU()
 			if !sender {
 				kill()
@@ -122,14 +124,14 @@ func TestAKilledCRIULetsNothingRun(t *testing.T) {
 			} else {
 				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 				defer cancel()
-				if s, err := Resolve(ctx, r.src, r.srcRun, Resumed); err != nil || s.State != Done {
+				if s, err := recovery.Resolve(ctx, r.src, r.srcRun, record.Resumed); err != nil || s.State != record.Done {
 					t.Fatalf("%+v, %v", s, err)
 				}
 			}
 			if left, err := os.ReadFile(filepath.Join(string(r.spec.src.Hooks.Freeze.Cgroup), "cgroup.procs")); err != nil || len(left) > 0 {
 				t.Errorf("in the end these tasks are left: %q (%v)", left, err)
 			}
-			r.runsOnce(w, Destination)
+			r.runsOnce(w, record.Destination)
 		})
 	}
 }
@@ -139,30 +141,30 @@ func TestAKilledCRIULetsNothingRun(t *testing.T) {
 func TestACRIUThatIsKilledTooEarlyStopsTheMove(t *testing.T) {
 	r := newRig(t)
 	runs := r.withCgroup()
-	r.spec.src.Policy.PauseAt = Frozen
+	r.spec.src.Policy.PauseAt = record.Frozen
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
-	r.wait(r.src, string(Frozen))
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+	r.wait(r.src, string(record.Frozen))
 	if err := await(filepath.Join(r.gate, stateMark)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(100 * time.Millisecond) // until it holds at post-dump
 	r.killCRIU()
 	// What it held runs on.
-	if err := errors.Join(os.Remove(filepath.Join(r.control, "frozen")), Continue(r.src)); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(r.control, "frozen")), record.Continue(r.src)); err != nil {
 		t.Fatal(err)
 	}
 	<-r.send
-	if s := r.wait(r.src, UntilEnded); s.State != Thawed || !strings.Contains(s.Error, "it was killed") {
+	if s := r.wait(r.src, record.UntilEnded); s.State != record.Thawed || !strings.Contains(s.Error, "it was killed") {
 		t.Errorf("the source is %s: %s", s.State, s.Error)
 	}
 	<-r.receive
 	if !runs() {
 		t.Error("the workload's cgroup stays frozen")
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -205,12 +207,12 @@ func TestAFreezeThatCannotBeginStopsNothing(t *testing.T) {
 	_ = os.WriteFile(filepath.Join(r.control, "dump-fails"), []byte("CRIU is not there"), 0o600)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, dst := r.cutover()
-	if src.State != Failed || dst.State != Discarded || !strings.Contains(src.Error, "CRIU is not there") {
+	if src.State != record.Failed || dst.State != record.Discarded || !strings.Contains(src.Error, "CRIU is not there") {
 		t.Fatalf("source %s (%s), destination %s", src.State, src.Error, dst.State)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -222,23 +224,23 @@ func TestAbortWhileArming(t *testing.T) {
 	_ = os.WriteFile(stop, nil, 0o600)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
 	if err := await(filepath.Join(r.control, "arming")); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := ask(ctx, r.src, request{Do: askAbort}); err != nil {
+	if err := record.Ask(ctx, r.src, record.Request{Do: record.AskAbort}); err != nil {
 		t.Fatal(err)
 	}
 	_ = os.Remove(stop)
 	<-r.send
-	if s := r.wait(r.src, UntilEnded); s.State != Failed {
+	if s := r.wait(r.src, record.UntilEnded); s.State != record.Failed {
 		t.Errorf("the source is %+v", s)
 	}
 	<-r.receive
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	comesBack(t, runs)
 	r.cleanDestination()
 }

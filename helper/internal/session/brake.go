@@ -10,6 +10,8 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/precopy"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/throttle"
 )
 
@@ -17,11 +19,6 @@ import (
 // operator allows that, from when a cutover is asked for until just before the freeze.
 // It is never frozen slowed down: it would be slow to stop, and CRIU would find a limit
 // that is not its own. And it never stays so: see package throttle.
-
-// brakeHold is how long a step is given to show, and how long is measured what the
-// workload uses of processors before the first: the kernel deals out a limited time in
-// tenths of a second. It is a variable so that a test can go through all steps.
-var brakeHold = time.Second
 
 // brake is how a workload is slowed down.
 type brake struct {
@@ -43,40 +40,40 @@ func (b *brake) said() string {
 }
 
 // brakes says whether the workload may be slowed down.
-func (s *source) brakes() bool { return s.spec.Policy.Throttle != "" }
+func (s *limiter) brakes() bool { return s.Spec.Policy.Throttle != "" }
 
 // canBrake refuses to begin what could not be done in the end.
-func (s *source) canBrake() error {
+func (s *limiter) canBrake() error {
 	if !s.brakes() {
 		return nil
 	}
-	if err := throttle.Possible(s.spec.Policy.Throttle); err != nil {
-		return fmt.Errorf("session: %s cannot be slowed down: %w", s.spec.Workload, err)
+	if err := throttle.Possible(s.Spec.Policy.Throttle); err != nil {
+		return fmt.Errorf("session: %s cannot be slowed down: %w", s.Spec.Workload, err)
 	}
 	return nil
 }
 
 // mayBrake says whether the next step is due: the forecast is not within the limit, and
 // it was made of what the workload did since the last step.
-func (s *source) mayBrake(f forecast) bool {
+func (s *limiter) mayBrake(f forecast) bool {
 	b := &s.brake
 	switch {
 	case !s.brakes() || s.within(f):
 		return false
 	case b.throttle == nil:
-		return b.since.IsZero() || time.Since(b.since) >= brakeHold
+		return b.since.IsZero() || time.Since(b.since) >= s.options.brakeHold
 	}
-	return time.Since(b.stepped) >= brakeHold+f.since
+	return time.Since(b.stepped) >= s.options.brakeHold+f.since
 }
 
 // lookAtMemory finds out how much of the memory would travel in the pause: what changes
 // between two looks, and what the destination would have no room for before. It sends
 // nothing: what is sent ahead takes up that room.
-func (s *source) lookAtMemory(ctx context.Context) error {
+func (s *limiter) lookAtMemory(ctx context.Context) error {
 	m, before, now := &s.memory, s.brake.pages, precopy.NewKnown(0) // no secret: only the forecast would be wrong
 	var changed, missing int64
 	scan := precopy.NewScan()
-	err := s.spec.Hooks.Freeze.Cgroup.EachTask(func(proc string) error {
+	err := s.Spec.Hooks.Freeze.Cgroup.EachTask(func(proc string) error {
 		return scan.Task(proc, func(pages []byte) error {
 			for page := range slices.Chunk(pages, precopy.PageSize) {
 				if _, other := now.Add(page); !other {
@@ -105,7 +102,7 @@ func (s *source) lookAtMemory(ctx context.Context) error {
 
 // slowDown takes the next step if it is due. Last says that there is none, and that
 // the last one has not helped.
-func (s *source) slowDown(f forecast) (last bool, err error) {
+func (s *limiter) slowDown(f forecast) (last bool, err error) {
 	b := &s.brake
 	if !s.mayBrake(f) {
 		return false, nil
@@ -121,34 +118,34 @@ func (s *source) slowDown(f forecast) (last bool, err error) {
 			return false, err
 		}
 		used := max(0, has-b.had).Seconds() / time.Since(b.since).Seconds()
-		if b.throttle, err = throttle.Begin(string(s.cgroup()), used, filepath.Join(s.dir, throttleFile)); err != nil {
-			return false, fmt.Errorf("session: slowing %s down: %w", s.spec.Workload, err)
+		if b.throttle, err = throttle.Begin(string(s.cgroup()), used, filepath.Join(s.Dir, record.ThrottleFile)); err != nil {
+			return false, fmt.Errorf("session: slowing %s down: %w", s.Spec.Workload, err)
 		}
 	}
 	percent, limit, err := b.throttle.Harder()
 	if errors.Is(err, throttle.ErrLast) {
 		return true, nil
 	} else if err != nil {
-		return false, fmt.Errorf("session: slowing %s down: %w", s.spec.Workload, err)
+		return false, fmt.Errorf("session: slowing %s down: %w", s.Spec.Workload, err)
 	}
 	b.stepped, b.percent, b.most = time.Now(), percent, max(b.most, percent)
-	s.log.Emit("throttle", map[string]any{"percent": percent, "limit": limit, "forecast_ms": ms(f.Total()), "limit_ms": s.spec.Policy.MaxFrozen})
-	s.update(true, func(st *Status) { st.Throttle = percent })
+	s.Log.Emit("throttle", map[string]any{"percent": percent, "limit": limit, "forecast_ms": report.MS(f.Total()), "limit_ms": s.Spec.Policy.MaxFrozen})
+	s.Update(true, func(st *record.Status) { st.Throttle = percent })
 	return false, nil
 }
 
-func (s *source) cgroup() hooks.Cgroup { return hooks.Cgroup(s.spec.Policy.Throttle) }
+func (s *limiter) cgroup() hooks.Cgroup { return hooks.Cgroup(s.Spec.Policy.Throttle) }
 
 // unbrake gives the workload back all of its processor time. It may be called at any
 // time, and again.
-func (s *source) unbrake() error {
+func (s *limiter) unbrake() error {
 	b := &s.brake
 	if err := b.throttle.Lift(); err != nil {
-		return fmt.Errorf("session: letting %s have its processor time again: %w", s.spec.Workload, err)
+		return fmt.Errorf("session: letting %s have its processor time again: %w", s.Spec.Workload, err)
 	}
 	if b.percent > 0 {
-		s.log.Emit("throttle", map[string]any{"percent": 0})
-		s.update(true, func(st *Status) { st.Throttle = 0 })
+		s.Log.Emit("throttle", map[string]any{"percent": 0})
+		s.Update(true, func(st *record.Status) { st.Throttle = 0 })
 	}
 	*b = brake{most: b.most}
 	return nil

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/throttle"
 )
 
@@ -68,13 +70,13 @@ func (r *rig) unbraked(file, original string) {
 	if now := r.limit(file); now != original {
 		r.t.Errorf("the limit is %q, and was %q", now, original)
 	}
-	record := filepath.Join(r.src, throttleFile)
-	if exists(record) {
+	noted := filepath.Join(r.src, record.ThrottleFile)
+	if exists(noted) {
 		r.t.Errorf("the record of a limit is still there")
 	}
 	left := ""
 	for range 300 {
-		if left = guardOf(record); left == "" {
+		if left = guardOf(noted); left == "" {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -83,11 +85,11 @@ func (r *rig) unbraked(file, original string) {
 }
 
 // guardOf is a process that watches over a record; empty if there is none.
-func guardOf(record string) string {
+func guardOf(noted string) string {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range all {
 		line, _ := os.ReadFile(path)
-		if words := strings.Split(string(line), "\x00"); len(words) > 2 && words[1] == throttle.LiftBehindWord && words[2] == record {
+		if words := strings.Split(string(line), "\x00"); len(words) > 2 && words[1] == throttle.LiftBehindWord && words[2] == noted {
 			return filepath.Base(filepath.Dir(path))
 		}
 	}
@@ -95,9 +97,9 @@ func guardOf(record string) string {
 }
 
 func quickly(t *testing.T) {
-	before := brakeHold
-	brakeHold = 200 * time.Millisecond
-	t.Cleanup(func() { brakeHold = before })
+	before := planted.brakeHold
+	planted.brakeHold = 200 * time.Millisecond
+	t.Cleanup(func() { planted.brakeHold = before })
 }
 
 const busyLoop = "while True: pass"
@@ -111,7 +113,7 @@ func TestAThrottleThatDoesNotHelpIsLifted(t *testing.T) {
 	file, original := r.withBrake(busyLoop)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, _ := r.cutover()
 	// To the last; a workload that had little of a processor comes to the least that there is before.
 	steps := r.steps()
@@ -124,11 +126,11 @@ func TestAThrottleThatDoesNotHelpIsLifted(t *testing.T) {
 			t.Errorf("the source says %q, and not %q", src.Error, said)
 		}
 	}
-	if src.State != Failed || src.FrozenMS != 0 || src.Throttle != 0 {
+	if src.State != record.Failed || src.FrozenMS != 0 || src.Throttle != 0 {
 		t.Errorf("the source is %s, frozen for %v ms, throttled by %d %%", src.State, src.FrozenMS, src.Throttle)
 	}
 	r.unbraked(file, original)
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 }
 
 // heavyWriter writes random blocks past the page cache to one place after the other, as
@@ -193,8 +195,8 @@ func TestAWorkloadIsSlowedDownUntilThePauseIsShortEnough(t *testing.T) {
 			file, original := c.begin(r)
 			w := r.startWriter()
 			r.start()
-			r.wait(r.src, UntilConverged)
-			go func() { _, _ = Cutover(context.Background(), r.src) }()
+			r.wait(r.src, record.UntilConverged)
+			go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
 			r.moved(w)
 			r.slowedDown(file, original)
 		})
@@ -261,11 +263,11 @@ func eventTime(t *testing.T, e map[string]any) time.Time {
 func (r *rig) braking() (kill func()) {
 	r.t.Helper()
 	r.spec.src.Policy.MaxFrozen = 100
-	kill = r.startApart(Source)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	kill = r.startApart(record.Source)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
 	for range 1000 {
-		if s, err := Show(r.src); err == nil && s.Throttle > 0 {
+		if s, err := record.Show(r.src); err == nil && s.Throttle > 0 {
 			return kill
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -283,8 +285,8 @@ func TestAKilledSenderLiftsTheThrottle(t *testing.T) {
 	file, original := r.withBrake(busyLoop)
 	r.startWriter()
 	kill := r.braking()
-	record := filepath.Join(r.src, throttleFile)
-	noted, err := os.ReadFile(record)
+	path := filepath.Join(r.src, record.ThrottleFile)
+	noted, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +295,7 @@ func TestAKilledSenderLiftsTheThrottle(t *testing.T) {
 		t.Fatalf("the limit is %q, as it was", slow)
 	}
 	kill()
-	for i := 0; exists(record); i++ {
+	for i := 0; exists(path); i++ {
 		if i == 300 {
 			t.Fatal("three seconds after its death the record is still there")
 		}
@@ -301,12 +303,12 @@ func TestAKilledSenderLiftsTheThrottle(t *testing.T) {
 	}
 	r.unbraked(file, original)
 
-	if err := errors.Join(os.WriteFile(record, noted, 0o600), os.WriteFile(file, []byte(slow), 0)); err != nil {
+	if err := errors.Join(os.WriteFile(path, noted, 0o600), os.WriteFile(file, []byte(slow), 0)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		s, err := Recover(context.Background(), r.src, r.srcRun, false)
-		if err != nil || s.State != Failed {
+		s, err := recovery.Recover(context.Background(), r.src, r.srcRun, false)
+		if err != nil || s.State != record.Failed {
 			t.Fatalf("%+v %v", s, err)
 		}
 		r.unbraked(file, original)
@@ -320,12 +322,12 @@ func TestAnAbortLiftsTheThrottle(t *testing.T) {
 	file, original := r.withBrake(busyLoop)
 	w := r.startWriter()
 	r.braking()
-	if _, err := Abort(context.Background(), r.src, r.srcRun); err != nil {
+	if _, err := recovery.Abort(context.Background(), r.src, r.srcRun); err != nil {
 		t.Fatal(err)
 	}
 	r.unbraked(file, original)
 	<-r.receive
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 }
 
 func TestABrokenConnectionLiftsTheThrottle(t *testing.T) {
@@ -343,7 +345,7 @@ func TestABrokenConnectionLiftsTheThrottle(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if s, err := Show(r.src); err != nil || s.Ended {
+	if s, err := record.Show(r.src); err != nil || s.Ended {
 		t.Errorf("%+v %v", s, err)
 	}
 }
@@ -357,7 +359,7 @@ func TestAThrottleThatIsNotPossibleIsSaidAtOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "shop cannot be slowed down: throttle: "+r.control+" has neither cpu.max nor cpu.cfs_quota_us") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Abort(context.Background(), r.dst, r.dstRun); err != nil {
+	if _, err := recovery.Abort(context.Background(), r.dst, r.dstRun); err != nil {
 		t.Error(err)
 	}
 	<-r.receive

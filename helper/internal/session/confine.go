@@ -8,26 +8,14 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
 	"github.com/livefleet/handover/helper/internal/confine"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
-)
-
-// Confine, if it is set, takes from this process what the rules do not leave it, and
-// Lower every privilege that is not named: for ever, so whoever serves a session in a
-// process of its own sets them.
-//
-// Only a session that starts nothing and mounts nothing is confined, one of mode copy.
-// The command by which its peer is reached is started by a process of its own.
-// What a handover starts would inherit that: CRIU, and the containers that it restores,
-// which would not be what they were. A handover is lowered, which nothing inherits.
-var (
-	Confine func(confine.Rules) error
-	Lower   func(keep ...cap.Value) error
 )
 
 // handoverKeeps is what each side of a handover does itself, and not by a program that
 // it starts.
-var handoverKeeps = map[Role][]cap.Value{
-	Source: {
+var handoverKeeps = map[record.Role][]cap.Value{
+	record.Source: {
 		cap.DAC_OVERRIDE, cap.DAC_READ_SEARCH, // trees and folders of the workload's users; handles of fanotify's files
 		cap.FOWNER,       // reading them without a new access time
 		cap.SYS_ADMIN,    // mounts, freezing file systems, the workload's network namespace, fanotify; the tracker, with what CAP_BPF and CAP_PERFMON are for
@@ -37,7 +25,7 @@ var handoverKeeps = map[Role][]cap.Value{
 		cap.SYS_PTRACE,   // what the workload's processes have open, mapped and in memory
 		cap.KILL,         // a hook that takes too long
 	},
-	Destination: {
+	record.Destination: {
 		cap.DAC_OVERRIDE,
 		cap.CHOWN, cap.FOWNER, cap.FSETID, cap.MKNOD, cap.SETFCAP, cap.LINUX_IMMUTABLE, // trees as they were
 		cap.SYS_ADMIN,    // mounts, the workload's network namespace
@@ -50,41 +38,32 @@ var handoverKeeps = map[Role][]cap.Value{
 	},
 }
 
-// startsNothing reports whether nothing is started or mounted in a session.
-func (s *Spec) startsNothing() bool {
-	nothing := s.Mode == Copy && s.Hooks == (Hooks{}) && len(s.Trees)+len(s.Directories) == 0
-	for _, v := range s.Volumes {
-		nothing = nothing && v.Mountpoint == ""
-	}
-	return nothing
-}
-
 // lower gives up, before anything of the peer's is read, what this side of a handover
 // never needs. A copy gives up more, and later.
-func (b *base) lower() error {
-	if Lower == nil || b.spec.startsNothing() {
+func (o Options) lower(b *record.Session) error {
+	if o.Lower == nil || b.Spec.StartsNothing() {
 		return nil
 	}
-	if err := Lower(handoverKeeps[b.spec.Role]...); err != nil {
+	if err := o.Lower(handoverKeeps[b.Spec.Role]...); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	return nil
 }
 
-func (b *base) confine(r confine.Rules) error {
-	if Confine == nil || !b.spec.startsNothing() {
+func (o Options) confine(b *record.Session, r confine.Rules) error {
+	if o.Confine == nil || !b.Spec.StartsNothing() {
 		return nil
 	}
-	r.Write = append(r.Write, b.dir)
-	err := Confine(r)
+	r.Write = append(r.Write, b.Dir)
+	err := o.Confine(r)
 	if errors.Is(err, confine.ErrNoLandlock) {
-		b.log.Emit("warning", map[string]any{"text": err.Error()})
+		b.Log.Emit("warning", map[string]any{"text": err.Error()})
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
-	b.log.Emit("confined", nil)
+	b.Log.Emit("confined", nil)
 	return nil
 }
 
@@ -96,12 +75,12 @@ func (s *source) confineSource() error {
 		r.Connect = at.Port() // a unix socket is opened as a file is
 	}
 	if s.share != nil {
-		r.Write = append(r.Write, filepath.Join(s.runDir, sharesDir))
+		r.Write = append(r.Write, filepath.Join(s.RunDir, record.SharesDir))
 	}
 	if s.queue != nil {
-		r.Write = append(r.Write, filepath.Join(s.runDir, turnsDir))
+		r.Write = append(r.Write, filepath.Join(s.RunDir, record.TurnsDir))
 	}
-	return s.base.confine(r)
+	return s.options.confine(s.Session, r)
 }
 
 // confineDestination leaves it the session's folder; and the images that it has made,
@@ -111,10 +90,10 @@ func (d *destination) confineDestination() error {
 	for _, v := range d.images {
 		r.Remove = append(r.Remove, filepath.Dir(v.Image))
 	}
-	if at, err := transport.ParseAddress(d.spec.Listen); err == nil {
+	if at, err := transport.ParseAddress(d.Spec.Listen); err == nil {
 		if path, ok := at.Socket(); ok {
 			r.Remove = append(r.Remove, filepath.Dir(path))
 		}
 	}
-	return d.base.confine(r)
+	return d.options.confine(d.Session, r)
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // Two processes of mode copy give up what they do not need, and do their work all the
@@ -25,12 +27,12 @@ func TestACopyIsConfined(t *testing.T) {
 		ending := test.ending
 		t.Run(test.way+" "+ending, func(t *testing.T) {
 			content := compressible(4 << 20)
-			c := newCopied(t, content, Policy{})
+			c := newCopied(t, content, record.Policy{})
 			ours, theirs := identityIn(t, c.src), identityIn(t, c.dst)
-			write := func(dir string, s Spec) {
+			write := func(dir string, s record.Spec) {
 				b, err := json.Marshal(s)
 				if err == nil {
-					err = os.WriteFile(filepath.Join(dir, specFile), b, 0o600)
+					err = os.WriteFile(filepath.Join(dir, record.SpecFile), b, 0o600)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -40,9 +42,9 @@ func TestACopyIsConfined(t *testing.T) {
 			if test.way == "command" {
 				listen = "unix:" + filepath.Join(c.dst, "socket")
 			}
-			write(c.dst, Spec{
-				Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: listen, Peer: Peer{Fingerprint: ours.Fingerprint()},
-				Volumes: []Vol{{Name: "data", Size: size, Image: c.arrived}},
+			write(c.dst, record.Spec{
+				Version: 1, ID: "copied", Role: record.Destination, Mode: record.Copy, Listen: listen, Peer: record.Peer{Fingerprint: ours.Fingerprint()},
+				Volumes: []record.Vol{{Name: "data", Size: size, Image: c.arrived}},
 			})
 			self, err := os.Executable()
 			if err != nil {
@@ -59,16 +61,16 @@ func TestACopyIsConfined(t *testing.T) {
 			}
 			receive := start(actReceive, c.dst)
 			way := &rig{t: t, top: c.src, src: c.src}
-			peer := Peer{Address: c.wait(c.dst, UntilListening).Listen, Fingerprint: theirs.Fingerprint()}
+			peer := record.Peer{Address: c.wait(c.dst, record.UntilListening).Listen, Fingerprint: theirs.Fingerprint()}
 			if test.way == "command" {
 				peer.Command, peer.Address = streaming(t, peer.Address, way.pidFile()), ""
 			}
-			write(c.src, Spec{
-				Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: peer,
-				Volumes: []Vol{{Name: "data", Size: size, Device: c.image, Tracker: "none"}}, Policy: Policy{Shared: 1 << 30, AtOnce: 1},
+			write(c.src, record.Spec{
+				Version: 1, ID: "copied", Role: record.Source, Mode: record.Copy, Peer: peer,
+				Volumes: []record.Vol{{Name: "data", Size: size, Device: c.image, Tracker: "none"}}, Policy: record.Policy{Shared: 1 << 30, AtOnce: 1},
 			})
 			send := start(actSend, c.src)
-			c.wait(c.src, UntilConverged)
+			c.wait(c.src, record.UntilConverged)
 			for _, pid := range []int{receive.Process.Pid, send.Process.Pid} {
 				status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 				for _, line := range []string{"CapPrm:\t0000000000000002", "CapEff:\t0000000000000002", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"} {
@@ -82,30 +84,30 @@ func TestACopyIsConfined(t *testing.T) {
 				way.resumed(1)
 			}
 			if ending == "aborted" {
-				if _, err := Abort(t.Context(), c.src, c.src); err != nil {
+				if _, err := recovery.Abort(t.Context(), c.src, c.src); err != nil {
 					t.Error(err)
 				}
-			} else if _, err := Cutover(t.Context(), c.src); err != nil {
+			} else if _, err := recovery.Cutover(t.Context(), c.src); err != nil {
 				t.Error(err)
 			}
 			_, _ = send.Process.Wait()
 			_, _ = receive.Process.Wait()
-			src, err := Show(c.src)
+			src, err := record.Show(c.src)
 			if err != nil {
 				t.Fatal(err)
 			}
-			dst, err := Show(c.dst)
+			dst, err := record.Show(c.dst)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := os.ReadFile(c.arrived)
 			if ending == "aborted" {
-				if src.State != Failed || dst.State != Discarded || !os.IsNotExist(err) {
+				if src.State != record.Failed || dst.State != record.Discarded || !os.IsNotExist(err) {
 					t.Errorf("source %s (%s), destination %s (%s), %v", src.State, src.Error, dst.State, dst.Error, err)
 				}
 				return
 			}
-			if src.State != Done || dst.State != Done || err != nil || !bytes.Equal(got, content) {
+			if src.State != record.Done || dst.State != record.Done || err != nil || !bytes.Equal(got, content) {
 				t.Errorf("source %s (%s), destination %s (%s), %v", src.State, src.Error, dst.State, dst.Error, err)
 			}
 		})
@@ -132,14 +134,14 @@ func ours(t *testing.T) (bits uint64) {
 // Each side of a handover has only what it does by itself, from before it has heard the
 // other, and comes to its end with that.
 func TestAHandoverIsLowered(t *testing.T) {
-	for side, keeps := range map[Role]uint64{Source: 0x128302e, Destination: 0x89a8363b} {
+	for side, keeps := range map[record.Role]uint64{record.Source: 0x128302e, record.Destination: 0x89a8363b} {
 		t.Run(string(side), func(t *testing.T) {
 			want := fmt.Sprintf("%016x", keeps&ours(t)) // a container's root may have less to begin with
 			r := newRig(t)
 			w := r.startWriter()
 			kill := r.startApart(side)
 			defer kill()
-			r.wait(r.src, UntilConverged)
+			r.wait(r.src, record.UntilConverged)
 			status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(r.apartPid), "status"))
 			if err != nil {
 				t.Fatal(err)
@@ -149,7 +151,7 @@ func TestAHandoverIsLowered(t *testing.T) {
 					t.Errorf("it does not say %q:\n%s", line, status)
 				}
 			}
-			if _, err := Cutover(brief(t), r.src); err != nil {
+			if _, err := recovery.Cutover(brief(t), r.src); err != nil {
 				t.Fatal(err)
 			}
 			r.moved(w)

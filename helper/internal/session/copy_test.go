@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // copied is a session of mode copy: no workload, a file that somebody writes to
@@ -19,13 +22,13 @@ type copied struct {
 	t              *testing.T
 	src, dst       string // session folders
 	image, arrived string
-	policy         Policy
-	listen         string                    // of the destination; empty: TCP
-	peer           func(listens string) Peer // how the source comes there; nil: by its address
+	policy         record.Policy
+	listen         string                           // of the destination; empty: TCP
+	peer           func(listens string) record.Peer // how the source comes there; nil: by its address
 	send, receive  chan error
 }
 
-func newCopied(t *testing.T, content []byte, policy Policy) *copied {
+func newCopied(t *testing.T, content []byte, policy record.Policy) *copied {
 	t.Helper()
 	top, err := os.MkdirTemp("", "copied") // short, for the sockets in it
 	if err != nil {
@@ -48,7 +51,7 @@ func (c *copied) start() {
 	c.t.Helper()
 	var prints [2]string
 	for i, dir := range []string{c.src, c.dst} {
-		id, err := Identity(dir)
+		id, err := record.Identity(dir)
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -58,46 +61,46 @@ func (c *copied) start() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	write := func(dir string, s Spec) {
+	write := func(dir string, s record.Spec) {
 		b, err := json.Marshal(s)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, specFile), b, 0o600)
+			err = os.WriteFile(filepath.Join(dir, record.SpecFile), b, 0o600)
 		}
 		if err != nil {
 			c.t.Fatal(err)
 		}
 	}
 	c.send, c.receive = make(chan error, 1), make(chan error, 1)
-	write(c.dst, Spec{
-		Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: cmp.Or(c.listen, "127.0.0.1:0"), Peer: Peer{Fingerprint: prints[0]},
-		Volumes: []Vol{{Name: "data", Size: info.Size(), Image: c.arrived}},
+	write(c.dst, record.Spec{
+		Version: 1, ID: "copied", Role: record.Destination, Mode: record.Copy, Listen: cmp.Or(c.listen, "127.0.0.1:0"), Peer: record.Peer{Fingerprint: prints[0]},
+		Volumes: []record.Vol{{Name: "data", Size: info.Size(), Image: c.arrived}},
 	})
-	go func() { c.receive <- Receive(context.Background(), c.dst, c.dst) }()
-	at := c.wait(c.dst, UntilListening).Listen
-	peer := Peer{Address: at}
+	go func() { c.receive <- Receive(context.Background(), c.dst, c.dst, planted) }()
+	at := c.wait(c.dst, record.UntilListening).Listen
+	peer := record.Peer{Address: at}
 	if c.peer != nil {
 		peer = c.peer(at)
 	}
 	peer.Fingerprint = prints[1]
-	write(c.src, Spec{
-		Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: peer,
-		Volumes: []Vol{{Name: "data", Size: info.Size(), Device: c.image, Tracker: "none"}}, Policy: c.policy,
+	write(c.src, record.Spec{
+		Version: 1, ID: "copied", Role: record.Source, Mode: record.Copy, Peer: peer,
+		Volumes: []record.Vol{{Name: "data", Size: info.Size(), Device: c.image, Tracker: "none"}}, Policy: c.policy,
 	})
-	go func() { c.send <- Send(context.Background(), c.src, c.src) }()
-	c.wait(c.src, UntilConverged)
+	go func() { c.send <- Send(context.Background(), c.src, c.src, planted) }()
+	c.wait(c.src, record.UntilConverged)
 }
 
-func (c *copied) wait(dir, until string) *Status {
+func (c *copied) wait(dir, until string) *record.Status {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	for !exists(filepath.Join(dir, statusFile)) {
+	for !exists(filepath.Join(dir, record.StatusFile)) {
 		time.Sleep(5 * time.Millisecond)
 		if ctx.Err() != nil {
 			c.t.Fatalf("%s: nobody began to serve it", dir)
 		}
 	}
-	s, err := Wait(ctx, dir, []string{until})
+	s, err := record.Wait(ctx, dir, []string{until})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -105,13 +108,13 @@ func (c *copied) wait(dir, until string) *Status {
 }
 
 // finish asks for the end, and returns how both sides came out.
-func (c *copied) finish() (*Status, error, error) {
+func (c *copied) finish() (*record.Status, error, error) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	_, _ = Cutover(ctx, c.src)
+	_, _ = recovery.Cutover(ctx, c.src)
 	serr, rerr := <-c.send, <-c.receive
-	s, err := Show(c.src)
+	s, err := record.Show(c.src)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -134,7 +137,7 @@ func compressible(size int) []byte {
 func TestCopy(t *testing.T) {
 	content := compressible(16<<20 + 4096 + 17)
 	no := false
-	for _, policy := range []Policy{
+	for _, policy := range []record.Policy{
 		{}, {Compression: "none"}, {Compression: "lz4"}, {Compression: "zstd"},
 		{Connections: 4}, {Connections: 2, Delta: &no, Compression: "none"},
 	} {
@@ -154,7 +157,7 @@ func TestCopy(t *testing.T) {
 			if auto := policy.Compression == ""; !auto && packs != (first.Payload < first.Sent*3/4) || first.Sent < int64(len(content))*7/10 {
 				t.Errorf("%+v", first)
 			}
-			there, err := Show(c.dst)
+			there, err := record.Show(c.dst)
 			if err != nil || len(s.Totals) != 1 || len(there.Totals) != 1 || s.Totals[0] != there.Totals[0] {
 				t.Errorf("ledgers: %v here, %v there, %v", s.Totals, there.Totals, err)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
@@ -38,20 +39,20 @@ func TestSomebodyElseWritesToADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	go func() {
-		_, _ = Wait(brief(t), r.dst, []string{string(Flushed)})
+		_, _ = record.Wait(brief(t), r.dst, []string{string(record.Flushed)})
 		_ = await(filepath.Join(r.control, "restoring"))
 		_ = os.WriteFile(filepath.Join(r.files, "backup.lock"), nil, 0o600)
 	}()
 	src, dst := r.cutover()
-	if src.State != Thawed || dst.State != Discarded {
+	if src.State != record.Thawed || dst.State != record.Discarded {
 		t.Fatalf("source %s, destination %s", src.State, dst.State)
 	}
 	if want := "volume files: tree: " + r.files + ": something outside of the workload writes to it: backup.lock"; !strings.Contains(src.Error, want) {
 		t.Errorf("%q, without %q", src.Error, want)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -63,7 +64,7 @@ func TestADirectoryIsNotOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.write(r.dst, r.spec.dst)
-	err := Receive(context.Background(), r.dst, r.dstRun)
+	err := Receive(context.Background(), r.dst, r.dstRun, planted)
 	if err == nil || !strings.Contains(err.Error(), r.dstFiles+" is not empty, and what is in it is never overwritten") {
 		t.Fatal(err)
 	}
@@ -75,8 +76,8 @@ func TestADirectoryIsNotOverwritten(t *testing.T) {
 // A copy needs no workload.
 func TestACopyOfADirectory(t *testing.T) {
 	r := newRig(t)
-	for _, s := range []*Spec{&r.spec.src, &r.spec.dst} {
-		s.Mode, s.Workload, s.Hooks, s.Volumes, s.Trees = Copy, "", Hooks{}, nil, nil
+	for _, s := range []*record.Spec{&r.spec.src, &r.spec.dst} {
+		s.Mode, s.Workload, s.Hooks, s.Volumes, s.Trees = record.Copy, "", record.Hooks{}, nil, nil
 	}
 	for i := range 500 {
 		name := filepath.Join(r.files, string(rune('a'+i%26)), strconv.Itoa(i))
@@ -88,12 +89,12 @@ func TestACopyOfADirectory(t *testing.T) {
 		}
 	}
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	if err := os.WriteFile(filepath.Join(r.files, "late"), []byte("late"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	src, dst := r.cutover()
-	if src.State != Done || dst.State != Done {
+	if src.State != record.Done || dst.State != record.Done {
 		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
 	}
 	r.sameFiles()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/criuimage"
+	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // sendState sends what changed in the trees since presync, and the dump when it
@@ -26,11 +28,11 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 	if err := pages.finish(); err != nil {
 		return err
 	}
-	if err := s.mendDump(); err != nil {
+	if err := mendDump(s.Session); err != nil {
 		return err
 	}
 	// The layer once more: CRIU gives a deleted file that is open a name there.
-	if err := s.sendTrees(ctx, StagePresync, StageDump); err != nil {
+	if err := s.sendTrees(ctx, record.StagePresync, record.StageDump); err != nil {
 		return err
 	}
 	if err := send(s.conn, message{Kind: msgDumped}); err != nil {
@@ -41,9 +43,9 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 }
 
 // mendDump makes the dump what the workload was: see criuimage.
-func (s *source) mendDump() error {
-	for _, t := range s.spec.Trees {
-		if t.Stage != StageDump {
+func mendDump(b *record.Session) error {
+	for _, t := range b.Spec.Trees {
+		if t.Stage != record.StageDump {
 			continue
 		}
 		timers, err := criuimage.MendTimers(t.Path)
@@ -55,7 +57,7 @@ func (s *source) mendDump() error {
 			return fmt.Errorf("session: %w", err)
 		}
 		if timers+sleeps > 0 {
-			s.log.Emit("mended", map[string]any{"timers": timers, "sleeps": sleeps})
+			b.Log.Emit("mended", map[string]any{"timers": timers, "sleeps": sleeps})
 		}
 	}
 	return nil
@@ -63,21 +65,23 @@ func (s *source) mendDump() error {
 
 // dumped sends what there is to send before the dump is complete, and returns when it is.
 func (s *source) dumped(ctx context.Context) (time.Time, error) {
-	if err := s.sendTrees(ctx, StagePresync, StageFreeze); err != nil {
+	if err := s.sendTrees(ctx, record.StagePresync, record.StageFreeze); err != nil {
 		return time.Time{}, err
 	}
-	if err := errors.Join(s.settingsAgain(), s.boundThreads()); err != nil { // beside the dump
+	threads, err := engine.BoundThreads(s.Spec) // beside the dump, as the settings
+	if err = errors.Join(s.settings.LookAgain(), err); err != nil {
 		return time.Time{}, err
 	}
-	at, err := s.freezer.dumped(ctx)
+	s.threads = threads
+	at, err := s.freezer.Dumped(ctx)
 	if err != nil {
 		return at, fmt.Errorf("session: dumping: %w", err)
 	}
-	return at, s.lend()
+	return at, s.lender.lend()
 }
 
 // sendTrees sends the trees of some stages.
-func (s *source) sendTrees(ctx context.Context, stages ...string) error {
+func (s *outgoing) sendTrees(ctx context.Context, stages ...string) error {
 	for _, t := range s.trees {
 		if !slices.Contains(stages, t.Stage) {
 			continue

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // The destination's restore needs the state, and the volumes, only in its last
@@ -34,6 +35,15 @@ import (
 // stateMark is the file by which engines know that CRIU's images are complete.
 const stateMark = "inventory.img"
 
+// earlyRestore brings the workload up, and begins with that before all has come.
+type earlyRestore struct {
+	*incoming
+	restorer engine.Restorer
+	carried  engine.Carried
+	arming   *arming  // nil: the restore was not begun early
+	warming  *warming // nil: nothing is to be brought into memory
+}
+
 // arming is a restore that is being armed.
 type arming struct {
 	ready  chan struct{} // closed when it waits, or has failed
@@ -43,14 +53,14 @@ type arming struct {
 
 // arm begins it. The source waits for the answer, which is the same whether it has
 // worked or not.
-func (d *destination) arm(ctx context.Context, m *message) error {
-	if err := d.rehearse(m); err != nil {
+func (d *earlyRestore) arm(ctx context.Context, m *message) error {
+	if err := d.carried.Rehearse(m.Settings, m.Own); err != nil {
 		return err
 	}
 	if d.warming != nil {
 		return send(d.conn, message{Kind: msgArmed})
 	}
-	if d.restorer.canArm() {
+	if d.restorer.CanArm() {
 		d.armAgain(ctx)
 	}
 	d.warm(ctx, m)
@@ -64,19 +74,19 @@ func (d *destination) arm(ctx context.Context, m *message) error {
 
 // changed is for a tree in which something has been laid down or removed: if the
 // engine has mounted it, it begins anew.
-func (d *destination) changed(ctx context.Context, t *Tree, entry string) {
+func (d *earlyRestore) changed(ctx context.Context, t *record.Tree, entry string) {
 	if t.Mounted && d.arming != nil {
-		d.log.Emit("changed", map[string]any{"tree": t.Name, "entry": entry})
+		d.Log.Emit("changed", map[string]any{"tree": t.Name, "entry": entry})
 		d.armAgain(ctx)
 	}
 }
 
 // armAgain arms the restore, anew if it was armed before.
-func (d *destination) armAgain(ctx context.Context) {
+func (d *earlyRestore) armAgain(ctx context.Context) {
 	old := d.arming
 	a := &arming{ready: make(chan struct{})}
 	d.arming = a
-	answer := d.restorer.arm(ctx, func() error {
+	answer := d.restorer.Arm(ctx, func() error {
 		if old != nil {
 			<-old.ready
 			if err := d.uncover(old); err != nil {
@@ -88,44 +98,44 @@ func (d *destination) armAgain(ctx context.Context) {
 	go func() {
 		defer close(a.ready)
 		a.err = <-answer
-		d.log.Emit("armed", map[string]any{"ok": a.err == nil, "again": old != nil})
+		d.Log.Emit("armed", map[string]any{"ok": a.err == nil, "again": old != nil})
 	}()
 }
 
 // dumped says that CRIU's images are complete: nothing else is in their folder
 // now.
-func (d *destination) dumped(context.Context, *message) error {
+func (d *earlyRestore) dumped(context.Context, *message) error {
 	// The restore is about to need the memory.
 	if err := d.memory.close(); err != nil {
 		return err
 	}
-	if r := d.spec.Hooks.Restore; r.Given() && r.Gate != "" {
+	if r := d.Spec.Hooks.Restore; r.Given() && r.Gate != "" {
 		if err := hooks.WatchRun(r.Gate); err != nil {
 			return err
 		}
 	}
-	d.restorer.dumped()
+	d.restorer.Dumped()
 	return nil
 }
 
 // armed waits until the restore wants its volumes, or says that it will begin
 // anew; then nothing stands in their places any more.
-func (d *destination) armed(ctx context.Context) error {
+func (d *earlyRestore) armed(ctx context.Context) error {
 	if d.arming == nil {
 		return nil
 	}
 	<-d.arming.ready
 	if d.arming.err != nil {
-		d.log.Emit("warning", map[string]any{"text": fmt.Sprintf("the restore could not be prepared and begins from its beginning: %v", d.arming.err)})
-	} else if err := d.restorer.wants(ctx); err != nil {
+		d.Log.Emit("warning", map[string]any{"text": fmt.Sprintf("the restore could not be prepared and begins from its beginning: %v", d.arming.err)})
+	} else if err := d.restorer.Wants(ctx); err != nil {
 		return fmt.Errorf("session: restoring: %w", err)
 	}
 	return d.uncover(d.arming)
 }
 
 // cover makes what the command looks for.
-func (d *destination) cover(a *arming) error {
-	mark := filepath.Join(d.spec.Hooks.Restore.Gate, stateMark)
+func (d *earlyRestore) cover(a *arming) error {
+	mark := filepath.Join(d.Spec.Hooks.Restore.Gate, stateMark)
 	f, err := os.OpenFile(mark, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
 		err = f.Close()
@@ -133,7 +143,7 @@ func (d *destination) cover(a *arming) error {
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
-	for _, v := range d.spec.Volumes {
+	for _, v := range d.Spec.Volumes {
 		if v.Mountpoint == "" {
 			continue
 		}
@@ -149,7 +159,7 @@ func (d *destination) cover(a *arming) error {
 }
 
 // uncover takes the covers away and remembers where they were bound to.
-func (d *destination) uncover(a *arming) error {
+func (d *earlyRestore) uncover(a *arming) error {
 	for len(a.covers) > 0 {
 		dir := a.covers[0]
 		binds, err := loop.Binds(dir)
@@ -172,29 +182,21 @@ func (d *destination) uncover(a *arming) error {
 	return nil
 }
 
-// makeMountpoint makes the directory, and remembers it if it is new.
-func (d *destination) makeMountpoint(v Vol) error {
-	if _, err := os.Lstat(v.Mountpoint); !errors.Is(err, os.ErrNotExist) {
+// attach makes a received image a mounted file system.
+func (d *earlyRestore) attach(v record.Vol) error {
+	if v.Mountpoint == "" {
+		return nil
+	}
+	if err := d.makeMountpoint(v); err != nil {
 		return err
 	}
-	if err := willMake(d.dir, v.Mountpoint); err != nil {
+	mount := loop.MountImage
+	if d.warming.has(v.Image) {
+		mount = loop.MountCached
+	}
+	if err := mount(v.Image, v.Mountpoint, v.Fstype, v.Options); err != nil {
 		return err
 	}
-	d.created = append(d.created, v.Mountpoint)
-	if err := os.MkdirAll(v.Mountpoint, 0o711); err != nil {
-		return fmt.Errorf("session: the mount point: %w", err)
-	}
-	return nil
-}
-
-// show binds a mounted volume to where its cover was bound.
-func (d *destination) show(v Vol) error {
-	for _, b := range d.binds[v.Mountpoint] {
-		if err := loop.BindTo(v.Mountpoint, b); err != nil {
-			return err
-		}
-		d.bound = append(d.bound, b.Path)
-	}
-	delete(d.binds, v.Mountpoint)
-	return nil
+	d.mounted = append(d.mounted, v.Mountpoint)
+	return d.show(v)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // An engine that cannot be started early is started when everything is there.
@@ -18,7 +20,7 @@ func TestARestoreThatCannotBeArmedBeginsAnew(t *testing.T) {
 	_ = os.WriteFile(filepath.Join(r.control, "early-fails"), []byte("the engine wants its state at once"), 0o600)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.cutover()
 	r.moved(w)
 	if text := r.warnings(r.dst); !strings.Contains(text, "the engine wants its state at once") {
@@ -29,7 +31,7 @@ func TestARestoreThatCannotBeArmedBeginsAnew(t *testing.T) {
 // warnings are what a side has written into its events as such.
 func (r *rig) warnings(dir string) string {
 	r.t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, eventsFile))
+	b, err := os.ReadFile(filepath.Join(dir, record.EventsFile))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -52,15 +54,15 @@ func TestAnArmedRestoreGoesWithTheSession(t *testing.T) {
 	r := newRig(t)
 	goOn := r.holdDump()
 	w := r.startWriter()
-	kill := r.startApart(Source)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
-	r.wait(r.dst, string(Frozen))
+	kill := r.startApart(record.Source)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+	r.wait(r.dst, string(record.Frozen))
 	kill()
 	goOn()
 	<-r.receive
-	r.wait(r.src, string(Thawed))
-	r.runsOnce(w, Source)
+	r.wait(r.src, string(record.Thawed))
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -70,24 +72,24 @@ func TestAKilledReceiverRefusesWhatItArmed(t *testing.T) {
 	r := newRig(t)
 	goOn := r.holdDump()
 	w := r.startWriter()
-	kill := r.startApart(Destination)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
-	r.wait(r.dst, string(Frozen))
+	kill := r.startApart(record.Destination)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+	r.wait(r.dst, string(record.Frozen))
 	kill()
 	goOn()
 	<-r.send
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if s, err := Abort(ctx, r.dst, r.dstRun); err != nil || s.State != Discarded {
+	if s, err := recovery.Abort(ctx, r.dst, r.dstRun); err != nil || s.State != record.Discarded {
 		t.Fatalf("after the abort: %+v, %v", s, err)
 	}
 	if exists(filepath.Join(r.control, "restoring")) {
 		t.Error("the restore that waited went on")
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
-	if s, err := Show(r.src); err != nil || s.State != Thawed {
+	if s, err := record.Show(r.src); err != nil || s.State != record.Thawed {
 		t.Fatalf("the source is %+v, %v", s, err)
 	}
 }
@@ -113,13 +115,13 @@ func TestARootThatChangesHasTheRestoreBeginAnew(t *testing.T) {
 			r := newRig(t)
 			w := r.startWriter()
 			r.start()
-			r.wait(r.src, UntilConverged)
+			r.wait(r.src, record.UntilConverged)
 			late(r)
 			src, dst := r.cutover()
-			if src.State != Done || dst.State != Done {
+			if src.State != record.Done || dst.State != record.Done {
 				t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
 			}
-			r.runsOnce(w, Destination)
+			r.runsOnce(w, record.Destination)
 			here, err := listing(os.DirFS(r.layer))
 			if err != nil {
 				t.Fatal(err)
@@ -127,7 +129,7 @@ func TestARootThatChangesHasTheRestoreBeginAnew(t *testing.T) {
 			if there, err := listing(os.DirFS(r.dstLayer)); err != nil || there != here {
 				t.Errorf("the layer holds %q on the source and %q on the destination (%v)", here, there, err)
 			}
-			b, err := os.ReadFile(filepath.Join(r.dst, eventsFile))
+			b, err := os.ReadFile(filepath.Join(r.dst, record.EventsFile))
 			if err != nil || !strings.Contains(string(b), `"again":true`) {
 				t.Errorf("the restore was not begun anew (%v)", err)
 			}
@@ -141,7 +143,7 @@ func TestARootThatChangesHasTheRestoreBeginAnew(t *testing.T) {
 func TestAnArmedRestoreWithoutAGateNeverBegins(t *testing.T) {
 	run, images := t.TempDir(), t.TempDir()
 	for action, want := range map[string]bool{hooks.StartUp: false, hooks.PreDump: true, hooks.PostDump: true, hooks.PreRestore: true, hooks.PostRestore: true} {
-		if goOn, err := Hook(run, Call{Action: action, ImageDir: images}); err != nil || goOn != want {
+		if goOn, err := recovery.Hook(run, recovery.Call{Action: action, ImageDir: images}); err != nil || goOn != want {
 			t.Errorf("%s: %v (%v), want %v", action, goOn, err, want)
 		}
 	}

@@ -3,6 +3,10 @@ package session
 import (
 	"fmt"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/busy"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // forecast is how long a pause would be if the workload was cut over now, and of
@@ -50,19 +54,26 @@ func (f forecast) Total() time.Duration {
 
 func (f forecast) String() string {
 	said := fmt.Sprintf("%.0f ms: %.0f ms in any case, %.0f ms for %d bytes of memory, of which %d have not gone ahead, %.0f ms for %d bytes that are written until then, at %d bytes a second, and %.0f ms to find them",
-		ms(f.Total()), ms(f.Base), ms(f.Memory), f.memory, f.carry, ms(f.Blocks), f.blocks, f.rate, ms(f.Look))
+		report.MS(f.Total()), report.MS(f.Base), report.MS(f.Memory), f.memory, f.carry, report.MS(f.Blocks), f.blocks, f.rate, report.MS(f.Look))
 	if f.busy >= tellingBusy {
 		said += fmt.Sprintf("; the processors are busy, and all takes %.1f times as long", f.busy)
 	}
 	return said
 }
 
+// limiter holds the pause that a cutover would be against what was allowed, and slows the workload down where it may.
+type limiter struct {
+	*memorySource
+	brake brake
+	busy  busy.Meter // how busy this host's processors are
+}
+
 // foresee makes the forecast, which the status shows, from what the passes have shown. dirty is what was
 // written in the time since the collect before.
-func (s *source) foresee(dirty int64, since time.Duration) forecast {
+func (s *limiter) foresee(dirty int64, since time.Duration) forecast {
 	f := forecast{Look: s.collecting, memory: s.memoryInPause(), rate: s.linkRate(), since: since, busy: s.busy.Now()}
 	f.Base = seconds(f.busy * usualBase.Seconds())
-	if b := s.spec.Policy.PauseBase; b > 0 { // measured here, busy or not
+	if b := s.Spec.Policy.PauseBase; b > 0 { // measured here, busy or not
 		f.Base = time.Duration(b) * time.Millisecond
 	}
 	// The rounds before the freeze leave what is written during one of them.
@@ -78,12 +89,12 @@ func (s *source) foresee(dirty int64, since time.Duration) forecast {
 // foreseeMemory puts into a forecast what is known of the memory by the last scan:
 // between that and the freeze about as much changes as before it. The first scan finds
 // all of it, and says nothing of that.
-func (s *source) foreseeMemory(f *forecast) {
+func (s *limiter) foreseeMemory(f *forecast) {
 	if f.carry = f.memory; s.memory.scans >= tellingScans {
 		f.carry = min(f.memory, s.memory.fresh)
 	}
 	f.Memory = 2*seconds(f.busy*float64(f.memory)/criuRate) + f.link(f.carry)
-	s.update(true, func(st *Status) { st.ForecastMS = ms(f.Total()) })
+	s.Update(true, func(st *record.Status) { st.ForecastMS = report.MS(f.Total()) })
 }
 
 // link is how long so many bytes are on their way.
@@ -91,36 +102,17 @@ func (f forecast) link(bytes int64) time.Duration { return seconds(float64(bytes
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// memoryInPause is of the memory what has to come over before it runs there.
-func (s *source) memoryInPause() int64 {
-	if s.spec.Policy.LazyPages {
-		return 0
-	}
-	return s.memorySize()
-}
-
-// memorySize is what a dump of the tasks takes: theirs now if they can be asked, or
-// what the controller found before.
-func (s *source) memorySize() int64 {
-	if f := s.spec.Hooks.Freeze; f != nil && f.Cgroup != "" {
-		if bytes, err := f.Cgroup.Memory(); err == nil {
-			return bytes
-		}
-	}
-	return s.spec.Policy.Memory
-}
-
 // linkRate is the best that a pass has shown: what held others up was the
 // workload's own disk, or a limit that does not hold in the pause.
-func (s *source) linkRate() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *limiter) linkRate() int64 {
 	best := s.memory.rate
-	for _, p := range s.status.Passes {
-		if p.Payload >= tellingPass && p.MS > 0 {
-			best = max(best, int64(float64(p.Payload)/p.MS*1000))
+	s.Look(func(st *record.Status) {
+		for _, p := range st.Passes {
+			if p.Payload >= tellingPass && p.MS > 0 {
+				best = max(best, int64(float64(p.Payload)/p.MS*1000))
+			}
 		}
-	}
+	})
 	if best == 0 {
 		return usualRate
 	}
@@ -128,28 +120,28 @@ func (s *source) linkRate() int64 {
 }
 
 // within says whether the forecast is within what was allowed, if anything was.
-func (s *source) within(f forecast) bool {
-	limit := time.Duration(s.spec.Policy.MaxFrozen) * time.Millisecond
+func (s *limiter) within(f forecast) bool {
+	limit := time.Duration(s.Spec.Policy.MaxFrozen) * time.Millisecond
 	return limit == 0 || f.Total() <= limit
 }
 
 // timely says whether a cutover that was asked for may begin: at once if no limit
 // was set, else when the forecast is within it. Where that is allowed the workload is
 // slowed down meanwhile. One for which it never is was never stopped.
-func (s *source) timely(f forecast, asked time.Time) (bool, error) {
+func (s *limiter) timely(f forecast, asked time.Time) (bool, error) {
 	if s.within(f) {
-		s.log.Emit("forecast", map[string]any{"ms": ms(f.Total()), "limit_ms": s.spec.Policy.MaxFrozen, "why": f.String()})
+		s.Log.Emit("forecast", map[string]any{"ms": report.MS(f.Total()), "limit_ms": s.Spec.Policy.MaxFrozen, "why": f.String()})
 		return true, nil
 	}
 	last, err := s.slowDown(f)
 	if err != nil {
 		return false, err
 	}
-	patience := time.Duration(s.spec.Policy.FrozenPatience) * time.Second
+	patience := time.Duration(s.Spec.Policy.FrozenPatience) * time.Second
 	waited := time.Since(asked)
 	if !last && waited <= patience {
 		return false, nil
 	}
 	return false, fmt.Errorf("session: a cutover would pause %s for about %s. max_frozen allows %d ms, and in %s there was no better moment%s: allow more, move it when it does less, or move it offline",
-		s.spec.Workload, f, s.spec.Policy.MaxFrozen, min(waited, patience).Round(time.Second), s.brake.said())
+		s.Spec.Workload, f, s.Spec.Policy.MaxFrozen, min(waited, patience).Round(time.Second), s.brake.said())
 }

@@ -9,21 +9,25 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/busy"
 	"github.com/livefleet/handover/helper/internal/passes"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 func TestForecast(t *testing.T) {
-	of := func(p Policy, sent ...Pass) *source {
-		s := &source{base: &base{dir: t.TempDir(), spec: &Spec{Policy: p}}}
-		s.status.Passes = sent
+	of := func(p record.Policy, sent ...record.Pass) *source {
+		s := newSource(&record.Session{Dir: t.TempDir(), Spec: &record.Spec{Policy: p}}, &atomic.Bool{}, planted)
+		s.Update(false, func(st *record.Status) { st.Passes = sent })
 		return s
 	}
-	pass := func(payload int64, ms float64) Pass {
-		return Pass{Pass: passes.Pass{Payload: payload, MS: ms}}
+	pass := func(payload int64, ms float64) record.Pass {
+		return record.Pass{Pass: passes.Pass{Payload: payload, MS: ms}}
 	}
 	const mib, gib = 1 << 20, 1 << 30
 	quick := pass(512*mib, 1000)
@@ -34,24 +38,26 @@ func TestForecast(t *testing.T) {
 		looking time.Duration
 		want    time.Duration
 	}{
-		"nothing to carry":                         {s: of(Policy{}), want: usualBase},
-		"a trial's base":                           {s: of(Policy{PauseBase: 500}), want: 500 * time.Millisecond},
-		"memory, twice through CRIU and once over": {s: of(Policy{Memory: gib}, quick), want: usualBase + 2*time.Second + 2*seconds(1024./1300)},
-		"a link of which nothing is known":         {s: of(Policy{Memory: 117 * mib}), want: usualBase + time.Second + 2*seconds(117./1300)},
-		"small passes say nothing of the link":     {s: of(Policy{Memory: 117 * mib}, pass(mib, 1)), want: usualBase + time.Second + 2*seconds(117./1300)},
-		"the best pass counts":                     {s: of(Policy{Memory: 512 * mib}, pass(512*mib, 4000), quick), want: usualBase + time.Second + 2*seconds(512./1300)},
-		"few blocks travel beside the dump":        {s: of(Policy{}, quick), dirty: 10 * mib, want: usualBase},
-		"many do not":                              {s: of(Policy{}, quick), dirty: 512 * mib, want: usualBase + time.Second - time.Duration(dumpPart*float64(usualBase))},
-		"what a round leaves is less":              {s: of(Policy{}, quick), dirty: 512 * mib, since: 20 * roundIdle, want: usualBase},
-		"and comparing takes its time":             {s: of(Policy{}, quick), looking: time.Second, want: usualBase + time.Second},
+		"nothing to carry":                         {s: of(record.Policy{}), want: usualBase},
+		"a trial's base":                           {s: of(record.Policy{PauseBase: 500}), want: 500 * time.Millisecond},
+		"memory, twice through CRIU and once over": {s: of(record.Policy{Memory: gib}, quick), want: usualBase + 2*time.Second + 2*seconds(1024./1300)},
+		"a link of which nothing is known":         {s: of(record.Policy{Memory: 117 * mib}), want: usualBase + time.Second + 2*seconds(117./1300)},
+		"small passes say nothing of the link":     {s: of(record.Policy{Memory: 117 * mib}, pass(mib, 1)), want: usualBase + time.Second + 2*seconds(117./1300)},
+		"the best pass counts":                     {s: of(record.Policy{Memory: 512 * mib}, pass(512*mib, 4000), quick), want: usualBase + time.Second + 2*seconds(512./1300)},
+		"few blocks travel beside the dump":        {s: of(record.Policy{}, quick), dirty: 10 * mib, want: usualBase},
+		"many do not":                              {s: of(record.Policy{}, quick), dirty: 512 * mib, want: usualBase + time.Second - time.Duration(dumpPart*float64(usualBase))},
+		"what a round leaves is less":              {s: of(record.Policy{}, quick), dirty: 512 * mib, since: 20 * roundIdle, want: usualBase},
+		"and comparing takes its time":             {s: of(record.Policy{}, quick), looking: time.Second, want: usualBase + time.Second},
 	} {
 		c.s.collecting = c.looking
 		got := c.s.foresee(c.dirty, c.since)
 		if d := got.Total() - c.want; d < -time.Millisecond || d > time.Millisecond {
 			t.Errorf("%s: %s, and %s wanted", name, got, c.want)
 		}
-		if c.s.status.ForecastMS != ms(got.Total()) {
-			t.Errorf("%s: the status says %v", name, c.s.status.ForecastMS)
+		var said float64
+		c.s.Look(func(st *record.Status) { said = st.ForecastMS })
+		if said != report.MS(got.Total()) {
+			t.Errorf("%s: the status says %v", name, said)
 		}
 	}
 }
@@ -60,7 +66,7 @@ func TestForecast(t *testing.T) {
 // is known from the second look on.
 func TestForecastOfMemoryThatHasGoneAhead(t *testing.T) {
 	const mib = 1 << 20
-	s := &source{base: &base{dir: t.TempDir(), spec: &Spec{Policy: Policy{Memory: 512 * mib}}}}
+	s := newSource(&record.Session{Dir: t.TempDir(), Spec: &record.Spec{Policy: record.Policy{Memory: 512 * mib}}}, &atomic.Bool{}, planted)
 	for _, c := range []struct {
 		memory ahead
 		link   time.Duration
@@ -121,17 +127,17 @@ func TestAPauseThatWouldBeTooLongIsNotBegun(t *testing.T) {
 	r.spec.src.Policy.MaxFrozen, r.spec.src.Policy.FrozenPatience = 100, 1
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, dst := r.cutover()
 	for _, said := range []string{"would pause shop for about", "ms in any case", "max_frozen allows 100 ms", "allow more, move it when it does less, or move it offline"} {
 		if !strings.Contains(src.Error, said) {
 			t.Errorf("the source says %q, and not %q", src.Error, said)
 		}
 	}
-	if src.State != Failed || !dst.Ended || src.FrozenMS != 0 {
+	if src.State != record.Failed || !dst.Ended || src.FrozenMS != 0 {
 		t.Errorf("the source is %s, frozen for %v ms, and the destination %s", src.State, src.FrozenMS, dst.State)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 }
 
 // The better moment comes: what is in the way goes while the cutover waits.
@@ -142,9 +148,9 @@ func TestACutoverWaitsForABetterMoment(t *testing.T) {
 	letGo := r.holdMemory(512 << 20) // a second through CRIU alone
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	time.AfterFunc(time.Second, letGo)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
 	r.moved(w)
 	r.event(r.src, `"event":"forecast"`)
 }

@@ -13,29 +13,31 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // What may be wrong with a source's records when CRIU's hook has to decide by
 // them, and how it is mended.
 var damages = map[string]func(t *testing.T, r *rig) (mend func() error){
 	"the release in the journal is garbled": func(t *testing.T, r *rig) func() error {
-		return spoil(t, filepath.Join(r.src, journalFile), func(b []byte) []byte { b[len(b)-3] ^= 0x20; return b })
+		return spoil(t, filepath.Join(r.src, record.JournalFile), func(b []byte) []byte { b[len(b)-3] ^= 0x20; return b })
 	},
 	"the journal is garbled in the middle": func(t *testing.T, r *rig) func() error {
-		return spoil(t, filepath.Join(r.src, journalFile), func(b []byte) []byte { b[20] ^= 0x20; return b })
+		return spoil(t, filepath.Join(r.src, record.JournalFile), func(b []byte) []byte { b[20] ^= 0x20; return b })
 	},
 	"the journal is empty": func(t *testing.T, r *rig) func() error {
-		return spoil(t, filepath.Join(r.src, journalFile), func([]byte) []byte { return nil })
+		return spoil(t, filepath.Join(r.src, record.JournalFile), func([]byte) []byte { return nil })
 	},
 	"the journal is gone": func(t *testing.T, r *rig) func() error {
-		path := filepath.Join(r.src, journalFile)
+		path := filepath.Join(r.src, record.JournalFile)
 		if err := os.Rename(path, path+".away"); err != nil {
 			t.Fatal(err)
 		}
 		return func() error { return os.Rename(path+".away", path) }
 	},
 	"the spec is garbled": func(t *testing.T, r *rig) func() error {
-		return spoil(t, filepath.Join(r.src, specFile), func(b []byte) []byte { return b[:len(b)/2] })
+		return spoil(t, filepath.Join(r.src, record.SpecFile), func(b []byte) []byte { return b[:len(b)/2] })
 	},
 	"the registration is garbled": func(t *testing.T, r *rig) func() error {
 		files, err := filepath.Glob(filepath.Join(hooks.Gates(r.srcRun), "*.json"))
@@ -51,12 +53,12 @@ func spoil(t *testing.T, path string, how func([]byte) []byte) (mend func() erro
 	t.Helper()
 	good, err := os.ReadFile(path)
 	if err == nil {
-		err = replaceFile(path, how(append([]byte(nil), good...)))
+		err = putInPlace(path, how(append([]byte(nil), good...)))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() error { return replaceFile(path, good) }
+	return func() error { return putInPlace(path, good) }
 }
 
 // releasedAlone brings a source as far as its release. The function that it
@@ -66,11 +68,11 @@ func releasedAlone(t *testing.T) (r *rig, w *writer, kill func()) {
 	r = newRig(t)
 	r.note("resume-takes", "1s")
 	w = r.startWriter()
-	end := r.startApart(Source)
-	r.wait(r.src, UntilConverged)
+	end := r.startApart(record.Source)
+	r.wait(r.src, record.UntilConverged)
 	ctx := brief(t)
-	go func() { _, _ = Cutover(ctx, r.src) }()
-	r.wait(r.dst, string(Released)) // the token is there; earlier, the destination would refuse
+	go func() { _, _ = recovery.Cutover(ctx, r.src) }()
+	r.wait(r.dst, string(record.Released)) // the token is there; earlier, the destination would refuse
 	return r, w, func() { end(); <-r.receive }
 }
 
@@ -85,9 +87,9 @@ func TestAHookThatCannotReadBlocks(t *testing.T) {
 			if !exists(filepath.Join(r.control, "frozen")) {
 				t.Error("CRIU let the tasks go")
 			}
-			r.runsOnce(w, Destination)
+			r.runsOnce(w, record.Destination)
 			if name != "the registration is garbled" { // then nobody knows whose it is
-				events, err := os.ReadFile(filepath.Join(r.src, eventsFile))
+				events, err := os.ReadFile(filepath.Join(r.src, record.EventsFile))
 				if err != nil || !strings.Contains(string(events), "the workload stays frozen: whether the source was released cannot be told") {
 					t.Errorf("it does not say why it stays frozen: %v", err)
 				}
@@ -95,48 +97,48 @@ func TestAHookThatCannotReadBlocks(t *testing.T) {
 			if err := mend(); err != nil {
 				t.Fatal(err)
 			}
-			if s, err := Resolve(brief(t), r.src, r.srcRun, Resumed); err != nil || s.State != Done {
+			if s, err := recovery.Resolve(brief(t), r.src, r.srcRun, record.Resumed); err != nil || s.State != record.Done {
 				t.Fatalf("mended: %+v, %v", s, err)
 			}
 			if err := await(filepath.Join(r.control, "killed")); err != nil {
 				t.Error(err)
 			}
-			r.runsOnce(w, Destination)
+			r.runsOnce(w, record.Destination)
 		})
 	}
 }
 
 // The way out where nothing can be mended: an operator who has asked both hosts.
 func TestAJournalThatIsLostIsResolved(t *testing.T) {
-	for _, outcome := range []State{Resumed, Fenced} {
+	for _, outcome := range []record.State{record.Resumed, record.Fenced} {
 		t.Run(string(outcome), func(t *testing.T) {
 			r, w, kill := releasedAlone(t)
-			if err := SetJournalAside(r.src); err == nil || !strings.Contains(err.Error(), "its process lives") {
+			if err := record.SetJournalAside(r.src); err == nil || !strings.Contains(err.Error(), "its process lives") {
 				t.Errorf("beside a process: %v", err)
 			}
 			kill()
-			if err := SetJournalAside(r.src); err == nil || !strings.Contains(err.Error(), "can be read") {
+			if err := record.SetJournalAside(r.src); err == nil || !strings.Contains(err.Error(), "can be read") {
 				t.Errorf("a journal that is good: %v", err)
 			}
-			spoil(t, filepath.Join(r.src, journalFile), func(b []byte) []byte { b[20] ^= 0x20; return b })
-			if _, err := Resolve(brief(t), r.src, r.srcRun, outcome); err == nil || !strings.Contains(err.Error(), "is damaged") {
+			spoil(t, filepath.Join(r.src, record.JournalFile), func(b []byte) []byte { b[20] ^= 0x20; return b })
+			if _, err := recovery.Resolve(brief(t), r.src, r.srcRun, outcome); err == nil || !strings.Contains(err.Error(), "is damaged") {
 				t.Errorf("resolved without a journal: %v", err)
 			}
-			if err := SetJournalAside(r.src); err != nil {
+			if err := record.SetJournalAside(r.src); err != nil {
 				t.Fatal(err)
 			}
-			side, end := Destination, Done
-			if outcome == Fenced {
-				side, end = Source, Thawed
+			side, end := record.Destination, record.Done
+			if outcome == record.Fenced {
+				side, end = record.Source, record.Thawed
 				if err := os.Remove(filepath.Join(r.control, "resumed")); err != nil { // it was switched off
 					t.Fatal(err)
 				}
 			}
-			if s, err := Resolve(brief(t), r.src, r.srcRun, outcome); err != nil || s.State != end {
+			if s, err := recovery.Resolve(brief(t), r.src, r.srcRun, outcome); err != nil || s.State != end {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			r.runsOnce(w, side)
-			if !exists(filepath.Join(r.src, journalFile+".damaged")) {
+			if !exists(filepath.Join(r.src, record.JournalFile+".damaged")) {
 				t.Error("the damaged journal was thrown away")
 			}
 		})
@@ -178,13 +180,13 @@ func TestAGarbledAnswerAtPostDumpBlocks(t *testing.T) {
 		}
 	}()
 	words <- "maybe"
-	if goOn, err := Hook(top, Call{Action: hooks.PostRestore, ImageDir: top}); goOn || err == nil {
+	if goOn, err := recovery.Hook(top, recovery.Call{Action: hooks.PostRestore, ImageDir: top}); goOn || err == nil {
 		t.Errorf("at post-restore: %t, %v", goOn, err)
 	}
 	words <- "maybe"
 	words <- "perhaps"
 	words <- "go"
-	if goOn, err := Hook(top, Call{Action: hooks.PostDump, ImageDir: top}); !goOn || err != nil {
+	if goOn, err := recovery.Hook(top, recovery.Call{Action: hooks.PostDump, ImageDir: top}); !goOn || err != nil {
 		t.Errorf("at post-dump: %t, %v", goOn, err)
 	}
 }
@@ -254,4 +256,12 @@ func TestTheActionScriptAsksAgain(t *testing.T) {
 			t.Errorf("pcopy was not told which process CRIU is: %q", said)
 		}
 	}
+}
+
+// putInPlace replaces a file: a reader sees the old or the new one.
+func putInPlace(path string, data []byte) error {
+	if err := os.WriteFile(path+".put", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".put", path)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/codec"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -66,21 +67,23 @@ func TestAHostileSource(t *testing.T) {
 		"half a cluster":             {func(h hostile) error { return h.data(512, some) }, "is not of whole clusters"},
 		"a type that there is not":   {func(h hostile) error { return h.frame(77, 0, 0, 0, 0, 0, nil) }, "unknown type 77"},
 		"packed rubbish": {func(h hostile) error {
-			return h.frame(wire.Packed, uint16(codec.Zstd), 0, 0, DefaultCluster, len(some), some)
+			return h.frame(wire.Packed, uint16(codec.Zstd), 0, 0, record.DefaultCluster, len(some), some)
 		}, "offset 0"},
 		"a delta of rubbish": {func(h hostile) error {
-			return h.frame(wire.Packed, uint16(codec.Zstd|codec.Delta), 0, 0, DefaultCluster, len(some), some)
+			return h.frame(wire.Packed, uint16(codec.Zstd|codec.Delta), 0, 0, record.DefaultCluster, len(some), some)
 		}, "offset 0"},
-		"a way of packing that there is not": {func(h hostile) error { return h.frame(wire.Packed, 0x40ff, 0, 0, DefaultCluster, len(some), some) }, "offset 0"},
-		"a folder that there is not":         {func(h hostile) error { return h.frame(wire.Chunk, 0, 3, 0, 4096, 4096, some) }, "a piece of tree 3, and there are 0 trees"},
-		"a fence that is not due":            {func(h hostile) error { return h.frame(wire.Fence, 0, 0, 7, 0, 0, nil) }, "fence 7 came, and 1 was due"},
-		"a message that is none":             {func(h hostile) error { return h.frame(wire.Control, 0, 0, 0, 4096, 4096, some) }, "a message that is none"},
-		"a message of nobody":                {func(h hostile) error { return send(h.Conn, message{Kind: "format"}) }, `the unknown message "format"`},
-		"a second hello":                     {func(h hostile) error { return send(h.Conn, copiedHello) }, "no order in which a session goes"},
-		"the run token":                      {func(h hostile) error { return send(h.Conn, message{Kind: msgRun, Token: "x"}) }, "no order in which a session goes"},
-		"the end before the beginning":       {func(h hostile) error { return send(h.Conn, message{Kind: msgFlushed}) }, "no order in which a session goes"},
-		"a round that was":                   {func(h hostile) error { return send(h.Conn, message{Kind: msgRound, Round: -3}) }, "began round -3 after round 0"},
-		"another process":                    {func(h hostile) error { return send(h.Conn, message{Kind: msgAgain, ID: "copied", TokenHash: "x"}) }, "another process of the source than the one that began"},
+		"a way of packing that there is not": {func(h hostile) error {
+			return h.frame(wire.Packed, 0x40ff, 0, 0, record.DefaultCluster, len(some), some)
+		}, "offset 0"},
+		"a folder that there is not":   {func(h hostile) error { return h.frame(wire.Chunk, 0, 3, 0, 4096, 4096, some) }, "a piece of tree 3, and there are 0 trees"},
+		"a fence that is not due":      {func(h hostile) error { return h.frame(wire.Fence, 0, 0, 7, 0, 0, nil) }, "fence 7 came, and 1 was due"},
+		"a message that is none":       {func(h hostile) error { return h.frame(wire.Control, 0, 0, 0, 4096, 4096, some) }, "a message that is none"},
+		"a message of nobody":          {func(h hostile) error { return send(h.Conn, message{Kind: "format"}) }, `the unknown message "format"`},
+		"a second hello":               {func(h hostile) error { return send(h.Conn, copiedHello) }, "no order in which a session goes"},
+		"the run token":                {func(h hostile) error { return send(h.Conn, message{Kind: msgRun, Token: "x"}) }, "no order in which a session goes"},
+		"the end before the beginning": {func(h hostile) error { return send(h.Conn, message{Kind: msgFlushed}) }, "no order in which a session goes"},
+		"a round that was":             {func(h hostile) error { return send(h.Conn, message{Kind: msgRound, Round: -3}) }, "began round -3 after round 0"},
+		"another process":              {func(h hostile) error { return send(h.Conn, message{Kind: msgAgain, ID: "copied", TokenHash: "x"}) }, "another process of the source than the one that began"},
 		"no frame at all": {func(h hostile) error {
 			_, err := h.raw.Write(bytes.Repeat([]byte("rm -rf /"), 1000))
 			return err
@@ -106,7 +109,7 @@ func TestAHostileSource(t *testing.T) {
 			if err := conn.Read(&f); err != nil {
 				t.Fatal(err)
 			}
-			if err := h.data(0, bytes.Repeat([]byte{1}, DefaultCluster)); err != nil { // so far, so good
+			if err := h.data(0, bytes.Repeat([]byte{1}, record.DefaultCluster)); err != nil { // so far, so good
 				t.Fatal(err)
 			}
 			if err := c.do(h); err != nil {
@@ -120,7 +123,7 @@ func TestAHostileSource(t *testing.T) {
 			case <-time.After(60 * time.Second):
 				t.Fatal("the destination goes on")
 			}
-			if s, err := Show(d.dst); err != nil || s.State != Discarded {
+			if s, err := record.Show(d.dst); err != nil || s.State != record.Discarded {
 				t.Errorf("%+v, %v", s, err)
 			}
 			if exists(d.arrived) {
@@ -145,10 +148,10 @@ func TestAHostileSourceThatCalls(t *testing.T) {
 	if err := conn.Read(&f); err != nil {
 		t.Fatal(err)
 	}
-	at := d.wait(d.dst, UntilListening).Listen
+	at := d.wait(d.dst, record.UntilListening).Listen
 	ours, theirs := identityIn(t, d.src), identityIn(t, d.dst)
 	joined := 0
-	for range maxConnections + 4 {
+	for range record.MaxConnections + 4 {
 		raw, err := transport.Dial(t.Context(), wayTo(t, at), ours, theirs.Fingerprint())
 		if err != nil {
 			t.Fatal(err)
@@ -162,8 +165,8 @@ func TestAHostileSourceThatCalls(t *testing.T) {
 			joined++
 		}
 	}
-	if joined != maxConnections-1 {
-		t.Errorf("%d further connections were taken, and %d may be", joined, maxConnections-1)
+	if joined != record.MaxConnections-1 {
+		t.Errorf("%d further connections were taken, and %d may be", joined, record.MaxConnections-1)
 	}
 	stranger, err := transport.NewIdentity()
 	if err != nil {
@@ -181,7 +184,7 @@ func TestAHostileSourceThatCalls(t *testing.T) {
 	// It goes on with its session all the while.
 
 	for i := range 20 {
-		if err := h.data(int64(i%40)*DefaultCluster, bytes.Repeat([]byte{byte(i)}, DefaultCluster)); err != nil {
+		if err := h.data(int64(i%40)*record.DefaultCluster, bytes.Repeat([]byte{byte(i)}, record.DefaultCluster)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,31 +12,33 @@ import (
 	"github.com/livefleet/handover/helper/internal/fsid"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // stoppedAt is a source that has stopped its workload, in a session that has come to
 // a state; and the file that says that the workload was started again.
-func (r *rig) stoppedAt(way ...State) (started string) {
+func (r *rig) stoppedAt(way ...record.State) (started string) {
 	r.t.Helper()
 	started = filepath.Join(r.control, "started")
 	spec := r.spec.src
-	spec.Mode, spec.Trees, spec.Directories, spec.Network = Offline, nil, nil, Network{}
+	spec.Mode, spec.Trees, spec.Directories, spec.Network = record.Offline, nil, nil, record.Network{}
 	spec.Bundle = filepath.Join(r.top, "bundle")
 	stop := &hooks.Command{Argv: []string{"true"}}
-	spec.Hooks = Hooks{Freeze: stop, Thaw: &hooks.Command{Argv: []string{"touch", started}}}
+	spec.Hooks = record.Hooks{Freeze: stop, Thaw: &hooks.Command{Argv: []string{"touch", started}}}
 	r.write(r.src, spec)
-	loaded, err := LoadSpec(r.src)
+	loaded, err := record.LoadSpec(r.src)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := noteVolumes(r.src, loaded); err != nil {
+	if err := record.NoteVolumes(r.src, loaded); err != nil {
 		r.t.Fatal(err)
 	}
-	j, err := OpenJournal(r.src, Source)
+	j, err := record.OpenJournal(r.src, record.Source)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	appendAll(r.t, j, way...)
+	goAlong(r.t, j, way...)
 	j.Close()
 	return started
 }
@@ -46,7 +48,7 @@ func (r *rig) stoppedAt(way ...State) (started string) {
 func (r *rig) refusesToStart(started, why string) {
 	r.t.Helper()
 	for range 2 { // as often as it is tried
-		if _, err := Recover(brief(r.t), r.src, r.srcRun, false); err == nil || !strings.Contains(err.Error(), why) {
+		if _, err := recovery.Recover(brief(r.t), r.src, r.srcRun, false); err == nil || !strings.Contains(err.Error(), why) {
 			r.t.Errorf("recovered: %v, and %q was expected", err, why)
 		}
 	}
@@ -59,7 +61,7 @@ func (r *rig) refusesToStart(started, why string) {
 }
 
 func (r *rig) srcMayStart() error {
-	return MayStart(brief(r.t), r.top, r.srcRun, &OCIState{Bundle: filepath.Join(r.top, "bundle")})
+	return recovery.MayStart(brief(r.t), r.top, r.srcRun, &recovery.OCIState{Bundle: filepath.Join(r.top, "bundle")})
 }
 
 // The source loses power when its workload is stopped and not handed over. At the
@@ -68,14 +70,14 @@ func (r *rig) srcMayStart() error {
 // first. Then the recovery starts the workload, at every step of the offline mode.
 func TestAfterAPowerCutNothingStartsWithoutItsVolume(t *testing.T) {
 	for n := 2; n <= 5; n++ { // barrier, frozen, flushed, prepared
-		way := sourceWay[:n]
+		way := theWay[:n]
 		t.Run(string(way[n-1]), func(t *testing.T) {
 			r := newRig(t)
 			started := r.stoppedAt(way...)
 			if err := loop.Unmount(r.mountpoint); err != nil {
 				t.Fatal(err)
 			}
-			restartHost(t, r.srcRun)
+			restartHost(t, r.src, r.srcRun)
 			r.refusesToStart(started, "its volume data is not mounted on")
 
 			// Another file system in its place.
@@ -96,7 +98,7 @@ func TestAfterAPowerCutNothingStartsWithoutItsVolume(t *testing.T) {
 			if err := loop.Mount(r.device, r.mountpoint, "ext4", "noatime"); err != nil {
 				t.Fatal(err)
 			}
-			r.recovered(r.src, r.srcRun, Thawed)
+			r.recovered(r.src, r.srcRun, record.Thawed)
 			if _, err := os.Lstat(started); err != nil {
 				t.Errorf("with its volume it was not started: %v", err)
 			}
@@ -111,16 +113,16 @@ func TestAfterAPowerCutNothingStartsWithoutItsVolume(t *testing.T) {
 // where its volume does not come back.
 func TestAfterAPowerCutASessionEndsWithoutItsVolume(t *testing.T) {
 	for _, c := range []struct {
-		way []State
-		end State
-	}{{sourceWay[:1], Failed}, {sourceWay[:8], Done}} {
+		way []record.State
+		end record.State
+	}{{theWay[:1], record.Failed}, {theWay[:8], record.Done}} {
 		t.Run(string(c.end), func(t *testing.T) {
 			r := newRig(t)
 			started := r.stoppedAt(c.way...)
 			if err := loop.Unmount(r.mountpoint); err != nil {
 				t.Fatal(err)
 			}
-			restartHost(t, r.srcRun)
+			restartHost(t, r.src, r.srcRun)
 			r.recovered(r.src, r.srcRun, c.end)
 			if _, err := os.Lstat(started); !errors.Is(err, os.ErrNotExist) {
 				t.Error("the workload was started")
@@ -136,14 +138,14 @@ func TestAfterAPowerCutASessionEndsWithoutItsVolume(t *testing.T) {
 // any more: its session is not over.
 func TestWithoutABootAVolumeThatIsGoneIsNotForgotten(t *testing.T) {
 	r := newRig(t)
-	r.stoppedAt(sourceWay[:8]...)
+	r.stoppedAt(theWay[:8]...)
 	if err := loop.Unmount(r.mountpoint); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Recover(brief(t), r.src, r.srcRun, false); err == nil || !strings.Contains(err.Error(), "no file system is mounted here") {
+	if _, err := recovery.Recover(brief(t), r.src, r.srcRun, false); err == nil || !strings.Contains(err.Error(), "no file system is mounted here") {
 		t.Errorf("recovered: %v", err)
 	}
-	if s, err := Show(r.src); err != nil || s.State != Settled {
+	if s, err := record.Show(r.src); err != nil || s.State != record.Settled {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -151,12 +153,12 @@ func TestWithoutABootAVolumeThatIsGoneIsNotForgotten(t *testing.T) {
 // Refused after the boot: the session waits for the volume, and says for which.
 func TestARefusedSourceWaitsForItsVolume(t *testing.T) {
 	r := newRig(t)
-	started := r.stoppedAt(append(append([]State{}, sourceWay[:6]...), Refused)...)
+	started := r.stoppedAt(append(append([]record.State{}, theWay[:6]...), record.Refused)...)
 	if err := loop.Unmount(r.mountpoint); err != nil {
 		t.Fatal(err)
 	}
-	restartHost(t, r.srcRun)
-	if _, err := Recover(brief(t), r.src, r.srcRun, false); err == nil || !strings.Contains(err.Error(), "does not start: its volume data is not mounted") {
+	restartHost(t, r.src, r.srcRun)
+	if _, err := recovery.Recover(brief(t), r.src, r.srcRun, false); err == nil || !strings.Contains(err.Error(), "does not start: its volume data is not mounted") {
 		t.Errorf("recovered: %v", err)
 	}
 	if _, err := os.Lstat(started); !errors.Is(err, os.ErrNotExist) {
@@ -165,7 +167,7 @@ func TestARefusedSourceWaitsForItsVolume(t *testing.T) {
 	if err := loop.Mount(r.device, r.mountpoint, "ext4", "noatime"); err != nil {
 		t.Fatal(err)
 	}
-	r.recovered(r.src, r.srcRun, Thawed)
+	r.recovered(r.src, r.srcRun, record.Thawed)
 	if _, err := os.Lstat(started); err != nil {
 		t.Errorf("with its volume it was not started: %v", err)
 	}
@@ -189,7 +191,7 @@ func TestNothingStartsOnTheFolderForAVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := func() error {
-		return MayStart(brief(t), filepath.Join(r.top, "none"), r.srcRun, &OCIState{Bundle: bundle})
+		return recovery.MayStart(brief(t), filepath.Join(r.top, "none"), r.srcRun, &recovery.OCIState{Bundle: bundle})
 	}
 	if err := start(); err != nil {
 		t.Errorf("with its volume: %v", err)

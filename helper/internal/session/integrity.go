@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/livefleet/handover/helper/internal/ledger"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // Both sides keep a ledger of each volume: the source of what it has read and
@@ -16,21 +17,21 @@ import (
 // differs. This goes on in the pause and costs one message if all is well.
 
 // openLedgers begins the source's ledgers.
-func (s *source) openLedgers() {
+func (s *outgoing) openLedgers() {
 	for _, v := range s.volumes {
-		v.Ledger = ledger.New(v.Source.Size(), v.Cluster, s.dir, 0)
+		v.Ledger = ledger.New(v.Source.Size(), v.Cluster, s.Dir, 0)
 	}
 }
 
 // openLedgers begins the destination's.
-func (d *destination) openLedgers() {
+func (d *incoming) openLedgers() {
 	for i, t := range d.targets {
-		d.ledgers = append(d.ledgers, ledger.New(t.Size(), d.spec.Volumes[i].Cluster, d.dir, 0))
+		d.ledgers = append(d.ledgers, ledger.New(t.Size(), d.Spec.Volumes[i].Cluster, d.Dir, 0))
 	}
 }
 
 // openVolumes tells the receiver what there is to be written.
-func (d *destination) openVolumes() {
+func (d *incoming) openVolumes() {
 	for i, t := range d.targets {
 		var l *ledger.Ledger
 		if d.ledgers != nil {
@@ -41,20 +42,20 @@ func (d *destination) openVolumes() {
 }
 
 // totals is what the source says that it has sent.
-func (s *source) totals() []string {
+func (s *outgoing) totals() []string {
 	var totals []string
 	for _, v := range s.volumes {
 		if v.Ledger != nil {
 			totals = append(totals, v.Ledger.Total().String())
 		}
 	}
-	s.update(false, func(st *Status) { st.Totals = totals })
+	s.Update(false, func(st *record.Status) { st.Totals = totals })
 	return totals
 }
 
 // compare holds what the source says that it has sent against what was written.
 // If that differs, the source is told where, and asks on.
-func (d *destination) compare(m *message) (differs bool, err error) {
+func (d *incoming) compare(m *message) (differs bool, err error) {
 	if len(m.Totals) != len(d.ledgers) {
 		return false, fmt.Errorf("session: the source tells the sums of %d volumes, and there are %d ledgers", len(m.Totals), len(d.ledgers))
 	}
@@ -66,12 +67,12 @@ func (d *destination) compare(m *message) (differs bool, err error) {
 			return true, send(d.conn, message{Kind: msgDiffers, Range: &clusters{Volume: i, End: l.Clusters()}})
 		}
 	}
-	d.update(false, func(st *Status) { st.Totals = totals })
+	d.Update(false, func(st *record.Status) { st.Totals = totals })
 	return false, nil
 }
 
 // sum answers what the source asks when something differs.
-func (d *destination) sum(_ context.Context, m *message) error {
+func (d *incoming) sum(_ context.Context, m *message) error {
 	if m.Range == nil || m.Range.Volume < 0 || m.Range.Volume >= len(d.ledgers) {
 		return errors.New("session: the source asks for the sum of clusters of a volume that there is not")
 	}
@@ -84,7 +85,7 @@ func (d *destination) sum(_ context.Context, m *message) error {
 
 // nameDifference finds the first cluster of a volume in which what was written is
 // not what was sent, and names it.
-func (s *source) nameDifference(ctx context.Context, m *message) error {
+func (s *outgoing) nameDifference(ctx context.Context, m *message) error {
 	if m.Range == nil || m.Range.Volume < 0 || m.Range.Volume >= len(s.volumes) || s.volumes[m.Range.Volume].Ledger == nil {
 		return errors.New("session: the destination says that something differs, and not where")
 	}

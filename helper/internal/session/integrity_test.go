@@ -13,6 +13,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -21,13 +22,13 @@ import (
 // messages by hand and damages what it is about.
 
 const (
-	differSize    = 40 * DefaultCluster
+	differSize    = 40 * record.DefaultCluster
 	differCluster = 23 // is the one that is damaged
 )
 
 func identityIn(t *testing.T, dir string) *transport.Identity {
 	t.Helper()
-	id, err := Identity(dir)
+	id, err := record.Identity(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,33 +38,33 @@ func identityIn(t *testing.T, dir string) *transport.Identity {
 // A destination in whose memory a byte was flipped before it was written: the
 // source finds the cluster and names it, and nothing has moved.
 func TestTheSourceNamesWhatDiffers(t *testing.T) {
-	c := newCopied(t, compressible(differSize), Policy{})
+	c := newCopied(t, compressible(differSize), record.Policy{})
 	ours, theirs := identityIn(t, c.src), identityIn(t, c.dst)
 	l, err := transport.Listen("127.0.0.1:0", theirs, ours.Fingerprint)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	b, err := json.Marshal(Spec{
-		Version: 1, ID: "copied", Role: Source, Mode: Copy, Peer: Peer{Address: l.Address(), Fingerprint: theirs.Fingerprint()},
-		Volumes: []Vol{{Name: "data", Size: differSize, Device: c.image, Tracker: "none"}},
+	b, err := json.Marshal(record.Spec{
+		Version: 1, ID: "copied", Role: record.Source, Mode: record.Copy, Peer: record.Peer{Address: l.Address(), Fingerprint: theirs.Fingerprint()},
+		Volumes: []record.Vol{{Name: "data", Size: differSize, Device: c.image, Tracker: "none"}},
 	})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(c.src, specFile), b, 0o600)
+		err = os.WriteFile(filepath.Join(c.src, record.SpecFile), b, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.send, c.receive = make(chan error, 1), make(chan error, 1)
-	go func() { c.send <- Send(context.Background(), c.src, c.src) }()
+	go func() { c.send <- Send(context.Background(), c.src, c.src, planted) }()
 	go func() { c.receive <- damagingDestination(t, l) }()
-	c.wait(c.src, UntilConverged)
+	c.wait(c.src, record.UntilConverged)
 	s, serr, rerr := c.finish()
 	if rerr != nil {
 		t.Error(rerr)
 	}
-	want := fmt.Sprintf("volume data: the cluster at offset %d is on the destination not what was sent", differCluster*DefaultCluster)
-	if serr == nil || !strings.Contains(serr.Error(), want) || s.State != Thawed {
+	want := fmt.Sprintf("volume data: the cluster at offset %d is on the destination not what was sent", differCluster*record.DefaultCluster)
+	if serr == nil || !strings.Contains(serr.Error(), want) || s.State != record.Thawed {
 		t.Errorf("%s: %v; should say %q", s.State, serr, want)
 	}
 }
@@ -75,7 +76,7 @@ func damagingDestination(t *testing.T, l *transport.Listener) error {
 	}
 	conn := wire.NewConn(raw)
 	defer conn.Close()
-	mine := ledger.New(differSize, DefaultCluster, t.TempDir(), 0)
+	mine := ledger.New(differSize, record.DefaultCluster, t.TempDir(), 0)
 	r := pipeline.NewReceiver(conn, nil, pipeline.ReceiveOptions{})
 	r.Add(0, forgetful{}, mine)
 	return r.Run(t.Context(), func(_ context.Context, f *wire.Frame) error {
@@ -92,7 +93,7 @@ func damagingDestination(t *testing.T, l *transport.Listener) error {
 			if len(m.Totals) != 1 || m.Totals[0] != mine.Total().String() {
 				return fmt.Errorf("the source's totals are %v, and here lies %s", m.Totals, mine.Total())
 			}
-			if err := mine.Note(differCluster*DefaultCluster, bytes.Repeat([]byte{9}, DefaultCluster)); err != nil {
+			if err := mine.Note(differCluster*record.DefaultCluster, bytes.Repeat([]byte{9}, record.DefaultCluster)); err != nil {
 				return err
 			}
 			return send(conn, message{Kind: msgDiffers, Range: &clusters{Volume: 0, End: mine.Clusters()}})
@@ -122,25 +123,25 @@ func receiving(t *testing.T) (*copied, <-chan error, hostile) { return receiving
 // receivingOn is the same on a unix socket in the session's folder, if one is named.
 func receivingOn(t *testing.T, socket string) (*copied, <-chan error, hostile) {
 	t.Helper()
-	d := newCopied(t, nil, Policy{})
+	d := newCopied(t, nil, record.Policy{})
 	listen := "127.0.0.1:0"
 	if socket != "" {
 		listen = "unix:" + filepath.Join(d.dst, socket)
 	}
 	ours, theirs := identityIn(t, d.src), identityIn(t, d.dst)
-	b, err := json.Marshal(Spec{
-		Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: listen, Peer: Peer{Fingerprint: ours.Fingerprint()},
-		Volumes: []Vol{{Name: "data", Size: differSize, Image: d.arrived}}, Policy: Policy{ResumeTimeout: 1, PeerTimeout: 2},
+	b, err := json.Marshal(record.Spec{
+		Version: 1, ID: "copied", Role: record.Destination, Mode: record.Copy, Listen: listen, Peer: record.Peer{Fingerprint: ours.Fingerprint()},
+		Volumes: []record.Vol{{Name: "data", Size: differSize, Image: d.arrived}}, Policy: record.Policy{ResumeTimeout: 1, PeerTimeout: 2},
 	})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(d.dst, specFile), b, 0o600)
+		err = os.WriteFile(filepath.Join(d.dst, record.SpecFile), b, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	received := make(chan error, 1)
-	go func() { received <- Receive(context.Background(), d.dst, d.dst) }()
-	raw, err := transport.Dial(t.Context(), wayTo(t, d.wait(d.dst, UntilListening).Listen), ours, theirs.Fingerprint())
+	go func() { received <- Receive(context.Background(), d.dst, d.dst, planted) }()
+	raw, err := transport.Dial(t.Context(), wayTo(t, d.wait(d.dst, record.UntilListening).Listen), ours, theirs.Fingerprint())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func receivingOn(t *testing.T, socket string) (*copied, <-chan error, hostile) {
 	return d, received, hostile{raw, conn}
 }
 
-var copiedHello = message{Kind: msgHello, ID: "copied", Mode: Copy, Can: understood(), Volumes: []volumeHello{{"data", differSize, DefaultCluster}}}
+var copiedHello = message{Kind: msgHello, ID: "copied", Mode: record.Copy, Can: understood(), Volumes: []volumeHello{{"data", differSize, record.DefaultCluster}}}
 
 // A source that says that it has sent what has not come: the destination does
 // not go on, answers what it is asked, and keeps nothing when the source gives up.
@@ -167,9 +168,9 @@ func TestTheDestinationCompares(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d, received, h := receiving(t)
 			conn := h.Conn
-			mine := ledger.New(differSize, DefaultCluster, t.TempDir(), 0)
-			data := bytes.Repeat([]byte{7}, DefaultCluster)
-			if err := mine.Note(5*DefaultCluster, data); err != nil {
+			mine := ledger.New(differSize, record.DefaultCluster, t.TempDir(), 0)
+			data := bytes.Repeat([]byte{7}, record.DefaultCluster)
+			if err := mine.Note(5*record.DefaultCluster, data); err != nil {
 				t.Fatal(err)
 			}
 			say := func(m message, answer kind) *message {
@@ -192,7 +193,7 @@ func TestTheDestinationCompares(t *testing.T) {
 			}
 			say(copiedHello, msgWelcome)
 			if c.ask == nil {
-				if err := conn.Write(&wire.Frame{Type: wire.Data, Pos: 5 * DefaultCluster, Payload: data}); err != nil {
+				if err := conn.Write(&wire.Frame{Type: wire.Data, Pos: 5 * record.DefaultCluster, Payload: data}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // A destination may hold a copy of a volume from an earlier time: the volume came
@@ -26,7 +24,7 @@ import (
 const canStartFrom = "kept"
 
 // openTarget makes the image of a volume, or takes the kept copy for it.
-func (d *destination) openTarget(v Vol) (*image.Target, error) {
+func (d *places) openTarget(v record.Vol) (*image.Target, error) {
 	if v.Kept == "" {
 		return image.CreateTarget(v.Image, v.Size)
 	}
@@ -44,47 +42,25 @@ func (d *destination) openTarget(v Vol) (*image.Target, error) {
 	} else if dev != "" {
 		return nil, fmt.Errorf("session: volume %s: the kept copy %s is in use by %s: unmount and detach it, or move without a kept copy", v.Name, v.Kept, dev)
 	}
-	if err := rename(v.Kept, v.Image); err != nil {
+	if err := record.Rename(v.Kept, v.Image); err != nil {
 		return nil, err
 	}
 	d.kept = true
 	// It may have been grown since. What is beyond its end is zeroes, as a hole is.
 	if err := os.Truncate(v.Image, v.Size); err != nil {
-		return nil, errors.Join(fmt.Errorf("session: volume %s: %w", v.Name, err), discardImage(v))
+		return nil, errors.Join(fmt.Errorf("session: volume %s: %w", v.Name, err), record.DiscardImage(v))
 	}
 	t, err := image.OpenTarget(v.Image, v.Size)
 	if err != nil {
-		return nil, errors.Join(err, discardImage(v))
+		return nil, errors.Join(err, record.DiscardImage(v))
 	}
 	return t, nil
 }
 
-// discardImage takes what was received away, or aside if that is where it stays.
-func discardImage(v Vol) error {
-	if v.Kept == "" {
-		if err := os.Remove(v.Image); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("session: %w", err)
-		}
-		return nil
-	}
-	if err := rename(v.Image, v.Kept); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// rename never replaces a file, and is on the disk when it returns.
-func rename(from, to string) error {
-	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE); err != nil {
-		return fmt.Errorf("session: renaming %s to %s: %w", from, to, err)
-	}
-	return syncDir(filepath.Dir(to))
-}
-
 // sendAllDigests tells the source what lies here. What no frame has brought is
 // noted in the ledgers, if there are any for it.
-func (d *destination) sendAllDigests(ctx context.Context, ledgers []*ledger.Ledger) error {
-	for i, v := range d.spec.Volumes {
+func (d *incoming) sendAllDigests(ctx context.Context, ledgers []*ledger.Ledger) error {
+	for i, v := range d.Spec.Volumes {
 		var l *ledger.Ledger
 		if ledgers != nil {
 			l = ledgers[i]

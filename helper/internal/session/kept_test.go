@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // copyFile copies a file, holes and all that is in it.
@@ -64,8 +66,8 @@ func TestAKeptCopyIsComparedAndNotSentAgain(t *testing.T) {
 	kept := r.keeping(0x5a)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
-	presync, err := Show(r.src)
+	r.wait(r.src, record.UntilConverged)
+	presync, err := record.Show(r.src)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,7 @@ func TestAKeptCopyGrowsWithTheVolume(t *testing.T) {
 	}
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.cutover()
 	r.moved(w)
 }
@@ -96,7 +98,7 @@ func TestAKeptCopyGrowsWithTheVolume(t *testing.T) {
 // What has arrived of a move that is broken off is there for the next one, whether
 // the destination ends it or whoever cleans up behind its process.
 func TestWhatHasArrivedIsKept(t *testing.T) {
-	for _, apart := range []Role{"", Destination} {
+	for _, apart := range []record.Role{"", record.Destination} {
 		t.Run("apart "+string(apart), func(t *testing.T) {
 			r := newRig(t)
 			r.filled(24)
@@ -106,18 +108,18 @@ func TestWhatHasArrivedIsKept(t *testing.T) {
 			w := r.startWriter()
 			kill := r.startApart(apart)
 			r.passed(12 << 20)
-			if apart == Destination {
+			if apart == record.Destination {
 				kill()
 				<-r.send
-				r.recovered(r.dst, r.dstRun, Discarded)
+				r.recovered(r.dst, r.dstRun, record.Discarded)
 			} else {
-				if _, err := Abort(brief(t), r.src, r.srcRun); err != nil {
+				if _, err := recovery.Abort(brief(t), r.src, r.srcRun); err != nil {
 					t.Fatal(err)
 				}
 				<-r.send
 				<-r.receive
 			}
-			r.runsOnce(w, Source)
+			r.runsOnce(w, record.Source)
 			r.cleanDestination()
 			var st unix.Stat_t
 			if err := unix.Stat(kept, &st); err != nil || st.Size != rigSize || st.Blocks*512 < 10<<20 {
@@ -136,7 +138,7 @@ func TestAKeptCopyInUseIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.write(r.dst, r.spec.dst)
-	err = Receive(brief(t), r.dst, r.dstRun)
+	err = Receive(brief(t), r.dst, r.dstRun, planted)
 	if err == nil || !strings.Contains(err.Error(), "is in use by "+dev) {
 		t.Errorf("the copy is in use: %v", err)
 	}

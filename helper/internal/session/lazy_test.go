@@ -3,6 +3,7 @@ package session
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +20,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/lazy/lazytest"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -137,8 +140,8 @@ func (systemd) LetGo(...string) error {
 
 // lendAtLeisure has pages lent only while nobody holds that up.
 var lendAtLeisure = sync.OnceFunc(func() {
-	keeper = systemd{}
-	serveMemory = func(m *lazy.Memory, c *wire.Conn, count func(int64)) error {
+	planted.keeper = systemd{}
+	planted.serveMemory = func(m *lazy.Memory, c *wire.Conn, count func(int64)) error {
 		for lendingHeld() {
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -220,10 +223,10 @@ func TestMemoryFollowsTheWorkload(t *testing.T) {
 	r.withLazyPages(true)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(brief(t), r.src) }()
-	r.wait(r.dst, string(Resumed))
-	r.wait(r.src, string(Resumed))
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(brief(t), r.src) }()
+	r.wait(r.dst, string(record.Resumed))
+	r.wait(r.src, string(record.Resumed))
 	time.Sleep(300 * time.Millisecond)
 	if r.saw() != "" || exists(filepath.Join(r.control, "killed")) {
 		t.Errorf("the task says %q, and no memory has come", r.saw())
@@ -235,12 +238,12 @@ func TestMemoryFollowsTheWorkload(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.sees("all is there")
-	r.runsOnce(w, Destination)
+	r.runsOnce(w, record.Destination)
 	events := r.events(r.dst, "fetched")
 	if len(events) != 1 || events[0]["bytes"] != events[0]["total"] {
 		t.Errorf("%v", events)
 	}
-	if s, err := Show(r.src); err != nil || s.State != Done || len(r.events(r.src, "memory")) > 0 {
+	if s, err := record.Show(r.src); err != nil || s.State != record.Done || len(r.events(r.src, "memory")) > 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -252,12 +255,12 @@ func TestALazyMoveThatFailsThaws(t *testing.T) {
 	r.note("restore-fails", "CRIU says no")
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, dst := r.cutover()
-	if src.State != Thawed || dst.State != Discarded {
+	if src.State != record.Thawed || dst.State != record.Discarded {
 		t.Errorf("%s and %s", src.State, dst.State)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	comesBack(t, runs)
 }
 
@@ -269,21 +272,21 @@ func TestALinkThatBreaksWhileMemoryFollows(t *testing.T) {
 	w := r.startWriter()
 	r.start()
 	up := r.proxy.up
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(brief(t), r.src) }()
-	r.wait(r.dst, string(Resumed))
-	r.wait(r.src, string(Resumed))
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(brief(t), r.src) }()
+	r.wait(r.dst, string(record.Resumed))
+	r.wait(r.src, string(record.Resumed))
 	r.proxy.to("127.0.0.1:1")
 	r.proxy.cut()
-	s := r.wait(r.src, UntilHeld)
-	if s.State != Resumed || !strings.Contains(s.Error, "a part of its memory may be here alone") {
+	s := r.wait(r.src, record.UntilHeld)
+	if s.State != record.Resumed || !strings.Contains(s.Error, "a part of its memory may be here alone") {
 		t.Errorf("%s: %s", s.State, s.Error)
 	}
 	if err := os.Remove(r.control + lendingHolds); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond)
-	if d, err := Show(r.dst); err != nil || d.State != Resumed || !d.Running || r.saw() != "" || runs() {
+	if d, err := record.Show(r.dst); err != nil || d.State != record.Resumed || !d.Running || r.saw() != "" || runs() {
 		t.Errorf("%+v, %v; the task says %q", d, err, r.saw())
 	}
 	r.proxy.to(up)
@@ -291,14 +294,14 @@ func TestALinkThatBreaksWhileMemoryFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.sees("all is there")
-	if d, err := Show(r.dst); err != nil || d.State != Settled {
+	if d, err := record.Show(r.dst); err != nil || d.State != record.Settled {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if s, err := Resolve(brief(t), r.src, r.srcRun, Resumed); err != nil || s.State != Done {
+	if s, err := recovery.Resolve(brief(t), r.src, r.srcRun, record.Resumed); err != nil || s.State != record.Done {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	<-r.send
-	r.runsOnce(w, Destination)
+	r.runsOnce(w, record.Destination)
 }
 
 // A source's process that is killed while memory follows may be started again, and lends
@@ -307,13 +310,13 @@ func TestAKilledSenderLendsAgain(t *testing.T) {
 	r := newRig(t)
 	runs := r.withLazyPages(true)
 	w := r.startWriter()
-	kill := r.startApart(Source)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(brief(t), r.src) }()
-	r.wait(r.dst, string(Resumed))
-	r.wait(r.src, string(Resumed))
+	kill := r.startApart(record.Source)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(brief(t), r.src) }()
+	r.wait(r.dst, string(record.Resumed))
+	r.wait(r.src, string(record.Resumed))
 	kill()
-	if s, err := Recover(brief(t), r.src, r.srcRun, true); err != nil || s.State != Resumed {
+	if s, err := recovery.Recover(brief(t), r.src, r.srcRun, true); err != nil || s.State != record.Resumed {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	if err := os.Remove(r.control + lendingHolds); err != nil {
@@ -328,10 +331,10 @@ func TestAKilledSenderLendsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.sees("all is there")
-	if s, err := Resolve(brief(t), r.src, r.srcRun, Resumed); err != nil || s.State != Done {
+	if s, err := recovery.Resolve(brief(t), r.src, r.srcRun, record.Resumed); err != nil || s.State != record.Done {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	r.runsOnce(w, Destination)
+	r.runsOnce(w, record.Destination)
 	if runs() {
 		t.Error("the frozen tasks run")
 	}
@@ -341,21 +344,21 @@ func TestAKilledSenderLendsAgain(t *testing.T) {
 // waited for with. What was restored is ended, it is never run without its memory, and
 // nothing goes on anywhere until somebody has said so.
 func TestAKilledReceiverEndsWhatHasNotItsMemory(t *testing.T) {
-	for _, outcome := range []State{Fenced, Resumed} {
+	for _, outcome := range []record.State{record.Fenced, record.Resumed} {
 		t.Run(string(outcome), func(t *testing.T) {
 			r := newRig(t)
 			runs := r.withLazyPages(true)
 			r.spec.dst.Bundle = filepath.Join(r.top, "bundle")
 			w := r.startWriter()
-			kill := r.startApart(Destination)
-			r.wait(r.src, UntilConverged)
-			go func() { _, _ = Cutover(brief(t), r.src) }()
-			r.wait(r.dst, string(Resumed))
-			r.wait(r.src, string(Resumed))
+			kill := r.startApart(record.Destination)
+			r.wait(r.src, record.UntilConverged)
+			go func() { _, _ = recovery.Cutover(brief(t), r.src) }()
+			r.wait(r.dst, string(record.Resumed))
+			r.wait(r.src, string(record.Resumed))
 			kill()
 			for range 2 {
-				s, err := Recover(brief(t), r.dst, r.dstRun, false)
-				if err != nil || s.State != Resumed || !strings.Contains(s.Error, "part of its memory was on the source still") {
+				s, err := recovery.Recover(brief(t), r.dst, r.dstRun, false)
+				if err != nil || s.State != record.Resumed || !strings.Contains(s.Error, "part of its memory was on the source still") {
 					t.Fatalf("%+v, %v", s, err)
 				}
 			}
@@ -367,25 +370,25 @@ func TestAKilledReceiverEndsWhatHasNotItsMemory(t *testing.T) {
 			if left, err := os.ReadFile(filepath.Join(string(cgroup), "cgroup.procs")); err != nil || len(left) > 0 || r.saw() != "" {
 				t.Errorf("%q is left of it, which says %q, %v", left, r.saw(), err)
 			}
-			if s := r.wait(r.src, UntilHeld); s.State != Resumed || runs() {
+			if s := r.wait(r.src, record.UntilHeld); s.State != record.Resumed || runs() {
 				t.Errorf("%+v", s)
 			}
 			if err := errors.Join(os.Remove(r.control+lendingHolds), os.Remove(filepath.Join(r.control, "resumed"))); err != nil { // it was ended
 				t.Fatal(err)
 			}
-			if outcome == Fenced {
-				d, err := Resolve(brief(t), r.dst, r.dstRun, Fenced)
-				if err != nil || d.State != Discarded {
+			if outcome == record.Fenced {
+				d, err := recovery.Resolve(brief(t), r.dst, r.dstRun, record.Fenced)
+				if err != nil || d.State != record.Discarded {
 					t.Fatalf("%+v, %v", d, err)
 				}
 			}
-			want := map[State]State{Fenced: Thawed, Resumed: Done}[outcome]
-			if s, err := Resolve(brief(t), r.src, r.srcRun, outcome); err != nil || s.State != want {
+			want := map[record.State]record.State{record.Fenced: record.Thawed, record.Resumed: record.Done}[outcome]
+			if s, err := recovery.Resolve(brief(t), r.src, r.srcRun, outcome); err != nil || s.State != want {
 				t.Fatalf("%+v, %v", s, err)
 			}
 			<-r.send
-			if outcome == Resumed {
-				if d, err := Resolve(brief(t), r.dst, r.dstRun, Resumed); err != nil || d.State != Done {
+			if outcome == record.Resumed {
+				if d, err := recovery.Resolve(brief(t), r.dst, r.dstRun, record.Resumed); err != nil || d.State != record.Done {
 					t.Fatalf("%+v, %v", d, err)
 				}
 				if err := r.dstMayStart(); err != nil && strings.Contains(err.Error(), "memory") {
@@ -393,7 +396,7 @@ func TestAKilledReceiverEndsWhatHasNotItsMemory(t *testing.T) {
 				}
 				return
 			}
-			r.runsOnce(w, Source)
+			r.runsOnce(w, record.Source)
 			comesBack(t, runs)
 		})
 	}
@@ -409,14 +412,14 @@ func TestLazyPagesAreForBothSidesOfALiveMove(t *testing.T) {
 	}
 	<-r.send
 	for name, c := range map[string]struct {
-		spoil func(*Spec)
+		spoil func(*record.Spec)
 		says  string
 	}{
-		"offline":            {func(s *Spec) { s.Mode, s.Hooks.Thaw = Offline, s.Hooks.Freeze }, "is for the mode live"},
-		"no cgroup":          {func(s *Spec) { s.Hooks.Freeze.Cgroup = "" }, "hooks.freeze has cgroup or hold missing"},
-		"no stand-in":        {func(s *Spec) { s.Hooks.Freeze.Hold = "" }, "hooks.freeze has cgroup or hold missing"},
-		"no stand-in there":  {func(s *Spec) { *s = r.spec.dst; s.Policy.LazyPages, s.Hooks.Restore.Hold = true, "" }, "hooks.restore has hold, log or container missing"},
-		"nobody knows whose": {func(s *Spec) { *s = r.spec.dst; s.Policy.LazyPages, s.Hooks.Restore.Log = true, "/l" }, "hooks.restore has hold, log or container missing"},
+		"offline":            {func(s *record.Spec) { s.Mode, s.Hooks.Thaw = record.Offline, s.Hooks.Freeze }, "is for the mode live"},
+		"no cgroup":          {func(s *record.Spec) { s.Hooks.Freeze.Cgroup = "" }, "hooks.freeze has cgroup or hold missing"},
+		"no stand-in":        {func(s *record.Spec) { s.Hooks.Freeze.Hold = "" }, "hooks.freeze has cgroup or hold missing"},
+		"no stand-in there":  {func(s *record.Spec) { *s = r.spec.dst; s.Policy.LazyPages, s.Hooks.Restore.Hold = true, "" }, "hooks.restore has hold, log or container missing"},
+		"nobody knows whose": {func(s *record.Spec) { *s = r.spec.dst; s.Policy.LazyPages, s.Hooks.Restore.Log = true, "/l" }, "hooks.restore has hold, log or container missing"},
 	} {
 		s := r.spec.src
 		freeze, restore := *s.Hooks.Freeze, *r.spec.dst.Hooks.Restore
@@ -425,7 +428,11 @@ func TestLazyPagesAreForBothSidesOfALiveMove(t *testing.T) {
 		r.spec.dst.Hooks.Restore = &restore
 		c.spoil(&s)
 		r.spec.dst.Hooks.Restore = was
-		if err := s.checkLazy(); err == nil || !strings.Contains(err.Error(), c.says) {
+		b, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := record.ParseSpec(b); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

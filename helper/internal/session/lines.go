@@ -12,6 +12,8 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -24,15 +26,15 @@ const (
 )
 
 func understood() []string {
-	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages, canLazy, canSettings, canOwnNetwork)
+	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork)
 }
 
 // can reports whether the destination can do something that not every version does.
-func (s *source) can(welcome *message, what, otherwise string) bool {
+func (s *link) can(welcome *message, what, otherwise string) bool {
 	if slices.Contains(welcome.Can, what) {
 		return true
 	}
-	s.log.Emit("warning", map[string]any{"text": fmt.Sprintf("the destination's pcopy does not know %q: %s", what, otherwise)})
+	s.Log.Emit("warning", map[string]any{"text": fmt.Sprintf("the destination's pcopy does not know %q: %s", what, otherwise)})
 	return false
 }
 
@@ -82,14 +84,14 @@ func (l *line) brokeBy(why error) bool {
 }
 
 // dial makes one connection to the destination.
-func (s *source) dial(ctx context.Context, limit time.Duration) (*wire.Conn, error) {
-	id, err := transport.Load(filepath.Join(s.dir, identityDir))
+func (s *link) dial(ctx context.Context, limit time.Duration) (*wire.Conn, error) {
+	id, err := transport.Load(filepath.Join(s.Dir, record.IdentityDir))
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	c, err := transport.Dial(ctx, s.way, id, s.spec.Peer.Fingerprint)
+	c, err := transport.Dial(ctx, s.way, id, s.Spec.Peer.Fingerprint)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +99,7 @@ func (s *source) dial(ctx context.Context, limit time.Duration) (*wire.Conn, err
 }
 
 // connect makes the first connection of a line and says the first word.
-func (s *source) connect(ctx context.Context, limit time.Duration, first message) error {
+func (s *link) connect(ctx context.Context, limit time.Duration, first message) error {
 	c, err := s.dial(ctx, limit)
 	if err != nil {
 		return err
@@ -139,17 +141,17 @@ func (l *line) listen(confirm func(round int)) {
 // joinFurther makes so many further connections, over which volumes are sent
 // side by side with the first. One after the other: the destination takes the
 // next when it has said yes to the one before.
-func (s *source) joinFurther(ctx context.Context, n int) error {
-	for range min(n, maxConnections-1) {
+func (s *link) joinFurther(ctx context.Context, n int) error {
+	for range min(n, record.MaxConnections-1) {
 		c, err := s.dial(ctx, s.patience())
 		if err != nil {
 			return err
 		}
 		s.further = append(s.further, c)
-		if err := send(c, message{Kind: msgJoin, ID: s.spec.ID}); err != nil {
+		if err := send(c, message{Kind: msgJoin, ID: s.Spec.ID}); err != nil {
 			return err
 		}
-		if err := expectFirst(ctx, c, s.spec.ID, s.patience(), msgJoin); err != nil {
+		if err := expectFirst(ctx, c, s.Spec.ID, s.patience(), msgJoin); err != nil {
 			return fmt.Errorf("session: a further connection to the destination: %w", err)
 		}
 	}
@@ -191,16 +193,16 @@ func begins(f *wire.Frame, id string, is kind) bool {
 // newSender makes the further connections, and what sends the volumes over all of
 // them: as the spec says, as far as the other side understands it. What was sent
 // over earlier connections is nothing that a delta may be about.
-func (s *source) newSender(ctx context.Context, welcome *message) (*pipeline.Sender, error) {
+func (s *outgoing) newSender(ctx context.Context, welcome *message) (*pipeline.Sender, error) {
 	if err := s.joinFurther(ctx, welcome.Lines-1); err != nil {
 		return nil, err
 	}
 	// By Auto any of them may be chosen.
-	ways := []string{s.spec.Policy.Compression}
+	ways := []string{s.Spec.Policy.Compression}
 	if ways[0] == codec.Auto {
 		ways = []string{codec.LZ4.String(), codec.Zstd.String()}
 	}
-	compression := s.spec.Policy.Compression
+	compression := s.Spec.Policy.Compression
 	for _, way := range ways {
 		if !s.can(welcome, way, "nothing is compressed") {
 			compression = codec.Plain.String()
@@ -210,7 +212,7 @@ func (s *source) newSender(ctx context.Context, welcome *message) (*pipeline.Sen
 	if err != nil {
 		return nil, err
 	}
-	delta := *s.spec.Policy.Delta && s.can(welcome, codec.DeltaName, "clusters that were sent before go whole")
+	delta := *s.Spec.Policy.Delta && s.can(welcome, codec.DeltaName, "clusters that were sent before go whole")
 	if delta {
 		for _, v := range s.volumes {
 			if v.History, err = codec.NewHistory(v.Cluster, codec.DefaultHistory/int64(len(s.volumes))); err != nil {
@@ -222,7 +224,7 @@ func (s *source) newSender(ctx context.Context, welcome *message) (*pipeline.Sen
 	for _, c := range s.further {
 		conns = append(conns, c)
 	}
-	s.log.Emit("sending", map[string]any{"to": s.way.String(), "compression": compression, "delta": delta, "connections": len(conns)})
+	s.Log.Emit("sending", map[string]any{"to": s.way.String(), "compression": compression, "delta": delta, "connections": len(conns)})
 	return pipeline.NewSender(conns, pipeline.SendOptions{Encoder: encoder})
 }
 
@@ -290,7 +292,7 @@ type door struct {
 }
 
 func (d *destination) openDoor(ctx context.Context, l *transport.Listener) *door {
-	o := &door{d: d, l: l, places: make(chan struct{}, maxConnections), lines: make(chan *caller, 1), failed: make(chan error, 1)}
+	o := &door{d: d, l: l, places: make(chan struct{}, record.MaxConnections), lines: make(chan *caller, 1), failed: make(chan error, 1)}
 	o.ctx, o.cancel = context.WithCancel(ctx)
 	o.ended.Add(1)
 	go o.keep()
@@ -321,22 +323,22 @@ func (o *door) keep() {
 
 // greet finds out what a connection is.
 func (o *door) greet(c *caller) {
-	patience := time.Duration(o.d.spec.Policy.PeerTimeout) * time.Second
+	patience := time.Duration(o.d.Spec.Policy.PeerTimeout) * time.Second
 	c.firstErr = readFirst(o.ctx, c.Conn, &c.first, patience)
-	if c.firstErr == nil && begins(&c.first, o.d.spec.ID, msgJoin) {
+	if c.firstErr == nil && begins(&c.first, o.d.Spec.ID, msgJoin) {
 		o.join(c)
 		return
 	}
-	if c.firstErr == nil && begins(&c.first, o.d.spec.ID, msgFetch) && o.d.fetcher != nil {
-		if err := send(c.Conn, message{Kind: msgFetch, ID: o.d.spec.ID}); err != nil {
+	if c.firstErr == nil && begins(&c.first, o.d.Spec.ID, msgFetch) && o.d.fetcher != nil {
+		if err := send(c.Conn, message{Kind: msgFetch, ID: o.d.Spec.ID}); err != nil {
 			c.Close()
 			return
 		}
 		o.d.fetcher.Connect(c.Conn)
 		return
 	}
-	st := o.d.journal.State()
-	if st != Prepare && (st != Presync || c.firstErr != nil) {
+	st := o.d.Journal.State()
+	if st != record.Prepare && (st != record.Presync || c.firstErr != nil) {
 		c.Close() // there is nothing to resume
 		return
 	}
@@ -360,7 +362,7 @@ var errReplaced = errors.New("session: the source has made another connection")
 func (o *door) join(c *caller) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.into == nil || len(o.joined) >= maxConnections-1 {
+	if o.into == nil || len(o.joined) >= record.MaxConnections-1 {
 		c.Close()
 		return
 	}
@@ -368,7 +370,7 @@ func (o *door) join(c *caller) {
 	o.joined = append(o.joined, c)
 	// First joined, then said: what is sent after the answer is read by it.
 	o.into.Join(c)
-	if err := send(c.Conn, message{Kind: msgJoin, ID: o.d.spec.ID}); err != nil {
+	if err := send(c.Conn, message{Kind: msgJoin, ID: o.d.Spec.ID}); err != nil {
 		o.current.Interrupt(err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/precopy"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -56,10 +58,16 @@ type ahead struct {
 	pages bool  // the destination takes the dump's pages while it is written
 }
 
+// memorySource is the source's end of the memory that goes ahead of the dump, and of the dump's pages.
+type memorySource struct {
+	*outgoing
+	memory ahead
+}
+
 // worthAhead is how much memory there is to send ahead; nothing if it is not to be.
-func (s *source) worthAhead() int64 {
-	f := s.spec.Hooks.Freeze
-	if s.spec.Mode != Live || f == nil || f.Cgroup == "" || !*s.spec.Policy.Precopy || s.spec.Policy.LazyPages {
+func (s *memorySource) worthAhead() int64 {
+	f := s.Spec.Hooks.Freeze
+	if s.Spec.Mode != record.Live || f == nil || f.Cgroup == "" || !*s.Spec.Policy.Precopy || s.Spec.Policy.LazyPages {
 		return 0
 	}
 	if size := s.memorySize(); size >= worthwhile {
@@ -68,15 +76,34 @@ func (s *source) worthAhead() int64 {
 	return 0
 }
 
+// memoryInPause is of the memory what has to come over before it runs there.
+func (s *memorySource) memoryInPause() int64 {
+	if s.Spec.Policy.LazyPages {
+		return 0
+	}
+	return s.memorySize()
+}
+
+// memorySize is what a dump of the tasks takes: theirs now if they can be asked, or
+// what the controller found before.
+func (s *memorySource) memorySize() int64 {
+	if f := s.Spec.Hooks.Freeze; f != nil && f.Cgroup != "" {
+		if bytes, err := f.Cgroup.Memory(); err == nil {
+			return bytes
+		}
+	}
+	return s.Spec.Policy.Memory
+}
+
 // expectStock begins with what a destination says that it has room for, and with
 // nothing that it holds.
-func (s *source) expectStock(welcome *message) {
+func (s *memorySource) expectStock(welcome *message) {
 	s.memory = ahead{room: welcome.Stock, pages: s.can(welcome, canPages, "the dump is sent when it is complete")}
 }
 
 // carryAhead sends what of the memory is not on the other side, while the workload
 // runs.
-func (s *source) carryAhead(ctx context.Context) error {
+func (s *memorySource) carryAhead(ctx context.Context) error {
 	if s.memory.room == 0 {
 		return nil
 	}
@@ -98,9 +125,9 @@ func (s *source) carryAhead(ctx context.Context) error {
 	} else {
 		s.count = func(int64) {}
 	}
-	w := &stockWriter{source: s, ctx: ctx, pos: m.known.Size()}
+	w := &stockWriter{memorySource: s, ctx: ctx, pos: m.known.Size()}
 	scan := precopy.NewScan()
-	if err := s.spec.Hooks.Freeze.Cgroup.EachTask(func(proc string) error { return scan.Task(proc, w.add) }); err != nil && !errors.Is(err, errFull) {
+	if err := s.Spec.Hooks.Freeze.Cgroup.EachTask(func(proc string) error { return scan.Task(proc, w.add) }); err != nil && !errors.Is(err, errFull) {
 		return fmt.Errorf("session: memory ahead of the dump: %w", err)
 	}
 	if err := w.flush(); err != nil {
@@ -111,7 +138,7 @@ func (s *source) carryAhead(ctx context.Context) error {
 	if w.fresh >= tellingPass {
 		m.rate = max(m.rate, int64(float64(w.fresh)/m.took.Seconds()))
 	}
-	s.log.Emit("memory", map[string]any{"scan": m.scans, "bytes": w.seen, "fresh": w.fresh, "full": w.full, "ms": ms(m.took)})
+	s.Log.Emit("memory", map[string]any{"scan": m.scans, "bytes": w.seen, "fresh": w.fresh, "full": w.full, "ms": report.MS(m.took)})
 	return nil
 }
 
@@ -120,7 +147,7 @@ var errFull = errors.New("session: the destination has no room for more memory a
 
 // stockWriter adds pages to the stock of the other side.
 type stockWriter struct {
-	*source
+	*memorySource
 	ctx   context.Context
 	buf   []byte
 	pos   int64 // of what is in buf
@@ -166,7 +193,7 @@ func (w *stockWriter) flush() error {
 	if err := w.conn.Write(&wire.Frame{Type: wire.Chunk, Flags: flagStock, Pos: w.pos, Payload: w.buf}); err != nil {
 		return err
 	}
-	w.source.count(int64(len(w.buf)))
+	w.memorySource.count(int64(len(w.buf)))
 	w.pos += int64(len(w.buf))
 	w.buf = w.buf[:0]
 	return nil
@@ -174,7 +201,7 @@ func (w *stockWriter) flush() error {
 
 // goAhead sends all memory, and what has changed meanwhile: only then is it known how
 // fast it changes.
-func (s *source) goAhead(ctx context.Context) error {
+func (s *memorySource) goAhead(ctx context.Context) error {
 	for s.memory.scans < tellingScans {
 		before := s.memory.scans
 		if err := s.carryAhead(ctx); err != nil || s.memory.scans == before { // there is none to send
@@ -186,7 +213,7 @@ func (s *source) goAhead(ctx context.Context) error {
 
 // catchUp sends what has changed since the last scan, and again, for as long as there
 // is clearly less of it each time.
-func (s *source) catchUp(ctx context.Context) error {
+func (s *memorySource) catchUp(ctx context.Context) error {
 	m := &s.memory
 	for m.scans > 0 && m.scans <= scansAtMost {
 		before := m.fresh
@@ -201,7 +228,7 @@ func (s *source) catchUp(ctx context.Context) error {
 }
 
 // lastScan is the one when both sides are armed; some says that it was done now.
-func (s *source) lastScan(ctx context.Context) (some bool, err error) {
+func (s *memorySource) lastScan(ctx context.Context) (some bool, err error) {
 	m := &s.memory
 	if m.scans == 0 || m.late || m.took > shortScan {
 		return false, nil
@@ -212,7 +239,7 @@ func (s *source) lastScan(ctx context.Context) (some bool, err error) {
 
 // pagesSender sends the dump's pages while they are written.
 type pagesSender struct {
-	*source
+	*memorySource
 	tree   *folder
 	known  *precopy.Known
 	files  *precopy.Pages
@@ -228,15 +255,15 @@ type pagesSender struct {
 const pagesPause = 2 * time.Millisecond
 
 // sendPages begins to send; nil where there is nothing to send so.
-func (s *source) sendPages(ctx context.Context) *pagesSender {
+func (s *memorySource) sendPages(ctx context.Context) *pagesSender {
 	if !s.memory.pages {
 		return nil
 	}
 	for _, t := range s.trees {
-		if t.Stage != StageDump {
+		if t.Stage != record.StageDump {
 			continue
 		}
-		p := &pagesSender{source: s, tree: t, known: s.memory.known, files: precopy.FollowPages(t.Path), ended: make(chan struct{}), done: make(chan error, 1)}
+		p := &pagesSender{memorySource: s, tree: t, known: s.memory.known, files: precopy.FollowPages(t.Path), ended: make(chan struct{}), done: make(chan error, 1)}
 		if p.known == nil {
 			p.known = precopy.NewKnown(0)
 		}
@@ -291,7 +318,7 @@ func (p *pagesSender) finish() error {
 		return p.explain(fmt.Errorf("session: sending the dump: %w", err))
 	}
 	p.tree.mirror.Apart = p.files.Has
-	p.log.Emit("pages", map[string]any{"bytes": p.bytes, "sent": p.literals})
+	p.Log.Emit("pages", map[string]any{"bytes": p.bytes, "sent": p.literals})
 	return nil
 }
 
@@ -336,7 +363,7 @@ func (a *arrivedMemory) open() (err error) {
 // makeRoom decides how much memory may come ahead. What comes is kept beside the
 // dump that comes later, and given back before the restore needs memory of its own,
 // which the preflight has looked at.
-func (d *destination) makeRoom(memory int64) error {
+func (d *incoming) makeRoom(memory int64) error {
 	d.memory.room = 0
 	if memory <= 0 || memory > mostStock {
 		return nil
@@ -350,7 +377,7 @@ func (d *destination) makeRoom(memory int64) error {
 	if room := available/2 - memory; room >= want {
 		d.memory.room = want
 	} else {
-		d.log.Emit("warning", map[string]any{"text": fmt.Sprintf("%d bytes of memory are available, which are not enough to take %d bytes of the workload's ahead: all of it comes in the pause", available, memory)})
+		d.Log.Emit("warning", map[string]any{"text": fmt.Sprintf("%d bytes of memory are available, which are not enough to take %d bytes of the workload's ahead: all of it comes in the pause", available, memory)})
 	}
 	return nil
 }
@@ -374,8 +401,8 @@ func memoryAvailable() (int64, error) {
 }
 
 // stock keeps memory that has come ahead.
-func (d *destination) stock(f *wire.Frame) error {
-	if st := d.journal.State(); st != Presync && st != Barrier {
+func (d *incoming) stock(f *wire.Frame) error {
+	if st := d.Journal.State(); st != record.Presync && st != record.Barrier {
 		return fmt.Errorf("session: the source sent memory ahead of the dump while this side is %s", st)
 	}
 	if err := d.memory.open(); err != nil {
@@ -384,19 +411,16 @@ func (d *destination) stock(f *wire.Frame) error {
 	return d.memory.stock.Put(f.Payload, f.Pos, d.memory.room)
 }
 
-// decoded is a variable so that a test can have memory go bad.
-var decoded = decode
-
 func decode(a *arrivedMemory, piece []byte) ([]byte, int64, error) {
 	return a.stock.Decode(a.buf, piece)
 }
 
 // pages writes a piece of one of the dump's page files.
-func (d *destination) pages(t *Tree, f *wire.Frame) error {
-	if st := d.journal.State(); st != Frozen {
+func (d *incoming) pages(t *record.Tree, f *wire.Frame) error {
+	if st := d.Journal.State(); st != record.Frozen {
 		return fmt.Errorf("session: the source sent pages of the dump while this side is %s", st)
 	}
-	if r := d.spec.Hooks.Restore; !r.Given() || r.Gate != t.Path {
+	if r := d.Spec.Hooks.Restore; !r.Given() || r.Gate != t.Path {
 		return fmt.Errorf("session: the source sent pages of the dump as a piece of tree %s, which is no dump", t.Name)
 	}
 	n := 0
@@ -413,7 +437,7 @@ func (d *destination) pages(t *Tree, f *wire.Frame) error {
 	if d.memory.buf == nil {
 		d.memory.buf = make([]byte, 0, precopy.PieceSize)
 	}
-	data, off, err := decoded(&d.memory, f.Payload[1+n:])
+	data, off, err := d.options.decode(&d.memory, f.Payload[1+n:])
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -48,7 +49,7 @@ func (r *rig) withMemory(t *testing.T) (runs func() bool) {
 // events are what a side has written of one kind.
 func (r *rig) events(dir, kind string) (found []map[string]any) {
 	r.t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, eventsFile))
+	b, err := os.ReadFile(filepath.Join(dir, record.EventsFile))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestMemoryGoesAhead(t *testing.T) {
 	r.withMemory(t)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	if n := len(r.events(r.src, "memory")); n == 0 {
 		t.Error("it has converged, and no memory has gone ahead")
 	}
@@ -96,7 +97,7 @@ func TestADumpTravelsWhileItIsWritten(t *testing.T) {
 	r.spec.src.Policy.Precopy = &no
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.cutover()
 	r.moved(w)
 	if n := len(r.events(r.src, "memory")); n != 0 {
@@ -114,7 +115,7 @@ func TestADumpTravelsWhileItIsWritten(t *testing.T) {
 func TestMemoryThatWentBadMovesNothing(t *testing.T) {
 	r := newRig(t)
 	r.withMemory(t)
-	decoded = func(a *arrivedMemory, piece []byte) ([]byte, int64, error) {
+	planted.decode = func(a *arrivedMemory, piece []byte) ([]byte, int64, error) {
 		bad := make([]byte, precopy.PageSize)
 		for at := int64(0); at < a.stock.Size(); at += precopy.PageSize {
 			if err := a.stock.Put(bad, at, a.room); err != nil {
@@ -123,15 +124,15 @@ func TestMemoryThatWentBadMovesNothing(t *testing.T) {
 		}
 		return a.stock.Decode(a.buf, piece)
 	}
-	t.Cleanup(func() { decoded = decode })
+	t.Cleanup(func() { planted.decode = nil })
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, _ := r.cutover()
-	if src.State != Thawed || !strings.Contains(src.Error, "a page was taken for another one") {
+	if src.State != record.Thawed || !strings.Contains(src.Error, "a page was taken for another one") {
 		t.Errorf("the source is %s (%s)", src.State, src.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -142,7 +143,7 @@ func TestMemoryGoesAheadAgainOverAnotherConnection(t *testing.T) {
 	r.withMemory(t)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	before := len(r.events(r.src, "memory"))
 	r.proxy.cut()
 	for range 600 {
@@ -169,7 +170,7 @@ func TestAKilledSenderLeavesNoMemoryBehind(t *testing.T) {
 	r := newRig(t)
 	runs := r.withMemory(t)
 	w, _ := r.killFlushed()
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	comesBack(t, runs)
 	r.cleanDestination()
 }
@@ -186,19 +187,19 @@ func TestPagesThatNobodyMeant(t *testing.T) {
 	frame := func(name string) *wire.Frame {
 		return &wire.Frame{Flags: flagPages, Payload: append(append([]byte{byte(len(name))}, name...), piece...)}
 	}
-	dump, layer := &Tree{Name: "dump", Path: gate}, &Tree{Name: "layer", Path: dir}
+	dump, layer := &record.Tree{Name: "dump", Path: gate}, &record.Tree{Name: "layer", Path: dir}
 	if err := d.pages(dump, frame("pages-1.img")); err == nil || !strings.Contains(err.Error(), "while this side is prepare") {
 		t.Errorf("before the freeze: %v", err)
 	}
-	for _, st := range []State{Presync, Barrier} {
-		if err := d.reach(st, ""); err != nil {
+	for _, st := range []record.State{record.Presync, record.Barrier} {
+		if err := d.Reach(st, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := d.stock(&wire.Frame{Payload: piece}); err == nil || !strings.Contains(err.Error(), "promised") {
 		t.Errorf("memory for which there is no room: %v", err)
 	}
-	if err := d.reach(Frozen, ""); err != nil {
+	if err := d.Reach(record.Frozen, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.stock(&wire.Frame{Payload: piece}); err == nil || !strings.Contains(err.Error(), "while this side is frozen") {
@@ -254,13 +255,13 @@ func TestRoomForMemory(t *testing.T) {
 // lonelyDestination is a destination's side without a source.
 func lonelyDestination(t *testing.T, dir, gate string) *destination {
 	t.Helper()
-	j, err := OpenJournal(dir, Destination)
+	j, err := record.OpenJournal(dir, record.Destination)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { j.Close() })
-	spec := &Spec{Hooks: Hooks{Restore: &hooks.Command{Argv: []string{"true"}, Gate: gate}}}
-	return &destination{base: &base{dir: dir, spec: spec, journal: j, log: report.NewWriter(io.Discard)}}
+	spec := &record.Spec{Hooks: record.Hooks{Restore: &hooks.Command{Argv: []string{"true"}, Gate: gate}}}
+	return newDestination(&record.Session{Dir: dir, Spec: spec, Journal: j, Log: report.NewWriter(io.Discard)}, planted)
 }
 
 // sameDump demands that what the destination restored from was the dump.

@@ -9,6 +9,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/ownnet"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/prefetch"
 	"github.com/livefleet/handover/helper/internal/settings"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -68,7 +70,7 @@ type message struct {
 	Totals      []string           `json:"totals,omitempty"` // the ledgers' sums, by volume
 	Range       *clusters          `json:"range,omitempty"`
 	Warm        []clusters         `json:"warm,omitempty"`   // that the restore will want to read
-	Mapped      []mappedFile       `json:"mapped,omitempty"` // as well
+	Mapped      []prefetch.File    `json:"mapped,omitempty"` // as well
 	Sum         string             `json:"sum,omitempty"`
 	Roots       []image.Root       `json:"roots,omitempty"`
 	Round       int                `json:"round,omitempty"`
@@ -139,12 +141,12 @@ const lastWordPatience = 3 * time.Second
 
 // lastWord tells the other side why this one gives up. It may be gone already;
 // then it notices by itself.
-func (b *base) lastWord(c *wire.Conn, m message) {
+func lastWord(log *report.Log, c *wire.Conn, m message) {
 	f, err := m.frame()
 	if err == nil {
 		err = c.LastWord(f, lastWordPatience)
 	}
 	if err != nil {
-		b.log.Emit("warning", map[string]any{"text": "the other side may not have heard why: " + err.Error()})
+		log.Emit("warning", map[string]any{"text": "the other side may not have heard why: " + err.Error()})
 	}
 }

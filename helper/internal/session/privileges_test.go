@@ -24,6 +24,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/tree"
 	"github.com/livefleet/handover/helper/internal/watch"
@@ -36,7 +37,7 @@ const somebody = 1000
 // it; none, if it refuses it to nobody who has the others.
 type need struct {
 	what    string
-	side    Role
+	side    record.Role
 	without cap.Value
 	none    bool
 	do      func(p place) error
@@ -51,26 +52,26 @@ func (p place) at(name string) string { return filepath.Join(p.Top, name) }
 func (p place) network() string { return filepath.Join("/proc", p.Networked, "ns/net") }
 
 var needs = []need{
-	{what: "freeze a file system", side: Source, without: cap.SYS_ADMIN, do: func(p place) error { return image.Freeze(p.Mountpoint) }},
-	{what: "mount what a dump is written to", side: Source, without: cap.SYS_ADMIN, do: func(p place) error { return loop.MountTmpfs(p.at("gate")) }},
-	{what: "enter the workload's network", side: Source, without: cap.SYS_ADMIN, do: unsettled},
-	{what: "follow a directory volume", side: Source, without: cap.SYS_ADMIN, do: func(p place) error {
+	{what: "freeze a file system", side: record.Source, without: cap.SYS_ADMIN, do: func(p place) error { return image.Freeze(p.Mountpoint) }},
+	{what: "mount what a dump is written to", side: record.Source, without: cap.SYS_ADMIN, do: func(p place) error { return loop.MountTmpfs(p.at("gate")) }},
+	{what: "enter the workload's network", side: record.Source, without: cap.SYS_ADMIN, do: unsettled},
+	{what: "follow a directory volume", side: record.Source, without: cap.SYS_ADMIN, do: func(p place) error {
 		_, err := watch.Start(p.Mountpoint)
 		return err
 	}},
-	{what: "mount a volume", side: Destination, without: cap.SYS_ADMIN, do: func(p place) error {
+	{what: "mount a volume", side: record.Destination, without: cap.SYS_ADMIN, do: func(p place) error {
 		return loop.MountImage(p.at("second.img"), p.at("gate"), "ext4", "noatime")
 	}},
-	{what: "unmount it", side: Destination, without: cap.SYS_ADMIN, do: func(p place) error { return loop.Unmount(p.Mountpoint) }},
-	{what: "enter the workload's network", side: Destination, without: cap.SYS_ADMIN, do: unsettled},
-	{what: "attach a loop device", side: Destination, without: cap.SYS_ADMIN, none: true, do: func(p place) error {
+	{what: "unmount it", side: record.Destination, without: cap.SYS_ADMIN, do: func(p place) error { return loop.Unmount(p.Mountpoint) }},
+	{what: "enter the workload's network", side: record.Destination, without: cap.SYS_ADMIN, do: unsettled},
+	{what: "attach a loop device", side: record.Destination, without: cap.SYS_ADMIN, none: true, do: func(p place) error {
 		device, err := loop.Attach(p.at("second.img"))
 		if err == nil {
 			err = loop.Detach(device)
 		}
 		return err
 	}},
-	{what: "punch a hole", side: Destination, without: cap.SYS_ADMIN, none: true, do: func(p place) error {
+	{what: "punch a hole", side: record.Destination, without: cap.SYS_ADMIN, none: true, do: func(p place) error {
 		t, err := image.CreateTarget(p.at("new.img"), 1<<20)
 		if err != nil {
 			return err
@@ -78,35 +79,35 @@ var needs = []need{
 		_, err = t.WriteAt(image.Buffer(1<<20), 0)
 		return errors.Join(err, t.Zero(0, 1<<20), t.Close())
 	}},
-	{what: "track a device", side: Source, without: cap.BPF, none: true, do: track}, // CAP_SYS_ADMIN is both of these, too
-	{what: "track a device", side: Source, without: cap.PERFMON, none: true, do: track},
-	{what: "track a device", side: Source, without: cap.SYS_ADMIN, do: track},
-	{what: "silence a network", side: Source, without: cap.NET_ADMIN, do: silence},
-	{what: "silence a network", side: Destination, without: cap.NET_ADMIN, do: silence},
-	{what: "announce an address", side: Source, without: cap.NET_RAW, do: announce},
-	{what: "announce an address", side: Destination, without: cap.NET_RAW, do: announce},
-	{what: "listen on a port below 1024", side: Destination, without: cap.NET_BIND_SERVICE, do: func(place) error {
+	{what: "track a device", side: record.Source, without: cap.BPF, none: true, do: track}, // CAP_SYS_ADMIN is both of these, too
+	{what: "track a device", side: record.Source, without: cap.PERFMON, none: true, do: track},
+	{what: "track a device", side: record.Source, without: cap.SYS_ADMIN, do: track},
+	{what: "silence a network", side: record.Source, without: cap.NET_ADMIN, do: silence},
+	{what: "silence a network", side: record.Destination, without: cap.NET_ADMIN, do: silence},
+	{what: "announce an address", side: record.Source, without: cap.NET_RAW, do: announce},
+	{what: "announce an address", side: record.Destination, without: cap.NET_RAW, do: announce},
+	{what: "listen on a port below 1024", side: record.Destination, without: cap.NET_BIND_SERVICE, do: func(place) error {
 		l, err := net.Listen("tcp", "127.0.0.1:1")
 		if err == nil {
 			err = l.Close()
 		}
 		return err
 	}},
-	{what: "see what a process has open", side: Source, without: cap.SYS_PTRACE, do: func(p place) error {
+	{what: "see what a process has open", side: record.Source, without: cap.SYS_PTRACE, do: func(p place) error {
 		_, err := os.Readlink(filepath.Join("/proc", p.Networked, "fd/0"))
 		return err
 	}},
-	{what: "read a process's memory", side: Source, without: cap.SYS_PTRACE, do: func(p place) error {
+	{what: "read a process's memory", side: record.Source, without: cap.SYS_PTRACE, do: func(p place) error {
 		f, err := os.Open(filepath.Join("/proc", p.Networked, "mem"))
 		if err == nil {
 			err = f.Close()
 		}
 		return err
 	}},
-	{what: "find the network of a process", side: Source, without: cap.SYS_PTRACE, do: unsettled},
-	{what: "find the network of a process", side: Destination, without: cap.SYS_PTRACE, do: unsettled},
-	{what: "kill somebody's process", side: Source, without: cap.KILL, do: kill},
-	{what: "bind somebody's process to processors", side: Destination, without: cap.SYS_NICE, do: func(p place) error {
+	{what: "find the network of a process", side: record.Source, without: cap.SYS_PTRACE, do: unsettled},
+	{what: "find the network of a process", side: record.Destination, without: cap.SYS_PTRACE, do: unsettled},
+	{what: "kill somebody's process", side: record.Source, without: cap.KILL, do: kill},
+	{what: "bind somebody's process to processors", side: record.Destination, without: cap.SYS_NICE, do: func(p place) error {
 		pid, err := strconv.Atoi(p.Process)
 		if err != nil {
 			return err
@@ -114,29 +115,29 @@ var needs = []need{
 		var set unix.CPUSet
 		return errors.Join(unix.SchedGetaffinity(pid, &set), unix.SchedSetaffinity(pid, &set))
 	}},
-	{what: "kill somebody's process", side: Destination, without: cap.KILL, do: kill},
-	{what: "open a file by its handle", side: Source, without: cap.DAC_READ_SEARCH, do: byHandle},
-	{what: "read somebody's files and leave their times", side: Source, without: cap.FOWNER, do: func(p place) error {
+	{what: "kill somebody's process", side: record.Destination, without: cap.KILL, do: kill},
+	{what: "open a file by its handle", side: record.Source, without: cap.DAC_READ_SEARCH, do: byHandle},
+	{what: "read somebody's files and leave their times", side: record.Source, without: cap.FOWNER, do: func(p place) error {
 		_, _, err := tree.Digest(context.Background(), p.at("somebodys"))
 		return err
 	}},
-	{what: "write into somebody's folder", side: Source, without: cap.DAC_OVERRIDE, do: writeAmongOthers},
-	{what: "write into somebody's folder", side: Destination, without: cap.DAC_OVERRIDE, do: writeAmongOthers},
-	{what: "give files to their owners", side: Destination, without: cap.CHOWN, do: unpack},
-	{what: "set the mode of files that are somebody's", side: Destination, without: cap.FOWNER, do: unpack},
-	{what: "keep the set-group-ID bit of files of other groups", side: Destination, without: cap.FSETID, do: unpack},
-	{what: "make device nodes", side: Destination, without: cap.MKNOD, do: unpack},
-	{what: "give files their capabilities", side: Destination, without: cap.SETFCAP, do: unpack},
-	{what: "make files immutable", side: Destination, without: cap.LINUX_IMMUTABLE, do: unpackImmutable},
-	{what: "write what ext4 keeps back for root", side: Destination, without: cap.SYS_RESOURCE, none: true, do: func(p place) error { return fill(p.Mountpoint) }},
-	{what: "write what ext4 keeps back for somebody else", side: Destination, without: cap.SYS_RESOURCE, do: func(p place) error {
+	{what: "write into somebody's folder", side: record.Source, without: cap.DAC_OVERRIDE, do: writeAmongOthers},
+	{what: "write into somebody's folder", side: record.Destination, without: cap.DAC_OVERRIDE, do: writeAmongOthers},
+	{what: "give files to their owners", side: record.Destination, without: cap.CHOWN, do: unpack},
+	{what: "set the mode of files that are somebody's", side: record.Destination, without: cap.FOWNER, do: unpack},
+	{what: "keep the set-group-ID bit of files of other groups", side: record.Destination, without: cap.FSETID, do: unpack},
+	{what: "make device nodes", side: record.Destination, without: cap.MKNOD, do: unpack},
+	{what: "give files their capabilities", side: record.Destination, without: cap.SETFCAP, do: unpack},
+	{what: "make files immutable", side: record.Destination, without: cap.LINUX_IMMUTABLE, do: unpackImmutable},
+	{what: "write what ext4 keeps back for root", side: record.Destination, without: cap.SYS_RESOURCE, none: true, do: func(p place) error { return fill(p.Mountpoint) }},
+	{what: "write what ext4 keeps back for somebody else", side: record.Destination, without: cap.SYS_RESOURCE, do: func(p place) error {
 		return errors.Join(loop.MountImage(p.at("second.img"), p.at("gate"), "ext4", ""), fill(p.at("gate")))
 	}},
 }
 
 // elsewhere is what no test here can show, and why it is kept.
-var elsewhere = map[Role]map[cap.Value]string{
-	Source: {cap.SYS_RESOURCE: "kernels before 5.11 count a map's memory against RLIMIT_MEMLOCK, which has to be raised"},
+var elsewhere = map[record.Role]map[cap.Value]string{
+	record.Source: {cap.SYS_RESOURCE: "kernels before 5.11 count a map's memory against RLIMIT_MEMLOCK, which has to be raised"},
 }
 
 func unsettled(p place) error {

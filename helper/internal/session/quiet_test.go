@@ -20,6 +20,9 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // What a rig with a network tells those who play CRIU and podman.
@@ -46,9 +49,9 @@ func (r *rig) networks() (here, there string) {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = p.Process.Kill(); _ = p.Wait() })
-	ours, _ := os.Readlink(namespaceOf("self"))
+	ours, _ := os.Readlink(engine.NamespaceOf("self"))
 	for {
-		if theirs, err := os.Readlink(namespaceOf(strconv.Itoa(p.Process.Pid))); err != nil {
+		if theirs, err := os.Readlink(engine.NamespaceOf(strconv.Itoa(p.Process.Pid))); err != nil {
 			r.t.Fatal(err)
 		} else if theirs != ours {
 			break
@@ -97,7 +100,7 @@ func TestBothNetworksAreSilentDuringTheHandover(t *testing.T) {
 	r.note("restore-takes", "700ms")
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.silence(here, false)
 	seen := make(chan struct{})
 	go func() {
@@ -109,10 +112,10 @@ func TestBothNetworksAreSilentDuringTheHandover(t *testing.T) {
 	}()
 	src, dst := r.cutover()
 	<-seen
-	if src.State != Done || dst.State != Done {
+	if src.State != record.Done || dst.State != record.Done {
 		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
 	}
-	r.runsOnce(w, Destination)
+	r.runsOnce(w, record.Destination)
 	r.silence(there, false)
 }
 
@@ -122,12 +125,12 @@ func TestAThawedNetworkIsHeard(t *testing.T) {
 	r.note("restore-fails", "CRIU says no")
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, _ := r.cutover()
-	if src.State != Thawed {
+	if src.State != record.Thawed {
 		t.Fatalf("source %s %q", src.State, src.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.silence(here, false)
 }
 
@@ -141,7 +144,7 @@ func TestThePeersOfAThawedWorkloadGoOn(t *testing.T) {
 	client := r.connected(here, there)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	answered := make(chan error, 1)
 	go func() {
 		for end := time.Now().Add(time.Minute); tcpInfo(client).Snd_wnd > 0; time.Sleep(time.Millisecond) {
@@ -157,10 +160,10 @@ func TestThePeersOfAThawedWorkloadGoOn(t *testing.T) {
 		answered <- err
 	}()
 	src, _ := r.cutover()
-	if src.State != Thawed {
+	if src.State != record.Thawed {
 		t.Fatalf("source %s %q", src.State, src.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	if err := <-answered; err != nil {
 		t.Fatal(err)
 	}
@@ -247,12 +250,12 @@ func TestANetworkThatWouldBeHeardIsRefused(t *testing.T) {
 	}
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, dst := r.cutover()
-	if src.State != Thawed || dst.State != Discarded || !strings.Contains(src.Error, "podman did not take the helper's netavark") {
+	if src.State != record.Thawed || dst.State != record.Discarded || !strings.Contains(src.Error, "podman did not take the helper's netavark") {
 		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.silence(here, false)
 }
 
@@ -263,16 +266,16 @@ func TestAKilledSendersNetworkIsHeard(t *testing.T) {
 	here, _ := r.networks()
 	r.note("restore-takes", "1s")
 	w := r.startWriter()
-	kill := r.startApart(Source)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	kill := r.startApart(record.Source)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
 	if err := await(filepath.Join(r.control, "restoring")); err != nil {
 		t.Fatal(err)
 	}
 	r.silence(here, true)
 	kill()
 	<-r.receive
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.silence(here, false)
 }
 
@@ -283,12 +286,12 @@ func TestAKilledSenderInDoubtStaysSilent(t *testing.T) {
 	here, there := r.networks()
 	r.note("resume-takes", "1s")
 	w := r.startWriter()
-	kill := r.startApart(Source)
-	r.wait(r.src, UntilConverged)
+	kill := r.startApart(record.Source)
+	r.wait(r.src, record.UntilConverged)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	go func() { _, _ = Cutover(ctx, r.src) }()
-	r.wait(r.dst, string(Released))
+	go func() { _, _ = recovery.Cutover(ctx, r.src) }()
+	r.wait(r.dst, string(record.Released))
 	kill()
 	<-r.receive
 	for { // the hook looks every 100 ms
@@ -304,12 +307,12 @@ func TestAKilledSenderInDoubtStaysSilent(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	r.runsOnce(w, Destination)
+	r.runsOnce(w, record.Destination)
 	r.silence(there, false)
-	if s, err := Resolve(ctx, r.src, r.srcRun, Resumed); err != nil || s.State != Done {
+	if s, err := recovery.Resolve(ctx, r.src, r.srcRun, record.Resumed); err != nil || s.State != record.Done {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	r.runsOnce(w, Destination)
+	r.runsOnce(w, record.Destination)
 }
 
 // Killed between the release and the resume: CRIU's hook lets the workload run,
@@ -321,11 +324,11 @@ func TestAKilledReceiverWithTheTokenIsHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.write(r.dst, r.spec.dst)
-	j, err := OpenJournal(r.dst, Destination)
+	j, err := record.OpenJournal(r.dst, record.Destination)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, st := range []State{Presync, Barrier, Frozen, Flushed, Prepared, Released} {
+	for _, st := range []record.State{record.Presync, record.Barrier, record.Frozen, record.Flushed, record.Prepared, record.Released} {
 		if err := j.Append(st, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -339,7 +342,7 @@ func TestAKilledReceiverWithTheTokenIsHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.orphanGate()
-	goOn, err := Hook(r.dstRun, Call{Action: hooks.PostRestore, ImageDir: r.dstGate, CRIU: os.Getpid(), Root: string(root)})
+	goOn, err := recovery.Hook(r.dstRun, recovery.Call{Action: hooks.PostRestore, ImageDir: r.dstGate, CRIU: os.Getpid(), Root: string(root)})
 	if !goOn || err != nil {
 		t.Fatalf("%v, %v", goOn, err)
 	}
@@ -380,15 +383,15 @@ func TestAConnectionThatNobodyAccepts(t *testing.T) {
 	}
 	defer l.Close()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, dst := r.cutover()
-	if src.State != Thawed && src.State != Failed || dst.State != Discarded || !strings.Contains(src.Error, " has 1 connection waiting to be accepted by the workload") {
+	if src.State != record.Thawed && src.State != record.Failed || dst.State != record.Discarded || !strings.Contains(src.Error, " has 1 connection waiting to be accepted by the workload") {
 		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
 	}
 	if exists(filepath.Join(r.control, "stopped")) {
 		t.Error("it was frozen")
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.silence(here, false)
 }
 
@@ -399,7 +402,7 @@ func TestNobodyAskedForSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{r.dstGate, filepath.Join(r.top, "gone")} {
-		if err := SetUpNetwork(r.dstRun, dir, there); err != nil {
+		if err := engine.SetUpNetwork(r.dstRun, dir, there); err != nil {
 			t.Error(err)
 		}
 	}
@@ -407,7 +410,7 @@ func TestNobodyAskedForSilence(t *testing.T) {
 	// A session that does not answer is another matter.
 	r.write(r.dst, r.spec.dst)
 	r.orphanGate()
-	if err := SetUpNetwork(r.dstRun, r.dstGate, there); !errors.Is(err, hooks.ErrNobody) {
+	if err := engine.SetUpNetwork(r.dstRun, r.dstGate, there); !errors.Is(err, hooks.ErrNobody) {
 		t.Errorf("%v", err)
 	}
 }
@@ -422,10 +425,10 @@ func TestThePeersAreToldBeforeTheSilence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &quiet{namespace: here, guard: guard, log: report.NewWriter(io.Discard)}
-	q.learn()
-	q.guard.Close()
-	if err := q.silence(t.Context()); err == nil {
+	q := &engine.Quiet{Namespace: here, Guard: guard, Log: report.NewWriter(io.Discard)}
+	q.Learn()
+	q.Guard.Close()
+	if err := q.Silence(t.Context()); err == nil {
 		t.Fatal("it is silent, and its guard is gone")
 	}
 	for end := time.Now().Add(time.Minute); tcpInfo(client).Snd_wnd > 0; time.Sleep(time.Millisecond) {
@@ -433,7 +436,7 @@ func TestThePeersAreToldBeforeTheSilence(t *testing.T) {
 			t.Fatal("nobody tells the client to wait")
 		}
 	}
-	if err := q.lift(); err != nil {
+	if err := q.Lift(); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); tcpInfo(client).Snd_wnd == 0; time.Sleep(time.Millisecond) {

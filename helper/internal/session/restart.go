@@ -12,6 +12,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/ledger"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // A source whose process died in presync can be started again, for as long as the
@@ -29,8 +31,8 @@ const clustersAtOnce = 4096
 
 // connectAgain is connect for a process that was started again: the destination
 // may be busy noticing that the first one is gone.
-func (s *source) connectAgain(ctx context.Context, limit time.Duration, first message) error {
-	until := time.Now().Add(time.Duration(s.spec.Policy.ResumeTimeout) * time.Second)
+func (s *link) connectAgain(ctx context.Context, limit time.Duration, first message) error {
+	until := time.Now().Add(time.Duration(s.Spec.Policy.ResumeTimeout) * time.Second)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := s.connect(ctx, limit, first)
 		if err == nil || ctx.Err() != nil || time.Now().Add(pause).After(until) {
@@ -44,7 +46,7 @@ func (s *source) connectAgain(ctx context.Context, limit time.Duration, first me
 
 // compare reads everything and takes off what is to be sent what the destination
 // holds already. The trackers run: what is written from now on is marked.
-func (s *source) compare(ctx context.Context) error {
+func (s *outgoing) compare(ctx context.Context) error {
 	began := time.Now()
 	var same int64
 	maps, next := make([]*blockmap.Map, len(s.volumes)), make([]int64, len(s.volumes)) // the digests of each come in order
@@ -88,7 +90,7 @@ func (s *source) compare(ctx context.Context) error {
 			return err
 		}
 	}
-	s.log.Emit("compared", map[string]any{"same": same, "differ": s.copy.Dirty(), "ms": ms(time.Since(began))})
+	s.Log.Emit("compared", map[string]any{"same": same, "differ": s.copy.Dirty(), "ms": report.MS(time.Since(began))})
 	return nil
 }
 
@@ -141,7 +143,7 @@ func (s stretch) NextData(off int64) (start, end int64, err error) {
 
 // afresh: the source's process died, and this is another one. What came is what
 // lies here; of what was on its way nothing is known.
-func (d *destination) afresh(ctx context.Context, m *message) error {
+func (d *incoming) afresh(ctx context.Context, m *message) error {
 	if err := d.agree(m); err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func (d *destination) afresh(ctx context.Context, m *message) error {
 	return d.sendAllDigests(ctx, nil)
 }
 
-func (d *destination) sendDigests(ctx context.Context, number int, v Vol, l *ledger.Ledger) (err error) {
+func (d *incoming) sendDigests(ctx context.Context, number int, v record.Vol, l *ledger.Ledger) (err error) {
 	src, err := image.OpenSource(v.Image)
 	if err != nil {
 		return err

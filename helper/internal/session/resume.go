@@ -11,6 +11,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -27,14 +28,14 @@ import (
 
 // beginRound tells the destination that a round begins. From the barrier on there
 // is no resuming, and nobody needs to know.
-func (s *source) beginRound(round int) error {
-	if s.journal.State() != Presync || !s.resumable {
+func (s *link) beginRound(round int) error {
+	if s.Journal.State() != record.Presync || !s.resumable {
 		return nil
 	}
 	return send(s.conn, message{Kind: msgRound, Round: round})
 }
 
-func (s *source) confirm(round int) {
+func (s *link) confirm(round int) {
 	if c := s.confirms.Load(); c != nil {
 		c.Confirm(round)
 	}
@@ -43,7 +44,7 @@ func (s *source) confirm(round int) {
 // broken reports whether an error is that a connection broke. Whoever writes may
 // see that before whoever reads, to whom the destination may have said why: so it
 // waits a moment.
-func (s *source) broken(why error) bool {
+func (s *link) broken(why error) bool {
 	t := time.NewTimer(time.Second)
 	defer t.Stop()
 	select {
@@ -61,17 +62,17 @@ const (
 
 // resume makes a connection again that broke in presync, if that is what why is
 // about. What it returns is why the session ends.
-func (s *source) resume(ctx context.Context, why error) error {
+func (s *presyncer) resume(ctx context.Context, why error) error {
 	var refused *refusal
 	if !s.resumable || ctx.Err() != nil || errors.Is(why, errAborted) || errors.As(why, &refused) || !s.broken(why) {
 		return why
 	}
-	limit := time.Duration(s.spec.Policy.ResumeTimeout) * time.Second
+	limit := time.Duration(s.Spec.Policy.ResumeTimeout) * time.Second
 	if err := s.unbrake(); err != nil { // for nothing, and nobody knows for how long
 		return errors.Join(why, err)
 	}
-	s.log.Emit("broken", map[string]any{"text": why.Error(), "seconds": s.spec.Policy.ResumeTimeout})
-	s.update(true, func(st *Status) { st.Resuming = why.Error() })
+	s.Log.Emit("broken", map[string]any{"text": why.Error(), "seconds": s.Spec.Policy.ResumeTimeout})
+	s.Update(true, func(st *record.Status) { st.Resuming = why.Error() })
 	s.sent += s.sentBytes()
 	s.line.close()
 	until := time.Now().Add(limit)
@@ -92,23 +93,23 @@ func (s *source) resume(ctx context.Context, why error) error {
 		}
 		pause = min(2*pause, longestPause)
 	}
-	s.update(true, func(st *Status) { st.Resuming, st.Resumed = "", st.Resumed+1 })
-	s.log.Emit("resumed", map[string]any{"dirty": s.copy.Dirty()})
+	s.Update(true, func(st *record.Status) { st.Resuming, st.Resumed = "", st.Resumed+1 })
+	s.Log.Emit("resumed", map[string]any{"dirty": s.copy.Dirty()})
 	return nil
 }
 
 // pause waits, and can be aborted.
-func (s *source) pause(ctx context.Context, d time.Duration) error {
+func (s *link) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	for {
 		select {
-		case r := <-s.control.requests:
-			if r.Do == askAbort {
-				r.answer(nil)
+		case r := <-s.Control.Requests:
+			if r.Do == record.AskAbort {
+				r.Answer(nil)
 				return errAborted
 			}
-			r.answer(errors.New("the connection to the destination is broken and is being made again: ask once more when it is there"))
+			r.Answer(errors.New("the connection to the destination is broken and is being made again: ask once more when it is there"))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
@@ -123,8 +124,8 @@ type refusal struct{ error }
 func (r *refusal) Unwrap() error { return r.error }
 
 // reconnect makes one attempt.
-func (s *source) reconnect(ctx context.Context, limit time.Duration) error {
-	again := message{Kind: msgAgain, ID: s.spec.ID, TokenHash: tokenHash(s.token), Lines: s.spec.Policy.Connections}
+func (s *presyncer) reconnect(ctx context.Context, limit time.Duration) error {
+	again := message{Kind: msgAgain, ID: s.Spec.ID, TokenHash: tokenHash(s.token), Lines: s.Spec.Policy.Connections}
 	if err := s.connect(ctx, min(limit, s.patience()), again); err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (s *source) reconnect(ctx context.Context, limit time.Duration) error {
 
 // unless makes a refusal of an error, unless it is that a new connection broke, too:
 // then there may be another attempt.
-func (s *source) unless(err error) error {
+func (s *link) unless(err error) error {
 	var refused *refusal
 	if errors.As(err, &refused) || !s.broken(err) {
 		return &refusal{err}
@@ -166,7 +167,7 @@ func (s *source) unless(err error) error {
 }
 
 // goOn goes on over the new connection.
-func (s *source) goOn(ctx context.Context, welcome *message, arrived map[uint32]*blockmap.Map) error {
+func (s *presyncer) goOn(ctx context.Context, welcome *message, arrived map[uint32]*blockmap.Map) error {
 	round := welcome.Round
 	sender, err := s.newSender(ctx, welcome)
 	if err != nil {
@@ -188,7 +189,7 @@ func (s *source) goOn(ctx context.Context, welcome *message, arrived map[uint32]
 		if d.follower.First() || d.round < round {
 			continue
 		}
-		f, err := d.follow()
+		f, err := d.Follow()
 		if err != nil {
 			return &refusal{fmt.Errorf("session: volume %s: %w", d.Name, err)}
 		}
@@ -207,42 +208,42 @@ func (d *destination) receive(ctx context.Context, l *transport.Listener) error 
 	d.expectAll()
 	d.door = d.openDoor(ctx, l)
 	defer d.door.close()
-	limit := time.Duration(d.spec.Policy.ResumeTimeout) * time.Second
+	limit := time.Duration(d.Spec.Policy.ResumeTimeout) * time.Second
 	var broke error
 	// A controller that died before it told the source leaves nobody to wait for.
-	late := time.After(d.waitTimeout())
+	late := time.After(d.WaitTimeout())
 	for {
 		var c *caller
 		select {
 		case c = <-d.door.lines:
 		case err := <-d.door.failed:
-			return cause(ctx, err)
+			return record.Cause(ctx, err)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-late:
 			if broke == nil {
-				return fmt.Errorf("session: the source has not connected within %s", d.waitTimeout())
+				return fmt.Errorf("session: the source has not connected within %s", d.WaitTimeout())
 			}
 			return fmt.Errorf("%w; and the source has not come back within %s", broke, limit)
 		}
 		if broke != nil {
-			d.update(true, func(st *Status) { st.Resuming, st.Resumed = "", st.Resumed+1 })
+			d.Update(true, func(st *record.Status) { st.Resuming, st.Resumed = "", st.Resumed+1 })
 		}
 		goOn, err := d.serve(ctx, c)
 		if !goOn {
-			return cause(ctx, err)
+			return record.Cause(ctx, err)
 		}
 		c.Close()
 		broke, late = err, time.After(limit)
-		d.log.Emit("broken", map[string]any{"text": err.Error(), "seconds": d.spec.Policy.ResumeTimeout})
-		d.update(true, func(st *Status) { st.Resuming = err.Error() })
+		d.Log.Emit("broken", map[string]any{"text": err.Error(), "seconds": d.Spec.Policy.ResumeTimeout})
+		d.Update(true, func(st *record.Status) { st.Resuming = err.Error() })
 	}
 }
 
 // expectAll begins to note what comes, with nothing.
-func (d *destination) expectAll() {
+func (d *incoming) expectAll() {
 	d.arrivals = passes.NewArrivals()
-	for i, v := range d.spec.Volumes {
+	for i, v := range d.Spec.Volumes {
 		d.arrivals.Expect(uint32(i), v.Size, v.Cluster)
 	}
 }
@@ -258,7 +259,7 @@ func (d *destination) serve(ctx context.Context, c *caller) (goOn bool, err erro
 	if err == io.EOF {
 		err = errors.New("session: the source closed the connection")
 	}
-	if err == nil || !broke || !d.resumable || ctx.Err() != nil || d.journal.State() != Presync {
+	if err == nil || !broke || !d.resumable || ctx.Err() != nil || d.Journal.State() != record.Presync {
 		return false, err
 	}
 	for stream, u := range d.unpacking {
@@ -270,7 +271,7 @@ func (d *destination) serve(ctx context.Context, c *caller) (goOn bool, err erro
 }
 
 // round: everything before it was written.
-func (d *destination) round(_ context.Context, m *message) error {
+func (d *incoming) round(_ context.Context, m *message) error {
 	if err := d.arrivals.Begin(m.Round); err != nil {
 		return err
 	}
@@ -281,14 +282,14 @@ func (d *destination) round(_ context.Context, m *message) error {
 const wordsAtOnce = 32 << 10
 
 // again: the source's process is the one that began, and its connection another.
-func (d *destination) again(_ context.Context, m *message) error {
-	if m.ID != d.spec.ID || m.TokenHash != d.tokenHash {
+func (d *incoming) again(_ context.Context, m *message) error {
+	if m.ID != d.Spec.ID || m.TokenHash != d.tokenHash {
 		return errors.New("session: another process of the source than the one that began wants to go on, and nothing that it says of what was sent can be believed: start a new session")
 	}
 	d.lines = m.Lines
 	d.openVolumes()
 	round, came := d.arrivals.Came()
-	for i := range d.spec.Volumes {
+	for i := range d.Spec.Volumes {
 		words := came[uint32(i)].Words()
 		for at := 0; at < len(words); at += wordsAtOnce {
 			part := words[at:min(at+wordsAtOnce, len(words))]

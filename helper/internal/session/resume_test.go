@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // filled puts data on the volume, so that a pass takes its time.
@@ -31,7 +33,7 @@ func (r *rig) filled(megabytes int) {
 func (r *rig) passed(bytes int64) {
 	r.t.Helper()
 	for range 3000 {
-		if s, err := Show(r.src); err == nil && s.DoneBytes >= bytes {
+		if s, err := record.Show(r.src); err == nil && s.DoneBytes >= bytes {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -42,13 +44,13 @@ func (r *rig) passed(bytes int64) {
 func (r *rig) resumed(times int) {
 	r.t.Helper()
 	for range 3000 {
-		s, err := Show(r.src)
+		s, err := record.Show(r.src)
 		if err == nil && s.Resumed >= times && s.Resuming == "" {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	s, err := Show(r.src)
+	s, err := record.Show(r.src)
 	r.t.Fatalf("the connection was not made again %d times: %+v, %v", times, s, err)
 }
 
@@ -57,7 +59,7 @@ func (r *rig) resumed(times int) {
 func (r *rig) movedWith(w *writer, times int) {
 	r.t.Helper()
 	r.resumed(times)
-	presync, err := Show(r.src)
+	presync, err := record.Show(r.src)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -87,7 +89,7 @@ func TestABrokenConnectionInPresyncIsMadeAgain(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	r.proxy.hush() // the destination does not notice, until there is another one
 	r.resumed(2)
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.proxy.cut()
 	r.movedWith(w, 3)
 	if b, err := os.ReadFile(filepath.Join(r.dstLayer, "file")); err != nil || string(b) != "first" {
@@ -109,21 +111,21 @@ func TestAConnectionThatStaysBrokenEndsTheSession(t *testing.T) {
 	r.proxy.cut()
 	<-r.send
 	<-r.receive
-	src, err := Show(r.src)
+	src, err := record.Show(r.src)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dst, err := Show(r.dst)
+	dst, err := record.Show(r.dst)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if src.State != Failed || !strings.Contains(src.Error, "and no other could be made within 1s") {
+	if src.State != record.Failed || !strings.Contains(src.Error, "and no other could be made within 1s") {
 		t.Errorf("source %s: %s", src.State, src.Error)
 	}
-	if dst.State != Discarded || !strings.Contains(dst.Error, "the source has not come back within 1s") {
+	if dst.State != record.Discarded || !strings.Contains(dst.Error, "the source has not come back within 1s") {
 		t.Errorf("destination %s: %s", dst.State, dst.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -138,20 +140,20 @@ func TestAbortWhileTheConnectionIsBroken(t *testing.T) {
 	r.proxy.l.Close()
 	r.proxy.cut()
 	for range 3000 {
-		if s, err := Show(r.src); err == nil && s.Resuming != "" {
+		if s, err := record.Show(r.src); err == nil && s.Resuming != "" {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := Abort(ctx, r.src, r.srcRun)
-	if err != nil || s.State != Failed || !strings.Contains(s.Error, "aborted on request") {
+	s, err := recovery.Abort(ctx, r.src, r.srcRun)
+	if err != nil || s.State != record.Failed || !strings.Contains(s.Error, "aborted on request") {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	<-r.send
 	<-r.receive
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -164,7 +166,7 @@ func TestASenderThatIsStartedAgainComparesDigests(t *testing.T) {
 	r.spec.src.Policy.Limit = 24 << 20
 	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 60, 60
 	w := r.startWriter()
-	kill := r.startApart(Source)
+	kill := r.startApart(record.Source)
 	r.passed(12 << 20)
 	kill()
 	// What arrived is changed where no tracker sees it.
@@ -181,26 +183,26 @@ func TestASenderThatIsStartedAgainComparesDigests(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As its unit does: what it left is cleared away, and the session is not given up.
-	if s, err := Recover(brief(t), r.src, r.srcRun, true); err != nil || s.State != Presync || s.Resuming == "" || s.Error != "" {
+	if s, err := recovery.Recover(brief(t), r.src, r.srcRun, true); err != nil || s.State != record.Presync || s.Resuming == "" || s.Error != "" {
 		t.Errorf("after the kill: %+v, %v", s, err)
 	}
 	// If nobody starts it, those who wait are told.
-	old := time.Now().Add(-2 * restartPatience)
-	if err := os.Chtimes(filepath.Join(r.src, statusFile), old, old); err != nil {
+	old := time.Now().Add(-2 * record.RestartPatience)
+	if err := os.Chtimes(filepath.Join(r.src, record.StatusFile), old, old); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Show(r.src); err != nil || !strings.Contains(s.Error, "it can be started again") {
+	if s, err := record.Show(r.src); err != nil || !strings.Contains(s.Error, "it can be started again") {
 		t.Errorf("long after the kill: %+v, %v", s, err)
 	}
-	go func() { r.send <- Send(context.Background(), r.src, r.srcRun) }()
+	go func() { r.send <- Send(context.Background(), r.src, r.srcRun, planted) }()
 	for {
-		if s, err := Show(r.src); err == nil && s.Running {
+		if s, err := record.Show(r.src); err == nil && s.Running {
 			break
 		}
 		time.Sleep(time.Millisecond)
 	}
-	r.wait(r.src, UntilConverged)
-	presync, err := Show(r.src)
+	r.wait(r.src, record.UntilConverged)
+	presync, err := record.Show(r.src)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +219,8 @@ func TestASenderThatIsStartedAgainComparesDigests(t *testing.T) {
 
 // Another process that claims to be the one that began is turned away.
 func TestOnlyTheProcessThatBeganGoesOn(t *testing.T) {
-	d := &destination{base: &base{spec: &Spec{ID: "rig"}}, tokenHash: tokenHash("mine")}
+	d := newDestination(&record.Session{Spec: &record.Spec{ID: "rig"}}, planted)
+	d.tokenHash = tokenHash("mine")
 	err := d.again(context.Background(), &message{Kind: msgAgain, ID: "rig", TokenHash: tokenHash("another's")})
 	if err == nil || !strings.Contains(err.Error(), "another process of the source than the one that began") {
 		t.Errorf("%v", err)

@@ -28,6 +28,9 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/throttle"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
@@ -56,14 +59,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// planted is how the sessions of a test are served: with the parts that it has put in the place of the real ones.
+var planted Options
+
 func act(what string, args []string) error {
-	Confine, Lower = confine.To, confine.Lower
 	lendAtLeisure()
+	own := planted
+	own.Confine, own.Lower = confine.To, confine.Lower
 	switch what {
 	case actSend:
-		return Send(context.Background(), args[0], args[1])
+		return Send(context.Background(), args[0], args[1], own)
 	case actReceive:
-		return Receive(context.Background(), args[0], args[1])
+		return Receive(context.Background(), args[0], args[1], own)
 	case actMemory:
 		return playMemory(args[0])
 	case actLazy:
@@ -99,7 +106,7 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 		time.Sleep(5 * time.Millisecond)
 	}
 	hook := func(action string) (bool, error) {
-		return Hook(runDir, Call{Action: action, ImageDir: imageDir, CRIU: os.Getpid()})
+		return recovery.Hook(runDir, recovery.Call{Action: action, ImageDir: imageDir, CRIU: os.Getpid()})
 	}
 	if goOn, err := hook(hooks.PreDump); err != nil || !goOn {
 		return errors.Join(err, errors.New("the dump was refused before it began"))
@@ -296,7 +303,7 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 		for exists(filepath.Join(control, "early-takes")) {
 			time.Sleep(5 * time.Millisecond)
 		}
-		if goOn, err := Hook(runDir, Call{Action: hooks.StartUp, ImageDir: imageDir, CRIU: os.Getpid()}); err != nil || !goOn {
+		if goOn, err := recovery.Hook(runDir, recovery.Call{Action: hooks.StartUp, ImageDir: imageDir, CRIU: os.Getpid()}); err != nil || !goOn {
 			return errors.Join(err, errors.New("the restore was refused before it began"))
 		}
 	}
@@ -307,7 +314,7 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 		return err
 	}
 	if namespace, err := os.ReadFile(filepath.Join(control, setUpFile)); err == nil { // podman comes first
-		if err := SetUpNetwork(runDir, imageDir, string(namespace)); err != nil {
+		if err := engine.SetUpNetwork(runDir, imageDir, string(namespace)); err != nil {
 			return err
 		}
 	}
@@ -325,7 +332,7 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 		}
 	}
 	hook := func(action, root string) (bool, error) {
-		return Hook(runDir, Call{Action: action, ImageDir: imageDir, CRIU: os.Getpid(), Root: root})
+		return recovery.Hook(runDir, recovery.Call{Action: action, ImageDir: imageDir, CRIU: os.Getpid(), Root: root})
 	}
 	if goOn, err := hook(hooks.PreRestore, ""); err != nil || !goOn {
 		return errors.Join(err, errors.New("the restore was refused when the images had been read"))
@@ -423,7 +430,7 @@ type rig struct {
 	files, dstFiles  string // a directory volume
 	gate, dstGate    string
 	proxy            *proxy
-	spec             struct{ src, dst Spec }
+	spec             struct{ src, dst record.Spec }
 	send, receive    chan error
 }
 
@@ -501,39 +508,39 @@ func (r *rig) specs() {
 	}
 	var prints [2]string
 	for i, dir := range []string{r.src, r.dst} {
-		id, err := Identity(dir)
+		id, err := record.Identity(dir)
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		prints[i] = id.Fingerprint()
 	}
 	r.proxy = newProxy(r.t)
-	r.spec.src = Spec{
-		Version: 1, ID: "rig", Role: Source, Mode: Live, Workload: "shop", Peer: Peer{Address: r.proxy.addr(), Fingerprint: prints[1]},
-		Volumes:     []Vol{{Name: "data", Size: rigSize, Device: r.device, Mountpoint: r.mountpoint}},
-		Directories: []Directory{{Name: "files", Path: r.files, Size: 1 << 20}},
-		Trees:       []Tree{{Name: "layer", Path: r.layer, Stage: StagePresync}, {Name: "shm", Path: filepath.Join(r.top, "shm"), Stage: StageFreeze}, {Name: "dump", Path: r.gate, Stage: StageDump}},
-		Hooks:       Hooks{Freeze: &hooks.Command{Argv: []string{self, actDump, r.control, r.srcRun, r.gate}, Gate: r.gate}},
-		Policy:      Policy{Verify: true, PeerTimeout: 5, Connections: 2, ResumeTimeout: 5},
+	r.spec.src = record.Spec{
+		Version: 1, ID: "rig", Role: record.Source, Mode: record.Live, Workload: "shop", Peer: record.Peer{Address: r.proxy.addr(), Fingerprint: prints[1]},
+		Volumes:     []record.Vol{{Name: "data", Size: rigSize, Device: r.device, Mountpoint: r.mountpoint}},
+		Directories: []record.Directory{{Name: "files", Path: r.files, Size: 1 << 20}},
+		Trees:       []record.Tree{{Name: "layer", Path: r.layer, Stage: record.StagePresync}, {Name: "shm", Path: filepath.Join(r.top, "shm"), Stage: record.StageFreeze}, {Name: "dump", Path: r.gate, Stage: record.StageDump}},
+		Hooks:       record.Hooks{Freeze: &hooks.Command{Argv: []string{self, actDump, r.control, r.srcRun, r.gate}, Gate: r.gate}},
+		Policy:      record.Policy{Verify: true, PeerTimeout: 5, Connections: 2, ResumeTimeout: 5},
 	}
-	r.spec.dst = Spec{
-		Version: 1, ID: "rig", Role: Destination, Mode: Live, Workload: "shop", Listen: "127.0.0.1:0", Peer: Peer{Fingerprint: prints[0]},
-		Volumes:     []Vol{{Name: "data", Size: rigSize, Image: r.dstImage, Mountpoint: r.dstMnt, Fstype: "ext4", Options: "noatime"}},
-		Directories: []Directory{{Name: "files", Path: r.dstFiles}},
-		Trees:       []Tree{{Name: "layer", Path: r.dstLayer, Mounted: true}, {Name: "shm", Path: filepath.Join(r.top, "shm-dst")}, {Name: "dump", Path: r.dstGate}},
-		Hooks: Hooks{
+	r.spec.dst = record.Spec{
+		Version: 1, ID: "rig", Role: record.Destination, Mode: record.Live, Workload: "shop", Listen: "127.0.0.1:0", Peer: record.Peer{Fingerprint: prints[0]},
+		Volumes:     []record.Vol{{Name: "data", Size: rigSize, Image: r.dstImage, Mountpoint: r.dstMnt, Fstype: "ext4", Options: "noatime"}},
+		Directories: []record.Directory{{Name: "files", Path: r.dstFiles}},
+		Trees:       []record.Tree{{Name: "layer", Path: r.dstLayer, Mounted: true}, {Name: "shm", Path: filepath.Join(r.top, "shm-dst")}, {Name: "dump", Path: r.dstGate}},
+		Hooks: record.Hooks{
 			Restore: &hooks.Command{Argv: []string{self, actRestore, r.control, r.dstRun, r.dstGate}, Gate: r.dstGate, Hold: filepath.Join(r.control, "hold")},
 			Discard: &hooks.Command{Argv: []string{"touch", filepath.Join(r.control, "discarded")}},
 		},
-		Policy: Policy{ResumeTimeout: 5},
+		Policy: record.Policy{ResumeTimeout: 5},
 	}
 }
 
-func (r *rig) write(dir string, s Spec) {
+func (r *rig) write(dir string, s record.Spec) {
 	r.t.Helper()
 	b, err := json.Marshal(s)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, specFile), b, 0o600)
+		err = os.WriteFile(filepath.Join(dir, record.SpecFile), b, 0o600)
 	}
 	if err != nil {
 		r.t.Fatal(err)
@@ -545,35 +552,36 @@ func (r *rig) start() { r.startApart("") }
 
 // killFlushed moves a workload that is written to as far as flushed, kills the
 // sender there and waits until CRIU's hook has thawed what it left.
-func (r *rig) killFlushed() (*writer, *Status) {
+func (r *rig) killFlushed() (*writer, *record.Status) {
 	r.t.Helper()
 	w := r.startWriter()
-	kill := r.startApart(Source)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
-	r.wait(r.src, string(Flushed))
+	kill := r.startApart(record.Source)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+	r.wait(r.src, string(record.Flushed))
 	kill()
 	<-r.receive
-	return w, r.waitForHook(r.src, string(Thawed))
+	return w, r.waitForHook(r.src, string(record.Thawed))
 }
 
 // startApart runs one side in a process of its own, which the function that it
 // returns kills; the other runs here, as both do if no side is named.
-func (r *rig) startApart(apart Role) (kill func()) {
+func (r *rig) startApart(apart record.Role) (kill func()) {
 	r.t.Helper()
 	r.write(r.src, r.spec.src)
 	r.write(r.dst, r.spec.dst)
 	r.send, r.receive = make(chan error, 1), make(chan error, 1)
-	begin := func(side Role, word, dir, run string, here func(context.Context, string, string) error, ended chan error) {
+	begin := func(side record.Role, word, dir, run string, here func(context.Context, string, string, Options) error, ended chan error) {
 		if side != apart {
-			go func() { ended <- here(context.Background(), dir, run) }()
+			o := planted
+			go func() { ended <- here(context.Background(), dir, run, o) }()
 			return
 		}
 		kill = r.apart(word, dir, run)
 	}
-	begin(Destination, actReceive, r.dst, r.dstRun, Receive, r.receive)
-	r.proxy.to(r.wait(r.dst, UntilListening).Listen)
-	begin(Source, actSend, r.src, r.srcRun, Send, r.send)
+	begin(record.Destination, actReceive, r.dst, r.dstRun, Receive, r.receive)
+	r.proxy.to(r.wait(r.dst, record.UntilListening).Listen)
+	begin(record.Source, actSend, r.src, r.srcRun, Send, r.send)
 	return kill
 }
 
@@ -596,18 +604,18 @@ func (r *rig) apart(word, dir, run string) (kill func()) {
 	}
 }
 
-func (r *rig) wait(dir, until string) *Status {
+func (r *rig) wait(dir, until string) *record.Status {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	// The folder may be so young that nobody serves it yet.
-	for !exists(filepath.Join(dir, statusFile)) {
+	for !exists(filepath.Join(dir, record.StatusFile)) {
 		time.Sleep(5 * time.Millisecond)
 		if ctx.Err() != nil {
 			r.t.Fatalf("%s: nobody began to serve it", dir)
 		}
 	}
-	s, err := Wait(ctx, dir, []string{until})
+	s, err := record.Wait(ctx, dir, []string{until})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -616,12 +624,12 @@ func (r *rig) wait(dir, until string) *Status {
 
 // waitForHook waits for a state that CRIU's hook records once the session's
 // process is gone: Wait gives up where there is no process.
-func (r *rig) waitForHook(dir, until string) *Status {
+func (r *rig) waitForHook(dir, until string) *record.Status {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	for {
-		s, err := Wait(ctx, dir, []string{until})
+		s, err := record.Wait(ctx, dir, []string{until})
 		if err == nil {
 			return s
 		}
@@ -633,11 +641,11 @@ func (r *rig) waitForHook(dir, until string) *Status {
 }
 
 // cutover asks for it and returns where both sides ended.
-func (r *rig) cutover() (src, dst *Status) {
+func (r *rig) cutover() (src, dst *record.Status) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	src, err := Cutover(ctx, r.src)
+	src, err := recovery.Cutover(ctx, r.src)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -649,7 +657,7 @@ func (r *rig) cutover() (src, dst *Status) {
 	case <-ctx.Done():
 		r.t.Fatal("the destination has not ended")
 	}
-	if dst, err = Show(r.dst); err != nil {
+	if dst, err = record.Show(r.dst); err != nil {
 		r.t.Fatal(err)
 	}
 	return src, dst

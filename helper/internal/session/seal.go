@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // When the tasks are frozen, their file systems are flushed and what that wrote
@@ -20,10 +22,6 @@ import (
 // systems are thawed again and frozen when it is. And what is sent last, and the
 // look at the trackers, come after the dump in any case.
 
-// dumpAfter is how long file systems stay frozen under a dump that is not complete.
-// It is a variable so that a test need not wait.
-var dumpAfter = 2 * time.Second
-
 // lastPass flushes and freezes the file systems and sends what that wrote.
 func (s *source) lastPass(ctx context.Context, dumped <-chan struct{}) error {
 	began := time.Now()
@@ -34,8 +32,8 @@ func (s *source) lastPass(ctx context.Context, dumped <-chan struct{}) error {
 		return err
 	}
 	s.stage("last_pass", began, time.Now())
-	if why := s.mustStayWritable(); why != "" {
-		s.log.Emit("seal", map[string]any{"early": false, "why": why})
+	if why := mustStayWritable(s.Spec); why != "" {
+		s.Log.Emit("seal", map[string]any{"early": false, "why": why})
 		return nil
 	}
 	began = time.Now()
@@ -43,7 +41,7 @@ func (s *source) lastPass(ctx context.Context, dumped <-chan struct{}) error {
 		return err
 	}
 	s.stage("freeze_fs", began, time.Now())
-	t := time.NewTimer(dumpAfter)
+	t := time.NewTimer(s.options.dumpAfter)
 	defer t.Stop()
 	select {
 	case <-dumped:
@@ -52,19 +50,19 @@ func (s *source) lastPass(ctx context.Context, dumped <-chan struct{}) error {
 		return context.Cause(ctx)
 	case <-t.C:
 	}
-	s.log.Emit("seal", map[string]any{"early": false, "why": fmt.Sprintf("the dump was not complete %s after the file systems were frozen", dumpAfter)})
+	s.Log.Emit("seal", map[string]any{"early": false, "why": fmt.Sprintf("the dump was not complete %s after the file systems were frozen", s.options.dumpAfter)})
 	return s.copy.Thaw()
 }
 
 // mustStayWritable says why file systems cannot be frozen before the dump is
 // complete; empty if they can.
-func (s *source) mustStayWritable() string {
-	cgroup := s.spec.Hooks.Freeze
+func mustStayWritable(spec *record.Spec) string {
+	cgroup := spec.Hooks.Freeze
 	if cgroup == nil || cgroup.Cgroup == "" {
 		return "the tasks are not in a cgroup that is known"
 	}
 	devices := map[uint64]bool{}
-	for _, v := range s.spec.Volumes {
+	for _, v := range spec.Volumes {
 		if v.Mountpoint == "" {
 			continue
 		}

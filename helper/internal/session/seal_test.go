@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // holdDump has the dump go no further than the test wants.
@@ -22,7 +25,7 @@ func (r *rig) event(dir, text string) {
 	r.t.Helper()
 	var said []byte
 	for range 3000 {
-		said, _ = os.ReadFile(filepath.Join(dir, eventsFile))
+		said, _ = os.ReadFile(filepath.Join(dir, record.EventsFile))
 		if strings.Contains(string(said), text) {
 			return
 		}
@@ -38,8 +41,8 @@ func TestFileSystemsAreFrozenBesideTheDump(t *testing.T) {
 	defer goOn()
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
 	r.event(r.src, "freeze_fs") // the dump is held until this is said
 	goOn()
 	r.moved(w)
@@ -49,17 +52,17 @@ func TestFileSystemsAreFrozenBesideTheDump(t *testing.T) {
 // blocked for ever, and what it has written is on the destination.
 func TestADumpThatWritesGoesOn(t *testing.T) {
 	r := newRig(t)
-	was := dumpAfter
-	dumpAfter = 300 * time.Millisecond
-	t.Cleanup(func() { dumpAfter = was })
+	was := planted.dumpAfter
+	planted.dumpAfter = 300 * time.Millisecond
+	t.Cleanup(func() { planted.dumpAfter = was })
 	r.withCgroup()
 	r.note("dump-writes", "")
 	goOn := r.holdDump()
 	defer goOn()
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
 	r.event(r.src, "freeze_fs")
 	goOn()
 	r.moved(w)
@@ -90,8 +93,8 @@ func TestAFileWithoutItsNameKeepsItsFileSystemWritable(t *testing.T) {
 	defer goOn()
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
 	r.event(r.src, "CRIU gives a name to "+open)
 	goOn()
 	r.moved(w)

@@ -17,25 +17,27 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
 // runsOnce demands that exactly one copy runs, and on which side.
-func (r *rig) runsOnce(w *writer, side Role) {
+func (r *rig) runsOnce(w *writer, side record.Role) {
 	r.t.Helper()
 	here := w.acknowledged()
 	time.Sleep(50 * time.Millisecond)
 	// A busy disk can hold a writer up for longer than that.
 	for range 500 {
-		if side != Source || w.acknowledged() > here {
+		if side != record.Source || w.acknowledged() > here {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	runsHere := w.acknowledged() > here
 	runsThere := exists(filepath.Join(r.control, "resumed"))
-	if runsHere != (side == Source) || runsThere != (side == Destination) {
+	if runsHere != (side == record.Source) || runsThere != (side == record.Destination) {
 		r.t.Fatalf("runs on the source: %v, on the destination: %v; it should run on the %s only", runsHere, runsThere, side)
 	}
 }
@@ -43,13 +45,13 @@ func (r *rig) runsOnce(w *writer, side Role) {
 // moved demands that both sides came to their end without an error, that the
 // workload runs on the destination alone, in the state in which it was frozen, and
 // that every write that was acknowledged is there, and every byte as on the source.
-func (r *rig) moved(w *writer) (src, dst *Status) {
+func (r *rig) moved(w *writer) (src, dst *record.Status) {
 	r.t.Helper()
-	src, dst = r.wait(r.src, UntilEnded), r.wait(r.dst, UntilEnded)
-	if src.State != Done || dst.State != Done || src.Error != "" || dst.Error != "" {
+	src, dst = r.wait(r.src, record.UntilEnded), r.wait(r.dst, record.UntilEnded)
+	if src.State != record.Done || dst.State != record.Done || src.Error != "" || dst.Error != "" {
 		r.t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
 	}
-	r.runsOnce(w, Destination)
+	r.runsOnce(w, record.Destination)
 	if got, want := r.lastLine(r.dstMnt), w.acknowledged(); got != want {
 		r.t.Errorf("the destination's ledger ends with %d, and %d was acknowledged", got, want)
 	}
@@ -108,7 +110,7 @@ func TestLiveHandover(t *testing.T) {
 	r := newRig(t)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	if err := os.WriteFile(filepath.Join(r.layer, "late"), []byte("written after the first pass"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +135,7 @@ func TestLiveHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal("the source's tasks are still there: ", err)
 	}
-	if at := r.reached(r.dst, Destination, Settled); killed.ModTime().Before(at) {
+	if at := r.reached(r.dst, record.Destination, record.Settled); killed.ModTime().Before(at) {
 		t.Errorf("the source's tasks were let go at %s, and the destination settled at %s", killed.ModTime(), at)
 	}
 	// Rule 2: it resumed only after the release was on the source's disk.
@@ -141,7 +143,7 @@ func TestLiveHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at := r.reached(r.src, Source, Released); resumed.ModTime().Before(at) {
+	if at := r.reached(r.src, record.Source, record.Released); resumed.ModTime().Before(at) {
 		t.Errorf("it resumed at %s, and the source released it at %s", resumed.ModTime(), at)
 	}
 	if src.FrozenMS <= 0 || len(src.Stages) < 6 {
@@ -155,9 +157,9 @@ func TestLiveHandover(t *testing.T) {
 }
 
 // reached is when a side recorded a state.
-func (r *rig) reached(dir string, role Role, st State) time.Time {
+func (r *rig) reached(dir string, role record.Role, st record.State) time.Time {
 	r.t.Helper()
-	j, err := readJournal(dir, role)
+	j, err := record.ReadJournal(dir, role)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -197,24 +199,24 @@ func TestAWriteAfterTheFreezeIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	openTrackers = func(kind string, devs []tracker.Device) ([]tracker.Tracker, error) {
+	planted.openTrackers = func(kind string, devs []tracker.Device) ([]tracker.Tracker, error) {
 		ts, err := tracker.Open(kind, devs)
 		for i := range ts {
 			ts[i] = intruder{ts[i], filepath.Join(r.control, "frozen"), dev}
 		}
 		return ts, err
 	}
-	defer func() { openTrackers = tracker.Open }()
+	defer func() { planted.openTrackers = nil }()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, dst := r.cutover()
-	if src.State != Thawed || dst.State != Discarded {
+	if src.State != record.Thawed || dst.State != record.Discarded {
 		t.Fatalf("source %s (%s), destination %s", src.State, src.Error, dst.State)
 	}
 	if !strings.Contains(src.Error, "something writes to the device past its file system") {
 		t.Errorf("the error is %q", src.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -241,26 +243,26 @@ func (l lossy) Swap() (*blockmap.Map, error) {
 
 func TestALostMarkIsFound(t *testing.T) {
 	lost := int64(-1)
-	openTrackers = func(kind string, devs []tracker.Device) ([]tracker.Tracker, error) {
+	planted.openTrackers = func(kind string, devs []tracker.Device) ([]tracker.Tracker, error) {
 		ts, err := tracker.Open(kind, devs)
 		for i := range ts {
 			ts[i] = lossy{ts[i], &lost}
 		}
 		return ts, err
 	}
-	defer func() { openTrackers = tracker.Open }()
+	defer func() { planted.openTrackers = nil }()
 	r := newRig(t)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	src, dst := r.cutover()
-	if src.State != Thawed || dst.State != Discarded {
+	if src.State != record.Thawed || dst.State != record.Discarded {
 		t.Fatalf("a lost mark at %d went unseen: source %s, destination %s", lost, src.State, dst.State)
 	}
 	if !strings.Contains(src.Error, fmt.Sprintf("volume data: the destination differs from the frozen source, from offset %d on", lost)) {
 		t.Errorf("the error is %q", src.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
@@ -288,10 +290,10 @@ func TestAFailureBeforeTheReleaseThaws(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 				defer cancel()
-				for !exists(filepath.Join(r.dst, statusFile)) {
+				for !exists(filepath.Join(r.dst, record.StatusFile)) {
 					time.Sleep(time.Millisecond)
 				}
-				_, _ = Wait(ctx, r.dst, []string{string(Flushed)})
+				_, _ = record.Wait(ctx, r.dst, []string{string(record.Flushed)})
 				_ = await(filepath.Join(r.control, "restoring"))
 				r.proxy.cut()
 			}()
@@ -307,29 +309,29 @@ func TestAFailureBeforeTheReleaseThaws(t *testing.T) {
 			r.start()
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 			defer cancel()
-			for !exists(filepath.Join(r.src, statusFile)) {
+			for !exists(filepath.Join(r.src, record.StatusFile)) {
 				time.Sleep(time.Millisecond)
 			}
-			if _, err := Wait(ctx, r.src, []string{UntilConverged}); err == nil {
-				_, _ = Cutover(ctx, r.src)
+			if _, err := record.Wait(ctx, r.src, []string{record.UntilConverged}); err == nil {
+				_, _ = recovery.Cutover(ctx, r.src)
 			}
 			<-r.send
 			<-r.receive
-			src, err := Show(r.src)
+			src, err := record.Show(r.src)
 			if err != nil {
 				t.Fatal(err)
 			}
-			dst, err := Show(r.dst)
+			dst, err := record.Show(r.dst)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if src.State != Thawed && src.State != Failed || dst.State != Discarded {
+			if src.State != record.Thawed && src.State != record.Failed || dst.State != record.Discarded {
 				t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 			}
 			if !strings.Contains(src.Error, c.text) {
 				t.Errorf("the source's error is %q, without %q", src.Error, c.text)
 			}
-			r.runsOnce(w, Source)
+			r.runsOnce(w, record.Source)
 			r.cleanDestination()
 		})
 	}
@@ -341,35 +343,35 @@ func TestAnUnknownOutcomeStaysFrozen(t *testing.T) {
 	_ = os.WriteFile(filepath.Join(r.control, "resume-takes"), []byte("1s"), 0o600)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		_, _ = Wait(ctx, r.dst, []string{string(Released)})
+		_, _ = record.Wait(ctx, r.dst, []string{string(record.Released)})
 		r.proxy.cut()
 	}()
 	src, dst := r.cutover()
-	if src.State != InDoubt || dst.State != Settled {
+	if src.State != record.InDoubt || dst.State != record.Settled {
 		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 	}
-	r.runsOnce(w, Destination)
+	r.runsOnce(w, record.Destination)
 	if exists(filepath.Join(r.control, "killed")) {
 		t.Error("the source's tasks were let go while the outcome was not known")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if _, err := Abort(ctx, r.src, r.srcRun); err == nil {
+	if _, err := recovery.Abort(ctx, r.src, r.srcRun); err == nil {
 		t.Error("an abort in doubt was not refused")
 	}
-	if _, err := Resolve(ctx, r.src, r.srcRun, "perhaps"); err == nil {
+	if _, err := recovery.Resolve(ctx, r.src, r.srcRun, "perhaps"); err == nil {
 		t.Error("a resolve without an outcome was not refused")
 	}
-	s, err := Resolve(ctx, r.src, r.srcRun, Resumed)
-	if err != nil || s.State != Done {
+	s, err := recovery.Resolve(ctx, r.src, r.srcRun, record.Resumed)
+	if err != nil || s.State != record.Done {
 		t.Fatalf("after resolving: %+v, %v", s, err)
 	}
 	<-r.send
-	r.runsOnce(w, Destination)
+	r.runsOnce(w, record.Destination)
 }
 
 // A sender that is killed in the freeze leaves the decision to CRIU's hook, and
@@ -381,42 +383,42 @@ func TestAKilledSenderThaws(t *testing.T) {
 	if !strings.Contains(s.Error, "the session's process was gone") {
 		t.Errorf("the error is %q", s.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
 // A sender that is killed after the release leaves everything frozen; resolving
 // works without it.
 func TestAKilledSenderAfterTheReleaseStaysFrozen(t *testing.T) {
-	for _, outcome := range []State{Resumed, Refused} {
+	for _, outcome := range []record.State{record.Resumed, record.Refused} {
 		t.Run(string(outcome), func(t *testing.T) {
 			r := newRig(t)
 			_ = os.WriteFile(filepath.Join(r.control, "resume-takes"), []byte("1s"), 0o600)
 			w := r.startWriter()
-			kill := r.startApart(Source)
-			r.wait(r.src, UntilConverged)
+			kill := r.startApart(record.Source)
+			r.wait(r.src, record.UntilConverged)
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
-			go func() { _, _ = Cutover(ctx, r.src) }()
-			r.wait(r.dst, string(Released)) // the token is there; earlier, the destination would refuse
+			go func() { _, _ = recovery.Cutover(ctx, r.src) }()
+			r.wait(r.dst, string(record.Released)) // the token is there; earlier, the destination would refuse
 			kill()
 			<-r.receive
-			r.runsOnce(w, Destination)
-			if _, err := Abort(ctx, r.src, r.srcRun); err == nil || !strings.Contains(err.Error(), "the destination may run the workload") {
+			r.runsOnce(w, record.Destination)
+			if _, err := recovery.Abort(ctx, r.src, r.srcRun); err == nil || !strings.Contains(err.Error(), "the destination may run the workload") {
 				t.Errorf("an abort after the release: %v", err)
 			}
-			if outcome == Refused { // as if it had refused: what ran there is gone
+			if outcome == record.Refused { // as if it had refused: what ran there is gone
 				if err := os.Remove(filepath.Join(r.control, "resumed")); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s, err := Resolve(ctx, r.src, r.srcRun, outcome)
+			s, err := recovery.Resolve(ctx, r.src, r.srcRun, outcome)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, side := Done, Destination
-			if outcome == Refused {
-				want, side = Thawed, Source
+			want, side := record.Done, record.Destination
+			if outcome == record.Refused {
+				want, side = record.Thawed, record.Source
 			}
 			if s.State != want {
 				t.Errorf("resolved as %s it is %s", outcome, s.State)
@@ -431,10 +433,10 @@ func TestAKilledReceiverRefuses(t *testing.T) {
 	r := newRig(t)
 	_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("500ms"), 0o600)
 	w := r.startWriter()
-	kill := r.startApart(Destination)
-	r.wait(r.src, UntilConverged)
-	go func() { _, _ = Cutover(context.Background(), r.src) }()
-	r.wait(r.dst, string(Flushed))
+	kill := r.startApart(record.Destination)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+	r.wait(r.dst, string(record.Flushed))
 	if err := await(filepath.Join(r.control, "restoring")); err != nil {
 		t.Fatal(err)
 	}
@@ -443,11 +445,11 @@ func TestAKilledReceiverRefuses(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for { // the restore that was under way comes to the hook, and is refused
-		j, err := readJournal(r.dst, Destination)
+		j, err := record.ReadJournal(r.dst, record.Destination)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if j.State() == Refused {
+		if j.State() == record.Refused {
 			break
 		}
 		if ctx.Err() != nil {
@@ -455,13 +457,13 @@ func TestAKilledReceiverRefuses(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	r.runsOnce(w, Source)
-	s, err := Abort(ctx, r.dst, r.dstRun)
-	if err != nil || s.State != Discarded {
+	r.runsOnce(w, record.Source)
+	s, err := recovery.Abort(ctx, r.dst, r.dstRun)
+	if err != nil || s.State != record.Discarded {
 		t.Fatalf("after the abort: %+v, %v", s, err)
 	}
 	r.cleanDestination()
-	if s, err = Show(r.src); err != nil || s.State != Thawed {
+	if s, err = record.Show(r.src); err != nil || s.State != record.Thawed {
 		t.Fatalf("the source is %+v, %v", s, err)
 	}
 }
@@ -470,23 +472,23 @@ func TestAbortInPresync(t *testing.T) {
 	r := newRig(t)
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := Abort(ctx, r.src, r.srcRun)
-	if err != nil || s.State != Failed {
+	s, err := recovery.Abort(ctx, r.src, r.srcRun)
+	if err != nil || s.State != record.Failed {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	<-r.send
 	<-r.receive
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 }
 
 func TestOneSessionAWorkload(t *testing.T) {
 	r := newRig(t)
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	second := filepath.Join(r.top, "second")
 	if err := os.Mkdir(second, 0o700); err != nil {
 		t.Fatal(err)
@@ -494,13 +496,13 @@ func TestOneSessionAWorkload(t *testing.T) {
 	spec := r.spec.src
 	spec.ID = "another"
 	r.write(second, spec)
-	err := Send(context.Background(), second, r.srcRun)
+	err := Send(context.Background(), second, r.srcRun, planted)
 	if err == nil || !strings.Contains(err.Error(), "shop is being moved by session rig") {
 		t.Errorf("a second session for the same workload: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if _, err := Abort(ctx, r.src, r.srcRun); err != nil {
+	if _, err := recovery.Abort(ctx, r.src, r.srcRun); err != nil {
 		t.Fatal(err)
 	}
 	<-r.send

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -116,11 +118,11 @@ func TestCopyOverOtherWays(t *testing.T) {
 		command     bool
 	}{"a unix socket": {1, false}, "a unix socket, 4 times": {4, false}, "streams": {1, true}, "streams, shared by 4": {4, true}} {
 		t.Run(name, func(t *testing.T) {
-			d := newCopied(t, content, Policy{Connections: c.connections})
+			d := newCopied(t, content, record.Policy{Connections: c.connections})
 			socket, pidFile := filepath.Join(d.dst, "s.sock"), filepath.Join(d.src, "pid")
 			d.listen = "unix:" + socket
 			if c.command {
-				d.peer = func(at string) Peer { return Peer{Command: streaming(t, at, pidFile)} }
+				d.peer = func(at string) record.Peer { return record.Peer{Command: streaming(t, at, pidFile)} }
 			}
 			d.start()
 			if info, err := os.Lstat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
@@ -134,7 +136,7 @@ func TestCopyOverOtherWays(t *testing.T) {
 			if err != nil || !bytes.Equal(got, content) {
 				t.Fatalf("what arrived is not what was sent (%v)", err)
 			}
-			there, err := Show(d.dst)
+			there, err := record.Show(d.dst)
 			if err != nil || len(s.Totals) != 1 || len(there.Totals) != 1 || s.Totals[0] != there.Totals[0] {
 				t.Errorf("ledgers: %v here, %v there, %v", s.Totals, there.Totals, err)
 			}
@@ -145,7 +147,7 @@ func TestCopyOverOtherWays(t *testing.T) {
 			if c.command && (err != nil || unix.Kill(pid, 0) == nil) {
 				t.Errorf("the command is still there (%v)", err)
 			}
-			events, err := os.ReadFile(filepath.Join(d.src, eventsFile))
+			events, err := os.ReadFile(filepath.Join(d.src, record.EventsFile))
 			if err != nil || bytes.Contains(events, []byte(`"warning"`)) {
 				t.Errorf("%s, %v", events, err)
 			}
@@ -158,7 +160,7 @@ func TestAHandoverOverStreams(t *testing.T) {
 	r.overStreams()
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.cutover()
 	r.moved(w)
 	r.sameFiles()
@@ -178,9 +180,9 @@ func TestBrokenStreamsInPresyncAreMadeAgain(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	r.breakStream()
 	r.resumed(2)
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.movedWith(w, 2)
-	events, err := os.ReadFile(filepath.Join(r.src, eventsFile))
+	events, err := os.ReadFile(filepath.Join(r.src, record.EventsFile))
 	if err != nil || !strings.Contains(string(events), "ended with signal: killed") {
 		t.Errorf("the events do not say how the command ended: %v", err)
 	}
@@ -204,14 +206,14 @@ func TestStreamsThatCannotBeMadeAgain(t *testing.T) {
 	<-r.receive
 	src, dst := r.show()
 	for _, text := range []string{`the command "sh" ended with signal: killed`, "and no other could be made within 1s", `the command "sh" ended with exit status 3: ssh: connect to host node7: No route to host`} {
-		if src.State != Failed || !strings.Contains(src.Error, text) {
+		if src.State != record.Failed || !strings.Contains(src.Error, text) {
 			t.Errorf("source %s: %s; should say %q", src.State, src.Error, text)
 		}
 	}
-	if dst.State != Discarded || !strings.Contains(dst.Error, "the source has not come back within 1s") {
+	if dst.State != record.Discarded || !strings.Contains(dst.Error, "the source has not come back within 1s") {
 		t.Errorf("destination %s: %s", dst.State, dst.Error)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 	r.noStream()
 }
@@ -234,7 +236,7 @@ func TestTheDestinationsReasonComesOverStreams(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	<-r.receive
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanDestination()
 	r.noStream()
 }
@@ -249,14 +251,14 @@ func TestACommandThatFails(t *testing.T) {
 	if err := <-r.send; err == nil || !strings.Contains(err.Error(), `the command "sh" ended with exit status 3: no way to node7`) {
 		t.Errorf("%v", err)
 	}
-	if s, err := Show(r.src); err != nil || s.State != Failed {
+	if s, err := record.Show(r.src); err != nil || s.State != record.Failed {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := Abort(brief(t), r.dst, r.dstRun); err != nil {
+	if _, err := recovery.Abort(brief(t), r.dst, r.dstRun); err != nil {
 		t.Error(err)
 	}
 	<-r.receive
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.cleanSource()
 	r.cleanDestination()
 	r.noStream()
@@ -267,13 +269,13 @@ func TestACommandThatFails(t *testing.T) {
 func TestStreamsThatBreakInTheCutover(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		at       State // of the destination
+		at       record.State // of the destination
 		slow     string
-		src, dst State
-		runs     Role
+		src, dst record.State
+		runs     record.Role
 	}{
-		{"before the release", Flushed, "restore-takes", Thawed, Discarded, Source},
-		{"after the release", Released, "resume-takes", InDoubt, Settled, Destination},
+		{"before the release", record.Flushed, "restore-takes", record.Thawed, record.Discarded, record.Source},
+		{"after the release", record.Released, "resume-takes", record.InDoubt, record.Settled, record.Destination},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
@@ -281,12 +283,12 @@ func TestStreamsThatBreakInTheCutover(t *testing.T) {
 			_ = os.WriteFile(filepath.Join(r.control, c.slow), []byte("1s"), 0o600)
 			w := r.startWriter()
 			r.start()
-			r.wait(r.src, UntilConverged)
+			r.wait(r.src, record.UntilConverged)
 			go func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 				defer cancel()
-				_, _ = Wait(ctx, r.dst, []string{string(c.at)})
-				if c.at == Flushed {
+				_, _ = record.Wait(ctx, r.dst, []string{string(c.at)})
+				if c.at == record.Flushed {
 					_ = await(filepath.Join(r.control, "restoring"))
 				}
 				r.breakStream()
@@ -300,7 +302,7 @@ func TestStreamsThatBreakInTheCutover(t *testing.T) {
 			}
 			r.runsOnce(w, c.runs)
 			if src.Held {
-				if _, err := Resolve(brief(t), r.src, r.srcRun, Resumed); err != nil {
+				if _, err := recovery.Resolve(brief(t), r.src, r.srcRun, record.Resumed); err != nil {
 					t.Fatal(err)
 				}
 				<-r.send
@@ -321,7 +323,7 @@ func TestRubbishOverStreams(t *testing.T) {
 	if err := h.Read(&f); err != nil {
 		t.Fatal(err)
 	}
-	at := d.wait(d.dst, UntilListening).Listen
+	at := d.wait(d.dst, record.UntilListening).Listen
 	way := transport.Over(streaming(t, at, filepath.Join(d.src, "pid")))
 	for _, rubbish := range [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n"), bytes.Repeat([]byte{0x16, 3, 1, 255, 255}, 5000)} {
 		c, err := way.Dial(t.Context())
@@ -336,7 +338,7 @@ func TestRubbishOverStreams(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range 20 {
-		if err := h.data(int64(i)*DefaultCluster, bytes.Repeat([]byte{byte(i)}, DefaultCluster)); err != nil {
+		if err := h.data(int64(i)*record.DefaultCluster, bytes.Repeat([]byte{byte(i)}, record.DefaultCluster)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -356,7 +358,7 @@ func TestAKilledDestinationsSocket(t *testing.T) {
 	r := newRig(t)
 	r.slowlyOverStreams(1)
 	w := r.startWriter()
-	kill := r.startApart(Destination)
+	kill := r.startApart(record.Destination)
 	r.passed(6 << 20)
 	kill()
 	if !exists(r.socket()) {
@@ -365,8 +367,8 @@ func TestAKilledDestinationsSocket(t *testing.T) {
 	if err := <-r.send; err == nil || !strings.Contains(err.Error(), "and no other could be made within 1s") {
 		t.Errorf("%v", err)
 	}
-	r.recovered(r.dst, r.dstRun, Discarded)
-	r.runsOnce(w, Source)
+	r.recovered(r.dst, r.dstRun, record.Discarded)
+	r.runsOnce(w, record.Source)
 	r.noStream()
 }
 
@@ -376,7 +378,7 @@ func TestAKilledSourcesCommand(t *testing.T) {
 	r := newRig(t)
 	r.slowlyOverStreams(60)
 	w := r.startWriter()
-	kill := r.startApart(Source)
+	kill := r.startApart(record.Source)
 	r.passed(6 << 20)
 	pid, err := streamPid(r.pidFile())
 	if err != nil {
@@ -388,17 +390,17 @@ func TestAKilledSourcesCommand(t *testing.T) {
 			t.Fatal("the command is still there")
 		}
 	}
-	if _, err := Recover(brief(t), r.src, r.srcRun, true); err != nil {
+	if _, err := recovery.Recover(brief(t), r.src, r.srcRun, true); err != nil {
 		t.Fatal(err)
 	}
-	go func() { r.send <- Send(context.Background(), r.src, r.srcRun) }()
+	go func() { r.send <- Send(context.Background(), r.src, r.srcRun, planted) }()
 	for {
-		if s, err := Show(r.src); err == nil && s.Running {
+		if s, err := record.Show(r.src); err == nil && s.Running {
 			break
 		}
 		time.Sleep(time.Millisecond)
 	}
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.cutover()
 	r.moved(w)
 	r.noStream()
@@ -409,7 +411,7 @@ func TestAConfinedDestinationRemovesItsSocket(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: gives up its privileges")
 	}
-	d := newCopied(t, nil, Policy{})
+	d := newCopied(t, nil, record.Policy{})
 	ours := identityIn(t, d.src)
 	identityIn(t, d.dst)
 	dir := filepath.Join(filepath.Dir(d.dst), "sockets")
@@ -417,17 +419,17 @@ func TestAConfinedDestinationRemovesItsSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &rig{t: t}
-	r.write(d.dst, Spec{
-		Version: 1, ID: "copied", Role: Destination, Mode: Copy, Listen: "unix:" + filepath.Join(dir, "s"), Peer: Peer{Fingerprint: ours.Fingerprint()},
-		Volumes: []Vol{{Name: "data", Size: differSize, Image: d.arrived}},
+	r.write(d.dst, record.Spec{
+		Version: 1, ID: "copied", Role: record.Destination, Mode: record.Copy, Listen: "unix:" + filepath.Join(dir, "s"), Peer: record.Peer{Fingerprint: ours.Fingerprint()},
+		Volumes: []record.Vol{{Name: "data", Size: differSize, Image: d.arrived}},
 	})
 	kill := r.apart(actReceive, d.dst, d.dst)
 	defer kill()
-	d.wait(d.dst, UntilListening)
+	d.wait(d.dst, record.UntilListening)
 	if !exists(filepath.Join(dir, "s")) {
 		t.Error("there is no socket")
 	}
-	if _, err := Abort(brief(t), d.dst, d.dst); err != nil {
+	if _, err := recovery.Abort(brief(t), d.dst, d.dst); err != nil {
 		t.Fatal(err)
 	}
 	if exists(filepath.Join(dir, "s")) {

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // try freezes the workload and has CRIU dump it, as a move would, and lets it run
@@ -21,34 +24,34 @@ func (s *source) try(ctx context.Context) (err error) {
 	if s.freezer, err = s.prepareFreezer(); err != nil {
 		return err
 	}
-	for _, st := range []State{Presync, Barrier} {
-		if err := s.reach(st, ""); err != nil {
+	for _, st := range []record.State{record.Presync, record.Barrier} {
+		if err := s.Reach(st, ""); err != nil {
 			return err
 		}
 	}
-	if err := s.freezer.arm(ctx); err != nil {
+	if err := s.freezer.Arm(ctx); err != nil {
 		return fmt.Errorf("session: preparing the freeze: %w", err)
 	}
-	if err := s.freezer.shut(ctx); err != nil {
+	if err := s.freezer.Shut(ctx); err != nil {
 		return fmt.Errorf("session: before the freeze: %w", err)
 	}
 	s.frozenAt(time.Now())
-	frozen, err := s.freezer.freeze(ctx)
+	frozen, err := s.freezer.Freeze(ctx)
 	if err != nil {
 		return fmt.Errorf("session: freezing: %w", err)
 	}
 	s.stage("freeze", s.t0, frozen)
-	if err := s.reach(Frozen, ""); err != nil {
+	if err := s.Reach(record.Frozen, ""); err != nil {
 		return err
 	}
-	dumped, err := s.freezer.dumped(ctx)
+	dumped, err := s.freezer.Dumped(ctx)
 	if err != nil {
 		return fmt.Errorf("session: dumping: %w", err)
 	}
 	s.stage("dump", frozen, dumped)
 	// While it is there: the thaw takes the dump away.
-	state, err := s.stateBytes()
-	if err := s.freezer.thaw(context.WithoutCancel(ctx)); err != nil {
+	state, err := stateBytes(s.Spec)
+	if err := s.freezer.Thaw(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("session: thawing: %w", err)
 	}
 	thawed := time.Now()
@@ -56,15 +59,15 @@ func (s *source) try(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.update(false, func(st *Status) { st.FrozenMS, st.StateBytes = ms(thawed.Sub(s.t0)), state })
-	return s.reach(Thawed, "")
+	s.Update(false, func(st *record.Status) { st.FrozenMS, st.StateBytes = report.MS(thawed.Sub(s.t0)), state })
+	return s.Reach(record.Thawed, "")
 }
 
 // stateBytes is how much of the trees would have to travel in the pause: what
 // files take, holes left out.
-func (s *source) stateBytes() (sum int64, err error) {
-	for _, t := range s.spec.Trees {
-		if t.Stage == StagePresync {
+func stateBytes(spec *record.Spec) (sum int64, err error) {
+	for _, t := range spec.Trees {
+		if t.Stage == record.StagePresync {
 			continue
 		}
 		err := filepath.WalkDir(t.Path, func(path string, d fs.DirEntry, err error) error {

@@ -8,22 +8,24 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
 // trial makes the rig's source a trial.
 func (r *rig) trial() {
 	r.t.Helper()
 	s := r.spec.src
-	s.Mode, s.Peer, s.Volumes = Trial, Peer{}, nil
+	s.Mode, s.Peer, s.Volumes = record.Trial, record.Peer{}, nil
 	r.write(r.src, s)
 }
 
 // tried runs it to its end.
-func (r *rig) tried() (*Status, error) {
+func (r *rig) tried() (*record.Status, error) {
 	r.t.Helper()
 	r.trial()
-	err := Send(context.Background(), r.src, r.srcRun)
-	st, e := Show(r.src)
+	err := Send(context.Background(), r.src, r.srcRun, planted)
+	st, e := record.Show(r.src)
 	if e != nil {
 		r.t.Fatal(e)
 	}
@@ -49,7 +51,7 @@ func TestATrialFreezesAndRunsOn(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	st, err := r.tried()
-	if err != nil || st.State != Thawed || !st.Ended || st.Error != "" {
+	if err != nil || st.State != record.Thawed || !st.Ended || st.Error != "" {
 		t.Fatalf("%v: %+v", err, st)
 	}
 	// The writer notes where it stood when it was frozen.
@@ -66,7 +68,7 @@ func TestATrialFreezesAndRunsOn(t *testing.T) {
 	if strings.Join(stages, " ") != "freeze dump thaw" {
 		t.Errorf("stages %v", stages)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.silence(here, false)
 	r.nothingLeft()
 }
@@ -79,7 +81,7 @@ func TestATrialThatFailsSaysWhy(t *testing.T) {
 	if err == nil || !strings.Contains(st.Error, "CRIU says no") || !st.Ended {
 		t.Fatalf("%v: %+v", err, st)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	r.nothingLeft()
 }
 
@@ -97,11 +99,11 @@ func TestAKilledTrialThaws(t *testing.T) {
 	for exists(filepath.Join(r.control, "frozen")) {
 		time.Sleep(5 * time.Millisecond)
 	}
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	st, err := Abort(ctx, r.src, r.srcRun)
-	if err != nil || st.State != Thawed {
+	st, err := recovery.Abort(ctx, r.src, r.srcRun)
+	if err != nil || st.State != record.Thawed {
 		t.Fatalf("%+v, %v", st, err)
 	}
 }
@@ -114,7 +116,7 @@ func TestATrialNeedsNoPeer(t *testing.T) {
 		`"role":"source","hooks":{"freeze":{"argv":["podman"]}}}`: "needs a gate",
 		`"role":"source","network":{"namespace":"ns"},"hooks":{"freeze":{"argv":["podman"],"gate":"/g"}}}`: "not an absolute path",
 	} {
-		_, err := ParseSpec([]byte(begin + rest))
+		_, err := record.ParseSpec([]byte(begin + rest))
 		if (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", rest, err)
 		}

@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // turnPause is how often is looked whether it is a session's turn.
@@ -12,7 +14,7 @@ const turnPause = 250 * time.Millisecond
 // earlier have yet to converge. Sessions that share a link all end late; in turn the
 // first ends early, and while it is cut over the others have the link. A cutover that
 // is asked for meanwhile is returned, with when that was.
-func (s *source) inTurn(ctx context.Context) (asked *request, at time.Time, err error) {
+func (s *presyncer) inTurn(ctx context.Context) (asked *record.Request, at time.Time, err error) {
 	if s.queue == nil {
 		return nil, at, nil
 	}
@@ -27,12 +29,12 @@ func (s *source) inTurn(ctx context.Context) (asked *request, at time.Time, err 
 	var said int64
 	for {
 		ahead := s.queue.Ahead()
-		if ahead < s.spec.Policy.AtOnce {
+		if ahead < s.Spec.Policy.AtOnce {
 			ahead = 0
 		}
 		if ahead != said {
-			s.update(true, func(st *Status) { st.Waits = ahead })
-			s.log.Emit("waits", map[string]any{"ahead": ahead})
+			s.Update(true, func(st *record.Status) { st.Waits = ahead })
+			s.Log.Emit("waits", map[string]any{"ahead": ahead})
 			said = ahead
 		}
 		if ahead == 0 {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/share"
 )
 
@@ -13,7 +15,7 @@ import (
 func (r *rig) others(names ...string) (members []*share.Member) {
 	r.t.Helper()
 	for _, name := range names {
-		m, err := share.New(filepath.Join(r.srcRun, turnsDir), name)
+		m, err := share.New(filepath.Join(r.srcRun, record.TurnsDir), name)
 		if err == nil {
 			err = m.Join()
 		}
@@ -30,12 +32,12 @@ func (r *rig) others(names ...string) (members []*share.Member) {
 func (r *rig) waits(ahead int64) {
 	r.t.Helper()
 	for range 3000 {
-		if s, err := Show(r.src); err == nil && s.State == Presync && s.Waits == ahead {
+		if s, err := record.Show(r.src); err == nil && s.State == record.Presync && s.Waits == ahead {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	s, err := Show(r.src)
+	s, err := record.Show(r.src)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -45,7 +47,7 @@ func (r *rig) waits(ahead int64) {
 // nothingSent demands that the session has copied nothing.
 func (r *rig) nothingSent() {
 	r.t.Helper()
-	if s, err := Show(r.src); err != nil || s.Pass != 0 || s.SentBytes != 0 {
+	if s, err := record.Show(r.src); err != nil || s.Pass != 0 || s.SentBytes != 0 {
 		r.t.Errorf("it copies before its turn: pass %d (%v)", s.Pass, err)
 	}
 }
@@ -62,7 +64,7 @@ func TestSessionsCopyInTheOrderInWhichTheyBegan(t *testing.T) {
 	time.Sleep(2 * turnPause)
 	r.nothingSent()
 	first[1].Leave()
-	s := r.wait(r.src, UntilConverged)
+	s := r.wait(r.src, record.UntilConverged)
 	if s.Waits != 0 {
 		t.Errorf("it has converged, and says that it waits for %d", s.Waits)
 	}
@@ -98,7 +100,7 @@ func TestAConnectionThatBreaksBeforeItsTurnIsMadeAgain(t *testing.T) {
 	r.resumed(1)
 	r.nothingSent()
 	first[0].Leave()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.cutover()
 	r.moved(w)
 }
@@ -110,12 +112,12 @@ func TestWhoWaitsForItsTurnCanBeAborted(t *testing.T) {
 	w := r.startWriter()
 	r.start()
 	r.waits(1)
-	if s, err := Abort(context.Background(), r.src, r.srcRun); err != nil || s.State != Thawed && s.State != Failed {
+	if s, err := recovery.Abort(context.Background(), r.src, r.srcRun); err != nil || s.State != record.Thawed && s.State != record.Failed {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	<-r.send
 	<-r.receive
-	r.runsOnce(w, Source)
+	r.runsOnce(w, record.Source)
 	if ahead := r.others("3-observer")[0]; ahead.Ahead() != 1 {
 		t.Errorf("it has gone, and others wait for it: %d", ahead.Ahead())
 	}

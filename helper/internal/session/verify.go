@@ -10,39 +10,40 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
 // roots are the digests of all volumes, images first, then directories. look makes
 // those of an image.
-func (b *base) roots(ctx context.Context, look func(ctx context.Context, i int) (*image.Digests, error)) ([]image.Root, error) {
-	roots := make([]image.Root, len(b.spec.Volumes)+len(b.spec.Directories))
+func roots(ctx context.Context, spec *record.Spec, look func(ctx context.Context, i int) (*image.Digests, error)) ([]image.Root, error) {
+	all := make([]image.Root, len(spec.Volumes)+len(spec.Directories))
 	g, gctx := errgroup.WithContext(ctx)
-	for i := range b.spec.Volumes {
+	for i := range spec.Volumes {
 		g.Go(func() error {
 			digests, err := look(gctx, i)
 			if err == nil {
-				roots[i] = digests.Root()
+				all[i] = digests.Root()
 			}
 			return err
 		})
 	}
-	for i, v := range b.spec.Directories {
+	for i, v := range spec.Directories {
 		g.Go(func() error {
-			sum, size, err := v.digest(gctx)
-			roots[len(b.spec.Volumes)+i] = image.Root{Algorithm: tree.DigestAlgorithm, Size: size, Root: sum}
+			sum, size, err := v.Digest(gctx)
+			all[len(spec.Volumes)+i] = image.Root{Algorithm: tree.DigestAlgorithm, Size: size, Root: sum}
 			return err
 		})
 	}
-	return roots, g.Wait()
+	return all, g.Wait()
 }
 
 // verify compares digests of the frozen source with what the destination reads
 // back. It is slow, in the pause, and for those who ask for it.
-func (s *source) verify(ctx context.Context) error {
+func (s *outgoing) verify(ctx context.Context) error {
 	began := time.Now()
 	digests := make([]*image.Digests, len(s.volumes))
-	mine, err := s.roots(ctx, func(ctx context.Context, i int) (d *image.Digests, err error) {
+	mine, err := roots(ctx, s.Spec, func(ctx context.Context, i int) (d *image.Digests, err error) {
 		digests[i], err = s.volumes[i].Digest(ctx)
 		return digests[i], err
 	})
@@ -57,10 +58,10 @@ func (s *source) verify(ctx context.Context) error {
 		return fmt.Errorf("session: the destination sent %d digests for %d volumes", len(m.Roots), len(mine))
 	}
 	var names []string
-	for _, v := range s.spec.Volumes {
+	for _, v := range s.Spec.Volumes {
 		names = append(names, v.Name)
 	}
-	for _, v := range s.spec.Directories {
+	for _, v := range s.Spec.Directories {
 		names = append(names, v.Name)
 	}
 	here, there := map[string]string{}, map[string]string{}
@@ -75,7 +76,7 @@ func (s *source) verify(ctx context.Context) error {
 			differ = errors.Join(differ, fmt.Errorf("session: volume %s: the destination differs from the frozen source%s: %w", name, where, err))
 		}
 	}
-	s.update(false, func(st *Status) { st.setVerify(here, there) })
+	s.Update(false, func(st *record.Status) { st.SetVerify(here, there) })
 	if differ != nil {
 		return differ
 	}
@@ -85,7 +86,7 @@ func (s *source) verify(ctx context.Context) error {
 
 // whereDiffers says where a volume begins to differ, as far as that can be found out:
 // that it does is known.
-func (s *source) whereDiffers(ctx context.Context, i int, mine *image.Digests) string {
+func (s *outgoing) whereDiffers(ctx context.Context, i int, mine *image.Digests) string {
 	if !s.resumable { // it does not know the question
 		return ""
 	}
@@ -111,11 +112,11 @@ func (s *source) whereDiffers(ctx context.Context, i int, mine *image.Digests) s
 }
 
 // digests tells how a volume lies here, after a comparison that found a difference.
-func (d *destination) digests(ctx context.Context, m *message) error {
-	if m.Volume < 0 || m.Volume >= len(d.spec.Volumes) {
-		return fmt.Errorf("session: the source asks for digests of volume %d, and there are %d", m.Volume, len(d.spec.Volumes))
+func (d *incoming) digests(ctx context.Context, m *message) error {
+	if m.Volume < 0 || m.Volume >= len(d.Spec.Volumes) {
+		return fmt.Errorf("session: the source asks for digests of volume %d, and there are %d", m.Volume, len(d.Spec.Volumes))
 	}
-	if err := d.sendDigests(ctx, m.Volume, d.spec.Volumes[m.Volume], nil); err != nil {
+	if err := d.sendDigests(ctx, m.Volume, d.Spec.Volumes[m.Volume], nil); err != nil {
 		return err
 	}
 	return send(d.conn, message{Kind: msgDigests})
@@ -123,9 +124,9 @@ func (d *destination) digests(ctx context.Context, m *message) error {
 
 // reread are the digests of what has arrived, read back from the files and not
 // remembered from the wire.
-func (d *destination) reread(ctx context.Context) ([]image.Root, error) {
-	return d.roots(ctx, func(ctx context.Context, i int) (*image.Digests, error) {
-		v := d.spec.Volumes[i]
+func (d *incoming) reread(ctx context.Context) ([]image.Root, error) {
+	return roots(ctx, d.Spec, func(ctx context.Context, i int) (*image.Digests, error) {
+		v := d.Spec.Volumes[i]
 		src, err := image.OpenSource(v.Image)
 		if err != nil {
 			return nil, err

@@ -8,6 +8,9 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/pagecache"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/prefetch"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // A restore looks up what it has never seen on this host: the directories and inodes
@@ -30,26 +33,34 @@ import (
 // warmAtMost is how long the source waits for this.
 const warmAtMost = 10 * time.Second
 
-// warmRanges bounds what is said of all volumes, and of all files: a message that is
-// too long for a frame would end the move. None of them takes 100 bytes.
-const warmRanges = 16 << 10
+// mapped names the files that the workload has mapped, where its tasks are known.
+func mapped(b *record.Session) []prefetch.File {
+	if b.Spec.Hooks.Freeze == nil || b.Spec.Hooks.Freeze.Cgroup == "" {
+		return nil
+	}
+	files, err := prefetch.Mapped(b.Spec.Hooks.Freeze.Cgroup)
+	if err != nil {
+		b.Log.Emit("warning", map[string]any{"text": "what the destination could read beforehand is not known: " + err.Error()})
+	}
+	return files
+}
 
 // touched is what the kernel has in memory of the file systems that move.
-func (s *source) touched() (all []clusters) {
-	for i, v := range s.spec.Volumes {
+func touched(b *record.Session) (all []clusters) {
+	for i, v := range b.Spec.Volumes {
 		if v.Mountpoint == "" {
 			continue
 		}
-		touched, err := touchedOf(v)
+		there, err := touchedOf(v)
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-			s.log.Emit("warning", map[string]any{"text": "what the destination could read beforehand is not known: " + err.Error()})
+			b.Log.Emit("warning", map[string]any{"text": "what the destination could read beforehand is not known: " + err.Error()})
 		}
-		all = append(all, clustersOf(i, int64(v.Cluster), touched, max(1, warmRanges/len(s.spec.Volumes)))...)
+		all = append(all, clustersOf(i, int64(v.Cluster), there, max(1, prefetch.MostRanges/len(b.Spec.Volumes)))...)
 	}
 	return all
 }
 
-func touchedOf(v Vol) ([]pagecache.Range, error) {
+func touchedOf(v record.Vol) ([]pagecache.Range, error) {
 	f, err := pagecache.Open(v.Device)
 	if err != nil {
 		return nil, err
@@ -103,7 +114,7 @@ func (w *warming) end() {
 // warm begins to read what the source has named, as soon as the restore has been
 // begun: the files of the workload's root are there only then, and what was read
 // earlier may be gone again.
-func (d *destination) warm(ctx context.Context, m *message) {
+func (d *earlyRestore) warm(ctx context.Context, m *message) {
 	w := &warming{done: make(chan struct{}), images: map[string]bool{}}
 	d.warming = w
 	a := d.arming
@@ -120,25 +131,25 @@ func (d *destination) warm(ctx context.Context, m *message) {
 		took := time.Since(began)
 		files, err := int64(0), error(nil)
 		if a != nil && a.err == nil {
-			files, err = d.warmMapped(ctx, m.Mapped)
+			files, err = prefetch.Read(ctx, d.Spec.Bundle, m.Mapped)
 		}
 		why := ""
 		if err != nil {
 			why = err.Error()
 		}
-		d.log.Emit("warm", map[string]any{"volumes": volumes, "volumes_ms": ms(took), "files": files, "files_ms": ms(time.Since(began) - took), "why": why})
+		d.Log.Emit("warm", map[string]any{"volumes": volumes, "volumes_ms": report.MS(took), "files": files, "files_ms": report.MS(time.Since(began) - took), "why": why})
 	}()
 }
 
 // warmVolumes reads clusters into the page cache, notes of which images, and returns how
 // many bytes that were.
-func (d *destination) warmVolumes(ctx context.Context, all []clusters, images map[string]bool) (read int64) {
+func (d *earlyRestore) warmVolumes(ctx context.Context, all []clusters, images map[string]bool) (read int64) {
 	buffer := make([]byte, 1<<20)
 	for _, c := range all {
-		if c.Volume < 0 || c.Volume >= len(d.spec.Volumes) || d.spec.Volumes[c.Volume].Mountpoint == "" {
+		if c.Volume < 0 || c.Volume >= len(d.Spec.Volumes) || d.Spec.Volumes[c.Volume].Mountpoint == "" {
 			continue
 		}
-		v, t := d.spec.Volumes[c.Volume], d.targets[c.Volume]
+		v, t := d.Spec.Volumes[c.Volume], d.targets[c.Volume]
 		end := min(c.End*int64(v.Cluster), t.Size())
 		for at := c.First * int64(v.Cluster); at < end && ctx.Err() == nil; {
 			n, err := t.ReadAt(buffer[:min(int64(len(buffer)), end-at)], at)
@@ -154,13 +165,13 @@ func (d *destination) warmVolumes(ctx context.Context, all []clusters, images ma
 
 // coolDown has the volumes that were attached for what was in memory do direct I/O,
 // as all others: their pages are cached once, and not twice. Without, nothing is lost.
-func (d *destination) coolDown() {
-	for _, v := range d.spec.Volumes {
+func (d *earlyRestore) coolDown() {
+	for _, v := range d.Spec.Volumes {
 		if !d.warming.has(v.Image) {
 			continue
 		}
 		if err := loop.TurnDirect(v.Image); err != nil {
-			d.log.Emit("warning", map[string]any{"text": fmt.Sprintf("volume %s is cached twice until it is mounted again: %v", v.Name, err)})
+			d.Log.Emit("warning", map[string]any{"text": fmt.Sprintf("volume %s is cached twice until it is mounted again: %v", v.Name, err)})
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/pagecache"
+	"github.com/livefleet/handover/helper/internal/session/prefetch"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -32,7 +34,7 @@ func TestRangesBecomeClusters(t *testing.T) {
 		{"two in one cluster", []pagecache.Range{{Offset: 0, Length: 4 * k}, {Offset: 8 * k, Length: 4 * k}}, []clusters{{Volume: 3, First: 0, End: 1}}},
 		{"a cluster between them is read, two are not", []pagecache.Range{{Offset: 0, Length: 4 * k}, {Offset: 128 * k, Length: 4 * k}, {Offset: 320 * k, Length: 64 * k}}, []clusters{{Volume: 3, First: 0, End: 3}, {Volume: 3, First: 5, End: 6}}},
 	} {
-		if got := clustersOf(3, 64*k, c.ranges, warmRanges); !reflect.DeepEqual(got, c.want) {
+		if got := clustersOf(3, 64*k, c.ranges, prefetch.MostRanges); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
 		}
 	}
@@ -42,12 +44,12 @@ func TestRangesBecomeClusters(t *testing.T) {
 func TestManyRangesFitIntoTheMessage(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var ranges []pagecache.Range
-	for at := int64(0); len(ranges) < 10*warmRanges; at += 4096 * (1 + r.Int64N(200)) {
+	for at := int64(0); len(ranges) < 10*prefetch.MostRanges; at += 4096 * (1 + r.Int64N(200)) {
 		ranges = append(ranges, pagecache.Range{Offset: at, Length: 4096})
 		at += 4096
 	}
-	got := clustersOf(0, 4096, ranges, warmRanges)
-	if len(got) > warmRanges {
+	got := clustersOf(0, 4096, ranges, prefetch.MostRanges)
+	if len(got) > prefetch.MostRanges {
 		t.Fatalf("%d ranges", len(got))
 	}
 	if few := clustersOf(0, 4096, ranges, 1); len(few) != 1 || few[0].First != 0 || few[0].End != got[len(got)-1].End {
@@ -55,8 +57,8 @@ func TestManyRangesFitIntoTheMessage(t *testing.T) {
 	}
 	// With as many of mapped files, of the longest names, it is a frame still.
 	all := message{Kind: msgArm, Warm: got}
-	for room := warmRanges; room > 0; room -= 2 + 4096/16 {
-		all.Mapped = append(all.Mapped, mappedFile{strings.Repeat("\x01", 4096), [][2]int64{{1 << 40, 1 << 40}}})
+	for room := prefetch.MostRanges; room > 0; room -= 2 + 4096/16 {
+		all.Mapped = append(all.Mapped, prefetch.File{Path: strings.Repeat("\x01", 4096), Ranges: [][2]int64{{1 << 40, 1 << 40}}})
 	}
 	if f, err := all.frame(); err != nil || len(f.Payload) > wire.MaxPayload {
 		t.Errorf("%d bytes (%v)", len(f.Payload), err)
@@ -109,15 +111,15 @@ func TestWhatTheSourceHasInMemoryIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ranges, err := touchedOf(Vol{Device: device, Cluster: DefaultCluster})
+	ranges, err := touchedOf(record.Vol{Device: device, Cluster: record.DefaultCluster})
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("this kernel has no cachestat")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := clustersOf(0, DefaultCluster, ranges, warmRanges)
-	if n := pagecache.Total(ranges); len(said) == 0 || n < DefaultCluster || n > size/2 {
+	said := clustersOf(0, record.DefaultCluster, ranges, prefetch.MostRanges)
+	if n := pagecache.Total(ranges); len(said) == 0 || n < record.DefaultCluster || n > size/2 {
 		t.Fatalf("%d bytes are said to be in memory, of a small file system that was mounted a moment ago", n)
 	}
 
@@ -138,15 +140,16 @@ func TestWhatTheSourceHasInMemoryIsRead(t *testing.T) {
 	}
 	defer f.Close()
 	forget(t, to)
-	b := &base{spec: &Spec{Volumes: []Vol{{Cluster: DefaultCluster, Image: to, Mountpoint: mountpoint}}}}
-	d := &destination{base: b, targets: []*image.Target{target}}
+	b := &record.Session{Spec: &record.Spec{Volumes: []record.Vol{{Cluster: record.DefaultCluster, Image: to, Mountpoint: mountpoint}}}}
+	d := newDestination(b, planted)
+	d.targets = []*image.Target{target}
 	warmed := map[string]bool{}
 	if d.warmVolumes(t.Context(), said, warmed) == 0 || !warmed[to] {
 		t.Error("nothing was read")
 	}
 	var want []pagecache.Range
 	for _, c := range said {
-		want = append(want, pagecache.Range{Offset: c.First * DefaultCluster, Length: (c.End - c.First) * DefaultCluster})
+		want = append(want, pagecache.Range{Offset: c.First * record.DefaultCluster, Length: (c.End - c.First) * record.DefaultCluster})
 	}
 	_, missing, err := f.Resident(f.Clip(want))
 	if err != nil || len(missing) > 0 {
@@ -165,15 +168,15 @@ func TestWhatTheSourceHasInMemoryIsRead(t *testing.T) {
 // In a move the volume is warm before the freeze.
 func TestAMoveFindsItsVolumeInMemory(t *testing.T) {
 	r := newRig(t)
-	if _, err := touchedOf(Vol{Device: r.device, Cluster: DefaultCluster}); errors.Is(err, errors.ErrUnsupported) {
+	if _, err := touchedOf(record.Vol{Device: r.device, Cluster: record.DefaultCluster}); errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("this kernel has no cachestat")
 	}
 	w := r.startWriter()
 	r.start()
-	r.wait(r.src, UntilConverged)
+	r.wait(r.src, record.UntilConverged)
 	r.cutover()
 	r.moved(w)
-	said, err := os.ReadFile(filepath.Join(r.dst, eventsFile))
+	said, err := os.ReadFile(filepath.Join(r.dst, record.EventsFile))
 	if err != nil {
 		t.Fatal(err)
 	}

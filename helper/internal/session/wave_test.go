@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
+	"github.com/livefleet/handover/helper/internal/session/wave"
 )
 
 // newWave is two workloads that were copied and wait for their cutover.
@@ -20,13 +24,13 @@ func newWave(t *testing.T) (rigs [2]*rig, writers [2]*writer) {
 		r.start()
 	}
 	for _, r := range rigs {
-		r.wait(r.src, UntilConverged)
+		r.wait(r.src, record.UntilConverged)
 	}
 	return rigs, writers
 }
 
-func cutoverWave(ctx context.Context, rigs [2]*rig, i int) (*Status, error) {
-	return CutoverWave(ctx, rigs[i].src, rigs[0].srcRun, []string{rigs[0].src, rigs[1].src})
+func cutoverWave(ctx context.Context, rigs [2]*rig, i int) (*record.Status, error) {
+	return wave.Cutover(ctx, rigs[i].src, rigs[0].srcRun, []string{rigs[0].src, rigs[1].src})
 }
 
 // ends waits for both sides of both.
@@ -43,7 +47,7 @@ func TestAWaveMovesAsOne(t *testing.T) {
 	limited, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	// Asked for each of them at once, as a play does.
-	second := make(chan *Status, 1)
+	second := make(chan *record.Status, 1)
 	go func() {
 		s, err := cutoverWave(limited, rigs, 1)
 		if err != nil {
@@ -56,25 +60,25 @@ func TestAWaveMovesAsOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := <-second
-	if s.ID != "rig-a" || s.State != Done || other == nil || other.ID != "rig-b" || other.State != Done {
+	if s.ID != "rig-a" || s.State != record.Done || other == nil || other.ID != "rig-b" || other.State != record.Done {
 		t.Fatalf("%+v, %+v", s, other)
 	}
 	ends(t, rigs)
 	for _, r := range rigs {
 		for _, o := range rigs {
-			if r.reached(r.src, Source, Released).Before(o.reached(o.src, Source, Prepared)) {
+			if r.reached(r.src, record.Source, record.Released).Before(o.reached(o.src, record.Source, record.Prepared)) {
 				t.Errorf("%s was released before %s was prepared", r.spec.src.ID, o.spec.src.ID)
 			}
-			if r.reached(r.src, Source, Frozen).Before(o.reached(o.src, Source, Barrier)) {
+			if r.reached(r.src, record.Source, record.Frozen).Before(o.reached(o.src, record.Source, record.Barrier)) {
 				t.Errorf("%s was frozen before %s had come to its barrier", r.spec.src.ID, o.spec.src.ID)
 			}
 		}
 	}
 	for i, w := range writers {
-		rigs[i].runsOnce(w, Destination)
+		rigs[i].runsOnce(w, record.Destination)
 	}
 	// Asked again, it tells how it went.
-	if s, err := cutoverWave(limited, rigs, 1); err != nil || s.State != Done {
+	if s, err := cutoverWave(limited, rigs, 1); err != nil || s.State != record.Done {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -96,22 +100,22 @@ func TestAWaveThatIsNotWholeDoesNotMove(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.State != Thawed && s.State != Failed {
+			if s.State != record.Thawed && s.State != record.Failed {
 				t.Fatalf("rig-a is %s", s.State)
 			}
 			if !strings.Contains(s.Error, "the wave: rig-b ") {
 				t.Errorf("it says %q", s.Error)
 			}
 			ends(t, rigs)
-			broken, err := Show(rigs[1].src)
+			broken, err := record.Show(rigs[1].src)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if broken.State != Thawed && broken.State != Failed || !strings.Contains(broken.Error, c.says) {
+			if broken.State != record.Thawed && broken.State != record.Failed || !strings.Contains(broken.Error, c.says) {
 				t.Errorf("rig-b is %s: %s", broken.State, broken.Error)
 			}
 			for i, w := range writers {
-				rigs[i].runsOnce(w, Source)
+				rigs[i].runsOnce(w, record.Source)
 			}
 		})
 	}
@@ -142,8 +146,8 @@ func TestAWaveWithoutItsMeetingDoesNotMove(t *testing.T) {
 	}
 	ends(t, rigs)
 	for i, w := range writers {
-		rigs[i].runsOnce(w, Source)
-		if s, err := Show(rigs[i].src); err != nil || s.State != Failed && s.State != Thawed {
+		rigs[i].runsOnce(w, record.Source)
+		if s, err := record.Show(rigs[i].src); err != nil || s.State != record.Failed && s.State != record.Thawed {
 			t.Errorf("%+v, %v", s, err)
 		}
 	}
@@ -151,15 +155,15 @@ func TestAWaveWithoutItsMeetingDoesNotMove(t *testing.T) {
 
 func TestAWaveOfWhichOneIsMissingIsNotFrozen(t *testing.T) {
 	rigs, writers := newWave(t)
-	_, err := CutoverWave(t.Context(), rigs[0].src, rigs[0].srcRun, []string{rigs[0].src, rigs[1].src, filepath.Join(rigs[0].top, "none")})
+	_, err := wave.Cutover(t.Context(), rigs[0].src, rigs[0].srcRun, []string{rigs[0].src, rigs[1].src, filepath.Join(rigs[0].top, "none")})
 	if err == nil || !strings.Contains(err.Error(), "there is no session in") || !strings.Contains(err.Error(), "nothing of the wave is frozen") {
 		t.Error(err)
 	}
 	for i, w := range writers {
-		if _, err := Abort(t.Context(), rigs[i].src, rigs[i].srcRun); err != nil {
+		if _, err := recovery.Abort(t.Context(), rigs[i].src, rigs[i].srcRun); err != nil {
 			t.Error(err)
 		}
-		rigs[i].runsOnce(w, Source)
+		rigs[i].runsOnce(w, record.Source)
 	}
 	ends(t, rigs)
 }

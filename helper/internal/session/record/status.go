@@ -1,4 +1,4 @@
-package session
+package record
 
 import (
 	"context"
@@ -54,6 +54,14 @@ type Status struct {
 	Verify     *Verify  `json:"verify,omitempty"`
 }
 
+// Fetch is how much of the memory has followed.
+type Fetch struct {
+	Total   int64  `json:"total"` // bytes
+	Fetched int64  `json:"fetched"`
+	Faults  int64  `json:"faults"` // how often a task waited for a page
+	Broken  string `json:"broken,omitempty"`
+}
+
 // Pass is one walk over what was dirty.
 type Pass struct {
 	passes.Pass
@@ -84,9 +92,9 @@ func Show(dir string) (*Status, error) {
 		return nil, err
 	}
 	s := &Status{ID: spec.ID, Role: spec.Role, Workload: spec.Workload, Mode: spec.Mode, State: Prepare}
-	if data, err := os.ReadFile(filepath.Join(dir, statusFile)); err == nil {
+	if data, err := os.ReadFile(filepath.Join(dir, StatusFile)); err == nil {
 		if err := json.Unmarshal(data, s); err != nil {
-			return nil, fmt.Errorf("session: %s: %w", filepath.Join(dir, statusFile), err)
+			return nil, fmt.Errorf("session: %s: %w", filepath.Join(dir, StatusFile), err)
 		}
 	}
 	// Ask who runs before reading the journal: a process that ends in between
@@ -95,7 +103,7 @@ func Show(dir string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := readJournal(dir, spec.Role)
+	j, err := ReadJournal(dir, spec.Role)
 	if err != nil {
 		return nil, err
 	}
@@ -108,17 +116,25 @@ func Show(dir string) (*Status, error) {
 	s.Ended = s.State.Ended()
 	s.Fenced = j.Reached(Fenced)
 	s.Restarted = len(j.records) > 0 && j.Restarted(j.records[0].State)
-	if !s.Running && s.Error == "" && (s.State == Resumed || s.State == InDoubt) && lost(dir, spec) {
-		s.Error = lostText(spec)
+	if !s.Running && s.Error == "" && (s.State == Resumed || s.State == InDoubt) && Lost(dir, spec) {
+		s.Error = LostText(spec)
 	}
-	if !s.Running && s.restartable() && s.Error == "" {
+	if !s.Running && s.Error == "" {
+		s.whyGone(dir)
+	}
+	return s.filled(), nil
+}
+
+// whyGone says of a session without a process what that means, and what to do.
+func (s *Status) whyGone(dir string) {
+	if s.restartable() {
 		// A source in presync writes its status several times a second.
-		if at, err := os.Stat(filepath.Join(dir, statusFile)); err == nil && time.Since(at.ModTime()) < restartPatience {
+		if at, err := os.Stat(filepath.Join(dir, StatusFile)); err == nil && time.Since(at.ModTime()) < RestartPatience {
 			s.Resuming = "its process died, and may be started again"
-			return s.filled(), nil
+			return
 		}
 	}
-	if !s.Running && !s.Ended && s.Error == "" && (s.State != Prepare || s.Listen != "") {
+	if !s.Ended && (s.State != Prepare || s.Listen != "") {
 		way := "`pcopy session abort %[2]s` cleans up behind it"
 		if s.State == Released || s.State == InDoubt || s.State == Resumed {
 			way = "ask the other host's session what became of the workload, and then `pcopy session resolve %[2]s`"
@@ -128,7 +144,6 @@ func Show(dir string) (*Status, error) {
 		}
 		s.Error = fmt.Sprintf("the pcopy process of this session is gone, in the state %[1]q: "+way, s.State, dir)
 	}
-	return s.filled(), nil
 }
 
 // filled has lists where there is nothing to list.
@@ -142,16 +157,16 @@ func (s *Status) filled() *Status {
 	return s
 }
 
-// restartPatience is how long whoever runs a source's process has to start it again
+// RestartPatience is how long whoever runs a source's process has to start it again
 // when it died in presync, before it counts as gone.
-const restartPatience = 10 * time.Second
+const RestartPatience = 10 * time.Second
 
 // restartable reports whether another process may go on where this session's died.
 func (s *Status) restartable() bool { return s.Role == Source && s.State == Presync && s.Mode != Trial }
 
-// readJournal reads the journal without making one.
-func readJournal(dir string, role Role) (*Journal, error) {
-	if _, err := os.Stat(filepath.Join(dir, journalFile)); errors.Is(err, os.ErrNotExist) {
+// ReadJournal reads the journal without making one.
+func ReadJournal(dir string, role Role) (*Journal, error) {
+	if _, err := os.Stat(filepath.Join(dir, JournalFile)); errors.Is(err, os.ErrNotExist) {
 		return &Journal{role: role}, nil
 	}
 	j, err := OpenJournal(dir, role)
@@ -163,7 +178,7 @@ func readJournal(dir string, role Role) (*Journal, error) {
 
 // served reports whether a process holds the session's lock.
 func served(dir string) (bool, error) {
-	f, err := os.Open(filepath.Join(dir, lockFile))
+	f, err := os.Open(filepath.Join(dir, LockFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	} else if err != nil {
@@ -187,7 +202,7 @@ func List(root string) ([]*Status, error) {
 	all := []*Status{}
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if _, err := os.Stat(filepath.Join(dir, specFile)); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, SpecFile)); err != nil {
 			continue
 		}
 		s, err := Show(dir)
@@ -241,13 +256,13 @@ func Wait(ctx context.Context, dir string, until []string) (*Status, error) {
 	}
 }
 
-// setVerify notes the digests of a comparison.
-func (s *Status) setVerify(source, destination map[string]string) {
+// SetVerify notes the digests of a comparison.
+func (s *Status) SetVerify(source, destination map[string]string) {
 	s.Verify = &Verify{Checked: true, Source: source, Destination: destination}
 }
 
-// addStage notes a stage and keeps them in the order of their start.
-func (s *Status) addStage(st Stage) {
+// AddStage notes a stage and keeps them in the order of their start.
+func (s *Status) AddStage(st Stage) {
 	s.Stages = append(slices.Clone(s.Stages), st)
 	slices.SortStableFunc(s.Stages, func(a, b Stage) int {
 		switch {
@@ -258,4 +273,20 @@ func (s *Status) addStage(st Stage) {
 		}
 		return 0
 	})
+}
+
+// Lost says that a destination's memory has not all come.
+func Lost(dir string, spec *Spec) bool {
+	if !spec.Policy.LazyPages || spec.Role != Destination {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(dir, FetchedFile))
+	return err != nil
+}
+
+// LostText says so, and what can be done.
+func LostText(spec *Spec) string {
+	return fmt.Sprintf("%[1]s was ended on the destination: part of its memory was on the source still when this side stopped (lazy pages). On the source its tasks stand as they were when it was frozen. "+
+		"To have it go on there from that moment, without what it did since: `pcopy session resolve --outcome fenced` for the session %[2]s on the destination, and then on the source. "+
+		"To give its memory up and start it anew on the destination: `--outcome resumed` on the source, and then on the destination", spec.Workload, spec.ID)
 }

@@ -1,4 +1,4 @@
-package session
+package engine
 
 import (
 	"context"
@@ -22,12 +22,12 @@ const (
 	drainLimit  = 100 * time.Millisecond
 )
 
-// quiet keeps the source's network silent, in steps, and lifts the silence when
+// Quiet keeps the source's network silent, in steps, and lifts the silence when
 // the workload is to run on. Without a namespace it does nothing.
-type quiet struct {
-	namespace string
-	log       *report.Log
-	guard     *network.Guard
+type Quiet struct {
+	Namespace string
+	Log       *report.Log
+	Guard     *network.Guard
 	silent    bool
 	reader    *network.Reader
 	telling   sync.WaitGroup
@@ -43,52 +43,52 @@ const (
 	maxTold       = 4096
 )
 
-// learn makes ready to read the workload's connections. Without that its peers
+// Learn makes ready to read the workload's connections. Without that its peers
 // are not told to wait, and may ask again later than they could.
-func (q *quiet) learn() {
-	if q.namespace == "" || q.reader != nil {
+func (q *Quiet) Learn() {
+	if q.Namespace == "" || q.reader != nil {
 		return
 	}
 	var err error
 	if q.reader, err = network.NewReader(); err != nil {
-		q.log.Emit("connections", map[string]any{"told": 0, "why": err.Error()})
+		q.Log.Emit("connections", map[string]any{"told": 0, "why": err.Error()})
 	}
 }
 
 // tell has the peers of the workload's connections wait. Those that it does not
 // reach ask again by themselves: it is no reason to end anything.
-func (q *quiet) tell(met []network.Connection, most int) {
+func (q *Quiet) tell(met []network.Connection, most int) {
 	q.told = met[:min(len(met), most)]
-	if err := network.CloseWindows(q.namespace, q.told); err != nil {
-		q.log.Emit("warning", map[string]any{"text": err.Error()})
+	if err := network.CloseWindows(q.Namespace, q.told); err != nil {
+		q.Log.Emit("warning", map[string]any{"text": err.Error()})
 	}
 }
 
 // tellAgain does so once more: what came while they were told was acknowledged with
 // the room that there is, and who has connections now nobody changes any more.
-func (q *quiet) tellAgain() {
+func (q *Quiet) tellAgain() {
 	if q.reader == nil {
 		return
 	}
-	met, _, err := q.reader.Read(q.namespace)
+	met, _, err := q.reader.Read(q.Namespace)
 	if err != nil {
-		q.log.Emit("warning", map[string]any{"text": err.Error()})
+		q.Log.Emit("warning", map[string]any{"text": err.Error()})
 	} else {
 		q.tell(met, maxTold)
 	}
-	q.log.Emit("connections", map[string]any{"told": len(q.told), "all": len(met)})
+	q.Log.Emit("connections", map[string]any{"told": len(q.told), "all": len(met)})
 }
 
 // turnAway lets no new connection in, and waits until those that came before have
 // been accepted: CRIU refuses to dump a listener with somebody at its door.
-func (q *quiet) turnAway(ctx context.Context) (err error) {
-	if q.namespace == "" {
+func (q *Quiet) turnAway(ctx context.Context) (err error) {
+	if q.Namespace == "" {
 		return nil
 	}
-	if q.guard, err = network.NewGuard(q.namespace); err != nil {
+	if q.Guard, err = network.NewGuard(q.Namespace); err != nil {
 		return err
 	}
-	if err := q.guard.TurnAway(); err != nil {
+	if err := q.Guard.TurnAway(); err != nil {
 		return err
 	}
 	left, err := q.settle(ctx, acceptLimit, q.look, func(u network.Unsettled) bool { return u.Waiting+u.Opening == 0 })
@@ -99,11 +99,11 @@ func (q *quiet) turnAway(ctx context.Context) (err error) {
 	return err
 }
 
-// silence is for when the tasks are frozen: what they had closed may still be
+// Silence is for when the tasks are frozen: what they had closed may still be
 // sent, and then nothing comes or goes any more. The peers are told before: what one
 // of them says into the silence it says again after 0.2 s, however short the pause.
-func (q *quiet) silence(ctx context.Context) error {
-	if q.namespace == "" {
+func (q *Quiet) Silence(ctx context.Context) error {
+	if q.Namespace == "" {
 		return nil
 	}
 	if _, err := q.settle(ctx, drainLimit, q.lookAtClosing, func(u network.Unsettled) bool { return u.Closing == 0 }); err != nil {
@@ -111,7 +111,7 @@ func (q *quiet) silence(ctx context.Context) error {
 	}
 	q.tell(q.met, maxToldBefore)
 	q.silent = true
-	if err := q.guard.Silence(); err != nil {
+	if err := q.Guard.Silence(); err != nil {
 		return err
 	}
 	// Beside the dump, which does not wait for it.
@@ -119,13 +119,13 @@ func (q *quiet) silence(ctx context.Context) error {
 	return nil
 }
 
-func (q *quiet) look() (network.Unsettled, error) { return network.Settled(q.namespace) }
+func (q *Quiet) look() (network.Unsettled, error) { return network.Settled(q.Namespace) }
 
 // lookAtClosing is the look for the pause, in which each millisecond counts. What
 // cannot be had quickly is had slowly.
-func (q *quiet) lookAtClosing() (network.Unsettled, error) {
+func (q *Quiet) lookAtClosing() (network.Unsettled, error) {
 	if q.reader != nil {
-		if met, closing, err := q.reader.Read(q.namespace); err == nil {
+		if met, closing, err := q.reader.Read(q.Namespace); err == nil {
 			q.met = met
 			return network.Unsettled{Closing: closing}, nil
 		}
@@ -134,14 +134,14 @@ func (q *quiet) lookAtClosing() (network.Unsettled, error) {
 }
 
 // waiting are the connections whose peers were told to wait.
-func (q *quiet) waiting() []network.Connection {
+func (q *Quiet) waiting() []network.Connection {
 	q.telling.Wait()
 	return q.told
 }
 
 // settle waits for a condition of the namespace's sockets, and returns how they
 // were last.
-func (q *quiet) settle(
+func (q *Quiet) settle(
 	ctx context.Context, limit time.Duration, look func() (network.Unsettled, error), enough func(network.Unsettled) bool,
 ) (network.Unsettled, error) {
 	for until := time.Now().Add(limit); ; {
@@ -157,32 +157,32 @@ func (q *quiet) settle(
 	}
 }
 
-// lift is for when the workload runs on here. The destination's namespace may
+// Lift is for when the workload runs on here. The destination's namespace may
 // have been heard meanwhile, so the segment is told.
-func (q *quiet) lift() error {
+func (q *Quiet) Lift() error {
 	told := q.waiting() // no message may be on its way that there is no room
-	q.guard.Close()
+	q.Guard.Close()
 	q.end()
 	if !q.silent {
 		return nil
 	}
 	q.silent = false
-	err := network.Announce(q.namespace)
-	if failed := network.ReopenWindows(q.namespace, told); failed != nil {
-		q.log.Emit("warning", map[string]any{"text": failed.Error()})
+	err := network.Announce(q.Namespace)
+	if failed := network.ReopenWindows(q.Namespace, told); failed != nil {
+		q.Log.Emit("warning", map[string]any{"text": failed.Error()})
 	}
 	return err
 }
 
 // end is for when the workload is gone from here.
-func (q *quiet) end() {
+func (q *Quiet) end() {
 	q.telling.Wait()
 	q.reader.Close()
 	q.reader = nil
 }
 
-// namespaceOf is the network namespace of a process.
-func namespaceOf(pid string) string { return "/proc/" + pid + "/ns/net" }
+// NamespaceOf is the network namespace of a process.
+func NamespaceOf(pid string) string { return "/proc/" + pid + "/ns/net" }
 
 // SetUpNetwork is for the moment in which podman is about to make the interfaces
 // of what CRIU will restore from the images in imageDir: the namespace is silent
@@ -211,11 +211,11 @@ var announcements = []time.Duration{0, 100 * time.Millisecond, 400 * time.Millis
 
 // speak ends the silence of a restored workload's namespace. The first
 // announcement is out when it returns; the others follow.
-func (b *base) speak(namespace string) error {
+func (r *criuRestore) speak(namespace string) error {
 	if err := network.Open(namespace); err != nil {
 		return err
 	}
-	b.again(func() error { return network.Announce(namespace) })
+	r.again(func() error { return network.Announce(namespace) })
 	return nil
 }
 
@@ -226,19 +226,19 @@ func (b *base) speak(namespace string) error {
 // Not before the workload runs: until shortly before that CRIU keeps a silence of
 // its own, in which no neighbour is found over IPv6. Who asks for one then waits
 // a second until it asks again.
-func (b *base) beckon(namespace string) {
-	if err := network.Own(namespace, b.waiting); err != nil {
-		b.log.Emit("warning", map[string]any{"text": err.Error()})
+func (r *criuRestore) beckon(namespace string) {
+	if err := network.Own(namespace, r.waiting); err != nil {
+		r.Log.Emit("warning", map[string]any{"text": err.Error()})
 		return
 	}
-	b.again(func() error { return network.ReopenWindows(namespace, b.waiting) })
+	r.again(func() error { return network.ReopenWindows(namespace, r.waiting) })
 }
 
 // again says something to the segment at the times of announcements.
-func (b *base) again(say func() error) {
+func (r *criuRestore) again(say func() error) {
 	aloud := func() {
 		if err := say(); err != nil {
-			b.log.Emit("warning", map[string]any{"text": err.Error()})
+			r.Log.Emit("warning", map[string]any{"text": err.Error()})
 		}
 	}
 	for _, after := range announcements {

@@ -1,4 +1,10 @@
-package session
+// Package prefetch finds the parts of files that a restore will read, and reads them before.
+//
+// The programs and libraries that a workload runs are in its image. A restore maps
+// them again, and reads what is not in memory any more. The source knows which pages
+// of which files that will be, and the destination reads them when the engine has
+// mounted the workload's root there (session/warm.go).
+package prefetch
 
 import (
 	"context"
@@ -14,32 +20,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/pagecache"
 )
 
-// The programs and libraries that a workload runs are in its image. A restore maps
-// them again, and reads what is not in memory any more. The source knows which pages
-// of which files that will be, and the destination reads them when the engine has
-// mounted the workload's root there (warm.go).
+// MostRanges bounds what is said of all volumes, and of all files: a message that is
+// too long for a frame would end the move. None of them takes 100 bytes.
+const MostRanges = 16 << 10
 
-// mappedFile is a file that the workload has mapped.
-type mappedFile struct {
+// File is a file that the workload has mapped.
+type File struct {
 	Path   string     `json:"path"`   // in its root
 	Ranges [][2]int64 `json:"ranges"` // that the restore may read: offset and length
 }
 
-// mapped looks through the workload's mappings: what of a file is in memory, and
-// what is not because the workload has a page of its own instead, as of all data
+// Mapped looks through the mappings of a workload's tasks: the parts of a file that are in memory, and
+// those that are not because the workload has a page of its own instead, as of all data
 // that its loader has relocated. The restore makes such a page of the file's.
-func (s *source) mapped() []mappedFile {
-	if s.spec.Hooks.Freeze == nil || s.spec.Hooks.Freeze.Cgroup == "" {
-		return nil
-	}
+func Mapped(cgroup hooks.Cgroup) ([]File, error) {
 	var all mappings
-	if err := s.spec.Hooks.Freeze.Cgroup.EachTask(func(proc string) error { all.add(proc); return nil }); err != nil {
-		s.log.Emit("warning", map[string]any{"text": "what the destination could read beforehand is not known: " + err.Error()})
-	}
-	return all.files()
+	err := cgroup.EachTask(func(proc string) error { all.add(proc); return nil })
+	return all.files(), err
 }
 
 // mappings are the files that tasks have mapped.
@@ -79,8 +80,8 @@ func (m *mappings) add(proc string) {
 }
 
 // files says what of them there is to read, within the bounds of a message.
-func (m *mappings) files() (files []mappedFile) {
-	room := warmRanges
+func (m *mappings) files() (files []File) {
+	room := MostRanges
 	for _, path := range m.paths {
 		f, err := pagecache.Open(m.links[path])
 		if err != nil {
@@ -95,7 +96,7 @@ func (m *mappings) files() (files []mappedFile) {
 		if err != nil || len(ranges) == 0 {
 			continue
 		}
-		one := mappedFile{Path: path}
+		one := File{Path: path}
 		for _, r := range ranges {
 			one.Ranges = append(one.Ranges, [2]int64{r.Offset, r.Length})
 		}
@@ -161,13 +162,13 @@ func (m mapping) ownPages(pagemap *os.File) (own []pagecache.Range) {
 	return own
 }
 
-// warmMapped reads it from the workload's root here, and returns how many bytes that
+// Read reads files from the root of the container in an OCI bundle, and returns how many bytes that
 // were. What is not there, or is no file, is left out.
-func (d *destination) warmMapped(ctx context.Context, files []mappedFile) (read int64, err error) {
-	if len(files) == 0 || d.spec.Bundle == "" {
+func Read(ctx context.Context, bundle string, files []File) (read int64, err error) {
+	if len(files) == 0 || bundle == "" {
 		return 0, nil
 	}
-	root, err := openRoot(d.spec.Bundle)
+	root, err := openRoot(bundle)
 	if err != nil {
 		return 0, err
 	}
@@ -200,7 +201,7 @@ func openRoot(bundle string) (*os.Root, error) {
 	return os.OpenRoot(path)
 }
 
-func readFrom(ctx context.Context, root *os.Root, m mappedFile) (read int64) {
+func readFrom(ctx context.Context, root *os.Root, m File) (read int64) {
 	f, err := root.OpenFile(strings.TrimPrefix(m.Path, "/"), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0

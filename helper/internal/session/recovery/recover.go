@@ -1,4 +1,4 @@
-package session
+package recovery
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
@@ -38,12 +40,12 @@ import (
 // what a destination was done with, may start there again by whatever starts it.
 // All else is kept from starting (MayStart) until somebody has asked the other
 // side; a destination's volumes are mounted meanwhile.
-func Recover(ctx context.Context, dir, runDir string, restarts bool) (*Status, error) {
+func Recover(ctx context.Context, dir, runDir string, restarts bool) (*record.Status, error) {
 	err := recoverHere(ctx, dir, runDir, restarts)
-	if err != nil && !errors.Is(err, errLocked) { // if it is locked, its process lives, and does all this itself
+	if err != nil && !errors.Is(err, record.ErrLocked) { // if it is locked, its process lives, and does all this itself
 		return nil, err
 	}
-	return Show(dir)
+	return record.Show(dir)
 }
 
 func recoverHere(ctx context.Context, dir, runDir string, restarts bool) error {
@@ -53,9 +55,9 @@ func recoverHere(ctx context.Context, dir, runDir string, restarts bool) error {
 	}
 	defer closeBoth()
 	switch {
-	case restarts && spec.Role == Source && spec.Mode != Trial && j.State() == Presync && !j.Restarted(Presync):
-		return forgetSource(ctx, dir, runDir, spec)
-	case spec.Role == Destination:
+	case restarts && spec.Role == record.Source && spec.Mode != record.Trial && j.State() == record.Presync && !j.Restarted(record.Presync):
+		return ForgetSource(ctx, dir, runDir, spec)
+	case spec.Role == record.Destination:
 		return recoverDestination(ctx, dir, runDir, spec, j)
 	}
 	return recoverSource(ctx, dir, runDir, spec, j)
@@ -63,16 +65,16 @@ func recoverHere(ctx context.Context, dir, runDir string, restarts bool) error {
 
 // RecoverAll is Recover for every session below root; one that fails keeps no
 // other from being recovered.
-func RecoverAll(ctx context.Context, root, runDir string) ([]*Status, error) {
+func RecoverAll(ctx context.Context, root, runDir string) ([]*record.Status, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	all := []*Status{}
+	all := []*record.Status{}
 	var failed error
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if _, err := os.Stat(filepath.Join(dir, specFile)); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, record.SpecFile)); err != nil {
 			continue
 		}
 		s, err := Recover(ctx, dir, runDir, false)
@@ -87,16 +89,16 @@ func RecoverAll(ctx context.Context, root, runDir string) ([]*Status, error) {
 
 const processGone = "the session's process ended before the workload was handed over"
 
-func recoverSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
+func recoverSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
 	switch j.State() {
-	case Released:
-		return j.Append(InDoubt, "the session's process ended before it knew what became of the run token")
-	case InDoubt, Resumed:
+	case record.Released:
+		return j.Append(record.InDoubt, "the session's process ended before it knew what became of the run token")
+	case record.InDoubt, record.Resumed:
 		return nil
-	case Done, Thawed, Failed:
+	case record.Done, record.Thawed, record.Failed:
 		// CRIU's hook recorded it, and could not wait for CRIU's end.
-		return forgetSource(ctx, dir, runDir, spec)
-	case Refused, Fenced, Settled:
+		return ForgetSource(ctx, dir, runDir, spec)
+	case record.Refused, record.Fenced, record.Settled:
 		return endSource(ctx, dir, runDir, spec, j)
 	}
 	return abandonSource(ctx, dir, runDir, spec, j, processGone)
@@ -104,12 +106,12 @@ func recoverSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 
 // endSource ends a source whose outcome is recorded: refused and fenced thaw, and
 // settled lets go.
-func endSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
+func endSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
 	if err := thawFileSystems(spec, j); err != nil { // tasks that die may have to write to them
 		return err
 	}
-	if j.State() == Settled {
-		if err := forgetSource(ctx, dir, runDir, spec); err != nil {
+	if j.State() == record.Settled {
+		if err := ForgetSource(ctx, dir, runDir, spec); err != nil {
 			return err
 		}
 		// CRIU has ended its tasks, and where it was killed they are frozen still. As
@@ -117,47 +119,47 @@ func endSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) 
 		if err := killCgroup(ctx, spec); err != nil {
 			return err
 		}
-		return j.Append(Done, "")
+		return j.Append(record.Done, "")
 	}
 	// Thawing what CRIU still holds lets nothing run.
 	if err := thawCgroup(spec); err != nil {
 		return err
 	}
-	if spec.Mode == Offline {
-		if err := startAgain(ctx, dir, spec); err != nil {
+	if spec.Mode == record.Offline {
+		if err := engine.StartAgain(ctx, dir, spec); err != nil {
 			return err
 		}
 	}
-	if err := forgetSource(ctx, dir, runDir, spec); err != nil {
+	if err := ForgetSource(ctx, dir, runDir, spec); err != nil {
 		return err
 	}
-	return j.Append(Thawed, "")
+	return j.Append(record.Thawed, "")
 }
 
-func recoverDestination(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
+func recoverDestination(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
 	switch j.State() {
-	case Released, InDoubt:
+	case record.Released, record.InDoubt:
 		ran, err := ranHere(ctx, runDir, spec, j)
 		if err != nil {
 			return err
 		}
 		if !ran {
-			return errors.Join(j.Append(InDoubt, "it was told to resume, and never ran"), refuseAndDiscard(ctx, dir, runDir, spec, j))
+			return errors.Join(j.Append(record.InDoubt, "it was told to resume, and never ran"), refuseAndDiscard(ctx, dir, runDir, spec, j))
 		}
-		if err := j.Append(Resumed, ""); err != nil {
+		if err := j.Append(record.Resumed, ""); err != nil {
 			return err
 		}
 		fallthrough
-	case Resumed:
-		if lost(dir, spec) {
+	case record.Resumed:
+		if record.Lost(dir, spec) {
 			return endLost(ctx, dir, runDir, spec)
 		}
 		return settleOrphan(ctx, dir, runDir, spec, j)
-	case Settled, Done:
+	case record.Settled, record.Done:
 		return attachOrphan(spec, j)
-	case Discarded:
+	case record.Discarded:
 		return nil
-	case Refused, Fenced:
+	case record.Refused, record.Fenced:
 		return discardOrphan(ctx, dir, runDir, spec, j, "")
 	}
 	return abandonDestination(ctx, dir, runDir, spec, j, processGone)
@@ -165,19 +167,19 @@ func recoverDestination(ctx context.Context, dir, runDir string, spec *Spec, j *
 
 // ranHere decides, when CRIU is done, whether a workload that was told to resume
 // may have run. After a boot nobody knows, and so it may have.
-func ranHere(ctx context.Context, runDir string, spec *Spec, j *Journal) (bool, error) {
-	if j.Restarted(Released) {
+func ranHere(ctx context.Context, runDir string, spec *record.Spec, j *record.Journal) (bool, error) {
+	if j.Restarted(record.Released) {
 		return true, nil
 	}
 	r := spec.Hooks.Restore
 	if !r.Given() || r.Gate == "" {
-		return startedHere(runDir, spec), nil
+		return engine.StartedHere(runDir, spec), nil
 	}
 	return hooks.Ran(ctx, r.Gate)
 }
 
-func refuseAndDiscard(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
-	if err := j.Append(Refused, ""); err != nil {
+func refuseAndDiscard(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
+	if err := j.Append(record.Refused, ""); err != nil {
 		return err
 	}
 	return discardOrphan(ctx, dir, runDir, spec, j, "")
@@ -185,7 +187,7 @@ func refuseAndDiscard(ctx context.Context, dir, runDir string, spec *Spec, j *Jo
 
 // settleOrphan puts everything on the disk, as a living process would have, and
 // clears away what only the move needed.
-func settleOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journal) error {
+func settleOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
 	for _, v := range spec.Volumes {
 		if err := datasync(v.Image); err != nil {
 			return err
@@ -200,7 +202,7 @@ func settleOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journa
 	if err := forgetDestination(ctx, dir, runDir, spec); err != nil {
 		return err
 	}
-	if err := j.Append(Settled, ""); err != nil {
+	if err := j.Append(record.Settled, ""); err != nil {
 		return err
 	}
 	err := attachOrphan(spec, j)
@@ -210,12 +212,12 @@ func settleOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journa
 	return err
 }
 
-func folders(spec *Spec) (paths []string) {
+func folders(spec *record.Spec) (paths []string) {
 	for _, t := range spec.Trees {
 		paths = append(paths, t.Path)
 	}
 	for _, v := range spec.Directories {
-		paths = append(paths, v.folder())
+		paths = append(paths, v.Folder())
 	}
 	return paths
 }
@@ -233,8 +235,8 @@ func datasync(path string) error {
 
 // attachOrphan mounts the volumes of a workload that was handed over to this host
 // and lost them in a boot. Those that have a mount unit are systemd's.
-func attachOrphan(spec *Spec, j *Journal) error {
-	if spec.Mode == Copy || !j.Restarted(Released) {
+func attachOrphan(spec *record.Spec, j *record.Journal) error {
+	if spec.Mode == record.Copy || !j.Restarted(record.Released) {
 		return nil
 	}
 	for _, v := range spec.Volumes {
@@ -268,7 +270,7 @@ func hasMountUnit(mountpoint string) bool {
 
 // forgetDestination removes the gate of a destination's dead process when CRIU is
 // done, and the tmpfs that the dump came to.
-func forgetDestination(ctx context.Context, dir, runDir string, spec *Spec) error {
+func forgetDestination(ctx context.Context, dir, runDir string, spec *record.Spec) error {
 	r := spec.Hooks.Restore
 	if !r.Given() || r.Gate == "" {
 		return nil
@@ -286,32 +288,32 @@ func forgetDestination(ctx context.Context, dir, runDir string, spec *Spec) erro
 
 // resolveOrphan is Resolve for a side whose process is gone. CRIU's hook, which
 // holds a source's tasks, reads the outcome from the journal.
-func resolveOrphan(ctx context.Context, dir, runDir string, outcome State) error {
+func resolveOrphan(ctx context.Context, dir, runDir string, outcome record.State) error {
 	spec, j, closeBoth, err := takeOver(dir)
 	if err != nil {
 		return err
 	}
 	defer closeBoth()
-	if spec.Role == Destination {
+	if spec.Role == record.Destination {
 		return resolveDestination(ctx, dir, runDir, spec, j, outcome)
 	}
-	return resolveSource(ctx, dir, runDir, spec, j, outcome)
+	return ResolveSource(ctx, dir, runDir, spec, j, outcome)
 }
 
-func resolveSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, outcome State) error {
-	if j.State() == Released { // as the process would have, had it lived
-		if err := j.Append(InDoubt, "the session's process ended before it knew what became of the run token"); err != nil {
+func ResolveSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal, outcome record.State) error {
+	if j.State() == record.Released { // as the process would have, had it lived
+		if err := j.Append(record.InDoubt, "the session's process ended before it knew what became of the run token"); err != nil {
 			return err
 		}
 	}
 	// An outcome that is there already is brought to its end.
-	if st := j.State(); !st.Ended() && st != Settled {
+	if st := j.State(); !st.Ended() && st != record.Settled {
 		if err := j.Append(outcome, "resolved after the session's process had ended"); err != nil {
 			return err
 		}
 	}
-	if j.State() == Resumed {
-		if err := j.Append(Settled, ""); err != nil {
+	if j.State() == record.Resumed {
+		if err := j.Append(record.Settled, ""); err != nil {
 			return err
 		}
 	}
@@ -324,31 +326,31 @@ func resolveSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 // resolveDestination ends a destination that runs the workload, or may: resumed
 // says that the source has let go and can never thaw again, fenced that the source
 // was ordered to go on without this host.
-func resolveDestination(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, outcome State) error {
+func resolveDestination(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal, outcome record.State) error {
 	switch outcome {
-	case Resumed:
-		if j.State() == InDoubt {
-			if err := j.Append(Resumed, "resolved: the source has let go"); err != nil {
+	case record.Resumed:
+		if j.State() == record.InDoubt {
+			if err := j.Append(record.Resumed, "resolved: the source has let go"); err != nil {
 				return err
 			}
 		}
-		if j.State() == Resumed {
+		if j.State() == record.Resumed {
 			if err := settleOrphan(ctx, dir, runDir, spec, j); err != nil {
 				return err
 			}
 		}
-		return j.Append(Done, "")
-	case Refused:
-		if err := j.Append(Refused, "resolved: it does not run here"); err != nil {
+		return j.Append(record.Done, "")
+	case record.Refused:
+		if err := j.Append(record.Refused, "resolved: it does not run here"); err != nil {
 			return err
 		}
-	case Fenced:
-		if j.State() == Released {
-			if err := j.Append(InDoubt, ""); err != nil {
+	case record.Fenced:
+		if j.State() == record.Released {
+			if err := j.Append(record.InDoubt, ""); err != nil {
 				return err
 			}
 		}
-		if err := j.Append(Fenced, "the source was ordered to go on without this host"); err != nil {
+		if err := j.Append(record.Fenced, "the source was ordered to go on without this host"); err != nil {
 			return err
 		}
 	}
@@ -356,11 +358,11 @@ func resolveDestination(ctx context.Context, dir, runDir string, spec *Spec, j *
 }
 
 // discardOrphan removes what came, and what was made for it.
-func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {
+func discardOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal, why string) error {
 	// The gate goes last: a restore that was begun and has not come to CRIU yet
 	// ends before the engine removes the container, and if it comes there
 	// meanwhile it has to find a gate that refuses.
-	if err := discardWorkload(ctx, spec); err != nil {
+	if err := engine.DiscardWorkload(ctx, spec); err != nil {
 		return err
 	}
 	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
@@ -371,7 +373,7 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 			return err
 		}
 	}
-	made, err := readMade(dir)
+	made, err := record.ReadMade(dir)
 	for _, v := range spec.Volumes {
 		if v.Mountpoint != "" && made[v.Image] {
 			err = errors.Join(err, unmountEverywhere(v.Mountpoint), fsid.Unguard(v.Mountpoint))
@@ -382,7 +384,7 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	}
 	for _, v := range spec.Volumes {
 		if made[v.Image] {
-			err = errors.Join(err, discardImage(v))
+			err = errors.Join(err, record.DiscardImage(v))
 			delete(made, v.Image)
 		}
 	}
@@ -394,9 +396,9 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	if at, e := transport.ParseAddress(spec.Listen); e == nil {
 		transport.RemoveStale(at)
 	}
-	if j.Reached(Presync) { // from then on it is known that they were empty
+	if j.Reached(record.Presync) { // from then on it is known that they were empty
 		for _, v := range spec.Directories {
-			err = errors.Join(err, v.clear())
+			err = errors.Join(err, v.Clear())
 		}
 	}
 	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
@@ -405,5 +407,5 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *Spec, j *Journ
 	if err != nil {
 		return err
 	}
-	return j.Append(Discarded, why)
+	return j.Append(record.Discarded, why)
 }

@@ -1,4 +1,4 @@
-package session
+package recovery
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/fsid"
+	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // A container can be started by hand, by its restart policy, by a unit, by a
@@ -66,11 +68,11 @@ func MayStart(ctx context.Context, root, runDir string, c *OCIState) error {
 	}
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		text, err := os.ReadFile(filepath.Join(dir, specFile))
+		text, err := os.ReadFile(filepath.Join(dir, record.SpecFile))
 		if err != nil || !bytes.Contains(text, []byte(c.Bundle)) {
 			continue // not this container's, or no session yet
 		}
-		spec, err := LoadSpec(dir)
+		spec, err := record.LoadSpec(dir)
 		if err == nil && spec.Bundle == c.Bundle {
 			err = mayStart(ctx, dir, runDir, spec)
 		}
@@ -115,30 +117,30 @@ func onEmptyFolder(bundle string) error {
 	return nil
 }
 
-func mayStart(ctx context.Context, dir, runDir string, spec *Spec) error {
+func mayStart(ctx context.Context, dir, runDir string, spec *record.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	err := ask(ctx, dir, request{Do: askStart})
-	if !errors.Is(err, errNobody) {
+	err := record.Ask(ctx, dir, record.Request{Do: record.AskStart})
+	if !errors.Is(err, record.ErrNobody) {
 		return err
 	}
-	j, err := readJournal(dir, spec.Role)
+	j, err := record.ReadJournal(dir, spec.Role)
 	if err != nil {
 		return err
 	}
-	if spec.Role == Source {
+	if spec.Role == record.Source {
 		return sourceMayStart(dir, spec, j)
 	}
 	return destinationMayStart(dir, spec, j)
 }
 
-func sourceMayStart(dir string, spec *Spec, j *Journal) error {
+func sourceMayStart(dir string, spec *record.Spec, j *record.Journal) error {
 	switch st := j.State(); st {
 	// Refused and fenced lead to thawed alone, and the way there is a start. Opening the
 	// journal has put it on the disk: no power cut takes them back.
-	case Prepare, Presync, Barrier, Frozen, Flushed, Prepared, Refused, Fenced, Thawed, Failed:
-		return inPlace(dir, spec)
-	case Settled, Done:
+	case record.Prepare, record.Presync, record.Barrier, record.Frozen, record.Flushed, record.Prepared, record.Refused, record.Fenced, record.Thawed, record.Failed:
+		return record.InPlace(dir, spec)
+	case record.Settled, record.Done:
 		return fmt.Errorf("session: %s has moved to the other host (session %s): start it there", spec.Workload, spec.ID)
 	default:
 		return fmt.Errorf("session: %s may run on the other host (session %s is %s here): bring that session to its end first: run the play that moved it again, or see `pcopy session resolve`",
@@ -146,79 +148,43 @@ func sourceMayStart(dir string, spec *Spec, j *Journal) error {
 	}
 }
 
-func destinationMayStart(dir string, spec *Spec, j *Journal) error {
+func destinationMayStart(dir string, spec *record.Spec, j *record.Journal) error {
 	switch st := j.State(); {
-	case st == Resumed && lost(dir, spec):
-		return errors.New("session: " + lostText(spec))
-	case st == Done, (st == Resumed || st == Settled) && !j.Restarted(Released):
-	case st == Resumed || st == Settled || st == Released || st == InDoubt:
+	case st == record.Resumed && record.Lost(dir, spec):
+		return errors.New("session: " + record.LostText(spec))
+	case st == record.Done, (st == record.Resumed || st == record.Settled) && !j.Restarted(record.Released):
+	case st == record.Resumed || st == record.Settled || st == record.Released || st == record.InDoubt:
 		return fmt.Errorf("session: %s was handed over to this host, which was then restarted, and the other one may have gone on without it (session %s is %s): bring that session to its end first: run the play that moved it again, or see `pcopy session resolve`",
 			spec.Workload, spec.ID, st)
 	default:
 		return fmt.Errorf("session: %s is the other host's, and this is only prepared for it (session %s is %s): start it there", spec.Workload, spec.ID, st)
 	}
-	return inPlace(dir, spec)
+	return record.InPlace(dir, spec)
 }
 
-// mayStart is the answer of the process that serves a source: not from the moment
-// in which it stops the workload, until it thaws it.
-func (s *source) mayStart(dir string) error {
-	if s.stopped.Load() {
-		return errors.New("the workload is being handed over to the other host")
-	}
-	spec, err := LoadSpec(dir)
-	if err != nil {
-		return err
-	}
-	return inPlace(dir, spec)
-}
-
-// receiverMayStart is the answer of the process that serves a destination: the
+// ReceiverMayStart is the answer of the process that serves a destination: the
 // engine brings the container up for the restore, and later starts what it was
 // told to.
-func receiverMayStart(dir, runDir string) error {
-	spec, err := LoadSpec(dir)
+func ReceiverMayStart(dir, runDir string) error {
+	spec, err := record.LoadSpec(dir)
 	if err != nil {
 		return err
 	}
-	j, err := readJournal(dir, Destination)
+	j, err := record.ReadJournal(dir, record.Destination)
 	if err != nil {
 		return err
 	}
 	switch st := j.State(); st {
-	case Frozen, Flushed: // the engine begins to restore, and is held until the volumes have come
+	case record.Frozen, record.Flushed: // the engine begins to restore, and is held until the volumes have come
 		return nil
-	case Resumed, Settled, Done:
-		return inPlace(dir, spec)
-	case Released:
-		if err := inPlace(dir, spec); err != nil {
+	case record.Resumed, record.Settled, record.Done:
+		return record.InPlace(dir, spec)
+	case record.Released:
+		if err := record.InPlace(dir, spec); err != nil {
 			return err
 		}
-		return noteStart(runDir, spec)
+		return engine.NoteStart(runDir, spec)
 	default:
 		return fmt.Errorf("%s is the other host's, and only prepared here (session %s is %s): start it there", spec.Workload, spec.ID, st)
 	}
-}
-
-// A workload that is stopped and started, not restored, has run when it was let
-// through here. The note goes with a boot, as what it is about.
-func startNote(runDir string, spec *Spec) string { return filepath.Join(runDir, "started", spec.ID) }
-
-func noteStart(runDir string, spec *Spec) error {
-	path := startNote(runDir, spec)
-	err := os.MkdirAll(filepath.Dir(path), 0o700)
-	if err == nil {
-		err = os.WriteFile(path, nil, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("session: %w", err)
-	}
-	return nil
-}
-
-// startedHere reports whether the workload may have been started. Without a
-// bundle no hook saw it.
-func startedHere(runDir string, spec *Spec) bool {
-	_, err := os.Lstat(startNote(runDir, spec))
-	return spec.Bundle == "" || !errors.Is(err, os.ErrNotExist)
 }

@@ -1,4 +1,19 @@
-package session
+// Package wave cuts several sessions over as one.
+//
+// A wave is several sessions whose sources are on one host and that are cut over
+// as one. The command that asks for the cutover lets them meet, twice:
+//
+//	armed     before the freeze: all of them are frozen at the same moment
+//	prepared  before the release: all of them stand restored and held
+//
+// Who does not come to a meeting ends it for all. Until the second one nothing is
+// released, so all of them thaw: none has moved. After it each goes on by itself,
+// by the rule of safety: a destination may still refuse, and then its workload
+// runs on here while the others have moved. The connection of a source to the
+// meeting is its lease: when the command that holds the meeting is killed before
+// the last word, those that wait thaw. Only its death between two of the last
+// words parts a wave.
+package wave
 
 import (
 	"bufio"
@@ -14,25 +29,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
 
-// A wave is several sessions whose sources are on one host and that are cut over
-// as one. The command that asks for the cutover lets them meet, twice:
-//
-//	armed     before the freeze: all of them are frozen at the same moment
-//	prepared  before the release: all of them stand restored and held
-//
-// Who does not come to a meeting ends it for all. Until the second one nothing is
-// released, so all of them thaw: none has moved. After it each goes on by itself,
-// by the rule of safety: a destination may still refuse, and then its workload
-// runs on here while the others have moved. The connection of a source to the
-// meeting is its lease: when the command that holds the meeting is killed before
-// the last word, those that wait thaw. Only its death between two of the last
-// words parts a wave.
+// Where a wave meets.
 const (
-	meetArmed    = "armed"
-	meetPrepared = "prepared"
+	Armed    = "armed"
+	Prepared = "prepared"
 )
 
 // wavesDir holds the sockets of meetings.
@@ -45,15 +49,16 @@ type word struct {
 	Why    string `json:"why,omitempty"` // back: why the wave is off
 }
 
-// companion is a source's seat at the meeting; a nil one is alone and waits for
+// Companion is a source's seat at the meeting; a nil one is alone and waits for
 // nobody.
-type companion struct {
+type Companion struct {
 	conn net.Conn
 	in   *bufio.Reader
 	id   string
 }
 
-func joinWave(ctx context.Context, socket, id string) (*companion, error) {
+// Join takes a seat at the meeting that is held at a socket; without one it takes none.
+func Join(ctx context.Context, socket, id string) (*Companion, error) {
 	if socket == "" {
 		return nil, nil
 	}
@@ -61,65 +66,27 @@ func joinWave(ctx context.Context, socket, id string) (*companion, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session: the wave: nobody holds its meeting any more: %w", err)
 	}
-	c := &companion{conn: conn, in: bufio.NewReader(conn), id: id}
-	return c, c.say("")
+	c := &Companion{conn: conn, in: bufio.NewReader(conn), id: id}
+	return c, c.Say("")
 }
 
-// say tells the meeting who is here, and where.
-func (c *companion) say(at string) error {
+// Say tells the meeting who is here, and where.
+func (c *Companion) Say(at string) error {
 	if err := json.NewEncoder(c.conn).Encode(word{Member: c.id, At: at}); err != nil {
 		return fmt.Errorf("session: the wave: its meeting is over: %w", err)
 	}
 	return nil
 }
 
-func (c *companion) leave() {
+// Leave gives the seat up. While others wait, that ends the wave.
+func (c *Companion) Leave() {
 	if c != nil {
 		c.conn.Close()
 	}
 }
 
-// meet waits until all of the wave are there; meanwhile what ends the session
-// otherwise ends the wait.
-func (s *source) meet(ctx context.Context, at string) error {
-	if s.wave == nil {
-		return nil
-	}
-	began := time.Now()
-	limit := s.patience() + hooksLimit(s.spec)
-	if err := s.wave.say(at); err != nil {
-		return err
-	}
-	answer := make(chan error, 1)
-	go func() { answer <- s.wave.hear() }()
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	for {
-		select {
-		case err := <-answer:
-			if err == nil {
-				s.log.Emit("wave", map[string]any{"at": at, "ms": ms(time.Since(began))})
-			}
-			return err
-		case r := <-s.control.requests:
-			if r.Do == askAbort {
-				r.answer(nil)
-				return errAborted
-			}
-			r.answer(errors.New("the session waits for the others of its wave: it can be aborted until the workload is released"))
-		case <-s.lost:
-			return fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
-		case m := <-s.inbox:
-			return fmt.Errorf("session: on the destination: %s", m.Why)
-		case <-t.C:
-			return fmt.Errorf("session: the wave: the others have not come to %q within %s", at, limit)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func (c *companion) hear() error {
+// Hear waits for the word that all are there, or why the wave is off.
+func (c *Companion) Hear() error {
 	line, err := c.in.ReadBytes('\n')
 	var w word
 	if err == nil {
@@ -134,10 +101,10 @@ func (c *companion) hear() error {
 	return nil
 }
 
-// CutoverWave cuts the session in dir over together with the others: the folders
+// Cutover cuts the session in dir over together with the others: the folders
 // of all of the wave, dir among them. It may be asked for each of them: whoever
 // comes first does it for all, and the others are told how theirs ended.
-func CutoverWave(ctx context.Context, dir, runDir string, dirs []string) (*Status, error) {
+func Cutover(ctx context.Context, dir, runDir string, dirs []string) (*record.Status, error) {
 	dirs = slices.Sorted(slices.Values(dirs))
 	if !slices.Contains(dirs, dir) {
 		return nil, fmt.Errorf("session: %s is not among the sessions of its wave", dir)
@@ -145,7 +112,7 @@ func CutoverWave(ctx context.Context, dir, runDir string, dirs []string) (*Statu
 	if len(slices.Compact(slices.Clone(dirs))) != len(dirs) {
 		return nil, errors.New("session: a session is named twice in a wave")
 	}
-	if _, err := LoadSpec(dirs[0]); err != nil {
+	if _, err := record.LoadSpec(dirs[0]); err != nil {
 		return nil, fmt.Errorf("%w: nothing of the wave is frozen", err)
 	}
 	turn, err := waitForLock(ctx, filepath.Join(dirs[0], "wave.lock"))
@@ -153,17 +120,17 @@ func CutoverWave(ctx context.Context, dir, runDir string, dirs []string) (*Statu
 		return nil, err
 	}
 	defer turn.Close()
-	mine, err := Show(dir)
+	mine, err := record.Show(dir)
 	if err != nil || mine.Ended || mine.Held {
 		return mine, err
 	}
 	var members []string
 	for _, d := range dirs {
-		s, err := Show(d)
+		s, err := record.Show(d)
 		if err != nil {
 			return nil, fmt.Errorf("%w: nothing of the wave is frozen", err)
 		}
-		if s.State != Presync || !s.Running {
+		if s.State != record.Presync || !s.Running {
 			return nil, fmt.Errorf("session: %s of the wave is %s and not in presync (%s): nothing of the wave is frozen", s.ID, s.State, s.Error)
 		}
 		members = append(members, s.ID)
@@ -182,17 +149,17 @@ func CutoverWave(ctx context.Context, dir, runDir string, dirs []string) (*Statu
 	go func() { defer close(ended); m.hold() }()
 	defer func() { m.end(); <-ended }()
 	for i, d := range dirs {
-		if err := ask(ctx, d, request{Do: askCutover, Wave: socket}); err != nil {
+		if err := record.Ask(ctx, d, record.Request{Do: record.AskCutover, Wave: socket}); err != nil {
 			m.off(fmt.Sprintf("%s could not be asked: %v", members[i], err))
 			break
 		}
 	}
-	var own *Status
+	var own *record.Status
 	var failed error
 	var all sync.WaitGroup
 	for _, d := range dirs {
 		all.Go(func() {
-			s, err := Wait(ctx, d, []string{UntilEnded, UntilHeld})
+			s, err := record.Wait(ctx, d, []string{record.UntilEnded, record.UntilHeld})
 			if err == nil {
 				m.off(fmt.Sprintf("%s is %s: %s", s.ID, s.State, s.Error))
 			}
@@ -208,11 +175,11 @@ func CutoverWave(ctx context.Context, dir, runDir string, dirs []string) (*Statu
 // waitForLock takes a lock that somebody may hold for as long as a cutover takes.
 func waitForLock(ctx context.Context, path string) (*os.File, error) {
 	for {
-		f, err := lock(path)
+		f, err := record.Lock(path)
 		if err == nil {
 			return f, nil
 		}
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, record.ErrLocked) {
 			return nil, err
 		}
 		select {
@@ -292,7 +259,7 @@ func (m *meeting) came(w word, conn net.Conn) {
 			return
 		}
 	}
-	m.over = w.At == meetPrepared
+	m.over = w.At == Prepared
 	for _, c := range m.here[w.At] {
 		_ = json.NewEncoder(c).Encode(word{})
 	}

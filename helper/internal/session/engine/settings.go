@@ -1,4 +1,4 @@
-package session
+package engine
 
 import (
 	"context"
@@ -12,83 +12,78 @@ import (
 	"strings"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/affinity"
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/ownnet"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/settings"
 )
 
-// canSettings is what a destination says that gives the workload's network namespace
+// CanSettings is what a destination says that gives the workload's network namespace
 // its settings.
-const canSettings = "settings"
+const CanSettings = "settings"
 
-// settingsNeeded ends a session whose destination would leave the settings behind.
-func (s *source) settingsNeeded(welcome *message) error {
-	if f := s.spec.Hooks.Freeze; !f.Given() || f.Gate == "" || slices.Contains(welcome.Can, canSettings) && slices.Contains(welcome.Can, canOwnNetwork) {
+// NetSettings are the settings of the workload's network namespace, which the source reads.
+type NetSettings struct {
+	Spec  *record.Spec
+	read  *settings.Net     // before the freeze; nil: none are carried
+	path  string            // the namespace
+	Reset map[string]string // those that have changed since, for the last look
+	own   *ownnet.State     // what else the namespace has
+}
+
+// Needed ends a session whose destination would leave the settings behind: can is what it understands.
+func (n *NetSettings) Needed(can []string) error {
+	if f := n.Spec.Hooks.Freeze; !f.Given() || f.Gate == "" || slices.Contains(can, CanSettings) && slices.Contains(can, CanOwnNetwork) {
 		return nil
 	}
-	namespace, err := s.namespace()
+	namespace, err := n.namespace()
 	if err != nil || namespace == "" {
 		return err
 	}
 	return errors.New("session: the destination's pcopy does not carry the settings and routes of the workload's network: install the same pcopy on both hosts")
 }
 
-// netSettings are the settings of the workload's network namespace.
-type netSettings struct {
-	read   *settings.Net     // before the freeze
-	path   string            // source: the namespace
-	reset  map[string]string // those that have changed since, for the last look
-	wanted map[string]string // destination: those that it looks at
-	own    *ownnet.State     // what else the namespace has
-	tables []ownnet.Table    // destination: of that, what was given to it before
-}
-
-// networkSettings reads those of the workload's network namespace while it runs; nil: it
+// Look reads those of the workload's network namespace while it runs; nil: it
 // has none of its own, or is not dumped and starts anew.
-func (s *source) networkSettings() (*settings.Net, error) {
-	namespace, err := s.namespace()
+func (n *NetSettings) Look() (*settings.Net, error) {
+	namespace, err := n.namespace()
 	if err != nil || namespace == "" {
 		return nil, err
 	}
-	n, err := settings.Read(namespace)
+	read, err := settings.Read(namespace)
 	if err != nil {
 		return nil, fmt.Errorf("session: reading the workload's network settings: %w", err)
 	}
-	s.settings = &netSettings{read: &n, path: namespace}
-	return &n, s.readOwnNetwork()
+	n.read, n.path = &read, namespace
+	return &read, n.readOwn()
 }
 
-// settingsAgain looks which of its own the workload has changed since they were read.
-func (s *source) settingsAgain() (err error) {
-	if s.settings == nil {
+// LookAgain looks which of its own the workload has changed since they were read.
+func (n *NetSettings) LookAgain() (err error) {
+	if n.read == nil {
 		return nil
 	}
-	if s.settings.reset, err = s.settings.read.Again(s.settings.path); err != nil {
+	if n.Reset, err = n.read.Again(n.path); err != nil {
 		return fmt.Errorf("session: reading the workload's network settings again: %w", err)
 	}
-	return s.readOwnNetwork()
-}
-
-// reset are those, when it is frozen.
-func (s *source) reset() map[string]string {
-	if s.settings == nil {
-		return nil
-	}
-	return s.settings.reset
+	return n.readOwn()
 }
 
 // namespace is the path of the workload's network namespace; empty: it has the host's.
-func (s *source) namespace() (string, error) {
-	if f := s.spec.Hooks.Freeze; !f.Given() || f.Gate == "" {
+func (n *NetSettings) namespace() (string, error) {
+	if f := n.Spec.Hooks.Freeze; !f.Given() || f.Gate == "" {
 		return "", nil
 	}
-	path := s.spec.Network.Namespace
+	path := n.Spec.Network.Namespace
 	if path == "" { // one without a network of podman's
-		pid, err := anyProcess(string(s.spec.Hooks.Freeze.Cgroup))
+		pid, err := anyProcess(string(n.Spec.Hooks.Freeze.Cgroup))
 		if err != nil || pid == "" {
 			return "", err
 		}
-		path = namespaceOf(pid)
+		path = NamespaceOf(pid)
 	}
 	own, err := isOwn(path)
 	if err != nil || own {
@@ -133,17 +128,44 @@ func anyProcess(cgroup string) (pid string, err error) {
 	return pid, nil
 }
 
-// rehearse tries the workload's own settings while it still runs on the source.
-func (d *destination) rehearse(m *message) error {
-	if m.Settings == nil {
+// Carried is what of the workload's surroundings the source has told, for the restore.
+type Carried struct {
+	waiting  []network.Connection // connections whose peers wait for this side's word
+	threads  affinity.Threads     // that are bound to processors
+	settings *madeSettings        // of the workload's network namespace; nil: none are carried
+}
+
+// madeSettings are the settings that the network namespace here is to have.
+type madeSettings struct {
+	read   *settings.Net     // on the source, before the freeze
+	reset  map[string]string // those that have changed since
+	wanted map[string]string // those that are looked at
+	own    *ownnet.State     // what else the namespace has on the source
+	tables []ownnet.Table    // of that, what was given to it before
+}
+
+// Rehearse tries the workload's own settings while it still runs on the source.
+func (c *Carried) Rehearse(read *settings.Net, own *ownnet.State) error {
+	if read == nil {
 		return nil
 	}
-	wanted, err := m.Settings.Rehearse()
+	wanted, err := read.Rehearse()
 	if err != nil {
 		return fmt.Errorf("session: the workload's network settings: %w", err)
 	}
-	d.settings = &netSettings{read: m.Settings, wanted: wanted}
-	return d.rehearseOwnNetwork(m)
+	c.settings = &madeSettings{read: read, wanted: wanted}
+	return c.settings.rehearseOwn(own)
+}
+
+// Last takes what the source has told when the workload stood still.
+func (c *Carried) Last(waiting []network.Connection, threads affinity.Threads, reset map[string]string, own *ownnet.State) {
+	c.waiting, c.threads = waiting, threads
+	if c.settings != nil {
+		c.settings.reset = reset
+		if own != nil {
+			c.settings.own = own
+		}
+	}
 }
 
 // settleEarly gives the settings to the namespace that the engine has made, before there
@@ -156,7 +178,7 @@ func (r *criuRestore) settleEarly() error {
 	if err := r.settings.read.Meet(namespace, r.settings.wanted); err != nil {
 		return fmt.Errorf("session: the workload's network settings: %w", err)
 	}
-	return r.settings.apply(r.base, namespace, "made")
+	return r.settings.apply(r.Log, namespace, "made")
 }
 
 // settleAtStart does so for a restore that was not armed: CRIU has made nothing yet.
@@ -176,10 +198,10 @@ func (r *criuRestore) settleLast() error {
 		return nil
 	}
 	maps.Copy(r.settings.wanted, r.settings.reset)
-	return r.settings.apply(r.base, namespaceOf(r.gate.Root()), "restored")
+	return r.settings.apply(r.Log, NamespaceOf(r.gate.Root()), "restored")
 }
 
-func (n *netSettings) apply(b *base, namespace, when string) error {
+func (n *madeSettings) apply(log *report.Log, namespace, when string) error {
 	began := time.Now()
 	if own, err := isOwn(namespace); err != nil {
 		return err
@@ -190,6 +212,6 @@ func (n *netSettings) apply(b *base, namespace, when string) error {
 	if err != nil {
 		return fmt.Errorf("session: the workload's network settings: %w", err)
 	}
-	b.log.Emit("settings", map[string]any{"when": when, "looked": len(n.wanted), "set": changed, "took": map[string]float64{"settings": ms(time.Since(began))}})
-	return n.applyOwn(b, namespace, when)
+	log.Emit("settings", map[string]any{"when": when, "looked": len(n.wanted), "set": changed, "took": map[string]float64{"settings": report.MS(time.Since(began))}})
+	return n.applyOwn(log, namespace, when)
 }

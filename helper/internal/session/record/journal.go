@@ -1,4 +1,4 @@
-package session
+package record
 
 import (
 	"bytes"
@@ -107,17 +107,20 @@ type Record struct {
 type Journal struct {
 	role    Role
 	f       *os.File
+	fsync   func(*os.File) error
 	records []Record
 }
 
 // OpenJournal opens, or begins, the journal of the session in dir.
-func OpenJournal(dir string, role Role) (*Journal, error) {
-	path := filepath.Join(dir, journalFile)
+func OpenJournal(dir string, role Role) (*Journal, error) { return openJournal(dir, role, syncFile) }
+
+func openJournal(dir string, role Role, fsync func(*os.File) error) (*Journal, error) {
+	path := filepath.Join(dir, JournalFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	j := &Journal{role: role, f: f}
+	j := &Journal{role: role, f: f, fsync: fsync}
 	if err := j.load(); err != nil {
 		f.Close()
 		return nil, err
@@ -135,11 +138,11 @@ func OpenJournal(dir string, role Role) (*Journal, error) {
 	return j, nil
 }
 
-// openBegunJournal opens the journal of a session that has come further than its
+// OpenBegunJournal opens the journal of a session that has come further than its
 // first record. One that is missing or empty is damaged, not new: read as a
 // beginning, it would undo what may be past the release.
-func openBegunJournal(dir string, role Role) (*Journal, error) {
-	path := filepath.Join(dir, journalFile)
+func OpenBegunJournal(dir string, role Role) (*Journal, error) {
+	path := filepath.Join(dir, JournalFile)
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
@@ -159,16 +162,16 @@ func SetJournalAside(dir string) error {
 	if err != nil {
 		return err
 	}
-	own, err := lock(filepath.Join(dir, lockFile))
+	own, err := Lock(filepath.Join(dir, LockFile))
 	if err != nil {
 		return fmt.Errorf("session: %s: its process lives: end it first (`systemctl kill --signal=KILL 'handover-%s-*'`): %w", spec.ID, spec.ID, err)
 	}
 	defer own.Close()
-	if j, err := openBegunJournal(dir, spec.Role); err == nil {
+	if j, err := OpenBegunJournal(dir, spec.Role); err == nil {
 		j.Close()
 		return fmt.Errorf("session: the journal of %s can be read: it is not lost, and it decides", spec.ID)
 	}
-	path := filepath.Join(dir, journalFile)
+	path := filepath.Join(dir, JournalFile)
 	if err := os.Rename(path, path+".damaged"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("session: %w", err)
 	}
@@ -202,15 +205,14 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// syncFile is a variable so that a test can be killed before it, so to speak.
-var syncFile = func(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
+func syncFile(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
 // sync puts the last record on the disk if anything may rest on it.
 func (j *Journal) sync() error {
 	if !durable[j.State()] {
 		return nil
 	}
-	if err := syncFile(j.f); err != nil {
+	if err := j.fsync(j.f); err != nil {
 		return fmt.Errorf("session: syncing %s: %w", j.f.Name(), err)
 	}
 	return nil
@@ -336,12 +338,14 @@ func (j *Journal) OfAnEarlierBoot() bool {
 	return len(j.records) > 0 && j.records[0].Boot != thisBoot()
 }
 
-// thisBoot is the kernel's id of this boot; a variable so that a test can restart
-// the host, so to speak.
-var thisBoot = sync.OnceValue(func() string {
+// bootID reads the kernel's id of this boot once.
+var bootID = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "" // no procfs: boots cannot be told apart
 	}
 	return string(bytes.TrimSpace(id))
 })
+
+// thisBoot is the kernel's id of this boot.
+func thisBoot() string { return bootID() }

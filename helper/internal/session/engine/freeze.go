@@ -1,4 +1,7 @@
-package session
+// Package engine stops a workload on the source and brings it up on the destination: by CRIU, held by its hooks, or by plain
+// commands. It keeps the network silent meanwhile, and carries the settings and the bound threads over. It knows the
+// session's folder (package record), and neither the protocol nor the other side.
+package engine
 
 import (
 	"context"
@@ -10,154 +13,148 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/network"
+	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// freezer stops the workload on the source, keeps it stopped, and in the end
+// Freezer stops the workload on the source, keeps it stopped, and in the end
 // lets it run on or be gone.
-type freezer interface {
-	// arm does everything that freezing needs and that can be done while the
+type Freezer interface {
+	// Arm does everything that freezing needs and that can be done while the
 	// workload runs.
-	arm(ctx context.Context) error
-	// shut returns when nobody new gets in to the workload, which runs still.
-	shut(ctx context.Context) error
-	// freeze returns when no task of the workload runs any more: since when.
-	freeze(ctx context.Context) (time.Time, error)
-	// dumped returns when the state dump is complete and held.
-	dumped(ctx context.Context) (time.Time, error)
-	// thaw lets the workload run on where it stood. It may be called at any
+	Arm(ctx context.Context) error
+	// Shut returns when nobody new gets in to the workload, which runs still.
+	Shut(ctx context.Context) error
+	// Freeze returns when no task of the workload runs any more: since when.
+	Freeze(ctx context.Context) (time.Time, error)
+	// Dumped returns when the state dump is complete and held.
+	Dumped(ctx context.Context) (time.Time, error)
+	// Thaw lets the workload run on where it stood. It may be called at any
 	// time, also when freeze failed half-way, and more than once.
-	thaw(ctx context.Context) error
-	// reclaim lets the frozen tasks go for good.
-	reclaim(ctx context.Context) error
-	// told are the connections whose peers were told to wait, when it is frozen.
-	told() []network.Connection
+	Thaw(ctx context.Context) error
+	// Reclaim lets the frozen tasks go for good.
+	Reclaim(ctx context.Context) error
+	// Told are the connections whose peers were told to wait, when it is frozen.
+	Told() []network.Connection
 }
 
-// restorer brings the workload up on the destination, in two steps.
-type restorer interface {
-	// canArm says whether there is anything to do before the state has arrived.
-	canArm() bool
-	// arm begins what can be done before the state has arrived; the answer comes
+// Restorer brings the workload up on the destination, in two steps.
+type Restorer interface {
+	// CanArm says whether there is anything to do before the state has arrived.
+	CanArm() bool
+	// Arm begins what can be done before the state has arrived; the answer comes
 	// when only that is missing. Called again it begins anew; restore works after
 	// a failure too. prepare is called when nothing of an earlier one is left.
-	arm(ctx context.Context, prepare func() error) <-chan error
-	// dumped says that the state has arrived; the volumes may not have.
-	dumped()
-	// wants returns when what was armed has the state and waits for the volumes; at
+	Arm(ctx context.Context, prepare func() error) <-chan error
+	// Dumped says that the state has arrived; the volumes may not have.
+	Dumped()
+	// Wants returns when what was armed has the state and waits for the volumes; at
 	// once if nothing is armed.
-	wants(ctx context.Context) error
-	// restore returns when everything stands and nothing has run yet.
-	restore(ctx context.Context) error
-	// resume lets it run and tells since when it does. An error means that it is
+	Wants(ctx context.Context) error
+	// Restore returns when everything stands and nothing has run yet.
+	Restore(ctx context.Context) error
+	// Resume lets it run and tells since when it does. An error means that it is
 	// not known what came of it.
-	resume(ctx context.Context) (time.Time, error)
-	// mayHaveRun reports, when resume has failed, whether anything of the
+	Resume(ctx context.Context) (time.Time, error)
+	// MayHaveRun reports, when resume has failed, whether anything of the
 	// workload may have run here.
-	mayHaveRun() bool
-	// deny refuses everything that comes from now on; what is being armed ends.
-	deny()
-	// refuse makes sure that what was restored never runs, and waits until that
+	MayHaveRun() bool
+	// Deny refuses everything that comes from now on; what is being armed ends.
+	Deny()
+	// Refuse makes sure that what was restored never runs, and waits until that
 	// is so.
-	refuse(ctx context.Context) error
+	Refuse(ctx context.Context) error
 }
 
 // thawLimit is how long CRIU and the driver may take to let tasks go.
 const thawLimit = 60 * time.Second
 
-// newFreezer picks by the spec: CRIU held by its hooks, a plain command, or,
+// NewFreezer picks by the spec: CRIU held by its hooks, a plain command, or,
 // when only bytes are copied, nothing.
-func newFreezer(b *base) (freezer, error) {
-	h := b.spec.Hooks
+func NewFreezer(b *record.Session) (Freezer, error) {
+	h := b.Spec.Hooks
 	if !h.Freeze.Given() {
 		return idle{}, nil
 	}
 	if h.Freeze.Gate == "" {
-		return &stopper{base: b, h: h}, nil
+		return &stopper{Session: b, h: h}, nil
 	}
-	g, err := hooks.OpenGate(b.runDir, h.Freeze.Gate, b.dir)
+	g, err := hooks.OpenGate(b.RunDir, h.Freeze.Gate, b.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return &criuDump{h: h, gate: g, quiet: quiet{namespace: b.spec.Network.Namespace, log: b.log}}, nil
+	return &criuDump{h: h, gate: g, quiet: Quiet{Namespace: b.Spec.Network.Namespace, Log: b.Log}}, nil
 }
 
-func newRestorer(b *base) (restorer, error) {
-	h := b.spec.Hooks
+func NewRestorer(b *record.Session, c *Carried) (Restorer, error) {
+	h := b.Spec.Hooks
 	if !h.Restore.Given() || h.Restore.Gate == "" {
-		return &starter{base: b, h: h}, nil
+		return &starter{Session: b, h: h}, nil
 	}
-	g, err := hooks.OpenGate(b.runDir, h.Restore.Gate, b.dir)
+	g, err := hooks.OpenGate(b.RunDir, h.Restore.Gate, b.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return &criuRestore{base: b, h: h, gate: g}, nil
+	return &criuRestore{Session: b, Carried: c, h: h, gate: g}, nil
 }
 
 // idle is for copies: nothing is frozen.
 type idle struct{}
 
-func (idle) arm(context.Context) error                 { return nil }
-func (idle) shut(context.Context) error                { return nil }
-func (idle) freeze(context.Context) (time.Time, error) { return time.Now(), nil }
-func (idle) told() []network.Connection                { return nil }
-func (idle) dumped(context.Context) (time.Time, error) { return time.Now(), nil }
-func (idle) thaw(context.Context) error                { return nil }
-func (idle) reclaim(context.Context) error             { return nil }
+func (idle) Arm(context.Context) error                 { return nil }
+func (idle) Shut(context.Context) error                { return nil }
+func (idle) Freeze(context.Context) (time.Time, error) { return time.Now(), nil }
+func (idle) Told() []network.Connection                { return nil }
+func (idle) Dumped(context.Context) (time.Time, error) { return time.Now(), nil }
+func (idle) Thaw(context.Context) error                { return nil }
+func (idle) Reclaim(context.Context) error             { return nil }
 
 // stopper is for offline: one command stops the workload, another starts it.
 type stopper struct {
-	*base
-	h       Hooks
+	*record.Session
+	h       record.Hooks
 	stopped bool
 }
 
-func (s *stopper) arm(context.Context) error { return nil }
+func (s *stopper) Arm(context.Context) error { return nil }
 
-func (s *stopper) told() []network.Connection { return nil }
+func (s *stopper) Told() []network.Connection { return nil }
 
-func (s *stopper) shut(context.Context) error { return nil }
+func (s *stopper) Shut(context.Context) error { return nil }
 
-func (s *stopper) freeze(ctx context.Context) (time.Time, error) {
+func (s *stopper) Freeze(ctx context.Context) (time.Time, error) {
 	s.stopped = true // also if it fails: a stop that failed half-way has to be undone
 	err := s.h.Freeze.Run(ctx)
 	return time.Now(), err
 }
 
-func (s *stopper) dumped(context.Context) (time.Time, error) { return time.Now(), nil }
+func (s *stopper) Dumped(context.Context) (time.Time, error) { return time.Now(), nil }
 
-func (s *stopper) thaw(ctx context.Context) error {
+func (s *stopper) Thaw(ctx context.Context) error {
 	if !s.stopped {
 		return nil
 	}
-	if err := startAgain(ctx, s.dir, s.spec); err != nil {
+	if err := StartAgain(ctx, s.Dir, s.Spec); err != nil {
 		return err
 	}
 	s.stopped = false
 	return nil
 }
 
-func (s *stopper) reclaim(ctx context.Context) error { return runIfGiven(ctx, s.h.Reclaim) }
-
-func runIfGiven(ctx context.Context, c *hooks.Command) error {
-	if !c.Given() {
-		return nil
-	}
-	return c.Run(ctx)
-}
+func (s *stopper) Reclaim(ctx context.Context) error { return runIfGiven(ctx, s.h.Reclaim) }
 
 // criuDump is a command that makes CRIU dump the workload; CRIU's hooks hold it,
 // first before it has frozen anything.
 type criuDump struct {
-	h     Hooks
+	h     record.Hooks
 	gate  *hooks.Gate
-	quiet quiet
+	quiet Quiet
 	p     *hooks.Process
 }
 
-func (d *criuDump) told() []network.Connection { return d.quiet.waiting() }
+func (d *criuDump) Told() []network.Connection { return d.quiet.waiting() }
 
-func (d *criuDump) arm(ctx context.Context) error {
-	d.quiet.learn()
+func (d *criuDump) Arm(ctx context.Context) error {
+	d.quiet.Learn()
 	var err error
 	if d.p, err = d.h.Freeze.StartEarly(); err != nil {
 		return err
@@ -172,9 +169,9 @@ func (d *criuDump) arm(ctx context.Context) error {
 	return hooks.NoteFrozen(d.h.Freeze.Gate)
 }
 
-func (d *criuDump) shut(ctx context.Context) error { return d.quiet.turnAway(ctx) }
+func (d *criuDump) Shut(ctx context.Context) error { return d.quiet.turnAway(ctx) }
 
-func (d *criuDump) freeze(ctx context.Context) (at time.Time, err error) {
+func (d *criuDump) Freeze(ctx context.Context) (at time.Time, err error) {
 	if d.h.Freeze.Cgroup == "" {
 		d.gate.Answer(hooks.PreDump, true)
 		at, err = d.await(ctx, hooks.NetworkLock)
@@ -184,7 +181,7 @@ func (d *criuDump) freeze(ctx context.Context) (at time.Time, err error) {
 		at, err = d.h.Freeze.Cgroup.Freeze(limited)
 	}
 	if err == nil {
-		err = d.quiet.silence(ctx)
+		err = d.quiet.Silence(ctx)
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -194,7 +191,7 @@ func (d *criuDump) freeze(ctx context.Context) (at time.Time, err error) {
 	return at, nil
 }
 
-func (d *criuDump) dumped(ctx context.Context) (time.Time, error) {
+func (d *criuDump) Dumped(ctx context.Context) (time.Time, error) {
 	at, err := d.await(ctx, hooks.PostDump)
 	if err != nil || d.h.Freeze.Cgroup == "" {
 		return at, err
@@ -219,10 +216,10 @@ func (d *criuDump) limited(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not come there within %s", limit))
 }
 
-func (d *criuDump) thaw(ctx context.Context) error {
+func (d *criuDump) Thaw(ctx context.Context) error {
 	// Before the tasks run again, and whether they do or not: nobody is heard
 	// only while somebody else may be.
-	heard := d.quiet.lift()
+	heard := d.quiet.Lift()
 	d.gate.Refuse()
 	if d.p != nil {
 		if err := released(ctx, d.p, d.h.Freeze.Argv); err != nil {
@@ -249,7 +246,7 @@ func released(ctx context.Context, p *hooks.Process, argv []string) error {
 	}
 }
 
-func (d *criuDump) reclaim(ctx context.Context) error {
+func (d *criuDump) Reclaim(ctx context.Context) error {
 	d.gate.Answer(hooks.PostDump, true)
 	err := d.p.Wait(ctx, thawLimit)
 	// A CRIU that was killed meanwhile ends nothing, and nothing may run here again.
@@ -261,21 +258,21 @@ func (d *criuDump) reclaim(ctx context.Context) error {
 // starter is for offline on the destination: what restore prepared is started by
 // resume.
 type starter struct {
-	*base
-	h Hooks
+	*record.Session
+	h record.Hooks
 }
 
-func (s *starter) canArm() bool                                   { return false }
-func (s *starter) arm(context.Context, func() error) <-chan error { return nil }
-func (s *starter) wants(context.Context) error                    { return nil }
-func (s *starter) dumped()                                        {}
-func (s *starter) deny()                                          {}
-func (s *starter) restore(ctx context.Context) error              { return runIfGiven(ctx, s.h.Restore) }
-func (s *starter) refuse(context.Context) error                   { return nil }
-func (s *starter) mayHaveRun() bool                               { return startedHere(s.runDir, s.spec) }
+func (s *starter) CanArm() bool                                   { return false }
+func (s *starter) Arm(context.Context, func() error) <-chan error { return nil }
+func (s *starter) Wants(context.Context) error                    { return nil }
+func (s *starter) Dumped()                                        {}
+func (s *starter) Deny()                                          {}
+func (s *starter) Restore(ctx context.Context) error              { return runIfGiven(ctx, s.h.Restore) }
+func (s *starter) Refuse(context.Context) error                   { return nil }
+func (s *starter) MayHaveRun() bool                               { return StartedHere(s.RunDir, s.Spec) }
 
-func (s *starter) resume(ctx context.Context) (time.Time, error) {
-	err := inPlace(s.dir, s.spec)
+func (s *starter) Resume(ctx context.Context) (time.Time, error) {
+	err := record.InPlace(s.Dir, s.Spec)
 	if err == nil {
 		err = runIfGiven(ctx, s.h.Resume)
 	}
@@ -287,8 +284,9 @@ func (s *starter) resume(ctx context.Context) (time.Time, error) {
 // stands in for CRIU holds it earlier: until the state has arrived, and again at
 // pre-restore until the volumes have.
 type criuRestore struct {
-	*base
-	h    Hooks
+	*record.Session
+	*Carried
+	h    record.Hooks
 	gate *hooks.Gate
 	p    *hooks.Process
 
@@ -299,9 +297,9 @@ type criuRestore struct {
 	state  bool          // the state has arrived
 }
 
-func (r *criuRestore) canArm() bool { return r.h.Restore.Hold != "" }
+func (r *criuRestore) CanArm() bool { return r.h.Restore.Hold != "" }
 
-func (r *criuRestore) arm(ctx context.Context, prepare func() error) <-chan error {
+func (r *criuRestore) Arm(ctx context.Context, prepare func() error) <-chan error {
 	r.mu.Lock()
 	r.wanted++
 	try := r.wanted
@@ -356,7 +354,7 @@ func (r *criuRestore) startEarly(ctx context.Context, try int, prepare func() er
 	return nil
 }
 
-func (r *criuRestore) dumped() {
+func (r *criuRestore) Dumped() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state = true
@@ -380,14 +378,14 @@ func (r *criuRestore) await(ctx context.Context, action string) error {
 
 func (r *criuRestore) isArmed() bool { return r.armed != 0 && r.armed == r.wanted }
 
-func (r *criuRestore) wants(ctx context.Context) error {
+func (r *criuRestore) Wants(ctx context.Context) error {
 	if !r.isArmed() {
 		return nil
 	}
 	return r.await(ctx, hooks.PreRestore)
 }
 
-func (r *criuRestore) restore(ctx context.Context) error {
+func (r *criuRestore) Restore(ctx context.Context) error {
 	if !r.isArmed() {
 		var err error
 		if r.p, err = r.h.Restore.Start(); err != nil {
@@ -401,23 +399,23 @@ func (r *criuRestore) restore(ctx context.Context) error {
 	if err := r.await(ctx, hooks.PostRestore); err != nil {
 		return err
 	}
-	if err := errors.Join(r.settleLast(), r.bindThreads()); err != nil || !r.spec.Network.Silent {
+	if err := errors.Join(r.settleLast(), r.bindThreads()); err != nil || !r.Spec.Network.Silent {
 		return err
 	}
-	silent, err := network.Silent(namespaceOf(r.gate.Root()))
+	silent, err := network.Silent(NamespaceOf(r.gate.Root()))
 	if err == nil && !silent {
 		err = errors.New("session: the workload's network came up without being silent: podman did not take the helper's netavark")
 	}
 	return err
 }
 
-func (r *criuRestore) resume(ctx context.Context) (time.Time, error) {
+func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
 	var silent error
-	if r.spec.Network.Silent {
-		silent = r.speak(namespaceOf(r.gate.Root()))
+	if r.Spec.Network.Silent {
+		silent = r.speak(NamespaceOf(r.gate.Root()))
 	}
 	r.gate.Answer(hooks.PostRestore, true)
-	go r.beckonWhenItRuns(namespaceOf(r.gate.Root()))
+	go r.beckonWhenItRuns(NamespaceOf(r.gate.Root()))
 	if err := errors.Join(silent, r.p.Wait(ctx, r.h.Restore.Limit())); err != nil {
 		return time.Time{}, err
 	}
@@ -449,12 +447,12 @@ func (r *criuRestore) beckonWhenItRuns(namespace string) {
 	}
 }
 
-func (r *criuRestore) mayHaveRun() bool { return hooks.MayHaveRun(r.h.Restore.Gate) }
+func (r *criuRestore) MayHaveRun() bool { return hooks.MayHaveRun(r.h.Restore.Gate) }
 
-func (r *criuRestore) deny() { r.gate.Refuse() }
+func (r *criuRestore) Deny() { r.gate.Refuse() }
 
-func (r *criuRestore) refuse(ctx context.Context) error {
-	r.deny()
+func (r *criuRestore) Refuse(ctx context.Context) error {
+	r.Deny()
 	if r.p != nil {
 		if err := released(ctx, r.p, r.h.Restore.Argv); err != nil {
 			return err

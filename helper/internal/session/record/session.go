@@ -1,5 +1,5 @@
-// Package session moves one workload from a source to a destination: the
-// passes, the barriers, the handover and its journal.
+// Package record keeps all that a session has on disk, and reads it where no process serves the session: the spec with its
+// rules, the journal with the table of states, the status, the marks, and the socket for requests.
 //
 // A session is a folder on each host. It holds
 //
@@ -35,13 +35,7 @@
 // (released, and the outcome is not known: frozen until somebody resolves it);
 // destination refused, discarded. Both: fenced, when an operator had the
 // destination switched off and ordered the source to go on without it.
-//
-// The rule of safety: at every instant at most one copy runs. The destination
-// restores held and resumes only on the run token. The source sends the token
-// only after `released` is on its disk, and after that it never thaws by itself:
-// only on the destination's durable `refused`, or by an operator's order when the
-// destination is fenced. helper/model is a model of this for spin.
-package session
+package record
 
 import (
 	"context"
@@ -55,60 +49,56 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/livefleet/handover/helper/internal/affinity"
-	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/report"
 )
 
 // Files of a session's folder.
 const (
-	specFile     = "spec.json"
-	identityDir  = "identity"
-	journalFile  = "journal"
-	eventsFile   = "events.jsonl"
-	statusFile   = "status.json"
+	SpecFile     = "spec.json"
+	IdentityDir  = "identity"
+	JournalFile  = "journal"
+	EventsFile   = "events.jsonl"
+	StatusFile   = "status.json"
 	controlFile  = "control.sock"
-	lockFile     = "lock"
-	throttleFile = "throttle"
+	LockFile     = "lock"
+	ThrottleFile = "throttle"
 	madeFile     = "made"
 	continueFile = "continue"
-	workloadLock = "locks"
+	CRIUFile     = "criu.conf"
+	FetchedFile  = "fetched"
+	WorkloadLock = "locks"
 )
 
 // RunDir is where gates and locks live: gone after a reboot, as what they guard.
 const RunDir = "/run/handover"
 
-// sharesDir is where the sessions that copy at the moment are counted, and turnsDir
+// SharesDir is where the sessions that copy at the moment are counted, and turnsDir
 // where those stand in line that copy a few at a time.
 const (
-	sharesDir = "shares"
-	turnsDir  = "turns"
+	SharesDir = "shares"
+	TurnsDir  = "turns"
 )
 
-// base is what both sides of a session have.
-type base struct {
-	dir     string
-	runDir  string
-	spec    *Spec
-	journal *Journal
-	log     *report.Log
+// Session is what both sides of a session have.
+type Session struct {
+	Dir     string
+	RunDir  string
+	Spec    *Spec
+	Journal *Journal
+	Log     *report.Log
 	locks   []*os.File
 	events  *os.File
-	control *control
-	waiting []network.Connection // on the destination: connections whose peers wait for its word
-
-	threads  affinity.Threads // of the workload, that are bound to processors
-	settings *netSettings     // of the workload's network namespace; nil: none are carried
+	Control *control
 
 	mu      sync.Mutex
 	status  Status
 	written time.Time
 }
 
-// open takes hold of a session's folder: nobody else serves it now, and nobody
+// Open takes hold of a session's folder: nobody else serves it now, and nobody
 // else moves the workload. mayStart is asked whether its container may be started
 // on this host.
-func open(dir, runDir string, role Role, mayStart func() error) (_ *base, err error) {
+func Open(dir, runDir string, role Role, mayStart func() error) (_ *Session, err error) {
 	spec, err := LoadSpec(dir)
 	if err != nil {
 		return nil, err
@@ -116,14 +106,14 @@ func open(dir, runDir string, role Role, mayStart func() error) (_ *base, err er
 	if spec.Role != role {
 		return nil, fmt.Errorf("session: %s is the %s's folder, and this is the %s", dir, spec.Role, role)
 	}
-	b := &base{dir: dir, runDir: runDir, spec: spec}
+	b := &Session{Dir: dir, RunDir: runDir, Spec: spec}
 	defer func() {
 		if err != nil {
-			b.close()
+			b.Close()
 		}
 	}()
-	own, err := lock(filepath.Join(dir, lockFile))
-	if errors.Is(err, errLocked) {
+	own, err := Lock(filepath.Join(dir, LockFile))
+	if errors.Is(err, ErrLocked) {
 		return nil, fmt.Errorf("session: %s is being served by another process already", spec.ID)
 	} else if err != nil {
 		return nil, err
@@ -132,43 +122,44 @@ func open(dir, runDir string, role Role, mayStart func() error) (_ *base, err er
 	if err := b.lockWorkload(); err != nil {
 		return nil, err
 	}
-	if b.journal, err = OpenJournal(dir, role); err != nil {
+	if b.Journal, err = OpenJournal(dir, role); err != nil {
 		return nil, err
 	}
-	if st := b.journal.State(); st != Prepare && !(role == Source && (st == Presync && spec.Mode != Trial || spec.lends(st))) {
+	if st := b.Journal.State(); st != Prepare && !(role == Source && (st == Presync && spec.Mode != Trial || spec.Lends(st))) {
 		return nil, fmt.Errorf("session: %s has got as far as %q before and cannot begin again: end it (`pcopy session abort %s`) and start a new one", spec.ID, st, dir)
 	}
-	if b.events, err = os.OpenFile(filepath.Join(dir, eventsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+	if b.events, err = os.OpenFile(filepath.Join(dir, EventsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	b.log = report.NewWriter(b.events)
-	if b.control, err = listenControl(filepath.Join(dir, controlFile), mayStart); err != nil {
+	b.Log = report.NewWriter(b.events)
+	if b.Control, err = listenControl(filepath.Join(dir, controlFile), mayStart); err != nil {
 		return nil, err
 	}
-	b.status = Status{ID: spec.ID, Role: role, Workload: spec.Workload, Mode: spec.Mode, State: b.journal.State()}
+	b.status = Status{ID: spec.ID, Role: role, Workload: spec.Workload, Mode: spec.Mode, State: b.Journal.State()}
 	b.publish(true)
 	return b, nil
 }
 
-func (b *base) close() {
-	if b.control != nil {
-		b.control.Close()
+// Close lets go of it.
+func (b *Session) Close() {
+	if b.Control != nil {
+		b.Control.Close()
 	}
 	if b.events != nil {
 		b.events.Close()
 	}
-	if b.journal != nil {
-		b.journal.Close()
+	if b.Journal != nil {
+		b.Journal.Close()
 	}
 	for i := len(b.locks) - 1; i >= 0; i-- {
 		b.locks[i].Close()
 	}
 }
 
-var errLocked = errors.New("locked")
+var ErrLocked = errors.New("locked")
 
-// lock takes an flock; it goes with the process, however that ends.
-func lock(path string) (*os.File, error) {
+// Lock takes an flock; it goes with the process, however that ends.
+func Lock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
@@ -176,7 +167,7 @@ func lock(path string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errLocked
+			return nil, ErrLocked
 		}
 		return nil, fmt.Errorf("session: locking %s: %w", path, err)
 	}
@@ -184,24 +175,24 @@ func lock(path string) (*os.File, error) {
 }
 
 // lockWorkload keeps two sessions from moving one workload at the same time.
-func (b *base) lockWorkload() error {
-	if b.spec.Workload == "" {
+func (b *Session) lockWorkload() error {
+	if b.Spec.Workload == "" {
 		return nil
 	}
-	dir := filepath.Join(b.runDir, workloadLock)
+	dir := filepath.Join(b.RunDir, WorkloadLock)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
-	path := filepath.Join(dir, b.spec.Workload)
-	f, err := lock(path)
-	if errors.Is(err, errLocked) {
+	path := filepath.Join(dir, b.Spec.Workload)
+	f, err := Lock(path)
+	if errors.Is(err, ErrLocked) {
 		holder, _ := os.ReadFile(path)
-		return fmt.Errorf("session: %s is being moved by session %s, which is at work: wait for its end", b.spec.Workload, holder)
+		return fmt.Errorf("session: %s is being moved by session %s, which is at work: wait for its end", b.Spec.Workload, holder)
 	} else if err != nil {
 		return err
 	}
 	b.locks = append(b.locks, f)
-	if err := errors.Join(f.Truncate(0), writeAt(f, b.spec.ID)); err != nil {
+	if err := errors.Join(f.Truncate(0), writeAt(f, b.Spec.ID)); err != nil {
 		return fmt.Errorf("session: %s: %w", path, err)
 	}
 	return nil
@@ -212,36 +203,36 @@ func writeAt(f *os.File, s string) error {
 	return err
 }
 
-// reach records a state in the journal and in the status.
-func (b *base) reach(st State, why string) error {
-	if err := b.journal.Append(st, why); err != nil {
+// Reach records a state in the journal and in the status.
+func (b *Session) Reach(st State, why string) error {
+	if err := b.Journal.Append(st, why); err != nil {
 		return err
 	}
-	b.log.Emit("state", map[string]any{"state": st, "why": why})
-	b.update(true, func(s *Status) {
+	b.Log.Emit("state", map[string]any{"state": st, "why": why})
+	b.Update(true, func(s *Status) {
 		s.State = st
 		if why != "" {
 			s.Error = why
 		}
 	})
-	if st == b.spec.Policy.PauseAt {
+	if st == b.Spec.Policy.PauseAt {
 		b.pause()
 	}
 	return nil
 }
 
-// waitTimeout is how long this side waits for what only somebody else can begin.
-func (b *base) waitTimeout() time.Duration {
-	return time.Duration(b.spec.Policy.WaitTimeout) * time.Second
+// WaitTimeout is how long this side waits for what only somebody else can begin.
+func (b *Session) WaitTimeout() time.Duration {
+	return time.Duration(b.Spec.Policy.WaitTimeout) * time.Second
 }
 
 // pause is for rehearsals: what fails, fails while the session is exactly in this
 // state. `pcopy session continue` ends it, and nothing else does: a limit would
 // make the rehearsal another one on a slower machine.
-func (b *base) pause() {
-	b.log.Emit("paused", nil)
+func (b *Session) pause() {
+	b.Log.Emit("paused", nil)
 	for {
-		if _, err := os.Lstat(filepath.Join(b.dir, continueFile)); err == nil {
+		if _, err := os.Lstat(filepath.Join(b.Dir, continueFile)); err == nil {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -259,16 +250,23 @@ func Continue(dir string) error {
 	return nil
 }
 
-// update changes the status; it is written at once if it matters, and otherwise
+// Update changes the status; it is written at once if it matters, and otherwise
 // a few times a second.
-func (b *base) update(now bool, change func(*Status)) {
+func (b *Session) Update(now bool, change func(*Status)) {
 	b.mu.Lock()
 	change(&b.status)
 	b.mu.Unlock()
 	b.publish(now)
 }
 
-func (b *base) publish(now bool) {
+// Look reads the status.
+func (b *Session) Look(see func(*Status)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	see(&b.status)
+}
+
+func (b *Session) publish(now bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !now && time.Since(b.written) < 200*time.Millisecond {
@@ -278,10 +276,10 @@ func (b *base) publish(now bool) {
 	s := b.status
 	data, err := json.Marshal(s)
 	if err == nil {
-		err = replaceFile(filepath.Join(b.dir, statusFile), data)
+		err = replaceFile(filepath.Join(b.Dir, StatusFile), data)
 	}
 	if err != nil { // those who watch see less; the session itself does not depend on it
-		b.log.Emit("warning", map[string]any{"text": err.Error()})
+		b.Log.Emit("warning", map[string]any{"text": err.Error()})
 	}
 }
 
@@ -294,12 +292,10 @@ func replaceFile(path string, data []byte) error {
 	return os.Rename(tmp, path)
 }
 
-// cause prefers the reason why a context ended over the bare fact.
-func cause(ctx context.Context, err error) error {
+// Cause prefers the reason why a context ended over the bare fact.
+func Cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return context.Cause(ctx)
 	}
 	return err
 }
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

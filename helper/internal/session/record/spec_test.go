@@ -1,11 +1,9 @@
-package session
+package record
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
-
-	"github.com/livefleet/handover/helper/internal/wire"
 )
 
 const goodPrint = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
@@ -121,12 +119,5 @@ func FuzzSpec(f *testing.F) {
 		if !isID(s.ID) || s.Workload != "" && strings.ContainsAny(s.Workload, "/\x00") {
 			t.Errorf("passed: %+v", s)
 		}
-	})
-}
-
-func FuzzMessage(f *testing.F) {
-	f.Add([]byte(`{"kind":"hello","volumes":[{"name":"x","size":1}]}`))
-	f.Fuzz(func(_ *testing.T, data []byte) {
-		_, _ = parseMessage(&wire.Frame{Type: wire.Control, Payload: data})
 	})
 }

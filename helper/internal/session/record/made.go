@@ -1,4 +1,4 @@
-package session
+package record
 
 import (
 	"bufio"
@@ -14,8 +14,8 @@ import (
 // before. Which is which has to be known to those who clean up behind it, too: so
 // each path is noted, on the disk, before it is made, and only if it is not there.
 
-// willMake notes a path that is about to be made.
-func willMake(dir, path string) error {
+// NoteMade notes a path that is about to be made.
+func NoteMade(dir, path string) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("session: %s: exists already, and nothing that is received replaces it: remove it or choose another name", path)
 	} else if !errors.Is(err, os.ErrNotExist) {
@@ -32,8 +32,8 @@ func willMake(dir, path string) error {
 	return nil
 }
 
-// readMade is what was made, or was about to be. A torn last line is nothing yet.
-func readMade(dir string) (map[string]bool, error) {
+// ReadMade is what was made, or was about to be. A torn last line is nothing yet.
+func ReadMade(dir string) (map[string]bool, error) {
 	made := map[string]bool{}
 	f, err := os.Open(filepath.Join(dir, madeFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -49,4 +49,26 @@ func readMade(dir string) (map[string]bool, error) {
 		}
 		made[line[:len(line)-1]] = true
 	}
+}
+
+// DiscardImage takes what was received away, or aside if that is where it stays.
+func DiscardImage(v Vol) error {
+	if v.Kept == "" {
+		if err := os.Remove(v.Image); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("session: %w", err)
+		}
+		return nil
+	}
+	if err := Rename(v.Image, v.Kept); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Rename never replaces a file, and is on the disk when it returns.
+func Rename(from, to string) error {
+	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE); err != nil {
+		return fmt.Errorf("session: renaming %s to %s: %w", from, to, err)
+	}
+	return syncDir(filepath.Dir(to))
 }

@@ -1,4 +1,4 @@
-package session
+package record
 
 import (
 	"bytes"
@@ -8,13 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strings"
 
-	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/hooks"
-	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
@@ -77,8 +73,8 @@ type Peer struct {
 	Fingerprint string   `json:"fingerprint"`
 }
 
-// way is how connections come to it.
-func (p Peer) way() (transport.Way, error) {
+// Way is how connections come to it.
+func (p Peer) Way() (transport.Way, error) {
 	if len(p.Command) > 0 {
 		return transport.Over(p.Command), nil
 	}
@@ -119,6 +115,9 @@ type Tree struct {
 
 	only string // nothing but this file in it
 }
+
+// Only names the one file of it that travels; empty: all that is in it does.
+func (t *Tree) Only() string { return t.only }
 
 // Network is the workload's own network, if it has one that others can reach and
 // that is to be silent while both hosts have it.
@@ -181,7 +180,7 @@ const (
 	defaultPeerTimeout = 30
 	defaultConnections = 1
 	defaultWaitTimeout = 3600
-	maxConnections     = 16
+	MaxConnections     = 16
 	defaultResume      = 60
 	defaultPatience    = 60
 )
@@ -201,10 +200,10 @@ func isName(s string) bool { return len(s) <= 255 && namePattern.MatchString(s) 
 
 // LoadSpec reads and checks a session's spec.json.
 func LoadSpec(dir string) (*Spec, error) {
-	path := filepath.Join(dir, specFile)
+	path := filepath.Join(dir, SpecFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("session: there is no session in %s: it has no %s", dir, specFile)
+		return nil, fmt.Errorf("session: there is no session in %s: it has no %s", dir, SpecFile)
 	} else if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
@@ -227,6 +226,12 @@ func ParseSpec(data []byte) (*Spec, error) {
 	if d.More() {
 		return nil, errors.New("something follows the spec")
 	}
+	s.fillIn()
+	return &s, s.check()
+}
+
+// fillIn puts the defaults where the spec says nothing.
+func (s *Spec) fillIn() {
 	if s.Policy.MaxPasses == 0 {
 		s.Policy.MaxPasses = defaultMaxPasses
 	}
@@ -270,177 +275,12 @@ func ParseSpec(data []byte) (*Spec, error) {
 			s.Volumes[i].Tracker = tracker.Auto
 		}
 	}
-	return &s, s.check()
-}
-
-func (s *Spec) check() error {
-	switch {
-	case s.Version != 1:
-		return fmt.Errorf("version is %d, and this pcopy understands 1", s.Version)
-	case !isID(s.ID):
-		return fmt.Errorf("id %q: small letters, digits and dashes, at most 64", s.ID)
-	case s.Role != Source && s.Role != Destination:
-		return fmt.Errorf("role %q: source or destination", s.Role)
-	case s.Mode != Live && s.Mode != Offline && s.Mode != Copy && s.Mode != Trial:
-		return fmt.Errorf("mode %q: live, offline, copy or trial", s.Mode)
-	case s.Mode == Trial && s.Role != Source:
-		return errors.New("mode trial is for the source alone")
-	case s.Workload != "" && !isName(s.Workload):
-		return fmt.Errorf("workload %q is no name", s.Workload)
-	case s.Mode != Copy && s.Workload == "":
-		return fmt.Errorf("mode %s needs a workload", s.Mode)
-	case s.Policy.Free != FreeSkip && s.Policy.Free != FreeSend:
-		return fmt.Errorf("policy: free %q: skip or send", s.Policy.Free)
-	case s.Policy.MaxPasses < 1 || s.Policy.TargetDirty < 0 || s.Policy.Limit < 0 || s.Policy.Shared < 0 || s.Policy.AtOnce < 0 || s.Policy.PeerTimeout < 1 || s.Policy.ResumeTimeout < 1 || s.Policy.HashLimit < 0 || s.Policy.WaitTimeout < 1,
-		s.Policy.MaxFrozen < 0 || s.Policy.FrozenPatience < 1 || s.Policy.PauseBase < 0 || s.Policy.Memory < 0:
-		return errors.New("policy: a number is out of range")
-	case s.Policy.MaxFrozen > 0 && s.Mode != Live:
-		return fmt.Errorf("policy: max_frozen is for the mode live: what a stop and a start take (mode %s), nobody can foresee", s.Mode)
-	case s.Policy.Throttle != "" && s.Policy.MaxFrozen == 0:
-		return errors.New("policy: throttle slows the workload down until the pause is within max_frozen, which is not set: set it, or leave throttle out")
-	case s.Policy.Throttle != "" && !filepath.IsAbs(s.Policy.Throttle):
-		return fmt.Errorf("policy: throttle: the cgroup %q is not an absolute path", s.Policy.Throttle)
-	case s.Policy.PauseAt != "" && next[s.Role][s.Policy.PauseAt] == nil:
-		return fmt.Errorf("policy: pause_at %q is no state in which this side could go on", s.Policy.PauseAt)
-	case s.Policy.Connections < 1 || s.Policy.Connections > maxConnections:
-		return fmt.Errorf("policy: %d connections: 1 to %d", s.Policy.Connections, maxConnections)
-	}
-	if err := codec.CheckCompression(s.Policy.Compression); err != nil {
-		return fmt.Errorf("policy: compression: %w", err)
-	}
-	if s.Mode != Trial {
-		if err := s.checkPeer(); err != nil {
-			return err
-		}
-	}
-	seen := map[string]bool{}
-	once := func(kind, name string) error {
-		if !isName(name) || seen[kind+name] {
-			return fmt.Errorf("%s %q: the name is missing, there twice, or not a name", kind, name)
-		}
-		seen[kind+name] = true
-		return nil
-	}
-	for _, v := range s.Volumes {
-		if err := once("volume", v.Name); err != nil {
-			return err
-		}
-		if err := v.check(s.Role); err != nil {
-			return fmt.Errorf("volume %s: %w", v.Name, err)
-		}
-	}
-	for _, d := range s.Directories {
-		if d.byPath() {
-			if seen[d.Path] {
-				return fmt.Errorf("volume %q: it is there twice", d.Path)
-			}
-			seen[d.Path] = true
-		} else if err := once("volume", d.Name); err != nil {
-			return err
-		}
-		if err := d.check(); err != nil {
-			return fmt.Errorf("volume %s: %w", d.Name, err)
-		}
-	}
-	for _, t := range s.Trees {
-		if err := once("tree", t.Name); err != nil {
-			return err
-		}
-		if !filepath.IsAbs(t.Path) {
-			return fmt.Errorf("tree %s: path %q is not absolute", t.Name, t.Path)
-		}
-		if s.Role == Source && t.Stage != StagePresync && t.Stage != StageFreeze && t.Stage != StageDump {
-			return fmt.Errorf("tree %s: stage %q: presync, freeze or dump", t.Name, t.Stage)
-		}
-	}
-	if n := s.Network.Namespace; n != "" && !filepath.IsAbs(n) {
-		return fmt.Errorf("network: the namespace %q is not an absolute path", n)
-	}
-	if s.Network != (Network{}) && s.Mode != Live && s.Mode != Trial {
-		return fmt.Errorf("network: mode %s moves no connections, and nothing has to be silent", s.Mode)
-	}
-	if s.Bundle != "" && !filepath.IsAbs(s.Bundle) {
-		return fmt.Errorf("bundle %q is not an absolute path", s.Bundle)
-	}
-	if s.Role == Source && s.Mode != Copy && !s.Hooks.Freeze.Given() {
-		return errors.New("hooks: freeze is missing")
-	}
-	if s.Role == Source && s.Mode == Offline && !s.Hooks.Thaw.Given() {
-		return errors.New("hooks: thaw is missing: what is stopped must be startable again")
-	}
-	if s.Role == Source && (s.Mode == Live || s.Mode == Trial) && s.Hooks.Freeze.Gate == "" {
-		return errors.New("hooks: a live freeze needs a gate, the directory that CRIU writes to")
-	}
-	if r := s.Hooks.Restore; r != nil && r.Container != "" && !containerPattern.MatchString(r.Container) {
-		return fmt.Errorf("hooks: the container %q is no ID: at least 12 digits, 0 to 9 and a to f", r.Container)
-	}
-	if f := s.Hooks.Freeze; f != nil && f.Cgroup != "" && !filepath.IsAbs(string(f.Cgroup)) {
-		return fmt.Errorf("hooks: the cgroup %q is not an absolute path", f.Cgroup)
-	}
-	if s.Role == Destination && s.Mode == Live && (!s.Hooks.Restore.Given() || s.Hooks.Restore.Gate == "") {
-		return errors.New("hooks: a live restore needs a command and a gate, the directory that CRIU reads from")
-	}
-	if s.Role == Destination && s.Mode == Offline && !s.Hooks.Resume.Given() {
-		return errors.New("hooks: resume is missing")
-	}
-	return s.checkLazy()
-}
-
-func (s *Spec) checkPeer() error {
-	if err := transport.CheckFingerprint(s.Peer.Fingerprint); err != nil {
-		return fmt.Errorf("peer: %w", err)
-	}
-	at := s.Peer.Address
-	switch {
-	case s.Role == Destination && len(s.Peer.Command) > 0:
-		return errors.New("peer: the command is for the source: it is the source that comes to the destination")
-	case s.Role == Destination:
-		at = s.Listen
-	case at != "" && len(s.Peer.Command) > 0:
-		return errors.New("peer: there is an address and a command, and one of them is needed")
-	case len(s.Peer.Command) > 0:
-		if s.Peer.Command[0] == "" || strings.ContainsRune(strings.Join(s.Peer.Command, ""), 0) {
-			return fmt.Errorf("peer: %q is no command", s.Peer.Command)
-		}
-		return nil
-	}
-	_, err := transport.ParseAddress(at)
-	return err
-}
-
-func (v *Vol) check(role Role) error {
-	if v.Size <= 0 {
-		return fmt.Errorf("size %d bytes", v.Size)
-	}
-	if err := blockmap.CheckCluster(v.Cluster); err != nil {
-		return err
-	}
-	path := v.Device
-	if role == Destination {
-		path = v.Image
-	}
-	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%q is not an absolute path", path)
-	}
-	if v.Kept != "" && (role == Source || filepath.Dir(v.Kept) != filepath.Dir(v.Image) || v.Kept == v.Image) {
-		return fmt.Errorf("kept %q is no other name in the folder of %q", v.Kept, v.Image)
-	}
-	if v.Mountpoint != "" && !filepath.IsAbs(v.Mountpoint) {
-		return fmt.Errorf("mountpoint %q is not an absolute path", v.Mountpoint)
-	}
-	if role == Source && v.Tracker != passes.Untracked && !slices.Contains(tracker.Kinds(), v.Tracker) {
-		return fmt.Errorf("tracker %q: %s or %s", v.Tracker, strings.Join(tracker.Kinds(), ", "), passes.Untracked)
-	}
-	if role == Destination && v.Mountpoint != "" && v.Fstype == "" {
-		return errors.New("fstype is missing, and it is to be mounted")
-	}
-	return nil
 }
 
 // Identity is this side's key for the session in dir. It is made once; asking
 // again gives the same.
 func Identity(dir string) (*transport.Identity, error) {
-	path := filepath.Join(dir, identityDir)
+	path := filepath.Join(dir, IdentityDir)
 	if _, err := os.Stat(path); err == nil {
 		return transport.Load(path)
 	}

@@ -1,4 +1,6 @@
-package session
+// Package recovery acts for a session that no process serves: CRIU's action script decides by the journal, the OCI hook says
+// whether a container may start, and Recover, Abort and Resolve bring a side to its end. It needs the session's folder alone.
+package recovery
 
 import (
 	"context"
@@ -17,6 +19,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/throttle"
 )
 
@@ -100,7 +104,7 @@ func sayHeld(reg *hooks.Registration, why string) {
 	if reg == nil {
 		return
 	}
-	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, record.EventsFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return
 	}
@@ -112,8 +116,8 @@ func sayHeld(reg *hooks.Registration, why string) {
 // ended: CRIU, refused, lets go of the tasks and leaves the cgroup as it found
 // it, frozen. The session's process does the same; it may be gone by then.
 func thawLater(dir string, criu int) error {
-	spec, err := LoadSpec(dir)
-	if err != nil || spec.Role != Source || spec.Hooks.Freeze == nil || spec.Hooks.Freeze.Cgroup == "" {
+	spec, err := record.LoadSpec(dir)
+	if err != nil || spec.Role != record.Source || spec.Hooks.Freeze == nil || spec.Hooks.Freeze.Cgroup == "" {
 		return err
 	}
 	return spec.Hooks.Freeze.Cgroup.ThawBehind(criu)
@@ -122,7 +126,7 @@ func thawLater(dir string, criu int) error {
 // standIn keeps the source's network silent in the place of a process that is
 // gone; nil if that cannot be done, or not yet: it is no reason to let CRIU thaw.
 func standIn(dir string) *network.Guard {
-	spec, err := LoadSpec(dir)
+	spec, err := record.LoadSpec(dir)
 	if err != nil || spec.Network.Namespace == "" {
 		return nil
 	}
@@ -140,31 +144,31 @@ func standIn(dir string) *network.Guard {
 // orphan decides in the place of a process that is gone.
 func orphan(dir string, c Call) (goOn, decided bool, err error) {
 	action := c.Action
-	spec, err := LoadSpec(dir)
+	spec, err := record.LoadSpec(dir)
 	if err != nil {
 		return false, false, err
 	}
-	j, err := openBegunJournal(dir, spec.Role)
+	j, err := record.OpenBegunJournal(dir, spec.Role)
 	if err != nil {
 		return false, false, err
 	}
 	defer j.Close()
 	gone := fmt.Sprintf("the session's process was gone when CRIU came to %s", action)
-	if spec.Role == Destination {
+	if spec.Role == record.Destination {
 		if action != hooks.StartUp && action != hooks.PreRestore && action != hooks.PostRestore {
 			return true, true, nil
 		}
 		switch j.State() {
-		case Released, Resumed, Settled, Done:
+		case record.Released, record.Resumed, record.Settled, record.Done:
 			// The token came, and was recorded.
 			if spec.Network.Silent {
-				err = network.Open(namespaceOf(c.Root))
+				err = network.Open(engine.NamespaceOf(c.Root))
 			}
 			return err == nil, true, err
-		case Refused, Discarded:
+		case record.Refused, record.Discarded:
 			return false, true, nil
-		case Flushed, Prepared:
-			if err := j.Append(Refused, gone); err != nil {
+		case record.Flushed, record.Prepared:
+			if err := j.Append(record.Refused, gone); err != nil {
 				return false, false, err
 			}
 		}
@@ -174,11 +178,11 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 		return true, true, nil
 	}
 	switch j.State() {
-	case Settled, Done:
+	case record.Settled, record.Done:
 		// The destination runs it. Our file systems may be frozen still, and
 		// tasks that die have to write to them.
 		return true, true, thawFileSystems(spec, j)
-	case Released, InDoubt, Resumed:
+	case record.Released, record.InDoubt, record.Resumed:
 		return false, false, nil // frozen until somebody resolves it
 	}
 	if err := thawFileSystems(spec, j); err != nil {
@@ -187,9 +191,9 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 	if st := j.State(); !st.Ended() {
 		// The record after the fact would be lost if we were killed now; before
 		// it, it is a promise that nobody can break: only we let CRIU go on.
-		to := Thawed
-		if st == Prepare || st == Presync {
-			to = Failed
+		to := record.Thawed
+		if st == record.Prepare || st == record.Presync {
+			to = record.Failed
 		}
 		if err := j.Append(to, gone); err != nil {
 			return false, false, err
@@ -200,7 +204,7 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 
 // thawFileSystems thaws what a session may have frozen. After a boot nothing is, and
 // a volume that is not mounted then keeps no session from its end.
-func thawFileSystems(spec *Spec, j *Journal) (err error) {
+func thawFileSystems(spec *record.Spec, j *record.Journal) (err error) {
 	for _, v := range spec.Volumes {
 		if v.Mountpoint == "" {
 			continue
@@ -213,61 +217,31 @@ func thawFileSystems(spec *Spec, j *Journal) (err error) {
 	return err
 }
 
-func thawCgroup(spec *Spec) error {
+func thawCgroup(spec *record.Spec) error {
 	if f := spec.Hooks.Freeze; f != nil {
 		return f.Cgroup.Thaw()
 	}
 	return nil
 }
 
-func killCgroup(ctx context.Context, spec *Spec) error {
+func killCgroup(ctx context.Context, spec *record.Spec) error {
 	if f := spec.Hooks.Freeze; f != nil {
 		return f.Cgroup.Kill(ctx)
 	}
 	return nil
 }
 
-// Abort ends a session that is not released: through its process if there is
-// one, else by doing what that process would have done. After the release it
-// refuses: then only the outcome on the destination counts.
-func Abort(ctx context.Context, dir, runDir string) (*Status, error) {
-	st, err := Show(dir)
-	if err != nil {
-		return nil, err
-	}
-	if st.Ended {
-		return st, nil
-	}
-	if st.Running {
-		if err := ask(ctx, dir, request{Do: askAbort}); err != nil {
-			if now, e := Show(dir); e == nil && now.Ended {
-				return now, nil
-			}
-			return nil, err
-		}
-		s, err := Wait(ctx, dir, []string{UntilEnded})
-		if s != nil && s.Ended {
-			return s, nil
-		}
-		return s, err
-	}
-	if err := abandon(ctx, dir, runDir); err != nil {
-		return nil, err
-	}
-	return Show(dir)
-}
-
 // takeOver takes the place of a session's process that died: its lock and its
 // journal.
-func takeOver(dir string) (spec *Spec, j *Journal, closeBoth func(), err error) {
-	if spec, err = LoadSpec(dir); err != nil {
+func takeOver(dir string) (spec *record.Spec, j *record.Journal, closeBoth func(), err error) {
+	if spec, err = record.LoadSpec(dir); err != nil {
 		return nil, nil, nil, err
 	}
-	own, err := lock(filepath.Join(dir, lockFile))
+	own, err := record.Lock(filepath.Join(dir, record.LockFile))
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("session: %s: %w", spec.ID, err)
 	}
-	if j, err = OpenJournal(dir, spec.Role); err != nil {
+	if j, err = record.OpenJournal(dir, spec.Role); err != nil {
 		own.Close()
 		return nil, nil, nil, err
 	}
@@ -282,49 +256,49 @@ func abandon(ctx context.Context, dir, runDir string) error {
 	}
 	defer closeBoth()
 	const why = "aborted after the session's process had died"
-	if spec.Role == Source {
+	if spec.Role == record.Source {
 		return abandonSource(ctx, dir, runDir, spec, j, why)
 	}
 	return abandonDestination(ctx, dir, runDir, spec, j, why)
 }
 
-func abandonSource(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {
+func abandonSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal, why string) error {
 	st := j.State()
 	switch st {
-	case Released, InDoubt, Resumed, Settled, Fenced:
+	case record.Released, record.InDoubt, record.Resumed, record.Settled, record.Fenced:
 		return fmt.Errorf("session: %s is %s: the destination may run the workload: ask it, then `pcopy session resolve`", spec.ID, st)
 	}
-	stopped := spec.Mode == Offline && st != Prepare && st != Presync
+	stopped := spec.Mode == record.Offline && st != record.Prepare && st != record.Presync
 	if stopped {
-		if err := inPlace(dir, spec); err != nil { // after a boot, before the volumes are mounted
+		if err := record.InPlace(dir, spec); err != nil { // after a boot, before the volumes are mounted
 			return err
 		}
 	}
-	if err := errors.Join(throttle.Lift(filepath.Join(dir, throttleFile)), thawFileSystems(spec, j), thawCgroup(spec)); err != nil {
+	if err := errors.Join(throttle.Lift(filepath.Join(dir, record.ThrottleFile)), thawFileSystems(spec, j), thawCgroup(spec)); err != nil {
 		return err
 	}
 	if stopped {
-		if err := startAgain(ctx, dir, spec); err != nil {
+		if err := engine.StartAgain(ctx, dir, spec); err != nil {
 			return err
 		}
 	}
-	to := Failed
-	if st == Barrier || st == Frozen || st == Flushed || st == Prepared || st == Refused {
-		to = Thawed
+	to := record.Failed
+	if st == record.Barrier || st == record.Frozen || st == record.Flushed || st == record.Prepared || st == record.Refused {
+		to = record.Thawed
 	}
 	// The record first: a dump that is still under way reads it in its hook, and
 	// lets the workload go.
 	if err := j.Append(to, why); err != nil {
 		return err
 	}
-	return forgetSource(ctx, dir, runDir, spec)
+	return ForgetSource(ctx, dir, runDir, spec)
 }
 
-// forgetSource removes what a source's dead process left, when CRIU is done. It
+// ForgetSource removes what a source's dead process left, when CRIU is done. It
 // may be called at any time, and again: what a later session of the same workload
 // has there is left alone.
-func forgetSource(ctx context.Context, dir, runDir string, spec *Spec) (err error) {
-	if err := throttle.Lift(filepath.Join(dir, throttleFile)); err != nil {
+func ForgetSource(ctx context.Context, dir, runDir string, spec *record.Spec) (err error) {
+	if err := throttle.Lift(filepath.Join(dir, record.ThrottleFile)); err != nil {
 		return err
 	}
 	if f := spec.Hooks.Freeze; f.Given() && f.Gate != "" {
@@ -338,7 +312,7 @@ func forgetSource(ctx context.Context, dir, runDir string, spec *Spec) (err erro
 	}
 	defer unlock()
 	for _, t := range spec.Trees {
-		if t.Stage == StageDump {
+		if t.Stage == record.StageDump {
 			err = errors.Join(err, unmountIfMounted(t.Path))
 		}
 	}
@@ -347,13 +321,13 @@ func forgetSource(ctx context.Context, dir, runDir string, spec *Spec) (err erro
 
 // lastToServe says whether no process has served the workload since that of this
 // session, in this boot, and keeps any from beginning until it is unlocked.
-func lastToServe(runDir string, spec *Spec) (unlock func(), last bool, err error) {
+func lastToServe(runDir string, spec *record.Spec) (unlock func(), last bool, err error) {
 	if spec.Workload == "" {
 		return nil, false, nil
 	}
-	path := filepath.Join(runDir, workloadLock, spec.Workload)
-	f, err := lock(path)
-	if errors.Is(err, errLocked) || errors.Is(err, os.ErrNotExist) {
+	path := filepath.Join(runDir, record.WorkloadLock, spec.Workload)
+	f, err := record.Lock(path)
+	if errors.Is(err, record.ErrLocked) || errors.Is(err, os.ErrNotExist) {
 		return nil, false, nil
 	} else if err != nil {
 		return nil, false, err
@@ -366,14 +340,14 @@ func lastToServe(runDir string, spec *Spec) (unlock func(), last bool, err error
 	return func() { f.Close() }, true, nil
 }
 
-func abandonDestination(ctx context.Context, dir, runDir string, spec *Spec, j *Journal, why string) error {
+func abandonDestination(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal, why string) error {
 	st := j.State()
 	switch st {
-	case Released, Resumed, InDoubt, Settled:
+	case record.Released, record.Resumed, record.InDoubt, record.Settled:
 		return fmt.Errorf("session: %s is %s: the workload was handed over to this host: look whether it runs", spec.ID, st)
-	case Flushed, Prepared:
-		if spec.Mode != Copy {
-			if err := j.Append(Refused, why); err != nil {
+	case record.Flushed, record.Prepared:
+		if spec.Mode != record.Copy {
+			if err := j.Append(record.Refused, why); err != nil {
 				return err
 			}
 		}

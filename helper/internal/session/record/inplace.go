@@ -1,7 +1,6 @@
-package session
+package record
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,12 +23,12 @@ import (
 // volumesFile is a source's note: the identities of its volumes, by mount point.
 const volumesFile = "volumes.json"
 
-// noteVolumes writes the note. One that is there is a process's before this one: the
+// NoteVolumes writes the note. One that is there is a process's before this one: the
 // volumes are compared with it.
-func noteVolumes(dir string, spec *Spec) error {
+func NoteVolumes(dir string, spec *Spec) error {
 	path := filepath.Join(dir, volumesFile)
 	if _, err := os.Lstat(path); err == nil {
-		return inPlace(dir, spec)
+		return InPlace(dir, spec)
 	}
 	known := map[string]fsid.Identity{}
 	for _, v := range spec.Volumes {
@@ -52,7 +51,7 @@ func noteVolumes(dir string, spec *Spec) error {
 	if err := writeWhole(path, b); err != nil {
 		return fmt.Errorf("session: noting its volumes: %w", err)
 	}
-	return inPlace(dir, spec)
+	return InPlace(dir, spec)
 }
 
 // writeWhole writes a file whole or not at all, and on the disk.
@@ -88,9 +87,9 @@ func (n *notInPlace) Error() string {
 	return fmt.Sprintf("session: %s does not start: its volume %s %s on %s: %s", n.spec.Workload, n.volume.Name, n.is, n.volume.Mountpoint, way)
 }
 
-// inPlace is an error for the first volume that is not the file system that the
+// InPlace is an error for the first volume that is not the file system that the
 // session knows, mounted on its mount point.
-func inPlace(dir string, spec *Spec) error {
+func InPlace(dir string, spec *Spec) error {
 	known, err := knownVolumes(dir, spec)
 	if err != nil {
 		return err
@@ -111,14 +110,6 @@ func inPlace(dir string, spec *Spec) error {
 		}
 	}
 	return nil
-}
-
-// startAgain starts a workload that was stopped for a handover which has failed.
-func startAgain(ctx context.Context, dir string, spec *Spec) error {
-	if err := inPlace(dir, spec); err != nil {
-		return err
-	}
-	return runIfGiven(ctx, spec.Hooks.Thaw)
 }
 
 // knownVolumes are the identities of the volumes by mount point. A session that was

@@ -1,4 +1,4 @@
-package session
+package prefetch
 
 import (
 	"encoding/json"
@@ -123,10 +123,10 @@ func TestWhatIsMappedIsRead(t *testing.T) {
 		return ranges
 	}
 	some := [][2]int64{{1 << 20, 8192}, {3 << 20, 4096}, {size - 4096, 1 << 40}}
-	d := &destination{base: &base{spec: &Spec{Bundle: at("bundle")}}}
+	bundle := at("bundle")
 	for _, path := range []string{"/away", "/up", "../outside", "/../outside", "/fifo", "/usr", "/nothing", "", "/"} {
 		writtenOut(t, at("outside"))
-		if n, err := d.warmMapped(t.Context(), []mappedFile{{path, some}}); n > 0 || err != nil {
+		if n, err := Read(t.Context(), bundle, []File{{path, some}}); n > 0 || err != nil {
 			t.Errorf("%q: %d bytes were read (%v)", path, n, err)
 		}
 		if got := present("outside"); len(got) > 0 {
@@ -135,7 +135,7 @@ func TestWhatIsMappedIsRead(t *testing.T) {
 	}
 	for _, path := range []string{"/usr/lib/some.so", "/lib/some.so"} {
 		writtenOut(t, at("root/usr/lib/some.so"))
-		if n, err := d.warmMapped(t.Context(), []mappedFile{{"/nothing", some}, {path, append(some, [2]int64{-5, 3})}}); n != 8192+4096+4096 || err != nil {
+		if n, err := Read(t.Context(), bundle, []File{{"/nothing", some}, {path, append(some, [2]int64{-5, 3})}}); n != 8192+4096+4096 || err != nil {
 			t.Errorf("%s: %d bytes were read (%v)", path, n, err)
 		}
 		got := present("root/usr/lib/some.so")
@@ -153,7 +153,7 @@ func TestWhatIsMappedIsRead(t *testing.T) {
 	if err := os.WriteFile(at("bundle/config.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.warmMapped(t.Context(), []mappedFile{{"/lib/some.so", some}}); err == nil {
+	if _, err := Read(t.Context(), bundle, []File{{"/lib/some.so", some}}); err == nil {
 		t.Error("a bundle that is none has a root")
 	}
 }
@@ -169,5 +169,17 @@ func writtenOut(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forget(t, path)
+	dropPages(t, path)
+}
+
+func dropPages(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err == nil {
+		err = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+		f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }

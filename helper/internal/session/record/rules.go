@@ -1,0 +1,345 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/codec"
+	"github.com/livefleet/handover/helper/internal/passes"
+	"github.com/livefleet/handover/helper/internal/tracker"
+	"github.com/livefleet/handover/helper/internal/transport"
+)
+
+// StartsNothing reports whether nothing is started or mounted in a session.
+func (s *Spec) StartsNothing() bool {
+	nothing := s.Mode == Copy && s.Hooks == (Hooks{}) && len(s.Trees)+len(s.Directories) == 0
+	for _, v := range s.Volumes {
+		nothing = nothing && v.Mountpoint == ""
+	}
+	return nothing
+}
+
+// Lends says that a source in this state has memory that the destination may need.
+func (s *Spec) Lends(st State) bool {
+	return s.Policy.LazyPages && (st == Released || st == InDoubt || st == Resumed)
+}
+
+// rule is one thing that a spec must not say. The first rule that is broken is told, so a rule may rely on those before it.
+type rule struct {
+	broken func(s *Spec) bool
+	says   func(s *Spec) string
+}
+
+func always(text string) func(*Spec) string { return func(*Spec) string { return text } }
+
+// generalRules are about the session itself and its policy.
+var generalRules = []rule{
+	{
+		func(s *Spec) bool { return s.Version != 1 },
+		func(s *Spec) string { return fmt.Sprintf("version is %d, and this pcopy understands 1", s.Version) },
+	},
+	{
+		func(s *Spec) bool { return !isID(s.ID) },
+		func(s *Spec) string { return fmt.Sprintf("id %q: small letters, digits and dashes, at most 64", s.ID) },
+	},
+	{
+		func(s *Spec) bool { return s.Role != Source && s.Role != Destination },
+		func(s *Spec) string { return fmt.Sprintf("role %q: source or destination", s.Role) },
+	},
+	{
+		func(s *Spec) bool { return !slices.Contains([]string{Live, Offline, Copy, Trial}, s.Mode) },
+		func(s *Spec) string { return fmt.Sprintf("mode %q: live, offline, copy or trial", s.Mode) },
+	},
+	{
+		func(s *Spec) bool { return s.Mode == Trial && s.Role != Source },
+		always("mode trial is for the source alone"),
+	},
+	{
+		func(s *Spec) bool { return s.Workload != "" && !isName(s.Workload) },
+		func(s *Spec) string { return fmt.Sprintf("workload %q is no name", s.Workload) },
+	},
+	{
+		func(s *Spec) bool { return s.Mode != Copy && s.Workload == "" },
+		func(s *Spec) string { return fmt.Sprintf("mode %s needs a workload", s.Mode) },
+	},
+	{
+		func(s *Spec) bool { return s.Policy.Free != FreeSkip && s.Policy.Free != FreeSend },
+		func(s *Spec) string { return fmt.Sprintf("policy: free %q: skip or send", s.Policy.Free) },
+	},
+	{
+		func(s *Spec) bool { return s.Policy.outOfRange() },
+		always("policy: a number is out of range"),
+	},
+	{
+		func(s *Spec) bool { return s.Policy.MaxFrozen > 0 && s.Mode != Live },
+		func(s *Spec) string {
+			return fmt.Sprintf("policy: max_frozen is for the mode live: what a stop and a start take (mode %s), nobody can foresee", s.Mode)
+		},
+	},
+	{
+		func(s *Spec) bool { return s.Policy.Throttle != "" && s.Policy.MaxFrozen == 0 },
+		always("policy: throttle slows the workload down until the pause is within max_frozen, which is not set: set it, or leave throttle out"),
+	},
+	{
+		func(s *Spec) bool { return relative(s.Policy.Throttle) },
+		func(s *Spec) string {
+			return fmt.Sprintf("policy: throttle: the cgroup %q is not an absolute path", s.Policy.Throttle)
+		},
+	},
+	{
+		func(s *Spec) bool { return s.Policy.PauseAt != "" && next[s.Role][s.Policy.PauseAt] == nil },
+		func(s *Spec) string {
+			return fmt.Sprintf("policy: pause_at %q is no state in which this side could go on", s.Policy.PauseAt)
+		},
+	},
+	{
+		func(s *Spec) bool { return s.Policy.Connections < 1 || s.Policy.Connections > MaxConnections },
+		func(s *Spec) string {
+			return fmt.Sprintf("policy: %d connections: 1 to %d", s.Policy.Connections, MaxConnections)
+		},
+	},
+}
+
+// workloadRules are about the network and the commands of the workload.
+var workloadRules = []rule{
+	{
+		func(s *Spec) bool { return relative(s.Network.Namespace) },
+		func(s *Spec) string {
+			return fmt.Sprintf("network: the namespace %q is not an absolute path", s.Network.Namespace)
+		},
+	},
+	{
+		func(s *Spec) bool { return s.Network != (Network{}) && !s.dumps() },
+		func(s *Spec) string {
+			return fmt.Sprintf("network: mode %s moves no connections, and nothing has to be silent", s.Mode)
+		},
+	},
+	{
+		func(s *Spec) bool { return relative(s.Bundle) },
+		func(s *Spec) string { return fmt.Sprintf("bundle %q is not an absolute path", s.Bundle) },
+	},
+	{
+		func(s *Spec) bool { return s.Role == Source && s.Mode != Copy && !s.Hooks.Freeze.Given() },
+		always("hooks: freeze is missing"),
+	},
+	{
+		func(s *Spec) bool { return s.Role == Source && s.Mode == Offline && !s.Hooks.Thaw.Given() },
+		always("hooks: thaw is missing: what is stopped must be startable again"),
+	},
+	{
+		func(s *Spec) bool { return s.Role == Source && s.dumps() && s.Hooks.Freeze.Gate == "" },
+		always("hooks: a live freeze needs a gate, the directory that CRIU writes to"),
+	},
+	{
+		func(s *Spec) bool {
+			r := s.Hooks.Restore
+			return r != nil && r.Container != "" && !containerPattern.MatchString(r.Container)
+		},
+		func(s *Spec) string {
+			return fmt.Sprintf("hooks: the container %q is no ID: at least 12 digits, 0 to 9 and a to f", s.Hooks.Restore.Container)
+		},
+	},
+	{
+		func(s *Spec) bool { return s.Hooks.Freeze != nil && relative(string(s.Hooks.Freeze.Cgroup)) },
+		func(s *Spec) string {
+			return fmt.Sprintf("hooks: the cgroup %q is not an absolute path", s.Hooks.Freeze.Cgroup)
+		},
+	},
+	{
+		func(s *Spec) bool {
+			return s.Role == Destination && s.Mode == Live && (!s.Hooks.Restore.Given() || s.Hooks.Restore.Gate == "")
+		},
+		always("hooks: a live restore needs a command and a gate, the directory that CRIU reads from"),
+	},
+	{
+		func(s *Spec) bool { return s.Role == Destination && s.Mode == Offline && !s.Hooks.Resume.Given() },
+		always("hooks: resume is missing"),
+	},
+	{
+		func(s *Spec) bool { return s.Policy.LazyPages && s.Mode != Live },
+		func(s *Spec) string {
+			return fmt.Sprintf("policy: lazy_pages is for the mode live: mode %s moves no memory", s.Mode)
+		},
+	},
+	{
+		func(s *Spec) bool {
+			f := s.Hooks.Freeze
+			return s.Policy.LazyPages && s.Role == Source && (f.Cgroup == "" || f.Hold == "")
+		},
+		always("policy: lazy_pages needs the workload's cgroup, of the second version, and what stands in for CRIU: hooks.freeze has cgroup or hold missing"),
+	},
+	{
+		func(s *Spec) bool {
+			r := s.Hooks.Restore
+			return s.Policy.LazyPages && s.Role == Destination && (r.Hold == "" || r.Container == "" || !filepath.IsAbs(r.Log))
+		},
+		always("policy: lazy_pages needs to know what stands in for CRIU, where CRIU works, and whose tasks it restores: hooks.restore has hold, log or container missing"),
+	},
+}
+
+// relative says of a path that may be left out that it is there and not absolute.
+func relative(path string) bool { return path != "" && !filepath.IsAbs(path) }
+
+// dumps reports whether CRIU dumps the workload.
+func (s *Spec) dumps() bool { return s.Mode == Live || s.Mode == Trial }
+
+// outOfRange holds each number against the least that it may be.
+func (p *Policy) outOfRange() bool {
+	for _, n := range []struct{ is, least int64 }{
+		{int64(p.MaxPasses), 1}, {p.TargetDirty, 0}, {p.Limit, 0}, {p.Shared, 0}, {p.AtOnce, 0}, {int64(p.PeerTimeout), 1}, {int64(p.ResumeTimeout), 1},
+		{p.HashLimit, 0}, {int64(p.WaitTimeout), 1}, {int64(p.MaxFrozen), 0}, {int64(p.FrozenPatience), 1}, {int64(p.PauseBase), 0}, {p.Memory, 0},
+	} {
+		if n.is < n.least {
+			return true
+		}
+	}
+	return false
+}
+
+// check tells the first rule that the spec breaks.
+func (s *Spec) check() error {
+	seen := names{}
+	for _, part := range []func() error{
+		func() error { return s.keeps(generalRules) },
+		s.checkCompression,
+		s.checkPeer,
+		func() error { return s.checkVolumes(seen) },
+		func() error { return s.checkDirectories(seen) },
+		func() error { return s.checkTrees(seen) },
+		func() error { return s.keeps(workloadRules) },
+	} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Spec) keeps(rules []rule) error {
+	for _, r := range rules {
+		if r.broken(s) {
+			return errors.New(r.says(s))
+		}
+	}
+	return nil
+}
+
+func (s *Spec) checkCompression() error {
+	if err := codec.CheckCompression(s.Policy.Compression); err != nil {
+		return fmt.Errorf("policy: compression: %w", err)
+	}
+	return nil
+}
+
+// names are those that were seen, each with its kind before it.
+type names map[string]bool
+
+func (n names) once(kind, name string) error {
+	if !isName(name) || n[kind+name] {
+		return fmt.Errorf("%s %q: the name is missing, there twice, or not a name", kind, name)
+	}
+	n[kind+name] = true
+	return nil
+}
+
+func (s *Spec) checkVolumes(seen names) error {
+	for _, v := range s.Volumes {
+		if err := seen.once("volume", v.Name); err != nil {
+			return err
+		}
+		if err := v.check(s.Role); err != nil {
+			return fmt.Errorf("volume %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Spec) checkDirectories(seen names) error {
+	for _, d := range s.Directories {
+		if d.byPath() {
+			if seen[d.Path] {
+				return fmt.Errorf("volume %q: it is there twice", d.Path)
+			}
+			seen[d.Path] = true
+		} else if err := seen.once("volume", d.Name); err != nil {
+			return err
+		}
+		if err := d.check(); err != nil {
+			return fmt.Errorf("volume %s: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Spec) checkTrees(seen names) error {
+	for _, t := range s.Trees {
+		if err := seen.once("tree", t.Name); err != nil {
+			return err
+		}
+		if !filepath.IsAbs(t.Path) {
+			return fmt.Errorf("tree %s: path %q is not absolute", t.Name, t.Path)
+		}
+		if s.Role == Source && t.Stage != StagePresync && t.Stage != StageFreeze && t.Stage != StageDump {
+			return fmt.Errorf("tree %s: stage %q: presync, freeze or dump", t.Name, t.Stage)
+		}
+	}
+	return nil
+}
+
+func (s *Spec) checkPeer() error {
+	if s.Mode == Trial { // it has none
+		return nil
+	}
+	if err := transport.CheckFingerprint(s.Peer.Fingerprint); err != nil {
+		return fmt.Errorf("peer: %w", err)
+	}
+	at := s.Peer.Address
+	switch {
+	case s.Role == Destination && len(s.Peer.Command) > 0:
+		return errors.New("peer: the command is for the source: it is the source that comes to the destination")
+	case s.Role == Destination:
+		at = s.Listen
+	case at != "" && len(s.Peer.Command) > 0:
+		return errors.New("peer: there is an address and a command, and one of them is needed")
+	case len(s.Peer.Command) > 0:
+		if s.Peer.Command[0] == "" || strings.ContainsRune(strings.Join(s.Peer.Command, ""), 0) {
+			return fmt.Errorf("peer: %q is no command", s.Peer.Command)
+		}
+		return nil
+	}
+	_, err := transport.ParseAddress(at)
+	return err
+}
+
+func (v *Vol) check(role Role) error {
+	if v.Size <= 0 {
+		return fmt.Errorf("size %d bytes", v.Size)
+	}
+	if err := blockmap.CheckCluster(v.Cluster); err != nil {
+		return err
+	}
+	path := v.Device
+	if role == Destination {
+		path = v.Image
+	}
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%q is not an absolute path", path)
+	}
+	if v.Kept != "" && (role == Source || filepath.Dir(v.Kept) != filepath.Dir(v.Image) || v.Kept == v.Image) {
+		return fmt.Errorf("kept %q is no other name in the folder of %q", v.Kept, v.Image)
+	}
+	if v.Mountpoint != "" && !filepath.IsAbs(v.Mountpoint) {
+		return fmt.Errorf("mountpoint %q is not an absolute path", v.Mountpoint)
+	}
+	if role == Source && v.Tracker != passes.Untracked && !slices.Contains(tracker.Kinds(), v.Tracker) {
+		return fmt.Errorf("tracker %q: %s or %s", v.Tracker, strings.Join(tracker.Kinds(), ", "), passes.Untracked)
+	}
+	if role == Destination && v.Mountpoint != "" && v.Fstype == "" {
+		return errors.New("fstype is missing, and it is to be mounted")
+	}
+	return nil
+}
