@@ -1,11 +1,11 @@
 // Package envelope closes a few bytes so that one host alone can open them, once.
 //
-// The host that is to read them makes a key (Offer) and tells its public half. Whoever
-// has that half closes an envelope (Seal): with a key pair made for this one envelope
-// both sides come to one secret (X25519), from which HKDF-SHA256 makes the key of
-// AES-256-GCM. The envelope holds the public half of its pair and what was encrypted.
-// Its label is authenticated: what was closed for one purpose cannot be opened for
-// another. Opening ends the key (Open), whether it opens or not.
+// The host that is to read them makes a key (Offer) and tells its public half. A
+// holder of that half closes an envelope (Seal): with a key pair made for this one
+// envelope both sides come to one secret (X25519), from which HKDF-SHA256 makes the
+// key of AES-256-GCM. The envelope holds the public half of its pair and the
+// ciphertext. Its label is authenticated: an envelope for one purpose cannot be
+// opened for another. Opening ends the key (Open), whether it opens or not.
 //
 //	base64( public half, 32 bytes | ciphertext | tag, 16 bytes )
 //

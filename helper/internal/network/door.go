@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// doorLook is the time between two looks at who waits.
+// doorLook is the time between two looks at the pending connections.
 const doorLook = 2 * time.Millisecond
 
 // BehindShutDoor runs f while no new connection comes in to the namespace at path, and
-// not before those that came earlier have been accepted: a dump refuses a listener at
-// whose door somebody waits. The door opens when f returns, or with this process. They
+// not before those that came earlier have been accepted: a dump refuses a listener
+// with pending connections. The door opens when f returns, or with this process. They
 // may take so long to be accepted as limit says.
 func BehindShutDoor(ctx context.Context, path string, limit time.Duration, f func() error) error {
 	g, err := NewGuard(path)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InUntouched runs f in a network namespace that is made for it, and goes with it. What
-// holds for Inside's f holds for this one.
+// InUntouched runs f in a network namespace that is made for it, and goes with it. The
+// rules for Inside's f hold for this one.
 func InUntouched(f func() error) error {
 	failed := make(chan error, 1)
 	go func() {

@@ -20,7 +20,7 @@ type kind struct {
 	remove   netlink.HeaderType
 	header   int      // bytes before the attributes
 	link     int      // where in these a number of an interface is, or none
-	volatile []uint16 // attributes that say nothing of what it is
+	volatile []uint16 // attributes that do not define the entry
 	links    []uint16 // attributes that are numbers of interfaces
 	ours     func(header []byte, attributes []netlink.Attribute) bool
 	name     func(header []byte, attributes []netlink.Attribute, links []string) string
@@ -93,7 +93,7 @@ func family(f byte) string {
 	return "IPv4"
 }
 
-// ourAddress leaves out what the kernel makes by itself or for a time.
+// ourAddress leaves out addresses that the kernel itself makes, or for a time.
 func ourAddress(h []byte, a []netlink.Attribute) bool {
 	if h[0] != unix.AF_INET && h[0] != unix.AF_INET6 {
 		return false
@@ -217,7 +217,8 @@ func (c *conn) entry(k kind, header []byte, attributes []netlink.Attribute) (e E
 	return e, nil
 }
 
-// still clears the flags of a header that say how an entry fares, not what it is.
+// still clears the flags of a header that are an entry's state and not its
+// definition.
 func still(k kind, header []byte) {
 	flags := header[unix.SizeofRtMsg-4:]
 	switch k.kind {

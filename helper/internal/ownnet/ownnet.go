@@ -1,16 +1,16 @@
-// Package ownnet carries what a workload has in its network namespace beside its
+// Package ownnet carries a workload's objects in its network namespace beside its
 // interfaces: addresses, routes, rules for routes, and tables of nftables.
 //
 // The container engine makes interfaces with the addresses that it knows of, on the
-// destination as on the source. What the workload itself has added or taken away, no
-// dump holds: to CRIU the namespace is the engine's. So the source reads all of it while
-// the workload runs (Read), and once more when it is frozen. The destination makes its
-// own namespace like that (Apply), before there is a socket in it that is bound to such
-// an address, and looks again before the first instruction of the workload.
+// destination as on the source. No dump holds the workload's own additions and removals:
+// to CRIU the namespace is the engine's. So the source reads all of it while the
+// workload runs (Read), and once more when it is frozen. The destination makes its own
+// namespace like that (Apply), before there is a socket in it that is bound to such an
+// address, and looks again before the first instruction of the workload.
 //
-// Left out is whatever the kernel makes by itself: routes of the table local, link-local
-// addresses, and what router advertisements bring. Interfaces have numbers that differ
-// from host to host, so all that points to one names it.
+// Left out is everything that the kernel itself makes: routes of the table local,
+// link-local addresses, and the results of router advertisements. Interfaces have
+// numbers that differ from host to host, so all that points to one names it.
 package ownnet
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/network"
 )
 
-// State is what a namespace has.
+// State is the content of a namespace.
 type State struct {
 	Addresses []Entry  `json:"addresses,omitempty"`
 	Routes    []Entry  `json:"routes,omitempty"`
@@ -71,12 +71,12 @@ func read() (s State, err error) {
 	return s, err
 }
 
-// applyAtMost is how often what differs is mended: a route may come or go with an
+// applyAtMost is how often differences are mended: a route may come or go with an
 // address.
 const applyAtMost = 4
 
-// Apply makes the namespace at path like the source's, looks that it is, and tells what
-// it has changed, in words. had are the tables that an earlier call has given it, where
+// Apply makes the namespace at path like the source's, checks that it is, and returns
+// its changes, in words. had are the tables that an earlier call has given it, where
 // nothing has run in it since: only their names are looked at then, for nft takes longer
 // than all else together.
 func Apply(path string, want State, had []Table) (changed []string, err error) {
@@ -91,7 +91,7 @@ func Apply(path string, want State, had []Table) (changed []string, err error) {
 }
 
 // Rehearse tries all of it in an untouched namespace of this host, with interfaces of
-// these names: what fails there would fail when the workload stands still.
+// these names: a failure there would come when the workload stands still.
 func Rehearse(want State) error {
 	err := network.InUntouched(func() error {
 		c, err := open()

@@ -12,7 +12,7 @@ import (
 	"github.com/google/nftables"
 )
 
-// Table is a table of nftables' that somebody made in the namespace.
+// Table is a table of nftables' that a program made in the namespace.
 type Table struct {
 	Family  string `json:"family"`
 	Name    string `json:"name"`
@@ -53,7 +53,7 @@ func names() (found []Table, err error) {
 	return found, nil
 }
 
-// tables are those of the thread's namespace, with what is in them.
+// tables are those of the thread's namespace, with their content.
 func tables() (found []Table, err error) {
 	all, err := names()
 	if err != nil {
@@ -75,7 +75,8 @@ func tables() (found []Table, err error) {
 	return found, nil
 }
 
-// applyTables makes the tables of the thread's namespace like these, and tells which it has made anew.
+// applyTables makes the tables of the thread's namespace like these, and returns those that it has
+// made again.
 func applyTables(want []Table) (changed []string, err error) {
 	here, err := tables()
 	if err != nil {
