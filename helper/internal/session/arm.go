@@ -9,13 +9,13 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// What was written during the barrier is sent before the freeze, round by round:
-// a round flushes the file systems and sends what that wrote, so what is left
-// for the flush in the pause is what was written during the last round. There
-// are rounds for as long as both sides need to get ready, and then while they
-// become shorter. Those beside the getting ready are no measure for that, for they
-// share the processors with it; and the freeze does not come right after one in
-// which the workload wrote far more than in others.
+// The writes of the barrier are sent before the freeze, round by round: a round
+// flushes the file systems and sends the result, so only the writes of the last round
+// are left for the flush in the pause. There are rounds for as long as both sides
+// need to get ready, and then while they become shorter. Those beside the getting
+// ready are no measure for that, for they share the processors with it; and the
+// freeze does not come right after one in which the workload wrote far more than in
+// others.
 const (
 	roundShrink  = 0.9 // of the shortest: no more is shorter
 	roundsStale  = 2   // so many that are not are enough
@@ -71,9 +71,8 @@ func (s *source) arm(ctx context.Context) error {
 	return nil
 }
 
-// armBoth arms the freeze command, and then tells the destination to get ready:
-// what the command has written until then, and the roots as they are now, are
-// all that it needs for that.
+// armBoth arms the freeze command, and then tells the destination to get ready: the
+// command's output until then, and the present roots, are all that it needs for that.
 func (s *source) armBoth(ctx context.Context) error {
 	if err := s.freezer.Arm(ctx); err != nil {
 		return fmt.Errorf("session: preparing the freeze: %w", err)
@@ -123,7 +122,7 @@ func (s *source) rounds(ctx context.Context, pending *chan error) error {
 			if some, err := s.lastScan(ctx); err != nil || !some {
 				return err
 			}
-			// And once more what was written to the volumes meanwhile.
+			// And once more the writes to the volumes of that time.
 		}
 		if late && !armed {
 			return errors.New("session: the destination has not prepared its restore in time, and has not said why")

@@ -22,7 +22,7 @@ import (
 
 // brake is how a workload is slowed down.
 type brake struct {
-	since    time.Time     // when was begun to measure what it uses
+	since    time.Time     // the start of measuring its use
 	had      time.Duration // of processors, until then
 	throttle *throttle.Throttle
 	stepped  time.Time      // when the last step was taken
@@ -42,7 +42,7 @@ func (b *brake) said() string {
 // brakes says whether the workload may be slowed down.
 func (s *limiter) brakes() bool { return s.Spec.Policy.Throttle != "" }
 
-// canBrake refuses to begin what could not be done in the end.
+// canBrake refuses to begin a throttling that could not be done.
 func (s *limiter) canBrake() error {
 	if !s.brakes() {
 		return nil
@@ -54,7 +54,7 @@ func (s *limiter) canBrake() error {
 }
 
 // mayBrake says whether the next step is due: the forecast is not within the limit, and
-// it was made of what the workload did since the last step.
+// it was made from the workload's work since the last step.
 func (s *limiter) mayBrake(f forecast) bool {
 	b := &s.brake
 	switch {
@@ -66,9 +66,9 @@ func (s *limiter) mayBrake(f forecast) bool {
 	return time.Since(b.stepped) >= s.options.brakeHold+f.since
 }
 
-// lookAtMemory finds out how much of the memory would travel in the pause: what changes
-// between two looks, and what the destination would have no room for before. It sends
-// nothing: what is sent ahead takes up that room.
+// lookAtMemory finds out how much of the memory would travel in the pause: the changes
+// between two looks, and the part that the destination would have no room for before.
+// It sends nothing: memory sent ahead takes up that room.
 func (s *limiter) lookAtMemory(ctx context.Context) error {
 	m, before, now := &s.memory, s.brake.pages, precopy.NewKnown(0) // no secret: only the forecast would be wrong
 	var changed, missing int64

@@ -4,9 +4,9 @@ import "time"
 
 // clock is how far the destination's clock is ahead of ours, by the way of NTP: an
 // answer carries when the question was sent, when it was heard and when it was
-// answered, and what the way took beyond that is the doubt. Of several answers the
-// one with the least doubt counts. It is for reports, which show both hosts'
-// events in one picture: nothing is decided by it.
+// answered, and the rest of the round trip is the doubt. Of several answers the one
+// with the least doubt counts. It is for reports, which show both hosts' events in
+// one picture: nothing is decided by it.
 type clock struct {
 	known         bool
 	ahead, within time.Duration
@@ -20,7 +20,7 @@ func (c *clock) hear(m *message, now time.Time) {
 	}
 	there, back := time.Duration(m.Heard-m.Echo), time.Duration(m.Said-now.UnixNano())
 	ahead, within := (there+back)/2, (there-back)/2
-	if within < 0 { // one of the clocks was set meanwhile
+	if within < 0 { // one of the clocks was set in between
 		return
 	}
 	if !c.known || within < c.within {

@@ -12,34 +12,34 @@ import (
 	"github.com/livefleet/handover/helper/internal/transport"
 )
 
-// handoverKeeps is what each side of a handover does itself, and not by a program that
-// it starts.
+// handoverKeeps are the capabilities that each side of a handover uses itself, and not
+// by a program that it starts.
 var handoverKeeps = map[record.Role][]cap.Value{
 	record.Source: {
 		cap.DAC_OVERRIDE, cap.DAC_READ_SEARCH, // trees and folders of the workload's users; handles of fanotify's files
 		cap.FOWNER,       // reading them without a new access time
-		cap.SYS_ADMIN,    // mounts, freezing file systems, the workload's network namespace, fanotify; the tracker, with what CAP_BPF and CAP_PERFMON are for
+		cap.SYS_ADMIN,    // mounts, freezing file systems, the workload's network namespace, fanotify; the tracker, in place of CAP_BPF and CAP_PERFMON
 		cap.SYS_RESOURCE, // memory for the tracker's maps, on older kernels
 		cap.NET_ADMIN,    // silence
 		cap.NET_RAW,      // announcements, when the workload runs on here
-		cap.SYS_PTRACE,   // what the workload's processes have open, mapped and in memory
+		cap.SYS_PTRACE,   // the workload's open files, mappings and memory
 		cap.KILL,         // a hook that takes too long
 	},
 	record.Destination: {
 		cap.DAC_OVERRIDE,
 		cap.CHOWN, cap.FOWNER, cap.FSETID, cap.MKNOD, cap.SETFCAP, cap.LINUX_IMMUTABLE, // trees as they were
 		cap.SYS_ADMIN,    // mounts, the workload's network namespace
-		cap.SYS_RESOURCE, // quotas, and what a file system keeps back for others than root
+		cap.SYS_RESOURCE, // quotas, and a file system's reserve for others than root
 		cap.NET_ADMIN, cap.NET_RAW,
 		cap.NET_BIND_SERVICE, // a port below 1024, if it is told to listen there
-		cap.SYS_PTRACE,       // the network namespace of what was restored
+		cap.SYS_PTRACE,       // the network namespace of the restored tasks
 		cap.SYS_NICE,         // the processors of its threads
 		cap.KILL,
 	},
 }
 
-// lower gives up, before anything of the peer's is read, what this side of a handover
-// never needs. A copy gives up more, and later.
+// lower drops, before anything of the peer's is read, the rights that this side of a
+// handover never needs. A copy gives up more, and later.
 func (o Options) lower(b *record.Session) error {
 	if o.Lower == nil || b.Spec.StartsNothing() {
 		return nil
@@ -68,7 +68,8 @@ func (o Options) confine(b *record.Session, r confine.Rules) error {
 }
 
 // confineSource leaves it the session's folder, the way to the destination, and the
-// places where it is counted among those who share a limit, and who copy in turn.
+// places where it is counted among the copies that share a limit, and that take
+// turns.
 func (s *source) confineSource() error {
 	var r confine.Rules
 	if at, ok := s.way.(transport.Address); ok {

@@ -78,7 +78,7 @@ func (d *destination) run(ctx context.Context) error {
 	}
 	d.Update(true, func(s *record.Status) { s.Listen = l.Address() })
 
-	// An abort has to get through also while nobody has connected.
+	// An abort has to get through also without a connection.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go d.watchRequests(ctx, cancel)
@@ -107,7 +107,7 @@ func (d *destination) watchRequests(ctx context.Context, cancel context.CancelCa
 	}
 }
 
-// prepare makes what will be written to, and nothing that the peer could choose.
+// prepare makes the files to write, and nothing that the peer could choose.
 func (d *destination) prepare() error {
 	for _, v := range d.Spec.Volumes {
 		if err := record.NoteMade(d.Dir, v.Image); err != nil {
@@ -222,16 +222,16 @@ func (d *destination) hello(ctx context.Context, m *message) error {
 	return d.sendAllDigests(ctx, d.ledgers)
 }
 
-// errConfirmed: who asks has it from the source that it can never thaw again.
+// errConfirmed: the caller knows from the source that it can never thaw again.
 var errConfirmed = errors.New("session: the source has let go")
 
-// barrier puts on the disk what has come, and what was prepared for the workload.
+// barrier syncs the received data, and everything that was prepared for the workload.
 func (d *destination) barrier(context.Context, *message) error {
 	if err := d.Reach(record.Barrier, ""); err != nil {
 		return err
 	}
 	if d.fetcher == nil {
-		d.door.l.Close() // nobody is waited for any more
+		d.door.l.Close() // no further connection is expected
 	}
 	began := time.Now()
 	if err := errors.Join(d.datasync(), syncTrees(d.Spec)); err != nil {
@@ -286,10 +286,10 @@ func (d *destination) prepareWorkload(ctx context.Context, _ *message) error {
 	}
 	took := map[string]float64{}
 	began := time.Now()
-	// All that was frozen on the source is on the disk here before anything runs
-	// on it: whatever the workload acknowledges then rests on it, and the
-	// source, which does not have that, is no way back any more. It costs no pause
-	// as long as it takes no longer than the restore.
+	// All data frozen on the source are on the disk here before anything runs on
+	// them: the workload's later acknowledgements rest on them, and the source, which
+	// does not have those, is no way back any more. It costs no pause as long as it
+	// takes no longer than the restore.
 	var sync errgroup.Group
 	sync.Go(func() error { return d.options.syncVolumes(d.places) })
 	sync.Go(d.syncLate)
@@ -339,8 +339,8 @@ func (d *destination) resume(ctx context.Context, m *message) error {
 		return errors.Join(err, d.Reach(record.InDoubt, err.Error()))
 	}
 	took := map[string]float64{"resume": report.MS(time.Since(began)), "running": report.MS(runs.Sub(began))}
-	// The word first: the source's clock of the pause is running. If it does
-	// not get through, the journal will tell those who ask.
+	// The word first: the source's clock of the pause is running. If it does not get
+	// through, the journal will tell.
 	sent := send(d.conn, message{Kind: msgResumed, Took: took})
 	if err := d.Reach(record.Resumed, ""); err != nil {
 		return err
@@ -374,8 +374,8 @@ func (d *destination) finish() error {
 	return d.Reach(record.Done, "")
 }
 
-// undo: whatever happened, if the run token had not come, nothing runs here and
-// nothing stays.
+// undo: on any error, if the run token had not come, nothing runs here and nothing
+// stays.
 func (d *destination) undo(why error) error {
 	switch st := d.Journal.State(); st {
 	case record.Settled:
@@ -383,8 +383,8 @@ func (d *destination) undo(why error) error {
 			return d.finish()
 		}
 		// It runs here, and everything is on the disk. The source's goodbye is
-		// missing: as long as nobody has asked it, it may be one that did not hear
-		// of the outcome, and that an operator lets thaw when this host is fenced.
+		// missing: as long as it has not been asked, it may not have heard of the
+		// outcome, and an operator may let it thaw when this host is fenced.
 		d.Log.Emit("warning", map[string]any{"text": why.Error()})
 		return nil
 	case record.Done:
@@ -407,7 +407,7 @@ func (d *destination) undo(why error) error {
 	return why
 }
 
-// discard refuses, tells the source, and removes what came.
+// discard refuses, tells the source, and removes the received data.
 func (d *destination) discard(why error) error {
 	ctx := context.Background()
 	for _, u := range d.unpacking {
@@ -451,7 +451,7 @@ func (d *destination) discard(why error) error {
 	return why
 }
 
-// release gives back what the session held, and what is not needed any more
+// release frees the session's resources, and everything that is no longer needed
 // whether it runs here or not.
 func (d *destination) release() {
 	d.warming.end()

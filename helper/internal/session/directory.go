@@ -43,7 +43,7 @@ func (s *outgoing) follow() error {
 	return nil
 }
 
-// collect takes what was touched since the last time.
+// collect takes the entries touched since the last time.
 func (d *directory) collect() (err error) {
 	if d.follower.First() {
 		return nil
@@ -54,7 +54,7 @@ func (d *directory) collect() (err error) {
 	return nil
 }
 
-// send sends what was touched, if anything was. What it returns is why every
+// send sends the touched entries, if there are any. It returns the reason why every
 // entry was looked at, if that was so.
 func (d *directory) send(ctx context.Context, s *outgoing) (tree.Stats, string, error) {
 	if d.entries == 0 {
@@ -65,7 +65,7 @@ func (d *directory) send(ctx context.Context, s *outgoing) (tree.Stats, string, 
 	var sent tree.Stats
 	var why string
 	err := s.stream(ctx, d.stream, func(w *bufio.Writer) (err error) {
-		// From the freeze on nobody uses it: what is mapped need not be written back.
+		// From the freeze on it is not used: mapped pages need not be written back.
 		sent, why, err = d.follower.Pass(w, !s.t0.IsZero())
 		return err
 	})
@@ -81,7 +81,7 @@ func (d *directory) send(ctx context.Context, s *outgoing) (tree.Stats, string, 
 	return sent, why, nil
 }
 
-// stream writes what give gives as one byte stream, to its end.
+// stream writes the output of give as one byte stream, to its end.
 func (s *outgoing) stream(ctx context.Context, number uint32, give func(*bufio.Writer) error) error {
 	w := &chunkWriter{ctx: ctx, conn: s.conn, pace: s.pace, stream: number}
 	b := bufio.NewWriterSize(w, chunkSize)
@@ -103,7 +103,7 @@ func (s *outgoing) undisturbed() error {
 	return nil
 }
 
-// findDirectories sees to it that what arrives finds a place, and nothing in it.
+// findDirectories makes sure that arriving folders find an empty place.
 func (d *places) findDirectories() error {
 	for _, v := range d.Spec.Directories {
 		if empty, err := v.Empty(); err != nil {
@@ -116,7 +116,7 @@ func (d *places) findDirectories() error {
 	return nil
 }
 
-// syncDirectories puts on the disk what has come into the directory volumes.
+// syncDirectories syncs the data received in the directory volumes.
 func (d *places) syncDirectories() error {
 	for _, v := range d.Spec.Directories {
 		if _, err := tree.WriteBack(v.Folder()); err != nil {

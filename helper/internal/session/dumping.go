@@ -12,8 +12,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// sendState sends what changed in the trees since presync, and the dump when it
-// is complete.
+// sendState sends the trees' changes since presync, and the dump when it is complete.
 func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- struct{}) error {
 	pages := s.sendPages(ctx)
 	// Nothing of the workload's runs any more: its own layer, and its memory
@@ -42,7 +41,7 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 	return nil
 }
 
-// mendDump makes the dump what the workload was: see criuimage.
+// mendDump corrects the dump, to be as the workload was: see criuimage.
 func mendDump(b *record.Session) error {
 	for _, t := range b.Spec.Trees {
 		if t.Stage != record.StageDump {
@@ -63,7 +62,8 @@ func mendDump(b *record.Session) error {
 	return nil
 }
 
-// dumped sends what there is to send before the dump is complete, and returns when it is.
+// dumped sends everything that can be sent before the dump is complete, and returns when
+// it is.
 func (s *source) dumped(ctx context.Context) (time.Time, error) {
 	if err := s.sendTrees(ctx, record.StagePresync, record.StageFreeze); err != nil {
 		return time.Time{}, err

@@ -25,9 +25,9 @@ import (
 //     Not earlier: a command that fails unmounts what it had bound, and podman
 //     keeps a wrong count of a volume's users if there is nothing to unmount.
 //
-// The roots it finds are those of that moment, and what changes below a mounted
-// root may not be seen through it. So if anything changes there until the end of
-// the dump, the command is refused, and armed anew.
+// The roots it finds are those of that moment, and changes below a mounted root may
+// not be seen through it. So if anything changes there until the end of the dump, the
+// command is refused, and armed again.
 //
 // If arming fails, the restore is done from its beginning when everything is
 // there, as it would be without.
@@ -47,7 +47,7 @@ type earlyRestore struct {
 // arming is a restore that is being armed.
 type arming struct {
 	ready  chan struct{} // closed when it waits, or has failed
-	err    error         // it begins anew
+	err    error         // it starts over
 	covers []string
 }
 
@@ -67,13 +67,13 @@ func (d *earlyRestore) arm(ctx context.Context, m *message) error {
 	w := d.warming
 	go func() {
 		<-w.done
-		_ = send(d.conn, message{Kind: msgArmed}) // a connection that is lost is noticed by who reads it
+		_ = send(d.conn, message{Kind: msgArmed}) // the reader of a lost connection notices
 	}()
 	return nil
 }
 
 // changed is for a tree in which something has been laid down or removed: if the
-// engine has mounted it, it begins anew.
+// engine has mounted it, it starts over.
 func (d *earlyRestore) changed(ctx context.Context, t *record.Tree, entry string) {
 	if t.Mounted && d.arming != nil {
 		d.Log.Emit("changed", map[string]any{"tree": t.Name, "entry": entry})
@@ -81,7 +81,7 @@ func (d *earlyRestore) changed(ctx context.Context, t *record.Tree, entry string
 	}
 }
 
-// armAgain arms the restore, anew if it was armed before.
+// armAgain arms the restore, also if it was armed before.
 func (d *earlyRestore) armAgain(ctx context.Context) {
 	old := d.arming
 	a := &arming{ready: make(chan struct{})}
@@ -118,8 +118,8 @@ func (d *earlyRestore) dumped(context.Context, *message) error {
 	return nil
 }
 
-// armed waits until the restore wants its volumes, or says that it will begin
-// anew; then nothing stands in their places any more.
+// armed waits until the restore wants its volumes, or says that it will start over;
+// then nothing stands in their places any more.
 func (d *earlyRestore) armed(ctx context.Context) error {
 	if d.arming == nil {
 		return nil
@@ -133,7 +133,7 @@ func (d *earlyRestore) armed(ctx context.Context) error {
 	return d.uncover(d.arming)
 }
 
-// cover makes what the command looks for.
+// cover makes the files that the command looks for.
 func (d *earlyRestore) cover(a *arming) error {
 	mark := filepath.Join(d.Spec.Hooks.Restore.Gate, stateMark)
 	f, err := os.OpenFile(mark, os.O_CREATE|os.O_WRONLY, 0o600)

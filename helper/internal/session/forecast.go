@@ -9,14 +9,14 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// forecast is how long a pause would be if the workload was cut over now, and of
-// what it is made. CRIU dumps while the last blocks travel, so of these two the
-// longer one counts.
+// forecast is how long a pause would be if the workload was cut over now, with its
+// parts. CRIU dumps while the last blocks travel, so of these two the longer one
+// counts.
 type forecast struct {
-	Base   time.Duration // what the pause takes with nothing to carry
+	Base   time.Duration // the pause with nothing to carry
 	Memory time.Duration // the memory: out of the tasks, over the link, into them
-	Blocks time.Duration // what is written until the freeze and has to follow
-	Look   time.Duration // finding out what that is
+	Blocks time.Duration // writes until the freeze, which have to follow
+	Look   time.Duration // the time to find them
 	memory int64         // bytes
 	carry  int64         // of them, that have not gone ahead
 	blocks int64
@@ -25,8 +25,8 @@ type forecast struct {
 	busy   float64       // how many times longer the processors' part takes, since others want them too
 }
 
-// What is not measured on the host itself. A trial puts its own in place of the
-// first one.
+// Constants that are not measured on the host itself. A trial puts its own in place
+// of the first one.
 const (
 	// An idle container's whole pause on a host that does nothing else
 	// (docs/benchmarks/freeze.md).
@@ -34,8 +34,8 @@ const (
 	// CRIU copies memory through pipes and a tmpfs, twice: out of the tasks and into
 	// them. From the same table, between 64 MiB and 1 GiB.
 	criuRate = 1300 << 20
-	// What is assumed of a link over which nothing worth measuring has gone yet: a
-	// gigabit, less its headers.
+	// The assumed rate of a link without a measurement yet: a gigabit, less its
+	// headers.
 	usualRate = 117 << 20
 	// A pass that carried less says nothing of the link.
 	tellingPass = 4 << 20
@@ -61,22 +61,22 @@ func (f forecast) String() string {
 	return said
 }
 
-// limiter holds the pause that a cutover would be against what was allowed, and slows the workload down where it may.
+// limiter compares the pause of a cutover with the allowed one, and slows the workload down where it may.
 type limiter struct {
 	*memorySource
 	brake brake
 	busy  busy.Meter // how busy this host's processors are
 }
 
-// foresee makes the forecast, which the status shows, from what the passes have shown. dirty is what was
-// written in the time since the collect before.
+// foresee makes the forecast, which the status shows, from the figures of the passes. dirty are the
+// bytes written in the time since the collect before.
 func (s *limiter) foresee(dirty int64, since time.Duration) forecast {
 	f := forecast{Look: s.collecting, memory: s.memoryInPause(), rate: s.linkRate(), since: since, busy: s.busy.Now()}
 	f.Base = seconds(f.busy * usualBase.Seconds())
 	if b := s.Spec.Policy.PauseBase; b > 0 { // measured here, busy or not
 		f.Base = time.Duration(b) * time.Millisecond
 	}
-	// The rounds before the freeze leave what is written during one of them.
+	// The rounds before the freeze leave the writes of one of them.
 	f.blocks = dirty
 	if since > roundIdle {
 		f.blocks = int64(float64(dirty) * roundIdle.Seconds() / since.Seconds())
@@ -86,9 +86,9 @@ func (s *limiter) foresee(dirty int64, since time.Duration) forecast {
 	return f
 }
 
-// foreseeMemory puts into a forecast what is known of the memory by the last scan:
-// between that and the freeze about as much changes as before it. The first scan finds
-// all of it, and says nothing of that.
+// foreseeMemory adds the memory's part to a forecast, by the last scan: between that
+// and the freeze about as much changes as before it. The first scan finds all of it,
+// and says nothing of that.
 func (s *limiter) foreseeMemory(f *forecast) {
 	if f.carry = f.memory; s.memory.scans >= tellingScans {
 		f.carry = min(f.memory, s.memory.fresh)
@@ -102,8 +102,8 @@ func (f forecast) link(bytes int64) time.Duration { return seconds(float64(bytes
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// linkRate is the best that a pass has shown: what held others up was the
-// workload's own disk, or a limit that does not hold in the pause.
+// linkRate is the best rate of any pass: others were held up by the workload's own
+// disk, or by a limit that does not hold in the pause.
 func (s *limiter) linkRate() int64 {
 	best := s.memory.rate
 	s.Look(func(st *record.Status) {
@@ -119,15 +119,15 @@ func (s *limiter) linkRate() int64 {
 	return best
 }
 
-// within says whether the forecast is within what was allowed, if anything was.
+// within says whether the forecast is within the limit, if there is one.
 func (s *limiter) within(f forecast) bool {
 	limit := time.Duration(s.Spec.Policy.MaxFrozen) * time.Millisecond
 	return limit == 0 || f.Total() <= limit
 }
 
-// timely says whether a cutover that was asked for may begin: at once if no limit
-// was set, else when the forecast is within it. Where that is allowed the workload is
-// slowed down meanwhile. One for which it never is was never stopped.
+// timely says whether a cutover that was asked for may begin: at once if no limit was
+// set, else when the forecast is within it. Where that is allowed the workload is
+// slowed down in that time. If it never is, the workload was never stopped.
 func (s *limiter) timely(f forecast, asked time.Time) (bool, error) {
 	if s.within(f) {
 		s.Log.Emit("forecast", map[string]any{"ms": report.MS(f.Total()), "limit_ms": s.Spec.Policy.MaxFrozen, "why": f.String()})

@@ -15,32 +15,32 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// incoming is what comes over the connections of one line, and what this side says of it.
+// incoming is the traffic of one line's connections, with this side's answers.
 type incoming struct {
 	*places
 	conn      *wire.Conn
 	receiver  *pipeline.Receiver
 	arrivals  *passes.Arrivals
-	ledgers   []*ledger.Ledger // of what was written, by volume; empty if the source keeps none
+	ledgers   []*ledger.Ledger // of the written data, by volume; empty if the source keeps none
 	lines     int              // how many connections the source wants
 	resumable bool             // it knows how to go on over another connection
 	empty     bool             // the images held nothing but zeroes at first
-	compares  bool             // the first thing that the source hears of is what they hold
+	compares  bool             // the source hears of their content first
 	unpacking map[uint32]*unpacking
-	late      map[string][]string // folder → what came into it after the barrier
+	late      map[string][]string // folder → its entries that came after the barrier
 	memory    arrivedMemory
 	tokenHash string
 	verifies  bool                                        // the source wants the digests of all that has come
 	said      int64                                       // of the message that is being answered, and
 	heard     int64                                       // when it came
-	changed   func(context.Context, *record.Tree, string) // is told of the first thing in a tree that was laid down or removed
+	changed   func(context.Context, *record.Tree, string) // is called for the first entry of a tree that was laid down or removed
 }
 
 // unpacking is one tree's stream on its way to the disk.
 type unpacking struct {
 	w       *io.PipeWriter
 	done    chan error
-	late    bool     // after the barrier, which has synced what had come until then
+	late    bool     // after the barrier, which has synced all earlier data
 	laid    []string // by this stream, if it is late; to be read after done, as is changed
 	changed string   // the first one that was laid down or removed
 }
@@ -52,7 +52,7 @@ func (d *incoming) welcome(round int) error {
 	})
 }
 
-// agree compares what the source is about to send with what we were told.
+// agree compares the source's hello with our spec.
 func (d *incoming) agree(m *message) error {
 	if m.ID != d.Spec.ID || m.Workload != d.Spec.Workload || m.Mode != d.Spec.Mode {
 		return fmt.Errorf("session: the source is about to send %s (session %s, %s), and this side waits for %s (session %s, %s)",
@@ -149,7 +149,7 @@ func (d *incoming) chunk(ctx context.Context, f *wire.Frame) error {
 	return nil
 }
 
-// syncLate puts on the disk what has come of the trees since the freeze.
+// syncLate syncs the trees' data received since the freeze.
 func (d *incoming) syncLate() (err error) {
 	for path, names := range d.late {
 		err = errors.Join(err, tree.Sync(path, names))

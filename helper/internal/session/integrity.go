@@ -9,12 +9,12 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// Both sides keep a ledger of each volume: the source of what it has read and
-// sent, the destination of what it has unpacked and written. When everything has
+// Both sides keep a ledger of each volume: the source of the data it has read and
+// sent, the destination of the data it has unpacked and written. When everything has
 // been sent the source tells the sums of its ledgers, which are ready, and the
-// destination holds them against its own. If they are not the same, the source
-// asks for sums of ever smaller parts until it knows the first cluster that
-// differs. This goes on in the pause and costs one message if all is well.
+// destination compares them with its own. If they are not the same, the source asks
+// for sums of ever smaller parts until it knows the first cluster that differs. This
+// goes on in the pause and costs one message if all is well.
 
 // openLedgers begins the source's ledgers.
 func (s *outgoing) openLedgers() {
@@ -30,7 +30,7 @@ func (d *incoming) openLedgers() {
 	}
 }
 
-// openVolumes tells the receiver what there is to be written.
+// openVolumes tells the receiver its volumes.
 func (d *incoming) openVolumes() {
 	for i, t := range d.targets {
 		var l *ledger.Ledger
@@ -41,7 +41,7 @@ func (d *incoming) openVolumes() {
 	}
 }
 
-// totals is what the source says that it has sent.
+// totals are the sums of the source's sent data.
 func (s *outgoing) totals() []string {
 	var totals []string
 	for _, v := range s.volumes {
@@ -53,8 +53,8 @@ func (s *outgoing) totals() []string {
 	return totals
 }
 
-// compare holds what the source says that it has sent against what was written.
-// If that differs, the source is told where, and asks on.
+// compare compares the source's sums with the written data. If they differ, the
+// source is told where, and asks on.
 func (d *incoming) compare(m *message) (differs bool, err error) {
 	if len(m.Totals) != len(d.ledgers) {
 		return false, fmt.Errorf("session: the source tells the sums of %d volumes, and there are %d ledgers", len(m.Totals), len(d.ledgers))
@@ -71,7 +71,7 @@ func (d *incoming) compare(m *message) (differs bool, err error) {
 	return false, nil
 }
 
-// sum answers what the source asks when something differs.
+// sum answers the source's questions when sums differ.
 func (d *incoming) sum(_ context.Context, m *message) error {
 	if m.Range == nil || m.Range.Volume < 0 || m.Range.Volume >= len(d.ledgers) {
 		return errors.New("session: the source asks for the sum of clusters of a volume that there is not")
@@ -83,14 +83,14 @@ func (d *incoming) sum(_ context.Context, m *message) error {
 	return send(d.conn, message{Kind: msgSum, Range: m.Range, Sum: s.String()})
 }
 
-// nameDifference finds the first cluster of a volume in which what was written is
-// not what was sent, and names it.
+// nameDifference finds the first cluster of a volume in which the written data differ
+// from the sent ones, and names it.
 func (s *outgoing) nameDifference(ctx context.Context, m *message) error {
 	if m.Range == nil || m.Range.Volume < 0 || m.Range.Volume >= len(s.volumes) || s.volumes[m.Range.Volume].Ledger == nil {
 		return errors.New("session: the destination says that something differs, and not where")
 	}
 	v := s.volumes[m.Range.Volume]
-	// What comes before first is the same; between first and end something differs.
+	// All clusters before first are the same; between first and end one differs.
 	first, end := int64(0), v.Ledger.Clusters()
 	for end-first > 1 {
 		half := clusters{Volume: m.Range.Volume, First: first, End: (first + end) / 2}

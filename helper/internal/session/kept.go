@@ -13,14 +13,13 @@ import (
 )
 
 // A destination may hold a copy of a volume from an earlier time: the volume came
-// from there and was kept, or a move was broken off (Vol.Kept names it). Nothing
-// that it holds is trusted: it becomes the image, both sides compare digests as
-// after a restart of the sender, and what differs is sent. A session that does not
-// come to its end puts it back under its name, with all that has arrived, and the
-// next one need not send that again. An image that had no copy to begin with
-// becomes one in the same way.
+// from there and was kept, or a move was broken off (Vol.Kept names it). Its content
+// is not trusted: it becomes the image, both sides compare digests as after a restart
+// of the sender, and the differences are sent. An unfinished session puts it back
+// under its name, with all that has arrived, and the next one need not send that
+// again. An image that had no copy to begin with becomes one in the same way.
 
-// canStartFrom is what a source says that compares with such a copy.
+// canStartFrom is the word of a source that compares with such a copy.
 const canStartFrom = "kept"
 
 // openTarget makes the image of a volume, or takes the kept copy for it.
@@ -46,7 +45,7 @@ func (d *places) openTarget(v record.Vol) (*image.Target, error) {
 		return nil, err
 	}
 	d.kept = true
-	// It may have been grown since. What is beyond its end is zeroes, as a hole is.
+	// It may have been grown since. The range beyond its end is zeroes, as a hole is.
 	if err := os.Truncate(v.Image, v.Size); err != nil {
 		return nil, errors.Join(fmt.Errorf("session: volume %s: %w", v.Name, err), record.DiscardImage(v))
 	}
@@ -57,8 +56,8 @@ func (d *places) openTarget(v record.Vol) (*image.Target, error) {
 	return t, nil
 }
 
-// sendAllDigests tells the source what lies here. What no frame has brought is
-// noted in the ledgers, if there are any for it.
+// sendAllDigests tells the source the content here. Data that no frame has brought
+// are noted in the ledgers, if there are any for them.
 func (d *incoming) sendAllDigests(ctx context.Context, ledgers []*ledger.Ledger) error {
 	for i, v := range d.Spec.Volumes {
 		var l *ledger.Ledger

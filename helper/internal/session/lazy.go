@@ -20,22 +20,22 @@ import (
 // With policy.lazy_pages a live workload's memory is neither sent ahead nor dumped, but
 // follows when the workload runs on the destination (package lazy). The run token is the
 // point of no return as ever. After it, until the last page has come, part of the memory
-// is on the source alone, where the tasks stand still that have it, and what the workload
-// has done since is on the destination alone: so if either host is lost, the workload's
+// is on the source alone, where the tasks stand still that have it, and the workload's
+// work since is on the destination alone: so if either host is lost, the workload's
 // memory is.
 //
 // The pages come over a connection of their own, which the source makes before the freeze,
-// and again for as long as it has to. Whoever waits for a page waits meanwhile: nothing
-// reads as what it is not. The destination settles when all has come, and not before, and
-// so the source keeps the frozen tasks until then.
+// and again for as long as it has to. A task that waits for a page keeps waiting: no page
+// ever reads as another content. The destination settles when all has come, and not
+// before, and so the source keeps the frozen tasks until then.
 //
 // The destination's process has the descriptors by which the kernel lets tasks wait. If it
 // is killed they are in systemd's hands until the unit has ended, and so until the recovery
-// has ended what was restored (endLost). Then the session stays as it is, resumed, on both
-// sides: whether the source goes on from the moment of the freeze, without what was done
-// since (fenced), or lets go (resumed), somebody has to say.
+// has ended the restored tasks (endLost). Then the session stays as it is, resumed, on both
+// sides: an operator has to say whether the source continues from the moment of the freeze,
+// without the work since (fenced), or is reclaimed (resumed).
 
-// canLazy is what both sides have to say that they can.
+// canLazy is the word of a side that can do lazy pages; both have to say it.
 const canLazy = "lazy"
 
 // lender is the source's side: it answers for the frozen tasks' memory.
@@ -154,7 +154,7 @@ func (l *lender) close() error {
 }
 
 // lendOrphan is for a process that was started again when its predecessor was killed after
-// the release: it answers for the memory until somebody says what became of the workload.
+// the release: it answers for the memory until an operator says the workload's outcome.
 func (s *source) lendOrphan(ctx context.Context) error {
 	var err error
 	if s.way, err = s.Spec.Peer.Way(); err != nil {
@@ -178,7 +178,8 @@ func (s *source) lendOrphan(ctx context.Context) error {
 				r.Answer(errors.New(text))
 				continue
 			}
-			// Before the answer: who asked looks at the status next, and waits for the end.
+			// Before the answer: the caller looks at the status next, and waits for the
+			// end.
 			s.Update(true, func(st *record.Status) { st.Held = false })
 			r.Answer(nil)
 			err := s.lender.close()
@@ -191,7 +192,7 @@ func (s *source) lendOrphan(ctx context.Context) error {
 	}
 }
 
-// listenLazy waits for what CRIU is to restore with lazy pages.
+// listenLazy waits for the tasks that CRIU is to restore with lazy pages.
 func (d *destination) listenLazy() (err error) {
 	if !d.Spec.Policy.LazyPages {
 		return nil
@@ -231,8 +232,8 @@ func (d *destination) fetch(ctx context.Context) (took map[string]float64, err e
 	return map[string]float64{"fetch": report.MS(time.Since(began))}, err
 }
 
-// closeLazy lets go of the memory. Where not all of it has come, nothing that was restored
-// may go on with what it has.
+// closeLazy releases the memory. Where not all of it has arrived, no restored task may
+// continue with its part.
 func (d *destination) closeLazy() error {
 	if d.fetcher == nil {
 		return nil
@@ -240,7 +241,7 @@ func (d *destination) closeLazy() error {
 	var err error
 	if record.Lost(d.Dir, d.Spec) {
 		if err = hooks.KillLeft(context.Background(), d.Spec.Hooks.Restore.Container); err != nil {
-			return err // whoever waits for a page waits on
+			return err // tasks that wait for a page keep waiting
 		}
 	}
 	return d.fetcher.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// What both sides say that they can, beyond what every version does.
+// The features that a side announces, beyond those of every version.
 const (
 	canCompare = "ledger" // keep a ledger, and compare it in the end
 	canResume  = "resume" // go on over another connection when one breaks in presync
@@ -38,7 +38,7 @@ func (s *link) can(welcome *message, what, otherwise string) bool {
 	return false
 }
 
-// line is the connections to the destination that belong together, and what comes
+// line is the connections to the destination that belong together, and the messages
 // over the first of them. Volumes are sent over all of them side by side.
 type line struct {
 	conn    *wire.Conn
@@ -58,7 +58,7 @@ func (l *line) close() {
 	}
 }
 
-// sentBytes is what has crossed all of them.
+// sentBytes is the number of bytes that have crossed all of them.
 func (l *line) sentBytes() int64 {
 	n := l.conn.Sent()
 	for _, c := range l.further {
@@ -67,8 +67,8 @@ func (l *line) sentBytes() int64 {
 	return n
 }
 
-// brokeBy reports whether an error is that one of the connections broke, and not
-// that somebody here cut it for another reason.
+// brokeBy reports whether an error is that one of the connections broke, and not that
+// this side cut it for another reason.
 func (l *line) brokeBy(why error) bool {
 	for _, c := range append([]*wire.Conn{l.conn}, l.further...) {
 		if err := c.SendError(); err != nil && errors.Is(why, err) {
@@ -190,9 +190,9 @@ func begins(f *wire.Frame, id string, is kind) bool {
 	return err == nil && m.Kind == is && m.ID == id
 }
 
-// newSender makes the further connections, and what sends the volumes over all of
-// them: as the spec says, as far as the other side understands it. What was sent
-// over earlier connections is nothing that a delta may be about.
+// newSender makes the further connections, and the sender of volumes over all of
+// them: as the spec says, as far as the other side understands it. No delta may be
+// about data that were sent over earlier connections.
 func (s *outgoing) newSender(ctx context.Context, welcome *message) (*pipeline.Sender, error) {
 	if err := s.joinFurther(ctx, welcome.Lines-1); err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (s *outgoing) newSender(ctx context.Context, welcome *message) (*pipeline.S
 	return pipeline.NewSender(conns, pipeline.SendOptions{Encoder: encoder})
 }
 
-// caller is a connection that has come, and what it began with.
+// caller is a connection that has come, and its first message.
 type caller struct {
 	*wire.Conn
 	first    wire.Frame
@@ -264,8 +264,8 @@ func (c *caller) Read(f *wire.Frame) error {
 	return c.ended(c.Conn.Read(f))
 }
 
-// ended remembers how the connection ended. What is damaged, or of another
-// version, is no connection that broke.
+// ended remembers how the connection ended. A damaged one, or one of another version,
+// did not break.
 func (c *caller) ended(err error) error {
 	if err != nil && !errors.Is(err, wire.ErrCorrupt) && !errors.Is(err, wire.ErrVersion) {
 		c.lost = err
@@ -281,13 +281,13 @@ type door struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
-	places chan struct{} // one for each that has not said yet what it is
+	places chan struct{} // one for each that has not identified itself yet
 	lines  chan *caller  // a line's first; one that was not taken yet is replaced
-	failed chan error    // why nobody can come any more
+	failed chan error    // why no connection can come any more
 
 	mu      sync.Mutex
 	current *caller            // the line that is being served
-	into    *pipeline.Receiver // what joins it
+	into    *pipeline.Receiver // the connections that join it
 	joined  []*caller
 }
 
@@ -321,7 +321,7 @@ func (o *door) keep() {
 	}
 }
 
-// greet finds out what a connection is.
+// greet finds out the kind of a connection.
 func (o *door) greet(c *caller) {
 	patience := time.Duration(o.d.Spec.Policy.PeerTimeout) * time.Second
 	c.firstErr = readFirst(o.ctx, c.Conn, &c.first, patience)
@@ -368,14 +368,14 @@ func (o *door) join(c *caller) {
 	}
 	c.said = true
 	o.joined = append(o.joined, c)
-	// First joined, then said: what is sent after the answer is read by it.
+	// First joined, then said: data sent after the answer are read by it.
 	o.into.Join(c)
 	if err := send(c.Conn, message{Kind: msgJoin, ID: o.d.Spec.ID}); err != nil {
 		o.current.Interrupt(err)
 	}
 }
 
-// serve has what joins from now on joined to this line.
+// serve joins further connections to this line.
 func (o *door) serve(c *caller, into *pipeline.Receiver) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -397,7 +397,7 @@ func (o *door) hangUp(why error) (broke bool) {
 	return broke
 }
 
-// close lets nobody in any more.
+// close accepts no further connection.
 func (o *door) close() {
 	o.cancel()
 	o.ended.Wait()

@@ -12,7 +12,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/transport"
 )
 
-// link is the source's end of the connections to the destination, and what is said over them.
+// link is the source's end of the connections to the destination, and of the messages over
+// them.
 type link struct {
 	*record.Session
 	*line
@@ -22,7 +23,7 @@ type link struct {
 	resumable bool          // the destination knows how to go on over another connection
 	confirms  atomic.Pointer[passes.Copy]
 	clock     clock
-	differs   func(context.Context, *message) error // what to make of a destination that says that something differs
+	differs   func(context.Context, *message) error // handles a destination's report of a difference
 }
 
 // patience is how long an answer may take that needs no work.
@@ -39,7 +40,7 @@ func (s *link) expect(ctx context.Context, limit time.Duration, kinds ...kind) (
 		select {
 		case m = <-s.inbox:
 		case <-s.lost:
-			select { // what came before the end still counts
+			select { // messages before the end still count
 			case m = <-s.inbox:
 			default:
 				return nil, fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
@@ -74,7 +75,8 @@ func (s *link) expect(ctx context.Context, limit time.Duration, kinds ...kind) (
 
 var errAborted = errors.New("session: aborted on request")
 
-// hungUp is why the connection is gone: what the destination said last, if it did.
+// hungUp is why the connection is gone: the destination's last words, if there were
+// any.
 func (s *link) hungUp() error {
 	select {
 	case m := <-s.inbox:
@@ -86,8 +88,8 @@ func (s *link) hungUp() error {
 	return fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
 }
 
-// explain prefers what the destination had to say over the bare fact that the
-// connection broke while we were sending.
+// explain prefers the destination's own reason over the bare fact that the connection
+// broke while we were sending.
 func (s *link) explain(err error) error {
 	t := time.NewTimer(time.Second)
 	defer t.Stop()

@@ -10,8 +10,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// meet waits until all of the wave are there; meanwhile what ends the session
-// otherwise ends the wait.
+// meet waits until all of the wave are there; anything that ends the session also
+// ends the wait.
 func (s *source) meet(ctx context.Context, at string) error {
 	if s.wave == nil {
 		return nil

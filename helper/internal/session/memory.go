@@ -26,8 +26,8 @@ import (
 // it; and in the pause as CRIU's page files, piece by piece while CRIU writes them.
 //
 // When presync converges all memory is sent, before it says so. When the cutover
-// begins, what has changed meanwhile, scan by scan; and once more when both sides
-// are armed.
+// begins, the changes since are sent, scan by scan, and once more when both sides are
+// armed.
 
 // Flags of Chunk frames that are no piece of a tree's stream.
 const (
@@ -38,20 +38,20 @@ const (
 const (
 	// Less memory than that is sent sooner than it is looked through.
 	worthwhile = 16 << 20
-	// The destination keeps at most so much of what comes ahead, and the source a
-	// table of it that is a hundredth of that.
+	// The destination keeps at most so much memory sent ahead, and the source a table
+	// of it that is a hundredth of that.
 	mostStock = 16 << 30
 	// A scan that takes longer is none for the time in which the engine waits for us.
 	shortScan   = 3 * time.Second
 	scansAtMost = 4
 )
 
-// ahead is what of the memory has gone ahead.
+// ahead is the part of the memory that has gone ahead.
 type ahead struct {
 	known *precopy.Known
 	room  int64 // that the destination has for it
 	scans int   // how many were done
-	fresh int64 // what the last one found that was not known
+	fresh int64 // bytes that were new in the last one
 	took  time.Duration
 	rate  int64 // bytes a second over the link, by the scan that sent most; 0: none says anything
 	late  bool  // the last one of all was done
@@ -76,7 +76,7 @@ func (s *memorySource) worthAhead() int64 {
 	return 0
 }
 
-// memoryInPause is of the memory what has to come over before it runs there.
+// memoryInPause is the part of the memory that has to come over before it runs there.
 func (s *memorySource) memoryInPause() int64 {
 	if s.Spec.Policy.LazyPages {
 		return 0
@@ -84,8 +84,8 @@ func (s *memorySource) memoryInPause() int64 {
 	return s.memorySize()
 }
 
-// memorySize is what a dump of the tasks takes: theirs now if they can be asked, or
-// what the controller found before.
+// memorySize is the size of a dump of the tasks: their present one if they can be
+// asked, or the controller's earlier figure.
 func (s *memorySource) memorySize() int64 {
 	if f := s.Spec.Hooks.Freeze; f != nil && f.Cgroup != "" {
 		if bytes, err := f.Cgroup.Memory(); err == nil {
@@ -95,13 +95,13 @@ func (s *memorySource) memorySize() int64 {
 	return s.Spec.Policy.Memory
 }
 
-// expectStock begins with what a destination says that it has room for, and with
-// nothing that it holds.
+// expectStock begins with the room that a destination announces, and with an empty
+// stock.
 func (s *memorySource) expectStock(welcome *message) {
 	s.memory = ahead{room: welcome.Stock, pages: s.can(welcome, canPages, "the dump is sent when it is complete")}
 }
 
-// carryAhead sends what of the memory is not on the other side, while the workload
+// carryAhead sends the memory that is not on the other side yet, while the workload
 // runs.
 func (s *memorySource) carryAhead(ctx context.Context) error {
 	if s.memory.room == 0 {
@@ -150,7 +150,7 @@ type stockWriter struct {
 	*memorySource
 	ctx   context.Context
 	buf   []byte
-	pos   int64 // of what is in buf
+	pos   int64 // of the content of buf
 	seen  int64
 	fresh int64
 	full  bool
@@ -199,7 +199,7 @@ func (w *stockWriter) flush() error {
 	return nil
 }
 
-// goAhead sends all memory, and what has changed meanwhile: only then is it known how
+// goAhead sends all memory, and the changes of that time: only then is it known how
 // fast it changes.
 func (s *memorySource) goAhead(ctx context.Context) error {
 	for s.memory.scans < tellingScans {
@@ -211,8 +211,8 @@ func (s *memorySource) goAhead(ctx context.Context) error {
 	return nil
 }
 
-// catchUp sends what has changed since the last scan, and again, for as long as there
-// is clearly less of it each time.
+// catchUp sends the changes since the last scan, and again, for as long as there is
+// clearly less of them each time.
 func (s *memorySource) catchUp(ctx context.Context) error {
 	m := &s.memory
 	for m.scans > 0 && m.scans <= scansAtMost {
@@ -251,7 +251,7 @@ type pagesSender struct {
 	bytes, literals int64
 }
 
-// pagesPause is between two looks at what CRIU has written.
+// pagesPause is between two looks at CRIU's output.
 const pagesPause = 2 * time.Millisecond
 
 // sendPages begins to send; nil where there is nothing to send so.
@@ -305,8 +305,8 @@ func (p *pagesSender) send(name string, data []byte, off int64) error {
 	return p.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: p.tree.stream, Flags: flagPages, Payload: b})
 }
 
-// finish sends what is left when the dump is complete. What was sent so does not
-// travel with its tree.
+// finish sends the rest when the dump is complete. Pages sent so do not travel with
+// their tree.
 func (p *pagesSender) finish() error {
 	if p == nil {
 		return nil
@@ -322,8 +322,8 @@ func (p *pagesSender) finish() error {
 	return nil
 }
 
-// abandon ends it before its end, for a reason that its caller has; what it says of
-// its own end follows from that.
+// abandon ends it before its end, for its caller's reason; its own error follows from
+// that.
 func (p *pagesSender) abandon() error {
 	if p == nil {
 		return nil
@@ -333,7 +333,7 @@ func (p *pagesSender) abandon() error {
 	return p.files.Close()
 }
 
-// arrivedMemory is what the destination has of the source's memory.
+// arrivedMemory is the destination's part of the source's memory.
 type arrivedMemory struct {
 	room  int64
 	stock *precopy.Stock
@@ -360,9 +360,9 @@ func (a *arrivedMemory) open() (err error) {
 	return err
 }
 
-// makeRoom decides how much memory may come ahead. What comes is kept beside the
-// dump that comes later, and given back before the restore needs memory of its own,
-// which the preflight has looked at.
+// makeRoom decides how much memory may come ahead. It is kept beside the dump that
+// comes later, and freed before the restore needs memory of its own, which the
+// preflight has checked.
 func (d *incoming) makeRoom(memory int64) error {
 	d.memory.room = 0
 	if memory <= 0 || memory > mostStock {
@@ -372,7 +372,7 @@ func (d *incoming) makeRoom(memory int64) error {
 	if err != nil {
 		return err
 	}
-	// The dump, what is wanted, and as much again for whatever else the host does.
+	// The dump, the wanted memory, and as much again for the host's other work.
 	want := memory + memory/4 + worthwhile
 	if room := available/2 - memory; room >= want {
 		d.memory.room = want

@@ -20,30 +20,30 @@ import (
 type kind string
 
 const (
-	msgHello    kind = "hello"    // → what comes; the run token's digest
+	msgHello    kind = "hello"    // → the volumes and trees to come; the run token's digest
 	msgWelcome  kind = "welcome"  // ← ready to receive
 	msgJoin     kind = "join"     // ↔ on a further connection: it belongs to this session
 	msgFetch    kind = "fetch"    // ↔ on a further connection: over it the destination asks for memory that follows
 	msgRound    kind = "round"    // → a round begins; ← everything before it was written
 	msgAgain    kind = "again"    // → the same process, over another connection
-	msgCame     kind = "came"     // ← a piece of what of the round came; then a welcome
+	msgCame     kind = "came"     // ← a piece of the round's arrivals; then a welcome
 	msgAfresh   kind = "afresh"   // → a hello of another process: the first one died
 	msgDigests  kind = "digests"  // → how does a volume lie there? ← digests of a stretch of clusters, also behind a welcome; none, at the end
 	msgBarrier  kind = "barrier"  // → put all you have on the disk
 	msgSynced   kind = "synced"   // ← done
-	msgFrozen   kind = "frozen"   // → what comes from now on is last
+	msgFrozen   kind = "frozen"   // → later data are the last
 	msgArm      kind = "arm"      // → begin to restore, and have these clusters and files in memory
 	msgArmed    kind = "armed"    // ← begun as far as it goes
 	msgDumped   kind = "dumped"   // → the state has been sent
 	msgFlushed  kind = "flushed"  // → that was everything
-	msgDiffers  kind = "differs"  // ← and it is not what lies here
+	msgDiffers  kind = "differs"  // ← and the content here differs
 	msgSum      kind = "sum"      // → how do these clusters lie there? ← so
-	msgVerified kind = "verified" // ← digests of what lies here; → they match
+	msgVerified kind = "verified" // ← digests of the content here; → they match
 	msgPrepared kind = "prepared" // ← restored, held
 	msgRun      kind = "run"      // → the run token: the source is released
 	msgResumed  kind = "resumed"  // ← it runs
 	msgRefused  kind = "refused"  // ← it does not and never will
-	msgDoubt    kind = "doubt"    // ← it was told to resume and what came of it is not clear
+	msgDoubt    kind = "doubt"    // ← it was told to resume and the outcome is not clear
 	msgSettled  kind = "settled"  // ← and is on the disk
 	msgEnd      kind = "end"      // → goodbye
 	msgFail     kind = "fail"     // ↔ this side gives up: why
@@ -64,8 +64,8 @@ type message struct {
 	Verify      bool               `json:"verify,omitempty"`
 	Lazy        bool               `json:"lazy,omitempty"` // the memory follows when it runs
 	Empty       bool               `json:"empty,omitempty"`
-	Compare     bool               `json:"compare,omitempty"` // digests of what is there follow
-	Can         []string           `json:"can,omitempty"`     // what this side understands beyond what each does
+	Compare     bool               `json:"compare,omitempty"` // digests of the present content follow
+	Can         []string           `json:"can,omitempty"`     // this side's features beyond those of every version
 	Lines       int                `json:"connections,omitempty"`
 	Totals      []string           `json:"totals,omitempty"` // the ledgers' sums, by volume
 	Range       *clusters          `json:"range,omitempty"`
@@ -84,13 +84,13 @@ type message struct {
 	Said        int64              `json:"said,omitempty"`   // when it was sent, in nanoseconds of the wall clock
 	Memory      int64              `json:"memory,omitempty"` // that the workload has, and of which a part may come ahead
 	Stock       int64              `json:"stock,omitempty"`  // so much of it may
-	Echo        int64              `json:"echo,omitempty"`   // said of what it answers, and
+	Echo        int64              `json:"echo,omitempty"`   // of the message it answers, and
 	Heard       int64              `json:"heard,omitempty"`  // when that was heard
 
 	Settings *settings.Net     `json:"settings,omitempty"` // of the workload's network namespace
 	Reset    map[string]string `json:"reset,omitempty"`    // those of them that have changed since
 
-	Own *ownnet.State `json:"own_network,omitempty"` // what else that namespace has; when it is flushed, as it is then
+	Own *ownnet.State `json:"own_network,omitempty"` // that namespace's other objects; when it is flushed, as they are then
 
 	Bound affinity.Threads `json:"bound,omitempty"` // threads that are bound to processors
 
@@ -139,8 +139,8 @@ func send(c *wire.Conn, m message) error {
 // heard why.
 const lastWordPatience = 3 * time.Second
 
-// lastWord tells the other side why this one gives up. It may be gone already;
-// then it notices by itself.
+// lastWord tells the other side why this one gives up. It may be gone already; then
+// it has noticed.
 func lastWord(log *report.Log, c *wire.Conn, m message) {
 	f, err := m.frame()
 	if err == nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
-// outgoing is what is sent while the workload runs and in the pause, over the connections of a link: volumes, directories and trees.
+// outgoing is the traffic while the workload runs and in the pause, over the connections of a link: volumes,
+// directories and trees.
 type outgoing struct {
 	*link
 	*timeline
@@ -27,7 +28,7 @@ type outgoing struct {
 	collecting  time.Duration // how long the last collect took
 	count       func(int64)   // of the pass that is under way
 	pace        *pipeline.Pace
-	share       *share.Member // of what this host may send; nil: it is not shared
+	share       *share.Member // of this host's limit; nil: it is not shared
 }
 
 // folder is one tree on its way.
@@ -38,7 +39,7 @@ type folder struct {
 	round  int          // the one in which it was sent last, to its end
 }
 
-// comparing says what it costs that volumes are compared and not tracked, and
+// comparing reports the cost of volumes that are compared and not tracked, and
 // refuses if that would be a longer pause than was allowed.
 func (s *outgoing) comparing(kinds map[string]string) error {
 	var bytes int64

@@ -18,7 +18,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
-// presyncPass sends the trees, once, and what is marked.
+// presyncPass sends the trees, once, and the marked clusters.
 func (s *outgoing) presyncPass(ctx context.Context) error {
 	for _, t := range s.trees {
 		if t.Stage == record.StagePresync && t.mirror == nil {
@@ -30,8 +30,8 @@ func (s *outgoing) presyncPass(ctx context.Context) error {
 	return s.sendPass(ctx)
 }
 
-// collect takes what was written since the last time to what the next pass has
-// to send: about how many bytes, and whether there is anything.
+// collect adds the writes since the last time to the next pass: about how many bytes,
+// and whether there are any.
 func (s *outgoing) collect() (dirty int64, some bool, err error) {
 	began := time.Now()
 	if err := s.copy.Collect(); err != nil {
@@ -60,7 +60,7 @@ func (s *outgoing) sendPass(ctx context.Context) error {
 	s.pass++
 	began := time.Now()
 	s.watch(dirty, began)
-	if s.t0.IsZero() { // a limit is there to spare others, and in the pause nobody is spared
+	if s.t0.IsZero() { // a limit is there to spare others, and in the pause none is spared
 		if err := s.share.Join(); err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ const chunkSize = 256 << 10
 // flagLast marks the last frame of a tree's stream.
 const flagLast uint16 = 1
 
-// sendTree sends a tree the first time whole, and then what has changed.
+// sendTree sends a tree the first time whole, and then its changes.
 func (s *outgoing) sendTree(ctx context.Context, t *folder) (err error) {
 	since := time.Now()
 	if s.t0.IsZero() { // it is in use, and looked at again in the freeze

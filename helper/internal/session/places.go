@@ -14,14 +14,15 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// places are where the destination lays down what comes: images, folders and mount points. What it made it removes again.
+// places are where the destination stores the received data: images, folders and mount points. It removes
+// those that it made.
 type places struct {
 	*record.Session
 	options Options
 	targets []*image.Target
 	images  []record.Vol       // whose images we made, or took
 	kept    bool               // one of them was there from an earlier time
-	created []string           // what else we made
+	created []string           // other paths that we made
 	filled  []record.Directory // they were empty
 	mounted []string           // mount points that we mounted
 	binds   map[string][]loop.Bind

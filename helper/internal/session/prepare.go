@@ -19,7 +19,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/share"
 )
 
-// prepare connects, opens what is to be sent and starts the trackers. Again: for a
+// prepare connects, opens the volumes and trees and starts the trackers. Again: for a
 // session whose first process died.
 func (s *source) prepare(ctx context.Context, again bool) error {
 	raw := make([]byte, 16)
@@ -76,7 +76,7 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	return s.follow()
 }
 
-// open opens what is to be sent, and says in the first word what that is.
+// open opens the volumes and trees, and lists them in the first message.
 func (s *source) open(hello *message) error {
 	for i, v := range s.Spec.Volumes {
 		src, err := image.OpenSource(v.Device)
@@ -161,7 +161,7 @@ func (s *source) prepareFreezer() (engine.Freezer, error) {
 }
 
 // keepPace takes up the limits: the session's own, its part of the host's, and its
-// place among those who copy in turn. None holds in the pause.
+// turn among the copies. None holds in the pause.
 func (s *source) keepPace() (err error) {
 	policy := s.Spec.Policy
 	if policy.Shared > 0 {

@@ -15,26 +15,26 @@ import (
 // the next one will be as long.
 const shrink = 0.9
 
-// idlePass is how often, once converged, what was written meanwhile is sent, so
-// that the cutover finds little whenever it is asked for.
+// idlePass is how often, once converged, new writes are sent, so that the cutover
+// finds little whenever it is asked for.
 const idlePass = 250 * time.Millisecond
 
-// idleShare is how many times longer than finding out what was written a pause
-// between two passes is, once converged: where that is reading everything, the
-// workload needs the disk, too.
+// idleShare is how many times longer than finding the written clusters a pause
+// between two passes is, once converged: where finding them means reading everything,
+// the workload needs the disk, too.
 const idleShare = 10
 
 // presyncer sends while the workload runs, until a cutover is asked for.
 type presyncer struct {
 	*limiter
-	queue *share.Member // of those who copy in turn; nil: it copies at once
+	queue *share.Member // of the copies that take turns; nil: it copies at once
 	deaf  bool          // a cutover was asked for: no second one
 	token string
 }
 
-// presync sends everything while the workload runs, then what was written
-// meanwhile, and so on, until a cutover is asked for. It converges, that is, it
-// says that a cutover now would be a short one, when
+// presync sends everything while the workload runs, then the writes of that time, and
+// so on, until a cutover is asked for. It converges, that is, it says that a cutover
+// now would be a short one, when
 //
 //   - less than policy.target_dirty was written during the last pass, or
 //   - the passes do not get shorter any more, or
@@ -50,11 +50,11 @@ func (s *presyncer) presync(ctx context.Context) (*record.Request, error) {
 	}
 	defer s.queue.Leave()
 	if s.Spec.Mode == record.Live {
-		s.foresee(0, 0) // by the memory alone: what is written shows later
+		s.foresee(0, 0) // by the memory alone: writes show later
 	}
 	var before int64
 	var ready time.Time  // since when it only waits to be cut over
-	var looked time.Time // when was looked for what is dirty
+	var looked time.Time // when the dirty clusters were last counted
 	for {
 		// Only the pass numbers and sizes decide; they are in the status too.
 		if err := s.presyncPass(ctx); err != nil {
@@ -175,7 +175,7 @@ func (s *presyncer) idle(ctx context.Context) (*record.Request, error) {
 	return s.listen(ctx, max(idlePass, idleShare*s.collecting))
 }
 
-// listen waits for a request, and for what may go wrong while nothing is sent.
+// listen waits for a request, and for a failure while nothing is sent.
 func (s *presyncer) listen(ctx context.Context, wait time.Duration) (*record.Request, error) {
 	t := time.NewTimer(wait)
 	defer t.Stop()

@@ -18,13 +18,12 @@ import (
 
 // A source whose process died in presync can be started again, for as long as the
 // destination waits for it (policy.resume_timeout). With the process its marks are
-// gone: what was written meanwhile is not known, and neither is what of the last
-// pass went out. So nothing is trusted. The new process tracks from now on, and
-// then both sides read everything and compare digests, a stretch at a time; what
-// differs is sent.
+// gone: the writes since are unknown, and so is the sent part of the last pass. So
+// nothing is trusted. The new process tracks from now on, and then both sides read
+// everything and compare digests, a stretch at a time; the differences are sent.
 //
-// Folders are sent once more, whole: what is on the destination and not here any
-// more goes.
+// Folders are sent once more, whole: entries on the destination that are no longer
+// here are removed.
 
 // clustersAtOnce is how many clusters one message has digests of.
 const clustersAtOnce = 4096
@@ -44,8 +43,8 @@ func (s *link) connectAgain(ctx context.Context, limit time.Duration, first mess
 	}
 }
 
-// compare reads everything and takes off what is to be sent what the destination
-// holds already. The trackers run: what is written from now on is marked.
+// compare reads everything and takes the clusters that the destination already holds
+// off those to send. The trackers run: later writes are marked.
 func (s *outgoing) compare(ctx context.Context) error {
 	began := time.Now()
 	var same int64
@@ -94,8 +93,8 @@ func (s *outgoing) compare(ctx context.Context) error {
 	return nil
 }
 
-// digests are those of a stretch of clusters. What they hold is noted in l, if
-// that is not nil.
+// digests are those of a stretch of clusters. Their content is noted in l, if that is
+// not nil.
 func digests(ctx context.Context, src *image.Source, first, n int64, cluster int, l *ledger.Ledger) ([]byte, error) {
 	off := first * int64(cluster)
 	size := min(n*int64(cluster), src.Size()-off)
@@ -141,8 +140,8 @@ func (s stretch) NextData(off int64) (start, end int64, err error) {
 	return min(start-s.off, s.in), min(end-s.off, s.in), err
 }
 
-// afresh: the source's process died, and this is another one. What came is what
-// lies here; of what was on its way nothing is known.
+// afresh: the source's process died, and this is another one. The received data lie
+// here; of those on their way nothing is known.
 func (d *incoming) afresh(ctx context.Context, m *message) error {
 	if err := d.agree(m); err != nil {
 		return err

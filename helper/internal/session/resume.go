@@ -17,17 +17,17 @@ import (
 )
 
 // A connection that breaks in presync is made again. Both processes live on: the
-// trackers go on marking, and what the destination has written it has. The source
-// dials for as long as policy.resume_timeout says, shows that it is the process
-// that began (by the digest of its run token), and hears what came; package passes
-// says how both agree on that. Of a folder's stream that was under way nobody
-// knows how far it got, so such a folder is sent once more, whole.
+// trackers keep marking, and the destination keeps its written data. The source dials
+// for as long as policy.resume_timeout says, shows that it is the process that began
+// (by the digest of its run token), and hears which data arrived; package passes says
+// how both agree on that. For a folder's stream under way its progress is unknown, so
+// such a folder is sent once more, whole.
 //
 // From the barrier on a connection that breaks undoes the session, as any other
-// failure does: then too much hangs on the order of what is said.
+// failure does: then too much depends on the order of messages.
 
-// beginRound tells the destination that a round begins. From the barrier on there
-// is no resuming, and nobody needs to know.
+// beginRound tells the destination that a round begins. From the barrier on there is
+// no reconnecting, and the destination need not know.
 func (s *link) beginRound(round int) error {
 	if s.Journal.State() != record.Presync || !s.resumable {
 		return nil
@@ -41,9 +41,9 @@ func (s *link) confirm(round int) {
 	}
 }
 
-// broken reports whether an error is that a connection broke. Whoever writes may
-// see that before whoever reads, to whom the destination may have said why: so it
-// waits a moment.
+// broken reports whether an error is that a connection broke. The writer may see that
+// before the reader, to which the destination may have given the reason: so it waits
+// a moment.
 func (s *link) broken(why error) bool {
 	t := time.NewTimer(time.Second)
 	defer t.Stop()
@@ -60,15 +60,15 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// resume makes a connection again that broke in presync, if that is what why is
-// about. What it returns is why the session ends.
+// resume reconnects after a break in presync, if why is about that. It returns the
+// reason why the session ends.
 func (s *presyncer) resume(ctx context.Context, why error) error {
 	var refused *refusal
 	if !s.resumable || ctx.Err() != nil || errors.Is(why, errAborted) || errors.As(why, &refused) || !s.broken(why) {
 		return why
 	}
 	limit := time.Duration(s.Spec.Policy.ResumeTimeout) * time.Second
-	if err := s.unbrake(); err != nil { // for nothing, and nobody knows for how long
+	if err := s.unbrake(); err != nil { // no point in throttling while disconnected
 		return errors.Join(why, err)
 	}
 	s.Log.Emit("broken", map[string]any{"text": why.Error(), "seconds": s.Spec.Policy.ResumeTimeout})
@@ -176,7 +176,7 @@ func (s *presyncer) goOn(ctx context.Context, welcome *message, arrived map[uint
 	if err := s.copy.Resume(sender, round, arrived); err != nil {
 		return &refusal{err}
 	}
-	s.expectStock(welcome) // what of it was under way, nobody knows
+	s.expectStock(welcome) // the part under way is unknown
 	for _, t := range s.trees {
 		if t.mirror != nil && t.round >= round {
 			if err := t.mirror.Close(); err != nil {
@@ -210,7 +210,7 @@ func (d *destination) receive(ctx context.Context, l *transport.Listener) error 
 	defer d.door.close()
 	limit := time.Duration(d.Spec.Policy.ResumeTimeout) * time.Second
 	var broke error
-	// A controller that died before it told the source leaves nobody to wait for.
+	// If a controller died before it told the source, no source will come.
 	late := time.After(d.WaitTimeout())
 	for {
 		var c *caller
@@ -240,7 +240,7 @@ func (d *destination) receive(ctx context.Context, l *transport.Listener) error 
 	}
 }
 
-// expectAll begins to note what comes, with nothing.
+// expectAll begins to note arrivals, with none.
 func (d *incoming) expectAll() {
 	d.arrivals = passes.NewArrivals()
 	for i, v := range d.Spec.Volumes {

@@ -10,19 +10,19 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// When the tasks are frozen, their file systems are flushed and what that wrote
-// is sent, beside the dump. Then the file systems are frozen: that takes some tens
-// of milliseconds, most of them waits in the kernel, so it is done beside the dump
-// too, where that can do no harm. The harm would be a CRIU that wants to write to
-// a frozen file system: it would be blocked for ever, with the workload frozen. It
-// writes there only to give a name to a file that has lost its own, and whether
-// there is such a file can be seen once the tasks are frozen.
+// When the tasks are frozen, their file systems are flushed and the result is sent,
+// beside the dump. Then the file systems are frozen: that takes some tens of
+// milliseconds, most of them waits in the kernel, so it is done beside the dump too,
+// where that can do no harm. The harm would be a CRIU that wants to write to a frozen
+// file system: it would be blocked forever, with the workload frozen. It writes there
+// only to give a name to a file that has lost its own, and whether there is such a
+// file can be seen once the tasks are frozen.
 //
-// Nothing is left to that alone. If the dump is not complete soon after, the file
-// systems are thawed again and frozen when it is. And what is sent last, and the
+// Safety does not depend on that alone. If the dump is not complete soon after, the
+// file systems are thawed again and frozen when it is. And the last send, and the
 // look at the trackers, come after the dump in any case.
 
-// lastPass flushes and freezes the file systems and sends what that wrote.
+// lastPass flushes and freezes the file systems and sends the result.
 func (s *source) lastPass(ctx context.Context, dumped <-chan struct{}) error {
 	began := time.Now()
 	if err := s.copy.Sync(); err != nil {

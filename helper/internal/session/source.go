@@ -3,10 +3,10 @@
 // its states.
 //
 // The rule of safety: at every instant at most one copy runs. The destination
-// restores held and resumes only on the run token. The source sends the token
-// only after `released` is on its disk, and after that it never thaws by itself:
-// only on the destination's durable `refused`, or by an operator's order when the
-// destination is fenced. helper/model is a model of this for spin.
+// restores held and resumes only on the run token. The source sends the token only
+// after `released` is on its disk, and after that it never thaws on its own: only on
+// the destination's durable `refused`, or by an operator's order when the destination
+// is fenced. helper/model is a model of this for spin.
 package session
 
 import (
@@ -53,8 +53,8 @@ func newSource(b *record.Session, stopped *atomic.Bool, o Options) *source {
 	}
 }
 
-// Send runs the source's side of the session in dir to its end. The error says
-// why the workload was not moved; the journal says what that means.
+// Send runs the source's side of the session in dir to its end. The error says why
+// the workload was not moved; the journal says the outcome.
 func Send(ctx context.Context, dir, runDir string, o Options) error {
 	var stopped atomic.Bool // it may be asked for before there is a source
 	b, err := record.Open(dir, runDir, record.Source, func() error { return mayStart(&stopped, dir) })
@@ -127,8 +127,8 @@ func tokenHash(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// barrier has the destination put on its disk what it has, while the workload
-// still runs, so that the sync in the pause is short.
+// barrier has the destination sync its data, while the workload still runs, so that
+// the sync in the pause is short.
 func (s *source) barrier(ctx context.Context) error {
 	if err := s.Reach(record.Barrier, ""); err != nil {
 		return err
@@ -154,11 +154,12 @@ func (s *source) barrier(ctx context.Context) error {
 	return nil
 }
 
-// freeze stops the workload and brings over what is left: the last dirty
-// clusters, beside the dump of memory, and then the dump.
+// freeze stops the workload and brings over the rest: the last dirty clusters, beside
+// the dump of memory, and then the dump.
 func (s *source) freeze(ctx context.Context) error {
 	s.stopped.Store(true)
-	// Before it is asked to accept who waits at its door, which it could not in time.
+	// Unthrottle first: a throttled workload could not accept its pending connections
+	// in time.
 	if err := s.unbrake(); err != nil {
 		return err
 	}
@@ -215,8 +216,8 @@ func (s *source) handOver(ctx context.Context) error {
 	}
 	s.remote(m, began)
 	s.stage("restore", began, time.Now())
-	// No file system under a directory is frozen: only this tells that nobody else
-	// wrote to it. It is the last moment at which that can be undone.
+	// No file system under a directory is frozen: only this tells that no other
+	// program wrote to it. It is the last moment at which that can be undone.
 	if err := s.undisturbed(); err != nil {
 		return err
 	}
@@ -238,7 +239,7 @@ func (s *source) handOver(ctx context.Context) error {
 	return s.outcome(ctx, began)
 }
 
-// outcome waits for what the destination made of the run token.
+// outcome waits for the destination's answer to the run token.
 func (s *source) outcome(ctx context.Context, began time.Time) error {
 	m, err := s.expect(ctx, s.patience()+hooksLimit(s.Spec), msgResumed, msgRefused, msgDoubt)
 	if err != nil {
@@ -255,8 +256,8 @@ func (s *source) outcome(ctx context.Context, began time.Time) error {
 	}
 	now := time.Now()
 	// The word comes when the engine is done too; the destination knows how long
-	// after the token the workload ran. What the token itself took on its way is
-	// the only thing that is missing then.
+	// after the token the workload ran. Only the time of the token on its way is
+	// missing then.
 	if t, ok := m.Took["running"]; ok {
 		if ran := began.Add(time.Duration(t * float64(time.Millisecond))); ran.Before(now) {
 			now = ran
@@ -287,8 +288,8 @@ func (s *source) outcome(ctx context.Context, began time.Time) error {
 	return s.finish(ctx)
 }
 
-// finish is for when the destination runs and has everything on its disk: what
-// is frozen here can go.
+// finish is for when the destination runs and has everything on its disk: the frozen
+// tasks here can go.
 func (s *source) finish(ctx context.Context) error {
 	if s.Spec.Mode != record.Copy {
 		if err := s.Reach(record.Settled, ""); err != nil {
@@ -298,7 +299,8 @@ func (s *source) finish(ctx context.Context) error {
 	// The file systems first: tasks that die may have to write to them. None
 	// of them runs again in between: CRIU has not let go of them.
 	err := errors.Join(s.lender.close(), s.thawVolumes())
-	// The engine unmounts what the tasks had, and what is open here would be in its way.
+	// The engine unmounts the tasks' file systems, and files open here would be in its
+	// way.
 	err = errors.Join(err, s.closeTrees(), s.freezer.Reclaim(ctx))
 	if s.conn != nil {
 		_ = send(s.conn, message{Kind: msgEnd}) // it knows: this only spares it a wait
@@ -312,7 +314,7 @@ func (s *source) finish(ctx context.Context) error {
 
 // undo is the way back from an error, as far as the rule of safety lets it go.
 func (s *source) undo(why error) error {
-	ctx := context.Background() // also when what ended us was the context
+	ctx := context.Background() // also when the context ended us
 	switch st := s.Journal.State(); st {
 	case record.Prepare, record.Presync, record.Barrier, record.Frozen, record.Flushed, record.Prepared, record.Refused:
 		// The workload first, and then the word.
@@ -359,9 +361,9 @@ func (s *source) thaw(ctx context.Context, why error) error {
 	return why
 }
 
-// doubt keeps everything frozen until somebody who has asked the destination
-// says what became of it. If it is known to run there, and only its settling is
-// not, then the journal takes no refused.
+// doubt keeps everything frozen until an operator who has asked the destination says
+// the outcome. If it is known to run there, and only its settling is not, then the
+// journal takes no refused.
 func (s *source) doubt(ctx context.Context, why error) error {
 	text := fmt.Sprintf("%v. The workload stays frozen here until its fate is known: `pcopy session resolve` with what the destination's session says (resumed or refused)", why)
 	if s.Journal.State() == record.Released {
@@ -380,7 +382,7 @@ func (s *source) doubt(ctx context.Context, why error) error {
 			r.Answer(err)
 			continue
 		}
-		// Before the answer: who asked looks at the status next.
+		// Before the answer: the caller looks at the status next.
 		s.Update(true, func(st *record.Status) { st.Held = false })
 		r.Answer(nil)
 		switch r.Outcome {
@@ -394,7 +396,7 @@ func (s *source) doubt(ctx context.Context, why error) error {
 	return why
 }
 
-// release gives back what the session held on this host. It runs at every end.
+// release frees the session's resources on this host. It runs at every end.
 func (s *source) release() {
 	var err error
 	if s.copy != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// try freezes the workload and has CRIU dump it, as a move would, and lets it run
-// on: CRIU is refused at its post-dump. What CRIU cannot dump is known then, long
-// before a move, and how long the source's half of the pause is. Nothing of it
+// try freezes the workload and has CRIU dump it, as a move would, and lets it run on:
+// CRIU is refused at its post-dump. So it is known long before a move whether CRIU
+// can dump it, and how long the source's half of the pause is. Nothing of the trial
 // stays, and no other host has a part in it.
 //
-// It goes through the states of a source as far as frozen, and so has its way
-// back: whatever happens to this process, the workload runs on.
+// It goes through the states of a source as far as frozen, and so has its way back:
+// even if this process dies, the workload runs on.
 func (s *source) try(ctx context.Context) (err error) {
 	if s.freezer, err = s.prepareFreezer(); err != nil {
 		return err
@@ -63,8 +63,8 @@ func (s *source) try(ctx context.Context) (err error) {
 	return s.Reach(record.Thawed, "")
 }
 
-// stateBytes is how much of the trees would have to travel in the pause: what
-// files take, holes left out.
+// stateBytes is how much of the trees would have to travel in the pause: the size of
+// files without holes.
 func stateBytes(spec *record.Spec) (sum int64, err error) {
 	for _, t := range spec.Trees {
 		if t.Stage == record.StagePresync {

@@ -13,7 +13,7 @@ const turnPause = 250 * time.Millisecond
 // inTurn waits until fewer than policy.at_once sessions of this host that began
 // earlier have yet to converge. Sessions that share a link all end late; in turn the
 // first ends early, and while it is cut over the others have the link. A cutover that
-// is asked for meanwhile is returned, with when that was.
+// is asked for in that time is returned, with the time of the request.
 func (s *presyncer) inTurn(ctx context.Context) (asked *record.Request, at time.Time, err error) {
 	if s.queue == nil {
 		return nil, at, nil

@@ -38,8 +38,8 @@ func roots(ctx context.Context, spec *record.Spec, look func(ctx context.Context
 	return all, g.Wait()
 }
 
-// verify compares digests of the frozen source with what the destination reads
-// back. It is slow, in the pause, and for those who ask for it.
+// verify compares digests of the frozen source with those that the destination reads
+// back. It is slow, in the pause, and only on request.
 func (s *outgoing) verify(ctx context.Context) error {
 	began := time.Now()
 	digests := make([]*image.Digests, len(s.volumes))
@@ -96,7 +96,7 @@ func (s *outgoing) whereDiffers(ctx context.Context, i int, mine *image.Digests)
 	sums, cluster, where := mine.Sums(), int64(s.volumes[i].Cluster), ""
 	for next := int64(0); ; {
 		m, err := s.expect(ctx, 10*time.Minute, msgDigests)
-		if err == nil && len(m.Sums) == 0 { // to the end: who is told why has to have said all
+		if err == nil && len(m.Sums) == 0 { // drain the stream: the peer must finish before it reads our error
 			return where
 		}
 		if err != nil || m.Volume != i || m.Cluster != next || len(m.Sums)%image.DigestSize != 0 || len(m.Sums) > len(sums) {
@@ -122,7 +122,7 @@ func (d *incoming) digests(ctx context.Context, m *message) error {
 	return send(d.conn, message{Kind: msgDigests})
 }
 
-// reread are the digests of what has arrived, read back from the files and not
+// reread are the digests of the received data, read back from the files and not
 // remembered from the wire.
 func (d *incoming) reread(ctx context.Context) ([]image.Root, error) {
 	return roots(ctx, d.Spec, func(ctx context.Context, i int) (*image.Digests, error) {

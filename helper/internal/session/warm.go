@@ -13,22 +13,23 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// A restore looks up what it has never seen on this host: the directories and inodes
-// of a file system that was mounted a moment ago, and programs and libraries from an
-// image that came some time ago (mapped.go). Where the disk is slow these reads, block
-// by block, are most of the pause. So the source says what the restore will want when
-// the destination is to begin with it, and that has it in memory before it says that it
-// is ready. The workload runs meanwhile.
+// A restore looks up data that are new on this host: the directories and inodes of a
+// file system that was mounted a moment ago, and programs and libraries from an image
+// that came some time ago (mapped.go). Where the disk is slow these reads, block by
+// block, are most of the pause. So the source names the data that the restore will
+// want when the destination is to begin with it, and the destination reads them into
+// memory before it says that it is ready. The workload runs in that time.
 //
 // Of a file system its source's kernel knows (from 6.5 on it tells): ext4 has its own
-// blocks in the page cache of the block device, and what the workload uses is there.
-// The destination reads these clusters into the page cache of the image. Its loop
-// device has no direct I/O at first, so that they are found there, and turns to it when
-// the workload runs. What is written to the image later goes through the page cache or
-// drops from it what it replaces, so what is in there is never older than the disk.
-// XFS has a cache of its own, into which nobody can look.
+// blocks in the page cache of the block device, and those that the workload uses are
+// there. The destination reads these clusters into the page cache of the image. Its
+// loop device has no direct I/O at first, so that they are found there, and turns to it
+// when the workload runs. Later writes to the image go through the page cache or drop
+// the replaced pages from it, so the cache is never older than the disk. XFS has a
+// cache of its own, which cannot be inspected.
 //
-// All of it is advice: what is not said, or not read in time, is read in the pause.
+// All of it is advice: data that are not named, or not read in time, are read in the
+// pause.
 
 // warmAtMost is how long the source waits for this.
 const warmAtMost = 10 * time.Second
@@ -45,7 +46,8 @@ func mapped(b *record.Session) []prefetch.File {
 	return files
 }
 
-// touched is what the kernel has in memory of the file systems that move.
+// touched are the clusters that the kernel has in memory of the file systems that
+// move.
 func touched(b *record.Session) (all []clusters) {
 	for i, v := range b.Spec.Volumes {
 		if v.Mountpoint == "" {
@@ -69,7 +71,8 @@ func touchedOf(v record.Vol) ([]pagecache.Range, error) {
 	return f.Touched(int64(v.Cluster))
 }
 
-// clustersOf makes at most so many ranges of clusters of ascending ranges of bytes: if there are more, what lies between the closest is named with them.
+// clustersOf makes at most so many ranges of clusters of ascending ranges of bytes: if there are more, the
+// gaps between the closest are included.
 func clustersOf(volume int, cluster int64, ranges []pagecache.Range, most int) []clusters {
 	for bridge := int64(1); ; bridge *= 2 {
 		var found []clusters
@@ -87,7 +90,7 @@ func clustersOf(volume int, cluster int64, ranges []pagecache.Range, most int) [
 	}
 }
 
-// warming is what the destination has brought into memory, or is about to.
+// warming are the data that the destination has read into memory, or is about to.
 type warming struct {
 	done   chan struct{}
 	cancel func()
@@ -111,9 +114,9 @@ func (w *warming) end() {
 	}
 }
 
-// warm begins to read what the source has named, as soon as the restore has been
-// begun: the files of the workload's root are there only then, and what was read
-// earlier may be gone again.
+// warm begins to read the data that the source has named, as soon as the restore has
+// begun: the files of the workload's root are there only then, and pages read earlier
+// may be gone again.
 func (d *earlyRestore) warm(ctx context.Context, m *message) {
 	w := &warming{done: make(chan struct{}), images: map[string]bool{}}
 	d.warming = w
@@ -154,7 +157,7 @@ func (d *earlyRestore) warmVolumes(ctx context.Context, all []clusters, images m
 		for at := c.First * int64(v.Cluster); at < end && ctx.Err() == nil; {
 			n, err := t.ReadAt(buffer[:min(int64(len(buffer)), end-at)], at)
 			if err != nil {
-				return read // who needs it hears of it
+				return read // its reader hears of it
 			}
 			at, read = at+int64(n), read+int64(n)
 			images[v.Image] = true
@@ -163,8 +166,8 @@ func (d *earlyRestore) warmVolumes(ctx context.Context, all []clusters, images m
 	return read
 }
 
-// coolDown has the volumes that were attached for what was in memory do direct I/O,
-// as all others: their pages are cached once, and not twice. Without, nothing is lost.
+// coolDown has the volumes that were attached with the page cache do direct I/O, as
+// all others: their pages are cached once, and not twice. Without, nothing is lost.
 func (d *earlyRestore) coolDown() {
 	for _, v := range d.Spec.Volumes {
 		if !d.warming.has(v.Image) {

@@ -23,7 +23,7 @@ func BoundThreads(spec *record.Spec) (affinity.Threads, error) {
 	return threads, nil
 }
 
-// bindThreads binds those of what was restored and has not run yet.
+// bindThreads binds the threads of the restored tasks, which have not run yet.
 func (r *criuRestore) bindThreads() error {
 	if len(r.threads) == 0 {
 		return nil

@@ -12,8 +12,9 @@ import (
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
-// DiscardWorkload has the engine remove what it prepared for the workload. It fails at
-// a file that is immutable or append only, and such files may have come in the trees.
+// DiscardWorkload has the engine remove everything that it prepared for the workload.
+// It fails at a file that is immutable or append only, and such files may have come in
+// the trees.
 func DiscardWorkload(ctx context.Context, spec *record.Spec) error {
 	if !spec.Hooks.Discard.Given() {
 		return nil
@@ -42,7 +43,7 @@ func runIfGiven(ctx context.Context, c *hooks.Command) error {
 }
 
 // A workload that is stopped and started, not restored, has run when it was let
-// through here. The note goes with a boot, as what it is about.
+// through here. The note goes with a boot, like the tasks it is about.
 func startNote(runDir string, spec *record.Spec) string {
 	return filepath.Join(runDir, "started", spec.ID)
 }

@@ -1,6 +1,7 @@
-// Package engine stops a workload on the source and brings it up on the destination: by CRIU, held by its hooks, or by plain
-// commands. It keeps the network silent meanwhile, and carries the settings and the bound threads over. It knows the
-// session's folder (package record), and neither the protocol nor the other side.
+// Package engine stops a workload on the source and brings it up on the destination: by CRIU, held by its
+// hooks, or by plain commands. It keeps the network silent in that time, and carries the settings and the
+// bound threads over. It knows the session's folder (package record), and neither the protocol nor the other
+// side.
 package engine
 
 import (
@@ -22,7 +23,7 @@ type Freezer interface {
 	// Arm does everything that freezing needs and that can be done while the
 	// workload runs.
 	Arm(ctx context.Context) error
-	// Shut returns when nobody new gets in to the workload, which runs still.
+	// Shut returns when no new connection reaches the workload, which still runs.
 	Shut(ctx context.Context) error
 	// Freeze returns when no task of the workload runs any more: since when.
 	Freeze(ctx context.Context) (time.Time, error)
@@ -31,7 +32,7 @@ type Freezer interface {
 	// Thaw lets the workload run on where it stood. It may be called at any
 	// time, also when freeze failed half-way, and more than once.
 	Thaw(ctx context.Context) error
-	// Reclaim lets the frozen tasks go for good.
+	// Reclaim ends the frozen tasks.
 	Reclaim(ctx context.Context) error
 	// Told are the connections whose peers were told to wait, when it is frozen.
 	Told() []network.Connection
@@ -41,27 +42,27 @@ type Freezer interface {
 type Restorer interface {
 	// CanArm says whether there is anything to do before the state has arrived.
 	CanArm() bool
-	// Arm begins what can be done before the state has arrived; the answer comes
-	// when only that is missing. Called again it begins anew; restore works after
-	// a failure too. prepare is called when nothing of an earlier one is left.
+	// Arm begins the part that is possible before the state has arrived; the answer
+	// comes when only that is missing. Called again it starts over; restore works
+	// after a failure too. prepare is called when nothing of an earlier one is left.
 	Arm(ctx context.Context, prepare func() error) <-chan error
 	// Dumped says that the state has arrived; the volumes may not have.
 	Dumped()
-	// Wants returns when what was armed has the state and waits for the volumes; at
-	// once if nothing is armed.
+	// Wants returns when the armed restore has the state and waits for the volumes;
+	// at once if nothing is armed.
 	Wants(ctx context.Context) error
 	// Restore returns when everything stands and nothing has run yet.
 	Restore(ctx context.Context) error
-	// Resume lets it run and tells since when it does. An error means that it is
-	// not known what came of it.
+	// Resume lets it run and tells since when it does. An error means that the
+	// outcome is not known.
 	Resume(ctx context.Context) (time.Time, error)
 	// MayHaveRun reports, when resume has failed, whether anything of the
 	// workload may have run here.
 	MayHaveRun() bool
-	// Deny refuses everything that comes from now on; what is being armed ends.
+	// Deny refuses everything that comes from now on; an arming under way ends.
 	Deny()
-	// Refuse makes sure that what was restored never runs, and waits until that
-	// is so.
+	// Refuse makes sure that the restored tasks never run, and waits until that is
+	// so.
 	Refuse(ctx context.Context) error
 }
 
@@ -217,8 +218,8 @@ func (d *criuDump) limited(ctx context.Context) (context.Context, context.Cancel
 }
 
 func (d *criuDump) Thaw(ctx context.Context) error {
-	// Before the tasks run again, and whether they do or not: nobody is heard
-	// only while somebody else may be.
+	// Before the tasks run again, and whether they do or not: this host is silent
+	// only while the other may be heard.
 	heard := d.quiet.Lift()
 	d.gate.Refuse()
 	if d.p != nil {
@@ -232,9 +233,9 @@ func (d *criuDump) Thaw(ctx context.Context) error {
 }
 
 // released waits for the end of a command whose CRIU was refused. Its failure is
-// what is wanted, so its status says nothing; its end does. It is never killed:
-// CRIU's death in the middle would leave tasks frozen with nobody to thaw them,
-// or let restored ones run.
+// wanted, so its status says nothing; its end does. It is never killed: CRIU's death
+// in the middle would leave tasks frozen with no process to thaw them, or let
+// restored ones run.
 func released(ctx context.Context, p *hooks.Process, argv []string) error {
 	select {
 	case <-p.Done():
@@ -249,14 +250,15 @@ func released(ctx context.Context, p *hooks.Process, argv []string) error {
 func (d *criuDump) Reclaim(ctx context.Context) error {
 	d.gate.Answer(hooks.PostDump, true)
 	err := d.p.Wait(ctx, thawLimit)
-	// A CRIU that was killed meanwhile ends nothing, and nothing may run here again.
+	// A CRIU that was killed in the meantime ends nothing, and nothing may run here
+	// again.
 	err = errors.Join(err, d.h.Freeze.Cgroup.Kill(ctx))
 	d.quiet.end()
 	return errors.Join(err, d.gate.Close(), runIfGiven(ctx, d.h.Reclaim))
 }
 
-// starter is for offline on the destination: what restore prepared is started by
-// resume.
+// starter is for offline on the destination: restore prepares the workload, and
+// resume starts it.
 type starter struct {
 	*record.Session
 	h record.Hooks
@@ -280,8 +282,8 @@ func (s *starter) Resume(ctx context.Context) (time.Time, error) {
 }
 
 // criuRestore is a command that makes CRIU restore the workload; its post-restore
-// hook holds it before the first instruction. If the command can be armed, what
-// stands in for CRIU holds it earlier: until the state has arrived, and again at
+// hook holds it before the first instruction. If the command can be armed, the
+// stand-in for CRIU holds it earlier: until the state has arrived, and again at
 // pre-restore until the volumes have.
 type criuRestore struct {
 	*record.Session
@@ -303,7 +305,7 @@ func (r *criuRestore) Arm(ctx context.Context, prepare func() error) <-chan erro
 	r.mu.Lock()
 	r.wanted++
 	try := r.wanted
-	// From now on the state that arrives is not for what was armed before.
+	// From now on the arriving state is not for an earlier arming.
 	r.gate.Answer(hooks.StartUp, false)
 	last, done := r.last, make(chan struct{})
 	r.last = done
@@ -342,8 +344,8 @@ func (r *criuRestore) startEarly(ctx context.Context, try int, prepare func() er
 		err = r.settleEarly()
 	}
 	if err != nil {
-		// What is left of it must not come up when the state is there, and has to be
-		// gone when the restore begins from its beginning.
+		// The rest of it must not come up when the state is there, and has to be gone
+		// when the restore begins from its beginning.
 		r.gate.Answer(hooks.StartUp, false)
 		return errors.Join(err, released(context.WithoutCancel(ctx), p, r.h.Restore.Argv))
 	}
@@ -361,7 +363,7 @@ func (r *criuRestore) Dumped() {
 	r.goOn()
 }
 
-// goOn lets what is armed read the state if it has arrived; the caller holds mu.
+// goOn lets the armed restore read the state if it has arrived; the caller holds mu.
 func (r *criuRestore) goOn() {
 	if r.state && r.armed == r.wanted {
 		r.gate.Answer(hooks.StartUp, true)

@@ -9,8 +9,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/report"
 )
 
-// CanOwnNetwork is what a destination says that gives the workload's network namespace
-// what the workload itself has made in it: see ownnet.
+// CanOwnNetwork is the word of a destination that gives the workload's network
+// namespace the objects that the workload itself has made in it: see ownnet.
 const CanOwnNetwork = "own-network"
 
 // readOwn reads it: while the workload runs, and again when it is frozen.

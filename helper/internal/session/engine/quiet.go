@@ -14,8 +14,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/report"
 )
 
-// How long the workload may take to accept the connections that wait for it,
-// while it runs, and how long what it had closed may take to be sent, while it is
+// How long the workload may take to accept the connections that wait for it, while it
+// runs, and how long the rest of closed connections may take to be sent, while it is
 // frozen.
 const (
 	acceptLimit = time.Second
@@ -64,8 +64,8 @@ func (q *Quiet) tell(met []network.Connection, most int) {
 	}
 }
 
-// tellAgain does so once more: what came while they were told was acknowledged with
-// the room that there is, and who has connections now nobody changes any more.
+// tellAgain does so once more: segments that came during the first round were
+// acknowledged with an open window, and the set of connections no longer changes.
 func (q *Quiet) tellAgain() {
 	if q.reader == nil {
 		return
@@ -80,7 +80,7 @@ func (q *Quiet) tellAgain() {
 }
 
 // turnAway lets no new connection in, and waits until those that came before have
-// been accepted: CRIU refuses to dump a listener with somebody at its door.
+// been accepted: CRIU refuses to dump a listener with pending connections.
 func (q *Quiet) turnAway(ctx context.Context) (err error) {
 	if q.Namespace == "" {
 		return nil
@@ -99,9 +99,9 @@ func (q *Quiet) turnAway(ctx context.Context) (err error) {
 	return err
 }
 
-// Silence is for when the tasks are frozen: what they had closed may still be
-// sent, and then nothing comes or goes any more. The peers are told before: what one
-// of them says into the silence it says again after 0.2 s, however short the pause.
+// Silence is for when the tasks are frozen: the rest of closed connections may still
+// be sent, and then nothing comes or goes any more. The peers are told before: a
+// segment sent into the silence is sent again after 0.2 s, however short the pause.
 func (q *Quiet) Silence(ctx context.Context) error {
 	if q.Namespace == "" {
 		return nil
@@ -121,8 +121,8 @@ func (q *Quiet) Silence(ctx context.Context) error {
 
 func (q *Quiet) look() (network.Unsettled, error) { return network.Settled(q.Namespace) }
 
-// lookAtClosing is the look for the pause, in which each millisecond counts. What
-// cannot be had quickly is had slowly.
+// lookAtClosing is the look for the pause, in which each millisecond counts. Where
+// the quick look fails, the slow one is used.
 func (q *Quiet) lookAtClosing() (network.Unsettled, error) {
 	if q.reader != nil {
 		if met, closing, err := q.reader.Read(q.Namespace); err == nil {
@@ -157,8 +157,8 @@ func (q *Quiet) settle(
 	}
 }
 
-// Lift is for when the workload runs on here. The destination's namespace may
-// have been heard meanwhile, so the segment is told.
+// Lift is for when the workload runs on here. The destination's namespace may have
+// been heard since, so the segment is told.
 func (q *Quiet) Lift() error {
 	told := q.waiting() // no message may be on its way that there is no room
 	q.Guard.Close()
@@ -184,10 +184,10 @@ func (q *Quiet) end() {
 // NamespaceOf is the network namespace of a process.
 func NamespaceOf(pid string) string { return "/proc/" + pid + "/ns/net" }
 
-// SetUpNetwork is for the moment in which podman is about to make the interfaces
-// of what CRIU will restore from the images in imageDir: the namespace is silent
-// before the first of them is there. It does nothing where no session asked for
-// that, as when the workload is started anew later on.
+// SetUpNetwork is for the moment in which podman is about to make the interfaces of
+// the workload that CRIU will restore from the images in imageDir: the namespace is
+// silent before the first of them is there. It does nothing where no session asked
+// for that, as when the workload is started again later on.
 func SetUpNetwork(runDir, imageDir, namespace string) error {
 	dir, err := filepath.EvalSymlinks(imageDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -219,13 +219,13 @@ func (r *criuRestore) speak(namespace string) error {
 	return nil
 }
 
-// beckon tells the peers that were told to wait that there is room, as often as
-// the workload is announced: what they know already they leave aside. Which these
-// are the source has said, who is not to speak here for anybody but the workload.
+// beckon tells the peers that were told to wait that there is room, as often as the
+// workload is announced: they ignore a repetition. The source has named these peers;
+// the destination must not speak here for any other connection.
 //
-// Not before the workload runs: until shortly before that CRIU keeps a silence of
-// its own, in which no neighbour is found over IPv6. Who asks for one then waits
-// a second until it asks again.
+// Not before the workload runs: until shortly before that CRIU keeps a silence of its
+// own, in which no neighbour is found over IPv6. A query then is repeated only after
+// a second.
 func (r *criuRestore) beckon(namespace string) {
 	if err := network.Own(namespace, r.waiting); err != nil {
 		r.Log.Emit("warning", map[string]any{"text": err.Error()})

@@ -21,8 +21,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/settings"
 )
 
-// CanSettings is what a destination says that gives the workload's network namespace
-// its settings.
+// CanSettings is the word of a destination that gives the workload's network
+// namespace its settings.
 const CanSettings = "settings"
 
 // NetSettings are the settings of the workload's network namespace, which the source reads.
@@ -31,10 +31,10 @@ type NetSettings struct {
 	read  *settings.Net     // before the freeze; nil: none are carried
 	path  string            // the namespace
 	Reset map[string]string // those that have changed since, for the last look
-	own   *ownnet.State     // what else the namespace has
+	own   *ownnet.State     // the namespace's other objects
 }
 
-// Needed ends a session whose destination would leave the settings behind: can is what it understands.
+// Needed ends a session whose destination would leave the settings behind: can lists its features.
 func (n *NetSettings) Needed(can []string) error {
 	if f := n.Spec.Hooks.Freeze; !f.Given() || f.Gate == "" || slices.Contains(can, CanSettings) && slices.Contains(can, CanOwnNetwork) {
 		return nil
@@ -46,8 +46,8 @@ func (n *NetSettings) Needed(can []string) error {
 	return errors.New("session: the destination's pcopy does not carry the settings and routes of the workload's network: install the same pcopy on both hosts")
 }
 
-// Look reads those of the workload's network namespace while it runs; nil: it
-// has none of its own, or is not dumped and starts anew.
+// Look reads those of the workload's network namespace while it runs; nil: it has
+// none of its own, or is not dumped and starts again.
 func (n *NetSettings) Look() (*settings.Net, error) {
 	namespace, err := n.namespace()
 	if err != nil || namespace == "" {
@@ -128,7 +128,7 @@ func anyProcess(cgroup string) (pid string, err error) {
 	return pid, nil
 }
 
-// Carried is what of the workload's surroundings the source has told, for the restore.
+// Carried is the source's word about the workload's surroundings, for the restore.
 type Carried struct {
 	waiting  []network.Connection // connections whose peers wait for this side's word
 	threads  affinity.Threads     // that are bound to processors
@@ -140,8 +140,8 @@ type madeSettings struct {
 	read   *settings.Net     // on the source, before the freeze
 	reset  map[string]string // those that have changed since
 	wanted map[string]string // those that are looked at
-	own    *ownnet.State     // what else the namespace has on the source
-	tables []ownnet.Table    // of that, what was given to it before
+	own    *ownnet.State     // the namespace's other objects on the source
+	tables []ownnet.Table    // of those, the ones given to it before
 }
 
 // Rehearse tries the workload's own settings while it still runs on the source.
@@ -157,7 +157,7 @@ func (c *Carried) Rehearse(read *settings.Net, own *ownnet.State) error {
 	return c.settings.rehearseOwn(own)
 }
 
-// Last takes what the source has told when the workload stood still.
+// Last takes the source's word from when the workload stood still.
 func (c *Carried) Last(waiting []network.Connection, threads affinity.Threads, reset map[string]string, own *ownnet.State) {
 	c.waiting, c.threads = waiting, threads
 	if c.settings != nil {

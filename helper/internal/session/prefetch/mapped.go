@@ -1,9 +1,9 @@
 // Package prefetch finds the parts of files that a restore will read, and reads them before.
 //
 // The programs and libraries that a workload runs are in its image. A restore maps
-// them again, and reads what is not in memory any more. The source knows which pages
-// of which files that will be, and the destination reads them when the engine has
-// mounted the workload's root there (session/warm.go).
+// them again, and reads the missing pages. The source knows which pages of which
+// files that will be, and the destination reads them when the engine has mounted the
+// workload's root there (session/warm.go).
 package prefetch
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/pagecache"
 )
 
-// MostRanges bounds what is said of all volumes, and of all files: a message that is
+// MostRanges bounds the ranges of all volumes, and of all files: a message that is
 // too long for a frame would end the move. None of them takes 100 bytes.
 const MostRanges = 16 << 10
 
@@ -50,7 +50,7 @@ type mappings struct {
 	own   map[string][]pagecache.Range // of which a task has pages of its own
 }
 
-// add looks through one task. Whatever has ended is left out.
+// add looks through one task. A task that has ended is left out.
 func (m *mappings) add(proc string) {
 	list, err := os.ReadFile(filepath.Join(proc, "maps"))
 	if err != nil {
@@ -79,7 +79,7 @@ func (m *mappings) add(proc string) {
 	}
 }
 
-// files says what of them there is to read, within the bounds of a message.
+// files returns their parts to read, within the bounds of a message.
 func (m *mappings) files() (files []File) {
 	room := MostRanges
 	for _, path := range m.paths {
@@ -113,7 +113,7 @@ type mapping struct {
 	path       string
 }
 
-// parseMapping reads a line of /proc/PID/maps about a file that has a name. What is
+// parseMapping reads a line of /proc/PID/maps about a file that has a name. A file
 // below /dev is a device, or memory that travels.
 func parseMapping(line string) (m mapping, ok bool) {
 	i := strings.IndexByte(line, '/')
@@ -162,8 +162,8 @@ func (m mapping) ownPages(pagemap *os.File) (own []pagecache.Range) {
 	return own
 }
 
-// Read reads files from the root of the container in an OCI bundle, and returns how many bytes that
-// were. What is not there, or is no file, is left out.
+// Read reads files from the root of the container in an OCI bundle, and returns the number of
+// bytes. A path that is missing, or is no file, is left out.
 func Read(ctx context.Context, bundle string, files []File) (read int64, err error) {
 	if len(files) == 0 || bundle == "" {
 		return 0, nil
@@ -180,7 +180,7 @@ func Read(ctx context.Context, bundle string, files []File) (read int64, err err
 }
 
 // openRoot opens the root of the container in an OCI bundle. Nothing that is opened
-// in it is outside of it, whatever the workload has put there.
+// in it is outside of it, for any links of the workload's.
 func openRoot(bundle string) (*os.Root, error) {
 	text, err := os.ReadFile(filepath.Join(bundle, "config.json"))
 	if err != nil {

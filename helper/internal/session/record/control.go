@@ -12,11 +12,11 @@ import (
 	"github.com/livefleet/handover/helper/internal/transport"
 )
 
-// What can be asked of a running session.
+// The requests to a running session.
 const (
 	AskCutover = "cutover" // source: freeze and hand over
 	AskAbort   = "abort"   // before the release: undo
-	AskResolve = "resolve" // what the other side says became of it
+	AskResolve = "resolve" // the outcome by the other side
 	AskStart   = "start"   // from the OCI hook: may the container start here?
 )
 
@@ -60,7 +60,7 @@ func listenControl(path string, mayStart func() error) (*control, error) {
 	return c, nil
 }
 
-// Close ends it: what was asked and not answered is told that the session ends.
+// Close ends it: unanswered requests are told that the session ends.
 func (c *control) Close() {
 	close(c.done)
 	c.listener.Close()

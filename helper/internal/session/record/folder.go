@@ -8,13 +8,13 @@ import (
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
-// Directory is a volume that is a plain directory: it is followed while the
-// workload uses it, so that a pass costs what was touched. On the destination it
-// is there and empty when the session begins.
+// Directory is a volume that is a plain directory: it is followed while the workload
+// uses it, so that the cost of a pass is that of the touched entries. On the
+// destination it is there and empty when the session begins.
 type Directory struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
-	Size int64  `json:"size,omitempty"` // source: about how much that is, for those who watch
+	Size int64  `json:"size,omitempty"` // source: about how much that is, for display
 	File bool   `json:"file,omitempty"` // it is a single file, empty on the destination when the session begins
 }
 

@@ -13,12 +13,12 @@ import (
 
 // Nothing starts a workload unless each of its volumes is the file system that the
 // session knows, mounted where it belongs. A workload that starts on the empty folder
-// under a mount point answers clients with nothing of what it had acknowledged.
+// under a mount point has lost everything that it had acknowledged.
 //
 // The OCI hook, the thaw and resume commands, and the recovery all ask inPlace. A
-// destination knows its volumes by their images. A source notes what is mounted when
-// its session begins, on the disk: after a restart of the host its loop devices have
-// other numbers.
+// destination knows its volumes by their images. A source notes the mounted file
+// systems when its session begins, on the disk: after a restart of the host its loop
+// devices have other numbers.
 
 // volumesFile is a source's note: the identities of its volumes, by mount point.
 const volumesFile = "volumes.json"
@@ -71,11 +71,11 @@ func writeWhole(path string, b []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// notInPlace is the error for a volume that is not what it should be.
+// notInPlace is the error for a volume that is not in its place.
 type notInPlace struct {
 	spec      *Spec
 	volume    *Vol
-	is        string // what is there instead
+	is        string // the file system there instead
 	recovered bool   // the recovery of the session mounts it
 }
 

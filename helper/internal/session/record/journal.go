@@ -38,11 +38,10 @@ const (
 	Fenced    State = "fenced"
 )
 
-// next is which state may follow which, for each side. What is not here does
-// not happen, and Append refuses it: above all nothing leads from the source's
-// released to thawed but over refused or fenced, and nothing from the
-// destination's refused to resumed. The model (helper/model/handover.pml) has the
-// same table.
+// next holds the transitions of each side. Append refuses all others: above all
+// nothing leads from the source's released to thawed but over refused or fenced, and
+// nothing from the destination's refused to resumed. The model
+// (helper/model/handover.pml) has the same table.
 var next = map[Role]map[State][]State{
 	Source: {
 		Prepare:  {Presync, Failed},
@@ -87,8 +86,8 @@ func (s State) Ended() bool {
 	return s == Done || s == Thawed || s == Discarded || s == Failed
 }
 
-// Record is one line of a journal: a checksum, a space, and this as JSON. Boot is
-// the kernel's id of the boot in which it was made: what ran then is gone if this
+// Record is one line of a journal: a checksum, a space, and this as JSON. Boot is the
+// kernel's id of the boot in which it was made: tasks of that boot are gone if this
 // is another one.
 type Record struct {
 	Time  time.Time `json:"time"`
@@ -97,13 +96,13 @@ type Record struct {
 	Why   string    `json:"why,omitempty"`
 }
 
-// Journal is the file that survives everything. Several processes may append to
-// it, one after the other: the session's own, a CRIU hook that outlived it, an
-// operator's abort. Each looks first how far the others got.
+// Journal is the file that survives everything. Several processes may append to it,
+// one after the other: the session's own, a CRIU hook that outlived it, an operator's
+// abort. Each first reads the records of the others.
 //
-// A record counts when it is on the disk, whoever reads it: one that was read, and
-// acted upon, must not be gone after a loss of power. So a process that was killed
-// between writing and syncing leaves the syncing to the next who looks.
+// A record counts only when it is on the disk: one that was read, and acted upon,
+// must not be gone after a loss of power. So if a process was killed between writing
+// and syncing, the next reader syncs.
 type Journal struct {
 	role    Role
 	f       *os.File
@@ -140,7 +139,7 @@ func openJournal(dir string, role Role, fsync func(*os.File) error) (*Journal, e
 
 // OpenBegunJournal opens the journal of a session that has come further than its
 // first record. One that is missing or empty is damaged, not new: read as a
-// beginning, it would undo what may be past the release.
+// beginning, it would undo a session that may be past the release.
 func OpenBegunJournal(dir string, role Role) (*Journal, error) {
 	path := filepath.Join(dir, JournalFile)
 	if _, err := os.Stat(path); err != nil {
@@ -175,7 +174,7 @@ func SetJournalAside(dir string) error {
 	if err := os.Rename(path, path+".damaged"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("session: %w", err)
 	}
-	// Whoever looks in between finds none, and waits.
+	// A reader in between finds none, and waits.
 	line, err := encodeRecord(Record{Time: time.Now().UTC(), State: InDoubt, Boot: thisBoot(), Why: "an operator ordered to go on without the journal, which could not be read"})
 	if err != nil {
 		return err
@@ -292,10 +291,10 @@ func parseRecord(line []byte) (Record, error) {
 	return r, json.Unmarshal(body, &r)
 }
 
-// Append records that this side has reached a state. It holds the file's lock
-// meanwhile and looks at what others appended since. If the state is already
-// there nothing is written: repeating a step is no error. A step that the table
-// does not allow is one.
+// Append records that this side has reached a state. It holds the file's lock and
+// first reads the records that others appended since. If the state is already there
+// nothing is written: repeating a step is no error. A step that the table does not
+// allow is one.
 func (j *Journal) Append(s State, why string) error {
 	if err := unix.Flock(int(j.f.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("session: locking %s: %w", j.f.Name(), err)

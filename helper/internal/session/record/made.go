@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A destination that gives up removes what it made, and nothing that was there
-// before. Which is which has to be known to those who clean up behind it, too: so
-// each path is noted, on the disk, before it is made, and only if it is not there.
+// A destination that gives up removes the paths that it made, and no others. The
+// recovery behind it has to know them, too: so each path is noted, on the disk,
+// before it is made, and only if it is not there.
 
 // NoteMade notes a path that is about to be made.
 func NoteMade(dir, path string) error {
@@ -32,7 +32,8 @@ func NoteMade(dir, path string) error {
 	return nil
 }
 
-// ReadMade is what was made, or was about to be. A torn last line is nothing yet.
+// ReadMade returns the paths that were made, or were about to be. A torn last line is
+// nothing yet.
 func ReadMade(dir string) (map[string]bool, error) {
 	made := map[string]bool{}
 	f, err := os.Open(filepath.Join(dir, madeFile))
@@ -51,7 +52,7 @@ func ReadMade(dir string) (map[string]bool, error) {
 	}
 }
 
-// DiscardImage takes what was received away, or aside if that is where it stays.
+// DiscardImage removes the received image, or puts it aside if it is to stay.
 func DiscardImage(v Vol) error {
 	if v.Kept == "" {
 		if err := os.Remove(v.Image); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -28,7 +28,8 @@ func (s *Spec) Lends(st State) bool {
 	return s.Policy.LazyPages && (st == Released || st == InDoubt || st == Resumed)
 }
 
-// rule is one thing that a spec must not say. The first rule that is broken is told, so a rule may rely on those before it.
+// rule is one thing that a spec must not say. The first broken rule is reported, so a rule may rely on those
+// before it.
 type rule struct {
 	broken func(s *Spec) bool
 	says   func(s *Spec) string

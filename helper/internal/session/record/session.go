@@ -3,20 +3,20 @@
 //
 // A session is a folder on each host. It holds
 //
-//	spec.json     what to do, written by the controller (Spec)
+//	spec.json     the session's task, written by the controller (Spec)
 //	identity/     this side's key for the one connection
 //	journal       the states this side has reached, one record a line
-//	events.jsonl  what happened, for reports
-//	status.json   where it stands, for those who watch (Status)
+//	events.jsonl  the events, for reports
+//	status.json   its state, for display (Status)
 //	control.sock  requests to the running process: cutover, abort, resolve, start
 //	lock          held (flock) by the running process
 //	throttle      source: the limit of processor time that is to be put back
 //	made          destination: the paths that it made, or was about to make
-//	criu.conf     lazy pages: what CRIU is told besides
+//	criu.conf     lazy pages: CRIU's further options
 //	fetched       lazy pages, destination: all memory has come
 //	continue      a rehearsal goes on (Policy.PauseAt)
 //
-// The states, in the order in which a side reaches them, and what a side does
+// The states, in the order in which a side reaches them, and the action of a side
 // that stops in one of them:
 //
 //	source                            destination
@@ -32,9 +32,9 @@
 //	done                              done
 //
 // Other ends: source failed (nothing was frozen), thawed (runs on), in_doubt
-// (released, and the outcome is not known: frozen until somebody resolves it);
-// destination refused, discarded. Both: fenced, when an operator had the
-// destination switched off and ordered the source to go on without it.
+// (released, and the outcome is not known: frozen until an operator resolves it);
+// destination refused, discarded. Both: fenced, when an operator had the destination
+// switched off and ordered the source to continue without it.
 package record
 
 import (
@@ -69,7 +69,8 @@ const (
 	WorkloadLock = "locks"
 )
 
-// RunDir is where gates and locks live: gone after a reboot, as what they guard.
+// RunDir is where gates and locks live: gone after a reboot, like the tasks that they
+// guard.
 const RunDir = "/run/handover"
 
 // SharesDir is where the sessions that copy at the moment are counted, and turnsDir
@@ -79,7 +80,7 @@ const (
 	TurnsDir  = "turns"
 )
 
-// Session is what both sides of a session have.
+// Session is the common part of both sides of a session.
 type Session struct {
 	Dir     string
 	RunDir  string
@@ -95,9 +96,9 @@ type Session struct {
 	written time.Time
 }
 
-// Open takes hold of a session's folder: nobody else serves it now, and nobody
-// else moves the workload. mayStart is asked whether its container may be started
-// on this host.
+// Open locks a session's folder: no other process serves it now, and no other session
+// moves the workload. mayStart is asked whether its container may be started on this
+// host.
 func Open(dir, runDir string, role Role, mayStart func() error) (_ *Session, err error) {
 	spec, err := LoadSpec(dir)
 	if err != nil {
@@ -221,14 +222,15 @@ func (b *Session) Reach(st State, why string) error {
 	return nil
 }
 
-// WaitTimeout is how long this side waits for what only somebody else can begin.
+// WaitTimeout is how long this side waits for a step that only another party can
+// begin.
 func (b *Session) WaitTimeout() time.Duration {
 	return time.Duration(b.Spec.Policy.WaitTimeout) * time.Second
 }
 
-// pause is for rehearsals: what fails, fails while the session is exactly in this
-// state. `pcopy session continue` ends it, and nothing else does: a limit would
-// make the rehearsal another one on a slower machine.
+// pause is for rehearsals: a fault can come while the session is exactly in this
+// state. `pcopy session continue` ends it, and nothing else does: a limit would make
+// the rehearsal another one on a slower machine.
 func (b *Session) pause() {
 	b.Log.Emit("paused", nil)
 	for {
@@ -278,7 +280,7 @@ func (b *Session) publish(now bool) {
 	if err == nil {
 		err = replaceFile(filepath.Join(b.Dir, StatusFile), data)
 	}
-	if err != nil { // those who watch see less; the session itself does not depend on it
+	if err != nil { // the display has less; the session itself does not depend on it
 		b.Log.Emit("warning", map[string]any{"text": err.Error()})
 	}
 }

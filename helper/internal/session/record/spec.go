@@ -34,7 +34,7 @@ const (
 	Trial   = "trial"
 )
 
-// What becomes of blocks that a file system does not use: they are zeroes on the
+// The fate of blocks that a file system does not use: they are zeroes on the
 // destination, or they are sent as they are.
 const (
 	FreeSkip = "skip"
@@ -44,7 +44,7 @@ const (
 // DefaultCluster is the unit of copying where the spec names none.
 const DefaultCluster = 64 << 10
 
-// Spec says what a session does. The controller writes one for each side; a
+// Spec is the specification of a session. The controller writes one for each side; a
 // side believes only its own: nothing that the peer says can name a path here.
 type Spec struct {
 	Version     int         `json:"version"`
@@ -53,7 +53,7 @@ type Spec struct {
 	Mode        string      `json:"mode"`
 	Workload    string      `json:"workload,omitempty"`
 	Driver      string      `json:"driver,omitempty"`
-	Bundle      string      `json:"bundle,omitempty"` // the workload's OCI bundle here: what the OCI hook knows it by
+	Bundle      string      `json:"bundle,omitempty"` // the workload's OCI bundle here: the OCI hook knows it by this
 	Listen      string      `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any, or unix:/PATH
 	Peer        Peer        `json:"peer"`
 	Volumes     []Vol       `json:"volumes,omitempty"`
@@ -64,9 +64,9 @@ type Spec struct {
 	Policy      Policy      `json:"policy"`
 }
 
-// Peer is the other side: how the source comes there, by its address or by the
-// standard streams of a command that ends in `pcopy stream` there; and the
-// fingerprint of its certificate, whatever lies between.
+// Peer is the other side: the source's way there, by its address or by the standard
+// streams of a command that ends in `pcopy stream` there; and the fingerprint of its
+// certificate, on any way.
 type Peer struct {
 	Address     string   `json:"address,omitempty"` // as Listen
 	Command     []string `json:"command,omitempty"` // word by word; no shell reads it here
@@ -89,7 +89,7 @@ type Vol struct {
 	Size       int64  `json:"size"`
 	Cluster    int    `json:"cluster,omitempty"`
 	Device     string `json:"device,omitempty"`
-	Tracker    string `json:"tracker,omitempty"` // a kind that tracker.Open knows; none: what is copied does not change
+	Tracker    string `json:"tracker,omitempty"` // a kind that tracker.Open knows; none: the volume does not change
 	Image      string `json:"image,omitempty"`
 	Kept       string `json:"kept,omitempty"` // destination: an earlier copy of it, to begin from and to leave behind
 	Mountpoint string `json:"mountpoint,omitempty"`
@@ -99,7 +99,7 @@ type Vol struct {
 
 // The stages in which the source sends a tree.
 const (
-	StagePresync = "presync" // once in presync; what changed since, in the freeze
+	StagePresync = "presync" // once in presync; later changes, in the freeze
 	StageFreeze  = "freeze"  // once, in the freeze: memory that has a path, such as /dev/shm
 	StageDump    = "dump"    // once, when the state dump is complete: the dump itself
 )
@@ -136,7 +136,7 @@ type Hooks struct {
 	Discard *hooks.Command `json:"discard,omitempty"`
 }
 
-// Policy is when presync has done enough, and what else the operator chose.
+// Policy is when presync has done enough, and the operator's other choices.
 type Policy struct {
 	MaxPasses   int    `json:"max_passes,omitempty"`
 	TargetDirty int64  `json:"target_dirty,omitempty"` // bytes
@@ -144,15 +144,15 @@ type Policy struct {
 	Shared      int64  `json:"shared,omitempty"`       // bytes per second that all sessions of the source host may take together, 0 = any
 	AtOnce      int64  `json:"at_once,omitempty"`      // how many sessions of the source host copy at once until they have converged, 0 = all
 	Verify      bool   `json:"verify,omitempty"`
-	Free        string `json:"free,omitempty"`         // what the file systems do not use: skip, send
-	Compression string `json:"compression,omitempty"`  // how what is sent is packed: auto, none, lz4, zstd
-	Delta       *bool  `json:"delta,omitempty"`        // of what was sent before, only what has changed
+	Free        string `json:"free,omitempty"`         // unused blocks of the file systems: skip, send
+	Compression string `json:"compression,omitempty"`  // how data are packed: auto, none, lz4, zstd
+	Delta       *bool  `json:"delta,omitempty"`        // of a cluster that was sent before, only its changed sectors
 	Precopy     *bool  `json:"precopy,omitempty"`      // live: memory goes ahead of the dump, as far as the destination has room
 	LazyPages   bool   `json:"lazy_pages,omitempty"`   // live: memory follows when the workload runs on the destination
 	Connections int    `json:"connections,omitempty"`  // over which volumes are sent side by side
 	PeerTimeout int    `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
 	// HashLimit is how many bytes may be read in the pause, by a tracker that knows no
-	// other way, to find out what was written; 0 = as many as there are.
+	// other way to find the written clusters; 0 = as many as there are.
 	HashLimit int64 `json:"hash_limit,omitempty"`
 	// ResumeTimeout is for how many seconds a connection that broke in presync may be made again.
 	ResumeTimeout int `json:"resume_timeout,omitempty"`
@@ -166,11 +166,12 @@ type Policy struct {
 	// Throttle is the directory of the workload's cgroup whose processor time is cut, step by step, while a cutover that was
 	// asked for waits for such a moment (package throttle); none: it is left alone.
 	Throttle string `json:"throttle,omitempty"`
-	// PauseBase is what a trial found that a pause takes in any case, in milliseconds, and Memory what
-	// a dump of the workload took when the controller looked, in bytes. Both are for the forecast.
+	// PauseBase is the fixed cost of a pause by a trial, in milliseconds, and Memory the size of a
+	// dump of the workload when the controller looked, in bytes. Both are for the forecast.
 	PauseBase int   `json:"pause_base,omitempty"`
 	Memory    int64 `json:"memory,omitempty"`
-	// PauseAt is the state in which this side stops when it has recorded it, until it is told to go on.
+	// PauseAt is the state in which this side stops when it has recorded it, until it is told to
+	// continue.
 	PauseAt State `json:"pause_at,omitempty"`
 }
 
@@ -191,7 +192,7 @@ var (
 	idPattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-	// What is below it is ended: a few digits might be anybody's.
+	// The tasks below it are ended: a few digits might match another container's.
 	containerPattern = regexp.MustCompile(`^[0-9a-f]{12}[0-9a-f]*$`)
 )
 

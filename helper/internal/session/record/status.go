@@ -15,8 +15,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/passes"
 )
 
-// Status is where a session stands, for those who watch. The journal decides;
-// the rest is for the eye.
+// Status is the state of a session, for display. The journal decides; the rest is for
+// the eye.
 type Status struct {
 	ID         string   `json:"id"`
 	Role       Role     `json:"role"`
@@ -25,7 +25,7 @@ type Status struct {
 	State      State    `json:"state"`
 	Ended      bool     `json:"ended"`
 	Running    bool     `json:"running"`   // a process serves it now
-	Held       bool     `json:"held"`      // source: frozen until somebody resolves it
+	Held       bool     `json:"held"`      // source: frozen until an operator resolves it
 	Fenced     bool     `json:"fenced"`    // an operator ordered the source to go on without the destination
 	Restarted  bool     `json:"restarted"` // the host was booted since the session began
 	Error      string   `json:"error"`
@@ -46,8 +46,8 @@ type Status struct {
 	Tracker    string   `json:"tracker,omitempty"`
 	Stages     []Stage  `json:"stages"`
 	FrozenMS   float64  `json:"frozen_ms"`
-	Totals     []string `json:"totals,omitempty"`      // by volume: the ledger's sum, source of what was sent, destination of what was written
-	StateBytes int64    `json:"state_bytes,omitempty"` // trial: of the dump, and what else would travel in the pause
+	Totals     []string `json:"totals,omitempty"`      // by volume: the ledger's sum, on the source of the sent data, on the destination of the written ones
+	StateBytes int64    `json:"state_bytes,omitempty"` // trial: of the dump, and the other data of the pause
 	Resumed    int      `json:"resumed,omitempty"`     // how often a broken connection was made again
 	Resuming   string   `json:"resuming,omitempty"`    // it is broken, and why
 	Fetch      *Fetch   `json:"fetch,omitempty"`       // lazy pages: memory that has followed
@@ -58,11 +58,11 @@ type Status struct {
 type Fetch struct {
 	Total   int64  `json:"total"` // bytes
 	Fetched int64  `json:"fetched"`
-	Faults  int64  `json:"faults"` // how often a task waited for a page
+	Faults  int64  `json:"faults"` // the number of times that a task waited for a page
 	Broken  string `json:"broken,omitempty"`
 }
 
-// Pass is one walk over what was dirty.
+// Pass is one walk over the dirty clusters.
 type Pass struct {
 	passes.Pass
 	Files      int    `json:"files,omitempty"`      // of directory volumes, that were sent or removed
@@ -77,8 +77,8 @@ type Stage struct {
 	MS    float64 `json:"ms"`
 }
 
-// Verify is what the comparison of the frozen source with the destination gave:
-// a digest for each volume, in hexadecimal.
+// Verify is the result of the comparison of the frozen source with the destination: a
+// digest for each volume, in hexadecimal.
 type Verify struct {
 	Checked     bool              `json:"checked"`
 	Source      map[string]string `json:"source"`
@@ -97,7 +97,7 @@ func Show(dir string) (*Status, error) {
 			return nil, fmt.Errorf("session: %s: %w", filepath.Join(dir, StatusFile), err)
 		}
 	}
-	// Ask who runs before reading the journal: a process that ends in between
+	// Ask for a process before reading the journal: a process that ends in between
 	// has then written its last record.
 	s.Running, err = served(dir)
 	if err != nil {
@@ -125,7 +125,7 @@ func Show(dir string) (*Status, error) {
 	return s.filled(), nil
 }
 
-// whyGone says of a session without a process what that means, and what to do.
+// whyGone explains a session without a process, and the way out.
 func (s *Status) whyGone(dir string) {
 	if s.restartable() {
 		// A source in presync writes its status several times a second.
@@ -157,8 +157,8 @@ func (s *Status) filled() *Status {
 	return s
 }
 
-// RestartPatience is how long whoever runs a source's process has to start it again
-// when it died in presync, before it counts as gone.
+// RestartPatience is how long a source's unit has to start its process again when it
+// died in presync, before it counts as gone.
 const RestartPatience = 10 * time.Second
 
 // restartable reports whether another process may go on where this session's died.
@@ -185,7 +185,7 @@ func served(dir string) (bool, error) {
 		return false, fmt.Errorf("session: %w", err)
 	}
 	defer f.Close()
-	// A shared lock, so that two who look do not see each other.
+	// A shared lock, so that two readers do not see each other.
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
@@ -214,12 +214,12 @@ func List(root string) ([]*Status, error) {
 	return all, nil
 }
 
-// Words that Wait takes besides the states.
+// Words that Wait takes in addition to the states.
 const (
 	UntilListening = "listening"
 	UntilConverged = "converged"
 	UntilEnded     = "ended"
-	UntilHeld      = "held" // source: released, frozen, and waiting for somebody to resolve it
+	UntilHeld      = "held" // source: released, frozen, and waiting for an operator to resolve it
 )
 
 // Wait waits until the session in dir has come to one of the words: states, or
@@ -284,7 +284,7 @@ func Lost(dir string, spec *Spec) bool {
 	return err != nil
 }
 
-// LostText says so, and what can be done.
+// LostText says so, with the way out.
 func LostText(spec *Spec) string {
 	return fmt.Sprintf("%[1]s was ended on the destination: part of its memory was on the source still when this side stopped (lazy pages). On the source its tasks stand as they were when it was frozen. "+
 		"To have it go on there from that moment, without what it did since: `pcopy session resolve --outcome fenced` for the session %[2]s on the destination, and then on the source. "+

@@ -8,7 +8,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// Holder decides for what stands in for CRIU on this host.
+// Holder decides for the stand-in for CRIU on this host.
 type Holder struct {
 	RunDir string
 	PID    int
@@ -32,8 +32,8 @@ func (h Holder) Lazy(imageDir string) (*hooks.LazyPages, error) {
 	return &hooks.LazyPages{Config: filepath.Join(reg.Session, record.CRIUFile)}, nil
 }
 
-// endLost ends what runs on without all of its memory, in the place of a process that is
-// gone.
+// endLost ends tasks that run on without all of their memory, on behalf of a process
+// that is gone.
 func endLost(ctx context.Context, dir, runDir string, spec *record.Spec) error {
 	if err := hooks.KillLeft(ctx, spec.Hooks.Restore.Container); err != nil {
 		return err

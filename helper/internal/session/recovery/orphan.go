@@ -36,14 +36,14 @@ type Call struct {
 // if there is none it decides by the journal, as that process would have. It
 // returns whether CRIU may go on.
 //
-// It blocks for as long as the outcome is not known: CRIU keeps the tasks where
-// they are meanwhile, and that is what it is for. An error says no, and at all
-// points but one that is safe: the dump has not begun, or what was restored is
-// killed. At post-dump a no lets the tasks run on, and the source may have been
-// released. There an error is an outcome that is not known: it is said, and then
-// it blocks like any other, until it is gone.
+// It blocks for as long as the outcome is not known: CRIU keeps the tasks where they
+// are in that time, and that is its purpose. An error says no, and at all points but
+// one that is safe: the dump has not begun, or the restored tasks are killed. At
+// post-dump a no lets the tasks run on, and the source may have been released. There
+// an error is an outcome that is not known: it is said, and then it blocks like any
+// other, until it is gone.
 func Hook(runDir string, c Call) (goOn bool, err error) {
-	// Who would have read what we say may be gone; that must not end us.
+	// The reader of our messages may be gone; that must not end us.
 	signal.Ignore(unix.SIGPIPE)
 	var reg *hooks.Registration
 	var guard *network.Guard
@@ -53,7 +53,7 @@ func Hook(runDir string, c Call) (goOn bool, err error) {
 		if reg == nil {
 			reg, err = hooks.Lookup(runDir, c.ImageDir)
 			if err == nil && reg == nil {
-				// Not ours: somebody checkpoints on his own. But only a session arms a
+				// Not ours: an operator's own checkpoint. But only a session arms a
 				// restore, and one whose gate is gone must not begin any more.
 				return c.Action != hooks.StartUp, nil
 			}
@@ -92,8 +92,8 @@ func decide(reg *hooks.Registration, c Call) (goOn, decided bool, err error) {
 	return orphan(reg.Session, c)
 }
 
-// sayHeld tells why a workload stays frozen, where somebody may look for it: in
-// what CRIU's caller writes, and in the session's events.
+// sayHeld tells why a workload stays frozen, where an operator may look for it: in
+// the output of CRIU's caller, and in the session's events.
 func sayHeld(reg *hooks.Registration, why string) {
 	dir := "the session's folder"
 	if reg != nil {
@@ -112,9 +112,9 @@ func sayHeld(reg *hooks.Registration, why string) {
 	report.NewWriter(f).Emit("held", map[string]any{"text": text})
 }
 
-// thawLater leaves somebody behind who thaws the workload's cgroup when CRIU has
-// ended: CRIU, refused, lets go of the tasks and leaves the cgroup as it found
-// it, frozen. The session's process does the same; it may be gone by then.
+// thawLater leaves a process behind that thaws the workload's cgroup when CRIU has
+// ended: CRIU, refused, lets go of the tasks and leaves the cgroup as it found it,
+// frozen. The session's process does the same; it may be gone by then.
 func thawLater(dir string, criu int) error {
 	spec, err := record.LoadSpec(dir)
 	if err != nil || spec.Role != record.Source || spec.Hooks.Freeze == nil || spec.Hooks.Freeze.Cgroup == "" {
@@ -183,14 +183,14 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 		// tasks that die have to write to them.
 		return true, true, thawFileSystems(spec, j)
 	case record.Released, record.InDoubt, record.Resumed:
-		return false, false, nil // frozen until somebody resolves it
+		return false, false, nil // frozen until an operator resolves it
 	}
 	if err := thawFileSystems(spec, j); err != nil {
 		return false, false, err
 	}
 	if st := j.State(); !st.Ended() {
-		// The record after the fact would be lost if we were killed now; before
-		// it, it is a promise that nobody can break: only we let CRIU go on.
+		// The record after the fact would be lost if we were killed now; before it,
+		// it is a promise that no other process can break: only we let CRIU continue.
 		to := record.Thawed
 		if st == record.Prepare || st == record.Presync {
 			to = record.Failed
@@ -202,8 +202,8 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 	return false, true, nil
 }
 
-// thawFileSystems thaws what a session may have frozen. After a boot nothing is, and
-// a volume that is not mounted then keeps no session from its end.
+// thawFileSystems thaws the file systems that a session may have frozen. After a boot
+// nothing is, and a volume that is not mounted then keeps no session from its end.
 func thawFileSystems(spec *record.Spec, j *record.Journal) (err error) {
 	for _, v := range spec.Volumes {
 		if v.Mountpoint == "" {
@@ -294,9 +294,9 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *record.Spec, j
 	return ForgetSource(ctx, dir, runDir, spec)
 }
 
-// ForgetSource removes what a source's dead process left, when CRIU is done. It
-// may be called at any time, and again: what a later session of the same workload
-// has there is left alone.
+// ForgetSource removes the leftovers of a source's dead process, when CRIU is done.
+// It may be called at any time, and again: a later session of the same workload is
+// left alone.
 func ForgetSource(ctx context.Context, dir, runDir string, spec *record.Spec) (err error) {
 	if err := throttle.Lift(filepath.Join(dir, record.ThrottleFile)); err != nil {
 		return err
@@ -355,8 +355,8 @@ func abandonDestination(ctx context.Context, dir, runDir string, spec *record.Sp
 	return discardOrphan(ctx, dir, runDir, spec, j, why)
 }
 
-// unmountEverywhere unmounts what is mounted on dir, a volume or its cover, there
-// and wherever else it is shown.
+// unmountEverywhere unmounts the file system on dir, a volume or its cover, there and
+// wherever else it is shown.
 func unmountEverywhere(dir string) error {
 	mounted, err := loop.Mounted(dir)
 	if err != nil || !mounted {

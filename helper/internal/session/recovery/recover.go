@@ -19,12 +19,12 @@ import (
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
-// Recover brings a side whose process is gone as far as it may go without asking
-// anybody. systemd runs it when the process has ended, however that was, and when
+// Recover brings a side whose process is gone as far as it may go without asking the
+// other side. systemd runs it when the process has ended, for any reason, and when
 // the host has booted; it may be run at any time, and again.
 //
 //	source       before released     nothing is frozen any more: failed, thawed
-//	             released            in_doubt: frozen until somebody resolves it
+//	             released            in_doubt: frozen until an operator resolves it
 //	             refused, fenced     thawed
 //	             settled             done
 //	destination  before the token    refused where it has to be, discarded
@@ -33,13 +33,13 @@ import (
 //	             resumed             settled
 //	             refused, fenced     discarded
 //
-// Whoever starts a source's process again that was killed in presync says so
-// (restarts): then it stays in presync, for that process to go on with.
+// A unit that starts a source's process again after it was killed in presync says so
+// (restarts): then the session stays in presync, for that process to continue.
 //
-// After a boot, memory and tasks are gone. What a source had not released, and
-// what a destination was done with, may start there again by whatever starts it.
-// All else is kept from starting (MayStart) until somebody has asked the other
-// side; a destination's volumes are mounted meanwhile.
+// After a boot, memory and tasks are gone. A workload that a source had not released,
+// or that a destination was done with, may start there again by any means. Every
+// other is kept from starting (MayStart) until the other side has been asked; a
+// destination's volumes are mounted in the meantime.
 func Recover(ctx context.Context, dir, runDir string, restarts bool) (*record.Status, error) {
 	err := recoverHere(ctx, dir, runDir, restarts)
 	if err != nil && !errors.Is(err, record.ErrLocked) { // if it is locked, its process lives, and does all this itself
@@ -121,7 +121,7 @@ func endSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *re
 		}
 		return j.Append(record.Done, "")
 	}
-	// Thawing what CRIU still holds lets nothing run.
+	// Thawing tasks that CRIU still holds lets nothing run.
 	if err := thawCgroup(spec); err != nil {
 		return err
 	}
@@ -165,8 +165,8 @@ func recoverDestination(ctx context.Context, dir, runDir string, spec *record.Sp
 	return abandonDestination(ctx, dir, runDir, spec, j, processGone)
 }
 
-// ranHere decides, when CRIU is done, whether a workload that was told to resume
-// may have run. After a boot nobody knows, and so it may have.
+// ranHere decides, when CRIU is done, whether a workload that was told to resume may
+// have run. After a boot that is unknown, and so it may have.
 func ranHere(ctx context.Context, runDir string, spec *record.Spec, j *record.Journal) (bool, error) {
 	if j.Restarted(record.Released) {
 		return true, nil
@@ -186,7 +186,7 @@ func refuseAndDiscard(ctx context.Context, dir, runDir string, spec *record.Spec
 }
 
 // settleOrphan puts everything on the disk, as a living process would have, and
-// clears away what only the move needed.
+// removes the things that only the move needed.
 func settleOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
 	for _, v := range spec.Volumes {
 		if err := datasync(v.Image); err != nil {
@@ -194,7 +194,7 @@ func settleOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j 
 		}
 	}
 	for _, path := range folders(spec) {
-		// What was on a tmpfs went with the boot.
+		// Files on a tmpfs went with the boot.
 		if _, err := tree.WriteBack(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -357,11 +357,11 @@ func resolveDestination(ctx context.Context, dir, runDir string, spec *record.Sp
 	return discardOrphan(ctx, dir, runDir, spec, j, "")
 }
 
-// discardOrphan removes what came, and what was made for it.
+// discardOrphan removes the received data, and everything made for them.
 func discardOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal, why string) error {
-	// The gate goes last: a restore that was begun and has not come to CRIU yet
-	// ends before the engine removes the container, and if it comes there
-	// meanwhile it has to find a gate that refuses.
+	// The gate goes last: a restore that was begun and has not come to CRIU yet ends
+	// before the engine removes the container, and if it comes there in that time it
+	// has to find a gate that refuses.
 	if err := engine.DiscardWorkload(ctx, spec); err != nil {
 		return err
 	}

@@ -30,22 +30,22 @@ import (
 //	                                                may have let thaw meanwhile;
 //	                                                and resumed with a part of its
 //	                                                memory on the source (lazy
-//	                                                pages): somebody has to say
+//	                                                pages): an operator has to say
 //	             all others                         it is the source's
 //
 // And nothing starts whose volumes are not in place, on either side: see inplace.go.
 // That holds without a session, too: see onEmptyFolder.
 
-// startPatience bounds what a process may take to say whether a container may
-// start: one that is stopped, or stuck, must not hold up a boot.
+// startPatience bounds the time that a process may take to say whether a container
+// may start: one that is stopped, or stuck, must not hold up a boot.
 const startPatience = 10 * time.Second
 
-// OCIState is what an OCI runtime tells its hooks of a container.
+// OCIState is an OCI runtime's message to its hooks about a container.
 type OCIState struct {
 	Bundle string `json:"bundle"`
 }
 
-// ReadOCIState reads what the runtime writes to a hook.
+// ReadOCIState reads the runtime's message to a hook.
 func ReadOCIState(r io.Reader) (*OCIState, error) {
 	var s OCIState
 	if err := json.NewDecoder(r).Decode(&s); err != nil {
@@ -162,9 +162,8 @@ func destinationMayStart(dir string, spec *record.Spec, j *record.Journal) error
 	return record.InPlace(dir, spec)
 }
 
-// ReceiverMayStart is the answer of the process that serves a destination: the
-// engine brings the container up for the restore, and later starts what it was
-// told to.
+// ReceiverMayStart is the answer of the process that serves a destination: the engine
+// brings the container up for the restore, and later starts it on its order.
 func ReceiverMayStart(dir, runDir string) error {
 	spec, err := record.LoadSpec(dir)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// Cutover asks the source's process to hand over now, and waits for the outcome:
-// the status says what it is.
+// Cutover asks the source's process to hand over now, and waits for the outcome,
+// which the status says.
 func Cutover(ctx context.Context, dir string) (*record.Status, error) {
 	if err := record.Ask(ctx, dir, record.Request{Do: record.AskCutover}); err != nil {
 		return nil, err
@@ -24,13 +24,13 @@ func CheckOutcome(outcome record.State) error {
 	return nil
 }
 
-// Resolve tells a side what the other one says.
+// Resolve tells a side the other one's outcome.
 //
-// To a source: resumed says that the destination has settled, refused that it
-// refused or discarded, fenced that it was switched off and the source is ordered
-// to go on without it. To a destination: resumed says that the source has settled
-// or is done, and will never thaw; refused, that a workload in doubt does not run
-// here; fenced, that the source was ordered to go on without it.
+// To a source: resumed says that the destination has settled, refused that it refused
+// or discarded, fenced that it was switched off and the source is ordered to continue
+// without it. To a destination: resumed says that the source has settled or is done,
+// and will never thaw; refused, that a workload in doubt does not run here; fenced,
+// that the source was ordered to continue without it.
 //
 // Each of them is believed. A wrong word makes the workload run twice, or not at
 // all.
@@ -54,9 +54,9 @@ func Resolve(ctx context.Context, dir, runDir string, outcome record.State) (*re
 	return record.Wait(ctx, dir, []string{record.UntilEnded})
 }
 
-// Abort ends a session that is not released: through its process if there is
-// one, else by doing what that process would have done. After the release it
-// refuses: then only the outcome on the destination counts.
+// Abort ends a session that is not released: through its process if there is one,
+// otherwise as that process would have done. After the release it refuses: then only
+// the outcome on the destination counts.
 func Abort(ctx context.Context, dir, runDir string) (*record.Status, error) {
 	st, err := record.Show(dir)
 	if err != nil {

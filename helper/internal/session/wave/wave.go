@@ -6,13 +6,13 @@
 //	armed     before the freeze: all of them are frozen at the same moment
 //	prepared  before the release: all of them stand restored and held
 //
-// Who does not come to a meeting ends it for all. Until the second one nothing is
-// released, so all of them thaw: none has moved. After it each goes on by itself,
-// by the rule of safety: a destination may still refuse, and then its workload
-// runs on here while the others have moved. The connection of a source to the
-// meeting is its lease: when the command that holds the meeting is killed before
-// the last word, those that wait thaw. Only its death between two of the last
-// words parts a wave.
+// A member that does not come to a meeting ends it for all. Until the second one
+// nothing is released, so all of them thaw: none has moved. After it each continues
+// alone, by the rule of safety: a destination may still refuse, and then its workload
+// runs on here while the others have moved. The connection of a source to the meeting
+// is its lease: when the command that holds the meeting is killed before the last
+// word, those that wait thaw. Only its death between two of the last words parts a
+// wave.
 package wave
 
 import (
@@ -49,8 +49,7 @@ type word struct {
 	Why    string `json:"why,omitempty"` // back: why the wave is off
 }
 
-// Companion is a source's seat at the meeting; a nil one is alone and waits for
-// nobody.
+// Companion is a source's seat at the meeting; a nil one is alone and does not wait.
 type Companion struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -70,7 +69,7 @@ func Join(ctx context.Context, socket, id string) (*Companion, error) {
 	return c, c.Say("")
 }
 
-// Say tells the meeting who is here, and where.
+// Say tells the meeting the member's name, and its place.
 func (c *Companion) Say(at string) error {
 	if err := json.NewEncoder(c.conn).Encode(word{Member: c.id, At: at}); err != nil {
 		return fmt.Errorf("session: the wave: its meeting is over: %w", err)
@@ -101,9 +100,9 @@ func (c *Companion) Hear() error {
 	return nil
 }
 
-// Cutover cuts the session in dir over together with the others: the folders
-// of all of the wave, dir among them. It may be asked for each of them: whoever
-// comes first does it for all, and the others are told how theirs ended.
+// Cutover cuts the session in dir over together with the others: the folders of all
+// of the wave, dir among them. It may be asked for each of them: the first caller
+// does it for all, and the others are told how theirs ended.
 func Cutover(ctx context.Context, dir, runDir string, dirs []string) (*record.Status, error) {
 	dirs = slices.Sorted(slices.Values(dirs))
 	if !slices.Contains(dirs, dir) {
@@ -144,7 +143,7 @@ func Cutover(ctx context.Context, dir, runDir string, dirs []string) (*record.St
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	m := &meeting{listener: l, members: members, here: map[string]map[string]net.Conn{}}
-	// To its end, or until nobody waits for it any more.
+	// To its end, or until no caller waits for it any more.
 	ended := make(chan struct{})
 	go func() { defer close(ended); m.hold() }()
 	defer func() { m.end(); <-ended }()
@@ -172,7 +171,8 @@ func Cutover(ctx context.Context, dir, runDir string, dirs []string) (*record.St
 	return own, failed
 }
 
-// waitForLock takes a lock that somebody may hold for as long as a cutover takes.
+// waitForLock takes a lock that another process may hold for as long as a cutover
+// takes.
 func waitForLock(ctx context.Context, path string) (*os.File, error) {
 	for {
 		f, err := record.Lock(path)
@@ -197,7 +197,7 @@ type meeting struct {
 
 	mu    sync.Mutex
 	conns []net.Conn
-	here  map[string]map[string]net.Conn // place → member → who waits for the word
+	here  map[string]map[string]net.Conn // place → member → the connection that waits for the word
 	why   string                         // the wave is off
 	over  bool                           // the last word is said
 	talks sync.WaitGroup
@@ -242,7 +242,7 @@ func (m *meeting) talk(conn net.Conn) {
 	}
 }
 
-// came notes a member, and lets all go on when nobody is missing.
+// came notes a member, and lets all continue when none is missing.
 func (m *meeting) came(w word, conn net.Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -265,7 +265,7 @@ func (m *meeting) came(w word, conn net.Conn) {
 	}
 }
 
-// left is called when a member's connection ends. After the last word nobody is
+// left is called when a member's connection ends. After the last word no member is
 // needed any more.
 func (m *meeting) left(name string) {
 	m.mu.Lock()
@@ -276,7 +276,7 @@ func (m *meeting) left(name string) {
 	}
 }
 
-// end is when nobody holds the meeting any more.
+// end closes the meeting.
 func (m *meeting) end() {
 	m.off("the command that asked for the cutover has ended")
 	m.mu.Lock()
