@@ -22,7 +22,7 @@ mounted='^/(var/lib|run)/(handover/|containers/storage/volumes)|checkpoint|criu'
 echo "mounts: $(findmnt --list --noheadings --output TARGET | grep -E "$mounted" | grep -Ev "$small" | line)"
 echo "units: $(systemctl list-units --plain --no-legend 'handover-fault*' | cut -d' ' -f1 | line)"
 echo "failed: $(systemctl list-units --failed --plain --no-legend | cut -d' ' -f1 | grep -Ev '^[0-9a-f]{64}' | line)"
-echo "health timers: $(systemctl list-units --plain --no-legend | cut -d' ' -f1 | grep -cE '^[0-9a-f]{64}.*timer$' | grep -v ^0)"
+test -n "$has" || echo "health timers: $(systemctl list-units --plain --no-legend | cut -d' ' -f1 | grep -E '^[0-9a-f]{64}.*timer$' | line)"
 echo "entries of the runtime: $(ls /run/runc 2>/dev/null | wc -l | grep -v ^0)"
 echo "tables: $(nft list tables | grep -v netavark | line)"
 echo "namespaces: $(ls /run/netns 2>/dev/null | wc -l | grep -v ^0)"
