@@ -1,4 +1,4 @@
-# `make help` says what there is. Needs Debian 12 or 13, and root.
+# `make help` lists the targets. Needs Debian 12 or 13, and root.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -22,7 +22,7 @@ root:
 	@test "$$(id -u)" = 0 || { echo "The lab boots hosts on this machine and needs root: run this with sudo." >&2; exit 1; }
 
 .PHONY: setup
-setup: root ## Install what is missing: packages, Go, a Python environment
+setup: root ## Install missing packages, Go, a Python environment
 	@lab/setup.sh
 
 # --- the helper -------------------------------------------------------------
@@ -67,7 +67,7 @@ lab-shape: setup ## Limit each uplink: RATE=1gbit; without RATE, lift the limits
 	@$(LAB_PLAY) -e '{"lab_limits": {$(if $(RATE),"rate": "$(RATE)")}}' lab/shape.yml
 
 .PHONY: lab-down
-lab-down: setup ## Take the fleet down, also after a killed run; keep what was built
+lab-down: setup ## Take the fleet down, also after a killed run; keep the built images
 	@ansible-playbook lab/destroy.yml
 
 .PHONY: lab-clean
@@ -75,7 +75,7 @@ lab-clean: setup ## Take the fleet down and forget the built images too
 	@ansible-playbook lab/clean.yml
 
 .PHONY: lab-check
-lab-check: setup ## List what the lab has on this machine; fails if there is anything
+lab-check: setup ## List the lab's leftovers on this machine; fails if there are any
 	@ansible-playbook lab/check_clean.yml
 
 # --- a Ceph cluster, on a fleet of its own ------------------------------------
@@ -113,7 +113,7 @@ check: ## Check a change in minutes, without root: linters, types, prose, unit t
 
 # PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
 .PHONY: docs
-docs: setup ## Write the pages of variables and of the inventory anew from their tables
+docs: setup ## Write the pages of variables and of the inventories from their tables
 	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/plugins/module_utils/test_container_inventory.py
 	@.cache/venv/bin/python tests/guest_inventory.py
 
@@ -142,13 +142,13 @@ test-mixed: helper ## Move containers from Debian 12 to Debian 13
 	@.cache/venv/bin/molecule reset --scenario-name mixed
 	@.cache/venv/bin/molecule test --scenario-name mixed
 
-# KVM_FAULTS=all strikes a guest's move at every step, KVM_FAULTS=switch only there; KVM_FEATURES=all adds post-copy, TLS and auto-converge.
+# KVM_FAULTS=all injects every fault into a guest's move at every step, KVM_FAULTS=switch only there; KVM_FEATURES=all adds post-copy, TLS and auto-converge.
 .PHONY: test-kvm
 test-kvm: helper ## Move KVM guests: their disks with them or shared, offline, refused, struck in the middle
 	@.cache/venv/bin/molecule reset --scenario-name kvm
 	@KVM_FAULTS="$(KVM_FAULTS)" KVM_FEATURES="$(KVM_FEATURES)" .cache/venv/bin/molecule test --scenario-name kvm
 
-# CEPH_FAULTS=all strikes a restart in every way, CEPH_FAULTS=disk only in those that have the word. CEPH=18.2 is Debian 13's.
+# CEPH_FAULTS=all injects every fault; CEPH_FAULTS=disk only those whose name contains "disk". CEPH=18.2 is Debian 13's.
 CEPH_SCENARIO = $(if $(filter 18.2,$(CEPH)),ceph-reef,ceph)
 .PHONY: test-ceph
 test-ceph: helper ## Restart the OSDs of a Ceph cluster: held, prewarmed, refused, struck in the middle
@@ -162,7 +162,7 @@ test-ceph-containers: helper ## The same with OSDs in containers, as cephadm and
 
 BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
 
-# ROWS="full fio": only these; what was measured of the others stays. RUNS=0 only writes the pages anew.
+# ROWS="full fio": only these; the results of the others stay. RUNS=0 only rewrites the pages.
 .PHONY: bench
 bench: helper ## Measure pcopy against nbdcopy, qemu-img, rsync, dd and scp
 	@$(BENCH_PLAY) lab/create.yml
@@ -176,12 +176,12 @@ bench-freeze: lab-images helper ## Measure the frozen time against podman, rsync
 
 .PHONY: bench-drain
 bench-drain: FLEET = lab,node3
-bench-drain: lab-images helper ## Measure emptying a host against its link, and what it costs the controller
+bench-drain: lab-images helper ## Measure emptying a host against its link, and its cost for the controller
 	@.cache/venv/bin/python tests/bench/drain/drain.py $(if $(RUNS),--runs $(RUNS))
 
 KVM_PLAY = ansible-playbook -i lab/kvm/inventory.yml -e @lab/kvm/parameters.yml
 
-# LOADS=idle: only that; what was measured of the writer stays. ADD=1 keeps the load's earlier runs. MEMORY=256: MiB of the guest.
+# LOADS=idle: only that; the writer's results stay. ADD=1 keeps the load's earlier runs. MEMORY=256: MiB of the guest.
 .PHONY: bench-kvm
 bench-kvm: setup ## Measure the live migration of a KVM guest, feature by feature, against plain virsh migrate
 	@$(KVM_PLAY) lab/guests.yml

@@ -3,13 +3,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Moves a PostgreSQL container between two hosts while clients use it, and holds the moves to what the clients saw.
+"""Moves a PostgreSQL container between two hosts while clients use it, and compares the moves with the clients' view.
 
 `make demo` is one move, `make test-ledger` several, there and back. The lab's fleet is brought up if it is not there. What was
 brought up is taken down at the end, also after a failure; a fleet that was found is left running, without the shop. With --keep
 everything stays.
 
-What an operator would type is playbooks/migrate.yml. All the rest is the world around it, and says so: a shop, its customers, and
+An operator would type playbooks/migrate.yml. All the rest is the world around it, and says so: a shop, its customers, and
 an auditor.
 """
 
@@ -41,7 +41,7 @@ from wire import Resets
 
 BIN = Path(sys.executable).parent
 
-# What the database knows of its clients' connections, but for the one that asks.
+# The database's view of its clients' connections, except the asking one.
 CONNECTIONS = """
 SELECT pid::text, host(client_addr), client_port::text, backend_start::text FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY backend_start, pid
@@ -56,7 +56,7 @@ PLAY_SECONDS = 900
 
 
 class Failure(Exception):
-    """What went wrong, in one sentence for the user."""
+    """The failure, in one sentence for the user."""
 
 
 def read(path: Path) -> dict[str, t.Any]:
@@ -77,7 +77,7 @@ class Fleet:
 
 
 class Plays:
-    """Runs playbooks of this checkout. What they print goes into a log, unless it is worth looking at."""
+    """Runs playbooks of this checkout. Their output goes into a log, unless it is worth looking at."""
 
     def __init__(self, log: Path, fleet: Fleet) -> None:
         self.log = log
@@ -134,7 +134,7 @@ def last_error(said: str) -> str:
 
 
 class Customers:
-    """The clients, for as long as the context lasts; afterwards `seen` is what they saw.
+    """The clients, for as long as the context lasts; afterwards `seen` is their view.
 
     The ledger has one connection over IPv6, pgbench four over IPv4, and two psql sessions each way are open and idle.
     """
@@ -163,7 +163,7 @@ class Customers:
         self.seen.setdefault("connections", {})[moment] = [dict(zip(("backend", "address", "port", "since"), row)) for row in rows]
 
     def __exit__(self, *_: t.Any) -> None:
-        # Whoever closes a connection may reset it.
+        # The closing side may reset a connection.
         self.seen["wire"] = self.resets.stop()
         self.ledger.terminate()
         self.seen["pgbench"] = self.pgbench.stop()
@@ -172,7 +172,7 @@ class Customers:
         self.seen["ledger"] = json.loads(told) if told else {}
 
     def check(self) -> None:
-        """Compares what the ledger's client was promised with what the shop holds."""
+        """Compares the commits acknowledged to the ledger's client with the shop's rows."""
         done = subprocess.run(self._ledger("check"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=120, check=False)
         if not done.stdout:
             raise Failure("the ledger could not be read from the shop: see above")
@@ -183,7 +183,7 @@ class Customers:
 
 
 def complaints(found: dict[str, t.Any]) -> list[str]:
-    """What must not be."""
+    """The violations."""
     ledger, beats, books = found["ledger"], found["heartbeat"], found["books"]
     sentences = lost_connections(found)
     if not ledger.get("acknowledged"):
@@ -283,7 +283,7 @@ def move_and_audit(plays: Plays, options: argparse.Namespace, reports: Path, sta
 
 @contextlib.contextmanager
 def fleet(plays: Plays, keep: bool) -> t.Iterator[None]:
-    """The lab with a shop in it. What was brought up goes down again."""
+    """The lab with a shop in it. A fleet that was brought up goes down again."""
     found = Path(plays.fleet.parameters["lab_state"]).exists()
     try:
         plays.run("Bring two hosts up on this machine", "lab/create.yml")
@@ -321,7 +321,7 @@ def main() -> int:
         with fleet(plays, options.keep):
             move_and_audit(plays, options, reports, stamp)
     except Failure as failure:
-        # Taking down may fail because of what had failed before.
+        # Taking down may fail because of the earlier failure.
         first = failure.__context__ if isinstance(failure.__context__, Failure) else None
         print(f"\ndemo: {first or failure}", file=sys.stderr)
         if first:
