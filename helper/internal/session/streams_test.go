@@ -285,7 +285,7 @@ func TestStreamsThatBreakInTheCutover(t *testing.T) {
 			r.start()
 			r.wait(r.src, record.UntilConverged)
 			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 120*time.Second)
 				defer cancel()
 				_, _ = record.Wait(ctx, r.dst, []string{string(c.at)})
 				if c.at == record.Flushed {
