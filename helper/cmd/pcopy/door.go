@@ -20,7 +20,7 @@ const acceptLimit = time.Second
 func (a *app) shutDoor() *cobra.Command {
 	var namespace string
 	c := &cobra.Command{
-		Use: "shut-door --namespace PATH -- COMMAND…", Short: "Run a command that dumps a workload while nobody new gets in to it", Args: between(1, -1),
+		Use: "shut-door --namespace PATH -- COMMAND…", Short: "Run a command that dumps a workload while no new connection reaches it", Args: between(1, -1),
 		RunE: func(c *cobra.Command, args []string) error {
 			err := network.BehindShutDoor(c.Context(), namespace, acceptLimit, func() error { return runToItsEnd(c.Context(), args) })
 			var failed *exec.ExitError

@@ -438,7 +438,7 @@ func TestLostMarks(t *testing.T) {
 		plant func(b *bench, dev string)
 		text  string
 	}{
-		{"a restart", edit(func(st *state) { st.Kept.Boot = "12345678-1234-1234-1234-123456789abc" }), "the host was started anew since tracking began"},
+		{"a restart", edit(func(st *state) { st.Kept.Boot = "12345678-1234-1234-1234-123456789abc" }), "the host was restarted since tracking began"},
 		{"another medium", edit(func(st *state) { st.Kept.Diskseq = "1" }), "another medium is in the device"},
 		{"another disk", edit(func(st *state) { st.Kept.Disk = 7<<32 | 99 }), "this is another disk (7:"},
 		{"another version", edit(func(st *state) { st.Kept.Layout = 99 }), "its marks are gone from the kernel"},

@@ -39,7 +39,7 @@ type Answer struct {
 }
 
 // ErrNobody says that the folder is not followed.
-var ErrNobody = errors.New("nobody follows it: begin with `pcopy watch start`")
+var ErrNobody = errors.New("no process follows it: begin with `pcopy watch start`")
 
 // socket is where the process listens that follows a folder.
 func socket(runDir, folder string) (path, real string, err error) {

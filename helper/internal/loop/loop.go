@@ -90,7 +90,7 @@ func attach(image string, mode int, flags uint32) (*os.File, error) {
 		}
 		return d, nil
 	}
-	return nil, fmt.Errorf("loop: every free loop device was taken by somebody else")
+	return nil, fmt.Errorf("loop: every free loop device was taken by another process")
 }
 
 func configure(dev string, f *os.File, image string, flags uint32) (*os.File, error) {

@@ -90,7 +90,7 @@ func TestAHookThatCannotReadBlocks(t *testing.T) {
 			r.runsOnce(w, record.Destination)
 			if name != "the registration is garbled" { // then nobody knows whose it is
 				events, err := os.ReadFile(filepath.Join(r.src, record.EventsFile))
-				if err != nil || !strings.Contains(string(events), "the workload stays frozen: whether the source was released cannot be told") {
+				if err != nil || !strings.Contains(string(events), "the workload stays frozen: cannot tell whether the source was released") {
 					t.Errorf("it does not say why it stays frozen: %v", err)
 				}
 			}

@@ -20,7 +20,7 @@ func TestASessionThatNobodyCutsOverEndsItself(t *testing.T) {
 	<-r.send
 	<-r.receive
 	src, dst := r.show()
-	if src.State != record.Failed || dst.State != record.Discarded || !strings.Contains(src.Error, "nobody has asked for the cutover within 1s") {
+	if src.State != record.Failed || dst.State != record.Discarded || !strings.Contains(src.Error, "the cutover was not asked for within 1s") {
 		t.Errorf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 	}
 	r.runsOnce(w, record.Source)

@@ -93,7 +93,7 @@ func (s *presyncer) presync(ctx context.Context) (*record.Request, error) {
 			} else if ready.IsZero() {
 				ready = time.Now()
 			} else if time.Since(ready) > s.WaitTimeout() {
-				return nil, fmt.Errorf("session: nobody has asked for the cutover within %s: whoever began this move is gone", s.WaitTimeout())
+				return nil, fmt.Errorf("session: the cutover was not asked for within %s: the controller that began this move is gone", s.WaitTimeout())
 			}
 		}
 		before = dirty

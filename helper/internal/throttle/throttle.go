@@ -174,7 +174,7 @@ func (t *Throttle) Harder() (percent int, limit string, err error) {
 	if now, err := value(t.record.File); err != nil {
 		return 0, "", fmt.Errorf("throttle: %w", err)
 	} else if now != before {
-		return 0, "", fmt.Errorf("throttle: %s was %q, and somebody else has made it %q: that is kept, and nothing is slowed down further", t.record.File, before, now)
+		return 0, "", fmt.Errorf("throttle: %s was %q, and another program has made it %q: that is kept, and nothing is slowed down further", t.record.File, before, now)
 	}
 	s := t.record.Steps[t.taken]
 	t.taken++

@@ -229,7 +229,7 @@ func TestWhatSomebodyElseSetStays(t *testing.T) {
 	if err := put(file, c.write(33333)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := b.Harder(); err == nil || !strings.Contains(err.Error(), "somebody else has made it") {
+	if _, _, err := b.Harder(); err == nil || !strings.Contains(err.Error(), "another program has made it") {
 		t.Errorf("the next step: %v", err)
 	}
 	if err := b.Lift(); err != nil {

@@ -288,5 +288,5 @@ func Lost(dir string, spec *Spec) bool {
 func LostText(spec *Spec) string {
 	return fmt.Sprintf("%[1]s was ended on the destination: part of its memory was on the source still when this side stopped (lazy pages). On the source its tasks stand as they were when it was frozen. "+
 		"To have it go on there from that moment, without what it did since: `pcopy session resolve --outcome fenced` for the session %[2]s on the destination, and then on the source. "+
-		"To give its memory up and start it anew on the destination: `--outcome resumed` on the source, and then on the destination", spec.Workload, spec.ID)
+		"To give its memory up and start it again on the destination: `--outcome resumed` on the source, and then on the destination", spec.Workload, spec.ID)
 }

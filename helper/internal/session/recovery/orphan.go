@@ -99,7 +99,7 @@ func sayHeld(reg *hooks.Registration, why string) {
 	if reg != nil {
 		dir = reg.Session
 	}
-	text := fmt.Sprintf("the workload stays frozen: whether the source was released cannot be told: %s. It goes on by itself when that is mended; if it cannot be, ask both hosts which of them runs it, and then `pcopy session resolve %s --journal-lost`", why, dir)
+	text := fmt.Sprintf("the workload stays frozen: cannot tell whether the source was released: %s. It continues automatically once that is fixed; if it cannot be, ask both hosts which of them runs it, and then `pcopy session resolve %s --journal-lost`", why, dir)
 	fmt.Fprintln(os.Stderr, "pcopy: criu-hook:", text)
 	if reg == nil {
 		return

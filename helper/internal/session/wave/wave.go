@@ -63,7 +63,7 @@ func Join(ctx context.Context, socket, id string) (*Companion, error) {
 	}
 	conn, err := transport.DialUnix(ctx, socket)
 	if err != nil {
-		return nil, fmt.Errorf("session: the wave: nobody holds its meeting any more: %w", err)
+		return nil, fmt.Errorf("session: the wave: no command holds its meeting any more: %w", err)
 	}
 	c := &Companion{conn: conn, in: bufio.NewReader(conn), id: id}
 	return c, c.Say("")
@@ -184,7 +184,7 @@ func waitForLock(ctx context.Context, path string) (*os.File, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("session: the wave is being cut over by somebody else, and the time is up: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("session: another command is cutting the wave over, and the time is up: %w", context.Cause(ctx))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -66,7 +66,7 @@ func lockedDown(levels string) error {
 	if !strings.Contains(levels, "[confidentiality]") {
 		return nil
 	}
-	return errors.New("the kernel is locked down for confidentiality, and lets nobody's programs read its structures: boot it with lockdown=integrity, or with none")
+	return errors.New("the kernel is locked down for confidentiality, and lets no program read its structures: boot it with lockdown=integrity, or with none")
 }
 
 func tryLoad(k *kernel, d *blockdev.Device) error {

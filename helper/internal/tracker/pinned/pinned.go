@@ -78,7 +78,7 @@ func BootID() (string, error) {
 
 // Restarted is the error for a tracker that was on this host before its restart.
 func Restarted(s *State) error {
-	return blockdev.Lost("tracker: %s: the host was started anew since tracking began", s.Path)
+	return blockdev.Lost("tracker: %s: the host was restarted since tracking began", s.Path)
 }
 
 const bpfMagic = 0xcafe4a11 // BPF_FS_MAGIC, linux/magic.h
@@ -111,7 +111,7 @@ func explain(err error) error {
 		return nil
 	}
 	if errors.Is(err, unix.EPERM) {
-		return errors.New("tracker: the kernel lets nobody but root open pinned programs: run as root")
+		return errors.New("tracker: the kernel lets only root open pinned programs: run as root")
 	}
 	return fmt.Errorf("tracker: %w", err)
 }
@@ -172,7 +172,7 @@ func (k *Trackers) open(s *State) (t *blockprobe.Tracker, next uint64, err error
 		}
 	}
 	if s.Layout != layout || len(slots) == 0 || generations[s.Generation] == nil {
-		return nil, 0, blockdev.Lost("tracker: %s: its marks are gone from the kernel (removed by somebody, or by another version of pcopy)", s.Path)
+		return nil, 0, blockdev.Lost("tracker: %s: its marks are gone from the kernel (removed by hand, or by another version of pcopy)", s.Path)
 	}
 	d, err := blockdev.FindTraceable(s.Path, s.Cluster)
 	if err != nil {

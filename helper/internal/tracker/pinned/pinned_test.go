@@ -193,7 +193,7 @@ func TestAnotherStateIsLost(t *testing.T) {
 	dir, dev := place(t), device(t)
 	s := start(t, dir, dev, "a")
 	for text, change := range map[string]func(*State){
-		"the host was started anew":          func(s *State) { s.Boot = "another" },
+		"the host was restarted":             func(s *State) { s.Boot = "another" },
 		"this is another disk":               func(s *State) { s.Disk++ },
 		"the device was resized or moved":    func(s *State) { s.Sectors-- },
 		"by another version of pcopy":        func(s *State) { s.Layout++ },
