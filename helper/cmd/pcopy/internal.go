@@ -26,7 +26,7 @@ type internalCommands struct{ *app }
 // internal are the words that only programs say: CRIU, runtimes, podman, units, and pcopy itself.
 func (a internalCommands) internal() *cobra.Command {
 	g := group("internal", "Words that only programs say",
-		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.thawAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor())
+		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.runOnAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor())
 	g.AddCommand(building()...)
 	g.Hidden = true
 	return g
@@ -95,9 +95,9 @@ func (a internalCommands) criuHold() *cobra.Command {
 	}}
 }
 
-func (a internalCommands) thawAfter() *cobra.Command {
-	return &cobra.Command{Use: hooks.ThawBehindWord + " CGROUP", Short: "Thaw a cgroup when CRIU, which is file 3, has ended", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
-		return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
+func (a internalCommands) runOnAfter() *cobra.Command {
+	return &cobra.Command{Use: hooks.RunOnWord + " CGROUP IMAGES SESSION", Short: "Let tasks run on when CRIU, which is file 3, has ended", Args: between(3, 3), RunE: func(_ *cobra.Command, args []string) error {
+		return recovery.RunOnWhenGone(hooks.Behind{Cgroup: hooks.Cgroup(args[0]), Images: args[1], Session: args[2]})
 	}}
 }
 

@@ -127,7 +127,7 @@ func (a *app) formerWords() []*cobra.Command {
 		hidden("probe", hostCommands{a}.hostProbe()), hidden("digest", imageCommands{a}.imageDigest()), hidden("fdatasync", imageCommands{a}.imageSync()),
 		hidden("pages", cacheCommands{a}.cacheShow()), hidden("hold", cacheCommands{a}.cacheHold()), hidden("bluefs", internalCommands{a}.internalBluefs()),
 		hidden("criu-hook", internalCommands{a}.criuHook()), hidden("oci-hook", internalCommands{a}.ociHook()), hidden("criu-hold", internalCommands{a}.criuHold()),
-		hidden("netavark", internalCommands{a}.netavark()), hidden("thaw-behind", internalCommands{a}.thawAfter()), hidden("lift-behind", internalCommands{a}.unthrottleAfter()),
+		hidden("netavark", internalCommands{a}.netavark()), hidden("run-on-behind", internalCommands{a}.runOnAfter()), hidden("lift-behind", internalCommands{a}.unthrottleAfter()),
 		hidden("run-way", internalCommands{a}.runTransport()),
 	}
 }

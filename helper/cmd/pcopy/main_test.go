@@ -96,7 +96,7 @@ func TestFormerWordsAnswer(t *testing.T) {
 	}
 	root := (&app{}).root()
 	for _, word := range []string{"send", "receive", "stream", "identity", "copy", "bitmap", "probe", "digest", "fdatasync", "pages", "hold", "bluefs",
-		"criu-hook", "oci-hook", "criu-hold", "netavark", "thaw-behind", "lift-behind", "run-way"} {
+		"criu-hook", "oci-hook", "criu-hold", "netavark", "run-on-behind", "lift-behind", "run-way"} {
 		if c, _, err := root.Find([]string{word}); err != nil || c == root {
 			t.Errorf("%s: %v", word, err)
 		}

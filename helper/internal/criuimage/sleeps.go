@@ -2,11 +2,9 @@ package criuimage
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -19,6 +17,8 @@ const (
 	threadRegs protowire.Number = 2
 
 	regR10    protowire.Number = 8
+	regR9     protowire.Number = 9
+	regR8     protowire.Number = 10
 	regAX     protowire.Number = 11
 	regDX     protowire.Number = 13
 	regSI     protowire.Number = 14
@@ -28,25 +28,13 @@ const (
 	regMode   protowire.Number = 28
 )
 
-// Numbers of system calls of x86-64, and how long the instruction is that makes one.
-const (
-	callNanosleep      = 35
-	callClockNanosleep = 230
-	callLength         = 2
-)
-
-// interrupted is the result that CRIU gives a call which only the kernel, by its own
-// state, could continue.
-const interrupted = math.MaxUint64 - uint64(unix.EINTR) + 1
-
-// MendSleeps has threads sleep on that slept when they were frozen, in the dump in dir,
+// MendSleeps has threads wait on that waited when they were frozen, in the dump in dir,
 // and returns how many there were.
 //
-// The kernel goes on with a sleep that was interrupted by its own record of it, which
-// CRIU cannot read: it has the sleep return EINTR, and programs that do not expect that
-// end. But the kernel has left the time that remains where the program asked for it. The
-// call is made again with that. A sleep that asked for nothing stays as CRIU has it,
-// and so does one that was interrupted before: which call it was is not in the registers.
+// The kernel goes on with a wait that was interrupted by its own record of it, which
+// CRIU cannot read: it has the wait return EINTR, and programs that do not expect that
+// end. So the call is made again, if it is known how: see waits. One that was interrupted
+// before stays as CRIU has it: which call it was is not in the registers.
 func MendSleeps(dir string) (int, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "core-*.img"))
 	if err != nil {
@@ -80,7 +68,7 @@ func mendSleeps(b []byte) (changed []byte, mended int, err error) {
 			return registers, nil
 		}
 		numbers, err := varints(registers)
-		again := sleepAgain(numbers)
+		again := waitAgain(numbers)
 		if err != nil || again == nil {
 			return registers, err
 		}
@@ -101,20 +89,28 @@ func mendSleeps(b []byte) (changed []byte, mended int, err error) {
 	return image(cores, coreMagic), mended, nil
 }
 
-// sleepAgain are the registers with which a thread makes its sleep again for the time
-// that remains; nil: it does not sleep so.
-func sleepAgain(r map[protowire.Number]uint64) map[protowire.Number]uint64 {
-	if r[regAX] != interrupted || r[regMode] > 1 { // 2: a program of 32 bits
+// argumentRegs have the arguments of a call, in their order.
+var argumentRegs = [...]protowire.Number{regDI, regSI, regDX, regR10, regR8, regR9}
+
+// waitAgain are the registers with which a thread makes its call again; nil: it does not
+// wait so.
+func waitAgain(r map[protowire.Number]uint64) map[protowire.Number]uint64 {
+	if r[regMode] > 1 { // 2: a program of 32 bits
 		return nil
 	}
-	again := map[protowire.Number]uint64{regAX: r[regOrigAX], regIP: r[regIP] - callLength}
-	switch {
-	case r[regOrigAX] == callNanosleep && r[regSI] != 0:
-		again[regDI] = r[regSI]
-	case r[regOrigAX] == callClockNanosleep && r[regSI]&unix.TIMER_ABSTIME == 0 && r[regR10] != 0:
-		again[regDX] = r[regR10]
-	default:
+	call := Call{Number: r[regOrigAX], Result: r[regAX], Next: r[regIP]}
+	for i, register := range argumentRegs {
+		call.Args[i] = r[register]
+	}
+	call, ok := call.Again()
+	if !ok {
 		return nil
+	}
+	again := map[protowire.Number]uint64{regAX: call.Result, regIP: call.Next}
+	for i, register := range argumentRegs {
+		if call.Args[i] != r[register] {
+			again[register] = call.Args[i]
+		}
 	}
 	return again
 }

@@ -24,7 +24,7 @@ func core(registers map[protowire.Number]uint64) []byte {
 }
 
 func TestASleepGoesOnForTheTimeThatRemains(t *testing.T) {
-	asleep := map[protowire.Number]uint64{regAX: interrupted, regIP: 1000, regDI: 11, regSI: 22, regOrigAX: callNanosleep, regMode: 1}
+	asleep := map[protowire.Number]uint64{regAX: Interrupted, regIP: 1000, regDI: 11, regSI: 22, regOrigAX: callNanosleep, regMode: 1}
 	with := func(changes map[protowire.Number]uint64) map[protowire.Number]uint64 {
 		all := maps.Clone(asleep)
 		maps.Copy(all, changes)
@@ -38,10 +38,22 @@ func TestASleepGoesOnForTheTimeThatRemains(t *testing.T) {
 		},
 		"it asked for nothing":  {with(map[protowire.Number]uint64{regSI: 0}), nil},
 		"until a point of time": {with(map[protowire.Number]uint64{regOrigAX: callClockNanosleep, regSI: 1, regR10: 44}), nil},
-		"another call":          {with(map[protowire.Number]uint64{regOrigAX: 7}), nil},
-		"no call":               {with(map[protowire.Number]uint64{regOrigAX: 1<<64 - 1}), nil},
-		"it did not sleep":      {with(map[protowire.Number]uint64{regAX: 0}), nil},
-		"a program of 32 bits":  {with(map[protowire.Number]uint64{regMode: 2}), nil},
+		"poll without end": {
+			with(map[protowire.Number]uint64{regOrigAX: callPoll, regDX: 0xffffffff}),
+			with(map[protowire.Number]uint64{regOrigAX: callPoll, regDX: 0xffffffff, regAX: callPoll, regIP: 998}),
+		},
+		"a futex until a point of time": {
+			with(map[protowire.Number]uint64{regOrigAX: callFutex, regSI: 128 | futexWaitBitset, regR9: 55}),
+			with(map[protowire.Number]uint64{regOrigAX: callFutex, regSI: 128 | futexWaitBitset, regR9: 55, regAX: callFutex, regIP: 998}),
+		},
+		"poll for a time":                 {with(map[protowire.Number]uint64{regOrigAX: callPoll, regDX: 5000}), nil},
+		"a futex for a time":              {with(map[protowire.Number]uint64{regOrigAX: callFutex, regSI: 128}), nil},
+		"a futex that is woken":           {with(map[protowire.Number]uint64{regOrigAX: callFutex, regSI: 1}), nil},
+		"one that was interrupted before": {with(map[protowire.Number]uint64{regOrigAX: restartCall}), nil},
+		"another call":                    {with(map[protowire.Number]uint64{regOrigAX: 1}), nil},
+		"no call":                         {with(map[protowire.Number]uint64{regOrigAX: 1<<64 - 1}), nil},
+		"it did not sleep":                {with(map[protowire.Number]uint64{regAX: 0}), nil},
+		"a program of 32 bits":            {with(map[protowire.Number]uint64{regMode: 2}), nil},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "core-1.img")

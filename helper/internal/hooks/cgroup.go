@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/undump"
 )
 
 // Cgroup is the directory of a cgroup (v2) whose tasks can be stopped and let
@@ -132,12 +134,40 @@ func (c Cgroup) write(file, word string) error {
 	return nil
 }
 
-// ThawBehind starts a process of its own that thaws the cgroup when the process
-// pid has ended.
-func (c Cgroup) ThawBehind(pid int) error {
+// runOnLimit is how long tasks may take to stand still when CRIU has let them go.
+const runOnLimit = time.Second
+
+// RunOn gives frozen tasks back what a dump took from them, if one was made in the
+// folder images, and thaws them. They are thawed whatever comes of that.
+func (c Cgroup) RunOn(images string) (r undump.Report, err error) {
+	if c == "" {
+		return r, nil
+	}
+	if state, e := os.ReadFile(filepath.Join(string(c), freezeFile)); e == nil && bytes.HasPrefix(state, []byte("1")) {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), runOnLimit, fmt.Errorf("they do not stand still within %s", runOnLimit))
+		defer cancel()
+		if err = c.await(ctx, "frozen", "1"); err == nil {
+			r, err = undump.PutBack(c.EachTask, images)
+		}
+	}
+	return r, errors.Join(err, c.Thaw())
+}
+
+// Behind is what is done when CRIU, which was refused, has ended.
+type Behind struct {
+	Cgroup  Cgroup
+	Images  string // the folder of the dump; empty if none was made
+	Session string // the session's folder
+	Held    bool   // CRIU has the tasks
+}
+
+// RunOn starts a process of its own that lets the tasks run on when the process pid has
+// ended. Those that CRIU has do not run before: it lets them go a little earlier.
+func (b Behind) RunOn(pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
-		return c.Thaw()
+		_, err = b.Cgroup.RunOn(b.Images)
+		return err
 	} else if err != nil {
 		return fmt.Errorf("hooks: process %d: %w", pid, err)
 	}
@@ -147,28 +177,41 @@ func (c Cgroup) ThawBehind(pid int) error {
 	if err != nil {
 		return fmt.Errorf("hooks: %w", err)
 	}
-	cmd := exec.Command(self, ThawBehindWord, string(c))
+	cmd := exec.Command(self, RunOnWord, string(b.Cgroup), b.Images, b.Session)
 	cmd.ExtraFiles = []*os.File{process}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("hooks: %w", err)
 	}
-	return cmd.Process.Release()
+	if b.Held { // from here on somebody thaws it
+		err = b.Cgroup.hold()
+	}
+	return errors.Join(err, cmd.Process.Release())
 }
 
-// ThawBehindWord is the word of the command line that calls ThawWhenGone.
-const ThawBehindWord = "thaw-behind"
+// hold freezes the cgroup and does not wait: CRIU has its tasks. Without tasks it is no
+// error.
+func (c Cgroup) hold() error {
+	err := c.write(freezeFile, "1")
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
 
-// ThawWhenGone is the process that ThawBehind starts: the process to wait for is
-// its first file after the standard ones.
-func ThawWhenGone(c Cgroup) error {
+// RunOnWord is the word of the command line that calls RunOnWhenGone.
+const RunOnWord = "run-on-behind"
+
+// RunOnWhenGone is the process that RunOn starts: the process to wait for is its first
+// file after the standard ones.
+func (b Behind) RunOnWhenGone() (undump.Report, error) {
 	fds := []unix.PollFd{{Fd: 3, Events: unix.POLLIN}}
 	for {
 		if _, err := unix.Poll(fds, -1); err == nil {
 			break
 		} else if !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("hooks: waiting for CRIU: %w", err)
+			return undump.Report{}, fmt.Errorf("hooks: waiting for CRIU: %w", err)
 		}
 	}
-	return c.Thaw()
+	return b.Cgroup.RunOn(b.Images)
 }

@@ -14,13 +14,16 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 )
 
-// The tests start this binary again: as what ThawBehind leaves behind, as what
+// The tests start this binary again: as what RunOn leaves behind, as what
 // stands in for CRIU, and as CRIU.
 func TestMain(m *testing.M) {
 	acts := map[string]func(args []string) error{
-		ThawBehindWord: func(args []string) error { return ThawWhenGone(Cgroup(args[0])) },
-		actHeld:        standIn,
-		actCRIU:        func([]string) error { return beCRIU() },
+		RunOnWord: func(args []string) error {
+			_, err := Behind{Cgroup: Cgroup(args[0]), Images: args[1]}.RunOnWhenGone()
+			return err
+		},
+		actHeld: standIn,
+		actCRIU: func([]string) error { return beCRIU() },
 	}
 	if len(os.Args) > 1 && acts[os.Args[1]] != nil {
 		if err := acts[os.Args[1]](os.Args[2:]); err != nil {
@@ -71,7 +74,7 @@ func TestNoCgroup(t *testing.T) {
 	}
 }
 
-func TestThawBehindWaitsForTheEndOfTheProcess(t *testing.T) {
+func TestTasksRunOnAtTheEndOfTheProcess(t *testing.T) {
 	c, runs := busy(t)
 	criu := exec.Command("sleep", "60")
 	if err := criu.Start(); err != nil {
@@ -80,7 +83,7 @@ func TestThawBehindWaitsForTheEndOfTheProcess(t *testing.T) {
 	if _, err := c.Freeze(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.ThawBehind(criu.Process.Pid); err != nil {
+	if err := (Behind{Cgroup: c}).RunOn(criu.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
 	if runs() {

@@ -108,6 +108,16 @@ func RanSince(imageDir string) (time.Time, bool) {
 	return mark.ModTime(), true
 }
 
+// InUse says whether a process has the directory of images open, or may have.
+func InUse(imageDir string) bool {
+	dir, err := filepath.EvalSymlinks(imageDir)
+	if err != nil {
+		return false
+	}
+	pid, err := user(dir)
+	return err != nil || pid != ""
+}
+
 // user is a process that has the directory open, as CRIU has its images from the
 // beginning to the end.
 func user(dir string) (pid string, err error) {

@@ -48,7 +48,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	words := []string{hooks.ThawBehindWord, transport.RunnerWord, throttle.LiftBehindWord}
+	words := []string{hooks.RunOnWord, transport.RunnerWord, throttle.LiftBehindWord}
 	if len(os.Args) > 1 && (strings.HasPrefix(os.Args[1], "act-") || slices.Contains(words, os.Args[1])) {
 		if err := act(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -83,8 +83,8 @@ func act(what string, args []string) error {
 		return playRestore(args[0], args[1], args[2])
 	case transport.RunnerWord:
 		return transport.Run(args)
-	case hooks.ThawBehindWord:
-		return hooks.ThawWhenGone(hooks.Cgroup(args[0]))
+	case hooks.RunOnWord:
+		return recovery.RunOnWhenGone(hooks.Behind{Cgroup: hooks.Cgroup(args[0]), Images: args[1], Session: args[2]})
 	case throttle.LiftBehindWord:
 		return throttle.LiftWhenGone(args[0], args[1])
 	}

@@ -67,6 +67,7 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
         is_podmans(fleet, there)
         is_set_as_before(fleet, there)
         its_timer_ticks(fleet, there)
+        its_terminals_are_as_before(fleet, there)
 
 
 def is_podmans(fleet: Fleet, there: str) -> None:
@@ -94,6 +95,12 @@ def its_timer_ticks(fleet: Fleet, there: str) -> None:
     ticks = f"cat /var/lib/handover/mnt/{VOLUME}/heartbeat.ticks"
     before = fleet.hosts[there].check_output(ticks)
     fleet.hosts[there].check_output(f"for try in $(seq 50); do test \"$({ticks})\" = '{before}' || exit 0; sleep 0.1; done; exit 1")
+
+
+def its_terminals_are_as_before(fleet: Fleet, there: str) -> None:
+    """Somebody waits for input in one; in the other all is queued still that was, and who reads it will wait for more."""
+    state = f"cat /var/lib/handover/mnt/{VOLUME}/heartbeat.terminals"
+    fleet.hosts[there].check_output(f"for try in $(seq 50); do test \"$({state})\" = 'waits 17 blocks 5 blocks' && exit 0; sleep 0.1; done; {state}; exit 1")
 
 
 def the_pause_was_what_the_report_says(fleet: Fleet, report: dict[str, t.Any]) -> None:

@@ -150,6 +150,7 @@ type criuDump struct {
 	gate  *hooks.Gate
 	quiet Quiet
 	p     *hooks.Process
+	begun bool // CRIU was let go on to dump
 }
 
 func (d *criuDump) Told() []network.Connection { return d.quiet.waiting() }
@@ -187,6 +188,7 @@ func (d *criuDump) Freeze(ctx context.Context) (at time.Time, err error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+	d.begun = true
 	d.gate.Answer(hooks.PreDump, true)
 	d.gate.Answer(hooks.NetworkLock, true)
 	return at, nil
@@ -229,7 +231,7 @@ func (d *criuDump) Thaw(ctx context.Context) error {
 		d.p = nil
 	}
 	// CRIU leaves the cgroup as it found it: frozen.
-	return errors.Join(heard, d.h.Freeze.Cgroup.Thaw(), d.gate.Close())
+	return errors.Join(heard, d.runOn(), d.gate.Close())
 }
 
 // released waits for the end of a command whose CRIU was refused. Its failure is

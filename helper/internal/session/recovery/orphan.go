@@ -67,7 +67,7 @@ func Hook(runDir string, c Call) (goOn bool, err error) {
 		}
 		if decided {
 			if !goOn && reg != nil {
-				err = errors.Join(err, thawLater(reg.Session, c.CRIU))
+				err = errors.Join(err, runOnLater(reg.Session, c))
 			}
 			return goOn, err
 		}
@@ -110,17 +110,6 @@ func sayHeld(reg *hooks.Registration, why string) {
 	}
 	defer f.Close()
 	report.NewWriter(f).Emit("held", map[string]any{"text": text})
-}
-
-// thawLater leaves a process behind that thaws the workload's cgroup when CRIU has
-// ended: CRIU, refused, lets go of the tasks and leaves the cgroup as it found it,
-// frozen. The session's process does the same; it may be gone by then.
-func thawLater(dir string, criu int) error {
-	spec, err := record.LoadSpec(dir)
-	if err != nil || spec.Role != record.Source || spec.Hooks.Freeze == nil || spec.Hooks.Freeze.Cgroup == "" {
-		return err
-	}
-	return spec.Hooks.Freeze.Cgroup.ThawBehind(criu)
 }
 
 // standIn keeps the source's network silent in the place of a process that is
@@ -217,13 +206,6 @@ func thawFileSystems(spec *record.Spec, j *record.Journal) (err error) {
 	return err
 }
 
-func thawCgroup(spec *record.Spec) error {
-	if f := spec.Hooks.Freeze; f != nil {
-		return f.Cgroup.Thaw()
-	}
-	return nil
-}
-
 func killCgroup(ctx context.Context, spec *record.Spec) error {
 	if f := spec.Hooks.Freeze; f != nil {
 		return f.Cgroup.Kill(ctx)
@@ -274,7 +256,7 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *record.Spec, j
 			return err
 		}
 	}
-	if err := errors.Join(throttle.Lift(filepath.Join(dir, record.ThrottleFile)), thawFileSystems(spec, j), thawCgroup(spec)); err != nil {
+	if err := errors.Join(throttle.Lift(filepath.Join(dir, record.ThrottleFile)), thawFileSystems(spec, j), runOn(spec)); err != nil {
 		return err
 	}
 	if stopped {

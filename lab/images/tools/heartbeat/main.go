@@ -14,6 +14,7 @@
 //	-files 1000               hold so many files open, in a folder beside the beats
 //	-connections 200          hold so many TCP connections to itself open
 //	-timer 5ms                read a timerfd that fires so often, and write its ticks beside the beats
+//	-terminals                have terminals, and write beside the beats how they are
 //	-serve :7000              answer each line of a client with the next beat that is on the disk
 //
 // With -sync N each N-th line is followed by fdatasync, so that N lines at most
@@ -45,6 +46,7 @@ func main() {
 	flag.IntVar(&load.files, "files", 0, "hold `N` files open")
 	flag.IntVar(&load.connections, "connections", 0, "hold `N` connections open")
 	timer := flag.Duration("timer", 0, "read a timerfd with this `period`")
+	terminals := flag.Bool("terminals", false, "have terminals")
 	door := flag.String("serve", "", "acknowledge beats to clients at this `address`")
 	gaps := flag.String("gaps", "", "report the longest gap in this `path`")
 	flag.Parse()
@@ -53,6 +55,9 @@ func main() {
 	switch {
 	case *file != "" && *gaps == "" && *every > 0:
 		if err = load.begin(*file + ".open"); err == nil {
+			if *terminals {
+				go func() { fail(watchTerminals(*file + ".terminals")) }()
+			}
 			err = run(*file, *every, *sync, *timer, *door)
 		}
 	case *gaps != "" && *file == "":
@@ -61,6 +66,10 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
+	fail(err)
+}
+
+func fail(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "heartbeat:", err)
 		os.Exit(1)

@@ -1,0 +1,53 @@
+package recovery
+
+import (
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
+)
+
+// runOn lets the workload of a process that is gone run on as it was before a dump.
+func runOn(spec *record.Spec) error {
+	f := spec.Hooks.Freeze
+	if f == nil {
+		return nil
+	}
+	if hooks.InUse(f.Gate) { // CRIU has the tasks still; its hook leaves a process behind
+		return f.Cgroup.Thaw()
+	}
+	_, _ = f.Cgroup.RunOn(f.Gate)
+	return f.Cgroup.Thaw()
+}
+
+// runOnLater leaves a process behind that lets the workload run on when CRIU has ended:
+// CRIU, refused, lets go of the tasks and leaves the cgroup as it found it, frozen. The
+// session's process may be gone by then, and CRIU's caller takes its time.
+func runOnLater(dir string, c Call) error {
+	spec, err := record.LoadSpec(dir)
+	if err != nil || spec.Role != record.Source || spec.Hooks.Freeze == nil || spec.Hooks.Freeze.Cgroup == "" {
+		return err
+	}
+	b := hooks.Behind{Cgroup: spec.Hooks.Freeze.Cgroup, Session: dir, Held: c.Action == hooks.NetworkLock || c.Action == hooks.PostDump}
+	if c.Action == hooks.PostDump {
+		b.Images = c.ImageDir
+	}
+	return b.RunOn(c.CRIU)
+}
+
+// RunOnWhenGone is the process that this leaves behind. It tells in the session's events
+// what it has done.
+func RunOnWhenGone(b hooks.Behind) error {
+	r, err := b.RunOnWhenGone()
+	f, e := os.OpenFile(filepath.Join(b.Session, record.EventsFile), os.O_APPEND|os.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if e != nil { // the session was removed
+		return err
+	}
+	defer f.Close()
+	r.Tell(report.NewWriter(f), err)
+	return err
+}
