@@ -11,6 +11,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.livefleet.handover.plugins.module_utils._guest_lock import (
     PATIENCE,
     sentence,
+    standing,
 )
 from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
     at_work,
@@ -57,6 +58,8 @@ class ActionModule(ActionBase):
                 return dict(failed=True, msg=sentence(guest, seen.get("claim")))
             if not seen["held"]:
                 break
+            if seen.get("stopped"):
+                return dict(failed=True, msg=standing(guest, seen["stopped"]))
             if not told:
                 say("{0}: the play of run {1} has ended, and its last step has not: waiting for that".format(guest, seen["claim"]["run"]))
                 told = True

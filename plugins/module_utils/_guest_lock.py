@@ -46,20 +46,30 @@ def sentence(guest: str, claim: t.Mapping[str, t.Any] | None) -> str:
     )
 
 
+def standing(guest: str, stopped: t.Iterable[int]) -> str:
+    """A step that does not end by itself, and the way out."""
+    pids = " ".join(map(str, stopped))
+    return (
+        f"{guest} is held by a step of an earlier move that somebody has stopped (process {pids} on this host, SIGSTOP): it does not end by itself. "
+        f"Let it go on with `kill -CONT {pids}`, or end it with `kill -KILL {pids}`, and run this again"
+    )
+
+
 def path_of(guest: str, folder: str | None = None) -> str:
     return os.path.join(folder or FOLDER, quote(guest, safe="") + ".lock")
 
 
 def look(guest: str, folder: str | None = None) -> dict[str, t.Any]:
-    """Whose it is, whether a process works on it, and for how many seconds nothing has been done. Changes nothing."""
+    """Whose it is, whether a process works on it and is stopped, and for how many seconds nothing has been done. Changes nothing."""
     path = path_of(guest, folder)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return {"claim": None, "held": False, "idle": 0.0}
+        return {"claim": None, "held": False, "stopped": [], "idle": 0.0}
     try:
         held = not _lock(descriptor)
-        return {"claim": _read(descriptor), "held": held, "idle": max(0.0, time.time() - os.fstat(descriptor).st_mtime)}
+        stopped = _stopped(os.fstat(descriptor)) if held else []
+        return {"claim": _read(descriptor), "held": held, "stopped": stopped, "idle": max(0.0, time.time() - os.fstat(descriptor).st_mtime)}
     finally:
         os.close(descriptor)
 
@@ -67,10 +77,13 @@ def look(guest: str, folder: str | None = None) -> dict[str, t.Any]:
 def take(guest: str, claim: Claim, over: str = "", folder: str | None = None) -> None:
     """The guest is this run's from now on. `over` is the run that it may be taken from."""
     with _locked(guest, 0.0, folder) as descriptor:
-        found = _read(descriptor)
-        if found and found.get("run") not in (claim["run"], over):
-            raise Busy(sentence(guest, found))
-        _write(descriptor, claim)
+        with _alone(descriptor):
+            found = _read(descriptor)
+            if found and found.get("run") not in (claim["run"], over):
+                raise Busy(sentence(guest, found))
+            if found and found.get("run") == claim["run"] and found.get("given_up"):
+                claim = {**claim, "given_up": True}
+            _write(descriptor, claim)
 
 
 @contextlib.contextmanager
@@ -116,9 +129,11 @@ def give_up(guest: str, folder: str | None = None) -> Claim | None:
     except FileNotFoundError:
         return None
     try:
-        found = _read(descriptor)
-        if found:
-            _write(descriptor, {**found, "given_up": True})
+        # A step holds the lock of the file, so this cannot wait for that.
+        with _alone(descriptor):
+            found = _read(descriptor)
+            if found:
+                _write(descriptor, {**found, "given_up": True})
         return found
     finally:
         os.close(descriptor)
@@ -156,6 +171,37 @@ def _lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def _alone(descriptor: int) -> t.Iterator[None]:
+    """While the claim is read and written: another kind of lock, that nobody holds for longer."""
+    fcntl.lockf(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def _stopped(lock: os.stat_result) -> list[int]:
+    """The processes that have the file open and are stopped."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            folder = f"/proc/{pid}/fd"
+            if any(_is(f"{folder}/{number}", lock) for number in os.listdir(folder)):
+                with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                    # The name in parentheses may have spaces.
+                    if file.read().rpartition(")")[2].split()[0] == "T":
+                        found.append(int(pid))
+    return found
+
+
+def _is(path: str, lock: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), lock)
+    except OSError:
+        return False
 
 
 def _named(descriptor: int, path: str) -> bool:

@@ -90,6 +90,12 @@ held:
   returned: with O(state=seen)
   type: bool
   sample: false
+stopped:
+  description: The processes that work on it and are stopped (SIGSTOP). A run that finds one does not wait for it.
+  returned: with O(state=seen)
+  type: list
+  elements: int
+  sample: []
 idle:
   description: Seconds since the last step.
   returned: with O(state=seen)

@@ -88,3 +88,11 @@ def test_an_earlier_move_of_the_same_play_is_not_another(act, other):
 def test_a_process_without_a_run_is_not_disturbed_either(act):
     answer, _asked = act([seen(None, held=True)])
     assert answer["failed"] and "another process on this host" in answer["msg"]
+
+
+def test_a_step_of_it_that_is_stopped_is_not_waited_for(act, other):
+    other[0].kill()
+    other[0].wait()
+    answer, asked = act([{**seen(other[1], held=True), "stopped": [4711]}])
+    assert answer["failed"] and "`kill -CONT 4711`" in answer["msg"]
+    assert len(asked) == 1

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -72,7 +73,7 @@ def test_what_is_released_is_nobodys_and_leaves_nothing():
     assert lock.release("web1", "one") is True
     assert lock.release("web1", "one") is False
     assert os.listdir(lock.FOLDER) == []
-    assert lock.look("web1") == {"claim": None, "held": False, "idle": 0.0}
+    assert lock.look("web1") == {"claim": None, "held": False, "stopped": [], "idle": 0.0}
 
 
 def test_a_step_without_a_run_heeds_one_that_may_be_at_work():
@@ -106,3 +107,46 @@ def test_a_run_that_is_given_up_goes_back_and_not_on():
 def test_names_are_not_paths():
     lock.take("../web 1/a", FIRST)
     assert os.listdir(lock.FOLDER) == ["..%2Fweb%201%2Fa.lock"]
+
+
+CLAIMS_MEANWHILE = """
+import fcntl, json, os, sys, time
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+fcntl.lockf(descriptor, fcntl.LOCK_EX)
+print("has it", flush=True)
+time.sleep(0.3)
+os.pwrite(descriptor, json.dumps({"run": "two"}).encode().ljust(os.fstat(descriptor).st_size), 0)
+"""
+
+
+def test_giving_up_does_not_write_over_a_run_that_takes_the_guest_meanwhile():
+    lock.take("web1", FIRST)
+    with subprocess.Popen([sys.executable, "-c", CLAIMS_MEANWHILE, lock.path_of("web1")], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "has it\n"
+        assert lock.give_up("web1") == {"run": "two"}
+    assert lock.look("web1")["claim"] == {"run": "two", "given_up": True}
+
+
+def test_a_run_that_was_given_up_does_not_forget_that():
+    lock.take("web1", FIRST)
+    lock.give_up("web1")
+    lock.take("web1", FIRST)
+    with pytest.raises(HandoverError, match="given up"), lock.hold("web1", "one"):
+        pass
+
+
+def test_a_step_that_somebody_has_stopped_is_found():
+    lock.take("web1", FIRST)
+    holds = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print('has it', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holds, lock.path_of("web1")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as step:
+        assert step.stdout.readline() == "has it\n"
+        assert lock.look("web1")["stopped"] == []
+        os.kill(step.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, step.pid, os.WSTOPPED | os.WNOWAIT)
+        seen = lock.look("web1")
+        os.kill(step.pid, signal.SIGKILL)
+    assert seen["held"]
+    assert seen["stopped"] == [step.pid]
+    assert "`kill -CONT {0}`".format(step.pid) in lock.standing("web1", seen["stopped"])
