@@ -127,6 +127,12 @@ def name_of(pid: int, proc: str = "/proc") -> str:
     return read_text(os.path.join(proc, str(pid), "comm")).strip() or "a process"
 
 
+def unattended(identifier: str, proc: str = "/proc") -> bool:
+    """The same for a container that runs, without asking podman: no conmon has its id among its words."""
+    conmons = (pid for pid in os.listdir(proc) if pid.isdigit() and name_of(int(pid), proc) == "conmon")
+    return not any(identifier in read_text(os.path.join(proc, pid, "cmdline")).split("\0") for pid in conmons)
+
+
 def conmon_gone(inspect: t.Mapping[str, t.Any], proc: str = "/proc") -> bool:
     """Whether the process that podman has beside the container is not there any more: its output is not read then, and its end not seen."""
     pid = (inspect.get("State") or {}).get("ConmonPid") or 0

@@ -303,7 +303,9 @@ class WorkloadInfo:
         containers = self._ask(self.podman.containers, []) if self.has_podman else []
         if self.params["brief"]:
             found = workload.resolve(containers, self.params["workload"])
-            return {"changed": False, "workload": self._brief(found, containers), "sessions": self.look.sessions(), "problems": self.problems}
+            brief = self._brief(found, containers)
+            brief["conmon_gone"] = brief["running"] and container_facts.unattended(brief["id"])
+            return {"changed": False, "workload": brief, "sessions": self.look.sessions(), "problems": self.problems}
         networks = self._ask(self.podman.networks, []) if self.has_podman else []
         found = self._workload(containers, networks)
         images, volumes = (self._ask_once(question) if self.has_podman else [] for question in (self.podman.images, self.podman.volumes))

@@ -162,6 +162,13 @@ class TestFacts:
         (tmp_path / "12" / "comm").write_text("conmon\n")
         assert facts.conmon_gone({"State": {"ConmonPid": pid}}, proc) is gone
 
+    def test_a_container_without_its_conmon_is_known_by_its_id(self, proc):
+        (pathlib.Path(proc) / "12").mkdir(exist_ok=True)
+        (pathlib.Path(proc) / "12" / "comm").write_text("conmon\n")
+        (pathlib.Path(proc) / "12" / "cmdline").write_text("/usr/bin/conmon\0-c\0abc\0-n\0shop\0")
+        assert not facts.unattended("abc", proc)
+        assert facts.unattended("abcd", proc)
+
     def test_processes_that_its_first_one_has_not_started(self, proc):
         assert facts.entered(10, [10, 11, 20, 21, 22], proc) == [{"process": "sh", "pid": 20}, {"process": "sleep", "pid": 21}]
 
