@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +28,36 @@ func KillLeft(ctx context.Context, container string) error {
 		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
 			err = errors.Join(err, killBelow(ctx, f[1], container))
 		}
+	}
+	if err != nil {
+		return err
+	}
+	return forgetEntry(ctx, container)
+}
+
+// runtimes are the programs that run containers, by the folder of their entries.
+var runtimes = map[string]string{"/run/runc": "runc", "/run/crun": "crun"}
+
+// entryLimit is how long a runtime may take to remove an entry.
+const entryLimit = 30 * time.Second
+
+// forgetEntry removes the entry that a runtime has left which was killed while it
+// restored: the engine does not know of it, and has removed the container without.
+func forgetEntry(ctx context.Context, container string) (err error) {
+	for root, program := range runtimes {
+		entry := filepath.Join(root, container)
+		if _, e := os.Stat(entry); errors.Is(e, fs.ErrNotExist) {
+			continue
+		}
+		c := Command{Argv: []string{program, "--root", root, "delete", "--force", container}, Timeout: int(entryLimit.Seconds())}
+		e := c.Run(ctx)
+		if _, left := os.Stat(entry); errors.Is(left, fs.ErrNotExist) {
+			continue // whoever removed it
+		}
+		if e == nil {
+			e = fmt.Errorf("hooks: %s is there still after `%s delete`: remove it", entry, program)
+		}
+		err = errors.Join(err, e)
 	}
 	return err
 }

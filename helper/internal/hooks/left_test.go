@@ -32,3 +32,33 @@ func TestWhatACRIUThatWasKilledLeft(t *testing.T) {
 		}
 	}
 }
+
+func TestTheEntryOfAKilledRuntimeGoes(t *testing.T) {
+	root, bin := t.TempDir(), t.TempDir()
+	was := runtimes
+	runtimes = map[string]string{root: "fake-runc"}
+	t.Cleanup(func() { runtimes = was })
+	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	const id = "0123456789abcdef-no-such-container"
+	for _, c := range []struct {
+		name, script string
+		entry, fails bool
+	}{
+		{"there is none", "exit 1", false, false},
+		{"it is removed", `test "$3 $4" = "delete --force" && rm -r "$2/$5"`, true, false},
+		{"the runtime fails", "exit 1", true, true},
+		{"the runtime does nothing", "exit 0", true, true},
+	} {
+		if err := os.WriteFile(filepath.Join(bin, "fake-runc"), []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if c.entry {
+			if err := os.MkdirAll(filepath.Join(root, id), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := KillLeft(t.Context(), id); (err != nil) != c.fails {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
