@@ -163,6 +163,9 @@ func (c *conn) entries(k kind) (found []Entry, err error) {
 			continue
 		}
 		e, err := c.entry(k, header, attributes)
+		if len(c.only) > 0 && (errors.Is(err, errNextHop) || slices.ContainsFunc(e.Links, func(link string) bool { return !c.carries(link) })) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -170,6 +173,8 @@ func (c *conn) entries(k kind) (found []Entry, err error) {
 	}
 	return found, nil
 }
+
+var errNextHop = errors.New("it has a route by a next hop of its own (`ip nexthop`), which is not carried: make the route without it, or move the workload offline")
 
 // entry is one, without numbers that mean something on this host only.
 func (c *conn) entry(k kind, header []byte, attributes []netlink.Attribute) (e Entry, err error) {
@@ -202,7 +207,7 @@ func (c *conn) entry(k kind, header []byte, attributes []netlink.Attribute) (e E
 		case k.kind == route.kind && a.Type == rtaMultipath:
 			err = eachHop(a.Data, lift)
 		case k.kind == route.kind && a.Type == rtaNexthop:
-			err = errors.New("it has a route by a next hop of its own (`ip nexthop`), which is not carried: make the route without it, or move the workload offline")
+			err = errNextHop
 		}
 		if err != nil {
 			return e, err

@@ -46,10 +46,12 @@ func (e Entry) same(o Entry) bool {
 	return slices.Equal(e.Body, o.Body) && slices.Equal(e.Links, o.Links)
 }
 
-// Read reads the namespace at path.
-func Read(path string) (s State, err error) {
+// Read reads the namespace at path. Where something in it cannot be carried, that is an
+// error; unless only these interfaces are to be carried, with what is on them: then all
+// else is left out.
+func Read(path string, only []string) (s State, err error) {
 	err = network.Inside(path, func() (err error) {
-		s, err = read()
+		s, err = read(only)
 		return err
 	})
 	if err != nil {
@@ -58,16 +60,17 @@ func Read(path string) (s State, err error) {
 	return s, nil
 }
 
-func read() (s State, err error) {
+func read(only []string) (s State, err error) {
 	c, err := open()
 	if err != nil {
 		return s, err
 	}
 	defer c.Close()
+	c.only = only
 	if s, err = c.state(); err != nil {
 		return s, err
 	}
-	s.Tables, err = tables()
+	s.Tables, err = tables(len(only) > 0)
 	return s, err
 }
 
@@ -202,6 +205,7 @@ func boolean(b bool) int {
 type conn struct {
 	*netlink.Conn
 	names map[int]string
+	only  []string // interfaces that are carried; none: all
 }
 
 func open() (*conn, error) {
@@ -217,7 +221,9 @@ func (c *conn) state() (s State, err error) {
 		return s, err
 	}
 	for _, name := range c.names {
-		s.Links = append(s.Links, name)
+		if c.carries(name) {
+			s.Links = append(s.Links, name)
+		}
 	}
 	slices.Sort(s.Links)
 	for _, k := range []struct {
@@ -229,6 +235,11 @@ func (c *conn) state() (s State, err error) {
 		}
 	}
 	return s, nil
+}
+
+// carries says whether what is on an interface is carried; what is on none always is.
+func (c *conn) carries(link string) bool {
+	return len(c.only) == 0 || link == "" || link == "lo" || slices.Contains(c.only, link)
 }
 
 // mend lets one entry come or go.

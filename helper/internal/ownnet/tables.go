@@ -53,8 +53,9 @@ func names() (found []Table, err error) {
 	return found, nil
 }
 
-// tables are those of the thread's namespace, with their content.
-func tables() (found []Table, err error) {
+// tables are those of the thread's namespace, with their content; without those that
+// cannot be carried, if some may be left out.
+func tables(some bool) (found []Table, err error) {
 	all, err := names()
 	if err != nil {
 		return nil, err
@@ -65,6 +66,9 @@ func tables() (found []Table, err error) {
 			return nil, err
 		}
 		if strings.Contains(one.Script+warned, managed) {
+			if some {
+				continue
+			}
 			return nil, fmt.Errorf("%s was made by iptables, whose rules are not carried: make them with nft, or move the workload offline", one)
 		}
 		if one.Without, _, err = nft("", "--stateless", "list", "table", one.Family, one.Name); err != nil {
@@ -78,7 +82,7 @@ func tables() (found []Table, err error) {
 // applyTables makes the tables of the thread's namespace like these, and returns those that it has
 // made again.
 func applyTables(want []Table) (changed []string, err error) {
-	here, err := tables()
+	here, err := tables(false)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +107,7 @@ func applyTables(want []Table) (changed []string, err error) {
 	if _, _, err := nft(script.String(), "--file", "-"); err != nil {
 		return changed, err
 	}
-	if here, err = tables(); err != nil {
+	if here, err = tables(false); err != nil {
 		return changed, err
 	}
 	for _, w := range want {

@@ -50,6 +50,20 @@ func Read(path string) (n Net, err error) {
 	return n, nil
 }
 
+// Keep leaves out the settings of all interfaces but these and the loopback; none of
+// them named: all are kept.
+func (n *Net) Keep(links []string) {
+	if len(links) == 0 {
+		return
+	}
+	other := func(name string) bool {
+		link := of(name)
+		return link != "" && link != "lo" && !slices.Contains(links, link)
+	}
+	maps.DeleteFunc(n.Values, func(name, _ string) bool { return other(name) })
+	n.Own = slices.DeleteFunc(n.Own, other)
+}
+
 // own are the settings that differ from an untouched namespace's. An interface that
 // such a namespace lacks begins as its `default` says.
 func own(values, untouched map[string]string) (found []string) {

@@ -136,3 +136,21 @@ func TestASettingThatCannotBeHadIsNamed(t *testing.T) {
 		t.Errorf("an interface that is not there: %v", err)
 	}
 }
+
+func TestSettingsOfAnInterfaceThatStaysBehind(t *testing.T) {
+	fresh := func() Net {
+		return Net{
+			Values: map[string]string{"ipv4/ip_forward": "1", "ipv4/conf/all/forwarding": "1", "ipv4/conf/eth0/mtu": "1", "ipv4/conf/lo/mtu": "1", "ipv4/neigh/wg0/app_solicit": "3"},
+			Own:    []string{"ipv4/conf/eth0/mtu", "ipv4/neigh/wg0/app_solicit"},
+		}
+	}
+	n := fresh()
+	n.Keep(nil)
+	if len(n.Values) != 5 || len(n.Own) != 2 {
+		t.Errorf("with none named it keeps %v, %v", n.Values, n.Own)
+	}
+	n.Keep([]string{"eth0"})
+	if _, there := n.Values["ipv4/neigh/wg0/app_solicit"]; there || len(n.Values) != 4 || len(n.Own) != 1 {
+		t.Errorf("it keeps %v, %v", n.Values, n.Own)
+	}
+}

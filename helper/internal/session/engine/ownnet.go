@@ -15,7 +15,7 @@ const CanOwnNetwork = "own-network"
 
 // readOwn reads it: while the workload runs, and again when it is frozen.
 func (n *NetSettings) readOwn() error {
-	own, err := ownnet.Read(n.path)
+	own, err := ownnet.Read(n.path, n.Spec.Network.Only)
 	if err != nil {
 		return fmt.Errorf("session: the workload's network: %w", err)
 	}

@@ -57,6 +57,7 @@ func (n *NetSettings) Look() (*settings.Net, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session: reading the workload's network settings: %w", err)
 	}
+	read.Keep(n.Spec.Network.Only)
 	n.read, n.path = &read, namespace
 	return &read, n.readOwn()
 }

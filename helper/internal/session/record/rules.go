@@ -114,7 +114,10 @@ var workloadRules = []rule{
 		},
 	},
 	{
-		func(s *Spec) bool { return s.Network != (Network{}) && !s.dumps() },
+		func(s *Spec) bool {
+			n := s.Network
+			return (n.Namespace != "" || n.Silent || len(n.Only) > 0) && !s.dumps()
+		},
 		func(s *Spec) string {
 			return fmt.Sprintf("network: mode %s moves no connections, and nothing has to be silent", s.Mode)
 		},

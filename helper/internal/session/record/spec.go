@@ -123,7 +123,10 @@ func (t *Tree) Only() string { return t.only }
 // that is to be silent while both hosts have it.
 type Network struct {
 	Namespace string `json:"namespace,omitempty"` // source: its path
-	Silent    bool   `json:"silent,omitempty"`    // destination: it comes up silent
+	// Only are the interfaces whose addresses and routes are carried; the rest is left
+	// out. None: all are carried, and an error where that cannot be.
+	Only   []string `json:"only,omitempty"`
+	Silent bool     `json:"silent,omitempty"` // destination: it comes up silent
 }
 
 // Hooks is the driver's row of commands.

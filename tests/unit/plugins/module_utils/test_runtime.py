@@ -38,6 +38,11 @@ def test_an_accepted_status_is_no_failure(runtime: Runtime) -> None:
     assert runtime.run([sys.executable, "-c", "raise SystemExit(2)"], accept=(0, 2)).rc == 2
 
 
+def test_text_on_standard_input_is_a_line_and_bytes_are_what_they_are(runtime: Runtime) -> None:
+    assert runtime.run(["/bin/cat"], stdin="a").stdout == "a\n"
+    assert runtime.run(["/bin/cat"], stdin=b"a").stdout == "a"
+
+
 def test_a_silent_failure_says_its_status() -> None:
     assert Completed(("tool",), 7, "", " \n").last_words == "it ended with status 7 and said nothing"
 
