@@ -85,7 +85,9 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
     },
     "Timers and clocks": {
         "interval timers, POSIX timers": Row(CARRIED, _CRIU),
-        "a sleep that asks for the time that remains (on x86-64)": Row(CARRIED, "the session has it made again for that time, also on the source if the dump comes to nothing"),
+        "a sleep that asks for the time that remains (on x86-64)": Row(
+            CARRIED, "the session has it made again for that time, also on the source if the dump comes to nothing"
+        ),
         "a poll without a limit, a futex until a point of time (on x86-64)": Row(CARRIED, "the session has it made again in the same way"),
         "another sleep, a wait with a limit": Row(CARRIED, "as after a signal: it returns EINTR, and a program that does not expect that may end"),
         "a timerfd that fires again and again": Row(CARRIED, "by CRIU; one that fires in the pause is armed again in the dump"),
