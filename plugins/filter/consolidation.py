@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 
 from ansible_collections.livefleet.handover.plugins.module_utils._consolidation import (
@@ -11,9 +12,14 @@ from ansible_collections.livefleet.handover.plugins.module_utils._consolidation 
 )
 
 
+def scaled(counts: t.Mapping[str, int], scale: t.Any) -> t.Dict[str, int]:
+    """How often each load does its work in a measurement that is so many times as long; at least once."""
+    return {load: math.ceil(count * float(scale)) for load, count in counts.items()}
+
+
 class FilterModule:
     """The verdict of a measurement of guests."""
 
     def filters(self) -> t.Dict[str, t.Callable]:
         """Name → filter."""
-        return {"consolidation_verdict": verdict}
+        return {"consolidation_verdict": verdict, "scaled": scaled}

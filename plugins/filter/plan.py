@@ -30,6 +30,13 @@ def plan_lines(plan: Plan) -> t.List[str]:
     return lines
 
 
+def failed_steps(steps: t.Sequence[str], hostvars: t.Mapping[str, t.Any], before: int) -> t.List[str]:
+    """The steps before this one that have begun and have not come to their end. Those of this one are on their way."""
+    known = {step: hostvars[step] for step in steps}
+    begun = [step for step, its in known.items() if "__handover_has_begun" in its and "__handover_has_ended" not in its]
+    return [step for step in begun if known[step]["__handover_step"]["number"] < before]
+
+
 def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
     """The outcome of each move: `lines` to print, the workloads that `failed`, and a `sentence` about them."""
     parts = {move["name"]: [hostvars[step["name"]] for step in plan["steps"] if step["move"].get("name") == move["name"]] for move in plan["moves"]}
@@ -80,4 +87,4 @@ class FilterModule:
 
     def filters(self) -> t.Dict[str, t.Callable]:
         """Name → filter."""
-        return {"plan_lines": plan_lines, "plan_outcome": plan_outcome}
+        return {"plan_lines": plan_lines, "plan_outcome": plan_outcome, "failed_steps": failed_steps}

@@ -1,0 +1,111 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.livefleet.handover.plugins.filter.first_session import messages
+from ansible_collections.livefleet.handover.plugins.filter.report_folder import (
+    with_page,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
+    format_size,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._times import (
+    expected,
+    table,
+)
+
+Names = t.Mapping[str, t.Any]
+
+
+def moved_lines(report: Names, told: t.Sequence[str] = (), page: str = "") -> t.List[str]:
+    """Lines on a move that has succeeded: its times, the sentences of the check that the operator has to know, and where the page is."""
+    status = report["source_session"]
+    lines = [
+        f"{report['workload']} has moved from {report['source']} to {report['destination']} ({status['mode']}).",
+        "",
+        *table(status, ran=report["running"]),
+        *(["", *told] if told else []),
+        *(["", f"Worth a look: {status['error']}"] if status["error"] else []),
+    ]
+    return with_page(lines, page)
+
+
+def move_record(words: Names, status: Names, written: Names) -> t.Dict[str, t.Any]:
+    """The record of a move: what the play has told of it in words, and the figures of its session and its plan with their types."""
+    return {
+        **words,
+        "frozen_ms": status["frozen_ms"],
+        "memory": int(written["memory"]),
+        "running": written.get("running", True),
+        "verify": status.get("verify"),
+    }
+
+
+def trial_lines(status: Names, move: Names, link_rate: float) -> t.List[str]:
+    """Lines on a trial: its times, and the pause that a move would have over a link of so many bytes a second."""
+    size, pause = format_size(int(status["state_bytes"])), expected(status, float(link_rate)) / 1000
+    return [
+        f"A trial of {move['workload']} on {move['source']}: it was frozen and dumped, and runs on.",
+        "",
+        *table(status),
+        "",
+        f"Its state takes {size}. A move to {move['destination']} would pause it for about {pause:.2f} s.",
+    ]
+
+
+def undo_sentence(reason: str, move: Names, answers: t.Mapping[str, t.Any]) -> str:
+    """Why a workload was not moved, where it runs now, and what could not be undone.
+
+    move: workload, source, destination, relay, and ran, whether it ran when the move began. answers: of the source to C(workload_info);
+    of the destination to the end of its sessions; removed, a list, of the removal of what was made there; of the relay.
+    """
+    problems = _problems(reason, answers["destination"])
+    untidy = messages(answers["destination"]) + messages({"results": answers["removed"]})
+    relay = [failure for item in answers["relay"].get("results") or [] for failure in item.get("failures") or []]
+    sentences = [
+        reason,
+        *_whereabouts(reason, move, answers["source"]),
+        *_conmon(move, answers["source"]),
+        *(f"On {move['destination']}: {problem}" for problem in problems[:1]),
+        *(f"On the relay {move['relay']}: {failure}" for failure in relay[:1]),
+        *(f"{move['destination']} could not be cleaned up: {why}" for why in untidy[:1]),
+    ]
+    return ". ".join(sentence[:-1] if sentence.endswith(".") else sentence for sentence in sentences)
+
+
+def _whereabouts(reason: str, move: Names, answer: Names) -> t.List[str]:
+    found = answer.get("workload")
+    running = bool(found and found.get("running"))
+    state = "not answering" if found is None else found.get("state") or "gone"
+    if running:
+        return [] if f"runs on {move['source']}" in reason else [f"{move['workload']} runs on {move['source']} as before"]
+    if not move["ran"]:
+        return [f"{move['workload']} is {state} on {move['source']} as before"]
+    return [f"{move['workload']} does not run on {move['source']} (it is {state}): look at it there with `podman ps --all`"]
+
+
+def _conmon(move: Names, answer: Names) -> t.List[str]:
+    if not (answer.get("workload") or {}).get("conmon_gone"):
+        return []
+    return [
+        f"The conmon of {move['workload']} on {move['source']} has died, so podman neither keeps its output nor sees its end: "
+        f"run `podman stop {move['workload']}` there, which tells the same, and then `podman start {move['workload']}`"
+    ]
+
+
+def _problems(reason: str, answer: Names) -> t.List[str]:
+    """What the destination says went wrong. The source may have seen nothing but the end of the connection."""
+    errors = [(item.get("status") or {}).get("error") for item in answer.get("results") or []]
+    return [error for error in errors if error and "on the source: " not in error and error not in reason]
+
+
+class FilterModule:
+    """Sentences on a move."""
+
+    def filters(self) -> t.Dict[str, t.Callable]:
+        """Name → filter."""
+        return {"move_record": move_record, "moved_lines": moved_lines, "trial_lines": trial_lines, "undo_sentence": undo_sentence}

@@ -1,0 +1,42 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import typing as t
+
+Rows = t.Sequence[t.Mapping[str, t.Any]]
+
+# The keys that a side of a session is told of a volume or a directory.
+SOURCE_VOLUME = ("name", "device", "size", "mountpoint")
+DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options")
+DESTINATION_DIRECTORY = ("name", "file")
+
+
+def source_volumes(volumes: Rows, tracker: str) -> t.List[t.Dict[str, t.Any]]:
+    """The volumes as the source's side is told of them."""
+    return [{**_only(volume, SOURCE_VOLUME), "tracker": tracker} for volume in volumes]
+
+
+def destination_volumes(volumes: Rows, keep: bool) -> t.List[t.Dict[str, t.Any]]:
+    """The volumes as the destination's side is told of them. kept: the image of an earlier move, from which only the differences travel."""
+    return [{**_only(volume, DESTINATION_VOLUME), "kept": volume["image"] + ".migrated" if keep else ""} for volume in volumes]
+
+
+def destination_directories(directories: Rows, mounts: Rows, bind_paths: t.Sequence[str]) -> t.List[t.Dict[str, t.Any]]:
+    """The directories as the destination's side is told of them: where the twin has its volumes. A bind mount has the same path on both hosts."""
+    path = {**{mount["name"]: mount["source"] for mount in mounts}, **{bind: bind for bind in bind_paths}}
+    return [{**_only(directory, DESTINATION_DIRECTORY), "path": path[directory["name"]]} for directory in directories]
+
+
+def _only(row: t.Mapping[str, t.Any], keys: t.Sequence[str]) -> t.Dict[str, t.Any]:
+    return {key: row[key] for key in keys if key in row}
+
+
+class FilterModule:
+    """What the sides of a session are told."""
+
+    def filters(self) -> t.Dict[str, t.Callable]:
+        """Name → filter."""
+        return {"source_volumes": source_volumes, "destination_volumes": destination_volumes, "destination_directories": destination_directories}
