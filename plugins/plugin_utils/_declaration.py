@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The declaration of all variables, from playbooks/vars/variables.yml and the roles' meta/argument_specs.yml."""
+"""The declaration of all variables, from playbooks/vars and the roles' meta/argument_specs.yml."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def _load(path: Path) -> t.Any:
         return yaml.load(source, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-def _table() -> t.Dict[str, t.Any]:
-    return _load(COLLECTION / "playbooks" / "vars" / "variables.yml")
+@functools.lru_cache(maxsize=None)
+def table() -> t.Dict[str, t.Any]:
+    """All that is declared in playbooks/vars: variables, units, facts, playbooks."""
+    return {key: value for path in sorted((COLLECTION / "playbooks" / "vars").glob("*.yml")) for key, value in _load(path).items()}
 
 
 def roles() -> t.List[str]:
@@ -50,7 +52,7 @@ def roles() -> t.List[str]:
 def of_role(role: str) -> t.Mapping[str, Spec]:
     """The variables of a role, with their units."""
     options = _load(COLLECTION / "roles" / role / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
-    return {name: _with_unit(dict(spec), _table()["units"].get(name)) for name, spec in options.items()}
+    return {name: _with_unit(dict(spec), table()["units"].get(name)) for name, spec in options.items()}
 
 
 def _with_unit(spec: Spec, unit: t.Optional[str]) -> Spec:
@@ -62,7 +64,7 @@ def _with_unit(spec: Spec, unit: t.Optional[str]) -> Spec:
 @functools.lru_cache(maxsize=None)
 def of_playbook(name: str) -> Playbook:
     """A playbook's declaration; KeyError where there is none."""
-    declared = _table()["playbooks"][name]
+    declared = table()["playbooks"][name]
     takes = {each: _variable(each, own) for each, own in declared["takes"].items()}
     if "imports" in declared:
         takes = {**of_playbook(declared["imports"]).takes, **takes}
@@ -72,26 +74,26 @@ def of_playbook(name: str) -> Playbook:
 
 def _variable(name: str, own: Spec) -> Spec:
     """The declaration of one variable in one playbook: the role's, the general one, and the playbook's."""
-    here = {**_table()["variables"][name], **own}
+    here = {**table()["variables"][name], **own}
     inherited = next((of_role(role)[here["sets"]] for role in roles() if here.get("sets") in of_role(role)), {}) if "sets" in here else {}
     return {**{key: value for key, value in inherited.items() if key != "required"}, **here}
 
 
 def playbooks() -> t.List[str]:
     """The playbooks, in the order of the declaration."""
-    return list(_table()["playbooks"])
+    return list(table()["playbooks"])
 
 
 @functools.lru_cache(maxsize=None)
 def known() -> t.FrozenSet[str]:
     """Every variable that the collection knows."""
     of_roles = (name for role in roles() for name in of_role(role))
-    return frozenset((*_table()["variables"], *_table()["host_variables"], *_table()["facts"], *of_roles))
+    return frozenset((*table()["variables"], *table()["host_variables"], *table()["facts"], *of_roles))
 
 
 def of_hosts() -> t.Mapping[str, Spec]:
     """Variables that hosts have in an inventory."""
-    return _table()["host_variables"]
+    return table()["host_variables"]
 
 
 def prefix(name: str) -> str:

@@ -10,7 +10,6 @@ import json
 import re
 import typing as t
 
-import yaml
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _declaration
 from ansible_collections.livefleet.handover.plugins.plugin_utils._door import as_typed
 
@@ -27,14 +26,14 @@ and all faults are reported at once. `--limit`, tags and `--start-at-task` canno
 - A name that no playbook reads is refused, with the name that was probably meant. An inventory may hold the variables of all playbooks.
 - The variables of a playbook's roles can be given as well. `ansible-doc -t role livefleet.handover.migrate` shows those of a role.
 
-This page is made from `playbooks/vars/variables.yml` and the roles' `meta/argument_specs.yml` by `make docs`.
+This page is made from `playbooks/vars` and the roles' `meta/argument_specs.yml` by `make docs`.
 """
 
 TAIL = """\
 ## Adding a variable
 
 1. Declare the role's variable in the role's `meta/argument_specs.yml` and `defaults/main.yml`. Its type, choices and default stand there alone.
-2. A size, a time or a command gets a row under `units` in `playbooks/vars/variables.yml`.
+2. A size, a time or a command gets a row in `playbooks/vars/units.yml`.
 3. For a `handover_` variable of a playbook, add it under `variables` there, with `sets: ROLE_VARIABLE` and an `example`, and under the playbook's
    `takes`. The role supplies the rest.
 4. Pass it on in the playbook: `ROLE_VARIABLE: "{{ __handover.asked.NAME }}"`. The action `options` has read it, and converted it to its type.
@@ -48,7 +47,7 @@ def page() -> str:
     parts = [HEAD]
     for name in _declaration.playbooks():
         playbook = _declaration.of_playbook(name)
-        declared = yaml.safe_load((_declaration.COLLECTION / "playbooks/vars/variables.yml").read_text(encoding="utf-8"))["playbooks"][name]
+        declared = _declaration.table()["playbooks"][name]
         parts += [f"## {name}\n", declared["description"] + "\n"]
         parts.append("| variable | type | default | meaning |\n|---|---|---|---|\n" + "".join(_row(each, spec) for each, spec in playbook.takes.items()))
         roles = ", ".join(f"`{role}`" for role in declared.get("roles", ()))

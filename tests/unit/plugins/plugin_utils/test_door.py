@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 from ansible_collections.livefleet.handover.plugins.filter.typed import typed
 from ansible_collections.livefleet.handover.plugins.plugin_utils import (
     _declaration,
@@ -145,7 +144,7 @@ def test_every_variable_has_a_description_an_example_and_a_type():
 
 
 def test_every_word_of_the_declaration_means_something():
-    table = yaml.safe_load((COLLECTION / "playbooks" / "vars" / "variables.yml").read_text(encoding="utf-8"))
+    table = _declaration.table()
     of_roles = {name for role in _declaration.roles() for name in _declaration.of_role(role)}
     assert set(table["units"]) <= of_roles
     assert {spec["sets"] for playbook in map(of_playbook, table["playbooks"]) for spec in playbook.takes.values() if "sets" in spec} <= of_roles
