@@ -95,9 +95,24 @@ func (s *limiter) lookAtMemory(ctx context.Context) error {
 	if before == nil {
 		changed = missing
 	}
-	m.fresh = changed + max(0, missing-(m.room-m.known.Size()))
+	m.fresh, m.told = changed+max(0, missing-(m.room-m.known.Size())), true
 	s.brake.pages = now
 	return nil
+}
+
+// goAhead sends all memory, and looks at it once more: only then is it known how fast
+// it changes. A second scan would send the changes too, and leave no room for those
+// before the pause.
+func (s *limiter) goAhead(ctx context.Context) error {
+	if s.memory.scans > 0 {
+		return nil
+	}
+	if err := s.carryAhead(ctx); err != nil || s.memory.scans == 0 { // there is none to send
+		return err
+	}
+	err := s.lookAtMemory(ctx)
+	s.brake.pages = nil // a later look compares with the sent memory again, and not with a moment ago
+	return err
 }
 
 // slowDown takes the next step if it is due. Last says that there is none, and that

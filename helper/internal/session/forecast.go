@@ -39,8 +39,6 @@ const (
 	usualRate = 117 << 20
 	// A pass that carried less says nothing of the link.
 	tellingPass = 4 << 20
-	// From so many scans on it is known how fast the memory changes.
-	tellingScans = 2
 	// Less than that is not worth a word.
 	tellingBusy = 1.2
 	// The part of the base in which CRIU dumps, and blocks travel beside it.
@@ -86,11 +84,11 @@ func (s *limiter) foresee(dirty int64, since time.Duration) forecast {
 	return f
 }
 
-// foreseeMemory adds the memory's part to a forecast, by the last scan: between that
-// and the freeze about as much changes as before it. The first scan finds all of it,
-// and says nothing of that.
+// foreseeMemory adds the memory's part to a forecast, by the last scan or look: between
+// that and the freeze about as much changes as before it. The first scan finds all of
+// it, and says nothing of that.
 func (s *limiter) foreseeMemory(f *forecast) {
-	if f.carry = f.memory; s.memory.scans >= tellingScans {
+	if f.carry = f.memory; s.memory.told {
 		f.carry = min(f.memory, s.memory.fresh)
 	}
 	f.Memory = 2*seconds(f.busy*float64(f.memory)/criuRate) + f.link(f.carry)

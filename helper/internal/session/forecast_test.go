@@ -73,8 +73,8 @@ func TestForecastOfMemoryThatHasGoneAhead(t *testing.T) {
 	}{
 		{ahead{}, seconds(512. / 117)},
 		{ahead{scans: 1, fresh: 512 * mib, rate: 256 * mib}, 2 * time.Second},
-		{ahead{scans: 2, fresh: 64 * mib, rate: 256 * mib}, 250 * time.Millisecond},
-		{ahead{scans: 2, rate: 256 * mib}, 0},
+		{ahead{scans: 1, told: true, fresh: 64 * mib, rate: 256 * mib}, 250 * time.Millisecond},
+		{ahead{scans: 2, told: true, rate: 256 * mib}, 0},
 	} {
 		s.memory = c.memory
 		s.busy = busy.Meter{}

@@ -51,7 +51,8 @@ type ahead struct {
 	known *precopy.Known
 	room  int64 // that the destination has for it
 	scans int   // how many were done
-	fresh int64 // bytes that were new in the last one
+	fresh int64 // bytes that were new in the last one, or in the last look
+	told  bool  // whether that is a change, and not all of it
 	took  time.Duration
 	rate  int64 // bytes a second over the link, by the scan that sent most; 0: none says anything
 	late  bool  // the last one of all was done
@@ -134,7 +135,7 @@ func (s *memorySource) carryAhead(ctx context.Context) error {
 		return err
 	}
 	m.scans++
-	m.fresh, m.took = w.fresh, time.Since(began)
+	m.fresh, m.took, m.told = w.fresh, time.Since(began), m.scans > 1
 	if w.fresh >= tellingPass {
 		m.rate = max(m.rate, int64(float64(w.fresh)/m.took.Seconds()))
 	}
@@ -196,18 +197,6 @@ func (w *stockWriter) flush() error {
 	w.memorySource.count(int64(len(w.buf)))
 	w.pos += int64(len(w.buf))
 	w.buf = w.buf[:0]
-	return nil
-}
-
-// goAhead sends all memory, and the changes of that time: only then is it known how
-// fast it changes.
-func (s *memorySource) goAhead(ctx context.Context) error {
-	for s.memory.scans < tellingScans {
-		before := s.memory.scans
-		if err := s.carryAhead(ctx); err != nil || s.memory.scans == before { // there is none to send
-			return err
-		}
-	}
 	return nil
 }
 
