@@ -64,7 +64,7 @@ GO = Path(__file__).resolve().parents[4] / "helper" / "internal"
 @pytest.mark.skipif(not GO.is_dir(), reason="the helper's source is not part of the published collection")
 @pytest.mark.parametrize("kinds, known", [("int|int64", _NUMBERS), (r"\*?bool", _FLAGS)])
 def test_every_number_and_flag_of_the_helper_s_specification_is_known(kinds, known):
-    text = (GO / "session" / "spec.go").read_text(encoding="utf-8") + (GO / "hooks" / "command.go").read_text(encoding="utf-8")
+    text = (GO / "session" / "record" / "spec.go").read_text(encoding="utf-8") + (GO / "hooks" / "command.go").read_text(encoding="utf-8")
     found = set(re.findall(r"^\t\w+ +(?:{0}) +`json:\"(\w+)".format(kinds), text, flags=re.MULTILINE)) - {"version"}
     assert len(found) > 4 and found <= known, found - known
 
