@@ -68,4 +68,12 @@ class FilterModule:
 
     def filters(self) -> t.Dict[str, t.Callable]:
         """Name → filter."""
-        return {"osd_names": osd_names, "osds_asked_for": osds_asked_for, "osd_batches": osd_batches, "osds_held": osds_held, "osds_by_host": osds_by_host, "impact_sentence": impact_sentence, "restart_aftermath": restart_aftermath}
+        return {
+            "osd_names": osd_names,
+            "osds_asked_for": osds_asked_for,
+            "osd_batches": osd_batches,
+            "osds_held": osds_held,
+            "osds_by_host": osds_by_host,
+            "impact_sentence": impact_sentence,
+            "restart_aftermath": restart_aftermath,
+        }

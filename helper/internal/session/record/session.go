@@ -206,6 +206,9 @@ func writeAt(f *os.File, s string) error {
 
 // Reach records a state in the journal and in the status.
 func (b *Session) Reach(st State, why string) error {
+	if st.Ended() { // its figures are there when the journal says so
+		b.publish(true)
+	}
 	if err := b.Journal.Append(st, why); err != nil {
 		return err
 	}

@@ -91,15 +91,10 @@ func Show(dir string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Status{ID: spec.ID, Role: spec.Role, Workload: spec.Workload, Mode: spec.Mode, State: Prepare}
-	if data, err := os.ReadFile(filepath.Join(dir, StatusFile)); err == nil {
-		if err := json.Unmarshal(data, s); err != nil {
-			return nil, fmt.Errorf("session: %s: %w", filepath.Join(dir, StatusFile), err)
-		}
-	}
 	// Ask for a process before reading the journal: a process that ends in between
-	// has then written its last record.
-	s.Running, err = served(dir)
+	// has then written its last record. And read the journal before the figures, which
+	// are written first: a session that has ended is told with all of them.
+	running, err := served(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +102,13 @@ func Show(dir string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.State = j.State()
+	s := &Status{ID: spec.ID, Role: spec.Role, Workload: spec.Workload, Mode: spec.Mode}
+	if data, err := os.ReadFile(filepath.Join(dir, StatusFile)); err == nil {
+		if err := json.Unmarshal(data, s); err != nil {
+			return nil, fmt.Errorf("session: %s: %w", filepath.Join(dir, StatusFile), err)
+		}
+	}
+	s.Running, s.State = running, j.State()
 	for _, r := range j.records {
 		if r.Why != "" {
 			s.Error = r.Why
