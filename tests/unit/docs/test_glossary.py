@@ -42,7 +42,7 @@ def test_every_identifier_is_in_the_tree() -> None:
 
 
 def test_every_state_of_the_journal_is_in_the_glossary() -> None:
-    journals = [path for path in (CHECKOUT / "helper" / "internal").rglob("journal.go")]
+    journals = (CHECKOUT / "helper" / "internal").rglob("journal.go")
     states = {name for path in journals for name in re.findall(r'^\t\w+ +State = "(\w+)"', path.read_text(encoding="utf-8"), flags=re.M)}
     assert len(states) >= 16
     assert states == set(re.findall(r"^\| `(\w+)` \|", section("The states of a session"), flags=re.M))
