@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/livefleet/handover/helper/internal/busy"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
@@ -63,13 +62,12 @@ func (f forecast) String() string {
 type limiter struct {
 	*memorySource
 	brake brake
-	busy  busy.Meter // how busy this host's processors are
 }
 
 // foresee makes the forecast, which the status shows, from the figures of the passes. dirty are the
 // bytes written in the time since the collect before.
 func (s *limiter) foresee(dirty int64, since time.Duration) forecast {
-	f := forecast{Look: s.collecting, memory: s.memoryInPause(), rate: s.linkRate(), since: since, busy: s.busy.Now()}
+	f := forecast{Look: s.collecting, memory: s.memoryInPause(), rate: s.linkRate(), since: since, busy: s.options.howBusy()}
 	f.Base = seconds(f.busy * usualBase.Seconds())
 	if b := s.Spec.Policy.PauseBase; b > 0 { // measured here, busy or not
 		f.Base = time.Duration(b) * time.Millisecond

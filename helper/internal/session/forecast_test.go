@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/livefleet/handover/helper/internal/busy"
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/record"
@@ -77,7 +76,6 @@ func TestForecastOfMemoryThatHasGoneAhead(t *testing.T) {
 		{ahead{scans: 2, told: true, rate: 256 * mib}, 0},
 	} {
 		s.memory = c.memory
-		s.busy = busy.Meter{}
 		want := usualBase + 2*seconds(512./1300) + c.link
 		if d := s.foresee(0, 0).Total() - want; d < -time.Millisecond || d > time.Millisecond {
 			t.Errorf("%+v: off by %s", c.memory, d)
@@ -86,6 +84,12 @@ func TestForecastOfMemoryThatHasGoneAhead(t *testing.T) {
 }
 
 func TestForecastOnABusyHost(t *testing.T) {
+	busy := Options{parts: parts{howBusy: func() float64 { return 4 }}}
+	s := newSource(&record.Session{Dir: t.TempDir(), Spec: &record.Spec{Policy: record.Policy{Memory: 1300 << 20}}}, &atomic.Bool{}, busy)
+	s.memory = ahead{scans: 2, told: true}
+	if got, want := s.foresee(0, 0).Total(), 4*usualBase+8*time.Second; got != want {
+		t.Errorf("%s, and %s wanted", got, want)
+	}
 	f := forecast{Base: 4 * usualBase, busy: 4}
 	if said := f.String(); !strings.Contains(said, "800 ms in any case") || !strings.HasSuffix(said, "; the processors are busy, and all takes 4.0 times as long") {
 		t.Error(said)

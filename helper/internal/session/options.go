@@ -5,6 +5,7 @@ import (
 
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
+	"github.com/livefleet/handover/helper/internal/busy"
 	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/tracker"
@@ -35,9 +36,10 @@ type parts struct {
 	syncVolumes  func(*places) error
 	decode       func(a *arrivedMemory, piece []byte) ([]byte, int64, error)
 	serveMemory  func(m *lazy.Memory, c *wire.Conn, count func(int64)) error
-	keeper       lazy.Keeper   // holds the descriptors beside this process: systemd, where it runs this
-	dumpAfter    time.Duration // file systems stay frozen so long under a dump that is not complete
-	brakeHold    time.Duration // a step of the throttle is given so long to show; the kernel deals out a limited time in tenths of a second
+	keeper       lazy.Keeper    // holds the descriptors beside this process: systemd, where it runs this
+	dumpAfter    time.Duration  // file systems stay frozen so long under a dump that is not complete
+	howBusy      func() float64 // how many times as long work takes on this host, since others want the processors too
+	brakeHold    time.Duration  // a step of the throttle is given so long to show; the kernel deals out a limited time in tenths of a second
 }
 
 // filled has the real part where none is named.
@@ -56,6 +58,9 @@ func (o Options) filled() Options {
 	}
 	if o.keeper == nil {
 		o.keeper = transport.Manager{}
+	}
+	if o.howBusy == nil {
+		o.howBusy = new(busy.Meter).Now
 	}
 	if o.dumpAfter == 0 {
 		o.dumpAfter = 2 * time.Second
