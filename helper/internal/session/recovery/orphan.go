@@ -256,7 +256,7 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *record.Spec, j
 			return err
 		}
 	}
-	if err := errors.Join(throttle.Lift(filepath.Join(dir, record.ThrottleFile)), thawFileSystems(spec, j), runOn(spec)); err != nil {
+	if err := errors.Join(throttle.Lift(filepath.Join(dir, record.ThrottleFile)), thawFileSystems(spec, j), runOn(dir, spec)); err != nil {
 		return err
 	}
 	if stopped {

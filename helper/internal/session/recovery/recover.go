@@ -122,7 +122,7 @@ func endSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *re
 		return j.Append(record.Done, "")
 	}
 	// Thawing tasks that CRIU still holds lets nothing run.
-	if err := runOn(spec); err != nil {
+	if err := runOn(dir, spec); err != nil {
 		return err
 	}
 	if spec.Mode == record.Offline {

@@ -9,10 +9,13 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/undump"
 )
 
 // runOn lets the workload of a process that is gone run on as it was before a dump.
-func runOn(spec *record.Spec) error {
+// Whatever cannot be given back is told in the events of the session in dir, and keeps
+// it from nothing.
+func runOn(dir string, spec *record.Spec) error {
 	f := spec.Hooks.Freeze
 	if f == nil {
 		return nil
@@ -20,8 +23,20 @@ func runOn(spec *record.Spec) error {
 	if hooks.InUse(f.Gate) { // CRIU has the tasks still; its hook leaves a process behind
 		return f.Cgroup.Thaw()
 	}
-	_, _ = f.Cgroup.RunOn(f.Gate)
+	r, err := f.Cgroup.RunOn(f.Gate)
+	tell(dir, r, err)
 	return f.Cgroup.Thaw()
+}
+
+// tell writes to the events of a session whose process is gone; one that was removed has
+// none.
+func tell(dir string, r undump.Report, err error) {
+	f, e := os.OpenFile(filepath.Join(dir, record.EventsFile), os.O_APPEND|os.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if e != nil {
+		return
+	}
+	defer f.Close()
+	r.Tell(report.NewWriter(f), err)
 }
 
 // runOnLater leaves a process behind that lets the workload run on when CRIU has ended:
@@ -43,11 +58,6 @@ func runOnLater(dir string, c Call) error {
 // what it has done.
 func RunOnWhenGone(b hooks.Behind) error {
 	r, err := b.RunOnWhenGone()
-	f, e := os.OpenFile(filepath.Join(b.Session, record.EventsFile), os.O_APPEND|os.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	if e != nil { // the session was removed
-		return err
-	}
-	defer f.Close()
-	r.Tell(report.NewWriter(f), err)
+	tell(b.Session, r, err)
 	return err
 }
