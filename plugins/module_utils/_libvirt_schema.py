@@ -46,10 +46,10 @@ class Grammar:
     def below(self, patterns: t.Iterable[Pattern]) -> list[tuple[str, Pattern, set[str]]]:
         """The elements and attributes that may stand there: step of a path, pattern, and the named definitions that led there."""
         found: list[tuple[str, Pattern, set[str]]] = []
-        todo: t.List[t.Any] = [(pattern, frozenset()) for pattern in patterns]
+        waiting: t.List[t.Any] = [(pattern, frozenset()) for pattern in patterns]
         seen: set[str] = set()
-        while todo:
-            pattern, names = todo.pop()
+        while waiting:
+            pattern, names = waiting.pop()
             kind = pattern.tag.replace(RNG, "")
             if kind in NAMED:
                 found += [(f"@{name}" if kind == "attribute" else name, pattern, set(names)) for name in _names(pattern)]
@@ -57,9 +57,9 @@ class Grammar:
                 name = pattern.attrib["name"]
                 if name not in seen:
                     seen.add(name)
-                    todo += [(child, names | {name}) for child in self.definitions[name]]
+                    waiting += [(child, names | {name}) for child in self.definitions[name]]
             elif kind not in LEAVES:
-                todo += [(child, names) for child in pattern]
+                waiting += [(child, names) for child in pattern]
         return found
 
     def knows(self, path: str) -> bool:

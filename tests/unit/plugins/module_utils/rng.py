@@ -32,13 +32,13 @@ def paths(file: str) -> dict[str, set[str]]:
 
 def _types(grammar: Grammar, patterns: list[Pattern]) -> set[str]:
     """The definitions that the value itself is of."""
-    named, todo = set(), list(patterns)
-    while todo:
-        pattern = todo.pop()
+    named, waiting = set(), list(patterns)
+    while waiting:
+        pattern = waiting.pop()
         name = pattern.get("name", "") if pattern.tag.endswith("}ref") else ""
         if name and name not in named:
             named.add(name)
-            todo += grammar.definitions[name]
+            waiting += grammar.definitions[name]
         elif not name and not pattern.tag.endswith(("}element", "}attribute")):
-            todo += list(pattern)
+            waiting += list(pattern)
     return named
