@@ -32,6 +32,37 @@ Document = t.Mapping[str, t.Any]
 
 
 @dataclass(frozen=True)
+class Made:
+    """The record of the secrets that one move has made here: name → podman's ID. It is in memory, and gone with the next boot."""
+
+    path: str
+
+    def exists(self) -> bool:
+        """Whether it was begun, and not lost since."""
+        return os.path.exists(self.path)
+
+    def read(self) -> t.Dict[str, str]:
+        """Empty where nothing was made."""
+        return dict(json.loads(_read(self.path))) if self.exists() else {}
+
+    def write(self, made: t.Mapping[str, str]) -> None:
+        """Replaces it in one step."""
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        with open(self.path + ".new", "w", encoding="utf-8") as target:
+            json.dump(made, target)
+        os.replace(self.path + ".new", self.path)
+
+    def add(self, name: str, identifier: str) -> None:
+        """Notes a secret that was made a moment ago."""
+        self.write({**self.read(), name: identifier})
+
+    def forget(self) -> None:
+        """Removes it."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+
+@dataclass(frozen=True)
 class Secrets:
     """The secrets of this host's podman."""
 
@@ -64,30 +95,30 @@ class Secrets:
             taken.append({"name": name, "labels": dict(spec.get("Labels") or {}), "value": base64.b64encode(value).decode()})
         return taken
 
-    def make(self, secrets: t.Iterable[Document]) -> t.List[str]:
-        """Makes them; all, or none of them."""
-        made: t.List[str] = []
+    def make(self, secrets: t.Iterable[Document], made: Made) -> t.List[str]:
+        """Makes them, and records each; all, or none of them."""
         try:
             for secret in secrets:
                 if secret["name"] in self.podman.secrets():
                     raise HandoverError("podman has a secret {0} on this host already, and it is not written over".format(secret["name"]))
                 labels = ["--label={0}={1}".format(key, value) for key, value in sorted(secret["labels"].items())]
                 create = [self.podman.path, "secret", "create", "--driver=" + FILE, *labels, secret["name"], "-"]
-                self.runtime.run(create, stdin=base64.b64decode(secret["value"]))
-                made.append(secret["name"])
+                made.add(secret["name"], self.runtime.run(create, stdin=base64.b64decode(secret["value"])).stdout.strip())
         except HandoverError:
             with contextlib.suppress(HandoverError):
-                self.remove(made)
+                self.remove(made.read(), made)
+                made.write({})
             raise
-        return made
+        return sorted(made.read())
 
-    def remove(self, names: t.Iterable[str]) -> t.List[str]:
-        """Removes those of them that there are."""
-        there = set(self.podman.secrets())
-        gone = [name for name in names if name in there]
+    def remove(self, names: t.Iterable[str], made: Made) -> t.Tuple[t.List[str], t.List[str]]:
+        """Removes those of them that were made: the names of these, and of those that may have been, if the record is gone."""
+        known, recorded = made.read(), made.exists()
+        there = {name: document["ID"] for name, document in self._inspect(names).items()}
+        gone = [name for name, identifier in there.items() if known.get(name) == identifier]
         for name in gone:
             self.podman.run("secret", "rm", name)
-        return gone
+        return gone, [] if recorded else [name for name in there if name not in gone]
 
     def _inspect(self, names: t.Iterable[str]) -> t.Dict[str, Document]:
         there = set(self.podman.secrets())

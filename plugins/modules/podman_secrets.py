@@ -39,9 +39,10 @@ options:
       - With V(offered) the host has a key for one envelope, of which RV(key) is told.
       - With V(sealed) the secrets of this host are in RV(sealed), which only the host can open that has offered O(key).
       - With V(present) the secrets in O(sealed) are made here. None may be there before.
-      - With V(absent) none of the secrets is here, and no key that was offered.
+      - With V(absent) the secrets that this move has made are gone, and a key that was offered. A secret of another origin stays, whatever its name.
+      - With V(kept) the secrets stay, and the record that this move has made them is gone.
     type: str
-    choices: [offered, sealed, present, absent]
+    choices: [offered, sealed, present, absent, kept]
     required: true
   session:
     description:
@@ -112,6 +113,11 @@ sealed:
   returned: when O(state=sealed)
   type: str
   sample: q83vEjRW…
+msg:
+  description: The secrets that this move may have made, and that stay since its record is gone.
+  returned: when O(state=absent) and there are any
+  type: str
+  sample: the secret token may have been made by this move and stays
 names:
   description: Names of the secrets that were made or removed.
   returned: when O(state=present) or O(state=absent)
@@ -122,6 +128,7 @@ names:
 
 import base64
 import json
+import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -131,9 +138,14 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     HandoverError,
     Runtime,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._secrets import Secrets
+from ansible_collections.livefleet.handover.plugins.module_utils._secrets import (
+    Made,
+    Secrets,
+)
 
 ENVELOPE = ("internal", "envelope")
+RECORDS = "/run/handover/secrets"
+LEFT = "the secret {0} may have been made by this move and stays, since this host was restarted: remove it with `podman secret rm {0}` if nothing uses it"
 
 
 class PodmanSecrets:
@@ -145,15 +157,19 @@ class PodmanSecrets:
         runtime = Runtime(module, module.params["timeout"])
         self.pcopy = Pcopy(runtime)
         self.secrets = Secrets(runtime, Podman(runtime))
+        self.made = Made(os.path.join(RECORDS, module.params["session"] + ".json"))
 
     def run(self) -> t.Dict[str, t.Any]:
         """Brings them to the state asked for."""
         if self.module.check_mode:
             return {"changed": True}
-        return {"offered": self._offer, "sealed": self._seal, "present": self._make, "absent": self._remove}[self.params["state"]]()
+        states = {"offered": self._offer, "sealed": self._seal, "present": self._make, "absent": self._remove, "kept": self._keep}
+        return states[self.params["state"]]()
 
     def _offer(self) -> t.Dict[str, t.Any]:
-        return {"changed": True, "key": self.pcopy.call(*ENVELOPE, "offer", self.params["session"])["key"]}
+        key = self.pcopy.call(*ENVELOPE, "offer", self.params["session"])["key"]
+        self.made.write({})
+        return {"changed": True, "key": key}
 
     def _seal(self) -> t.Dict[str, t.Any]:
         plain = json.dumps(self.secrets.take(self.params["names"])).encode()
@@ -161,20 +177,27 @@ class PodmanSecrets:
 
     def _make(self) -> t.Dict[str, t.Any]:
         opened = self.pcopy.call(*ENVELOPE, "open", self.params["session"], stdin=self.params["sealed"].encode())
-        made = self.secrets.make(json.loads(base64.b64decode(opened["base64"])))
+        made = self.secrets.make(json.loads(base64.b64decode(opened["base64"])), self.made)
         return {"changed": bool(made), "names": made}
 
     def _remove(self) -> t.Dict[str, t.Any]:
         self.pcopy.events(*ENVELOPE, "forget", self.params["session"])
-        gone = self.secrets.remove(self.params["names"])
-        return {"changed": bool(gone), "names": gone}
+        gone, left = self.secrets.remove(self.params["names"], self.made)
+        self.made.forget()
+        told = {"msg": "; ".join(map(LEFT.format, left))} if left else {}
+        return {"changed": bool(gone), "names": gone, **told}
+
+    def _keep(self) -> t.Dict[str, t.Any]:
+        kept = self.made.exists()
+        self.made.forget()
+        return {"changed": kept}
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["offered", "sealed", "present", "absent"], "required": True},
+            "state": {"type": "str", "choices": ["offered", "sealed", "present", "absent", "kept"], "required": True},
             "session": {"type": "str", "required": True},
             "names": {"type": "list", "elements": "str", "default": []},
             # A public key, and what nobody else can open.

@@ -17,7 +17,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._runtime import
     HandoverError,
     Runtime,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._secrets import Secrets
+from ansible_collections.livefleet.handover.plugins.module_utils._secrets import (
+    Made,
+    Secrets,
+)
 from ansible_collections.livefleet.handover.plugins.modules import podman_secrets
 
 VALUE = b"a\0b\nhunter2"
@@ -49,6 +52,7 @@ class Host:
         self.inputs.append(stdin)
         if words[1:3] == ["secret", "create"]:
             self.drivers[words[-2]] = "file"
+            return Completed(tuple(words), 0, "id-" + words[-2] + "\n", "")
         elif words[1:3] == ["secret", "rm"]:
             del self.drivers[words[3]]
         return Completed(tuple(words), 0, "", "")
@@ -56,6 +60,10 @@ class Host:
 
 def secrets(host):
     return Secrets(host, host)
+
+
+def made(host):
+    return Made(str(host.folder / "made" / "move-1.json"))
 
 
 def test_two_hosts_compare_without_a_value_being_told(tmp_path):
@@ -88,7 +96,7 @@ def test_what_is_taken_is_made_again_and_stands_in_no_command(tmp_path):
     (there := tmp_path / "there").mkdir()
     taken = secrets(Host(tmp_path, token=VALUE)).take(["token"])
     host = Host(there)
-    assert secrets(host).make(taken) == ["token"]
+    assert secrets(host).make(taken, made(host)) == ["token"]
     assert host.said == ["podman secret create --driver=file --label=team=web token -"]
     assert host.inputs == [VALUE]
 
@@ -99,7 +107,7 @@ def test_of_several_all_are_made_or_none(tmp_path):
     host = Host(there)
     host.failing = "two"
     with pytest.raises(HandoverError, match="podman failed"):
-        secrets(host).make(taken)
+        secrets(host).make(taken, made(host))
     assert host.secrets() == []
 
 
@@ -108,7 +116,7 @@ def test_nothing_is_written_over(tmp_path):
     taken = secrets(Host(tmp_path, token=VALUE)).take(["token"])
     host = Host(there, token=b"another")
     with pytest.raises(HandoverError, match="podman has a secret token on this host already, and it is not written over"):
-        secrets(host).make(taken)
+        secrets(host).make(taken, made(host))
     assert host.secrets() == ["token"]
     assert host.said == []
 
@@ -144,6 +152,8 @@ def test_from_host_to_host_nobody_reads_them(tmp_path, monkeypatch, run_module):
     monkeypatch.setattr(Runtime, "run", lambda self, argv, **more: at[0].run(argv, **more))
     monkeypatch.setattr(podman_secrets, "Secrets", lambda runtime, podman: Secrets(at[0], at[0]))
 
+    monkeypatch.setattr(podman_secrets, "RECORDS", str(tmp_path / "records"))
+
     def run(**params):
         return run_module(podman_secrets.main, {"session": "move-1", **params})
 
@@ -151,9 +161,40 @@ def test_from_host_to_host_nobody_reads_them(tmp_path, monkeypatch, run_module):
     sealed = run(state="sealed", names=["token"], key=offered["key"])
     assert "hunter2" not in str(sealed) and base64.b64encode(VALUE).decode() not in str(sealed)
     at[0] = other
-    made = run(state="present", sealed=sealed["sealed"])
-    assert made["names"] == ["token"] and made["changed"]
-    assert "hunter2" not in str(made)
+    arrived = run(state="present", sealed=sealed["sealed"])
+    assert arrived["names"] == ["token"] and arrived["changed"]
+    assert "hunter2" not in str(arrived)
     assert other.inputs == [VALUE]
     assert run(state="absent", names=["token", "never"])["names"] == ["token"]
+    assert not list((tmp_path / "records").iterdir())
     assert [words[2:] for words in said] == [("offer", "move-1"), ("seal", "move-1", "4b"), ("open", "move-1"), ("forget", "move-1")]
+
+
+def test_only_those_that_the_move_has_made_are_removed(tmp_path):
+    (there := tmp_path / "there").mkdir()
+    taken = secrets(Host(tmp_path, token=VALUE, other=b"x")).take(["token", "other"])
+    host = Host(there)
+    made(host).write({})
+    host.drivers["other"] = "file"  # an operator was quicker
+    with pytest.raises(HandoverError, match="podman has a secret other on this host already"):
+        secrets(host).make(taken, made(host))
+    assert host.secrets() == ["other"]
+    assert secrets(host).remove(["token", "other"], made(host)) == ([], [])
+
+    made(host).write({"token": "id-token", "other": "another ID"})
+    host.drivers["token"] = "file"
+    assert secrets(host).remove(["token", "other"], made(host)) == (["token"], [])
+    assert host.secrets() == ["other"]
+
+
+def test_after_a_boot_they_stay_and_are_named(tmp_path):
+    host = Host(tmp_path, token=VALUE)
+    assert secrets(host).remove(["token", "missing"], made(host)) == ([], ["token"])
+    assert host.secrets() == ["token"]
+
+
+def test_a_record_is_kept_or_forgotten(tmp_path, monkeypatch, run_module):
+    monkeypatch.setattr(podman_secrets, "RECORDS", str(tmp_path))
+    Made(str(tmp_path / "move-1.json")).write({"token": "id-token"})
+    assert run_module(podman_secrets.main, {"session": "move-1", "state": "kept"})["changed"]
+    assert not run_module(podman_secrets.main, {"session": "move-1", "state": "kept"})["changed"]
