@@ -33,6 +33,9 @@ LEDGER = f"{MOUNTED}/ledger"
 SESSIONS = "/var/lib/handover/sessions"
 PCOPY = "/usr/local/libexec/handover/pcopy"
 
+# Its number and its time. A look at a line that is being written may show only a part of it.
+LINE = re.compile(r"([0-9]+) ([0-9]{19})")
+
 # Limits of a move in which nothing is slow, so that what fails is found soon.
 LIMITS = {"migrate_peer_timeout": 10, "migrate_resume_timeout": 10, "migrate_hook_timeout": 25, "migrate_cutover_timeout": 60, "migrate_presync_timeout": 90}
 
@@ -100,14 +103,17 @@ class Host:
         return self.ask(f"for try in 1 2 3 4 5 6 7 8 9 10; do {look} && exit 0; sleep 0.3; done; exit 1").returncode == 0
 
     def follow(self) -> subprocess.Popen[str]:
-        """The last line of the ledger, twice a second, for as long as the connection lasts."""
-        script = f"while tail -n 1 {self.ledger} 2>/dev/null || echo; do sleep 0.5; done"
+        """The last line of the ledger, twice a second, for as long as the connection lasts.
+
+        A line that is being written may come without its end. The empty line after it keeps it from becoming the head of the next one's number.
+        """
+        script = f"while tail -n 1 {self.ledger} 2>/dev/null; echo; do sleep 0.5; done"
         return subprocess.Popen(["ssh", *self.ssh, self.name, script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def last(self) -> int:
         """The last line of the ledger that is whole, from outside the container; 0 if there is none."""
-        found = self.ask(f"tail -n 2 {self.ledger} 2>/dev/null").stdout.splitlines()
-        return int(found[-1].split()[0]) if found and found[-1].split() and found[-1].split()[0].isdigit() else 0
+        whole = [found for found in map(LINE.fullmatch, self.ask(f"tail -n 2 {self.ledger} 2>/dev/null").stdout.splitlines()) if found]
+        return int(whole[-1][1]) if whole else 0
 
     def writes(self) -> bool:
         """Whether somebody writes to the ledger here."""

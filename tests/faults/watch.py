@@ -7,13 +7,10 @@
 from __future__ import annotations
 
 import itertools
-import re
 import threading
 import typing as t
 
-from fleet import Fleet, Host
-
-LINE = re.compile(r"([0-9]+) ([0-9]{19})")
+from fleet import LINE, Fleet, Host
 
 
 class Lines:

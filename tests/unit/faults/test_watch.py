@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "faults"))
 import watch
+from fleet import Host
 
 NOON = 1_795_262_400_000_000_000
 
@@ -42,3 +44,27 @@ def test_a_line_that_is_not_whole_is_none():
     for line in ("", "\n", "12", "12 17952624", "12 1795262400000000000 9", "x 1795262400000000000"):
         lines.see(line)
     assert (lines.highest, lines.written) == (0, [])
+
+
+class Here(Host):
+    """A host that is this machine."""
+
+    def ask(self, script: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=seconds, check=False)
+
+
+def test_a_line_that_is_being_written_is_neither_the_last_nor_the_head_of_the_next(tmp_path, monkeypatch):
+    ledger = tmp_path / "ledger"
+    ledger.write_text(f"2338 {NOON}\n2")
+    host = Here("node1", "", (), str(ledger))
+    begun = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: begun(["sh", "-c", command[-1]], **options))
+    assert host.last() == 2338
+    lines = watch.Lines("node1", True)
+    with host.follow() as shown:
+        lines.see(shown.stdout.readline())
+        ledger.write_text(f"2338 {NOON}\n2339 {NOON}\n2364 {NOON}\n")
+        while not lines.highest:
+            lines.see(shown.stdout.readline())
+        shown.kill()
+    assert lines.highest == 2364
