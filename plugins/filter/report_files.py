@@ -15,9 +15,13 @@ from ansible_collections.livefleet.handover.plugins.filter.binary_size import (
 from ansible_collections.livefleet.handover.plugins.filter.timeline import (
     FilterModule as Timeline,
 )
+from ansible_collections.livefleet.handover.plugins.plugin_utils._report_chart import (
+    of_template,
+)
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader
 
 PAGE = "report.html.j2"
+SCHEMA = "https://github.com/livefleet/handover/blob/main/docs/reference/move-report.schema.json"
 
 
 def report_files(record: str, templates: str) -> t.Dict[str, str]:
@@ -27,6 +31,7 @@ def report_files(record: str, templates: str) -> t.Dict[str, str]:
     compiled = FileSystemBytecodeCache(constants.DEFAULT_LOCAL_TMP)
     jinja = Environment(loader=FileSystemLoader(templates), bytecode_cache=compiled, trim_blocks=True, keep_trailing_newline=True)
     jinja.filters.update({"livefleet.handover." + name: call for module in (Sizes, Timeline) for name, call in module().filters().items()}, log=math.log)
+    jinja.globals.update(of_template(), schema=SCHEMA)
     return {report["session"] + ".json": record + "\n", report["session"] + ".html": jinja.get_template(PAGE).render(report=report)}
 
 

@@ -38,16 +38,19 @@ LABELS = {
 # Without memory that moves, these are no work of their own.
 LIVE_ONLY = ("arm", "dump", "armed", "criu_restore")
 OFFLINE_LABELS = {"freeze": "Stop", "copy_dump": "Copy layer", "restore": "Prepare", "resume": "Start"}
+# Stage → the one that it is a part of, below which it is shown.
+PARTS = {"criu_restore": "restore"}
 # These stages lie outside of the pause.
 OUTSIDE = ("barrier", "arm", "fetch", "settle")
 
 
 def rows(status: Status) -> t.List[t.Dict[str, t.Any]]:
-    """The stages with their labels, in the order of their beginning."""
+    """The stages with their labels, in the order of their beginning, a part of one after the whole of it."""
     found = []
     live = status.get("mode") != "offline"
     labels = LABELS if live else {**LABELS, **OFFLINE_LABELS}
-    for stage in sorted(status.get("stages") or [], key=lambda each: each.get("start_ms", 0.0)):
+    begun = {stage["stage"]: float(stage.get("start_ms", 0.0)) for stage in status.get("stages") or []}
+    for stage in sorted(status.get("stages") or [], key=lambda each: _place(each, begun)):
         name = stage["stage"]
         if name in LIVE_ONLY and not live:
             continue
@@ -58,9 +61,22 @@ def rows(status: Status) -> t.List[t.Dict[str, t.Any]]:
                 "start_ms": float(stage.get("start_ms", 0.0)),
                 "ms": float(stage["ms"]),
                 "frozen": name not in OUTSIDE,
+                "part_of": _whole(name, begun),
             }
         )
     return found
+
+
+def _whole(name: str, begun: t.Mapping[str, float]) -> str:
+    """The stage that this one is a part of, if there was one; empty otherwise."""
+    whole = PARTS.get(name, "")
+    return whole if whole in begun else ""
+
+
+def _place(stage: Status, begun: t.Mapping[str, float]) -> t.Tuple[float, bool, float]:
+    """Where a stage comes among the others."""
+    whole, start = _whole(stage["stage"], begun), float(stage.get("start_ms", 0.0))
+    return begun[whole] if whole else start, bool(whole), start
 
 
 def expected(trial: Status, rate: float) -> float:
@@ -88,7 +104,7 @@ def table(status: Status, ran: bool = True) -> t.List[str]:
     """Lines of text, all of one width. A workload that did not run was not suspended."""
     stages = rows(status)
     total = float(status.get("frozen_ms") or 0.0)
-    lines = [(row["label"], row["start_ms"], row["ms"]) for row in stages]
+    lines = [("  " * bool(row["part_of"]) + row["label"], row["start_ms"], row["ms"]) for row in stages]
     sum_up = "Total suspended time" if ran else "Total time"
     width = max([len(label) for label, _start, _ms in lines] + [len("Total suspended time")])
     rule = "-" * (width + 28)

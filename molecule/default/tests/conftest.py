@@ -15,11 +15,13 @@ import typing as t
 from dataclasses import dataclass
 from pathlib import Path
 
+import jsonschema
 import pytest
 import testinfra
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent.parent
 INVENTORY = CHECKOUT / "lab" / "inventory.yml"
+SCHEMA = json.loads((CHECKOUT / "docs" / "reference" / "move-report.schema.json").read_text(encoding="utf-8"))
 ANSIBLE_PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 
 WORKLOAD = "mover"
@@ -88,6 +90,7 @@ class Fleet:
         """The report of a move that has to succeed."""
         played = self.migrate(**variables)
         assert played.status == 0, played.text[-6000:]
+        jsonschema.validate(played.report, SCHEMA)
         return played.report
 
     def refused(self, *words: str, **variables: t.Any) -> str:

@@ -53,7 +53,7 @@ class Host:
         if words[1:3] == ["secret", "create"]:
             self.drivers[words[-2]] = "file"
             return Completed(tuple(words), 0, "id-" + words[-2] + "\n", "")
-        elif words[1:3] == ["secret", "rm"]:
+        if words[1:3] == ["secret", "rm"]:
             del self.drivers[words[3]]
         return Completed(tuple(words), 0, "", "")
 
