@@ -16,12 +16,12 @@ PAGE = CHECKOUT / "docs" / "kvm-inventory.md"
 
 sys.path.append(str(CHECKOUT / ".cache" / "collections"))
 
-from ansible_collections.livefleet.handover.plugins.module_utils import _guest_rows as rows  # noqa: E402
-from ansible_collections.livefleet.handover.plugins.module_utils._guest_inventory import ALWAYS, Row  # noqa: E402
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import rows  # noqa: E402
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.inventory import ALWAYS, Row  # noqa: E402
 
 HEAD = """# The fate of each part of a guest
 
-<!-- Made by tests/guest_inventory.py from plugins/module_utils/_guest_rows.py: change the rows, not this page. -->
+<!-- Made by tests/guest_inventory.py from plugins/module_utils/_kvm/rows.py: change the rows, not this page. -->
 
 A move begins only when every part of the guest has been accounted for. A part without a row is refused by its name. `kvm_migrate_ignore` takes
 the name of a check, or `element:` and a path, and moves the guest all the same.

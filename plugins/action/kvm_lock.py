@@ -8,11 +8,7 @@ import time
 import typing as t
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.livefleet.handover.plugins.module_utils._guest_lock import (
-    PATIENCE,
-    sentence,
-    standing,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.lock import PATIENCE, sentence, standing
 from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
     at_work,
     myself,

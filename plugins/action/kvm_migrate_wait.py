@@ -9,9 +9,7 @@ import typing as t
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    format_size,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes import format_size
 from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
 # A host that is out of reach for a moment has not stopped migrating.

@@ -9,12 +9,7 @@ import typing as t
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.livefleet.handover.plugins.module_utils._progress import (
-    landmark,
-    left,
-    line,
-    verdict,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core.progress import landmark, left, line, verdict
 from ansible_collections.livefleet.handover.plugins.plugin_utils._live import (
     key,
     tell,

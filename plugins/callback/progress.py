@@ -28,9 +28,7 @@ import sys
 import typing as t
 
 from ansible.plugins.callback import CallbackBase
-from ansible_collections.livefleet.handover.plugins.module_utils._progress import (
-    line,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core.progress import line
 from ansible_collections.livefleet.handover.plugins.plugin_utils._live import (
     Live,
     key,

@@ -7,9 +7,7 @@ from __future__ import annotations
 import math
 import typing as t
 
-from ansible_collections.livefleet.handover.plugins.module_utils._consolidation import (
-    verdict,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.consolidation import verdict
 
 
 def scaled(counts: t.Mapping[str, int], scale: t.Any) -> t.Dict[str, int]:

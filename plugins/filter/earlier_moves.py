@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.livefleet.handover.plugins.module_utils._placement import (
-    PAST_RELEASE,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core.placement import PAST_RELEASE
 from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
     prepares,
 )

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _times as times,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core import times
 
 
 class FilterModule:

@@ -10,13 +10,8 @@ from ansible_collections.livefleet.handover.plugins.filter.first_session import 
 from ansible_collections.livefleet.handover.plugins.filter.report_folder import (
     with_page,
 )
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    format_size,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._times import (
-    expected,
-    table,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes import format_size
+from ansible_collections.livefleet.handover.plugins.module_utils._core.times import expected, table
 
 Names = t.Mapping[str, t.Any]
 

@@ -9,15 +9,9 @@ import re
 import typing as t
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _placement as planner,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
-    STOPPED,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    parse_size,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core import placement as planner
+from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes import parse_size
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight.plan import STOPPED
 
 Answers = t.Mapping[str, t.Mapping[str, t.Any]]
 

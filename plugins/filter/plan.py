@@ -7,9 +7,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.livefleet.handover.plugins.filter.table import table
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    format_size,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes import format_size
 
 Plan = t.Mapping[str, t.Any]
 

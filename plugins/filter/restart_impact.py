@@ -7,12 +7,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.module_utils._restart_impact import (
-    Row,
-    beside,
-    picture,
-    row,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph.restart_impact import Row, beside, picture, row
 
 
 def restart_beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> t.List[Row]:

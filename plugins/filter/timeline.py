@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.livefleet.handover.plugins.module_utils._timeline import (
-    timeline,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core.timeline import timeline
 
 
 class FilterModule:

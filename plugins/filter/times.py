@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.livefleet.handover.plugins.module_utils._times import (
-    rows,
-    table,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core.times import rows, table
 
 
 class FilterModule:

@@ -120,18 +120,11 @@ paths:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _loop as loop,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._bind_facts import (
-    facts_of,
-    users_of,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._core import loop
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman.bind_facts import facts_of, users_of
+from ..module_utils._podman.podman import Podman
 
 
 def main() -> None:

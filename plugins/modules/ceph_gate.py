@@ -108,22 +108,10 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
-    EBUSY,
-    Cluster,
-    demand_known,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_gate import (
-    OF_A_RESTART,
-    Seen,
-    glance,
-    look,
-    told,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._ceph.cluster import EBUSY, Cluster, demand_known
+from ..module_utils._ceph.gate import OF_A_RESTART, Seen, glance, look, told
+from ..module_utils._core.runtime import HandoverError, Runtime
 
 # Each command of the cluster's is a third of a second of a processor's, which recovery may wait for on a small host. Between two looks passes a share of
 # the time that was waited so far, and so many seconds at least and at most.

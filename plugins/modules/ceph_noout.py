@@ -114,19 +114,10 @@ found:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
-    CONNECT_SECONDS,
-    Cluster,
-    demand_known,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_lease import (
-    Lease,
-    Leases,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._ceph.cluster import CONNECT_SECONDS, Cluster, demand_known
+from ..module_utils._ceph.lease import Lease, Leases
+from ..module_utils._core.runtime import HandoverError, Runtime
 
 FLAG = "noout"
 LEASE = "handover-noout-osd."

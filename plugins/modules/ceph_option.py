@@ -147,19 +147,10 @@ import typing as t
 from dataclasses import dataclass
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
-    CONNECT_SECONDS,
-    Cluster,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_lease import (
-    Lease,
-    Leases,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
 
+from ..module_utils._ceph.cluster import CONNECT_SECONDS, Cluster
+from ..module_utils._ceph.lease import Lease, Leases
+from ..module_utils._core.runtime import HandoverError, Runtime
 
 # How often an option is taken back whose end the monitors have not seen.
 _ATTEMPTS = 3

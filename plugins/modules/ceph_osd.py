@@ -145,26 +145,13 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._asok import NoAnswer
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import (
-    has_room,
-    object_map_size,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
-    Osd,
-    find_osd,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_restart import (
-    Restart,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    format_size,
-    parse_size,
-)
+
+from ..module_utils._ceph.asok import NoAnswer
+from ..module_utils._ceph.compact import has_room, object_map_size
+from ..module_utils._ceph.osd import Osd, find_osd
+from ..module_utils._ceph.restart import Restart
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._core.sizes import format_size, parse_size
 
 # The time that the module may take beside waiting.
 SLACK = 120

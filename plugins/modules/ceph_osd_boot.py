@@ -99,15 +99,11 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_boot import Boot
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
-    find_osd,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._host import read_text
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._ceph.boot import Boot
+from ..module_utils._ceph.osd import find_osd
+from ..module_utils._core.host import read_text
+from ..module_utils._core.runtime import HandoverError, Runtime
 
 SECONDS = 60
 

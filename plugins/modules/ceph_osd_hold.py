@@ -181,24 +181,14 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._asok import NoAnswer
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_compact import has_room
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_hold import Hold
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
-    Osd,
-    find_osd,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._memory import (
-    check_room,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    format_size,
-    parse_size,
-)
+
+from ..module_utils._ceph.asok import NoAnswer
+from ..module_utils._ceph.compact import has_room
+from ..module_utils._ceph.hold import Hold
+from ..module_utils._ceph.osd import Osd, find_osd
+from ..module_utils._core.memory import check_room
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._core.sizes import format_size, parse_size
 
 
 class OsdHold:

@@ -101,16 +101,11 @@ lacks:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._asok import NoAnswer
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph_osd import (
-    Osd,
-    find_osds,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._ceph.asok import NoAnswer
+from ..module_utils._ceph.osd import Osd, find_osds
+from ..module_utils._core.pcopy import Pcopy
+from ..module_utils._core.runtime import HandoverError, Runtime
 
 
 def describe(osd: Osd) -> dict[str, t.Any]:

@@ -160,13 +160,9 @@ import traceback
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.livefleet.handover.plugins.module_utils._peering import (
-    Impact,
-    latencies,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-)
+
+from ..module_utils._ceph.peering import Impact, latencies
+from ..module_utils._core.runtime import HandoverError
 
 RADOS_ERROR = None
 try:

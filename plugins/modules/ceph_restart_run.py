@@ -147,15 +147,9 @@ import datetime
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
-    Cluster,
-    crush_order,
-    demand_known,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._ceph.cluster import Cluster, crush_order, demand_known
+from ..module_utils._core.runtime import HandoverError, Runtime
 
 KEY = "livefleet.handover/ceph_osd_restart"
 

@@ -120,16 +120,10 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
-    ROOT,
-    Sessions,
-    outcome,
-)
+
+from ..module_utils._core.pcopy import Pcopy
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman.sessions import ROOT, Sessions, outcome
 
 
 def run(module: AnsibleModule) -> t.Dict[str, t.Any]:

@@ -137,38 +137,15 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _guests as guests,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _host as host,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _loop as loop,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _maintenance as maintenance,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _processes as processes,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
-    HELPER,
-    Pcopy,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._placement import (
-    CONTAINER,
-    GUEST,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
-    ROOT,
-    Sessions,
-)
+
+from ..module_utils._core import host, loop, maintenance
+from ..module_utils._core.pcopy import HELPER, Pcopy
+from ..module_utils._core.placement import CONTAINER, GUEST
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._kvm import guests
+from ..module_utils._podman import processes
+from ..module_utils._podman.podman import Podman
+from ..module_utils._podman.sessions import ROOT, Sessions
 
 
 class HostInfo:

@@ -262,32 +262,13 @@ import stat
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _guard as guard,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _host as host,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _image_volume as volume,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _loop as loop,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _units as units,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
-    Podman,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    format_size,
-    parse_size,
-)
+
+from ..module_utils._core import host, loop
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._core.sizes import format_size, parse_size
+from ..module_utils._podman import guard, volume
+from ..module_utils._podman import volume_units as units
+from ..module_utils._podman.podman import Podman
 
 CAP_SYS_RESOURCE = 24
 # How long the kernel may take to write out and let go of a loop device whose last user has gone.

@@ -119,20 +119,11 @@ import typing as t
 from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import _kvm_cache
-from ansible_collections.livefleet.handover.plugins.module_utils._domain_xml import (
-    Disk,
-    Guest,
-    parse,
-    set_driver,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._libvirt import (
-    Libvirt,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._kvm import cache as kvm_cache
+from ..module_utils._kvm.domain_xml import Disk, Guest, parse, set_driver
+from ..module_utils._kvm.libvirt import Libvirt
 
 
 class Change:
@@ -176,11 +167,11 @@ class Change:
 
     def _refuse(self, guest: Guest, disks: t.List[Disk]) -> None:
         asked = guest.has_agent and self.running
-        flushes = _kvm_cache.flushes(self.libvirt.mounts_inside(self.name) if asked else None)
+        flushes = kvm_cache.flushes(self.libvirt.mounts_inside(self.name) if asked else None)
         if not self.running:
             flushes = replace(flushes, reason="the guest does not run, and cannot be asked")
         for disk in disks:
-            reason = _kvm_cache.risk(disk, self.mode, flushes)
+            reason = kvm_cache.risk(disk, self.mode, flushes)
             if reason:
                 raise HandoverError(
                     f"{disk.target} of {self.name} is not changed from cache={disk.cache} to {self.mode}: {reason}. "
@@ -189,7 +180,7 @@ class Change:
 
     def _options(self, disk: Disk) -> t.Dict[str, str]:
         options = {"cache": self.mode}
-        if disk.io == "native" and self.mode not in _kvm_cache.NATIVE_IO_MODES:
+        if disk.io == "native" and self.mode not in kvm_cache.NATIVE_IO_MODES:
             options["io"] = "threads"
         return options
 

@@ -183,24 +183,13 @@ host:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _kvm_cache,
-    _kvm_host,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._domain_xml import (
-    Disk,
-    Guest,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._libvirt import (
-    Libvirt,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._loop import (
-    read_mounts,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._core.loop import read_mounts
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._kvm import cache as kvm_cache
+from ..module_utils._kvm import host
+from ..module_utils._kvm.domain_xml import Disk, Guest
+from ..module_utils._kvm.libvirt import Libvirt
 
 
 class Audit:
@@ -211,7 +200,7 @@ class Audit:
         self.qemu = libvirt.qemu_version()
         self.mounts = read_mounts()
         with open("/proc/meminfo", encoding="ascii") as source:
-            self.memory = _kvm_host.memory(source.read())
+            self.memory = host.memory(source.read())
 
     def run(self, names: t.Optional[t.List[str]]) -> t.Dict[str, t.Any]:
         known = self.libvirt.names()
@@ -226,7 +215,7 @@ class Audit:
             "host": {
                 "qemu": ".".join(map(str, self.qemu)),
                 "memory": self.memory,
-                "ksm": _kvm_host.page_sharing(),
+                "ksm": host.page_sharing(),
                 "promised": promised,
                 "overcommit": round(promised / self.memory["total"], 3),
             },
@@ -235,7 +224,7 @@ class Audit:
     def _guest(self, name: str) -> t.Dict[str, t.Any]:
         guest, state = self.libvirt.guest(name), self.libvirt.state(name)
         asked = guest.has_agent and state == "running"
-        flushes = _kvm_cache.flushes(self.libvirt.mounts_inside(name) if asked else None)
+        flushes = kvm_cache.flushes(self.libvirt.mounts_inside(name) if asked else None)
         return {
             "name": name,
             "state": state,
@@ -250,8 +239,8 @@ class Audit:
 
     def _disk(self, disk: Disk, flushes: str) -> t.Dict[str, t.Any]:
         local = disk.source is not None and disk.kind in ("file", "block")
-        place = _kvm_host.place_of(t.cast(str, disk.source), self.mounts) if local else _kvm_cache.Place()
-        mode, why = _kvm_cache.faster_mode(disk, place, self.memory["available"] / self.memory["total"], flushes)
+        place = host.place_of(t.cast(str, disk.source), self.mounts) if local else kvm_cache.Place()
+        mode, why = kvm_cache.faster_mode(disk, place, self.memory["available"] / self.memory["total"], flushes)
         return {
             "target": disk.target,
             "source": disk.source,
@@ -264,10 +253,10 @@ class Audit:
             "discard": disk.discard,
             "backing": list(disk.backing),
             "fstype": place.fstype,
-            "shared": _kvm_cache.is_shared(disk, place),
+            "shared": kvm_cache.is_shared(disk, place),
             "coherent": place.coherent,
-            "power_loss": _kvm_cache.power_loss(disk, flushes).as_dict(),
-            "live_migration": _kvm_cache.live_migration(disk, place, self.qemu).as_dict(),
+            "power_loss": kvm_cache.power_loss(disk, flushes).as_dict(),
+            "live_migration": kvm_cache.live_migration(disk, place, self.qemu).as_dict(),
             "faster": {"mode": mode, "reason": why},
         }
 

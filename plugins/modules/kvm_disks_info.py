@@ -87,16 +87,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.livefleet.handover.plugins.module_utils import _disk_look as disk_look
-from ansible_collections.livefleet.handover.plugins.module_utils._guest_findings import (
-    definitions,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm_mover import (
-    load_libvirt,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-)
+from ..module_utils._core.runtime import HandoverError
+from ..module_utils._kvm import disk_look
+from ..module_utils._kvm.findings import definitions
+from ..module_utils._kvm.mover import load_libvirt
 
 
 def here(libvirt: t.Any, connection: t.Any, name: str, digests: bool) -> dict[str, t.Any]:

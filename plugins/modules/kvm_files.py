@@ -112,19 +112,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.livefleet.handover.plugins.module_utils import _guest_lock as lock
-from ansible_collections.livefleet.handover.plugins.module_utils._guest_copy import (
-    send,
-    somebody_reads,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._guest_files import (
-    Arrival,
-    depart,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-)
-
+from ..module_utils._core.runtime import HandoverError
+from ..module_utils._kvm import lock
+from ..module_utils._kvm.copy import send, somebody_reads
+from ..module_utils._kvm.files import Arrival, depart
 
 # The states that a run which was given up no longer makes.
 FORWARD = ("prepared", "copied", "placed")

@@ -63,12 +63,9 @@ import contextlib
 import os
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm_migration import (
-    figures,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm_mover import (
-    load_libvirt,
-)
+
+from ..module_utils._kvm.migration import figures
+from ..module_utils._kvm.mover import load_libvirt
 
 
 def at_work(job: str, proc: str = "/proc") -> bool:

@@ -115,19 +115,11 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _consolidation as consolidation,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._libvirt import (
-    Libvirt,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._loop import (
-    major_minor,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._core.loop import major_minor
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._kvm import consolidation
+from ..module_utils._kvm.libvirt import Libvirt
 
 # How often a guest is asked whether it is done, in seconds.
 POLL_SECONDS = 0.25

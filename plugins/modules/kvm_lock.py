@@ -107,10 +107,8 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.livefleet.handover.plugins.module_utils import _guest_lock as lock
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-)
+from ..module_utils._core.runtime import HandoverError
+from ..module_utils._kvm import lock
 
 
 def run(params: t.Mapping[str, t.Any], check_mode: bool) -> dict[str, t.Any]:

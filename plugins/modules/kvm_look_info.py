@@ -90,16 +90,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
-from ansible_collections.livefleet.handover.plugins.module_utils._guest_findings import (
-    wanted,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._host_look import look
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm_mover import (
-    load_libvirt,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._libvirt_schema import (
-    unknown,
-)
+from ..module_utils._kvm.findings import wanted
+from ..module_utils._kvm.host_look import look
+from ..module_utils._kvm.libvirt_schema import unknown
+from ..module_utils._kvm.mover import load_libvirt
 
 LISTS = ("places", "files", "trees", "parts")
 

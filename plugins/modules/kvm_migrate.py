@@ -304,20 +304,12 @@ held_ms:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.livefleet.handover.plugins.module_utils import _guest_lock as lock
-from ansible_collections.livefleet.handover.plugins.module_utils._guest_findings import (
-    Looks,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm_migration import (
-    Wish,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm_mover import (
-    Mover,
-    load_libvirt,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-)
+
+from ..module_utils._core.runtime import HandoverError
+from ..module_utils._kvm import lock
+from ..module_utils._kvm.findings import Looks
+from ..module_utils._kvm.migration import Wish
+from ..module_utils._kvm.mover import Mover, load_libvirt
 
 
 def wish(params: t.Mapping[str, t.Any]) -> Wish:

@@ -82,9 +82,8 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _maintenance as maintenance,
-)
+
+from ..module_utils._core import maintenance
 
 
 def run(module: AnsibleModule) -> t.Dict[str, t.Any]:

@@ -132,16 +132,11 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._secrets import (
-    Made,
-    Secrets,
-)
+
+from ..module_utils._core.pcopy import Pcopy
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman.podman import Podman
+from ..module_utils._podman.secrets import Made, Secrets
 
 ENVELOPE = ("internal", "envelope")
 RECORDS = "/run/handover/secrets"

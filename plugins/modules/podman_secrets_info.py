@@ -81,12 +81,10 @@ secrets:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._secrets import Secrets
+
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman.podman import Podman
+from ..module_utils._podman.secrets import Secrets
 
 
 def main() -> None:

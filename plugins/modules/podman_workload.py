@@ -191,41 +191,15 @@ import json
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _bind_places as bind_places,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _inode_flags as inode_flags,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _workload as workload,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._create_command import (
-    CommandError,
-    parse,
-    twin,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._essence import (
-    essence,
-    first_difference,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._health_check import (
-    HealthTimer,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
-    Held,
-    Podman,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._podman_book import (
-    started_at,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._twin_init import (
-    Initialisation,
-)
+
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman import bind_places, inode_flags, workload
+from ..module_utils._podman.book import started_at
+from ..module_utils._podman.create_command import CommandError, parse, twin
+from ..module_utils._podman.essence import essence, first_difference
+from ..module_utils._podman.health_check import HealthTimer
+from ..module_utils._podman.podman import Held, Podman
+from ..module_utils._podman.twin_init import Initialisation
 
 
 class PodmanWorkload:

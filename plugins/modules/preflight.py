@@ -256,10 +256,8 @@ import dataclasses
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _preflight as preflight,
-)
 
+from ..module_utils._podman.preflight import examine as preflight
 
 LAZY_PAGES = (
     "lazy pages: from when {0} runs on {2} until the last page of its memory has come, the death of {1} or {2} is the end of what it has in memory, "

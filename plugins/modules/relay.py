@@ -117,14 +117,9 @@ import re
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._relay import (
-    Relay,
-    failures,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
+
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman.relay import Relay, failures
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 

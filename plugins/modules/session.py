@@ -164,21 +164,10 @@ import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import (
-    Pcopy,
-    PcopyError,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sessions import (
-    ENDED,
-    ROOT,
-    Sessions,
-    begun,
-    typed,
-)
+
+from ..module_utils._core.pcopy import Pcopy, PcopyError
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman.sessions import ENDED, ROOT, Sessions, begun, typed
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 SPEC_VERSION = 1

@@ -118,32 +118,15 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _host as host,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _processes as processes,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _workload as workload,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._pcopy import Pcopy
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import Podman
-from ansible_collections.livefleet.handover.plugins.module_utils._preflight_plan import (
-    SPARE_DISK,
-    STOPPED,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    format_size,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._snapshots import (
-    ROOT,
-    Snapshots,
-)
+
+from ..module_utils._core import host
+from ..module_utils._core.pcopy import Pcopy
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._core.sizes import format_size
+from ..module_utils._podman import processes, workload
+from ..module_utils._podman.podman import Podman
+from ..module_utils._podman.preflight.plan import SPARE_DISK, STOPPED
+from ..module_utils._podman.snapshots import ROOT, Snapshots
 
 STAGED = ".rollback"
 

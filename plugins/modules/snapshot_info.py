@@ -57,13 +57,9 @@ snapshots:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._snapshots import (
-    ROOT,
-    Snapshots,
-)
+
+from ..module_utils._core.runtime import HandoverError
+from ..module_utils._podman.snapshots import ROOT, Snapshots
 
 
 def main() -> None:

@@ -166,22 +166,12 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _vmtouch as vmtouch,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._memory import (
-    check_room,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    parse_size,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._transient_unit import (
-    TransientUnit,
-)
+
+from ..module_utils._core import vmtouch
+from ..module_utils._core.memory import check_room
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._core.sizes import parse_size
+from ..module_utils._core.transient_unit import TransientUnit
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 # The pages locked under a name are written down beside it: systemd forgets a unit that has ended.

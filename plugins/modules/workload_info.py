@@ -234,56 +234,18 @@ import dataclasses
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _container_facts as container_facts,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _host as host,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _loop as loop,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _processes as processes,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _workload as workload,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._bind_facts import (
-    of_mount,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._container_look import (
-    Look,
-    required_by,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._create_command import (
-    CommandError,
-    carried_options,
-    files,
-    parse,
-    unsupported,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._essence import (
-    essence,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._host_offer import (
-    CONFIGURATION_ANNOTATION,
-    CRIU_CONFIGURATION,
-    HostOffer,
-    ghost_limit,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
-    Held,
-    Podman,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._runtime import (
-    HandoverError,
-    Runtime,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._sessions import ROOT
-from ansible_collections.livefleet.handover.plugins.module_utils._volume_facts import (
-    image_volume_below,
-)
+
+from ..module_utils._core import host, loop
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman import container_facts, processes, workload
+from ..module_utils._podman.bind_facts import of_mount
+from ..module_utils._podman.container_look import Look, required_by
+from ..module_utils._podman.create_command import CommandError, carried_options, files, parse, unsupported
+from ..module_utils._podman.essence import essence
+from ..module_utils._podman.host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION, HostOffer, ghost_limit
+from ..module_utils._podman.podman import Held, Podman
+from ..module_utils._podman.sessions import ROOT
+from ..module_utils._podman.volume_facts import image_volume_below
 
 
 class WorkloadInfo:

@@ -20,9 +20,7 @@ import shlex
 import typing as t
 
 import yaml
-from ansible_collections.livefleet.handover.plugins.module_utils._sizes import (
-    parse_size,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes import parse_size
 
 _TRUE, _FALSE = frozenset(("true", "yes", "on", "1", "y", "t")), frozenset(("false", "no", "off", "0", "n", "f"))
 

@@ -52,7 +52,7 @@ GROW_RATE, GROW_SECONDS = 1500, 300
 INTERVAL = {"who": "mon", "name": "paxos_propose_interval", "value": "0.1"}
 RECENT = {"who": "osd", "name": "bluestore_default_buffered_write", "value": "true"}
 ROLES = (INTERVAL, RECENT)
-# See plugins/module_utils/_ceph_boot.py; and what systemd knows of a unit that has done its work, in microseconds.
+# See plugins/module_utils/_ceph/boot.py; and what systemd knows of a unit that has done its work, in microseconds.
 MARK, BEGAN, ENDED = "/run/handover-ceph/osd.{osd}.has-booted", "ExecMainStartTimestampMonotonic", "ExecMainExitTimestampMonotonic"
 # One object at a time leaves the processors room: with the lab's four both are always busy, and an OSD that starts waits for them and not for its disk.
 LOAD = "THREADS=1"

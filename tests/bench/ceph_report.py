@@ -13,9 +13,9 @@ import typing as t
 from pathlib import Path
 
 # The picture is the collection's own, which this is not a part of.
-sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "plugins" / "module_utils"))
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "plugins" / "module_utils" / "_ceph"))
 
-from _peering_plot import Strip, plot
+from peering_plot import Strip, plot
 from results import Bar, chart, save, spread, table
 
 # The cells that are held to a bar, and what they are compared with.

@@ -236,9 +236,9 @@ def test_a_full_disk_is_found_before_anything_is_made(host: Path, run_volume: Ru
 
 
 def test_a_disk_that_fills_up_while_a_volume_is_made_leaves_nothing_behind(host: Path, run_volume: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.livefleet.handover.plugins.module_utils import _image_volume
+    from ansible_collections.livefleet.handover.plugins.module_utils._podman import volume as image_volume
 
-    monkeypatch.setattr(_image_volume, "FORMAT_NEEDS", 0)
+    monkeypatch.setattr(image_volume, "FORMAT_NEEDS", 0)
     with filesystem("tmpfs", "size=16m", host / "tiny") as tiny:
         with pytest.raises(Exception, match="mkfs.xfs .* failed: .*No space left on device"):
             run_volume(state="present", size="1G", fstype="xfs", image=str(tiny / "shop.img"))

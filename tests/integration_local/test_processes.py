@@ -13,9 +13,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _processes as processes,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import processes
 
 # What every culprit begins and ends with. `call` is a system call by its number; a culprit that this kernel does not allow says so.
 FRAME = """

@@ -97,9 +97,9 @@ def test_more_than_the_limit_is_refused_before_anything_is_read(vmtouch: Run, fi
 
 
 def test_more_than_the_memory_that_is_available_is_refused(vmtouch: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ansible_collections.livefleet.handover.plugins.module_utils import _memory
+    from ansible_collections.livefleet.handover.plugins.module_utils._core import memory
 
-    monkeypatch.setattr(_memory, "memory_available", lambda: 2**20)
+    monkeypatch.setattr(memory, "memory_available", lambda: 2**20)
     assert vmtouch(file, reserve="768K")["pages"] == PAGES
     refused = "is 256 KiB, and this host has 1 MiB of memory available, of which 769 KiB are to stay free: free memory, or name less"
     with pytest.raises(Exception, match=refused):

@@ -29,7 +29,7 @@ func MountUnit(mountpoint string) string {
 }
 
 // unitsOf is where the units of image volumes are, and unitHeader how each begins.
-// Both are of the module image_volume (plugins/module_utils/_units.py).
+// Both are of the module image_volume (plugins/module_utils/_podman/volume_units.py).
 const (
 	unitsOf    = "/etc/systemd/system"
 	unitHeader = "# Written by livefleet.handover.image_volume"

@@ -13,11 +13,9 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _ceph,
-    _ceph_lease,
-    _runtime,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import cluster as ceph
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import lease as ceph_lease
+from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime as _runtime
 from ansible_collections.livefleet.handover.plugins.modules import (
     ceph_gate,
     ceph_noout,
@@ -472,11 +470,11 @@ def test_an_option_without_a_value_is_refused_before_any_is_set(option, cluster)
 
 
 def test_a_lease_knows_what_it_takes_back(tmp_path: Path) -> None:
-    lease = _ceph_lease.Lease("handover-option-x", "x", ("ceph", "config", "set", "osd", "x", "100% of $HOME's 'own' $$"))
-    (tmp_path / "handover-option-x.service").write_text(_ceph_lease.service(lease, str(tmp_path), "systemctl"))
-    assert _ceph_lease.Leases(None, str(tmp_path)).undo(lease.name) == lease.undo
+    lease = ceph_lease.Lease("handover-option-x", "x", ("ceph", "config", "set", "osd", "x", "100% of $HOME's 'own' $$"))
+    (tmp_path / "handover-option-x.service").write_text(ceph_lease.service(lease, str(tmp_path), "systemctl"))
+    assert ceph_lease.Leases(None, str(tmp_path)).undo(lease.name) == lease.undo
     with pytest.raises(_runtime.HandoverError, match="/y.service does not say how the lease y ends: .*No such file"):
-        _ceph_lease.Leases(None, str(tmp_path)).undo("y")
+        ceph_lease.Leases(None, str(tmp_path)).undo("y")
 
 
 def test_check_mode_leaves_the_option(option, cluster, tmp_path: Path) -> None:
@@ -565,7 +563,7 @@ def test_a_run_in_check_mode_is_not_remembered(restart_run, cluster) -> None:
 def test_a_host_that_cannot_administer_is_told_so(tmp_path: Path, monkeypatch) -> None:
     runtime = t.cast(t.Any, type("Runtime", (), {"find": staticmethod(lambda tool: None)}))
     with pytest.raises(_runtime.HandoverError, match="this host cannot administer a Ceph cluster"):
-        _ceph.find_command(runtime, str(tmp_path))
+        ceph.find_command(runtime, str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -581,4 +579,4 @@ def test_how_each_deployment_is_administered(tmp_path: Path, monkeypatch, mark, 
     (tmp_path / mark).touch()
     monkeypatch.setattr("os.uname", lambda: type("uname", (), {"nodename": "store1.example"}))
     runtime = t.cast(t.Any, type("Runtime", (), {"find": staticmethod(lambda tool: f"/bin/{tool}" if tool in tools else None)}))
-    assert _ceph.find_command(runtime, str(tmp_path)) == command
+    assert ceph.find_command(runtime, str(tmp_path)) == command

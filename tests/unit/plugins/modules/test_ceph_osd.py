@@ -14,16 +14,24 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _asok,
-    _ceph_drop_in,
-    _ceph_hold,
-    _ceph_osd,
-    _ceph_restart,
-    _memory,
-    _pcopy,
-    _runtime,
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
+    asok,
 )
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
+    drop_in as ceph_drop_in,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
+    hold as ceph_hold,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
+    osd as _ceph_osd,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
+    restart as ceph_restart,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._core import memory
+from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy as _pcopy
+from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime as _runtime
 from ansible_collections.livefleet.handover.plugins.modules import (
     ceph_osd,
     ceph_osd_hold,
@@ -59,7 +67,7 @@ class Fake:
 
     def call(self, prefix: str, **arguments: t.Any) -> t.Any:
         if self.pid is None:
-            raise _asok.NoAnswer("asok does not answer")
+            raise asok.NoAnswer("asok does not answer")
         self.asked.append(" ".join([prefix, *(str(value) for value in arguments.values())]))
         if prefix == "help":
             return {"status": ""} if self.knows else {}
@@ -126,15 +134,15 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     monkeypatch.setattr(_ceph_osd.Osd, "shared", str(tmp_path))
     for module in (ceph_osd, ceph_osd_hold):
         monkeypatch.setattr(module, "find_osd", lambda runtime, number: osd)
-    monkeypatch.setattr(_asok.AdminSocket, "call", lambda self, *args, **kwargs: fake.call(*args, **kwargs))
+    monkeypatch.setattr(asok.AdminSocket, "call", lambda self, *args, **kwargs: fake.call(*args, **kwargs))
     monkeypatch.setattr(_runtime.Runtime, "run", lambda self, *args, **kwargs: fake.run(*args, **kwargs))
     monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setattr(_pcopy.Pcopy, "events", lambda self, *args, **kwargs: fake.pcopy(*args, **kwargs))
-    monkeypatch.setattr(_memory, "memory_available", lambda: 1 << 30)
-    monkeypatch.setattr(_ceph_hold, "FOLDER", str(tmp_path / "run"))
-    monkeypatch.setattr(_ceph_drop_in, "UNITS", str(tmp_path / "units"))
-    monkeypatch.setattr(_ceph_drop_in, "set_niceness", lambda *change: fake.niceness.append(change))
-    monkeypatch.setattr(_ceph_restart, "_PAUSE", 0.001)
+    monkeypatch.setattr(memory, "memory_available", lambda: 1 << 30)
+    monkeypatch.setattr(ceph_hold, "FOLDER", str(tmp_path / "run"))
+    monkeypatch.setattr(ceph_drop_in, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(ceph_drop_in, "set_niceness", lambda *change: fake.niceness.append(change))
+    monkeypatch.setattr(ceph_restart, "_PAUSE", 0.001)
     return fake
 
 
@@ -256,10 +264,10 @@ def test_a_policy_says_whether_an_object_map_is_written_anew(restart, host, obje
 
 def test_an_osd_that_does_not_answer_has_its_object_map_as_it_is(restart, host, object_map, monkeypatch) -> None:
     def mute(self: t.Any, *_args: t.Any, **_options: t.Any) -> None:
-        raise _asok.NoAnswer("asok does not answer")
+        raise asok.NoAnswer("asok does not answer")
 
     warned: list[str] = []
-    monkeypatch.setattr(_asok.AdminSocket, "call", mute)
+    monkeypatch.setattr(asok.AdminSocket, "call", mute)
     monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warned.append(text))
     assert not restart(state="compacted")["changed"]
     assert warned == ["asok does not answer; it is not compacted"]
@@ -300,7 +308,7 @@ def test_while_it_starts_next_to_nothing_else_runs(restart, host) -> None:
 
 
 def test_reads_are_counted_until_it_is_up(restart, host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_ceph_restart.Restart, "_reads", lambda self: (len(host.commands), 0))
+    monkeypatch.setattr(ceph_restart.Restart, "_reads", lambda self: (len(host.commands), 0))
     (found,) = restart()["osds"]
     # What is asked afterwards is behind that.
     assert found["reads"] == next(at for at, words in enumerate(host.commands) if "InactiveEnterTimestampMonotonic" in words)
@@ -333,7 +341,7 @@ def test_restart_in_check_mode(restart, host) -> None:
 
 def test_what_somebody_else_had_set_is_set_again(host) -> None:
     host.options["osd_fast_shutdown"] = "false"
-    overrides = _ceph_restart.Overrides(_asok.AdminSocket("asok"))
+    overrides = ceph_restart.Overrides(asok.AdminSocket("asok"))
     overrides.set("osd_fast_shutdown", "true")
     overrides.restore()
     assert host.options["osd_fast_shutdown"] == "false"
@@ -370,7 +378,7 @@ def test_what_was_written_meanwhile_is_read_too(hold, host, tmp_path: Path) -> N
 
 def test_what_is_locked_already_needs_no_memory(hold, host, monkeypatch) -> None:
     hold(compact="never")
-    monkeypatch.setattr(_memory, "memory_available", lambda: 600 * MIB)
+    monkeypatch.setattr(memory, "memory_available", lambda: 600 * MIB)
     host.wal = 110 * MIB
     assert hold(compact="never", reserve="512M")["changed"]
 
@@ -439,10 +447,10 @@ def test_an_osd_that_refuses_what_it_was_has_nothing_of_the_hold_left(hold, host
 
     def call(_self: t.Any, prefix: str, **arguments: t.Any) -> t.Any:
         if prefix == "config set":
-            raise _asok.Refused("asok: 'config set' was answered with: no")
+            raise asok.Refused("asok: 'config set' was answered with: no")
         return host.call(prefix, **arguments)
 
-    monkeypatch.setattr(_asok.AdminSocket, "call", call)
+    monkeypatch.setattr(asok.AdminSocket, "call", call)
     with pytest.raises(Exception, match="was answered with: no"):
         hold("released")
     assert host.hold == "inactive" and not list((tmp_path / "units").iterdir()) and not list((tmp_path / "run").iterdir())
@@ -498,7 +506,7 @@ def test_an_osd_that_reads_past_the_cache_has_nothing_to_hold(hold, host, monkey
 
 
 def test_too_little_memory_is_refused_before_anything_is_touched(hold, host, monkeypatch) -> None:
-    monkeypatch.setattr(_memory, "memory_available", lambda: 512 * MIB)
+    monkeypatch.setattr(memory, "memory_available", lambda: 512 * MIB)
     with pytest.raises(Exception, match="the database of osd.2 is 300 MiB, and this host has 512 MiB of memory available, of which 512 MiB are to stay free"):
         hold()
     with pytest.raises(Exception, match="the database of osd.2 is 300 MiB, more than the limit of 100 MiB"):

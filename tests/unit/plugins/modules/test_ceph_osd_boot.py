@@ -12,13 +12,11 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _ceph_boot,
-    _ceph_osd,
-    _object_map,
-    _pcopy,
-    _runtime,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import boot as ceph_boot
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import object_map
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import osd as ceph_osd
+from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy
+from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime as _runtime
 from ansible_collections.livefleet.handover.plugins.modules import ceph_osd_boot
 
 Boot = t.Callable[..., dict[str, t.Any]]
@@ -36,8 +34,8 @@ class Host:
         self.has("bluestore")
 
     def deployed(self, deployment: str) -> None:
-        layout = next(layout for layout in _ceph_osd.LAYOUTS if layout.deployment == deployment)
-        self.osd = _ceph_osd.Osd(2, layout, {"id": "2", "cluster": "ceph", "fsid": "f"}, str(self.home))
+        layout = next(layout for layout in ceph_osd.LAYOUTS if layout.deployment == deployment)
+        self.osd = ceph_osd.Osd(2, layout, {"id": "2", "cluster": "ceph", "fsid": "f"}, str(self.home))
 
     def has(self, store: str) -> None:
         (self.home / "type").write_text(store + "\n")
@@ -66,12 +64,12 @@ class Host:
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Host:
     found = Host(tmp_path)
     monkeypatch.setattr(ceph_osd_boot, "find_osd", lambda runtime, number: found.osd)
-    monkeypatch.setattr(_ceph_osd.Osd, "pid", lambda self: None)
+    monkeypatch.setattr(ceph_osd.Osd, "pid", lambda self: None)
     monkeypatch.setattr(_runtime.Runtime, "run", lambda self, argv, **options: found.run(argv))
     monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
-    monkeypatch.setattr(_pcopy.Pcopy, "check_installed", lambda self: None)
-    monkeypatch.setattr(_ceph_boot, "FOLDER", str(tmp_path / "run"))
-    monkeypatch.setattr(_ceph_boot, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(pcopy.Pcopy, "check_installed", lambda self: None)
+    monkeypatch.setattr(ceph_boot, "FOLDER", str(tmp_path / "run"))
+    monkeypatch.setattr(ceph_boot, "UNITS", str(tmp_path / "units"))
     return found
 
 
@@ -102,9 +100,9 @@ def test_written_once_and_taken_away_whole(boot: Boot, host: Host) -> None:
 def test_without_the_helper_nothing_is_written(boot: Boot, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     runtime = t.cast(t.Any, None)
-    monkeypatch.setattr(_pcopy.Pcopy, "path", str(host.folder / "pcopy"))
+    monkeypatch.setattr(pcopy.Pcopy, "path", str(host.folder / "pcopy"))
     with pytest.raises(Exception, match="the helper .*/pcopy is missing: apply the role livefleet.handover.pcopy to this host"):
-        _ceph_boot.Boot(runtime, host.osd).files(30, [])
+        ceph_boot.Boot(runtime, host.osd).files(30, [])
 
 
 def test_a_bluestore_is_held_until_the_osd_has_its_devices_open(boot: Boot, host: Host) -> None:
@@ -161,8 +159,8 @@ def test_a_table_that_goes_while_it_is_looked_for(boot: Boot, host: Host, monkey
     folder = host.home / "current" / "omap"
     folder.mkdir(parents=True)
     (folder / "000014.log").write_bytes(b"w")
-    monkeypatch.setattr(_object_map.os, "listdir", lambda path: ["000013.sst", "000014.log"])
-    assert _object_map.read_first(str(host.home)) == {f"{folder}/000014.log": [[0, 1]]}
+    monkeypatch.setattr(object_map.os, "listdir", lambda path: ["000013.sst", "000014.log"])
+    assert object_map.read_first(str(host.home)) == {f"{folder}/000014.log": [[0, 1]]}
 
 
 def test_a_disk_that_cannot_be_read_is_said_before_the_reboot(boot: Boot, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +168,7 @@ def test_a_disk_that_cannot_be_read_is_said_before_the_reboot(boot: Boot, host: 
         raise OSError(5, "Input/output error")
 
     host.has("filestore")
-    monkeypatch.setattr(_ceph_boot, "read_first", fail)
+    monkeypatch.setattr(ceph_boot, "read_first", fail)
     with pytest.raises(Exception, match="the object map of osd.2 cannot be read: Input/output error; look at its disk before this host is rebooted"):
         boot()
     assert not host.unit.exists() and not host.pieces.exists()
@@ -178,8 +176,8 @@ def test_a_disk_that_cannot_be_read_is_said_before_the_reboot(boot: Boot, host: 
 
 def test_a_large_object_map_is_not_looked_through(boot: Boot, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.has("filestore")
-    monkeypatch.setattr(_ceph_boot, "object_map_size", lambda osd: _ceph_boot.LOOK_LIMIT + 1)
-    monkeypatch.setattr(_ceph_boot, "read_first", lambda home: pytest.fail("looked"))
+    monkeypatch.setattr(ceph_boot, "object_map_size", lambda osd: ceph_boot.LOOK_LIMIT + 1)
+    monkeypatch.setattr(ceph_boot, "read_first", lambda home: pytest.fail("looked"))
     boot()
     assert json.loads(host.pieces.read_text()) == {}
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import types
 
+from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy
 from ansible_collections.livefleet.handover.plugins.modules import ceph_osd_info
-from ansible_collections.livefleet.handover.plugins.module_utils import _pcopy
 
 
 def test_what_a_host_lacks_is_told_by_store(monkeypatch, tmp_path):
-    monkeypatch.setattr(ceph_osd_info, "Pcopy", lambda runtime: _pcopy.Pcopy(runtime, str(tmp_path / "pcopy")))
+    monkeypatch.setattr(ceph_osd_info, "Pcopy", lambda runtime: pcopy.Pcopy(runtime, str(tmp_path / "pcopy")))
     bare = types.SimpleNamespace(find=lambda name: None)
     helper = "the helper {0} is missing: apply the role livefleet.handover.pcopy to this host".format(tmp_path / "pcopy")
     assert ceph_osd_info.lacks(bare, {"bluestore"}) == [helper]

@@ -8,7 +8,7 @@ import base64
 import json
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import _runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
 from ansible_collections.livefleet.handover.plugins.modules import kvm_cache
 
 DEFINITION = """
@@ -44,7 +44,7 @@ class Virsh:
         text = answers[words[0]]()
         rc = 1 if text is None else 0
         assert rc in accept
-        return _runtime.Completed(tuple(argv), rc, text or "", "")
+        return runtime.Completed(tuple(argv), rc, text or "", "")
 
     def _define(self, words, stdin):
         assert "--validate" in words
@@ -62,8 +62,8 @@ class Virsh:
 def a_host(monkeypatch):
     def make(mounts="/dev/vda / ext4 rw,relatime 0 0\n", **change):
         virsh = Virsh(mounts, **change)
-        monkeypatch.setattr(_runtime.Runtime, "tool", lambda self, tool, package: f"/usr/bin/{tool}")
-        monkeypatch.setattr(_runtime.Runtime, "run", lambda self, argv, **rest: virsh.run(argv, **rest))
+        monkeypatch.setattr(runtime.Runtime, "tool", lambda self, tool, package: f"/usr/bin/{tool}")
+        monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, **rest: virsh.run(argv, **rest))
         return virsh
 
     return make

@@ -8,7 +8,7 @@ import base64
 import json
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import _runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
 from ansible_collections.livefleet.handover.plugins.modules import kvm_cache_info
 
 DEFINITION = """
@@ -32,7 +32,7 @@ class Virsh:
         answer = getattr(self, argv[4].replace("-", "_"))(*argv[5:])
         rc, text = (1, "") if answer is None else (0, answer)
         assert rc in accept
-        return _runtime.Completed(tuple(argv), rc, text, "")
+        return runtime.Completed(tuple(argv), rc, text, "")
 
     def version(self):
         return "Using library: libvirt 11.3.0\nRunning hypervisor: QEMU 10.0.13\n"
@@ -59,8 +59,8 @@ def a_host(monkeypatch, tmp_path):
         image = tmp_path / "web1.raw"
         image.touch()
         virsh = Virsh(image, mounts)
-        monkeypatch.setattr(_runtime.Runtime, "tool", lambda self, tool, package: f"/usr/bin/{tool}")
-        monkeypatch.setattr(_runtime.Runtime, "run", lambda self, argv, **rest: virsh.run(argv, **rest))
+        monkeypatch.setattr(runtime.Runtime, "tool", lambda self, tool, package: f"/usr/bin/{tool}")
+        monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, **rest: virsh.run(argv, **rest))
         return virsh
 
     return make

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import _runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
 from ansible_collections.livefleet.handover.plugins.modules import kvm_load
 
 
@@ -22,7 +22,7 @@ class Agents:
         given = asked["arguments"]
         if asked["execute"] == "guest-exec":
             if self.questions is None:
-                return _runtime.Completed(tuple(argv), 1, "", "error: Guest agent is not responding")
+                return runtime.Completed(tuple(argv), 1, "", "error: Guest agent is not responding")
             self.scripts.append((name, given["arg"][1]))
             self.left[len(self.scripts)] = self.questions
             answer = {"pid": len(self.scripts)}
@@ -31,15 +31,15 @@ class Agents:
             self.left[number] -= 1
             failed = self.scripts[number - 1][1] == "fail"
             answer = {"exited": self.left[number] <= 0, "exitcode": int(failed)}
-        return _runtime.Completed(tuple(argv), 0, json.dumps({"return": answer}), "")
+        return runtime.Completed(tuple(argv), 0, json.dumps({"return": answer}), "")
 
 
 @pytest.fixture(name="agents")
 def some_agents(monkeypatch, tmp_path):
     def make(questions=3):
         agents = Agents(questions)
-        monkeypatch.setattr(_runtime.Runtime, "tool", lambda self, tool, package: f"/usr/bin/{tool}")
-        monkeypatch.setattr(_runtime.Runtime, "run", lambda self, argv, **rest: agents.run(argv, **rest))
+        monkeypatch.setattr(runtime.Runtime, "tool", lambda self, tool, package: f"/usr/bin/{tool}")
+        monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, **rest: agents.run(argv, **rest))
         monkeypatch.setattr(kvm_load, "POLL_SECONDS", 0.01)
         return agents
 

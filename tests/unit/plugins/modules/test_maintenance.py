@@ -8,7 +8,7 @@ import functools
 import types
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import _maintenance
+from ansible_collections.livefleet.handover.plugins.module_utils._core import maintenance as _maintenance
 from ansible_collections.livefleet.handover.plugins.modules import maintenance
 
 

@@ -9,12 +9,9 @@ import json
 import os
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _essence,
-    _loop,
-    _runtime,
-    _workload,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core import loop, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import essence as _essence
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import workload
 from ansible_collections.livefleet.handover.plugins.modules import podman_workload
 
 IMAGE = "301275b6ca85" + "0" * 52
@@ -40,7 +37,7 @@ def inspect_of(identifier, **other):
 
 
 def source():
-    facts = _workload.facts_of(inspect_of("111"), ())
+    facts = workload.facts_of(inspect_of("111"), ())
     facts["essence"] = _essence.essence(inspect_of("111"))
     facts["mounts"][0].update(
         directory="/var/lib/handover/mnt/shop",
@@ -90,7 +87,7 @@ class Host:
             return "\n".join(name + " loaded active" for name in self.units)
         self.commands.append(" ".join(words))
         if any(part in self.commands[-1] for part in self.failing):
-            raise _runtime.HandoverError("{0} failed: as the test wants it".format(self.commands[-1]))
+            raise runtime.HandoverError("{0} failed: as the test wants it".format(self.commands[-1]))
         if rest[0] == "create":
             self.containers["shop"] = self.next_twin
         elif rest[0] == "rm":
@@ -103,15 +100,15 @@ class Host:
 
 
 def _runtime_completed(words, answer):
-    return _runtime.Completed(tuple(words), 0, answer, "")
+    return runtime.Completed(tuple(words), 0, answer, "")
 
 
 @pytest.fixture
 def host(monkeypatch):
     fake = Host()
-    monkeypatch.setattr(_runtime.Runtime, "run", fake.run)
-    monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
-    monkeypatch.setattr(_loop, "read_mounts", lambda *args: [])
+    monkeypatch.setattr(runtime.Runtime, "run", fake.run)
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(loop, "read_mounts", lambda *args: [])
     monkeypatch.setattr(os, "makedirs", lambda *args, **kwargs: None)
     monkeypatch.setattr(os, "rmdir", lambda *args, **kwargs: None)
     return fake
@@ -246,8 +243,8 @@ class TestPrepared:
         )
 
     def test_a_mount_in_the_way(self, host, module, monkeypatch):
-        mount = _loop.Mount(device="7:9", mountpoint="/var/lib/handover/mnt/shop", fstype="ext4", source="/dev/loop9")
-        monkeypatch.setattr(_loop, "read_mounts", lambda *args: [mount])
+        mount = loop.Mount(device="7:9", mountpoint="/var/lib/handover/mnt/shop", fstype="ext4", source="/dev/loop9")
+        monkeypatch.setattr(loop, "read_mounts", lambda *args: [mount])
         with pytest.raises(Exception, match="something is mounted on /var/lib/handover/mnt/shop already"):
             module("prepared", source=source())
         assert host.containers == {}

@@ -9,13 +9,8 @@ from __future__ import annotations
 import ast
 import pathlib
 
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _bind_places,
-    _twin_init,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _preflight as preflight,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import bind_places, twin_init
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
 from ansible_collections.livefleet.handover.plugins.modules import podman_workload
 
 # How a refusal begins → the checks that foresee it. One that nothing can foresee happens between the plan and the preparation.
@@ -37,7 +32,7 @@ LATER = (
 
 def refusals():
     """The beginnings of all sentences with which the module fails by itself."""
-    for module in (podman_workload, _twin_init, _bind_places):
+    for module in (podman_workload, twin_init, bind_places):
         for node in ast.walk(ast.parse(pathlib.Path(module.__file__).read_text(encoding="utf-8"))):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
                 yield [inner.value for inner in ast.walk(node.exc) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)][0]

@@ -14,10 +14,8 @@ import threading
 import time
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _relay,
-    _runtime,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import relay as _relay
 from ansible_collections.livefleet.handover.plugins.modules import (
     relay,
 )
@@ -57,14 +55,14 @@ class Host:
             out = f"LISTEN 0 5 127.0.0.1:{port} 0.0.0.0:*\n"
         elif tool == "journalctl":
             out = self.log
-        return _runtime.Completed(tuple(argv), 0, out, "")
+        return runtime.Completed(tuple(argv), 0, out, "")
 
 
 @pytest.fixture
 def host(monkeypatch):
     fake = Host()
-    monkeypatch.setattr(_runtime.Runtime, "run", fake.run)
-    monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(runtime.Runtime, "run", fake.run)
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     return fake
 
 
@@ -102,7 +100,7 @@ def test_a_port_that_was_taken_meanwhile(host, module):
 
 
 def test_one_that_cannot_start_says_why(host, module, monkeypatch):
-    monkeypatch.setattr(_runtime.Runtime, "wait_for", lambda *_arguments: False)
+    monkeypatch.setattr(runtime.Runtime, "wait_for", lambda *_arguments: False)
     host.log = REFUSED
     with pytest.raises(Exception, match="did not start: connect.*Connection refused"):
         module()

@@ -9,11 +9,8 @@ import os
 import re
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _pcopy,
-    _runtime,
-    _sessions,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import sessions
 from ansible_collections.livefleet.handover.plugins.modules import (
     cutover,
     session,
@@ -60,15 +57,15 @@ class Helper:
         self.commands.append(" ".join(os.path.basename(word) if index == 0 else word for index, word in enumerate(argv)))
         if os.path.basename(argv[0]) == "systemd-run":
             self.status(os.path.basename(argv[-1]), running=True, listen="10.0.0.2:4711")
-        return _runtime.Completed(tuple(argv), 0, "", "")
+        return runtime.Completed(tuple(argv), 0, "", "")
 
 
 @pytest.fixture
 def helper(monkeypatch, tmp_path):
     fake = Helper(tmp_path)
-    monkeypatch.setattr(_pcopy.Pcopy, "call", fake.call)
-    monkeypatch.setattr(_runtime.Runtime, "run", fake.run)
-    monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(pcopy.Pcopy, "call", fake.call)
+    monkeypatch.setattr(runtime.Runtime, "run", fake.run)
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     return fake
 
 
@@ -87,7 +84,7 @@ class TestIdentity:
         assert (first["changed"], second["changed"]) == (True, False)
 
     def test_the_plan_is_on_record_before_the_key(self, helper, module):
-        helper.answers["identity"] = _pcopy.PcopyError("pcopy: no entropy", 1, [])
+        helper.answers["identity"] = pcopy.PcopyError("pcopy: no entropy", 1, [])
         with pytest.raises(Exception, match="no entropy"):
             module("identity", plan={"workload": "shop"})
         path = helper.root / "shop-1" / "plan.json"
@@ -173,7 +170,7 @@ class TestStarted:
             module("started", role="destination", spec=SPEC)
 
     def test_the_sessions_own_reason_is_told(self, helper, module):
-        helper.answers["wait"] = _pcopy.PcopyError("pcopy: session shop-1 is discarded and will not be [listening]", 1, [])
+        helper.answers["wait"] = pcopy.PcopyError("pcopy: session shop-1 is discarded and will not be [listening]", 1, [])
         helper.status("shop-1", error="image: /a: no space left on device")
         with pytest.raises(Exception, match="session shop-1 could not begin on this host: image: /a: no space left on device"):
             module("started", role="destination", spec=SPEC)
@@ -212,7 +209,7 @@ class TestAbsent:
 
     def test_its_note_goes_with_it_and_no_other(self, helper, module, monkeypatch, tmp_path_factory):
         notes = tmp_path_factory.mktemp("started")
-        monkeypatch.setattr(_sessions, "STARTED_NOTES", str(notes))
+        monkeypatch.setattr(sessions, "STARTED_NOTES", str(notes))
         for name in ("shop-1", "shop-2"):
             (notes / name).write_text("")
         helper.place("shop-1", ended=True, state="done")
@@ -222,7 +219,7 @@ class TestAbsent:
     @pytest.mark.parametrize("state", ["released", "in_doubt"])
     def test_one_whose_outcome_is_not_known_stays(self, helper, module, state):
         helper.place("shop-1", state=state)
-        helper.answers["abort"] = _pcopy.PcopyError("pcopy: session: shop-1 is released: only its outcome ends it", 1, [])
+        helper.answers["abort"] = pcopy.PcopyError("pcopy: session: shop-1 is released: only its outcome ends it", 1, [])
         with pytest.raises(Exception, match="only its outcome ends it"):
             module("absent", role="source")
         assert (helper.root / "shop-1").exists()

@@ -10,10 +10,8 @@ import shutil
 import types
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils import (
-    _runtime,
-    _snapshots,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import snapshots
 from ansible_collections.livefleet.handover.plugins.modules import snapshot
 
 
@@ -47,7 +45,7 @@ class Host:
         else:
             verb = " ".join([tool, *rest]) if tool != "cp" else "cp " + os.path.basename(rest[-1])
             if any(word in verb for word in self.fails):
-                raise _runtime.HandoverError(verb + " failed: as the test wants it")
+                raise runtime.HandoverError(verb + " failed: as the test wants it")
             self.commands.append((verb, self.state))
             if tool == "cp":
                 (shutil.copytree if os.path.isdir(rest[-2]) else shutil.copy2)(rest[-2], rest[-1])
@@ -55,7 +53,7 @@ class Host:
                                 ("stop", "exited"), ("kill", "exited")):  # fmt: skip
                 if (tool == "podman" or "shut-door" in rest) and word in rest:
                     self.state = state
-        return _runtime.Completed(tuple(argv), 0, out, "")
+        return runtime.Completed(tuple(argv), 0, out, "")
 
     @property
     def volumes(self):
@@ -65,8 +63,8 @@ class Host:
 @pytest.fixture
 def host(monkeypatch, tmp_path):
     fake = Host(tmp_path)
-    monkeypatch.setattr(_runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
-    monkeypatch.setattr(_runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     return fake
 
 
@@ -123,7 +121,7 @@ def test_a_pause_needs_no_guard(host, act):
 
 def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
     host.fails = ("cp",)
-    with pytest.raises(_runtime.HandoverError, match="as the test wants it"):
+    with pytest.raises(runtime.HandoverError, match="as the test wants it"):
         act()
     assert host.state == "running"
     assert not kept(host)
@@ -131,14 +129,14 @@ def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
 
 def test_both_reasons_are_told_when_it_does_not_go_on_either(host, act):
     host.fails = "sync", "unpause"
-    with pytest.raises(_runtime.HandoverError, match="^sync .* as the test wants it; and shop does not run on: podman unpause shop failed"):
+    with pytest.raises(runtime.HandoverError, match="^sync .* as the test wants it; and shop does not run on: podman unpause shop failed"):
         act()
     assert not list((host.folder / "root" / "shop").iterdir())
 
 
 def test_a_dump_that_fails_leaves_it_running(host, act):
     host.fails = ("checkpoint",)
-    with pytest.raises(_runtime.HandoverError, match="^podman container checkpoint .* as the test wants it$"):
+    with pytest.raises(runtime.HandoverError, match="^podman container checkpoint .* as the test wants it$"):
         act(memory=True)
     assert host.commands == []
     assert not kept(host)
@@ -149,7 +147,7 @@ def test_going_back_begins_with_whole_copies_or_not_at_all(host, act):
     host.commands.clear()
     host.fails = (".rollback",)
     (host.folder / "pgdata.img.rollback").write_text("a half")
-    with pytest.raises(_runtime.HandoverError, match="as the test wants it"):
+    with pytest.raises(runtime.HandoverError, match="as the test wants it"):
         act("staged")
     assert not (host.folder / "pgdata.img.rollback").exists()
     assert (host.state, host.commands) == ("running", [])
@@ -163,7 +161,7 @@ def test_a_layer_that_cannot_be_removed(host, act, monkeypatch):
         raise PermissionError(1, "Operation not permitted", path)
 
     monkeypatch.setattr(snapshot.shutil, "rmtree", refuse)
-    with pytest.raises(_runtime.HandoverError, match="layer cannot be removed: Operation not permitted"):
+    with pytest.raises(runtime.HandoverError, match="layer cannot be removed: Operation not permitted"):
         act("restored", memory=True)
     assert host.commands == []
 
@@ -220,7 +218,7 @@ def test_where_there_is_no_way_back(host, act, taken, asked, change, sentence):
     for key, value in change.items():
         setattr(host, key, value)
     host.commands.clear()
-    with pytest.raises(_runtime.HandoverError, match=sentence):
+    with pytest.raises(runtime.HandoverError, match=sentence):
         act("staged", **asked)
     assert host.commands == []
 
@@ -236,14 +234,14 @@ def test_where_there_is_no_way_back(host, act, taken, asked, change, sentence):
 )
 def test_what_cannot_be_taken(host, act, state, params, sentence):
     host.state = state
-    with pytest.raises(_runtime.HandoverError, match=sentence):
+    with pytest.raises(runtime.HandoverError, match=sentence):
         act(**params)
     assert host.commands == []
 
 
 def test_too_little_room(host, act, monkeypatch):
     monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0)
-    with pytest.raises(_runtime.HandoverError, match="the copy of shop takes .*, and 0 .* is free in .*/root: free "):
+    with pytest.raises(runtime.HandoverError, match="the copy of shop takes .*, and 0 .* is free in .*/root: free "):
         act()
     assert host.commands == []
 
@@ -252,7 +250,7 @@ def test_too_little_room_beside_the_images(host, act, monkeypatch):
     act()
     host.commands.clear()
     monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0 if path == str(host.folder) else 2**40)
-    with pytest.raises(_runtime.HandoverError, match="the copy of shop takes .* is free in {0}: free ".format(host.folder)):
+    with pytest.raises(runtime.HandoverError, match="the copy of shop takes .* is free in {0}: free ".format(host.folder)):
         act("staged")
     assert host.commands == []
 
@@ -260,7 +258,7 @@ def test_too_little_room_beside_the_images(host, act, monkeypatch):
 def test_removed_and_listed(host, act):
     act()
     act(name="later")
-    listed = _snapshots.Snapshots(str(host.folder / "root"), "shop").all()
+    listed = snapshots.Snapshots(str(host.folder / "root"), "shop").all()
     assert sorted(each["name"] for each in listed) == ["before", "later"]
     assert act("absent")["changed"]
     assert not act("absent")["changed"]

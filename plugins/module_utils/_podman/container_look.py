@@ -1,0 +1,131 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A look at a container beyond its inspect: asks the host's programs for the input of container_facts."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from .._core.host import allocated, read_text
+from .._core.runtime import HandoverError, Runtime
+from . import container_facts as facts_of
+from . import health_check as health
+from . import inventory, sysctls, task_facts
+from .own_network import OwnNetwork
+from .podman import Podman
+from .workload import asked
+
+# Drivers whose log is a file beside the container, which goes with it.
+FILE_DRIVERS = ("k8s-file", "json-file")
+PROBE_SECONDS = 10.0
+
+Document = t.Mapping[str, t.Any]
+
+
+class Look:
+    """The facts about one container on this host."""
+
+    def __init__(self, runtime: Runtime, podman: Podman, inspect: Document, facts: Document) -> None:
+        self.runtime = runtime
+        self.podman = podman
+        self.inspect = inspect
+        self.facts = facts
+        self.config: Document = inspect.get("Config") or {}
+        self.host: Document = inspect.get("HostConfig") or {}
+
+    def still(self) -> t.Dict[str, t.Any]:
+        """The facts that hold whether it runs or not."""
+        log = self.host.get("LogConfig") or {}
+        unit = self.facts["systemd_unit"]
+        units = facts_of.units_of(self.facts["name"], self.facts["id"])
+        return {
+            "unaccounted": inventory.unaccounted(self.inspect),
+            "secrets": secrets_of(self.config),
+            "sysctls": sysctls.named(self.config.get("CreateCommand") or []),
+            "health_check": self._health_check(),
+            "init": bool(self.host.get("Init")),
+            "userns": _userns(self.host),
+            "storage_driver": (self.inspect.get("GraphDriver") or {}).get("Name") or "",
+            "log": {
+                "driver": log.get("Type") or "",
+                "path": log.get("Path") or "",
+                "size": allocated(log["Path"]) if log.get("Type") in FILE_DRIVERS and log.get("Path") else 0,
+            },
+            # podman-compose writes the name of a unit that it may never have made.
+            "systemd_unit": unit if unit and facts_of.unit_exists(unit) else "",
+            "units": [name for name in units if self._acts(name)],
+            "auto_update": bool((self.config.get("Labels") or {}).get("io.containers.autoupdate")),
+        }
+
+    def running(self, pids: t.Sequence[int]) -> t.Dict[str, t.Any]:
+        """The facts that only its processes can have."""
+        pid = self.facts["pid"]
+        mounts = facts_of.mounts_of(pid)
+        tmpfs = facts_of.own_tmpfs(mounts, pid)
+        return {
+            "own_mounts": ["{0} ({1})".format(mount.place, mount.fstype) for mount in facts_of.own_mounts(mounts, self._configured())],
+            "tmpfs": tmpfs,
+            "layer_watches": facts_of.layer_watches(pids, mounts),
+            "entered": facts_of.entered(pid, pids),
+            "conmon_gone": facts_of.conmon_gone(self.inspect),
+            "huge_pages": facts_of.huge_pages(pids),
+            "multicast": task_facts.multicast_groups(pid) if self.facts["networks"] else [],
+            "pinned": task_facts.pinned(pid, pids),
+            **self._own_network(pid),
+        }
+
+    def _health_check(self) -> t.Dict[str, t.Any]:
+        """What its checks have found, and whether those of the start-up are over; empty where podman checks nothing by itself."""
+        if not health.interval(self.inspect, startup=False):
+            return {}
+        startup = bool(self.config.get("StartupHealthCheck"))
+        return {
+            "results": health.results(self.inspect),
+            "startup_passed": startup and bool(self.facts["running"]) and health.HealthTimer(self.runtime, self.facts["id"]).startup_passed(self.podman),
+        }
+
+    def _configured(self) -> t.Set[str]:
+        try:
+            return facts_of.configured_places(json.loads(read_text(self.inspect.get("OCIConfigPath") or "") or "{}"))
+        except ValueError as exc:
+            raise HandoverError("the OCI configuration {0} is no JSON: {1}".format(self.inspect.get("OCIConfigPath"), exc)) from exc
+
+    def _acts(self, unit: str) -> bool:
+        """Whether systemd runs this unit or will at the next boot."""
+        systemctl = self.runtime.tool("systemctl", "systemd")
+        shown = self.runtime.run([systemctl, "show", "--property=ActiveState,UnitFileState", unit], timeout=PROBE_SECONDS).stdout
+        state = dict(line.partition("=")[::2] for line in shown.splitlines())
+        return state.get("ActiveState") not in ("inactive", "failed", "", None) or state.get("UnitFileState", "").startswith(("enabled", "generated"))
+
+    def _own_network(self, pid: int) -> t.Dict[str, t.Any]:
+        if self.facts["network_mode"].startswith(("host", "container:", "ns:")):
+            return {"own_network": [], "own_tables": []}
+        own = OwnNetwork(self.runtime, pid)
+        interfaces = {network["interface"] for network in self.facts["networks"]}
+        # podman did not tell the names where a held container keeps it from that.
+        return {"own_network": own.left_behind(() if "" in interfaces else interfaces | {"lo"}), "own_tables": own.tables()[0]}
+
+
+def secrets_of(config: Document) -> t.List[str]:
+    """Names of its secrets: podman lists those that are files, and the command those that are variables, too."""
+    named = {value.partition(",")[0] for value in asked(config.get("CreateCommand") or [], "secret")}
+    return sorted(named | {secret["Name"] for secret in config.get("Secrets") or []})
+
+
+def _userns(host: Document) -> str:
+    """How it has a user namespace of its own; empty if it has none."""
+    mode = host.get("UsernsMode") or ""
+    return mode if mode not in ("", "host") else "mapped" if host.get("IDMappings") else ""
+
+
+def required_by(podman: Podman, identifier: str, containers: t.Iterable[Document]) -> t.List[str]:
+    """Names of the containers that cannot be without this one. One that podman does not answer about is being moved itself."""
+    others = [container for container in containers if container["Id"] != identifier]
+    found = []
+    for answer in podman.inspect_many([other["Id"] for other in others]):
+        if identifier in (answer.get("Dependencies") or []) and not answer.get("IsInfra"):
+            found.append(answer["Name"])
+    return sorted(found)

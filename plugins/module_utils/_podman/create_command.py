@@ -1,0 +1,324 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From the command that made a container on one host to the command that makes its twin on another.
+
+podman remembers the words with which a container was made (`Config.CreateCommand`). They are read as podman reads them:
+global options, the verb, options, the image, and from there on the workload's own arguments, which are never touched.
+Which options take a value is learned from podman's own help texts, so that a newer podman needs no new table here.
+
+Values that the first podman itself chose (the name, the host name, addresses, host ports, values taken from files or from
+its environment) are pinned to those of the running container: the twin must be the same container, not a similar one.
+Everything here is a pure function.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from dataclasses import dataclass, field
+
+from .anonymous_volumes import pinned
+
+_OPTION_LINE = re.compile(r"^\s+(?:-(?P<short>[A-Za-z0-9]), )?--(?P<name>[a-z0-9][a-z0-9-]*)(?: (?P<value>\S+))?(?:\s{2,}|\s*$)")
+
+# Spellings that podman accepts and does not print in its help.
+_ALIASES = {
+    "dns-opt": "dns-option",
+    "healthcheck-command": "health-cmd",
+    "healthcheck-interval": "health-interval",
+    "healthcheck-retries": "health-retries",
+    "healthcheck-start-period": "health-start-period",
+    "healthcheck-timeout": "health-timeout",
+    "net": "network",
+    "override-arch": "arch",
+    "override-os": "os",
+    "override-variant": "variant",
+}
+HIDDEN = {"kernel-memory": True, "signature-policy": True}
+
+# Options of `podman run` about the run, not about the container. They stand here by name too because a podman that
+# does not print one of them in the help of `create` may yet accept it there.
+_RUN_ONLY = frozenset(("detach", "detach-keys", "passwd", "preserve-fd", "preserve-fds", "rmi", "sig-proxy"))
+
+# How the image was fetched, and files on the first host that only `create` itself looked at.
+_NOT_CARRIED = frozenset(
+    (
+        "attach", "authfile", "cert-dir", "cidfile", "creds", "decryption-key", "disable-content-trust", "pull", "quiet",
+        "replace", "retry", "retry-delay", "signature-policy", "tls-verify",
+    )
+)  # fmt: skip
+
+# Written again from the running container's values.
+_PINNED = frozenset(("hostname", "ip", "ip6", "mac-address", "name", "network", "publish", "publish-all"))
+
+# Files of the first host that the second one's podman would read again, and whose contents are not remembered.
+_FILES = frozenset(("hosts-file", "init-path"))
+_LABELS = "label-file"
+
+_ENVIRONMENT = frozenset(("env", "env-file", "env-host"))
+_PROXIES = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"))
+# Variables that podman itself sets in every container.
+_OWN_ENVIRONMENT = frozenset(("container", "container_uuid", "HOME", "HOSTNAME", "TERM"))
+
+
+class CommandError(ValueError):
+    """The command cannot be read; the text says which word, and why."""
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """The options of a podman verb: name → whether it takes a value; letter → option name."""
+
+    options: t.Mapping[str, bool]
+    letters: t.Mapping[str, str]
+
+    @classmethod
+    def from_help(cls, text: str) -> Grammar:
+        """Reads the text that `podman … --help` prints."""
+        options: t.Dict[str, bool] = {}
+        letters: t.Dict[str, str] = {}
+        for line in text.splitlines():
+            match = _OPTION_LINE.match(line)
+            if match:
+                options[match.group("name")] = match.group("value") is not None
+                if match.group("short"):
+                    letters[match.group("short")] = match.group("name")
+        if not options:
+            raise CommandError("podman printed a help text in which no option was found")
+        return cls(options, letters)
+
+    def __or__(self, other: Grammar) -> Grammar:
+        return Grammar({**other.options, **self.options}, {**other.letters, **self.letters})
+
+    def canonical(self, name: str) -> str:
+        return _ALIASES.get(name, name) if name not in self.options else name
+
+    def takes_value(self, name: str) -> t.Optional[bool]:
+        """None for an option that this podman does not know."""
+        return self.options.get(name, HIDDEN.get(name))
+
+
+Option = t.Tuple[str, t.Optional[str]]
+
+
+@dataclass(frozen=True)
+class CreateCommand:
+    """A create command, taken apart."""
+
+    options: t.Tuple[Option, ...]
+    image: str
+    arguments: t.Tuple[str, ...]
+    global_options: t.Tuple[Option, ...] = ()
+
+    def values(self, name: str) -> t.List[t.Optional[str]]:
+        return [value for option, value in self.options if option == name]
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """One network that the container is on, as it is now."""
+
+    network: str
+    addresses: t.Tuple[str, ...] = ()
+    mac: str = ""
+    interface: str = ""
+
+
+@dataclass(frozen=True)
+class Port:
+    """One published port."""
+
+    container_port: int
+    protocol: str
+    host_port: str
+    host_ip: str = ""
+
+    def __str__(self) -> str:
+        host_ip = "[{0}]".format(self.host_ip) if ":" in self.host_ip else self.host_ip
+        return "{0}{1}:{2}/{3}".format(host_ip + ":" if host_ip else "", self.host_port, self.container_port, self.protocol)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The container's own properties, as the source's podman shows them; None for a host name means that it has none of its own."""
+
+    name: str
+    image: str
+    hostname: t.Optional[str] = None
+    networks: t.Tuple[Attachment, ...] = ()
+    ports: t.Tuple[Port, ...] = ()
+    environment: t.Tuple[str, ...] = field(default=(), repr=False)
+    labels: t.Tuple[str, ...] = ()
+    # Of the anonymous volumes: where each is mounted, and the name that podman gave it.
+    volumes: t.Mapping[str, str] = field(default_factory=dict)
+
+
+def parse(command: t.Sequence[str], podman: Grammar, verb: Grammar) -> CreateCommand:
+    """Takes a create command apart; `podman` is the grammar of the global options, `verb` that of `run` and `create` together."""
+    words = list(command)
+    if not words:
+        raise CommandError("podman has not kept the command that made it (it was made through the API or by `podman kube play`)")
+    global_options, rest = _read_options(words[1:], podman)
+    if rest[:1] == ["container"]:
+        rest = rest[1:]
+    if not rest or rest[0] not in ("run", "create"):
+        raise CommandError("it was made by '{0}', not by podman run or podman create".format(" ".join(words[: len(words) - len(rest) + 1])))
+    # A global option may also stand behind the verb.
+    mixed, rest = _read_options(rest[1:], verb | podman)
+    options = [(name, value) for name, value in mixed if verb.takes_value(name) is not None]
+    global_options += [(name, value) for name, value in mixed if verb.takes_value(name) is None]
+    if not rest:
+        raise CommandError("no image is named in the command that made it")
+    return CreateCommand(tuple(options), rest[0], tuple(rest[1:]), tuple(global_options))
+
+
+def _read_options(words: t.List[str], grammar: Grammar) -> t.Tuple[t.List[Option], t.List[str]]:
+    """The options up to the first word that is none, and that word with all that follows."""
+    found: t.List[Option] = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if word == "--":
+            return found, words[position:]
+        if word == "-" or not word.startswith("-"):
+            return found, words[position - 1 :]
+        for name, value, needs_next in _read_word(word, grammar):
+            if needs_next:
+                if position == len(words):
+                    raise CommandError("the option --{0} has no value".format(name))
+                value = words[position]
+                position += 1
+            found.append((name, value))
+    return found, []
+
+
+def _read_word(word: str, grammar: Grammar) -> t.Iterator[t.Tuple[str, t.Optional[str], bool]]:
+    """(name, value, the value is the next word) of each option in one word; `-dit` holds three."""
+    if word.startswith("--"):
+        name, equals, value = word[2:].partition("=")
+        name = grammar.canonical(name)
+        takes = grammar.takes_value(name)
+        if takes is None:
+            raise CommandError("this host's podman does not know the option --{0}".format(name))
+        yield name, value if equals else None, takes and not equals
+        return
+    letters = word[1:]
+    for index, letter in enumerate(letters):
+        name = grammar.letters.get(letter, "")
+        takes = grammar.takes_value(name)
+        if takes is None:
+            raise CommandError("this host's podman does not know the option -{0} in '{1}'".format(letter, word))
+        rest = letters[index + 1 :]
+        if takes:
+            yield name, (rest[1:] if rest.startswith("=") else rest) or None, not rest
+            return
+        if rest.startswith("="):
+            yield name, rest[1:], False
+            return
+        yield name, None, False
+
+
+def unsupported(parsed: CreateCommand) -> t.Optional[str]:
+    """Why a twin cannot be made on another host from this command, or None."""
+    for name, value in parsed.options:
+        if value in ("false", "0"):
+            continue
+        if name in ("pod", "pod-id-file"):
+            return "it belongs to a pod"
+        if name in ("volumes-from", "requires", "init-ctr"):
+            return "it depends on another container (--{0})".format(name)
+        if name == "rootfs":
+            return "it runs from a directory and not from an image (--rootfs)"
+    for name, _value in parsed.global_options:
+        if name in ("root", "runroot", "remote", "url", "connection", "storage-driver", "storage-opt", "imagestore", "transient-store", "module", "volumepath"):
+            return "it was made with podman's global option --{0}, so it lies in another storage".format(name)
+    return None
+
+
+def carried_options(parsed: CreateCommand) -> t.List[str]:
+    """Names of the options that the command for the twin has from this one."""
+    left_out = _RUN_ONLY | _NOT_CARRIED | _PINNED | _ENVIRONMENT | {_LABELS}
+    return sorted({name for name, _value in parsed.options} - left_out)
+
+
+def files(parsed: CreateCommand) -> t.List[str]:
+    """Files of this host that the command names and the twin would have to find over there, each with its option."""
+    found = ["--{0}={1}".format(name, value) for name, value in parsed.options if name in _FILES and value]
+    for name, value in parsed.options:
+        kind, _equals, path = (value or "").partition("=")
+        if name == "security-opt" and kind == "seccomp" and path not in ("", "unconfined"):
+            found.append("--security-opt seccomp={0}".format(path))
+    return found
+
+
+def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> t.List[str]:
+    """The arguments of `podman` that create the same container on another host; `create` is the grammar of `podman create` there."""
+    written: t.List[Option] = [("pull", "never"), ("name", identity.name)]
+    if identity.hostname is not None:
+        written.append(("hostname", identity.hostname))
+    written += _networks(parsed, identity)
+    written += [("publish", str(port)) for port in identity.ports]
+    written += _environment(parsed, identity)
+    if parsed.values(_LABELS):
+        written += [("label", label) for label in identity.labels]
+    for name, value in parsed.options:
+        if name in _RUN_ONLY or name in _NOT_CARRIED or name in _PINNED or name in _ENVIRONMENT or name == _LABELS:
+            continue
+        if create.takes_value(name) is None:
+            raise CommandError("podman create on this host does not know the option --{0}: install the podman of the source here".format(name))
+        written.append((name, value))
+    written = pinned(written, identity.volumes)
+    flags = _spell(parsed.global_options, ("cgroup-manager", "runtime-flag"))
+    return [*flags, "create", *_spell(written), identity.image, *parsed.arguments]
+
+
+def _spell(options: t.Iterable[Option], only: t.Optional[t.Container[str]] = None) -> t.List[str]:
+    """Options with `=` between name and value: a value that looks like an option stays a value."""
+    return ["--" + name if value is None else "--{0}={1}".format(name, value) for name, value in options if only is None or name in only]
+
+
+def _networks(parsed: CreateCommand, identity: Identity) -> t.List[Option]:
+    if not identity.networks:
+        return [("network", value) for value in parsed.values("network")]
+    asked = _asked_for(parsed)
+    options: t.List[Option] = []
+    for attachment in identity.networks:
+        kept = [part for part in asked.get(attachment.network, ()) if part.partition("=")[0] not in ("ip", "ip6", "mac", "interface_name")]
+        parts = ["ip=" + address for address in attachment.addresses]
+        if attachment.mac:
+            parts.append("mac=" + attachment.mac)
+        if attachment.interface:
+            parts.append("interface_name=" + attachment.interface)
+        parts += kept
+        options.append(("network", attachment.network + (":" + ",".join(parts) if parts else "")))
+    return options
+
+
+def _asked_for(parsed: CreateCommand) -> t.Dict[str, t.List[str]]:
+    """Network name → the options given with it on the command line."""
+    asked: t.Dict[str, t.List[str]] = {}
+    for value in parsed.values("network"):
+        name, _colon, options = (value or "").partition(":")
+        # Without options, one value may list several networks.
+        for each in name.split(","):
+            each = "podman" if each in ("bridge", "default") else each
+            asked[each] = [part for part in options.split(",") if part]
+    return asked
+
+
+def _environment(parsed: CreateCommand, identity: Identity) -> t.List[Option]:
+    """Values that were written out stay; those that came from a file or from podman's own environment are written out now."""
+    plain = [value for value in parsed.values("env") if value and "=" in value]
+    borrowed = any(name in _ENVIRONMENT and (name != "env" or "=" not in (value or "")) for name, value in parsed.options)
+    options: t.List[Option] = [("env", value) for value in plain]
+    proxies = [entry for entry in identity.environment if entry.partition("=")[0] in _PROXIES]
+    if borrowed:
+        options += [("env", entry) for entry in identity.environment if entry.partition("=")[0] not in _OWN_ENVIRONMENT and entry not in plain]
+    elif proxies and not parsed.values("http-proxy"):
+        options += [("env", entry) for entry in proxies if entry not in plain]
+    if proxies and not parsed.values("http-proxy"):
+        options.append(("http-proxy", "false"))
+    return options

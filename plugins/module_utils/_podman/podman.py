@@ -1,0 +1,126 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Podman on this host.
+
+A container that a handover holds frozen keeps its lock, and every podman command that wants that lock waits. So each
+question here has a short time limit of its own; `Held` is raised where podman did not answer within it.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from dataclasses import dataclass
+
+from .._core.runtime import Completed, HandoverError, Runtime
+from .create_command import CommandError, Grammar
+
+# podman answers within a fraction of a second, on a busy host within a few.
+ANSWER_SECONDS = 15.0
+# For one of many, where it is enough to know that it is held.
+SHORT_SECONDS = 3.0
+
+
+class Held(HandoverError):
+    """podman did not answer about this container: something holds it."""
+
+
+@dataclass(frozen=True)
+class Podman:
+    """The podman of this host's root."""
+
+    runtime: Runtime
+
+    @property
+    def path(self) -> str:
+        return self.runtime.tool("podman", "podman")
+
+    def run(self, *arguments: str, timeout: t.Optional[float] = None) -> Completed:
+        return self.runtime.run([self.path, *arguments], timeout=timeout)
+
+    def containers(self) -> t.List[t.Dict[str, t.Any]]:
+        """All containers; answered without their locks."""
+        return self._documents("ps", "--all", "--pod", "--format", "json")
+
+    def inspect(self, container: str) -> t.Dict[str, t.Any]:
+        """One container in full; waits for its lock, and so not for long."""
+        before = self.runtime.remaining()
+        try:
+            return self._documents("container", "inspect", container)[0]
+        except HandoverError as exc:
+            if before - self.runtime.remaining() >= ANSWER_SECONDS - 1:
+                raise Held("podman does not answer about {0}: it is being checkpointed, restored or held".format(container)) from exc
+            raise
+
+    def inspect_many(self, containers: t.Sequence[str]) -> t.List[t.Dict[str, t.Any]]:
+        """These containers in full. If podman has to wait for one of them, they are asked one by one, and without those that are held."""
+        if not containers:
+            return []
+        try:
+            return self._documents("container", "inspect", *containers)
+        except HandoverError:
+            return [document for each in containers for document in self._unless_held(each)]
+
+    def _unless_held(self, container: str) -> t.List[t.Dict[str, t.Any]]:
+        try:
+            completed = self.run("container", "inspect", container, timeout=SHORT_SECONDS)
+            return json.loads(completed.stdout or "[]")
+        except (HandoverError, ValueError):
+            return []
+
+    def secrets(self) -> t.List[str]:
+        """Names of the secrets that podman keeps."""
+        return sorted(self.run("secret", "ls", "--format", "{{.Name}}", timeout=ANSWER_SECONDS).stdout.split())
+
+    def networks(self) -> t.List[t.Dict[str, t.Any]]:
+        """All networks, with their containers; without that where podman would have to wait for a held container to tell it."""
+        listed = self._documents("network", "ls", "--format", "json")
+        try:
+            return self._documents("network", "inspect", *[network["name"] for network in listed]) if listed else []
+        except HandoverError:
+            return listed
+
+    def images(self) -> t.List[t.Dict[str, t.Any]]:
+        return self._documents("image", "ls", "--all", "--no-trunc", "--format", "json")
+
+    def manifest_type(self, image: str) -> str:
+        """The format that an image is kept in, which podman save should write: only so it keeps its ID."""
+        return str(self._documents("image", "inspect", image)[0].get("ManifestType") or "")
+
+    def volumes(self) -> t.List[t.Dict[str, t.Any]]:
+        """All volumes; `volume ls` answers as `volume inspect` does."""
+        return self._documents("volume", "ls", "--format", "json")
+
+    def users_of_volume(self, name: str) -> t.List[str]:
+        """Names of the containers that have this volume, whether they run or not."""
+        return self.run("ps", "--all", "--filter", "volume=" + name, "--format", "{{.Names}}", timeout=ANSWER_SECONDS).stdout.split()
+
+    def info(self) -> t.Dict[str, t.Any]:
+        return self._answer("info", "--format", "json")
+
+    def root(self) -> str:
+        """The folder in which it keeps its containers and its book of them."""
+        return str((self.info().get("store") or {}).get("graphRoot") or "")
+
+    def grammars(self) -> t.Tuple[Grammar, Grammar, Grammar]:
+        """Of the global options, of `run`, and of `create`."""
+        try:
+            return (
+                Grammar.from_help(self.run("--help").stdout),
+                Grammar.from_help(self.run("run", "--help").stdout),
+                Grammar.from_help(self.run("create", "--help").stdout),
+            )
+        except CommandError as exc:
+            raise HandoverError("{0} on this host".format(exc)) from exc
+
+    def _documents(self, *arguments: str) -> t.List[t.Dict[str, t.Any]]:
+        return self._answer(*arguments) or []
+
+    def _answer(self, *arguments: str) -> t.Any:
+        completed = self.run(*arguments, timeout=ANSWER_SECONDS)
+        try:
+            return json.loads(completed.stdout or "null")
+        except ValueError as exc:
+            raise HandoverError("podman {0} answered something that is not JSON: {1}".format(arguments[0], exc)) from exc

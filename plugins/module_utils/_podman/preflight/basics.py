@@ -1,0 +1,87 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The facts that any further question needs."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..sessions import ROOT
+from .plan import Check, Plan
+
+
+def _same_host(plan: Plan) -> t.Iterator[str]:
+    if plan.source == plan.destination:
+        yield "{0} is on {1} already, and that is also the destination: name another handover_destination".format(plan.workload, plan.source)
+
+
+def _unknown_workload(plan: Plan) -> t.Iterator[str]:
+    if not plan.container["exists"]:
+        listed = plan.here["host"]["podman"]["containers"]
+        members = sorted(container["name"] for container in listed if container.get("pod") == plan.workload)
+        if members:
+            yield "{0} is a pod on {1} (with {2}), and pods do not move: create its members as containers of their own".format(
+                plan.workload, plan.source, ", ".join(members)
+            )
+            return
+        names = sorted(container["name"] for container in listed)
+        yield "there is no container named {0} on {1}: name one of its containers{2}".format(
+            plan.workload, plan.source, " ({0})".format(", ".join(names)) if names else ", of which it has none"
+        )
+
+
+def _another_name(plan: Plan) -> t.Iterator[str]:
+    # A twin, a session and a report go by the name: an ID is another on the destination.
+    if plan.container["exists"] and plan.container["name"] != plan.workload:
+        yield "{0} is the container {1} on {2}: name it {1}, as its ID is another on each host".format(plan.workload, plan.container["name"], plan.source)
+
+
+def _podman_missing(plan: Plan) -> t.Iterator[str]:
+    for name, host in plan.hosts:
+        if not host["podman"]["installed"]:
+            yield "podman is missing on {0}: install the package podman there".format(name)
+
+
+def _held(plan: Plan) -> t.Iterator[str]:
+    for name, facts in ((plan.source, plan.here), (plan.destination, plan.there)):
+        if facts["workload"]["held"]:
+            yield "podman on {0} does not answer about {1}, which is being checkpointed, restored or held frozen: wait until that has ended".format(
+                name, plan.workload
+            )
+
+
+def _locked(plan: Plan) -> t.Iterator[str]:
+    told: t.Set[str] = set()
+    for name, host in plan.hosts:
+        for session in host["pcopy"]["sessions"]:
+            if session["workload"] != plan.workload or session["id"] == plan.session or session["ended"] or session["id"] in told:
+                continue
+            told.add(session["id"])
+            if session["running"] or session.get("prepared_now"):
+                yield "{0} is being moved already{4}, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
+                    plan.workload, session["id"], name, session["state"], _by(session)
+                )
+            else:
+                way = "playbooks/recover.yml ends it, or `pcopy session abort {0}/{1}` there".format(ROOT, session["id"])
+                yield "the session {1} on {2} has left {0} in the state {3}, and nothing is at work on it: {4}".format(
+                    plan.workload, session["id"], name, session["state"], way
+                )
+
+
+def _by(session: t.Mapping[str, t.Any]) -> str:
+    """Where to, by whom and since when, as far as the record of the move says."""
+    by, to = session.get("by") or {}, session.get("destination")
+    return (" to {0}".format(to) if to else "") + (" by {who} on {on} since {since}".format(**by) if by else "")
+
+
+BASICS: t.Dict[str, Check] = {
+    "same_host": _same_host,
+    "podman": _podman_missing,
+    "workload": _unknown_workload,
+    "name": _another_name,
+    "held": _held,
+    # Among the basics because the twin of a session under way on the destination is no rubbish to be removed.
+    "locked": _locked,
+}

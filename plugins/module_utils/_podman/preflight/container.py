@@ -1,0 +1,140 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The container's own obstacles to a move."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .plan import IGNORE, STOPPED, Check, Plan
+
+# By podman's state: the way from there to one in which the container can move.
+_START = "start it there first, as there is no memory to hand over, or move it as it is with migrate_mode=offline"
+_WAY_TO_MOVE = {**{state: _START for state in STOPPED}, "paused": "unpause it there first with `podman unpause {0}`"}
+
+
+def _not_running(plan: Plan) -> t.Iterator[str]:
+    if plan.container["running"] or (plan.container["state"] in STOPPED and not plan.live):
+        return
+    yield "{0} is {1} on {2} and not running: {3}".format(
+        plan.workload,
+        plan.container["state"],
+        plan.source,
+        _WAY_TO_MOVE.get(plan.container["state"], "start it or stop it there first").format(plan.workload),
+    )
+
+
+def _auto_remove(plan: Plan) -> t.Iterator[str]:
+    if plan.container["auto_remove"]:
+        yield "{0} was started with --rm, so its host forgets it as soon as it stops and could not take it back: create it again without --rm".format(
+            plan.workload
+        )
+
+
+def _create_command(plan: Plan) -> t.Iterator[str]:
+    if plan.container.get("pod"):
+        return  # all of this follows from the pod, which is told
+    if plan.container["cannot_recreate"]:
+        yield "{0} cannot be created again on {1}: {2}: make it with podman run or podman create, by itself".format(
+            plan.workload, plan.destination, plan.container["cannot_recreate"]
+        )
+    if plan.container["dependencies"]:
+        yield "{0} shares a namespace with another container ({1}), which would stay behind: create it without that".format(
+            plan.workload, ", ".join(each[:12] for each in plan.container["dependencies"])
+        )
+
+
+def _create_options(plan: Plan) -> t.Iterator[str]:
+    known = plan.there["host"]["podman"].get("create_options", [])
+    missing = [name for name in plan.container.get("create_options", []) if name not in known]
+    if known and missing:
+        yield "{0} was created with {1}, which podman create on {2} does not know: install the podman of {3} there, or create {0} without".format(
+            plan.workload, ", ".join("--" + name for name in missing), plan.destination, plan.source
+        )
+
+
+def _files(plan: Plan) -> t.Iterator[str]:
+    for file in plan.container.get("files", []):
+        yield (
+            "{0} was created with {1}, a file of {2} that {3} would read anew: "
+            "put the same file there, and list the check 'files_named' in {4}".format(plan.workload, file, plan.source, plan.destination, IGNORE)
+        )
+
+
+def _engine_defaults(plan: Plan) -> t.Iterator[str]:
+    here, there = (host["podman"].get("defaults", {}) for _name, host in plan.hosts)
+    other = sorted(key for key in {*here, *there} if here.get(key) != there.get(key))
+    if other:
+        yield (
+            "podman's containers.conf gives containers other defaults on {0} than on {1} ({2}), so {3} would not be the same there: "
+            "write the same, or list the check 'engine_defaults' in {4} if {3} depends on none of them".format(
+                plan.source, plan.destination, ", ".join(other), plan.workload, IGNORE
+            )
+        )
+
+
+def _systemd_unit(plan: Plan) -> t.Iterator[str]:
+    label = plan.container["systemd_unit"]
+    for unit in sorted({label, *plan.container.get("units", [])} - {""}):
+        yield (
+            "{0} is started and stopped by the systemd unit {1} on {2}, which would start it again there: {3}".format(
+                plan.workload,
+                unit,
+                plan.source,
+                (
+                    "create it with podman run, without a quadlet or generated unit"
+                    if unit == label
+                    else "disable the unit with `systemctl disable {0}`, remove its file, and have systemd forget it with `systemctl daemon-reload`".format(
+                        unit
+                    )
+                ),
+            )
+        )
+
+
+def _devices(plan: Plan) -> t.Iterator[str]:
+    if plan.container["devices"]:
+        yield "{0} has devices of {1} ({2}), which cannot move: create it without --device".format(
+            plan.workload, plan.source, ", ".join(plan.container["devices"])
+        )
+
+
+def _namespaces(plan: Plan) -> t.Iterator[str]:
+    for what, mode in (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ipc_mode"), ("host name's", "uts_mode")):
+        value = plan.container[mode]
+        if plan.container.get("pod"):
+            return
+        if value == "host" or value.startswith(("container:", "ns:")):
+            yield "{0} uses the {1} namespace of {2} and not one of its own ({3}), which cannot move: create it without that".format(
+                plan.workload, what, "the host" if value == "host" else "another container", value
+            )
+
+
+def _connections(plan: Plan) -> t.Iterator[str]:
+    if not plan.live:
+        return
+    for network in plan.container["networks"]:
+        number = sum(plan.container["connections"].get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        if number and not network["shared"]:
+            yield (
+                "{0} has {1} TCP {2} open over the network {3}, which is a bridge of {4} alone, so they would break: "
+                "put it on a network that both hosts are on (macvlan, or an unmanaged bridge), or list the check 'connections' in {5}".format(
+                    plan.workload, number, "connection" if number == 1 else "connections", network["name"], plan.source, IGNORE
+                )
+            )
+
+
+CHECKS: t.Dict[str, Check] = {
+    "running": _not_running,
+    "rm": _auto_remove,
+    "create_command": _create_command,
+    "create_options": _create_options,
+    "files_named": _files,
+    "engine_defaults": _engine_defaults,
+    "systemd_unit": _systemd_unit,
+    "devices": _devices,
+    "namespaces": _namespaces,
+    "connections": _connections,
+}

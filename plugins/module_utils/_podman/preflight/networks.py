@@ -1,0 +1,90 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The container's networks, addresses and ports on the destination."""
+
+from __future__ import annotations
+
+import ipaddress
+import typing as t
+
+from .plan import Check, Plan
+
+
+def _networks(plan: Plan) -> t.Iterator[str]:
+    there = {network["name"]: network for network in plan.there["host"]["podman"]["networks"]}
+    for network in plan.container["networks"]:
+        other = there.get(network["name"])
+        if other is None:
+            yield "podman on {0} has no network named {1}, which {2} is on: create it there with the driver {3} and the subnet {4}".format(
+                plan.destination, network["name"], plan.workload, network["driver"], ", ".join(network["subnets"]) or "of the source"
+            )
+        elif other["driver"] != network["driver"]:
+            yield "the network {0} is made by the driver {1} on {2} and by {3} on {4}: create it with the same driver".format(
+                network["name"], network["driver"], plan.source, other["driver"], plan.destination
+            )
+        elif sorted(other["subnets"]) != sorted(network["subnets"]):
+            yield "the network {0} is {1} on {2} and {3} on {4}, so {5} could not keep its address: create it with the same subnet".format(
+                network["name"],
+                ", ".join(network["subnets"]) or "without a subnet",
+                plan.source,
+                ", ".join(other["subnets"]) or "without a subnet",
+                plan.destination,
+                plan.workload,
+            )
+        elif network["shared"] and not other["shared"]:
+            yield (
+                "the network {0} leads out of {1} and is a bridge of {2} alone, where nobody outside would reach {3}: create it there on the bridge that "
+                "the segment is attached to, with --opt mode=unmanaged and --interface-name".format(
+                    network["name"], plan.source, plan.destination, plan.workload
+                )
+            )
+        elif other["shared"] and other["parent"] and other["parent"] not in plan.there["host"]["interfaces"]:
+            yield "podman on {0} has the network {1} on the interface {2}, which is not there: make it, with a port on the segment of {3}".format(
+                plan.destination, network["name"], other["parent"], plan.source
+            )
+
+
+def _addresses(plan: Plan) -> t.Iterator[str]:
+    own = {address["address"] for address in plan.there["host"]["addresses"]}
+    networks = {network["name"]: network for network in plan.there["host"]["podman"]["networks"]}
+    for network in plan.container["networks"]:
+        taken = {each["address"]: each["container"] for each in networks.get(network["name"], {}).get("taken", [])}
+        for address in filter(None, (network["ip"], network["ip6"])):
+            if address in own:
+                yield "{0} has the address {1}, which is also an address of {2} itself: give one of them another".format(
+                    plan.workload, address, plan.destination
+                )
+            elif address in taken:
+                yield "{0} has the address {1}, which the container {2} on {3} uses: give one of them another".format(
+                    plan.workload, address, taken[address], plan.destination
+                )
+
+
+def _ports(plan: Plan) -> t.Iterator[str]:
+    for port in plan.container["ports"]:
+        for used in plan.there["host"]["listening"]:
+            if (
+                str(used["port"]) == port["host_port"]
+                and used["protocol"] == port["protocol"]
+                and (not port["host_ip"] or used["address"] in (port["host_ip"], "0.0.0.0", "::") or _unspecified(port["host_ip"]))
+            ):
+                yield "{0} publishes port {1}/{2}, on which something on {3} listens already: stop that first".format(
+                    plan.workload, port["host_port"], port["protocol"], plan.destination
+                )
+                break
+
+
+def _unspecified(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_unspecified
+    except ValueError:
+        return False
+
+
+CHECKS: t.Dict[str, Check] = {
+    "networks": _networks,
+    "addresses": _addresses,
+    "ports": _ports,
+}

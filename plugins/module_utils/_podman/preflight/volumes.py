@@ -1,0 +1,94 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Volumes and binds: which of them can move, and whether the destination has something under their names."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..bind_rules import is_bind
+from . import binds
+from .plan import IGNORE, Check, Plan
+
+
+def _directories(plan: Plan) -> t.Iterator[str]:
+    yield from binds.CHECKS["directories"](plan)
+    for mount in plan.mounts:
+        if mount["image_volume"] is None and not mount.get("directory_volume") and mount["type"] in ("volume", "bind") and not is_bind(mount):
+            what = "volume {0}".format(mount["name"]) if mount["type"] == "volume" else "{0} {1}".format(mount["kind"] or "path", mount["source"])
+            yield (
+                "{0} mounts the {1} on {2}, which is neither an image volume nor a plain volume of podman's and would stay behind on {3}: "
+                "move its files to a volume made by livefleet.handover.image_volume or by podman volume create, "
+                "or list the check 'directories' in {5} if {4} has the same".format(
+                    plan.workload, what, mount["destination"], plan.source, plan.destination, IGNORE
+                )
+            )
+
+
+def _directory_volumes(plan: Plan) -> t.Iterator[str]:
+    for volume in plan.directories:
+        if volume["shared_with"]:
+            yield "{0} shares the volume {1} on {2} with {3}, and only one of them would have it afterwards: give each a volume of its own".format(
+                plan.workload, volume["name"], plan.source, ", ".join(volume["shared_with"])
+            )
+
+
+def _images_taken(plan: Plan) -> t.Iterator[str]:
+    present = plan.there["host"]["images"]["present"]
+    for volume in plan.volumes:
+        directory, _slash, name = volume["image"].rpartition("/")
+        if directory == plan.there["host"]["images"]["path"].rstrip("/") and name in present:
+            yield "{0} exists on {1} already and is never overwritten: move it away, or remove the image volume {2} there if it is not needed".format(
+                volume["image"], plan.destination, volume["name"]
+            )
+
+
+def _image_directories(plan: Plan) -> t.Iterator[str]:
+    root = plan.there["host"]["images"]["path"].rstrip("/")
+    for volume in plan.volumes:
+        if volume["image"].rpartition("/")[0] != root:
+            yield "the image volume {0} of {1} is {2}, outside of {3}, where the room on {4} was looked at: set migrate_images to its directory".format(
+                volume["name"], plan.workload, volume["image"], root, plan.destination
+            )
+
+
+def _mountpoints(plan: Plan) -> t.Iterator[str]:
+    for volume in plan.volumes:
+        if volume["mountpoint"] in plan.there["host"].get("mountpoints", []):
+            yield "something is mounted on {0} of {1} already, where the image volume {2} of {3} is to be: unmount it".format(
+                volume["mountpoint"], plan.destination, volume["name"], plan.workload
+            )
+
+
+def _filesystems(plan: Plan) -> t.Iterator[str]:
+    for volume in plan.volumes:
+        if volume["fstype"] not in ("ext4", "xfs"):
+            yield "the image volume {0} of {1} holds {2}, and only ext4 and xfs can be handed over: copy its files to a volume that image_volume makes".format(
+                volume["name"], plan.workload, volume["fstype"]
+            )
+
+
+def _volumes_taken(plan: Plan) -> t.Iterator[str]:
+    defined = plan.there["host"]["podman"]["volumes"]
+    for mount in plan.container["mounts"]:
+        if mount["type"] == "volume" and mount["name"] in defined and mount["volume"] and defined[mount["name"]] != mount["volume"]["options"]:
+            yield "podman on {0} has another volume named {1}: remove it with `podman volume rm {1}` there".format(plan.destination, mount["name"])
+    for volume in plan.directories:
+        if volume["name"] in defined and not defined[volume["name"]]:
+            yield "podman on {0} has a volume named {1} already, and what is in it is never overwritten: remove it with `podman volume rm {1}` there".format(
+                plan.destination, volume["name"]
+            )
+
+
+CHECKS: t.Dict[str, Check] = {
+    **binds.CHECKS,
+    "directories": _directories,
+    "directory_volumes": _directory_volumes,
+    "images": _images_taken,
+    "image_directories": _image_directories,
+    "mountpoints": _mountpoints,
+    "filesystems": _filesystems,
+    "volumes": _volumes_taken,
+}

@@ -1,0 +1,65 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Settings that the kernel keeps for a container's tasks and sockets, which CRIU's dump does not hold."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from .._core.host import read_text
+from .container_facts import name_of
+
+# Groups that every host is in: all hosts, of IPv4 and of IPv6 by interface and by link.
+_EVERY_HOST = ("010000E0", "ff020000000000000000000000000001", "ff010000000000000000000000000001")
+_SOLICITED_NODE = "ff0200000000000000000001ff"
+
+Found = t.List[t.Dict[str, t.Any]]
+
+
+def multicast_groups(pid: int, proc: str = "/proc") -> t.List[str]:
+    """Interfaces in whose multicast groups a program of the container has joined, beside those that every host is in."""
+    found, interface = set(), ""
+    for line in read_text(os.path.join(proc, str(pid), "net/igmp")).splitlines()[1:]:
+        words = line.split()
+        if line[:1].isdigit():
+            interface = words[1].rstrip(":")
+        elif words and words[0] not in _EVERY_HOST:
+            found.add(interface)
+    for line in read_text(os.path.join(proc, str(pid), "net/igmp6")).splitlines():
+        words = line.split()
+        if len(words) > 2 and words[2] not in _EVERY_HOST and not words[2].startswith(_SOLICITED_NODE):
+            found.add(words[1])
+    return sorted(found)
+
+
+def pinned(root: int, pids: t.Iterable[int], proc: str = "/proc") -> Found:
+    """Processes with a thread that may run on other processors than the container as a whole, and on which these may."""
+    whole = _processors(os.path.join(proc, "{0}/task/{0}".format(root)))
+    widest = max([whole, *(_processors(task) for pid in pids for task in _tasks(pid, proc))], key=len)
+    found = []
+    for pid in pids:
+        bound = [processors for processors in map(_processors, _tasks(pid, proc)) if processors not in (set(), widest)]
+        if bound:
+            found.append({"process": name_of(pid, proc), "pid": pid, "processors": sorted(set().union(*bound))})
+    return found
+
+
+def _tasks(pid: int, proc: str) -> t.List[str]:
+    directory = os.path.join(proc, str(pid), "task")
+    try:
+        return [os.path.join(directory, task) for task in os.listdir(directory)]
+    except OSError:
+        return []
+
+
+def _processors(task: str) -> t.Set[int]:
+    match = re.search(r"^Cpus_allowed_list:\s+(\S+)", read_text(os.path.join(task, "status")), re.M)
+    found: t.Set[int] = set()
+    for part in match.group(1).split(",") if match else []:
+        first, _dash, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found

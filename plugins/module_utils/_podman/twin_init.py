@@ -1,0 +1,101 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A twin is initialised by podman, and nothing of that is seen outside or stays in the places of its files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import typing as t
+
+from .._core import loop
+from .._core.runtime import HandoverError, Runtime
+from . import bind_places, workload
+from .podman import Podman
+
+
+class Initialisation:
+    """Of one container, which is never started by it."""
+
+    def __init__(self, runtime: Runtime, podman: Podman, name: str) -> None:
+        self.runtime = runtime
+        self.podman = podman
+        self.name = name
+
+    def run(self, source: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+        """Has podman write the container's OCI configuration, without which it cannot be restored into.
+
+        podman fills a volume that is used for the first time with what the image has at that path. The image volumes come
+        later and bring their own files, and so do directory volumes; what is filled now is a tmpfs that goes again.
+        """
+        plain = {mount["name"] for mount in source["mounts"] if mount.get("directory_volume")}
+        with contextlib.ExitStack() as covers:
+            for volume in self.podman.volumes() if plain else []:
+                if volume["Name"] in plain:
+                    covers.enter_context(self._covered(volume["Mountpoint"]))
+            for directory in bind_places.empty_folders(source["mounts"]):
+                covers.enter_context(self._covered(directory))
+            for directory in sorted({mount["image_volume"]["mountpoint"] for mount in source["mounts"] if mount["image_volume"]}):
+                covers.enter_context(self._covered(directory))
+            for directory in sorted({mount["directory"] for mount in source["mounts"] if mount["image_volume"]}):
+                os.makedirs(directory, mode=0o711, exist_ok=True)
+            apart = covers.enter_context(self._apart(source["networks"]))
+            self.runtime.run([*apart, self.podman.path, "init", self.name])
+            self.runtime.run([*apart, self.podman.path, "container", "cleanup", self.name])
+        return self.podman.inspect(self.name)
+
+    @contextlib.contextmanager
+    def _apart(self, attached: t.Iterable[t.Mapping[str, t.Any]]) -> t.Iterator[t.List[str]]:
+        """The words that have a command see networks that lead nowhere, if the container is on one that leads out of the host.
+
+        podman brings up the twin's interfaces when it initialises it. They have the addresses of the container that is still in use on
+        the source: the switch would send its clients here, where nobody listens.
+        """
+        networks = {network["name"]: network for network in self.podman.networks()}
+        outside = [networks[each["name"]] for each in attached if workload.is_shared(networks.get(each["name"], {}))]
+        if not outside:
+            yield []
+            return
+        ip = self.runtime.tool("ip", "iproute2")
+        namespace = "handover-{0}".format(self.name)
+        # One that a killed run has left.
+        self.runtime.run([ip, "netns", "delete", namespace], accept=(0, 1))
+        self.runtime.run([ip, "netns", "add", namespace])
+        try:
+            # A network that names no interface is on the one with the default route. Bridges, as podman needs them anyway; dummies would be
+            # another module of the kernel.
+            for interface in sorted({network.get("network_interface") or "handover0" for network in outside}):
+                self.runtime.run([ip, "-n", namespace, "link", "add", interface, "type", "bridge"])
+                self.runtime.run([ip, "-n", namespace, "link", "set", interface, "up"])
+                self.runtime.run([ip, "-n", namespace, "route", "replace", "default", "dev", interface])
+            yield [self.runtime.tool("nsenter", "util-linux"), "--net=/run/netns/" + namespace]
+        finally:
+            self.runtime.run([ip, "netns", "delete", namespace])
+
+    @contextlib.contextmanager
+    def _covered(self, directory: str) -> t.Iterator[None]:
+        if any(mount.mountpoint == directory for mount in loop.read_mounts()):
+            raise HandoverError("something is mounted on {0} already, where an image volume of {1} is to be: unmount it".format(directory, self.name))
+        made = not os.path.isdir(directory)
+        os.makedirs(directory, mode=0o711, exist_ok=True)
+        self.runtime.run([self.runtime.tool("mount", "mount"), "-t", "tmpfs", "-o", "mode=0755", "handover", directory])
+        try:
+            yield
+        finally:
+            # It is empty, so a process in it only passes by, like a monitor of file systems, and is no reason to fail.
+            self.runtime.run([self.runtime.tool("umount", "mount"), "--lazy", directory])
+            # The helper makes it again when the volume has arrived. If it never does, nothing is left behind.
+            if made:
+                os.rmdir(directory)
+
+    def mount_shared_memory(self, inspect: t.Mapping[str, t.Any]) -> None:
+        """Mounts the container's /dev/shm ahead of podman, which then takes it as it is: its content arrives before the restore."""
+        facts = workload.facts_of(inspect, ())
+        mounts = loop.read_mounts()
+        if facts["ipc_mode"] in ("none", "host") or not facts["shm_size"] or any(mount.mountpoint == facts["shm_dir"] for mount in mounts):
+            return
+        os.makedirs(facts["shm_dir"], mode=0o700, exist_ok=True)
+        options = "nosuid,nodev,noexec,mode=1777,size={0}".format(facts["shm_size"])
+        self.runtime.run([self.runtime.tool("mount", "mount"), "-t", "tmpfs", "-o", options, "shm", facts["shm_dir"]])

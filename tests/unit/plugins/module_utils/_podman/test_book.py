@@ -1,0 +1,84 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.book import started_at, state
+
+WHEN = "2026-11-26T00:19:19.903008932Z"
+STATE = {"state": 1, "pid": 7, "startedTime": "0001-01-01T00:00:00Z", "finishedTime": "0001-01-01T00:00:00Z", "Service": {"servicePods": None}}
+
+
+def book(root, state=None, schema=1):
+    database = sqlite3.connect(str(root / "db.sql"))
+    database.execute("CREATE TABLE DBConfig (ID INTEGER, SchemaVersion INTEGER)")
+    database.execute("INSERT INTO DBConfig VALUES (1, ?)", (schema,))
+    database.execute("CREATE TABLE ContainerState (ID TEXT, State INTEGER, JSON TEXT)")
+    for name, content in (("one", state or STATE), ("two", STATE)):
+        database.execute("INSERT INTO ContainerState VALUES (?, 1, ?)", (name, json.dumps(content).encode()))
+    database.commit()
+    database.close()
+
+
+def torn(root):
+    """A book with a page that is no JSON."""
+    book(root)
+    database = sqlite3.connect(str(root / "db.sql"))
+    database.execute("UPDATE ContainerState SET JSON = '{' WHERE ID = 'one'")
+    database.commit()
+    database.close()
+
+
+def states(root):
+    database = sqlite3.connect(str(root / "db.sql"))
+    found = dict(database.execute("SELECT ID, JSON FROM ContainerState"))
+    database.close()
+    return found
+
+
+def test_the_time_is_written_and_nothing_else_changes(tmp_path):
+    book(tmp_path)
+    assert started_at(str(tmp_path), "one", WHEN) == ""
+    found = states(tmp_path)
+    assert json.loads(found["one"]) == {**STATE, "startedTime": WHEN}
+    assert isinstance(found["one"], bytes)
+    assert json.loads(found["two"]) == STATE
+
+
+@pytest.mark.parametrize(
+    ("plant", "identifier", "why"),
+    [
+        (lambda root: book(root, schema=2), "one", "another layout"),
+        (book, "three", "another layout"),
+        (lambda root: book(root, {"state": 1}), "one", "another layout"),
+        (torn, "one", "db.sql: "),
+        # It runs: podman writes here, too.
+        (lambda root: book(root, {**STATE, "state": 3}), "one", "another layout"),
+        (lambda root: None, "one", "another database than SQLite"),
+        (lambda root: (root / "db.sql").write_text("no database at all, and long enough to be read as one"), "one", "db.sql: file is not a database"),
+    ],
+)
+def test_a_book_that_is_not_known_is_left_alone(tmp_path, plant, identifier, why):
+    plant(tmp_path)
+    before = (tmp_path / "db.sql").read_bytes() if (tmp_path / "db.sql").exists() else b""
+    assert why in started_at(str(tmp_path), identifier, WHEN)
+    assert ((tmp_path / "db.sql").read_bytes() if before else b"") == before
+
+
+def test_that_the_start_up_is_over_is_written_beside_it(tmp_path):
+    book(tmp_path)
+    assert started_at(str(tmp_path), "one", WHEN, startup_passed=True) == ""
+    assert json.loads(states(tmp_path)["one"]) == {**STATE, "startedTime": WHEN, "startupHCPassed": True, "hcUnitName": ""}
+    assert state(str(tmp_path), "one")["startupHCPassed"]
+
+
+def test_of_what_the_book_does_not_tell_nothing_is_known(tmp_path):
+    assert state(str(tmp_path), "one") == {}
+    book(tmp_path)
+    assert state(str(tmp_path), "one") == STATE
+    assert state(str(tmp_path), "three") == {}
