@@ -114,7 +114,6 @@ esac
 def equipped(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The test's directory as a host that has podman and systemd, both of scripts that remember what they were told."""
     from ansible_collections.livefleet.handover.plugins.module_utils._podman import volume_units
-    from ansible_collections.livefleet.handover.plugins.modules import image_volume
 
     for directory in ("tools", "podman", "units/multi-user.target.wants"):
         (host / directory).mkdir(parents=True)
@@ -125,5 +124,5 @@ def equipped(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (host / "ps-volume").touch()
     monkeypatch.setenv("PATH", f"{host}/tools:{os.environ['PATH']}")
     monkeypatch.setattr(volume_units, "UNIT_DIRECTORY", str(host / "units"))
-    monkeypatch.setattr(image_volume, "SYSTEMD_RUNS", str(host))
+    monkeypatch.setattr(volume_units, "SYSTEMD_RUNS", str(host))
     return host

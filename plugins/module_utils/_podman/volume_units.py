@@ -22,6 +22,8 @@ import os
 import typing as t
 
 UNIT_DIRECTORY = "/etc/systemd/system"
+# It is there on a host that systemd runs.
+SYSTEMD_RUNS = "/run/systemd/system"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.")
 _HEADER = "# Written by livefleet.handover.image_volume; changes made here are lost.\n"
 
