@@ -90,7 +90,7 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ..module_utils._core.runtime import HandoverError
 from ..module_utils._kvm import disk_look
 from ..module_utils._kvm.findings import definitions
-from ..module_utils._kvm.mover import load_libvirt
+from ..module_utils._kvm.sides import load_libvirt
 
 
 def here(libvirt: t.Any, connection: t.Any, name: str, digests: bool) -> dict[str, t.Any]:

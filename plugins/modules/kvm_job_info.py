@@ -65,7 +65,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ..module_utils._kvm.migration import figures
-from ..module_utils._kvm.mover import load_libvirt
+from ..module_utils._kvm.sides import load_libvirt
 
 
 def at_work(job: str, proc: str = "/proc") -> bool:

@@ -93,7 +93,7 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ..module_utils._kvm.findings import wanted
 from ..module_utils._kvm.host_look import look
 from ..module_utils._kvm.libvirt_schema import unknown
-from ..module_utils._kvm.mover import load_libvirt
+from ..module_utils._kvm.sides import load_libvirt
 
 LISTS = ("places", "files", "trees", "parts")
 

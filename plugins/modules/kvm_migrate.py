@@ -309,7 +309,8 @@ from ..module_utils._core.runtime import HandoverError
 from ..module_utils._kvm import lock
 from ..module_utils._kvm.findings import Looks
 from ..module_utils._kvm.migration import Wish
-from ..module_utils._kvm.mover import Mover, load_libvirt
+from ..module_utils._kvm.mover import Mover
+from ..module_utils._kvm.sides import load_libvirt
 
 
 def wish(params: t.Mapping[str, t.Any]) -> Wish:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import threading
 import time
@@ -20,48 +19,16 @@ from dataclasses import asdict, dataclass, replace
 
 from .._core.loop import read_mounts
 from .._core.runtime import HandoverError
-from . import disk_plan, findings, keep, migration, offline
+from . import disk_plan, findings, keep, measure, migration, offline
 from .cache import left_behind, live_migration
 from .domain_xml import Guest, parse
 from .host import place_of
+from .sides import Sides
 
-# How often progress is looked at, and how long idle processors are measured, in seconds.
+# How often progress is looked at, in seconds.
 POLL_SECONDS = 0.1
-IDLE_SECONDS = 0.25
 # A libvirt that was restarted is back after that; until then nothing is decided.
 RECONNECT_SECONDS = 30.0
-# A host that says nothing for so long when it is called, or in the middle of a conversation (question every so often, so many unanswered), is out
-# of reach.
-OPEN_SECONDS = 30.0
-KEEPALIVE_SECONDS, KEEPALIVE_MISSED = 5, 5
-
-
-def load_libvirt() -> t.Any:
-    """libvirt's binding, or None where it is not installed."""
-    try:
-        import libvirt
-    except ImportError:
-        return None
-    # It would print each error and also raise it.
-    libvirt.registerErrorHandler(lambda _context, _error: None, None)
-    return libvirt
-
-
-_listening: list[threading.Thread] = []
-
-
-def listen(libvirt: t.Any) -> None:
-    """Has libvirt notice when a connection is dead, which it does only while its events are run."""
-    if _listening:
-        return
-    libvirt.virEventRegisterDefaultImpl()
-
-    def run() -> None:
-        while True:
-            libvirt.virEventRunDefaultImpl()
-
-    _listening.append(threading.Thread(target=run, daemon=True))
-    _listening[0].start()
 
 
 @dataclass(frozen=True)
@@ -85,122 +52,26 @@ class MovePlan:
         return {key: value for key, value in asdict(self).items() if key not in ("hold", "postcopy", "zero_pages", "eject", "forget")}
 
 
-class Mover:
+class Mover(Sides):
     """One guest, the host that it is on, and the one that it goes to."""
 
     def __init__(self, libvirt: t.Any, guest: str, uri: str, destination_uri: str) -> None:
-        self.libvirt, self.name = libvirt, guest
-        self.uris = {"source": uri, "destination": destination_uri}
-        self._open: dict[str, t.Any] = {}
+        super().__init__(libvirt, guest, uri, destination_uri)
         # Of these libvirt tells while it works, and no more when it is done.
         self._most: dict[str, int] = {}
         self._switched = False
-
-    def __enter__(self) -> Mover:
-        listen(self.libvirt)
-        for side in self.uris:
-            self._connection(side)
-        if self._connection("source").getHostname() == self._connection("destination").getHostname():
-            raise HandoverError(f"the destination {self.uris['destination']} is this host itself: name another one")
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        for connection in self._open.values():
-            with contextlib.suppress(self.libvirt.libvirtError):
-                connection.close()
-
-    def _connection(self, side: str) -> t.Any:
-        try:
-            if side in self._open and self._open[side].isAlive():
-                return self._open[side]
-            self._open[side] = self._opened(side)
-        except self.libvirt.libvirtError as exc:
-            raise HandoverError(
-                f"libvirt on the {side} cannot be reached as {self.uris[side]} ({exc}): "
-                f"try `virsh --connect {self.uris[side]} list` on the source, as root"
-            ) from exc
-        return self._open[side]
-
-    def _opened(self, side: str) -> t.Any:
-        """A new connection. ssh itself waits for minutes where a network swallows packets, and libvirt cannot tell it not to."""
-        made: list[t.Any] = []
-
-        def call() -> None:
-            try:
-                made.append(self.libvirt.open(self.uris[side]))
-            except self.libvirt.libvirtError as exc:
-                made.append(exc)
-
-        caller = threading.Thread(target=call, daemon=True)
-        caller.start()
-        caller.join(OPEN_SECONDS)
-        if not made:
-            raise HandoverError(
-                f"libvirt on the {side} cannot be reached as {self.uris[side]} (no answer within {OPEN_SECONDS:.0f} s): "
-                f"look at the network between the hosts, and try `virsh --connect {self.uris[side]} list` on the source, as root"
-            )
-        if isinstance(made[0], Exception):
-            raise made[0]
-        with contextlib.suppress(self.libvirt.libvirtError):  # a driver without a server behind it has none
-            made[0].setKeepAlive(KEEPALIVE_SECONDS, KEEPALIVE_MISSED)
-        return made[0]
-
-    def _domain(self, side: str) -> t.Any:
-        """The guest there, or None."""
-        try:
-            return self._connection(side).lookupByName(self.name)
-        except self.libvirt.libvirtError as exc:
-            if exc.get_error_code() == self.libvirt.VIR_ERR_NO_DOMAIN:
-                return None
-            raise
-
-    # --- the answers of both sides ---
-
-    def standing(self, side: str) -> str:
-        """A side's answer about the guest, in the words of migration."""
-        running = (self.libvirt.VIR_DOMAIN_RUNNING, self.libvirt.VIR_DOMAIN_BLOCKED, self.libvirt.VIR_DOMAIN_PMSUSPENDED)
-        try:
-            domain = self._domain(side)
-            if domain is None:
-                return migration.ABSENT
-            state, reason = domain.state()
-        except (self.libvirt.libvirtError, HandoverError):
-            return migration.SILENT
-        if state in running:
-            return migration.RUNNING
-        if state != self.libvirt.VIR_DOMAIN_PAUSED:
-            return migration.OFF
-        # A guest that arrives held is for libvirt one that its user paused.
-        return migration.HALTED if side == "source" and reason in self._not_for_a_move() else migration.PAUSED
-
-    def _not_for_a_move(self) -> set[int]:
-        """Why a guest stands still that nothing here has stopped: a person, a disk that failed, a watchdog, a snapshot."""
-        reasons = ("USER", "SAVE", "DUMP", "IOERROR", "WATCHDOG", "FROM_SNAPSHOT", "SHUTTING_DOWN", "SNAPSHOT", "CRASHED")
-        return {getattr(self.libvirt, f"VIR_DOMAIN_PAUSED_{reason}") for reason in reasons}
-
-    def has_moved(self) -> bool:
-        return self.standing("source") == migration.ABSENT and self.standing("destination") in (migration.RUNNING, migration.OFF)
-
-    def _migrating(self) -> bool:
-        """Whether libvirt is at work on it, on either side."""
-        for side in self.uris:
-            with contextlib.suppress(self.libvirt.libvirtError, HandoverError):
-                domain = self._domain(side)
-                if domain is not None and domain.isActive() and domain.jobInfo()[0] != self.libvirt.VIR_DOMAIN_JOB_NONE:
-                    return True
-        return False
 
     # --- before ---
 
     def plan(self, wish: migration.Wish, link_mbit: int | None, ignore: frozenset[str], looks: findings.Looks | None = None) -> MovePlan:
         """Makes every check. All that is in the way is one error."""
         looks = looks or findings.Looks()
-        domain, there = self._domain("source"), self.standing("destination")
+        domain, there = self.domain("source"), self.standing("destination")
         if there in migration.ALIVE and (domain is None or there != migration.RUNNING):
             self._same_guest()
             raise HandoverError(f"an earlier migration has left {self.name} paused on the destination: finish or undo that first (kvm_migrate_state=resolved)")
         if domain is None:
-            known = ", ".join(sorted(d.name() for d in self._connection("source").listAllDomains())) or "none"
+            known = ", ".join(sorted(d.name() for d in self.connection("source").listAllDomains())) or "none"
             raise HandoverError(f"this host has no guest {self.name}: `virsh list --all` names those it has ({known})")
         if wish.mode == "offline":
             if domain.isActive():
@@ -216,10 +87,10 @@ class Mover:
             raise HandoverError(f"{self.name} runs on the destination too: stop one of them by hand, after looking which has the newer data")
 
         guest = parse(domain.XMLDesc(self.libvirt.VIR_DOMAIN_XML_MIGRATABLE if domain.isActive() else 0))
-        idle = idle_processors()
+        idle = measure.idle_processors()
         choice = migration.Choice(wish.compression, wish.connections or 1, "as asked for")
         if wish.compression == "auto":
-            choice = migration.choose(link_mbit or link_speed(self._destination_address()), idle)
+            choice = migration.choose(link_mbit or measure.link_speed(self._destination_address()), idle)
         # QEMU switches to fetching pages over a single plain stream.
         if wish.compression == "auto" and wish.mode == "postcopy":
             choice = migration.Choice("none", 1, "pages that are fetched after the switch are not packed")
@@ -231,7 +102,7 @@ class Mover:
         misspelt = findings.unknown(ignore)
         if misspelt:
             raise HandoverError(misspelt)
-        examined = findings.examine(self.libvirt, self._connection("source"), self._connection("destination"), domain, wish.mode, looks)
+        examined = findings.examine(self.libvirt, self.connection("source"), self.connection("destination"), domain, wish.mode, looks)
         problems = [findings.Finding(check, problem) for check, problem in self._problems(domain, guest, wish)]
         disks = disk_plan.move(self.name, wish, looks.here, looks.there)
         told = findings.check([*examined.findings, *problems, *disk_plan.findings(disks, guest)], self.name, ignore)
@@ -239,7 +110,7 @@ class Mover:
         made.parameters.update(disk_plan.parameters(disks, wish))
         if wish.tls:
             # The certificate is for its name, on any address for the memory.
-            made.parameters["tls.destination"] = self._connection("destination").getHostname()
+            made.parameters["tls.destination"] = self.connection("destination").getHostname()
         unknown = [flag for flag in made.flags if not hasattr(self.libvirt, flag)]
         if unknown:
             raise HandoverError(f"this host's libvirt does not know {unknown[0]}: install a newer python3-libvirt, or do without")
@@ -255,7 +126,7 @@ class Mover:
 
     def _problems(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> t.Iterator[tuple[str, str]]:
         """The obstacles: the check's name, and a sentence."""
-        there = self._connection("destination")
+        there = self.connection("destination")
         if domain.isActive():
             free = there.getFreeMemory()
             if 0 < free < guest.memory:
@@ -270,7 +141,7 @@ class Mover:
                 state = "is not active" if pool in pools else "does not exist"
                 yield "pools", f"the storage pool {pool} of {self.name} {state} on the destination: define and start it there"
         if wish.storage == "shared":
-            mounts, version = read_mounts(), self._connection("source").getVersion()
+            mounts, version = read_mounts(), self.connection("source").getVersion()
             qemu = (version // 1_000_000, version // 1000 % 1000, version % 1000)
             for disk in guest.disks:
                 local = disk.source is not None and disk.kind in ("file", "block")
@@ -282,12 +153,12 @@ class Mover:
 
     def beside(self) -> list[dict[str, str]]:
         """Files beside the disks of a guest that has moved."""
-        domain = self._domain("destination")
+        domain = self.domain("destination")
         return findings.beside(domain)
 
     def arrived(self, wish: migration.Wish) -> list[dict[str, t.Any]]:
         """The images of a guest that has moved."""
-        domain = self._domain("destination")
+        domain = self.domain("destination")
         return self._images(domain, parse(domain.XMLDesc(0)), wish)
 
     def _images(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> list[dict[str, t.Any]]:
@@ -317,7 +188,7 @@ class Mover:
 
     def migrate(self, plan: MovePlan, max_downtime_ms: int, postcopy_after: int, timeout: float) -> dict[str, t.Any]:
         """Migrates, lets the guest run, and returns the measurements. A guest that stayed is an error that says so."""
-        domain = self._domain("source")
+        domain = self.domain("source")
         kept = keep.of(domain)
         keep.note(domain.UUIDString(), kept)
         if plan.eject:
@@ -331,7 +202,7 @@ class Mover:
         def perform() -> None:
             try:
                 if "VIR_MIGRATE_OFFLINE" in plan.flags:
-                    offline.move(self.libvirt, domain, self._connection("destination"), plan.forget)
+                    offline.move(self.libvirt, domain, self.connection("destination"), plan.forget)
                 else:
                     domain.migrateToURI3(self.uris["destination"], plan.parameters, flags)
             except (self.libvirt.libvirtError, HandoverError) as exc:
@@ -421,7 +292,7 @@ class Mover:
 
     def _same_guest(self) -> None:
         """Another guest that has the same name by chance is no leftover."""
-        found = {side: domain.UUIDString() for side, domain in ((side, self._domain(side)) for side in self.uris) if domain is not None}
+        found = {side: domain.UUIDString() for side, domain in ((side, self.domain(side)) for side in self.uris) if domain is not None}
         if len(set(found.values())) > 1:
             raise HandoverError(
                 f"the destination has another guest {self.name}, with the UUID {found['destination']} and not {found['source']}: rename one of them"
@@ -430,7 +301,7 @@ class Mover:
     def _decision(self) -> migration.Decision:
         source = self.standing("source")
         # A source without the guest has nothing left to do about it; and while the guest stands still, a question less counts.
-        busy = source not in (migration.ABSENT, migration.SILENT) and self._migrating()
+        busy = source not in (migration.ABSENT, migration.SILENT) and self.migrating()
         return migration.decide(source, self.standing("destination"), busy)
 
     def _settle(self, patience: float = RECONNECT_SECONDS) -> migration.Decision:
@@ -444,7 +315,7 @@ class Mover:
             time.sleep(POLL_SECONDS)
         self._act(decision)
         try:
-            keep.settle(self.libvirt, self._domain("source"), self._domain("destination"), decision.moved)
+            keep.settle(self.libvirt, self.domain("source"), self.domain("destination"), decision.moved)
         except self.libvirt.libvirtError as exc:
             raise HandoverError(f"{self.name}: {decision.sentence}; but it could not be made as it was (autostart, drives): {exc}: run this again") from exc
         return decision
@@ -456,12 +327,12 @@ class Mover:
             )
         try:
             if decision.act == "resume_destination":
-                self._domain("destination").resume()
+                self.domain("destination").resume()
             elif decision.act == "resume_source":
-                self._domain("source").resume()
+                self.domain("source").resume()
             elif decision.act == "destroy_destination":
                 self._same_guest()
-                self._discard(self._domain("destination"))
+                self._discard(self.domain("destination"))
         except self.libvirt.libvirtError as exc:
             # It may have been done in between: a guest that stands where it should is no error.
             now = self._decision()
@@ -481,13 +352,13 @@ class Mover:
 
     def cancel(self, patience: float, check_mode: bool) -> dict[str, t.Any]:
         """The work of state=cancelled. The run that asked for the migration hears of it, and settles it as well, with the same result."""
-        if not self._migrating():
+        if not self.migrating():
             decision = self._decision()
             return {"changed": False, "moved": decision.moved, "outcome": f"no migration is under way: {decision.sentence}"}
         if check_mode:
             return {"changed": True, "moved": False, "outcome": "a migration is under way, and would be given up"}
         try:
-            self._domain("source").abortJob()
+            self.domain("source").abortJob()
         except self.libvirt.libvirtError as exc:
             raise HandoverError(f"the migration of {self.name} could not be given up: {exc}") from exc
         decision = self._settle(patience)
@@ -496,52 +367,7 @@ class Mover:
     def _statistics(self) -> dict[str, t.Any]:
         """The destination knows how long the guest stood still."""
         try:
-            stats = self._domain("destination").jobStats(self.libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
+            stats = self.domain("destination").jobStats(self.libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
         except self.libvirt.libvirtError:
             stats = {}
         return {**stats, **self._most}
-
-
-def idle_processors(seconds: float = IDLE_SECONDS, path: str = "/proc/stat") -> float:
-    """How many processors' worth of time this host leaves idle."""
-
-    def look() -> tuple[int, int]:
-        with open(path, encoding="ascii") as source:
-            fields = [int(word) for word in source.readline().split()[1:9]]
-        return fields[3] + fields[4], sum(fields)  # idle and waiting for disks
-
-    idle, total = look()
-    time.sleep(seconds)
-    idle_later, total_later = look()
-    share = (idle_later - idle) / max(1, total_later - total)
-    return share * (os.cpu_count() or 1)
-
-
-def link_speed(address: str, sys_net: str = "/sys/class/net", route: str = "/proc/net/route") -> int | None:
-    """Mbit/s of the interface that leads to an IPv4 address, or None where the kernel does not know: virtual interfaces make theirs up."""
-    device = _device_to(address, route)
-    if device is None or not os.path.exists(os.path.join(sys_net, device, "device")):
-        return None
-    try:
-        with open(os.path.join(sys_net, device, "speed"), encoding="ascii") as source:
-            speed = int(source.read())
-    except (OSError, ValueError):
-        return None
-    return speed if speed > 0 else None
-
-
-def _device_to(host: str, route: str) -> str | None:
-    import socket
-    import struct
-
-    try:
-        wanted = struct.unpack("<I", socket.inet_aton(socket.gethostbyname(host)))[0]
-    except OSError:
-        return None
-    best: tuple[int, str] | None = None
-    with open(route, encoding="ascii") as source:
-        for fields in map(str.split, source.readlines()[1:]):
-            target, mask = int(fields[1], 16), int(fields[7], 16)
-            if wanted & mask == target:
-                best = max(best or (-1, ""), (bin(mask).count("1"), fields[0]))
-    return best[1] if best else None

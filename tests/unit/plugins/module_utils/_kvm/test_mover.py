@@ -15,7 +15,7 @@ import types
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import cache, disk_look, findings, keep, migration, mover, offline
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import cache, disk_look, findings, keep, measure, migration, mover, offline, sides
 from ansible_collections.livefleet.handover.plugins.modules import kvm_disks_info
 
 # Debian's python3-libvirt, which `make setup` installs: PyPI's has to be compiled.
@@ -28,7 +28,7 @@ OTHER = "22222222-2222-4222-8222-222222222222"
 def the_binding(monkeypatch):
     monkeypatch.syspath_prepend(DEBIAN)
     importlib.import_module("libvirt")
-    libvirt = mover.load_libvirt()
+    libvirt = sides.load_libvirt()
     # What the test driver knows nothing of: firmware, and QEMU.
     monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_NVRAM", 0)
     monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_NVRAM", 0)
@@ -49,7 +49,7 @@ def two_hosts(libvirt, tmp_path, monkeypatch):
 
 def put(hosts, side, uuid=WEB1, running=True, devices="", memory=1024):
     """A guest on one of them."""
-    domain = hosts._connection(side).defineXML(
+    domain = hosts.connection(side).defineXML(
         f"<domain type='test'><name>web1</name><uuid>{uuid}</uuid><memory>{memory}</memory><os><type>hvm</type></os><devices>{devices}</devices></domain>"
     )
     if running:
@@ -145,7 +145,7 @@ def test_a_side_that_is_silent_decides_nothing(hosts, monkeypatch):
 
 
 def test_a_host_that_never_answers_is_not_waited_for(hosts, monkeypatch):
-    monkeypatch.setattr(mover, "OPEN_SECONDS", 0.2)
+    monkeypatch.setattr(sides, "OPEN_SECONDS", 0.2)
     answered = threading.Event()
     monkeypatch.setattr(hosts.libvirt, "open", lambda uri: answered.wait(30))
     try:
@@ -163,8 +163,8 @@ NOTHING_ELSE = {"places": {}, "trees": {}, "hooks": {}, "links": {}, "addresses"
 
 def looked(hosts, absent=()):
     """What both hosts see of the guest's disks. Both are this machine, so every path is on both but those that are said to be `absent`."""
-    here = kvm_disks_info.here(hosts.libvirt, hosts._connection("source"), "web1", True)
-    there = kvm_disks_info.there(hosts.libvirt, hosts._connection("destination"), here)
+    here = kvm_disks_info.here(hosts.libvirt, hosts.connection("source"), "web1", True)
+    there = kvm_disks_info.there(hosts.libvirt, hosts.connection("destination"), here)
     disk_look.unstamp(here["stamps"])
     there["images"].update({path: {**there["images"][path], "exists": False, "kind": "nothing"} for path in absent})
     return findings.Looks({**NOTHING_ELSE, "disks": here}, {**NOTHING_ELSE, "disks": there})
@@ -220,7 +220,7 @@ def test_a_namesake_on_the_destination_is_not_written_over(hosts):
 
 
 def test_a_plan_names_the_images_and_says_why(hosts, tmp_path, monkeypatch):
-    monkeypatch.setattr(mover, "idle_processors", lambda: 2.0)
+    monkeypatch.setattr(measure, "idle_processors", lambda: 2.0)
     image = tmp_path / "web1.raw"
     image.write_bytes(bytes(4096))
     put(hosts, "source", devices=IMAGE.format(path=image))
@@ -249,7 +249,7 @@ def test_disks_at_which_nobody_has_looked_do_not_move(hosts):
 
 def test_the_binding_may_be_missing(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "libvirt", None)
-    assert mover.load_libvirt() is None
+    assert sides.load_libvirt() is None
 
 
 def test_the_speed_of_a_link_is_the_kernels_word(tmp_path):
@@ -258,13 +258,13 @@ def test_the_speed_of_a_link_is_the_kernels_word(tmp_path):
     for device, speed in {"eth0": "1000", "eth1": "25000"}.items():
         (tmp_path / device / "device").mkdir(parents=True)
         (tmp_path / device / "speed").write_text(speed + "\n")
-    assert mover.link_speed("10.10.217.9", str(tmp_path), str(route)) == 25000
-    assert mover.link_speed("192.0.2.1", str(tmp_path), str(route)) == 1000
+    assert measure.link_speed("10.10.217.9", str(tmp_path), str(route)) == 25000
+    assert measure.link_speed("192.0.2.1", str(tmp_path), str(route)) == 1000
     (tmp_path / "eth0" / "speed").write_text("-1\n")
-    assert mover.link_speed("192.0.2.1", str(tmp_path), str(route)) is None
+    assert measure.link_speed("192.0.2.1", str(tmp_path), str(route)) is None
     # What is virtual makes its speed up.
     (tmp_path / "eth1" / "device").rmdir()
-    assert mover.link_speed("10.10.217.9", str(tmp_path), str(route)) is None
+    assert measure.link_speed("10.10.217.9", str(tmp_path), str(route)) is None
 
 
 def test_what_stands_on_another_image_is_not_copied_alone(hosts, tmp_path):
@@ -356,7 +356,7 @@ def test_a_guest_that_is_off_moves_with_its_autostart(hosts):
     plan = hosts.plan(migration.Wish(mode="offline"), None, IGNORE)
     assert hosts.migrate(plan, 0, 1, 30)["moved"] is True
     assert standing(hosts) == (migration.ABSENT, migration.OFF)
-    assert hosts._domain("destination").autostart() == 1
+    assert hosts.domain("destination").autostart() == 1
 
 
 def test_an_offline_move_that_fails_says_where_the_guest_is(hosts, monkeypatch):
@@ -388,7 +388,7 @@ def test_autostart_outlives_a_module_that_was_killed(hosts):
     keep.note(WEB1, keep.Kept(autostart=True))
     put(hosts, "destination").suspend()
     assert hosts.resolve(0, check_mode=False)["moved"] is True
-    assert hosts._domain("destination").autostart() == 1
+    assert hosts.domain("destination").autostart() == 1
     assert keep.noted(WEB1) is None
 
 
