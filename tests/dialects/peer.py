@@ -14,7 +14,7 @@ It is deliberately plain: one thread, no tracker, and nothing that the old progr
     peer.py send    --dialect 9    --image FILE --socket PATH        connects to one
                     --dialect 7                                      7.x and 8.x: packets of data, and no commands
 
-All integers are in the host's byte order. Exit codes are those of ploop: 6 read, 7 write, 13 protocol, 16 fsync, 38 parameter.
+All integers are in the host's byte order. Exit codes are those of ploop: 1 create, 6 read, 7 write, 13 protocol, 16 fsync, 38 parameter.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ import dataclasses
 import hashlib
 import os
 import socket
+import stat
 import struct
 import sys
 import time
 import typing as t
 
-READ, WRITE, PROTOCOL, FSYNC, PARAMETER = 6, 7, 13, 16, 38
+CREATE, READ, WRITE, PROTOCOL, FSYNC, PARAMETER = 1, 6, 7, 13, 16, 38
 BLOCK = 1 << 20
 
 FRAME = struct.Struct("=IIQ")
@@ -106,7 +107,7 @@ def new_image(path: str) -> t.Iterator[int]:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
-            raise Stop(WRITE, f"{path}: {error.strerror}") from error
+            raise Stop(CREATE, f"{path}: {error.strerror}") from error
     try:
         yield descriptor
     except BaseException:
@@ -115,6 +116,15 @@ def new_image(path: str) -> t.Iterator[int]:
         raise
     finally:
         os.close(descriptor)
+
+
+def pipe_or_socket(*descriptors: int | None) -> None:
+    """A receiver takes nothing else: a probe whose input is /dev/null takes it for one that is too old."""
+    for descriptor in descriptors:
+        if descriptor is not None:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+                raise Stop(PARAMETER, f"descriptor {descriptor} has to be a pipe or a socket")
 
 
 def put(image: int, data: bytes, pos: int) -> None:
@@ -277,10 +287,11 @@ class Disk:
 def receive_packets(stream: socket.socket, path: str, knows_features: bool = True, plain: bool = False) -> dict[str, t.Any]:
     """Until FINISH. Answers every packet but DATA_ASYNC. Returns what INIT said, and which features were agreed.
 
-    plain: as 7.x and 8.x do, which know types 0 and 2 alone, answer others with a positive number, and go on.
+    9.x answers what it cannot do with its exit status, and ends. plain: as 7.x and 8.x do, which know types 0 and 2 alone, answer others
+    with a positive number, and go on.
     """
     packets = Packets(stream)
-    seen: dict[str, t.Any] = {"init": None, "md5": False, "packets": 0}
+    seen: dict[str, t.Any] = {"init": None, "md5": False, "packets": 0, "unknown": 0}
     with new_image(path) as image:
         disk = Disk(image)
         while True:
@@ -292,6 +303,7 @@ def receive_packets(stream: socket.socket, path: str, knows_features: bool = Tru
                 packets.answer(0)
                 return seen
             if plain and kind not in (DATA, DATA_ASYNC):
+                seen["unknown"] += 1
                 packets.answer(PARAMETER)
             elif kind == CMD:
                 obey_command(packets, disk, payload, pos, knows_features, seen)
@@ -318,19 +330,19 @@ def obey_command(packets: Packets, disk: Disk, payload: bytes, pos: int, knows_f
         packets.answer(0)
     elif command in (INIT_PLOOP, INIT_QCOW):
         seen["init"] = {"format": command, "cluster_sectors": len(payload), "sectors": pos}
-        packets.answer(disk.init(pos, len(payload)))
+        refused = disk.init(pos, len(payload))
+        packets.answer(refused)
+        if refused:
+            raise Stop(refused, f"an image of {pos} sectors in clusters of {len(payload)}")
     elif command == UMOUNT:
         disk.unmount()
         packets.answer(0)
-    elif command == MOUNT:
-        packets.answer(-1)
-    else:
-        raise Stop(PROTOCOL, f"command {command} is unknown")
+    else:  # MOUNT among them
+        packets.answer(PARAMETER)
+        raise Stop(PARAMETER, f"command {command} is not done here")
 
 
-def send_packets(
-    stream: socket.socket, path: str, features: int = MD5 | COPY_DEVICE, cluster: int = BLOCK, plain: bool = False
-) -> dict[str, t.Any]:
+def send_packets(stream: socket.socket, path: str, features: int = MD5 | COPY_DEVICE, cluster: int = BLOCK, plain: bool = False) -> dict[str, t.Any]:
     """Handshake, INIT, the whole file by stop-and-wait, a barrier, the first block once more, UMOUNT, FINISH. plain: data and FINISH alone."""
     packets = Packets(stream)
     seen: dict[str, t.Any] = {"md5": False, "answer": None}
@@ -373,6 +385,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--old", action="store_true", help="9.x: know no features and answer the handshake with 0; as a sender, begin without one")
     asked = parser.parse_args(words)
     try:
+        if asked.side == "receive" and asked.dialect in VERSIONS:
+            pipe_or_socket(asked.i, asked.f)
         plain = asked.dialect == "7"
         if asked.dialect in VERSIONS:
             version = VERSIONS[asked.dialect]

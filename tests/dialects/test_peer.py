@@ -9,14 +9,10 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import sys
 import threading
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import peer
+import pytest
 
 IMAGE = os.urandom(3 * peer.BLOCK + 4096)
 
@@ -160,9 +156,31 @@ def test_without_an_unmount_nobody_has_promised_anything(tmp_path):
     assert (answers, held) == ([0, 0, 0, 0], b"data".ljust(4096, b"\0"))
 
 
-def test_half_clusters_are_refused(tmp_path):
-    answers, held = conversation(tmp_path, (peer.CMD, command(peer.INIT_PLOOP, 8), 9), END_9)
-    assert (answers, held) == ([1, 0], b"")
+@pytest.mark.parametrize(
+    ("packet", "code"),
+    [
+        pytest.param((peer.CMD, command(peer.INIT_PLOOP, 8), 9), 1, id="half clusters"),
+        pytest.param((peer.CMD, command(peer.MOUNT), 0), peer.PARAMETER, id="mount"),
+    ],
+)
+def test_a_command_that_is_not_done_ends_the_receiver(packet, code, tmp_path):
+    here, there = socket.socketpair()
+    stops = []
+
+    def receive():
+        try:
+            peer.receive_packets(there, str(tmp_path / "out"))
+        except peer.Stop as stop:
+            stops.append(stop.code)
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    assert peer.Packets(here).ask(*packet) == code
+    receiver.join()
+    here.close()
+    there.close()
+    assert stops == [code]
+    assert not (tmp_path / "out").exists()
 
 
 def test_older_receivers_of_packets_know_data_alone_and_go_on(tmp_path):

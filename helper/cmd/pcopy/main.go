@@ -40,7 +40,7 @@ func execute(ctx context.Context, out io.Writer, args []string) error {
 	f, isFile := out.(*os.File)
 	a := &app{out: out, people: isFile && term.IsTerminal(int(f.Fd()))}
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(withoutVerbosity(args))
 	root.SetOut(out)
 	return root.ExecuteContext(ctx)
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"github.com/spf13/pflag"
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
 	"github.com/livefleet/handover/helper/internal/confine"
@@ -28,7 +28,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire/dialect"
 )
 
-// defaultDialect is the dialect of `pcopy copy`, and falls back automatically.
+// defaultDialect is a sender's, and falls back automatically.
 const defaultDialect = "ploop-1.12"
 
 type ploopCommands struct{ *app }
@@ -38,17 +38,6 @@ func (a ploopCommands) ploop() *cobra.Command {
 	g.Example = `  pcopy ploop send --dialect ploop-1.12 --device /dev/vg0/web1 --to /vz/private/101/root.hdd/root.hds -- ssh node7 ploop
   pcopy ploop receive --dialect ploop-1.12 -d /srv/images/web1.hds`
 	return g
-}
-
-// ploopCopy takes the arguments of `ploop copy`, so that a script that calls that
-// may call this.
-func (a ploopCommands) ploopCopy() *cobra.Command {
-	return &cobra.Command{Use: "copy (-s DEV … | -d FILE …)", Short: "The same with the arguments of ploop copy 1.12", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
-		if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-d") || strings.HasPrefix(a, "--file") }) {
-			return asked(c, a.ploopReceive(), args)
-		}
-		return asked(c, a.ploopSend(), args)
-	}}
 }
 
 // oldStatuses has a command end with the old programs' exit status where its words are wrong.
@@ -68,6 +57,7 @@ type peer struct {
 	socket            string
 	command           []string // behind "--": how to run the old program over there
 	to                string
+	file              string // the copy stays on this host
 }
 
 // wrong is a call that cannot be understood, with the old exit status for it.
@@ -91,7 +81,11 @@ func (a ploopCommands) ploopSend() *cobra.Command {
 		return a.sendDialect(c.Context(), s)
 	}}
 	oldStatuses(c, "send")
-	f := c.Flags()
+	s.flags(c.Flags())
+	return c
+}
+
+func (s *sending) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.dialect, "dialect", defaultDialect, "the peer's dialect: "+strings.Join(dialect.Names(), ", "))
 	f.StringVarP(&s.source.Device, "device", "s", "", "the block device to send")
 	f.StringVar(&s.source.Image, "ploop-image", "", "with --tracker=ploop: the image below the device")
@@ -104,7 +98,7 @@ func (a ploopCommands) ploopSend() *cobra.Command {
 	f.IntVarP(&s.feedback, "feedback-fd", "f", -1, "the file descriptor that the peer answers on; -1: it does not answer")
 	f.StringVar(&s.socket, "socket", "", "with ploop-7 and ploop-9: the unix socket of the peer")
 	f.StringVar(&s.to, "to", "", "the file that the command behind -- writes")
-	return c
+	f.StringVarP(&s.file, "file", "d", "", "a new file on this host to copy to, in place of a peer")
 }
 
 func (a ploopCommands) sendDialect(ctx context.Context, asked sending) error {
@@ -138,7 +132,7 @@ func (a ploopCommands) sendDialect(ctx context.Context, asked sending) error {
 	if err != nil {
 		return err
 	}
-	return a.printUnless(p.out == 1 && p.command == nil && p.socket == "", sent)
+	return a.printUnless(p.out == 1 && p.command == nil && p.socket == "" && p.file == "", sent)
 }
 
 // lowerSender drops the rights that a sender does not use itself, before the peer has
@@ -174,6 +168,10 @@ func (a ploopCommands) printUnless(taken bool, v any) error {
 // dial makes the connection to an old receiver.
 func (p *peer) dial(ctx context.Context, v dialect.Version, s *ploopcopy.Source) (dialect.Sender, func() error, error) {
 	switch {
+	case p.file != "" && (p.command != nil || p.socket != "" || p.feedback >= 0):
+		return nil, nil, wrong(usageError("send: -d copies to a file of this host, where there is no peer: leave -f, --socket and the command behind -- out"))
+	case p.file != "":
+		return localCopy(s)(ploopcopy.NewLocal(p.file))
 	case p.command != nil && (p.socket != "" || p.feedback >= 0 || v.Packets):
 		return nil, nil, wrong(usageError("send: a command behind -- is run with its standard streams, which is for the 1.x dialects, without -f and --socket"))
 	case p.command != nil && p.to == "":
@@ -185,17 +183,17 @@ func (p *peer) dial(ctx context.Context, v dialect.Version, s *ploopcopy.Source)
 	case p.socket != "":
 		return nil, nil, wrong(usageError("send: --socket is for ploop-7 and ploop-9; the 1.x dialects go over descriptors: -o and -f"))
 	}
-	if _, err := unix.IoctlGetTermios(p.out, unix.TCGETS); err == nil {
-		return nil, nil, wrong(usageError(fmt.Sprintf("send: descriptor %d is a terminal, which is no receiver: pass -o", p.out)))
+	if file, err := openFile(p.out); err != nil || file != nil {
+		return localCopy(s)(file, err)
 	}
-	out, err := transport.Descriptor(p.out)
+	out, err := stream("send: -o", p.out, pipeOrSocket)
 	if err != nil {
 		return nil, nil, wrong(err)
 	}
 	opt := dialect.Options1{Block: s.Cluster}
 	feedback := io.Closer(nopCloser{})
 	if p.feedback >= 0 {
-		fb, err := transport.Descriptor(p.feedback)
+		fb, err := stream("send: -f", p.feedback, pipeOrSocket)
 		if err != nil {
 			return nil, nil, errors.Join(wrong(err), out.Close())
 		}
@@ -220,14 +218,14 @@ func (p *peer) dialSocket(ctx context.Context, v dialect.Version, s *ploopcopy.S
 	if p.socket != "" {
 		rw, err = transport.DialUnix(ctx, p.socket)
 	} else {
-		rw, err = transport.Descriptor(p.out)
+		rw, err = stream("send: -o", p.out, socketAlone)
 	}
 	if err != nil {
 		return nil, nil, wrong(err)
 	}
 	size, err := sizeOf(s.Device)
 	if err != nil {
-		return nil, nil, errors.Join(wrong(err), rw.Close())
+		return nil, nil, errors.Join(dialect.Fail(dialect.Device, err), rw.Close())
 	}
 	opt := dialect.Options9{Block: s.Cluster, Plain: v.Plain}
 	if !v.Plain {
@@ -326,19 +324,25 @@ func (a ploopCommands) ploopReceive() *cobra.Command {
 		return a.receiveDialect(c.Context(), r)
 	}}
 	oldStatuses(c, "receive")
-	f := c.Flags()
+	r.flags(c.Flags())
+	return c
+}
+
+func (r *receiving) flags(f *pflag.FlagSet) {
 	f.StringVar(&r.dialect, "dialect", defaultDialect, "the peer's dialect: "+strings.Join(dialect.Names(), ", "))
 	f.StringVarP(&r.to, "file", "d", "", "the file that is to be written")
 	f.IntVarP(&r.in, "input-fd", "i", 0, "the file descriptor that the disk comes from")
 	f.IntVarP(&r.feedback, "feedback-fd", "f", -1, "the file descriptor for answers to the peer; -1: none")
 	f.StringVar(&r.socket, "socket", "", "with ploop-7 and ploop-9: the unix socket to listen on")
 	f.Int64Var(&r.limit, "max-size", ploopcopy.DefaultLimit, "bytes that the disk may have")
-	return c
 }
 
 func (a ploopCommands) receiveDialect(ctx context.Context, asked receiving) error {
 	p, limit := &asked.peer, asked.limit
-	v, err := dialect.Find(asked.dialect)
+	v, err := dialect.Version{}, error(nil) // as the sender's first bytes say
+	if asked.dialect != "" {
+		v, err = dialect.Find(asked.dialect)
+	}
 	if err != nil {
 		return err
 	}
@@ -384,18 +388,26 @@ func (p *peer) listen(ctx context.Context, v dialect.Version) (dialect.Receiver,
 		}
 		return dialect.NewReceiver9(conn), conn.Close, nil
 	}
-	in, err := transport.Descriptor(p.in)
+	in, err := stream("receive: -i", p.in, pipeOrSocket)
 	if err != nil {
 		return nil, nil, wrong(err)
 	}
+	if v.Name == "" {
+		if v, in, err = spoken(ctx, in, p.feedback >= 0); err != nil {
+			return nil, nil, errors.Join(err, in.Close())
+		}
+	}
 	if v.Packets {
+		if _, err := kindOf("receive: -i", p.in, socketAlone); err != nil {
+			return nil, nil, errors.Join(wrong(err), in.Close())
+		}
 		return dialect.NewReceiver9(in), in.Close, nil
 	}
 	if p.feedback < 0 {
 		conn, err := dialect.NewReceiver1(v, in, nil)
 		return conn, in.Close, err
 	}
-	feedback, err := transport.Descriptor(p.feedback)
+	feedback, err := stream("receive: -f", p.feedback, pipeOrSocket)
 	if err != nil {
 		return nil, nil, errors.Join(wrong(err), in.Close())
 	}

@@ -48,6 +48,11 @@ func CreateGrowing(path string, limit int64) (*Target, error) {
 	return create(path, limit, true)
 }
 
+// GrowingTarget takes an open file as CreateGrowing makes one, with what it holds.
+func GrowingTarget(f *os.File, limit int64) *Target {
+	return &Target{f: f, path: f.Name(), size: limit, grows: true}
+}
+
 func create(path string, size int64, grows bool) (*Target, error) {
 	if size < 0 {
 		return nil, fmt.Errorf("image: %s: an image cannot have %d bytes", path, size)

@@ -299,7 +299,8 @@ func (c *Copy) Sync() error {
 	return nil
 }
 
-// Freeze freezes the file systems that it has not frozen yet.
+// Freeze freezes the file systems that it has not frozen yet, and waits for the writes
+// before that where the tracker needs it.
 func (c *Copy) Freeze() error {
 	for _, v := range c.volumes {
 		if v.frozen {
@@ -310,6 +311,11 @@ func (c *Copy) Freeze() error {
 				return err
 			}
 			v.frozen = true
+		}
+		if settler, ok := v.tracker.(tracker.Settler); ok {
+			if err := settler.Settle(); err != nil {
+				return err
+			}
 		}
 		if err := v.recheck(); err != nil {
 			return fmt.Errorf("passes: volume %s: %w", v.Name, err)

@@ -49,7 +49,7 @@ type receiving struct {
 func Receive(ctx context.Context, conn dialect.Receiver, path string, limit int64, log *report.Log) (_ Received, err error) {
 	d, err := open(path, limit)
 	if err != nil {
-		return Received{}, dialect.Fail(dialect.Write, err)
+		return Received{}, dialect.Fail(dialect.Create, err)
 	}
 	r := &receiving{conn: conn, disk: d, log: log}
 	p := pipeline.NewReceiver(within{conn, d}, nil, pipeline.ReceiveOptions{})

@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/wire/dialect"
@@ -324,6 +326,24 @@ func same(t *testing.T, path string, want []byte) {
 		if got[i] != want[i] {
 			t.Fatalf("byte %d differs", i)
 		}
+	}
+}
+
+// sparse demands that a file for root alone takes no space for clusters that are zeroes.
+func sparse(t *testing.T, path string, content []byte) {
+	t.Helper()
+	room := int64(DefaultCluster) // for the file system's own data
+	for c := range slices.Chunk(content, DefaultCluster) {
+		if !codec.IsZero(c) {
+			room += DefaultCluster
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Mode&0o777 != 0o600 || st.Blocks*512 > room {
+		t.Errorf("mode %o, %d bytes of at most %d: %v", st.Mode&0o777, st.Blocks*512, room, err)
+	}
+	if room > volumeSize {
+		t.Error("the volume has no holes that could be kept")
 	}
 }
 

@@ -47,15 +47,19 @@ const (
 
 const sector = 512
 
-// DefaultCluster is ploop's own.
-const DefaultCluster = 1 << 20
+// DefaultCluster is ploop's own, and MaxCluster its largest.
+const (
+	DefaultCluster = 1 << 20
+	MaxCluster     = 16 << 20
+)
 
 // Source is the input of a Send.
 type Source struct {
 	Device  string // the block device that is tracked
 	Image   string // the file to read; the device itself if it is empty
+	Raw     bool   // with the ploop tracker: Image is a plain file
 	Tracker string // as tracker.Open has it, or passes.Untracked
-	Cluster int
+	Cluster int    // of the image, in bytes
 	// Fresh: the peer's file is new, so zeroes may be left out at first.
 	Fresh  bool
 	Freeze *hooks.Command
@@ -86,8 +90,15 @@ func (s *Source) Check() error {
 	if s.Device == "" {
 		return errors.New("ploopcopy: no device was named")
 	}
-	return blockmap.CheckCluster(s.Cluster)
+	if c := s.Cluster; c < blockmap.MinCluster || c > MaxCluster || c&(c-1) != 0 {
+		return fmt.Errorf("ploopcopy: clusters of %d bytes cannot be sent: choose a power of two from %d to %d", c, blockmap.MinCluster, MaxCluster)
+	}
+	return nil
 }
+
+// tracked is the cluster in which writes are tracked and sent: a part of a large one
+// that changes need not travel with the rest.
+func (s *Source) tracked() int { return min(s.Cluster, blockmap.MaxCluster) }
 
 // Send sends a source to an old receiver. The connection stays open.
 func Send(ctx context.Context, conn dialect.Sender, src Source, log *report.Log) (_ Sent, err error) {
@@ -107,27 +118,28 @@ func Send(ctx context.Context, conn dialect.Sender, src Source, log *report.Log)
 }
 
 func (s *sending) open() error {
-	path := s.src.Image
+	path, code := s.src.Image, dialect.Open
 	if path == "" {
-		path = s.src.Device
+		path, code = s.src.Device, dialect.Device
 	}
 	var err error
-	if s.src.Tracker == tracker.Ploop {
+	if s.src.Tracker == tracker.Ploop && !s.src.Raw {
 		s.image, err = openDelta(path)
 	} else {
 		s.image, err = image.OpenSource(path)
 	}
 	if err != nil {
-		return dialect.Fail(dialect.Read, err)
+		return dialect.Fail(code, err)
 	}
 	s.sent.Bytes = s.image.Size()
 	mountpoint, err := loop.MountpointOf(s.src.Device)
-	if err == nil && (s.sent.Bytes == 0 || s.sent.Bytes%sector != 0) {
-		err = fmt.Errorf("ploopcopy: %s: %d bytes are no whole number of sectors", path, s.sent.Bytes)
-	}
 	if err != nil {
 		s.image.Close()
-		return dialect.Fail(dialect.Parameter, err)
+		return dialect.Fail(dialect.Open, err)
+	}
+	if s.sent.Bytes == 0 || s.sent.Bytes%sector != 0 {
+		s.image.Close()
+		return dialect.Fail(dialect.Parameter, fmt.Errorf("ploopcopy: %s: %d bytes are no whole number of sectors", path, s.sent.Bytes))
 	}
 	sender, err := pipeline.NewSender([]pipeline.FrameWriter{s.conn}, pipeline.SendOptions{})
 	if err != nil {
@@ -135,7 +147,7 @@ func (s *sending) open() error {
 		return err
 	}
 	s.copy = passes.New(sender, []*passes.Volume{{
-		Name: s.src.Device, Device: s.src.Device, Mountpoint: mountpoint, Tracker: s.src.Tracker, Cluster: s.src.Cluster,
+		Name: s.src.Device, Device: s.src.Device, Mountpoint: mountpoint, Tracker: s.src.Tracker, Cluster: s.src.tracked(),
 		Source: s.image, Empty: s.src.Fresh,
 	}}, passes.Options{})
 	return nil
@@ -152,7 +164,7 @@ func openDelta(path string) (*image.Source, error) {
 
 func (s *sending) run(ctx context.Context) error {
 	if _, err := s.copy.Track(); err != nil {
-		return err
+		return dialect.Fail(dialect.Call, err)
 	}
 	if err := s.last(); err != nil {
 		return err
@@ -179,7 +191,7 @@ func (s *sending) run(ctx context.Context) error {
 		return dialect.Fail(dialect.Loop, err)
 	}
 	if err := s.copy.Close(); err != nil {
-		return err
+		return dialect.Fail(dialect.Call, err)
 	}
 	return s.conn.End()
 }
@@ -215,7 +227,7 @@ func (s *sending) passes(ctx context.Context) error {
 			again += p.Bytes
 		}
 		if err := s.copy.Collect(); err != nil {
-			return err
+			return dialect.Fail(dialect.Call, err)
 		}
 		switch {
 		case s.copy.Dirty() == 0, p.Pass > maxPasses, p.Pass > 1 && again > s.sent.Bytes:
@@ -228,6 +240,9 @@ func (s *sending) passes(ctx context.Context) error {
 // bytes.
 func (s *sending) pass(ctx context.Context) (passes.Pass, error) {
 	p, err := s.copy.Send(ctx, nil)
+	if err != nil && ctx.Err() == nil {
+		err = dialect.Fail(dialect.Read, err) // the peer's errors have a status already
+	}
 	if err != nil || p.Bytes == 0 {
 		return p, err
 	}
@@ -258,14 +273,14 @@ func (s *sending) freeze(ctx context.Context) error {
 	s.frozen = time.Now()
 	if s.src.Freeze.Given() {
 		if err := s.src.Freeze.Run(ctx); err != nil {
-			return err
+			return dialect.Fail(dialect.System, err)
 		}
 	}
 	if err := s.copy.Sync(); err != nil {
-		return err
+		return dialect.Fail(dialect.Fsync, err)
 	}
 	if err := s.copy.Freeze(); err != nil {
-		return err
+		return dialect.Fail(dialect.Call, err)
 	}
 	if s.src.Image != "" {
 		if err := image.Datasync(s.src.Image, false); err != nil {
@@ -279,7 +294,7 @@ func (s *sending) freeze(ctx context.Context) error {
 func (s *sending) drain(ctx context.Context) error {
 	for n := 0; ; n++ {
 		if err := s.copy.Collect(); err != nil {
-			return err
+			return dialect.Fail(dialect.Call, err)
 		}
 		if s.copy.Dirty() == 0 {
 			return nil

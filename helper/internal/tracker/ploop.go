@@ -13,13 +13,14 @@ import (
 	"github.com/livefleet/handover/helper/internal/tracker/blockdev"
 )
 
-// The calls of an OpenVZ kernel, on a ploop device: type 'P', numbers 6 to 10.
+// The calls of an OpenVZ kernel, on a ploop device: type 'P', numbers 6 to 11.
 const (
 	ploopTrackInit   = 0x80105006 // gives the extent that is allocated
 	ploopTrackStop   = 0x5007
 	ploopTrackAbort  = 0x5008
 	ploopTrackSetpos = 0x40085009 // takes a position: writes below it are tracked
 	ploopTrackRead   = 0x8010500a // gives an extent that was written, and forgets it
+	ploopSync        = 0x500b     // waits for the writes under way, and syncs the image's files
 )
 
 // extent is a stretch of the image, in bytes.
@@ -31,6 +32,7 @@ type ploopKernel interface {
 	init() (extent, error)
 	setpos(uint64) error
 	read() (extent, error) // EAGAIN: there is none
+	sync() error
 	stop() error
 	abort() error
 	Close() error
@@ -159,6 +161,20 @@ func (t *ploopTracker) InFlight() (int64, error) {
 	return t.dev.InFlight()
 }
 
+// Settle brings the frozen device's last writes into the image: the kernel may have
+// accepted them, and marks an extent only when it is written there.
+func (t *ploopTracker) Settle() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return fmt.Errorf("tracker: %s: the tracker is closed", t.dev.Path)
+	}
+	if err := t.kernel.sync(); err != nil {
+		return fmt.Errorf("tracker: %s: the kernel could not sync the image below the frozen device: %w", t.dev.Path, err)
+	}
+	return nil
+}
+
 // Close turns tracking off, however much of it was read.
 func (t *ploopTracker) Close() error {
 	t.mu.Lock()
@@ -201,5 +217,6 @@ func (d ploopDevice) read() (e extent, err error) {
 	err = d.call(ploopTrackRead, unsafe.Pointer(&e))
 	return e, err
 }
+func (d ploopDevice) sync() error  { return d.call(ploopSync, nil) }
 func (d ploopDevice) stop() error  { return d.call(ploopTrackStop, nil) }
 func (d ploopDevice) abort() error { return d.call(ploopTrackAbort, nil) }

@@ -24,8 +24,21 @@ type openVZ struct {
 	records      []extent // in order, apart from each other
 	on, aborted  bool
 	pos, pointer uint64
-	end          uint64 // what is allocated
-	during       func() // what is written while extents are read
+	end          uint64   // what is allocated
+	during       func()   // what is written while extents are read
+	accepted     []extent // that it marks when it is asked to sync
+	deaf         bool     // it knows no sync
+}
+
+func (k *openVZ) sync() error {
+	if k.deaf {
+		return unix.ENOTTY
+	}
+	for _, e := range k.accepted {
+		k.write(e.start, e.end-e.start)
+	}
+	k.accepted = nil
+	return nil
 }
 
 func (k *openVZ) write(off, n uint64) {
@@ -161,6 +174,35 @@ func TestPloopCopies(t *testing.T) {
 		if err := tr.Close(); err != nil || k.on {
 			t.Fatalf("seed %d: %v, on: %v", seed, err, k.on)
 		}
+	}
+}
+
+// A write that the kernel has only accepted is marked when the tracker has settled.
+func TestPloopSettles(t *testing.T) {
+	k := &openVZ{cluster: 4096, end: 1 << 20, accepted: []extent{{8192, 8193}}}
+	tr, err := newPloop(&blockdev.Device{Path: "/dev/ploop0", Cluster: 4096}, k, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := swap(t, tr); !m.Empty() {
+		t.Fatal("marked before it was written")
+	}
+	var settler Settler = tr
+	if err := settler.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	if m := swap(t, tr); !m.Has(8192) {
+		t.Error("the last write before the freeze is not marked")
+	}
+	k.deaf = true
+	if err := tr.Settle(); !errorSays(err, "/dev/ploop0: the kernel could not sync the image below the frozen device") {
+		t.Error(err)
+	}
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Settle(); !errorSays(err, "the tracker is closed") {
+		t.Error(err)
 	}
 }
 

@@ -40,6 +40,7 @@
 // An OpenVZ kernel tracks a ploop device itself, and tells by ioctl which extents of
 // the image below it were written. Where nothing is left to tell it answers EAGAIN;
 // where it had no memory for a mark it answers ECONNABORTED, and the session fails.
+// Behind the freeze Settle has the kernel write what it has accepted.
 // No such kernel runs where this was written: our knowledge of it comes from its
 // source, and the tests have a stand-in for it.
 //
@@ -78,6 +79,10 @@ type Tracker interface {
 	// Close ends the tracking.
 	Close() error
 }
+
+// Settler is a tracker of which the last writes before a freeze have to be waited for:
+// Settle comes after the freeze and before the last Swap.
+type Settler interface{ Settle() error }
 
 // Device is a tracked device.
 type Device struct {

@@ -51,6 +51,7 @@ type diskImage struct {
 		Padding    int64 `xml:"Padding"`
 		Encryption struct {
 			Engine string `xml:"Engine"`
+			KeyID  string `xml:"KeyId"` // since 7.x
 		} `xml:"Encryption"`
 	} `xml:"Disk_Parameters"`
 	Storage []struct {
@@ -59,8 +60,10 @@ type diskImage struct {
 		Blocksize int64      `xml:"Blocksize"`
 		Images    []diskFile `xml:"Image"`
 	} `xml:"StorageData>Storage"`
-	Top   string `xml:"Snapshots>TopGUID"`
-	Shots []struct {
+	// Parent is the folder of another image, whose layers are below these; since 7.x.
+	Parent string `xml:"StorageData>Volume>Parent"`
+	Top    string `xml:"Snapshots>TopGUID"`
+	Shots  []struct {
 		GUID   string `xml:"GUID"`
 		Parent string `xml:"ParentGUID"`
 	} `xml:"Snapshots>Shot"`
@@ -86,25 +89,11 @@ func parseDescriptor(r io.Reader) (*descriptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be read as a disk descriptor: %w", err)
 	}
-	if engine := guid(x.Parameters.Encryption.Engine); engine != "" && engine != nobody {
-		return nil, errors.New("the image is encrypted, and cannot be read without its key")
-	}
-	if x.Parameters.Padding != 0 {
-		return nil, fmt.Errorf("it asks for a padding of %d, which is not understood", x.Parameters.Padding)
-	}
-	if len(x.Storage) != 1 {
-		return nil, fmt.Errorf("it has %d storages where one is expected: split images are not understood", len(x.Storage))
+	if err := x.check(); err != nil {
+		return nil, err
 	}
 	s := x.Storage[0]
 	d := &descriptor{top: guid(x.Top), images: map[string]Link{}, parents: map[string]string{}}
-	switch {
-	case x.Parameters.Size <= 0 || x.Parameters.Size > maxEntries*maxCluster/sector:
-		return nil, fmt.Errorf("it says that the disk has %d sectors", x.Parameters.Size)
-	case s.Start != 0 || s.End != x.Parameters.Size:
-		return nil, fmt.Errorf("it says that the disk has %d sectors, and that its storage goes from %d to %d", x.Parameters.Size, s.Start, s.End)
-	case s.Blocksize <= 0 || s.Blocksize > maxCluster/sector:
-		return nil, fmt.Errorf("it says that a cluster has %d sectors", s.Blocksize)
-	}
 	d.size, d.cluster = s.End*sector, s.Blocksize*sector
 	for _, i := range s.Images {
 		if err := d.add(i); err != nil {
@@ -130,6 +119,33 @@ func parseDescriptor(r io.Reader) (*descriptor, error) {
 		}
 	}
 	return d, nil
+}
+
+// check refuses what is not understood, and sizes that no disk has.
+func (x *diskImage) check() error {
+	engine, key := guid(x.Parameters.Encryption.Engine), strings.TrimSpace(x.Parameters.Encryption.KeyID)
+	if engine != "" && engine != nobody || key != "" {
+		return errors.New("the image is encrypted, and cannot be read without its key")
+	}
+	if x.Parameters.Padding != 0 {
+		return fmt.Errorf("it asks for a padding of %d, which is not understood", x.Parameters.Padding)
+	}
+	if parent := strings.TrimSpace(x.Parent); parent != "" {
+		return fmt.Errorf("its layers stand on those of another folder, %q, which are not read here", parent)
+	}
+	if len(x.Storage) != 1 {
+		return fmt.Errorf("it has %d storages where one is expected: split images are not understood", len(x.Storage))
+	}
+	s := x.Storage[0]
+	switch {
+	case x.Parameters.Size <= 0 || x.Parameters.Size > maxEntries*maxCluster/sector:
+		return fmt.Errorf("it says that the disk has %d sectors", x.Parameters.Size)
+	case s.Start != 0 || s.End != x.Parameters.Size:
+		return fmt.Errorf("it says that the disk has %d sectors, and that its storage goes from %d to %d", x.Parameters.Size, s.Start, s.End)
+	case s.Blocksize <= 0 || s.Blocksize > maxCluster/sector:
+		return fmt.Errorf("it says that a cluster has %d sectors", s.Blocksize)
+	}
+	return nil
 }
 
 // add takes one image of the descriptor's.

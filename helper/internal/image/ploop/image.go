@@ -133,7 +133,11 @@ func (i *Image) openDescriptor(path, snapshot string, info *Info, found *finding
 		}
 		i.add(l, filepath.Join(folder, file), func(flags int) (*os.File, error) { return root.OpenFile(file, flags, 0) }, info, found)
 	}
-	i.finish(info, d.size, d.cluster, found)
+	least := d.size
+	if g := guid(snapshot); g != "" && g != d.top {
+		least = 0 // a snapshot that is older than a growth is smaller than the disk
+	}
+	i.finish(info, least, d.cluster, found)
 }
 
 // add opens one layer and puts it on top of the others.
@@ -163,20 +167,19 @@ func (i *Image) add(l Link, path string, open opener, info *Info, found *finding
 }
 
 // finish holds the layers against each other and, where there is one, against the
-// descriptor; 0 means unknown.
+// descriptor: the disk's size, which a plain layer may not fall short of, and its
+// cluster. 0 means unknown.
 func (i *Image) finish(info *Info, size, cluster int64, found *findings) {
 	if found.err() != nil {
 		return // a broken layer need not fit
 	}
+	// The top layer's own size counts: growing a disk leaves the descriptor as it was.
+	// Only of a plain file nothing else says that it is whole.
 	top := i.layers[len(i.layers)-1]
-	// A delta knows its size: growing a disk leaves the descriptor as it was, and a
-	// snapshot that is older than a growth is smaller than the disk.
-	if _, knows := top.(*delta); knows || size == 0 {
-		size = top.size()
+	if _, knows := top.(*delta); !knows && top.size() < size {
+		found.add(Error, "%s: its descriptor says that the disk has %d bytes, and the plain layer has %d: it is cut off", i.path, size, top.size())
 	}
-	if top.size() != size {
-		found.add(Error, "%s: its descriptor says that the disk has %d bytes, and the plain layer has %d", i.path, size, top.size())
-	}
+	size = top.size()
 	for n, l := range i.layers {
 		d, ok := l.(*delta)
 		if !ok {

@@ -132,6 +132,8 @@ func TestAgainstQEMU(t *testing.T) {
 		{version: 1, sectors: 504, size: 3<<20 + 512, gap: 3},
 		{version: 2, sectors: 2048, size: 9 << 20, shuffle: true},
 		{version: 2, sectors: 64, size: 1 << 20},
+		{version: 1, sectors: 32768, size: 40 << 20}, // the largest clusters, and half of one
+		{version: 2, sectors: 32768, size: 40 << 20},
 	} {
 		disk := make([]byte, m.size)
 		m.fill(rand.New(rand.NewPCG(5, 5)), 0.5, disk)
@@ -215,6 +217,34 @@ func TestDeltasThatAreCalledPlain(t *testing.T) {
 	if got := readAll(t, img); !bytes.Equal(got, l.disk) {
 		t.Error("the disk is not what was written to it")
 	}
+}
+
+// The lowest layer is plain, and the disk was grown above it: as a snapshot it has its own
+// size. One that is the current state and grown without the descriptor's knowing has its
+// own, too; cut off, it is refused (badDescriptors).
+func TestPlainLayersAndGrowth(t *testing.T) {
+	dir := t.TempDir()
+	raw := strings.Repeat("r", 40*512)
+	write(t, filepath.Join(dir, "raw"), raw)
+	write(t, filepath.Join(dir, "a.hds"), string(sound(2)))
+	layers := image(guids[0], typePlain, "raw") + image(guids[1], typePlain, "a.hds")
+	write(t, filepath.Join(dir, descriptorName), descriptorText(80, 8, guids[1], layers, shot(guids[0], nobody)+shot(guids[1], guids[0])))
+	img, info, err := Open(dir, "{"+guids[0]+"}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, img); string(got) != raw || info.Size != 40*512 {
+		t.Errorf("%d bytes, %+v", len(got), info)
+	}
+	img.Close()
+	write(t, filepath.Join(dir, descriptorName), descriptorText(32, 8, guids[0], image(guids[0], typePlain, "raw"), shot(guids[0], nobody)))
+	if img, _, err = Open(dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, img); string(got) != raw {
+		t.Errorf("%d bytes of a plain disk that was grown", len(got))
+	}
+	img.Close()
 }
 
 func TestInUse(t *testing.T) {

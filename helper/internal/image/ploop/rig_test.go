@@ -87,8 +87,8 @@ func (m *made) fill(rnd *rand.Rand, part float64, disk []byte) {
 		switch rnd.IntN(4) {
 		case 0: // zeroes that are there all the same, and hide what is below
 		default:
-			for i := range b {
-				b[i] = byte(rnd.Uint32())
+			for i := 0; i < len(b); i += 8 {
+				binary.LittleEndian.PutUint64(b[i:], rnd.Uint64())
 			}
 		}
 		m.data[c] = b
@@ -185,12 +185,24 @@ func write(t *testing.T, path, text string) {
 
 func qemu(t *testing.T, args ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath(args[0]); err != nil {
-		t.Skipf("needs %s, from qemu-utils", args[0])
-	}
-	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	out, err := tryQEMU(t, args)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// reads reports whether QEMU makes something of an image.
+func reads(t *testing.T, args ...string) bool {
+	t.Helper()
+	_, err := tryQEMU(t, args)
+	return err == nil
+}
+
+func tryQEMU(t *testing.T, args []string) ([]byte, error) {
+	t.Helper()
+	if _, err := exec.LookPath(args[0]); err != nil {
+		t.Skipf("needs %s, from qemu-utils", args[0])
+	}
+	return exec.Command(args[0], args[1:]...).CombinedOutput()
 }

@@ -46,7 +46,7 @@
 //	2  a ploop image is to be made, 3 a qcow2 image: pos is the disk's size and
 //	   size a cluster's, both in sectors; the payload is as long as that says. The
 //	   disk has to be whole clusters. Data goes through the image's device now
-//	4  mount, which receivers refuse
+//	4  mount, which receivers refuse: 38
 //	5  unmount: answered when all is on the disk and the device is let go. A
 //	   receiver that was asked for an image does not sync at 0, and answers 1
 //	   before it closes anything, so a sender sends 5 first
@@ -109,8 +109,13 @@ type Code int
 
 // The exit statuses that callers of the old programs know.
 const (
+	Create    Code = 1 // the file is there already, or cannot be made
+	Device    Code = 2
+	Call      Code = 3 // an ioctl: the tracker's, or the freeze
+	Open      Code = 4
 	Read      Code = 6
 	Write     Code = 7
+	System    Code = 12 // the freeze command failed
 	Protocol  Code = 13
 	Loop      Code = 14
 	Fsync     Code = 16
@@ -286,15 +291,21 @@ func (l *link) wait(d time.Duration) error {
 }
 
 // readFull reads all of b. The error names it by the text.
-func (l *link) readFull(b []byte, what string) error {
+func (l *link) readFull(b []byte, what string) error { return Fail(Read, l.readAll(b, what)) }
+
+// readAnswer reads all of a peer's answer. To a sender without one, the peer has broken
+// the protocol.
+func (l *link) readAnswer(b []byte, what string) error { return Fail(Protocol, l.readAll(b, what)) }
+
+func (l *link) readAll(b []byte, what string) error {
 	n, err := io.ReadFull(l.rw, b)
-	if err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return Fail(Read, fmt.Errorf("dialect: the stream ended after %d of %d bytes of %s: %w", n, len(b), what, l.cause(err)))
+	if err == nil {
+		return nil
 	}
-	return nil
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("dialect: the stream ended after %d of %d bytes of %s: %w", n, len(b), what, l.cause(err))
 }
 
 func (l *link) write(b []byte) error {

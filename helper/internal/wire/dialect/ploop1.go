@@ -112,7 +112,7 @@ func (s *sender1) Barrier(first [4]byte) error {
 	}
 	var answer [answerSize]byte
 	s.feedback.limit(s.limit)
-	if err := s.feedback.readFull(answer[:], "the answer to a sync command"); err != nil {
+	if err := s.feedback.readAnswer(answer[:], "the answer to a sync command"); err != nil {
 		return err
 	}
 	switch string(answer[:]) {

@@ -66,7 +66,7 @@ func TestFeedback(t *testing.T) {
 		"SUCCESS\n":  {},
 		"FAILURE\n":  {Fsync, "the receiver could not sync its image"},
 		"SUCCESS\r":  {Protocol, `the receiver answered a sync command with "SUCCESS\r"`},
-		"SUCC":       {Read, "the stream ended after 4 of 8 bytes of the answer to a sync command"},
+		"SUCC":       {Protocol, "the stream ended after 4 of 8 bytes of the answer to a sync command"},
 		"FAILURE\nx": {Fsync, "could not sync"},
 	} {
 		s, err := NewSender1(version(t, "ploop-1.12"), reading(), Options1{Feedback: reading([]byte(answer))})
@@ -100,7 +100,7 @@ func TestWaitingForFeedbackEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.Barrier([4]byte{})
-	says(t, err, Read, "the answer to a sync command")
+	says(t, err, Protocol, "the answer to a sync command")
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
 	}

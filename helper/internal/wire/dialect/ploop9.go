@@ -12,8 +12,10 @@ import (
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
+// Marker9 begins each packet of 7.x to 9.x, and nothing of 1.x.
+const Marker9 = 0x4cc0ac3e
+
 const (
-	marker9     = 0x4cc0ac3e
 	header9Size = 24
 	sector      = 512
 )
@@ -119,7 +121,7 @@ func command(number uint32, size int) []byte {
 // ask sends a packet and waits for its answer.
 func (s *sender9) ask(typ uint32, payload []byte, pos int64) (int32, error) {
 	s.buf = s.buf[:0]
-	for _, v := range []uint32{marker9, typ, uint32(len(payload)), 0} {
+	for _, v := range []uint32{Marker9, typ, uint32(len(payload)), 0} {
 		s.buf = binary.NativeEndian.AppendUint32(s.buf, v)
 	}
 	s.buf = binary.NativeEndian.AppendUint64(s.buf, uint64(pos))
@@ -133,7 +135,7 @@ func (s *sender9) ask(typ uint32, payload []byte, pos int64) (int32, error) {
 		return 0, err
 	}
 	var answer [4]byte
-	if err := s.readFull(answer[:], "an answer"); err != nil {
+	if err := s.readAnswer(answer[:], "an answer"); err != nil {
 		return 0, err
 	}
 	return int32(binary.NativeEndian.Uint32(answer[:])), nil
@@ -258,9 +260,11 @@ func (r *receiver9) next() error {
 	}
 	u32 := func(at int) uint32 { return binary.NativeEndian.Uint32(r.head[at:]) }
 	marker, typ, size, pos := u32(0), u32(4), int64(u32(8)), binary.NativeEndian.Uint64(r.head[16:])
+	if marker != Marker9 {
+		return Fail(Protocol, fmt.Errorf("dialect: where a packet should begin is %#08x, and not the marker %#08x: does the sender speak another version?", marker, Marker9))
+	}
+	r.answer, r.due = 0, typ != typeAsync // also to a packet that is refused
 	switch {
-	case marker != marker9:
-		return Fail(Protocol, fmt.Errorf("dialect: where a packet should begin is %#08x, and not the marker %#08x: does the sender speak another version?", marker, marker9))
 	case typ > typeCBT:
 		return Fail(Protocol, fmt.Errorf("dialect: a packet of the unknown type %d", typ))
 	case size > maxPacket:
@@ -283,7 +287,6 @@ func (r *receiver9) next() error {
 		return Fail(Protocol, fmt.Errorf("dialect: the %d bytes at %d are not those that were sent: their MD5 is %x and should be %x", size, pos, md5.Sum(r.packet), sum)) //nolint:gosec
 	}
 
-	r.answer, r.due = 0, typ != typeAsync
 	switch {
 	case size == 0:
 		r.ask, r.due = End, true
@@ -339,7 +342,7 @@ func (r *receiver9) command(pos uint64) error {
 		}
 		r.ask, r.pos = Make, int64(pos)*sector
 	case cmdMount:
-		r.ask, r.answer = Mount, -1
+		r.ask, r.answer = Mount, int32(Parameter)
 	case cmdUnmount:
 		r.ask = Barrier // nothing is mounted; only the written data matter
 	default:
@@ -348,7 +351,8 @@ func (r *receiver9) command(pos uint64) error {
 	return nil
 }
 
-// Answer answers the packet that was read last.
+// Answer answers the packet that was read last. A bad answer is positive: a handshake
+// that is answered with -1 has agreed on MD5.
 func (r *receiver9) Answer(good bool) error {
 	if !r.due {
 		return nil
@@ -356,7 +360,7 @@ func (r *receiver9) Answer(good bool) error {
 	r.due = false
 	answer := r.answer
 	if !good {
-		answer = -1
+		answer = int32(Write)
 		r.agree = false
 	}
 	var b [4]byte
