@@ -16,8 +16,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core.times imp
 Names = t.Mapping[str, t.Any]
 
 
-def moved_lines(report: Names, told: t.Sequence[str] = (), page: str = "") -> t.List[str]:
-    """Lines on a move that has succeeded: its times, the sentences of the check that the operator has to know, and where the page is."""
+def moved_lines(report: Names, told: t.Sequence[str] = (), paths: t.Sequence[str] = ()) -> t.List[str]:
+    """Lines on a move that has succeeded: its times, the sentences of the check that the operator has to know, and the page among its files."""
     status = report["source_session"]
     lines = [
         f"{report['workload']} has moved from {report['source']} to {report['destination']} ({status['mode']}).",
@@ -26,7 +26,7 @@ def moved_lines(report: Names, told: t.Sequence[str] = (), page: str = "") -> t.
         *(["", *told] if told else []),
         *(["", f"Worth a look: {status['error']}"] if status["error"] else []),
     ]
-    return with_page(lines, page)
+    return with_page(lines, next((path for path in paths if path.endswith(".html")), ""))
 
 
 def move_record(words: Names, status: Names, written: Names) -> t.Dict[str, t.Any]:

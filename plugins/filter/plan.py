@@ -43,6 +43,7 @@ def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = Fals
     return {
         "lines": _verdicts(rows) if check else table(rows, _OUTCOME) if rows else [],
         "failed": [row["workload"] for row in failed],
+        "results": [_result(row, check) for row in rows],
         "sentence": "{0} of {1} {2} not moved: {3}".format(
             len(failed), len(rows), "would be" if check else "were", "; ".join("{0}: {1}".format(row["workload"], row["why"]) for row in failed)
         ),
@@ -61,9 +62,9 @@ def _verdicts(rows: t.Sequence[t.Mapping[str, t.Any]]) -> t.List[str]:
 def _outcome(parts: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> t.Dict[str, t.Any]:
     """The outcome of one move, from the facts under the names of its parts. A dry run looks, in the first part, and does nothing else."""
     if all("__handover_has_ended" in part for part in (parts[:1] if check else parts)):
-        paused = _paused_ms(parts[-1])
+        paused = paused_ms(parts[-1])
         pause = "{0:.2f} s".format(paused / 1000) if paused else None
-        return {"well": True, "outcome": "can move" if check else "moved", "pause": pause, "why": ""}
+        return {"well": True, "outcome": "can move" if check else "moved", "pause": pause, "why": "", "frozen_ms": paused, "path": report_path(parts[-1])}
     why = next((str(part["__handover_why"]) for part in parts if "__handover_why" in part), "")
     if why:
         return {"well": False, "outcome": "failed", "pause": None, "why": why}
@@ -72,7 +73,25 @@ def _outcome(parts: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> t.Dict[st
     return {"well": False, "outcome": "not begun", "pause": None, "why": "not begun, since others had failed"}
 
 
-def _paused_ms(known: t.Mapping[str, t.Any]) -> float:
+def _result(row: t.Mapping[str, t.Any], check: bool) -> t.Dict[str, t.Any]:
+    """One move for the next playbook of a workflow, as P(livefleet.handover.move_result#filter) has it."""
+    return {
+        "workload": row["workload"],
+        "from": row["source"],
+        "to": row["destination"],
+        "verdict": "cannot move" if check and not row["well"] else row["outcome"],
+        "frozen_ms": None if check else row.get("frozen_ms"),
+        "path": row.get("path", ""),
+        "why": row["why"],
+    }
+
+
+def report_path(known: t.Mapping[str, t.Any]) -> str:
+    """The page of a move's report; empty where none could be written."""
+    return next((path for path in (known.get("__migrate_reported") or {}).get("paths") or () if path.endswith(".html")), "")
+
+
+def paused_ms(known: t.Mapping[str, t.Any]) -> float:
     """For how long a workload stood still, as the role says that moved it."""
     guest = known.get("__kvm_migrate_done") or {}
     if guest.get("figures"):

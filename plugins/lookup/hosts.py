@@ -25,6 +25,8 @@ options:
     type: bool
     default: false
 notes:
+  - A workflow of AWX gives all of its variables, and the results of earlier playbooks, to each of its playbooks. So in a workflow those of other
+    playbooks are taken, too. A name that no playbook knows is refused.
   - Of the variables only those of the command line and of the play are known when Ansible evaluates C(hosts). The action
     M(livefleet.handover.options) looks at those of the inventory.
 seealso:
@@ -53,6 +55,7 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils import _door
 from ansible_collections.livefleet.handover.plugins.plugin_utils._ansible import (
     chosen_tasks,
     given,
+    in_workflow,
     matcher,
     only_listed,
     standalone,
@@ -71,7 +74,7 @@ class LookupModule(LookupBase):
             return ["localhost"]
         variables = variables or {}
         playbook = of_playbook(terms[0])
-        asked = _door.ask(playbook, given(variables, self._templar), strict=not self.get_option("loose"))
+        asked = _door.ask(playbook, given(variables, self._templar), strict=not (self.get_option("loose") or in_workflow(variables)))
         groups = variables.get("groups") or {}
         match = matcher(groups, self._loader)
         problems = asked.problems + _door.strangers(playbook, asked.values, groups.get("all", []), match)

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: controller_files
 
-short_description: Write text files on the controller
+short_description: Write text files on the controller, or on a host that keeps them
 
 version_added: 0.1.0
 
@@ -43,9 +43,15 @@ options:
       - Whether the task fails where a file cannot be written. With V(false) it is a warning, as for a report of finished work.
     type: bool
     default: true
+  on_host:
+    description:
+      - Write them on the task's host, or on the one that it is delegated to, instead of on the controller.
+      - An execution environment is thrown away after its job, and each file in it.
+    type: bool
+    default: false
 
 notes:
-  - This is an action plugin. It runs on the controller, as the user that Ansible runs as, and asks no host.
+  - This is an action plugin. It runs on the controller, as the user that Ansible runs as. It asks no host, unless O(on_host) is set.
 
 author:
   - The Handover maintainers (@livefleet)
@@ -65,6 +71,13 @@ written:
   returned: success
   type: bool
   sample: true
+paths:
+  description: Where the files are, each behind the host's name and a colon if it is not on the controller. Empty where they could not be written.
+  returned: success
+  type: list
+  elements: str
+  sample:
+    - /var/lib/reports/shop.json
 reasons:
   description: Why something was changed, or in check mode would be.
   returned: success

@@ -36,75 +36,96 @@ notes:
   - >-
     C(ceph_hosts), of ceph_restart_osds. The hosts with OSDs, as a pattern of Ansible's.
   - >-
-    C(handover_apart), of move, drain. Workloads of which no two may be on one host, by a name for the group.
+    C(handover_accept_data_loss), of kvm_cache. Change it also where the guest may then lose its last writes, when the power goes.
   - >-
-    C(handover_auto_converge), of migrate, move, drain. Whether the workload is throttled while the cutover waits for such a moment.
+    C(handover_apart), of move, drain, refill. Workloads of which no two may be on one host, by a name for the group.
   - >-
-    C(handover_bandwidth), of move, drain. Bytes per second that each host may send, divided among the copies on it.
+    C(handover_auto_converge), of migrate, move, drain, refill. Whether the workload is throttled while the cutover waits for such a moment.
   - >-
-    C(handover_bind_mounts), of migrate, move, drain. The fate of files and folders of the host that the container mounts by their paths.
+    C(handover_bandwidth), of move, drain, refill. Bytes per second that each host may send, divided among the copies on it.
+  - >-
+    C(handover_bind_mounts), of migrate, move, drain, refill. The fate of files and folders of the host that the container mounts by their
+    paths.
+  - >-
+    C(handover_cache_mode), of kvm_cache. The mode, as libvirt calls it.
+  - >-
+    C(handover_cdrom), of kvm_migrate. Of media in drives of which the destination has no equal file.
   - >-
     C(handover_destination), of migrate, kvm_migrate. The host that the workload is to go to.
   - >-
-    C(handover_destinations), of move, drain. The hosts that may take something, if not all of them may.
+    C(handover_destinations), of move, drain, refill. The hosts that may take something, if not all of them may.
   - >-
-    C(handover_empty), of move, drain. Hosts from which everything is to move.
+    C(handover_disks), of kvm_migrate, kvm_cache. Targets of the disks to copy.
+  - >-
+    C(handover_empty), of move, drain, refill. Hosts from which everything is to move.
   - >-
     C(handover_fence), of migrate, recover. A command that switches the destination off, word by word.
   - >-
+    C(handover_guests), of kvm_audit. The guests to look at.
+  - >-
     C(handover_host), of maintenance. The hosts to mark, as a pattern of Ansible's.
   - >-
-    C(handover_hosts), of migrate, move, drain, recover, kvm_audit. The hosts on which the container is looked for, as a pattern of
+    C(handover_hosts), of migrate, move, drain, refill, recover, kvm_audit. The hosts on which the container is looked for, as a pattern of
     Ansible's.
   - >-
-    C(handover_ignore_checks), of migrate, move, drain. Checks of M(livefleet.handover.preflight) whose findings do not count.
+    C(handover_ignore_checks), of migrate, move, drain, refill. Checks of M(livefleet.handover.preflight) whose findings do not count.
   - >-
-    C(handover_lazy_pages), of migrate, move, drain. Whether a live workload runs on the destination before its memory is there, which
-    follows (lazy pages, or post-copy).
+    C(handover_image), of kvm_consolidation. A guest's boot files, C(kernel), C(initrd), C(disk) and C(cmdline).
+  - >-
+    C(handover_lazy_pages), of migrate, move, drain, refill. Whether a live workload runs on the destination before its memory is there,
+    which follows (lazy pages, or post-copy).
   - >-
     C(handover_maintenance), of maintenance. Whether the hosts are under maintenance.
   - >-
-    C(handover_max_fail_percentage), of move, drain. When more than this part of all moves has failed, no other is begun.
+    C(handover_max_fail_percentage), of move, drain, refill. When more than this part of all moves has failed, no other is begun.
   - >-
-    C(handover_max_frozen), of migrate, move, drain. The longest pause in milliseconds in the mode V(live), by the forecast of the source's
-    session.
+    C(handover_max_frozen), of migrate, move, drain, refill, kvm_migrate. The longest pause in milliseconds in the mode V(live), by the
+    forecast of the source's session.
   - >-
     C(handover_memory), of snapshot, rollback. Whether the memory is in the snapshot, or comes back from it, too.
   - >-
-    C(handover_mode), of move, drain. live, or offline, which stops a container here and starts it there.
+    C(handover_mode), of move, drain, refill, kvm_migrate. live, or offline, which stops a container here and starts it there.
   - >-
-    C(handover_moves), of move, drain. The moves, a list of {workload, from, to}.
+    C(handover_moves), of move, drain, refill. The moves, a list of {workload, from, to}.
   - >-
-    C(handover_needs), of move, drain. Labels that a workload's host must have, by the workload's name.
+    C(handover_needs), of move, drain, refill. Labels that a workload's host must have, by the workload's name.
   - >-
     C(handover_reason), of drain, maintenance. The reason for the maintenance, shown to anyone who asks.
   - >-
-    C(handover_report_dir), of migrate, move, drain, recover, kvm_audit, kvm_consolidation, ceph_restart_osds. Directory on the controller
-    for reports.
+    C(handover_report_dir), of migrate, move, drain, refill, recover, kvm_audit, kvm_consolidation, ceph_restart_osds. Directory on the
+    controller for reports.
   - >-
-    C(handover_secrets), of migrate, move, drain. What becomes of podman's secrets that the container uses.
+    C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
+    handover_report_dir, instead of the controller.
   - >-
-    C(handover_serial), of move, drain. How many workloads are on their way at once.
+    C(handover_results), of refill. The results of earlier moves, as the playbooks leave them for the next one of a workflow.
+  - >-
+    C(handover_secrets), of migrate, move, drain, refill. What becomes of podman's secrets that the container uses.
+  - >-
+    C(handover_serial), of move, drain, refill. How many workloads are on their way at once.
   - >-
     C(handover_session), of recover. Only this move; also if its helpers are at work.
   - >-
     C(handover_snapshot), of snapshot, rollback. Name of the snapshot.
   - >-
-    C(handover_source), of migrate, drain, snapshot, rollback, kvm_migrate, kvm_cache, kvm_consolidation. The host that the container is on.
+    C(handover_source), of migrate, drain, refill, snapshot, rollback, kvm_migrate, kvm_cache, kvm_consolidation. The host that the
+    container is on.
   - >-
-    C(handover_spare_disk), of move, drain. The disk space that stays free on each host.
+    C(handover_spare_disk), of move, drain, refill. The disk space that stays free on each host.
   - >-
-    C(handover_spare_memory), of move, drain. The memory that stays free on each host.
+    C(handover_spare_memory), of move, drain, refill. The memory that stays free on each host.
   - >-
     C(handover_state), of snapshot. V(present) takes the snapshot, V(absent) removes it.
   - >-
-    C(handover_throttle), of move, drain. How many of those are prepared, copied, or cut over at once.
+    C(handover_storage), of kvm_migrate. Whether disks are shared or copied, see M(livefleet.handover.kvm_migrate).
   - >-
-    C(handover_transport), of migrate, move, drain. How the source's connections come to the destination.
+    C(handover_throttle), of move, drain, refill. How many of those are prepared, copied, or cut over at once.
+  - >-
+    C(handover_transport), of migrate, move, drain, refill. How the source's connections come to the destination.
   - >-
     C(handover_trial), of migrate. Freeze and dump the container once before the move and let it run on (true), or do nothing else (only).
   - >-
-    C(handover_wave), of move, drain. Containers that are frozen at the same moment and move as one, by a name for the wave.
+    C(handover_wave), of move, drain, refill. Containers that are frozen at the same moment and move as one, by a name for the wave.
   - >-
     C(handover_workload), of migrate, snapshot, rollback, kvm_migrate, kvm_cache. The container, by name or id.
 

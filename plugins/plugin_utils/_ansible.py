@@ -62,6 +62,11 @@ def standalone(variables: t.Mapping[str, t.Any]) -> bool:
     return bool(folder) and Path(str(folder)).resolve() == COLLECTION / "playbooks"
 
 
+def in_workflow(variables: t.Mapping[str, t.Any]) -> bool:
+    """Whether a workflow of AWX has started this run: it gives each of its playbooks the variables of all of them."""
+    return any(variables.get(each) for each in ("awx_workflow_job_id", "tower_workflow_job_id"))
+
+
 def chosen_tasks(variables: t.Mapping[str, t.Any]) -> t.Tuple[t.List[str], t.List[str]]:
     """The tags that are run, and those that are skipped."""
     return list(variables.get("ansible_run_tags") or ["all"]), list(variables.get("ansible_skip_tags") or [])

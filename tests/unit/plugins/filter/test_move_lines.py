@@ -109,7 +109,7 @@ def test_a_move_is_told_with_its_times_and_its_page():
     lines = moved_lines(report)
     assert lines[:2] == ["shop has moved from node1 to node2 (live).", ""]
     assert lines[-1].startswith("Total suspended time")
-    more = moved_lines({**report, "source_session": {**STATUS, "error": "slow"}}, ["the log stays"], "/reports/shop.html")
+    more = moved_lines({**report, "source_session": {**STATUS, "error": "slow"}}, ["the log stays"], ["/reports/shop.json", "/reports/shop.html"])
     assert more[len(lines) :] == ["", "the log stays", "", "Worth a look: slow", "", "Report: /reports/shop.html"]
     assert moved_lines({**report, "running": False})[-1].startswith("Total time")
 
