@@ -113,8 +113,8 @@ check: ## Check a change in minutes, without root: linters, types, prose, unit t
 
 # PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
 .PHONY: docs
-docs: setup ## Write the pages of variables and of the inventories from their tables
-	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/plugins/module_utils/_podman/test_inventory.py
+docs: setup ## Write the pages of variables, surveys and inventories from their tables
+	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/awx/test_surveys.py tests/unit/plugins/module_utils/_podman/test_inventory.py
 	@.cache/venv/bin/python tests/guest_inventory.py
 
 .PHONY: test
