@@ -1,0 +1,54 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""ansible-builder makes the build context of the execution environment. No image is built: that needs a base image."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
+    COLLECTION,
+)
+
+pytest.importorskip("ansible_builder", reason="ansible-builder is not installed beside this ansible-core: the part `python` has it")
+
+
+def test_the_build_context_has_the_collection_and_its_needs(tmp_path):
+    for name in ("execution-environment.yml", "requirements.yml"):
+        shutil.copy(COLLECTION / name, tmp_path)
+    galaxy = yaml.safe_load((COLLECTION / "galaxy.yml").read_text(encoding="utf-8"))
+    tarball = f"livefleet-handover-{galaxy['version']}.tar.gz"
+    (tmp_path / tarball).touch()
+    command = [sys.executable, "-m", "ansible_builder", "create", "--context", "context", "--output-filename", "Containerfile"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    context = tmp_path / "context"
+    files = {str(path.relative_to(context)) for path in context.rglob("*") if path.is_file()}
+    scripts = {file for file in files if file.startswith("_build/scripts/")}
+    assert files - scripts == {"Containerfile", "_build/requirements.yml", f"_build/collection/{tarball}"}
+    assert {f"_build/scripts/{name}" for name in ("assemble", "introspect.py", "entrypoint")} <= scripts
+    wanted = yaml.safe_load((context / "_build" / "requirements.yml").read_text(encoding="utf-8"))["collections"]
+    assert {each["name"] for each in wanted} == set(galaxy["dependencies"])
+
+    steps = (context / "Containerfile").read_text(encoding="utf-8")
+    assert steps.index("collection install $ANSIBLE_GALAXY_CLI_COLLECTION_OPTS -r requirements.yml") < steps.index(
+        "/tmp/collection/livefleet-handover-*.tar.gz"
+    )
+    floor = yaml.safe_load((COLLECTION / "meta" / "runtime.yml").read_text(encoding="utf-8"))["requires_ansible"].removesuffix(".0")
+    assert f"ansible-core{floor}" in steps
+
+
+def test_the_collection_says_what_it_needs_itself():
+    """ansible-builder reads these from the installed collection; no upper bounds, and no ansible-core among them."""
+    meta = COLLECTION / "meta"
+    named = yaml.safe_load((meta / "execution-environment.yml").read_text(encoding="utf-8"))["dependencies"]
+    assert named == {"python": "meta/ee-requirements.txt", "system": "meta/ee-bindep.txt"}
+    lines = [line for line in (meta / "ee-requirements.txt").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    assert lines == [] and "openssh-client [platform:dpkg]" in (meta / "ee-bindep.txt").read_text(encoding="utf-8")
