@@ -118,9 +118,12 @@ func TestRefuses(t *testing.T) {
 	if _, err := q.WriteAt(make([]byte, Cluster), 2*Cluster); err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range []struct{ off, n int64 }{{2 * Cluster, Cluster}, {0, Cluster}, {3*Cluster + 1, Cluster}, {3 * Cluster, 100}, {10 * Cluster, Cluster}, {11 * Cluster, 1}} {
+	for _, w := range []struct{ off, n int64 }{{-Cluster, Cluster}, {3*Cluster + 1, Cluster}, {3 * Cluster, 100}, {10 * Cluster, Cluster}, {11 * Cluster, 1}} {
 		if _, err := q.WriteAt(make([]byte, w.n), w.off); err == nil {
 			t.Errorf("%d bytes at %d were written", w.n, w.off)
+		}
+		if q.Zero(w.off, w.n) == nil || q.Forget(w.off, w.n) == nil {
+			t.Errorf("%d bytes at %d were given up", w.n, w.off)
 		}
 	}
 	if _, err := q.WriteAt(make([]byte, 512), 10*Cluster); err != nil {
@@ -131,5 +134,8 @@ func TestRefuses(t *testing.T) {
 	}
 	if q.Close() == nil {
 		t.Error("closed twice")
+	}
+	if _, err := NewLayer(f, Cluster, strings.Repeat("x", maxBacking+1)); err == nil {
+		t.Error("a name that does not fit was taken")
 	}
 }
