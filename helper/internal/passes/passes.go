@@ -156,6 +156,20 @@ func (c *Copy) Track() (map[string]string, error) {
 	return found, nil
 }
 
+// Only has nothing travel in the first pass but the clusters of a map: the destination
+// holds all others already. The map has to be taken after Track, and has to name all
+// that was written until then since the destination was the same.
+func (c *Copy) Only(volume string, m *blockmap.Map) error {
+	for _, v := range c.volumes {
+		if v.Name != volume {
+			continue
+		}
+		v.pending, v.blank, v.left, v.unused = blockmap.New(v.Source.Size(), v.Cluster), nil, nil, nil
+		return v.pending.Merge(m)
+	}
+	return fmt.Errorf("passes: there is no volume %s", volume)
+}
+
 // isAsSent reports whether the destination holds a cluster as it is, or its content
 // is not needed.
 func (v *Volume) isAsSent(off int64, data []byte) (bool, error) {
