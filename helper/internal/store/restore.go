@@ -1,0 +1,214 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/livefleet/handover/helper/internal/codec"
+	"github.com/livefleet/handover/helper/internal/image"
+)
+
+// Restored counts the work of a restore.
+type Restored struct {
+	Volume  string `json:"volume"`
+	Path    string `json:"path"`
+	Size    int64  `json:"size"`
+	Read    int64  `json:"read"`    // bytes of the target
+	Written int64  `json:"written"` // bytes of data
+	Zeroed  int64  `json:"zeroed"`
+}
+
+// WriteTo makes a target the disk at this point. One that does not exist is made, and is
+// there as a whole or not at all. Of one that exists, a file or a device with exactly
+// the disk's size, only those clusters are written that differ. If
+// it fails or is killed, a target that was there has clusters of both, and doing it once
+// more ends that.
+func (v *View) WriteTo(ctx context.Context, path string) (*Restored, error) {
+	r := &Restored{Volume: v.layers[0].Volume, Path: path, Size: v.size}
+	_, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, v.writeNew(ctx, path, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	t, err := image.OpenTarget(path, v.size)
+	if err != nil {
+		return nil, err
+	}
+	err = v.write(ctx, t, r)
+	if err == nil {
+		err = t.Datasync()
+	}
+	return r, errors.Join(err, t.Close())
+}
+
+func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
+	part := path + newSuffix
+	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("store: %w", err)
+	}
+	t, err := image.CreateTarget(part, v.size)
+	if err != nil {
+		return err
+	}
+	err = v.write(ctx, t, r)
+	if err == nil {
+		err = t.Datasync()
+	}
+	err = errors.Join(err, t.Close())
+	if err == nil {
+		err = os.Rename(part, path)
+	}
+	if err == nil {
+		return disk{}.syncDir(filepath.Dir(path))
+	}
+	return errors.Join(err, os.Remove(part))
+}
+
+// write compares and writes, some clusters at a time.
+func (v *View) write(ctx context.Context, t *image.Target, r *Restored) error {
+	var next, read, written, zeroed atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range runtime.GOMAXPROCS(0) {
+		g.Go(func() error {
+			want, have := image.Buffer(stretch), image.Buffer(stretch)
+			for {
+				off := next.Add(stretch) - stretch
+				if off >= v.size {
+					return nil
+				}
+				if err := context.Cause(ctx); err != nil {
+					return err
+				}
+				w := work{view: v, target: t, want: want, have: have}
+				if err := w.stretch(off, min(stretch, v.size-off)); err != nil {
+					return err
+				}
+				read.Add(w.read)
+				written.Add(w.written)
+				zeroed.Add(w.zeroed)
+			}
+		})
+	}
+	err := g.Wait()
+	r.Read, r.Written, r.Zeroed = read.Load(), written.Load(), zeroed.Load()
+	return err
+}
+
+// stretch is how much of a disk is written in one go.
+const stretch = 16 * cluster
+
+// work is a stretch of a restore.
+type work struct {
+	view                  *View
+	target                *image.Target
+	want, have            []byte
+	read, written, zeroed int64
+}
+
+// stretch writes the clusters that differ, those side by side in one go.
+func (w *work) stretch(off, n int64) error {
+	from := int64(-1) // the data to be written begin here
+	put := func(to int64) error {
+		if from < 0 {
+			return nil
+		}
+		at := from
+		from = -1
+		w.written += to - at
+		_, err := w.target.WriteAt(w.want[at-off:to-off], at)
+		return err
+	}
+	for at := off; at < off+n; at += cluster {
+		c := at / cluster
+		end := min(at+cluster, off+n)
+		differs, err := w.differs(c, at, end-at)
+		if err != nil {
+			return err
+		}
+		data := w.view.places[c].isData()
+		if !differs || !data {
+			if err := put(at); err != nil {
+				return err
+			}
+		}
+		switch {
+		case !differs:
+		case !data:
+			w.zeroed += end - at
+			if err := w.target.Zero(at, end-at); err != nil {
+				return err
+			}
+		default:
+			whole := w.want[at-off : at-off+cluster]
+			if err := w.view.cluster(c, whole); err != nil {
+				return err
+			}
+			if from < 0 {
+				from = at
+			}
+		}
+	}
+	return put(off + n)
+}
+
+// differs reports whether the target has something else at a cluster.
+func (w *work) differs(c, at, n int64) (bool, error) {
+	if w.target.Empty() {
+		return w.view.places[c].isData(), nil
+	}
+	b := w.have[:cluster]
+	clear(b[n:])
+	if k, err := w.target.ReadAt(b[:n], at); int64(k) < n {
+		if err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		return false, err
+	}
+	w.read += n
+	if codec.IsZero(b) {
+		return w.view.places[c].isData(), nil
+	}
+	return !w.view.places[c].isData() || sumOf(b) != w.view.sums[c], nil
+}
+
+// BeginRestore notes that the workload's disks are about to be written. Until EndRestore
+// no snapshot is taken of them.
+func (s *Store) BeginRestore(point string) (*Point, error) {
+	p, err := s.index.Find(point)
+	if err != nil {
+		return nil, err
+	}
+	return p, s.change(func(x *Index) { x.Restoring = p.ID })
+}
+
+// EndRestore notes that the workload's disks are those of a point. No tracker has
+// marked the difference to it: the next snapshot compares digests.
+func (s *Store) EndRestore(p *Point) error {
+	return s.change(func(x *Index) {
+		x.Restoring, x.Current = "", p.ID
+		for i := range x.point(p.ID).Volumes {
+			x.point(p.ID).Volumes[i].Mark = nil
+		}
+	})
+}
+
+func (s *Store) change(how func(x *Index)) error {
+	before := s.index
+	s.index = before.clone()
+	how(s.index)
+	if err := s.commit(); err != nil {
+		s.index = before
+		return err
+	}
+	return nil
+}
