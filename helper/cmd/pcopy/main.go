@@ -2,7 +2,7 @@
 // helper of the Ansible collection livefleet.handover, and root's tool on both
 // hosts: no daemon, no configuration of its own.
 //
-// Its words are groups (session, track, watch, image, cache, ploop, host), one file
+// Its words are groups (session, track, snapshot, watch, image, cache, ploop, host), one file
 // a group. Words that only programs say are under `internal`.
 package main
 
@@ -97,7 +97,7 @@ func (a *app) root() *cobra.Command {
 		return usageError(fmt.Sprintf("%s: %v: `%s --help` shows its flags", words(c), err, c.CommandPath()))
 	})
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "answer in JSON, one object a line")
-	root.AddCommand(sessionCommands{a}.session(), trackCommands{a}.track(), watchCommands{a}.watch(), imageCommands{a}.image(), cacheCommands{a}.cache(), ploopCommands{a}.ploop(), hostCommands{a}.host(), internalCommands{a}.internal(), hostCommands{a}.version())
+	root.AddCommand(sessionCommands{a}.session(), trackCommands{a}.track(), snapshotCommands{a}.snapshot(), watchCommands{a}.watch(), imageCommands{a}.image(), cacheCommands{a}.cache(), ploopCommands{a}.ploop(), hostCommands{a}.host(), internalCommands{a}.internal(), hostCommands{a}.version())
 	root.AddCommand(a.formerWords()...)
 	return root
 }

@@ -1,0 +1,326 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/livefleet/handover/helper/internal/changes"
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/image/convert"
+	"github.com/livefleet/handover/helper/internal/snapshot"
+	"github.com/livefleet/handover/helper/internal/store"
+	"github.com/livefleet/handover/helper/internal/tracker"
+)
+
+type snapshotCommands struct{ *app }
+
+func (a snapshotCommands) snapshot() *cobra.Command {
+	g := group("snapshot", "Keep volumes in use as they were at certain points in time, and go back to one",
+		a.snapshotTake(), a.snapshotList(), a.snapshotShow(), a.snapshotRestore(), a.snapshotExport(), a.snapshotDelete(), a.snapshotPrune(), a.snapshotVerify(), a.snapshotForget())
+	g.Long = g.Short + ".\n\nSTORE is a folder that the first snapshot makes. SNAPSHOT is a name, an ID, or the beginning of one."
+	g.Example = `  pcopy snapshot take /backup/shop --volume data=/var/lib/handover/volumes/shop.img --name before-upgrade
+  pcopy snapshot list /backup/shop
+  pcopy snapshot restore /backup/shop before-upgrade --volume data=/srv/restored.img`
+	return g
+}
+
+// placesFlag is a flag of the form NAME=PATH that may be given several times.
+func placesFlag(c *cobra.Command, places *[]snapshot.Place, name, usage string) {
+	c.Flags().Var((*placesValue)(places), name, usage)
+}
+
+type placesValue []snapshot.Place
+
+func (p *placesValue) Type() string   { return "NAME=PATH" }
+func (p *placesValue) String() string { return "" }
+func (p *placesValue) Set(word string) error {
+	name, path, ok := strings.Cut(word, "=")
+	if !ok || name == "" || path == "" {
+		return errors.New("a name and a path are needed, as in data=/srv/data.img")
+	}
+	if slices.ContainsFunc(*p, func(q snapshot.Place) bool { return q.Name == name }) {
+		return fmt.Errorf("the name %s is given twice", name)
+	}
+	*p = append(*p, snapshot.Place{Name: name, Path: path})
+	return nil
+}
+
+var _ pflag.Value = (*placesValue)(nil)
+
+func (a snapshotCommands) snapshotTake() *cobra.Command {
+	var r snapshot.Request
+	var before, after string
+	var hookLimit int
+	c := &cobra.Command{Use: "take STORE --volume NAME=PATH…", Short: "Take a snapshot of all volumes at one moment, while they are written", RunE: func(c *cobra.Command, args []string) error {
+		r.Store = args[0]
+		r.Before, r.After = hook(before, hookLimit), hook(after, hookLimit)
+		taken, err := snapshot.Take(c.Context(), r)
+		if err != nil {
+			return err
+		}
+		return a.print(taken)
+	}}
+	c.Args = func(c *cobra.Command, args []string) error {
+		switch {
+		case len(r.Volumes) == 0:
+			return usageError("snapshot take: --volume is missing: name each volume, as in --volume data=/srv/data.img")
+		case r.FreezeLimit <= 0:
+			return usageError(fmt.Sprintf("snapshot take: --freeze-limit %v: a time above 0", r.FreezeLimit))
+		case hookLimit <= 0:
+			return usageError(fmt.Sprintf("snapshot take: --hook-limit %d: a number of seconds above 0", hookLimit))
+		case !slices.Contains([]string{tracker.Auto, tracker.EBPF, tracker.Hash}, r.Tracker):
+			return usageError(fmt.Sprintf("snapshot take: --tracker %s: choose one of %s, %s, %s", r.Tracker, tracker.Auto, tracker.EBPF, tracker.Hash))
+		}
+		return between(1, 1)(c, args)
+	}
+	f := c.Flags()
+	placesFlag(c, &r.Volumes, "volume", "a volume: its image file or its block device")
+	placesFlag(c, &r.Files, "file", "a file that is taken along")
+	f.StringVar(&r.Name, "name", "", "the snapshot's name; one with a name is never pruned")
+	f.StringVar(&r.Description, "description", "", "a line for people")
+	f.StringVar(&r.Tracker, "tracker", tracker.Auto, "how writes are tracked meanwhile: auto, ebpf or hash")
+	f.BoolVar(&r.Full, "full", false, "store everything once more, as if there were no earlier snapshot")
+	f.BoolVar(&r.Track, "track", true, "leave a tracker in the kernel, so that the next snapshot reads only what was written")
+	f.StringVar(&r.TrackRoot, "track-root", changes.Root, "the folder that holds the trackers' records")
+	f.StringVar(&before, "before", "", "a shell command to run before the freeze")
+	f.StringVar(&after, "after", "", "a shell command to run after it, in any case")
+	f.IntVar(&hookLimit, "hook-limit", 60, "seconds that each of the commands may take")
+	f.DurationVar(&r.FreezeLimit, "freeze-limit", 10*time.Second, "how long the file systems may stand still")
+	return c
+}
+
+func hook(command string, limit int) *hooks.Command {
+	if command == "" {
+		return nil
+	}
+	return &hooks.Command{Argv: []string{"/bin/sh", "-c", command}, Timeout: limit}
+}
+
+// listed is a point as a line of a list.
+type listed struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Taken       time.Time `json:"taken"`
+	Parent      string    `json:"parent"`
+	Current     bool      `json:"current"`
+	Volumes     int       `json:"volumes"`
+	Size        int64     `json:"size"`
+	Stored      int64     `json:"stored"`
+	FrozenMS    float64   `json:"frozen_ms"`
+	Description string    `json:"description"`
+}
+
+func (a snapshotCommands) snapshotList() *cobra.Command {
+	return &cobra.Command{Use: "list STORE", Short: "List the snapshots of a store", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		x, err := store.Peek(args[0])
+		if err != nil {
+			return err
+		}
+		all := []listed{}
+		for _, p := range x.Points {
+			l := listed{ID: p.ID, Name: p.Name, Taken: p.Taken, Parent: p.Parent, Current: p.ID == x.Current, Volumes: len(p.Volumes), FrozenMS: p.FrozenMS, Description: p.Description}
+			for _, v := range p.Volumes {
+				l.Size, l.Stored = l.Size+v.Size, l.Stored+v.Stored
+			}
+			all = append(all, l)
+		}
+		return a.printTable(all, "id", "name", "taken", "parent", "current", "volumes", "size", "stored", "description")
+	}}
+}
+
+func (a snapshotCommands) snapshotShow() *cobra.Command {
+	return &cobra.Command{Use: "show STORE SNAPSHOT", Short: "Tell everything about a snapshot", Args: between(2, 2), RunE: func(_ *cobra.Command, args []string) error {
+		x, err := store.Peek(args[0])
+		if err != nil {
+			return err
+		}
+		p, err := x.Find(args[1])
+		if err != nil {
+			return err
+		}
+		images := map[string]string{}
+		for _, v := range p.Volumes {
+			images[v.Name] = x.Image(args[0], v)
+		}
+		return a.print(struct {
+			*store.Point
+			Current bool              `json:"current"`
+			Images  map[string]string `json:"images"` // that qemu-img opens
+		}{p, p.ID == x.Current, images})
+	}}
+}
+
+func (a snapshotCommands) snapshotRestore() *cobra.Command {
+	var r snapshot.Return
+	c := &cobra.Command{Use: "restore STORE SNAPSHOT --volume NAME=PATH…", Short: "Write volumes of a snapshot to files or devices, and only what differs", RunE: func(c *cobra.Command, args []string) error {
+		r.Store, r.Point = args[0], args[1]
+		done, err := snapshot.Restore(c.Context(), r)
+		if err != nil {
+			return err
+		}
+		return a.print(done)
+	}}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(r.Volumes) == 0 {
+			return usageError("snapshot restore: --volume is missing: name each volume, as in --volume data=/srv/data.img")
+		}
+		return between(2, 2)(c, args)
+	}
+	placesFlag(c, &r.Volumes, "volume", "a volume, and the file or device to write; a file that does not exist is made")
+	c.Flags().BoolVar(&r.Current, "current", false, "these are the workload's own disks, which go on from this snapshot")
+	return c
+}
+
+func (a snapshotCommands) snapshotExport() *cobra.Command {
+	var format, volume, file string
+	c := &cobra.Command{Use: "export STORE SNAPSHOT OUT {--volume NAME | --file NAME}", Short: "Write one volume, or a file that was taken along, to a new file", RunE: func(c *cobra.Command, args []string) error {
+		if file != "" {
+			return a.exportFile(args[0], args[1], file, args[2])
+		}
+		return a.exportVolume(c.Context(), args[0], args[1], volume, format, args[2])
+	}}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if (volume == "") == (file == "") {
+			return usageError("snapshot export: name a volume or a file, and not both: --volume NAME or --file NAME")
+		}
+		if !slices.Contains(convert.Formats, format) {
+			return usageError(fmt.Sprintf("--format %s: choose one of %s", format, strings.Join(convert.Formats, ", ")))
+		}
+		return between(3, 3)(c, args)
+	}
+	c.Flags().StringVar(&volume, "volume", "", "the volume")
+	c.Flags().StringVar(&file, "file", "", "the file")
+	c.Flags().StringVar(&format, "format", convert.QCOW2, "format of a volume's new file: "+strings.Join(convert.Formats, " or "))
+	return c
+}
+
+func (a snapshotCommands) exportVolume(ctx context.Context, dir, point, volume, format, out string) error {
+	v, _, err := store.OpenVolume(dir, point, volume)
+	if err != nil {
+		return err
+	}
+	s, err := convert.Convert(ctx, v, format, out)
+	if err = errors.Join(err, v.Close()); err != nil {
+		return err
+	}
+	return a.print(s)
+}
+
+func (a snapshotCommands) exportFile(dir, point, name, out string) (err error) {
+	from, err := store.OpenFile(dir, point, name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to, err := os.OpenFile(out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Sync(), to.Close())
+}
+
+// changing is a command that changes a store.
+func changing(c *cobra.Command, run func(ctx context.Context, s *store.Store, args []string) error) *cobra.Command {
+	c.RunE = func(c *cobra.Command, args []string) error {
+		s, err := store.Open(args[0], false)
+		if err != nil {
+			return err
+		}
+		return errors.Join(run(c.Context(), s, args[1:]), s.Close())
+	}
+	return c
+}
+
+func (a snapshotCommands) snapshotDelete() *cobra.Command {
+	c := &cobra.Command{Use: "delete STORE SNAPSHOT…", Short: "Delete snapshots; what others need of them stays", Args: between(2, -1)}
+	return changing(c, func(ctx context.Context, s *store.Store, args []string) error { return s.Delete(ctx, args...) })
+}
+
+func (a snapshotCommands) snapshotPrune() *cobra.Command {
+	var policy store.Policy
+	var dry bool
+	c := &cobra.Command{Use: "prune STORE", Short: "Delete the snapshots that a policy does not keep", Args: between(1, 1)}
+	c.Long = c.Short + ".\n\nOne with a name and the current one are always kept. Periods are those of the host's time zone."
+	f := c.Flags()
+	f.IntVar(&policy.Last, "keep-last", 0, "keep the last so many")
+	f.IntVar(&policy.Hourly, "keep-hourly", 0, "keep the last of each of so many hours")
+	f.IntVar(&policy.Daily, "keep-daily", 0, "keep the last of each of so many days")
+	f.IntVar(&policy.Weekly, "keep-weekly", 0, "keep the last of each of so many weeks")
+	f.IntVar(&policy.Monthly, "keep-monthly", 0, "keep the last of each of so many months")
+	f.IntVar(&policy.Yearly, "keep-yearly", 0, "keep the last of each of so many years")
+	f.BoolVar(&dry, "dry-run", false, "only tell what would be deleted")
+	return changing(c, func(ctx context.Context, s *store.Store, _ []string) error {
+		verdicts, err := store.Prune(s.Index().Points, s.Index().Current, policy, time.Local)
+		if err != nil {
+			return err
+		}
+		type row struct {
+			ID    string    `json:"id"`
+			Name  string    `json:"name"`
+			Taken time.Time `json:"taken"`
+			Keep  bool      `json:"keep"`
+			Why   []string  `json:"why"`
+		}
+		rows, gone := []row{}, []string{}
+		for _, v := range verdicts {
+			rows = append(rows, row{v.Point.ID, v.Point.Name, v.Point.Taken, v.Keep, v.Why})
+			if !v.Keep {
+				gone = append(gone, v.Point.ID)
+			}
+		}
+		if !dry && len(gone) > 0 {
+			if err := s.Delete(ctx, gone...); err != nil {
+				return err
+			}
+		}
+		return a.printTable(rows, "id", "name", "taken", "keep", "why")
+	})
+}
+
+func (a snapshotCommands) snapshotVerify() *cobra.Command {
+	return &cobra.Command{Use: "verify STORE", Short: "Read all files of a store back, and name each that is not as it was written", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
+		r, err := store.Verify(c.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		err = a.print(r)
+		if err == nil && len(r.Faults) > 0 {
+			err = fmt.Errorf("snapshot verify: %s: %d files are damaged, see the faults: restore them from a copy of the store", args[0], len(r.Faults))
+		}
+		return err
+	}}
+}
+
+func (a snapshotCommands) snapshotForget() *cobra.Command {
+	var root string
+	c := &cobra.Command{Use: "untrack STORE", Short: "End the trackers that a store's snapshots have left in the kernel", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		x, err := store.Peek(args[0])
+		if err != nil {
+			return err
+		}
+		return snapshot.Forget(x, root, "")
+	}}
+	c.Flags().StringVar(&root, "track-root", changes.Root, "the folder that holds the trackers' records")
+	return c
+}
+
+// thawAfter is the process that thaws if the one that takes a snapshot dies.
+func (a internalCommands) thawAfter() *cobra.Command {
+	return &cobra.Command{Use: snapshot.ThawWord + " LIMIT MOUNTPOINT…", Short: "Thaw file systems when the process that froze them has ended, or the limit has passed", Args: between(2, -1), RunE: func(_ *cobra.Command, args []string) error {
+		limit, err := time.ParseDuration(args[0])
+		if err != nil {
+			return usageError(fmt.Sprintf("%s: %v", snapshot.ThawWord, err))
+		}
+		return snapshot.ThawWhenGone(limit, args[1:])
+	}}
+}

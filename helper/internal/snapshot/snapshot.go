@@ -1,0 +1,347 @@
+// Package snapshot takes points of volumes that are in use, into a store.
+//
+// A snapshot is a move that stays: the tracker, the passes, the freeze, the last pass
+// and the proof that nothing was written after it are those of a move (package passes).
+// The receiving end is a layer of the store, and then the workload goes on. So the file
+// systems stand still for the last pass alone, on any file system.
+//
+// The clusters to look at are found in one of three ways, and the point says which:
+//
+//   - marks: a tracker that stays in the kernel (package changes) has marked all that
+//     was written since the parent;
+//   - digests: it did not, or its marks are lost: everything is read, and compared with
+//     the parent's digests;
+//   - full: there is no parent.
+//
+// # The freeze
+//
+// A process of its own (guard.go) thaws the file systems if this one dies, or if the
+// limit has passed. So a hook that hangs, or a kill, cannot leave a workload frozen.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/passes"
+	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/store"
+	"github.com/livefleet/handover/helper/internal/wire"
+)
+
+// Request is a snapshot to be taken.
+type Request struct {
+	Store       string // the folder
+	Name        string
+	Description string
+	Volumes     []Place
+	Files       []Place // taken along
+	Tracker     string  // the kind, as package tracker has it
+	Full        bool    // nothing of the parent's is used
+	Track       bool    // a tracker stays in the kernel for the next one
+	TrackRoot   string  // its records
+	TrackPins   string
+	Before      *hooks.Command // run before the freeze, while the workload runs
+	After       *hooks.Command // run after it, in any case
+	FreezeLimit time.Duration  // how long the file systems may stand still
+}
+
+// whileFrozen is called in the freeze; a test looks at the disks there.
+var whileFrozen = func() {}
+
+// Place is a name, and the path of what has it.
+type Place struct{ Name, Path string }
+
+// Taken is the answer.
+type Taken struct {
+	*store.Point
+	Store  string        `json:"store"`
+	Passes []passes.Pass `json:"passes"`
+	Dirty  int64         `json:"frozen_bytes"` // that were read while the file systems stood still
+}
+
+// The passes before the freeze go on while each is much shorter than the one before.
+const (
+	mostPasses = 8
+	smallPass  = 4 << 20
+)
+
+// job is a snapshot that is being taken.
+type job struct {
+	Request
+	volumes []*volume
+	take    *store.Take
+	copy    *passes.Copy
+	passes  []passes.Pass
+	taken   time.Time // the moment that the snapshot is of
+	frozen  time.Duration
+	dirty   int64
+}
+
+// Take takes a snapshot.
+func Take(ctx context.Context, r Request) (_ *Taken, err error) {
+	if len(r.Volumes) == 0 {
+		return nil, errors.New("snapshot: there is no volume to take: name each with --volume NAME=PATH")
+	}
+	j := &job{Request: r}
+	defer func() { err = errors.Join(err, j.close()) }()
+	for _, p := range r.Volumes {
+		v, err := find(p)
+		if err != nil {
+			return nil, err
+		}
+		j.volumes = append(j.volumes, v)
+	}
+	if err := j.apart(); err != nil {
+		return nil, err
+	}
+	s, err := store.Open(r.Store, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if j.take, err = s.Begin(r.Name, r.Description); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, j.take.Abandon()) }()
+	if err := j.begin(s); err != nil {
+		return nil, err
+	}
+	herr := j.run(ctx)
+	if herr != nil && j.taken.IsZero() {
+		return nil, herr
+	}
+	for _, v := range j.volumes {
+		if err := v.untouched(); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range r.Files {
+		if err := j.along(f); err != nil {
+			return nil, err
+		}
+	}
+	p, err := j.take.Finish(j.taken, float64(j.frozen.Microseconds())/1000)
+	if err != nil {
+		return nil, err
+	}
+	if herr != nil {
+		return nil, fmt.Errorf("the snapshot %s is taken and whole, but afterwards: %w", p.ID, herr)
+	}
+	return &Taken{Point: p, Store: s.Dir(), Passes: j.passes, Dirty: j.dirty}, nil
+}
+
+// apart refuses a store on one of the volumes: it could not be written during the freeze.
+func (j *job) apart() error {
+	for _, v := range j.volumes {
+		within, err := v.carries(j.Store)
+		if err != nil {
+			return err
+		}
+		if within {
+			return fmt.Errorf("snapshot: the store %s lies on the volume %s, which stands still while it is taken: choose a folder elsewhere", j.Store, v.Name)
+		}
+	}
+	return nil
+}
+
+// begin starts the trackers, and finds what has to be read.
+func (j *job) begin(s *store.Store) error {
+	sender, err := pipeline.NewSender([]pipeline.FrameWriter{j}, pipeline.SendOptions{})
+	if err != nil {
+		return err
+	}
+	var vs []*passes.Volume
+	for n, v := range j.volumes {
+		if v.writing, err = j.take.Volume(v.Name, v.source.Size(), j.Full); err != nil {
+			return err
+		}
+		v.pass = &passes.Volume{
+			Name: v.Name, Device: v.device, Mountpoint: v.mountpoint, Tracker: j.Tracker, Cluster: cluster, Stream: uint32(n),
+			Source: v.source, Empty: v.writing.Full(), SkipFree: true,
+		}
+		if v.device == "" {
+			v.pass.Tracker = passes.Untracked
+		}
+		vs = append(vs, v.pass)
+	}
+	j.copy = passes.New(sender, vs, passes.Options{})
+	kinds, err := j.copy.Track()
+	if err != nil {
+		return err
+	}
+	for _, v := range j.volumes {
+		if err := j.since(s, v, kinds[v.Name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run copies, freezes, copies the rest, and thaws. If the hook afterwards fails, the
+// moment of the snapshot is set nevertheless.
+func (j *job) run(ctx context.Context) (err error) {
+	if err := j.warm(ctx); err != nil {
+		return err
+	}
+	if j.Before.Given() {
+		if err := j.Before.Run(ctx); err != nil {
+			return errors.Join(fmt.Errorf("the command before the freeze: %w", err), j.after(ctx))
+		}
+		if err := j.pass(ctx); err != nil { // it may have had much written
+			return errors.Join(err, j.after(ctx))
+		}
+	}
+	err = j.freeze(ctx)
+	return errors.Join(err, j.after(ctx))
+}
+
+// after runs the command after the freeze, also when the context has ended: what the
+// command before has begun has to end.
+func (j *job) after(ctx context.Context) error {
+	if !j.After.Given() {
+		return nil
+	}
+	if err := j.After.Run(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("the command after the freeze: %w", err)
+	}
+	return nil
+}
+
+// warm makes passes while the workload runs.
+func (j *job) warm(ctx context.Context) error {
+	last := int64(-1)
+	for range mostPasses {
+		if err := j.copy.Sync(); err != nil {
+			return err
+		}
+		if err := j.copy.Collect(); err != nil {
+			return err
+		}
+		dirty := j.copy.Dirty()
+		if last >= 0 && (dirty <= smallPass || dirty > last/2) {
+			return nil
+		}
+		last = dirty
+		if err := j.send(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j *job) pass(ctx context.Context) error {
+	if err := j.copy.Sync(); err != nil {
+		return err
+	}
+	return j.send(ctx)
+}
+
+func (j *job) send(ctx context.Context) error {
+	p, err := j.copy.Send(ctx, nil)
+	if err == nil && p.Pass > 0 {
+		j.passes = append(j.passes, p)
+	}
+	return err
+}
+
+// freeze is the moment of the snapshot. Inside it nothing is done but the last pass.
+func (j *job) freeze(ctx context.Context) (err error) {
+	var mountpoints []string
+	for _, v := range j.volumes {
+		if v.mountpoint != "" {
+			mountpoints = append(mountpoints, v.mountpoint)
+		}
+	}
+	g, err := watch(mountpoints, j.FreezeLimit)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.dismiss()) }()
+	defer func() { err = errors.Join(err, j.copy.Thaw()) }()
+	if err := j.pass(ctx); err != nil {
+		return err
+	}
+	if err := g.begin(); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeoutCause(ctx, j.FreezeLimit, j.tooLong())
+	defer cancel()
+	began := time.Now()
+	if err := j.copy.Freeze(); err != nil {
+		return err
+	}
+	before := len(j.passes)
+	if err := j.send(within); err != nil {
+		return err
+	}
+	whileFrozen()
+	if err := j.copy.Silent(); err != nil {
+		return err
+	}
+	at := time.Now()
+	if err := j.copy.Thaw(); err != nil {
+		return err
+	}
+	if j.frozen = time.Since(began); j.frozen > j.FreezeLimit {
+		// The guard may have thawed them before the last look.
+		return j.tooLong()
+	}
+	for _, p := range j.passes[before:] {
+		j.dirty += p.Bytes
+	}
+	j.taken = at
+	return nil
+}
+
+func (j *job) tooLong() error {
+	return fmt.Errorf("snapshot: the file systems stood still for %v and were let go: allow more (--freeze-limit), or take it when less is written", j.FreezeLimit)
+}
+
+// along takes a file along.
+func (j *job) along(p Place) error {
+	f, err := os.Open(p.Path)
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("snapshot: %s is no file", p.Path)
+	}
+	if err == nil {
+		err = j.take.File(p.Name, f)
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (j *job) close() (err error) {
+	if j.copy != nil {
+		err = errors.Join(j.copy.Thaw(), j.copy.Close())
+	}
+	for _, v := range j.volumes {
+		err = errors.Join(err, v.source.Close())
+	}
+	return err
+}
+
+// Write is the receiving end of the passes.
+func (j *job) Write(f *wire.Frame) error {
+	w := j.volumes[f.Stream].writing
+	switch f.Type {
+	case wire.Data:
+		return w.Write(f.Payload, f.Pos)
+	case wire.Zero:
+		return w.Zero(f.Pos, f.Length)
+	}
+	return fmt.Errorf("snapshot: a frame of type %v in a copy to a store", f.Type)
+}
+
+// Flush and Interrupt are a connection's; nothing waits here.
+func (j *job) Flush() error    { return nil }
+func (j *job) Interrupt(error) {}
+
+var _ pipeline.FrameWriter = (*job)(nil)
