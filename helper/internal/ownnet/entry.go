@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -326,24 +325,4 @@ func (c *conn) standIn(name string) error {
 		return fmt.Errorf("the interface %s to try it with: %w", name, err)
 	}
 	return nil
-}
-
-// links are the names of the interfaces by number.
-func (c *conn) links() (map[int]string, error) {
-	messages, err := c.Execute(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request | netlink.Dump}, Data: make([]byte, unix.SizeofIfInfomsg)})
-	if err != nil {
-		return nil, fmt.Errorf("the interfaces: %w", err)
-	}
-	names := map[int]string{}
-	for _, m := range messages {
-		if len(m.Data) < unix.SizeofIfInfomsg {
-			return nil, os.ErrInvalid
-		}
-		attributes, err := netlink.UnmarshalAttributes(m.Data[unix.SizeofIfInfomsg:])
-		if err != nil {
-			return nil, fmt.Errorf("the interfaces: %w", err)
-		}
-		names[int(number(m.Data[4:8]))] = string(slices.DeleteFunc(slices.Clone(find(attributes, unix.IFLA_IFNAME)), func(b byte) bool { return b == 0 }))
-	}
-	return names, nil
 }

@@ -1,5 +1,5 @@
-// Package ownnet carries a workload's objects in its network namespace beside its
-// interfaces: addresses, routes, rules for routes, and tables of nftables.
+// Package ownnet carries a workload's objects in its network namespace: the settings of
+// its interfaces, addresses, routes, rules for routes, and tables of nftables.
 //
 // The container engine makes interfaces with the addresses that it knows of, on the
 // destination as on the source. No dump holds the workload's own additions and removals:
@@ -33,6 +33,7 @@ type State struct {
 	Rules     []Entry  `json:"rules,omitempty"`
 	Tables    []Table  `json:"tables,omitempty"`
 	Links     []string `json:"links,omitempty"` // the interfaces there are
+	Settings  []Link   `json:"settings,omitempty"`
 }
 
 // Entry is one address, route or rule, as the kernel tells and takes it.
@@ -122,6 +123,10 @@ func apply(want State, had []Table) (changed []string, err error) {
 		return nil, err
 	}
 	defer c.Close()
+	// First of all: an address or a route needs an interface that is up.
+	if changed, err = c.mendLinks(want.Settings); err != nil {
+		return changed, err
+	}
 	for round := 0; ; round++ {
 		here, err := c.state()
 		if err != nil {
@@ -217,15 +222,18 @@ func open() (*conn, error) {
 }
 
 func (c *conn) state() (s State, err error) {
-	if c.names, err = c.links(); err != nil {
+	links, err := c.interfaces()
+	if err != nil {
 		return s, err
 	}
-	for _, name := range c.names {
-		if c.carries(name) {
-			s.Links = append(s.Links, name)
+	c.names = map[int]string{}
+	for number, link := range links {
+		if c.names[number] = link.Name; c.carries(link.Name) {
+			s.Links, s.Settings = append(s.Links, link.Name), append(s.Settings, link)
 		}
 	}
 	slices.Sort(s.Links)
+	slices.SortFunc(s.Settings, func(a, b Link) int { return cmp.Compare(a.Name, b.Name) })
 	for _, k := range []struct {
 		kind kind
 		into *[]Entry

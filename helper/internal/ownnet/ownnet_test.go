@@ -32,7 +32,7 @@ func namespace(t *testing.T, before int) (name, path string) {
 	}
 	ip("link set lo up")
 	for _, words := range []string{
-		"link add eth0 type bridge", "link add eth1 type bridge", "address add 192.0.2.10/24 dev eth0", "address add 2001:db8::10/64 dev eth0 nodad",
+		"link add eth0 address 02:00:00:00:00:10 type bridge", "link add eth1 address 02:00:00:00:00:11 type bridge", "address add 192.0.2.10/24 dev eth0", "address add 2001:db8::10/64 dev eth0 nodad",
 		"address add 198.51.100.10/24 dev eth1", "link set eth0 up", "link set eth1 up", "route add default via 192.0.2.1 proto static metric 100",
 	} {
 		ip(words)
@@ -79,6 +79,15 @@ var own = []struct{ words, named string }{
 	{"ip -n NS rule add from 10.9.9.9 table 77 priority 700", "the rule 700 of IPv4 for the table 77"},
 	{"ip -n NS -6 rule add iif eth1 table 78 priority 701", "the rule 701 of IPv6 for the table 78"},
 	{"ip netns exec NS nft add table inet shop", "the nftables table inet shop"},
+	{"ip -n NS link set eth0 mtu 1400", "an MTU of 1400 on eth0"},
+	{"ip -n NS link set lo mtu 16384", "an MTU of 16384 on lo"},
+	{"ip -n NS link set eth1 txqueuelen 77", "a queue of 77 packets on eth1"},
+	{"ip -n NS link set eth1 address 02:00:00:00:77:77", "the hardware address 02:00:00:00:77:77 on eth1"},
+	{"ip -n NS link set eth0 promisc on", "eth0 promiscuous"},
+	{"ip -n NS link set eth0 allmulticast on", "eth0 for all of multicast"},
+	{"ip -n NS link set eth0 arp off", "eth0 without ARP"},
+	{"ip -n NS link set eth1 multicast off", "eth1 not for multicast"},
+	{"ip -n NS link set eth1 down", "eth1 not up"},
 	{"ip -n NS route del default", "without the route to default via 192.0.2.1 on eth0"},
 	{"ip -n NS address del 198.51.100.10/24 dev eth1", "without the address 198.51.100.10/24 on eth1"},
 }
@@ -188,6 +197,20 @@ func sameAs(t *testing.T, path string, want State) {
 	}
 }
 
+func TestTablesAreToldWithoutNft(t *testing.T) {
+	needsNft(t)
+	name, path := namespace(t, 0)
+	do(t, name, "ip netns exec NS nft add table inet shop")
+	do(t, name, "ip netns exec NS nft add table ip handover")
+	t.Setenv("PATH", "")
+	if found, err := TablesIn(path); err != nil || !slices.Equal(found, []string{"inet shop"}) {
+		t.Errorf("%q, %v", found, err)
+	}
+	if _, err := Read(path, nil); err == nil || !strings.Contains(err.Error(), "no program nft: install the package nftables") {
+		t.Errorf("read without nft: %v", err)
+	}
+}
+
 func TestTheLastLookFindsATableThatWent(t *testing.T) {
 	needsNft(t)
 	name, path := namespace(t, 0)
@@ -212,15 +235,15 @@ func TestOneAsTheEngineMadeItIsLeftAlone(t *testing.T) {
 
 func TestWhatCannotBeHadIsSaid(t *testing.T) {
 	for want, words := range map[string]string{
-		"the address 10.9.9.9/32 on wg0 needs the interface wg0, which the workload does not have here": "ip -n NS address add 10.9.9.9/32 dev wg0",
-		"was made by iptables, whose rules are not carried":                                             "ip netns exec NS iptables-nft -t nat -A POSTROUTING -j MASQUERADE",
-		"a next hop of its own (`ip nexthop`), which is not carried":                                    "ip -n NS route add 10.8.0.0/16 nhid 5",
+		"the interface wg0, which the workload has on the source, is missing here": "ip -n NS address add 10.9.9.9/32 dev wg0",
+		"was made by iptables, whose rules are not carried":                        "ip netns exec NS iptables-nft -t nat -A POSTROUTING -j MASQUERADE",
+		"a next hop of its own (`ip nexthop`), which is not carried":               "ip -n NS route add 10.8.0.0/16 nhid 5",
 	} {
 		t.Run(want, func(t *testing.T) {
 			name, path := namespace(t, 0)
 			_, there := namespace(t, 0)
 			do(t, name, "ip -n NS link add wg0 type bridge")
-			do(t, name, "ip -n NS nexthop add id 5 via 192.0.2.9 dev eth0")
+			do(t, name, "ip -n NS nexthop add id 5 blackhole")
 			if strings.Contains(words, "iptables-nft") {
 				needsNft(t)
 				if _, err := exec.LookPath("iptables-nft"); err != nil {
@@ -246,12 +269,34 @@ func TestWhatCannotBeHadIsSaid(t *testing.T) {
 	}
 }
 
+func TestASourceOfAnOlderVersionSaysNothingOfItsInterfaces(t *testing.T) {
+	name, path := namespace(t, 0)
+	_, there := namespace(t, 0)
+	do(t, name, "ip -n NS link set eth0 mtu 1400")
+	do(t, name, "ip -n NS link add wg0 type bridge")
+	do(t, name, "ip -n NS address add 10.9.9.9/32 dev wg0")
+	want := read1(t, path)
+	want.Settings = nil
+	const missing = "the address 10.9.9.9/32 on wg0 needs the interface wg0, which the workload does not have here"
+	if _, err := Apply(there, want, nil); err == nil || !strings.Contains(err.Error(), missing) {
+		t.Error(err)
+	}
+	for _, link := range read1(t, there).Settings {
+		if link.Name == "eth0" && link.MTU != 1500 {
+			t.Errorf("it has an MTU of %d", link.MTU)
+		}
+	}
+}
+
 func TestWhatComesOverTheWireIsNotTrusted(t *testing.T) {
 	_, there := namespace(t, 0)
 	for _, s := range []State{
 		{Addresses: []Entry{{Name: "x", Body: []byte{2}}}},
 		{Addresses: []Entry{{Name: "x", Body: make([]byte, 8)}}},
 		{Routes: []Entry{{Name: "x", Body: append(make([]byte, 12), 3, 0, 4, 0)}}},
+		{Settings: []Link{{Name: "eth0", MTU: 1 << 31}}},
+		{Settings: []Link{{Name: "eth0", MTU: 1500, Address: []byte{1}}}},
+		{Settings: []Link{{MTU: 1500}}},
 	} {
 		if _, err := Apply(there, s, nil); err == nil {
 			t.Errorf("%+v was taken", s)

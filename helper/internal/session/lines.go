@@ -25,8 +25,17 @@ const (
 	canPages   = "pages"  // take a dump's pages while it is written, and memory ahead of it
 )
 
+// Needs are the features without which a destination ends a session of this version, by
+// the kind of move: a check asks before anything is touched.
+func Needs() map[string][]string {
+	return map[string][]string{"live": engine.NeedsOfDump(), "lazy_pages": {canLazy}}
+}
+
+// Understood are the features of this version.
+func Understood() []string { return understood() }
+
 func understood() []string {
-	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork)
+	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks)
 }
 
 // can reports whether the destination can do something that not every version does.

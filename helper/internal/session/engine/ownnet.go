@@ -13,6 +13,9 @@ import (
 // namespace the objects that the workload itself has made in it: see ownnet.
 const CanOwnNetwork = "own-network"
 
+// CanOwnLinks is the word of one that gives it the settings of its interfaces, too.
+const CanOwnLinks = "own-links"
+
 // readOwn reads it: while the workload runs, and again when it is frozen.
 func (n *NetSettings) readOwn() error {
 	own, err := ownnet.Read(n.path, n.Spec.Network.Only)

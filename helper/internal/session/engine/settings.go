@@ -25,6 +25,10 @@ import (
 // namespace its settings.
 const CanSettings = "settings"
 
+// NeedsOfDump are the features that the destination of a workload has to have that is
+// dumped.
+func NeedsOfDump() []string { return []string{CanSettings, CanOwnNetwork, CanOwnLinks} }
+
 // NetSettings are the settings of the workload's network namespace, which the source reads.
 type NetSettings struct {
 	Spec  *record.Spec
@@ -36,7 +40,7 @@ type NetSettings struct {
 
 // Needed ends a session whose destination would leave the settings behind: can lists its features.
 func (n *NetSettings) Needed(can []string) error {
-	if f := n.Spec.Hooks.Freeze; !f.Given() || f.Gate == "" || slices.Contains(can, CanSettings) && slices.Contains(can, CanOwnNetwork) {
+	if f := n.Spec.Hooks.Freeze; !f.Given() || f.Gate == "" || !slices.ContainsFunc(NeedsOfDump(), func(word string) bool { return !slices.Contains(can, word) }) {
 		return nil
 	}
 	namespace, err := n.namespace()
