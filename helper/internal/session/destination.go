@@ -82,6 +82,7 @@ func (d *destination) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go d.watchRequests(ctx, cancel)
+	d.Heed = record.Heed{Context: ctx, HungUp: func() bool { return d.conn != nil && d.conn.HungUp() }}
 	return d.receive(ctx, l)
 }
 

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -73,7 +72,7 @@ func (s *link) expect(ctx context.Context, limit time.Duration, kinds ...kind) (
 	}
 }
 
-var errAborted = errors.New("session: aborted on request")
+var errAborted = record.ErrAborted
 
 // hungUp is why the connection is gone: the destination's last words, if there were
 // any.

@@ -63,6 +63,7 @@ func Send(ctx context.Context, dir, runDir string, o Options) error {
 	}
 	defer b.Close()
 	s := newSource(b, &stopped, o)
+	b.Heed = record.Heed{Context: ctx, HungUp: func() bool { return s.conn != nil && s.conn.HungUp() }}
 	if err = s.options.lower(s.Session); err == nil {
 		switch {
 		case s.Spec.Lends(s.Journal.State()):

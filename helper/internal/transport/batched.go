@@ -68,6 +68,13 @@ func (c *secured) Backlog() (bytes int, known bool) {
 	return 0, false
 }
 
+// HungUp says whether the other side has closed the connection, also where data before
+// that were not read; false where the connection below does not know.
+func (c *secured) HungUp() bool {
+	s, ok := c.raw.Conn.(*short)
+	return ok && s.hungUp()
+}
+
 // batched is the connection below TLS.
 type batched struct {
 	net.Conn

@@ -91,6 +91,17 @@ func (s *short) Backlog() (bytes int, known bool) {
 	return bytes, known && err == nil
 }
 
+// tcpEstablished is a state of the kernel's, in which neither side has closed.
+const tcpEstablished = 1
+
+func (s *short) hungUp() (ended bool) {
+	_ = s.raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		ended = err == nil && info.State != tcpEstablished
+	})
+	return ended
+}
+
 // HeldUp is the total time in which the other side's window was closed while there was
 // data to send: its program reads more slowly than the link delivers.
 func (s *short) HeldUp() (held time.Duration) {

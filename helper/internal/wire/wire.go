@@ -210,6 +210,12 @@ func (c *Conn) Backlog() (bytes int, known bool) {
 	return 0, false
 }
 
+// HungUp says whether the other side has closed the connection, if that below knows.
+func (c *Conn) HungUp() bool {
+	h, ok := c.rw.(interface{ HungUp() bool })
+	return ok && h.HungUp()
+}
+
 // HeldUp is the total time in which the other side accepted no data that this side
 // had ready. It is zero if the connection below does not know.
 func (c *Conn) HeldUp() time.Duration {

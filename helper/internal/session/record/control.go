@@ -101,6 +101,14 @@ func (c *control) talk(conn net.Conn) {
 	_ = json.NewEncoder(conn).Encode(out)
 }
 
+// again passes on a request that had come too early.
+func (c *control) again(r Request) {
+	select {
+	case c.Requests <- r:
+	case <-c.done:
+	}
+}
+
 var ErrNobody = errors.New("no process serves this session")
 
 // Ask sends a request to the process that serves the session in dir.

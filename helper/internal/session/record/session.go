@@ -90,6 +90,7 @@ type Session struct {
 	locks   []*os.File
 	events  *os.File
 	Control *control
+	Heed    Heed // of a pause for a rehearsal
 
 	mu      sync.Mutex
 	status  Status
@@ -220,7 +221,7 @@ func (b *Session) Reach(st State, why string) error {
 		}
 	})
 	if st == b.Spec.Policy.PauseAt {
-		b.pause()
+		return b.pause(st)
 	}
 	return nil
 }
@@ -229,30 +230,6 @@ func (b *Session) Reach(st State, why string) error {
 // begin.
 func (b *Session) WaitTimeout() time.Duration {
 	return time.Duration(b.Spec.Policy.WaitTimeout) * time.Second
-}
-
-// pause is for rehearsals: a fault can come while the session is exactly in this
-// state. `pcopy session continue` ends it, and nothing else does: a limit would make
-// the rehearsal another one on a slower machine.
-func (b *Session) pause() {
-	b.Log.Emit("paused", nil)
-	for {
-		if _, err := os.Lstat(filepath.Join(b.Dir, continueFile)); err == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// Continue ends the pause of the session in dir, also one that it has not come to.
-func Continue(dir string) error {
-	if _, err := LoadSpec(dir); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, continueFile), nil, 0o600); err != nil {
-		return fmt.Errorf("session: %w", err)
-	}
-	return nil
 }
 
 // Update changes the status; it is written at once if it matters, and otherwise
