@@ -38,6 +38,11 @@ options:
     type: list
     elements: str
     default: []
+  flags:
+    description:
+      - Whether to look for flags (chattr) of all files at the paths.
+    type: bool
+    default: false
   timeout:
     description:
       - Longest time for the questions to podman, in seconds.
@@ -106,6 +111,14 @@ paths:
     digest:
       description: A digest of content, kinds, owners, modes and extended attributes, if it was asked for.
       type: str
+    flags:
+      description: Flags (chattr) without which a copy fails, each with the first path that has it, and whether a copy can carry it; if they were asked for.
+      type: list
+      elements: dict
+    flags_missing:
+      description: Names of the flags that the file system of the path cannot have.
+      type: list
+      elements: str
     path:
       description: The path.
       type: str
@@ -116,13 +129,15 @@ paths:
       description: The number of its file system.
       type: int
   sample:
-    /srv/shop: {kind: directory, empty: false, size: 73728, users: [], digest: ""}
+    /srv/shop: {kind: directory, empty: false, size: 73728, users: [], digest: "", flags: [{name: immutable, path: /srv/shop/key, carried: true}]}
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core import loop
+from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman import file_flags
 from ..module_utils._podman.bind_facts import facts_of, users_of
 from ..module_utils._podman.podman import Podman
 
@@ -134,6 +149,7 @@ def main() -> None:
             "workload": {"type": "str", "required": True},
             "paths": {"type": "list", "elements": "str", "required": True},
             "digest": {"type": "list", "elements": "str", "default": []},
+            "flags": {"type": "bool", "default": False},
             "timeout": {"type": "int", "default": 120},
         },
         supports_check_mode=True,
@@ -146,7 +162,16 @@ def main() -> None:
             named = [each["Id"] for each in podman.containers() if module.params["workload"] not in (each.get("Names") or [])]
             others = podman.inspect_many(named) if named else []
         mounts = loop.read_mounts()
-        paths = {path: {**facts_of(path, mounts, path in module.params["digest"]), "users": users_of(path, others)} for path in module.params["paths"]}
+        pcopy = Pcopy(runtime)
+        paths = {
+            path: {
+                **facts_of(path, mounts, path in module.params["digest"]),
+                "users": users_of(path, others),
+                "flags": file_flags.found(pcopy, path) if module.params["flags"] else [],
+                "flags_missing": file_flags.missing(pcopy, path),
+            }
+            for path in module.params["paths"]
+        }
         module.exit_json(changed=False, paths=paths)
     except (HandoverError, OSError) as exc:
         module.fail_json(msg=str(exc))

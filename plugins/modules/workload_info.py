@@ -128,6 +128,10 @@ workload:
       type: list
       elements: str
       sample: [the route to 198.51.100.0/24]
+    mtus:
+      description: The MTU of each of its interfaces.
+      type: dict
+      sample: {eth0: 1500}
     pod_members:
       description: Where the name is that of a pod and of no container, the names of its containers.
       type: list
@@ -236,8 +240,9 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core import host, loop
+from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime
-from ..module_utils._podman import container_facts, processes, workload
+from ..module_utils._podman import container_facts, file_flags, processes, workload
 from ..module_utils._podman.bind_facts import of_mount
 from ..module_utils._podman.container_look import Look, required_by
 from ..module_utils._podman.create_command import CommandError, carried_options, files, parse, unsupported
@@ -372,6 +377,7 @@ class WorkloadInfo:
             "name": mount["name"],
             "path": mount["source"],
             "size": host.allocated(mount["source"]),
+            "flags": self._ask(lambda: file_flags.found(Pcopy(self.runtime), mount["source"]), []),
             "anonymous": bool(volume.get("Anonymous")),
             "shared_with": sorted(set(users) - {workload_name}),
         }

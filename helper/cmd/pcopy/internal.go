@@ -26,7 +26,8 @@ type internalCommands struct{ *app }
 // internal are the words that only programs say: CRIU, runtimes, podman, units, and pcopy itself.
 func (a internalCommands) internal() *cobra.Command {
 	g := group("internal", "Words that only programs say",
-		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.runOnAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor(), a.thawAfter())
+		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.runOnAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor(),
+		a.flagsIn(), a.flagsMissing(), a.ownTables(), a.thawAfter())
 	g.AddCommand(building()...)
 	g.Hidden = true
 	return g

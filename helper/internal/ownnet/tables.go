@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+
+	"github.com/livefleet/handover/helper/internal/network"
 )
 
 // Table is a table of nftables' that a program made in the namespace.
@@ -50,6 +52,23 @@ func names() (found []Table, err error) {
 		}
 	}
 	slices.SortFunc(found, func(a, b Table) int { return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Name, b.Name)) })
+	return found, nil
+}
+
+// TablesIn are the tables of the namespace at path, in words that nft would use. The
+// kernel tells them, also where there is no nft.
+func TablesIn(path string) ([]string, error) {
+	found := []string{}
+	err := network.Inside(path, func() error {
+		all, err := names()
+		for _, t := range all {
+			found = append(found, t.Family+" "+t.Name)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ownnet: %w", err)
+	}
 	return found, nil
 }
 

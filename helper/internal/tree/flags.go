@@ -45,7 +45,7 @@ var inodeFlags = []struct {
 	{0x00000800, "encrypted", refused},
 	{0x00004000, "data in the journal", hint},
 	{0x00008000, "no tail", hint},
-	{0x00010000, "synchronous folder", exact},
+	{folderSync, "synchronous folder", exact},
 	{0x00020000, "top of folders", hint},
 	{0x00100000, "fs-verity", refused},
 	{noCow, "no copy on write", hint},
@@ -55,6 +55,7 @@ var inodeFlags = []struct {
 const (
 	immutable  = 0x10
 	appendOnly = 0x20
+	folderSync = 0x00010000
 	noCow      = 0x00800000
 	locks      = immutable | appendOnly
 )

@@ -189,6 +189,22 @@ def link_speed(interface: str, sysfs: str = "/sys") -> int:
         return 0
 
 
+def mtus(sysfs: str = "/sys") -> t.Dict[str, int]:
+    """The largest packet that each network interface carries."""
+    root = os.path.join(sysfs, "class/net")
+    found = {name: read_text(os.path.join(root, name, "mtu")).strip() for name in (os.listdir(root) if os.path.isdir(root) else [])}
+    return {name: int(mtu) for name, mtu in sorted(found.items()) if mtu.isdigit()}
+
+
+def gateway_interface(proc: str = "/proc") -> str:
+    """The interface of the default route, on which podman makes a network that names none; empty where there is no such route."""
+    for line in read_text(os.path.join(proc, "net/route")).splitlines()[1:]:
+        fields = line.split()
+        if len(fields) > 7 and fields[1] == fields[7] == "00000000":
+            return fields[0]
+    return ""
+
+
 def listening_ports(proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
     """Ports of this host's network namespace that have a listener."""
     found = {}

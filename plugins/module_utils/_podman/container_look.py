@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 import json
+import os
 import typing as t
 
 from .._core.host import allocated, read_text
+from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
 from . import container_facts as facts_of
 from . import health_check as health
-from . import inventory, sysctls, task_facts
+from . import file_flags, inventory, sysctls, task_facts
 from .own_network import OwnNetwork
 from .podman import Podman
 from .workload import asked
@@ -52,6 +54,7 @@ class Look:
             "log": {
                 "driver": log.get("Type") or "",
                 "path": log.get("Path") or "",
+                "folder": log_folder(log, self.inspect.get("StaticDir") or ""),
                 "size": allocated(log["Path"]) if log.get("Type") in FILE_DRIVERS and log.get("Path") else 0,
             },
             # podman-compose writes the name of a unit that it may never have made.
@@ -102,17 +105,31 @@ class Look:
 
     def _own_network(self, pid: int) -> t.Dict[str, t.Any]:
         if self.facts["network_mode"].startswith(("host", "container:", "ns:")):
-            return {"own_network": [], "own_tables": []}
+            return {"own_network": [], "own_tables": [], "mtus": {}}
         own = OwnNetwork(self.runtime, pid)
+        tables = own.tables()[0] if self.runtime.find("nft") else self._tables_without_nft(pid)
         interfaces = {network["interface"] for network in self.facts["networks"]}
         # podman did not tell the names where a held container keeps it from that.
-        return {"own_network": own.left_behind(() if "" in interfaces else interfaces | {"lo"}), "own_tables": own.tables()[0]}
+        left = own.left_behind(() if "" in interfaces else interfaces | {"lo"})
+        return {"own_network": left, "own_tables": tables, "mtus": own.mtus()}
+
+    def _tables_without_nft(self, pid: int) -> t.List[str]:
+        """Those that the kernel names to the helper."""
+        return list(file_flags.ask(Pcopy(self.runtime), "own-tables", "/proc/{0}/ns/net".format(pid)).get("tables", []))
 
 
 def secrets_of(config: Document) -> t.List[str]:
     """Names of its secrets: podman lists those that are files, and the command those that are variables, too."""
     named = {value.partition(",")[0] for value in asked(config.get("CreateCommand") or [], "secret")}
     return sorted(named | {secret["Name"] for secret in config.get("Secrets") or []})
+
+
+def log_folder(log: Document, beside: str) -> str:
+    """The folder that an option of the log's driver names; podman makes none, and conmon opens no file without it. Empty: podman's own."""
+    path = log.get("Path") or ""
+    if log.get("Type") not in FILE_DRIVERS or not path or beside and path.startswith(beside.rstrip("/") + "/"):
+        return ""
+    return os.path.dirname(path)
 
 
 def _userns(host: Document) -> str:

@@ -16,7 +16,7 @@ from .._core import host, loop
 from .._core.pcopy import Pcopy
 from .._core.runtime import Runtime
 from .._core.sizes import parse_size
-from . import container_facts, processes, sysctls, workload
+from . import container_facts, file_flags, processes, sysctls, workload
 from .create_command import HIDDEN, Grammar
 from .podman import Podman
 from .sessions import Sessions
@@ -65,6 +65,8 @@ class HostOffer:
             "systemd": self._first_version(["systemctl", "--version"]),
             "addresses": self._ask(self._addresses, []),
             "interfaces": [name for _index, name in socket.if_nameindex()],
+            "mtus": host.mtus(),
+            "gateway_interface": host.gateway_interface(),
             "listening": host.listening_ports(),
             "images": {**host.place(self.params["images"]), "present": _files(self.params["images"])},
             "sessions": host.place(self.params["sessions"]),
@@ -84,6 +86,7 @@ class HostOffer:
                 "store": {
                     "driver": store.get("graphDriverName", ""),
                     **(host.place(store["graphRoot"]) if store.get("graphRoot") else {"path": "", "free": 0, "device": 0}),
+                    "flags_missing": self._ask(lambda: file_flags.missing(self.pcopy, store["graphRoot"]), []) if store.get("graphRoot") else [],
                 },
                 "containers": [
                     {"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", ""), "pod": each.get("PodName", "")}
@@ -96,6 +99,7 @@ class HostOffer:
                         "subnets": [subnet["subnet"] for subnet in each.get("subnets") or []],
                         "shared": workload.is_shared(each),
                         "parent": each.get("network_interface") or "",
+                        "mtu": int((each.get("options") or {}).get("mtu") or 0),
                         "taken": _taken(each),
                     }
                     for each in networks
@@ -164,7 +168,7 @@ class HostOffer:
         found: t.Dict[str, t.Any] = {"installed": installed, "version": "", "protocol": 0, "findings": [], "sessions": self.sessions()}
         if found["installed"]:
             version = self._ask(self.pcopy.version, {})
-            found.update(version=version.get("version", ""), protocol=version.get("protocol", 0))
+            found.update(version=version.get("version", ""), protocol=version.get("protocol", 0), can=version.get("can", []), needs=version.get("needs", {}))
             probed = self._ask(lambda: self.pcopy.call("probe", "--recall", timeout=PROBE_SECONDS), {})
             found.update(findings=probed.get("findings", []), silence=probed.get("silence"))
         return found

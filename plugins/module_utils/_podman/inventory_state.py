@@ -22,6 +22,9 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         "flags of files and folders in them (chattr)": Row(
             CARRIED, "by the tree: immutable, append only, synchronous; those about how a file is stored where the other file system can have them"
         ),
+        "those that the destination's file system cannot have, or that a read does not get past (fs-verity, encryption)": Row(
+            REFUSED, "take them away, or have another file system there", "file_flags"
+        ),
         "a socket's file in them": Row(CARRIED, "by the tree"),
         "a volume that other containers have, too": Row(REFUSED, "give each a volume of its own", "directory_volumes"),
         "a file or folder of the host (bind mount), with handover_bind_mounts=carry": Row(
@@ -99,7 +102,10 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         "addresses, routes and rules for routes that the container made, or took away": Row(
             CARRIED, "by the session, before there is a socket, and compared before the release"
         ),
-        "tables of nftables that it made": Row(CARRIED, "by the session, with their counters, if the destination has nft", "own_tables"),
+        "MTU, queue, flags and hardware address that it gave an interface": Row(
+            CARRIED, "by the session; a network that does not carry packets of that size is refused", "mtu"
+        ),
+        "tables of nftables that it made": Row(CARRIED, "by the session, with their counters, if both hosts have nft", "own_tables"),
         "tracked connections that it forwards for others": Row(TOLD, "they are new to it on the destination", "own_tables"),
         "interfaces, neighbours, queueing disciplines, next hops, IPsec, rules of iptables that it made": Row(
             REFUSED, "have podman make them, or move it offline", "own_network"
@@ -118,6 +124,7 @@ STATE: t.Dict[str, t.Dict[str, Row]] = {
         ),
         "the timer of a health check": Row(CARRIED, "made again when the container runs there; the source's goes with the container"),
         "the log": Row(TOLD, "the log up to now stays on the source", "log"),
+        "a log in a folder that the destination lacks": Row(REFUSED, "make the folder there", "log_folder"),
         "a quadlet or a unit that starts it": Row(REFUSED, "create it without, or disable the unit", "systemd_unit"),
         "a label for podman auto-update": Row(TOLD, "it needs a unit", "auto_update"),
         "a pod": Row(REFUSED, "create it outside of a pod", "pod"),

@@ -49,6 +49,10 @@ class OwnNetwork:
             *legacy(read_text(self.proc + "/net/ip_tables_names"), read_text(self.proc + "/net/ip6_tables_names")),
         ]
 
+    def mtus(self) -> t.Dict[str, int]:
+        """The MTU of each interface but the loopback, which goes along."""
+        return {link.get("ifname", ""): link.get("mtu", 0) for link in self._ask(self.ip, "-json", "link") if link.get("ifname") != "lo"}
+
     def tables(self) -> t.Tuple[t.List[str], str]:
         """The tables of nftables that are its own, and what nft warns of."""
         nft = self.runtime.find("nft")

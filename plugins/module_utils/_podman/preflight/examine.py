@@ -15,7 +15,7 @@ import typing as t
 
 from .. import inventory
 from ..workload import missing_volumes
-from . import binds, container, cpu, criu, hosts, image, networks, options, processes, room, secrets, state, volumes
+from . import binds, container, cpu, criu, flags, hosts, image, networks, options, processes, room, secrets, state, volumes
 from .basics import BASICS
 from .image import archive, image_present
 from .link import link_rate, listen_address
@@ -34,6 +34,7 @@ UNACCOUNTED = "inventory:"
 CHECKS: t.Dict[str, Check] = {
     **container.CHECKS,
     **volumes.CHECKS,
+    **flags.CHECKS,
     **state.CHECKS,
     **secrets.CHECKS,
     **processes.CHECKS,

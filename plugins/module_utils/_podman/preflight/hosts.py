@@ -90,6 +90,14 @@ def _pcopy(plan: Plan) -> t.Iterator[str]:
         yield "pcopy speaks protocol {0} on {1} and {2} on {3}: apply the role livefleet.handover.pcopy to both".format(
             here["pcopy"]["protocol"], plan.source, there["pcopy"]["protocol"], plan.destination
         )
+    elif here["pcopy"]["installed"] and there["pcopy"]["installed"] and plan.live and plan.container["running"]:
+        needs = here["pcopy"].get("needs", {})
+        words = [*needs.get("live", []), *(needs.get("lazy_pages", []) if plan.lazy_pages else [])]
+        missing = [word for word in words if word not in there["pcopy"].get("can", [])]
+        if missing:
+            yield "pcopy on {0} is older than on {1}, and cannot take all that it would send ({2}): apply the role livefleet.handover.pcopy to both".format(
+                plan.destination, plan.source, ", ".join(missing)
+            )
 
 
 def _systemd(plan: Plan) -> t.Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import typing as t
 
-from .plan import Check, Plan
+from .plan import Check, Facts, Plan
 
 
 def _networks(plan: Plan) -> t.Iterator[str]:
@@ -44,6 +44,38 @@ def _networks(plan: Plan) -> t.Iterator[str]:
             yield "podman on {0} has the network {1} on the interface {2}, which is not there: make it, with a port on the segment of {3}".format(
                 plan.destination, network["name"], other["parent"], plan.source
             )
+
+
+def _mtu(plan: Plan) -> t.Iterator[str]:
+    """A container keeps the MTU that it has, and what is larger than its new network carries would be lost without a word."""
+    networks = {network["name"]: network for network in plan.there["host"]["podman"]["networks"]}
+    for network in plan.container["networks"] if plan.live else []:
+        mtu, other = plan.container.get("mtus", {}).get(network["interface"], 0), networks.get(network["name"])
+        name, most = _carries(plan.there["host"], other) if other else ("", 0)
+        if most and mtu > most:
+            yield (
+                "the interface {0} of {1} has an MTU of {2}, and {3} on {4}, where its network {5} is, carries {6}: raise that there, "
+                "or lower the MTU of {1} with `nsenter --net={7} ip link set {0} mtu {6}` on {8}".format(
+                    network["interface"],
+                    plan.workload,
+                    mtu,
+                    name,
+                    plan.destination,
+                    network["name"],
+                    most,
+                    plan.container.get("network_namespace") or "NAMESPACE",
+                    plan.source,
+                )
+            )
+
+
+def _carries(host: Facts, network: Facts) -> t.Tuple[str, int]:
+    """By which interface a network of podman's leads out of a host, and the largest packet that it carries; 0 where that is not known."""
+    mtus = host.get("mtus", {})
+    name = network["parent"] if network["parent"] in mtus else host.get("gateway_interface", "")
+    if network["driver"] == "bridge" and network["parent"] not in mtus and network.get("mtu"):
+        return "the option mtu of the network", network["mtu"]
+    return name, mtus.get(name, 0)
 
 
 def _addresses(plan: Plan) -> t.Iterator[str]:
@@ -85,6 +117,7 @@ def _unspecified(address: str) -> bool:
 
 CHECKS: t.Dict[str, Check] = {
     "networks": _networks,
+    "mtu": _mtu,
     "addresses": _addresses,
     "ports": _ports,
 }

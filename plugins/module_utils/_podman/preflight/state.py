@@ -128,9 +128,19 @@ def _own_network(plan: Plan) -> t.Iterator[str]:
 
 def _own_tables(plan: Plan) -> t.Iterator[str]:
     tables = plan.container.get("own_tables", [])
-    if plan.live and tables and not plan.there["host"].get("nft", True):
-        yield "{0} has the nftables table {1} in its network namespace, and {2} has no program nft: install the package nftables there".format(
-            plan.workload, ", ".join(tables), plan.destination
+    for name, host in plan.hosts if plan.live and tables else []:
+        if not host.get("nft", True):
+            yield "{0} has the nftables table {1} in its network namespace, and {2} has no program nft: install the package nftables there".format(
+                plan.workload, ", ".join(tables), name
+            )
+
+
+def _log_folder(plan: Plan) -> t.Iterator[str]:
+    folder = (plan.container.get("log") or {}).get("folder") or ""
+    there = plan.binds_there.get(folder, {"kind": "directory"})["kind"]
+    if folder and there != "directory":
+        yield "{0} has its log in the folder {1}, which is {2} on {3}, and podman starts nothing without it: make it there with `mkdir --parents {1}`".format(
+            plan.workload, folder, "a {0}".format(there) if there else "missing", plan.destination
         )
 
 
@@ -164,4 +174,5 @@ CHECKS: t.Dict[str, Check] = {
     "sysctls": _sysctls,
     "own_network": _own_network,
     "own_tables": _own_tables,
+    "log_folder": _log_folder,
 }

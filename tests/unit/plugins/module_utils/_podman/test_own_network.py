@@ -80,6 +80,11 @@ def test_tables_of_iptables(tmp_path):
     assert own.OwnNetwork(host, 7, str(tmp_path)).tables()[0] == ["ip nat", "inet shop"]
 
 
+def test_mtus_of_all_but_the_loopback(tmp_path):
+    host = Namespace(link=[{"ifname": "lo", "mtu": 65536}, {"ifname": "eth0", "mtu": 1400}])
+    assert own.OwnNetwork(host, 7, str(tmp_path)).mtus() == {"eth0": 1400}
+
+
 def test_without_nft_and_tc_there_is_less_to_see(tmp_path):
     host = Namespace(ruleset="table inet shop {\n}\n")
     host.without = ("nft", "tc")

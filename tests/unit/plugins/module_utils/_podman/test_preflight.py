@@ -228,12 +228,45 @@ def sealed(asked, here=(), there=None):
     return change
 
 
+def logs_in(folder, kind):
+    """Its log is in a folder of its own, and the destination has this at that path."""
+
+    def change(facts):
+        facts.shop["log"] = {"driver": "k8s-file", "path": folder + "/c.log", "folder": folder, "size": 0}
+        facts.binds = ("refuse", {folder: AT_PATH}, {folder: {**AT_PATH, "kind": kind}})
+
+    return change
+
+
+def flagged(name, carried=True):
+    """A file of its plain volume has a flag, and podman's volumes on the destination can have none."""
+
+    def change(facts):
+        facts.shop["mounts"] = [{**PLAIN, "directory_volume": {**DIRECTORY, "flags": [{"name": name, "path": "/v/key", "carried": carried}]}}]
+        facts.there["host"]["podman"]["store"]["flags_missing"] = ["synchronous", "immutable"]
+
+    return change
+
+
 def other_session(side, **status):
     session = {"id": "shop-20261121t000000z", "role": "source", "workload": "shop", "state": "presync", "running": True, "ended": False, "error": "", **status}
     return put("{0}.host.pcopy.sessions".format(side), [session])
 
 
 def test_a_workload_that_can_move(facts):
+    assert facts.sentences() == []
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        flagged("append only"), logs_in("/var/log/shop", "directory"), both(put("here.workload.mtus", {"eth0": 1400}), put("there.host.mtus", {"eth0": 1500})),
+        put("here.workload.mtus", {"eth0": 9000}), put("here.host.nft", False),
+        both(put("here.host.pcopy.needs", {"live": ["settings"], "lazy_pages": ["lazy"]}), put("there.host.pcopy.can", ["settings"])),
+    ],
+)  # fmt: skip
+def test_state_that_the_destination_can_have(facts, harmless):
+    harmless(facts)
     assert facts.sentences() == []
 
 
@@ -373,6 +406,24 @@ FAULTS = [
     ("own_network", put("here.workload.own_network", ["the interface wg0"]), "shop has made the interface wg0 in its network namespace"),
     ("own_tables", both(put("here.workload.own_tables", ["inet shop"]), put("there.host.nft", False)),
      "shop has the nftables table inet shop in its network namespace, and node2 has no program nft: install the package nftables there"),
+    ("own_tables", both(put("here.workload.own_tables", ["inet shop"]), put("here.host.nft", False)),
+     "shop has the nftables table inet shop in its network namespace, and node1 has no program nft: install the package nftables there"),
+    ("log_folder", logs_in("/var/log/shop", ""),
+     "shop has its log in the folder /var/log/shop, which is missing on node2, and podman starts nothing without it: make it there with `mkdir --parents"),
+    ("log_folder", logs_in("/var/log/shop", "file"), "which is a file on node2, and podman starts nothing without it"),
+    ("file_flags", flagged("immutable"), "/v/key of node1 has the flag 'immutable' (lsattr), which the file system for podman's volumes on node2 cannot have"),
+    ("file_flags", flagged("encrypted", carried=False), "/v/key of node1 has the flag 'encrypted' (lsattr), and with it a read does not give all that is in"),
+    ("file_flags",
+     bound("carry", here={"flags": [{"name": "append only", "path": "/srv/files/log", "carried": True}]}, there={"flags_missing": ["append only"]}),
+     "/srv/files/log of node1 has the flag 'append only' (lsattr), which the file system for /srv/files on node2 cannot have: take it away with chattr"),
+    ("mtu", both(put("here.workload.mtus", {"eth0": 9000}), put("there.host.mtus", {"eth0": 1500})),
+     "the interface eth0 of shop has an MTU of 9000, and eth0 on node2, where its network lan is, carries 1500: raise that there, or lower the MTU of shop"),
+    ("mtu", both(put("here.workload.mtus", {"eth0": 9000}), put("there.host.mtus", {"ens1": 1500}), put("there.host.gateway_interface", "ens1"),
+                 put("there.host.podman.networks.0.parent", "")), "and ens1 on node2, where its network lan is, carries 1500"),
+    ("mtu", both(put("here.workload.mtus", {"eth0": 1500}), put("here.workload.networks.0.driver", "bridge"), put("there.host.podman.networks.0", {
+        "name": "lan", "driver": "bridge", "subnets": ["10.213.0.0/24"], "shared": False, "parent": "podman1", "taken": [], "mtu": 1400}),
+                 put("here.workload.networks.0.shared", False), put("here.workload.connections", {})),
+     "has an MTU of 1500, and the option mtu of the network on node2, where its network lan is, carries 1400"),
     ("multicast", put("here.workload.multicast", ["eth0"]), "shop has joined multicast groups on eth0, in which it would not be on node2"),
     ("sysctls", put("here.workload.sysctls", ["net.core.somaxconn=9"]),
      "shop was created with --sysctl net.core.somaxconn, a setting that the kernel of node2 does not have: load the kernel module there"),
@@ -442,6 +493,10 @@ FAULTS = [
     ("action_script", put("here.workload.criu_configuration", "/etc/own.conf"), "shop has a CRIU configuration of its own (/etc/own.conf)"),
     ("pcopy", put("there.host.pcopy.installed", False), "the helper pcopy is missing on node2: apply the role livefleet.handover.pcopy to it"),
     ("pcopy", put("there.host.pcopy.protocol", 2), "pcopy speaks protocol 1 on node1 and 2 on node2"),
+    ("pcopy", both(put("here.host.pcopy.needs", {"live": ["settings", "own-links"]}), put("there.host.pcopy.can", ["settings"])),
+     "pcopy on node2 is older than on node1, and cannot take all that it would send (own-links): apply the role livefleet.handover.pcopy to both"),
+    ("pcopy", both(put("here.host.pcopy.needs", {"live": [], "lazy_pages": ["lazy"]}), lambda facts: setattr(facts, "lazy_pages", True)),
+     "pcopy on node2 is older than on node1, and cannot take all that it would send (lazy)"),
     ("tracker", both(put("here.host.pcopy.findings", NO_BTF), lambda facts: setattr(facts, "tracker", "ebpf")),
      "writes cannot be tracked on node1: no BTF"),
     ("tracker", both(put("here.host.pcopy.findings", NO_BTF), lambda facts: setattr(facts, "hash_limit", MIB)),
@@ -582,6 +637,8 @@ def test_the_basics_cannot_be_ignored(facts):
         put("there.host.memory_available", 0),
         put("there.host.criu.action_script", ""),
         put("there.host.seccomp_filter", True),
+        put("here.host.pcopy.needs", {"live": ["settings"]}),
+        both(put("here.workload.mtus", {"eth0": 9000}), put("there.host.mtus", {"eth0": 1500})),
     ],
 )
 def test_offline_needs_nothing_of_criu(facts, fault):
