@@ -1,4 +1,4 @@
-# `make help` lists the targets. Needs Debian 12 or 13, and root.
+# `make help` lists the targets. Those that boot hosts need Debian 12 or 13, and root; `make helper`, `make check` and `make release` need neither.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -33,24 +33,47 @@ BINARIES := $(addprefix roles/pcopy/files/pcopy-linux-,amd64 arm64)
 MANUAL := roles/pcopy/files/pcopy-share.tar
 GO_SOURCES := $(shell find helper -name '*.go' ! -name '*_test.go') helper/go.mod helper/go.sum
 
+.PHONY: has-go
+has-go:
+	@command -v go >/dev/null || { echo "Go 1.25 or later is missing: install it (Debian 13: apt install golang-go), or take a release, which has the helpers." >&2; exit 1; }
+
 .PHONY: helper
 helper: roles/pcopy/files/SHA256SUMS ## Build pcopy for amd64 and arm64 into roles/pcopy/files
 
 roles/pcopy/files/SHA256SUMS: $(BINARIES) $(MANUAL)
 	cd $(@D) && sha256sum $(notdir $(BINARIES)) >$(@F)
 
-$(BINARIES): roles/pcopy/files/pcopy-linux-%: $(GO_SOURCES) galaxy.yml | setup
+$(BINARIES): roles/pcopy/files/pcopy-linux-%: $(GO_SOURCES) galaxy.yml | has-go
 	@mkdir -p $(@D)
 	cd helper && CGO_ENABLED=0 GOOS=linux GOARCH=$* go build -trimpath -buildvcs=false \
 		-ldflags='-s -w -X main.version=$(VERSION)' -o ../$@ ./cmd/pcopy
 
-$(MANUAL): $(GO_SOURCES) galaxy.yml | setup
+$(MANUAL): $(GO_SOURCES) galaxy.yml | has-go
 	@rm -rf .cache/share && mkdir -p .cache/share/man/man1 .cache/share/bash-completion/completions
 	cd helper && CGO_ENABLED=0 go build -tags man -ldflags='-X main.version=$(VERSION)' -o ../.cache/pcopy-man ./cmd/pcopy
 	.cache/pcopy-man internal man .cache/share/man/man1
 	.cache/pcopy-man completion bash >.cache/share/bash-completion/completions/pcopy
 	cd .cache/share && find * -type f | LC_ALL=C sort | tar --create --file=$(CURDIR)/$@ --files-from=- \
 		--mtime=@0 --owner=root --group=root --numeric-owner --mode=u=rw,go=r
+
+# --- a release --------------------------------------------------------------
+
+RELEASE_TOOLS = aead.dev/minisign/cmd/minisign@v0.3.0 github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0
+
+.PHONY: release-tools
+release-tools: has-go ## Build the programs that sign a release and list its modules
+	@for tool in $(RELEASE_TOOLS); do GOBIN=$(CURDIR)/.cache/tools go install $$tool; done
+
+# KEY=FILE is minisign's secret key; docs/releasing.md says how it is made.
+.PHONY: release
+release: release-tools ## Build VERSION=1.0.0 from this commit into dist: tarball, packages, sums, SBOM
+	@python3 release/release.py "$(VERSION)" $(if $(KEY),--key "$(KEY)")
+
+# Writes the changelog from the fragments, and the version into galaxy.yml. Commit the result before `make release`.
+.PHONY: release-prepare
+release-prepare: setup ## Write the changelog and the number of VERSION=1.0.0
+	@sed -i 's/^version: .*/version: $(VERSION)/' galaxy.yml
+	@cd .cache/collections/ansible_collections/livefleet/handover && $(CURDIR)/.cache/venv/bin/antsibull-changelog release --version "$(VERSION)"
 
 # --- the lab ----------------------------------------------------------------
 
@@ -99,11 +122,11 @@ ceph-down: setup ## Take the cluster and its hosts down
 # --- the main job, and the proof --------------------------------------------
 
 .PHONY: demo
-demo: helper ## Move a PostgreSQL container while it is used; KEEP=1 leaves the hosts up
+demo: setup helper ## Move a PostgreSQL container while it is used; KEEP=1 leaves the hosts up
 	@.cache/venv/bin/python demo/demo.py $(if $(KEEP),--keep)
 
 .PHONY: test-ledger
-test-ledger: helper ## The same there and back, MOVES=10 times, counting every acknowledged commit
+test-ledger: setup helper ## The same there and back, MOVES=10 times, counting every acknowledged commit
 	@.cache/venv/bin/python demo/demo.py --quiet --moves $(or $(MOVES),10) $(if $(KEEP),--keep)
 
 # CHECKS="ruff mypy": only these. The checks are listed in tests/check.
@@ -118,45 +141,45 @@ docs: setup ## Write the pages of variables, surveys and inventories from their 
 	@.cache/venv/bin/python tests/guest_inventory.py
 
 .PHONY: test
-test: helper ## Run the whole test suite
+test: setup helper ## Run the whole test suite
 	@.cache/venv/bin/python tests/suite $(PARTS)
 
 # FAULTS=25 is a sample (FAULTS_SEED chooses it), FAULTS="sender killed" one row.
 .PHONY: test-faults
-test-faults: helper ## Break a move at every step in every way; the table goes into docs/safety-tests.md
+test-faults: setup helper ## Break a move at every step in every way; the table goes into docs/safety-tests.md
 	@FAULTS_TABLE=1 FAULTS="$(or $(FAULTS),all)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/molecule test --scenario-name faults
 
 # SEED=n is that of the first round and chooses everything; SEED=n ROUNDS=1 is one round again.
 .PHONY: test-chaos
-test-chaos: helper ## Random moves with random faults at random times: SECONDS=600 SEED=1
+test-chaos: setup helper ## Random moves with random faults at random times: SECONDS=600 SEED=1
 	@.cache/venv/bin/molecule reset --scenario-name chaos
 	@CHAOS_SECONDS="$(SECONDS)" CHAOS_SEED="$(SEED)" CHAOS_ROUNDS="$(ROUNDS)" .cache/venv/bin/molecule test --scenario-name chaos
 
 .PHONY: test-fleet
-test-fleet: helper ## Empty a host onto two others: placement, a wave, a bridge, an interruption, a snapshot
+test-fleet: setup helper ## Empty a host onto two others: placement, a wave, a bridge, an interruption, a snapshot
 	@.cache/venv/bin/molecule reset --scenario-name fleet
 	@.cache/venv/bin/molecule test --scenario-name fleet
 
 .PHONY: test-mixed
-test-mixed: helper ## Move containers from Debian 12 to Debian 13
+test-mixed: setup helper ## Move containers from Debian 12 to Debian 13
 	@.cache/venv/bin/molecule reset --scenario-name mixed
 	@.cache/venv/bin/molecule test --scenario-name mixed
 
 # KVM_FAULTS=all injects every fault into a guest's move at every step, KVM_FAULTS=switch only there; KVM_FEATURES=all adds post-copy, TLS and auto-converge.
 .PHONY: test-kvm
-test-kvm: helper ## Move KVM guests: their disks with them or shared, offline, refused, struck in the middle
+test-kvm: setup helper ## Move KVM guests: their disks with them or shared, offline, refused, struck in the middle
 	@.cache/venv/bin/molecule reset --scenario-name kvm
 	@KVM_FAULTS="$(KVM_FAULTS)" KVM_FEATURES="$(KVM_FEATURES)" .cache/venv/bin/molecule test --scenario-name kvm
 
 # CEPH_FAULTS=all injects every fault; CEPH_FAULTS=disk only those whose name contains "disk". CEPH=18.2 is Debian 13's.
 CEPH_SCENARIO = $(if $(filter 18.2,$(CEPH)),ceph-reef,ceph)
 .PHONY: test-ceph
-test-ceph: helper ## Restart the OSDs of a Ceph cluster: held, prewarmed, refused, struck in the middle
+test-ceph: setup helper ## Restart the OSDs of a Ceph cluster: held, prewarmed, refused, struck in the middle
 	@.cache/venv/bin/molecule reset --scenario-name $(CEPH_SCENARIO)
 	@CEPH_FAULTS="$(CEPH_FAULTS)" .cache/venv/bin/molecule test --scenario-name $(CEPH_SCENARIO)
 
 .PHONY: test-ceph-containers
-test-ceph-containers: helper ## The same with OSDs in containers, as cephadm and as ceph-ansible run them
+test-ceph-containers: setup helper ## The same with OSDs in containers, as cephadm and as ceph-ansible run them
 	@.cache/venv/bin/molecule reset --scenario-name ceph-containers
 	@CEPH_FAULTS="$(CEPH_FAULTS)" .cache/venv/bin/molecule test --scenario-name ceph-containers
 
@@ -164,19 +187,19 @@ BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench
 
 # ROWS="full fio": only these; the results of the others stay. RUNS=0 only rewrites the pages.
 .PHONY: bench
-bench: helper ## Measure pcopy against nbdcopy, qemu-img, rsync, dd and scp
+bench: setup helper ## Measure pcopy against nbdcopy, qemu-img, rsync, dd and scp
 	@$(BENCH_PLAY) lab/create.yml
 	@.cache/venv/bin/python tests/bench/pcopy.py $(if $(ROWS),--rows "$(ROWS)") $(if $(RUNS),--runs $(RUNS)); \
 	status=$$?; $(if $(KEEP),,$(BENCH_PLAY) lab/destroy.yml;) exit $$status
 
 .PHONY: bench-freeze
 # ROWS=idle,od+link: the script lists them; each replaces its own part of docs/benchmarks/freeze-runs.json.
-bench-freeze: lab-images helper ## Measure the frozen time against podman, rsync and vzmigrate's order, beside the floor of CRIU
+bench-freeze: lab-images setup helper ## Measure the frozen time against podman, rsync and vzmigrate's order, beside the floor of CRIU
 	@.cache/venv/bin/python tests/bench/freeze.py $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(if $(ADD),--add)
 
 .PHONY: bench-drain
 bench-drain: FLEET = lab,node3
-bench-drain: lab-images helper ## Measure emptying a host against its link, and its cost for the controller
+bench-drain: lab-images setup helper ## Measure emptying a host against its link, and its cost for the controller
 	@.cache/venv/bin/python tests/bench/drain/drain.py $(if $(RUNS),--runs $(RUNS))
 
 KVM_PLAY = ansible-playbook -i lab/kvm/inventory.yml -e @lab/kvm/parameters.yml
@@ -190,12 +213,12 @@ bench-kvm: setup ## Measure the live migration of a KVM guest, feature by featur
 	status=$$?; $(if $(KEEP),,$(KVM_PLAY) lab/destroy.yml;) exit $$status
 
 .PHONY: bench-watch
-bench-watch: helper ## Measure the second pass over a folder of 200,000 files against rsync's
+bench-watch: setup helper ## Measure the second pass over a folder of 200,000 files against rsync's
 	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))
 
 # ROWS=bluestore+100,filestore+250: a store and reads a second; CELLS=plain/held: only these; RUNS=5 of each; ADD=1 keeps the row's earlier runs.
 .PHONY: bench-ceph
-bench-ceph: helper ## Measure the restart of an OSD: held, prewarmed, cold, hot, against ceph-ansible's sequence
+bench-ceph: setup helper ## Measure the restart of an OSD: held, prewarmed, cold, hot, against ceph-ansible's sequence
 	@$(CEPH_PLAY) -e '{"ceph_stores": ["bluestore", "filestore-rocksdb", "bluestore", "filestore-rocksdb"], "ceph_osd_size": "12G"}' lab/ceph.yml
 	@$(CEPH_PLAY) tests/bench/ready.yml
 	@.cache/venv/bin/python tests/bench/ceph.py $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(CELLS),--cells "$(CELLS)") $(if $(ADD),--add); \

@@ -107,7 +107,7 @@ schema=
 [ "$VERSION_CODENAME" = bookworm ] || schema=libvirt-common
 # shellcheck disable=SC2086
 missing=$(missing_packages $schema ca-certificates cpio e2fsprogs gcc git iproute2 kmod libc6-dev mmdebstrap openssh-client procps python3 python3-libvirt \
-    python3-venv qemu-utils rsync shellcheck spin systemd-container util-linux vmtouch xfsprogs)
+    python3-venv qemu-user-static qemu-utils rsync shellcheck spin systemd-container util-linux vmtouch xfsprogs)
 if [ -n "$missing" ]; then
     echo "setup: installing $(echo "$missing" | tr '\n' ' ')"
     update_lists
