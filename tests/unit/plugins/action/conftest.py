@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 
 
@@ -24,3 +26,17 @@ class Clock:
 def clock():
     """Put in the place of a plugin's `time`."""
     return Clock()
+
+
+@pytest.fixture
+def action(monkeypatch):
+    """Runs an action plugin of the module given with these arguments, validated as Ansible does."""
+
+    def run(plugin, arguments, task_vars=None, templar=None):
+        monkeypatch.setattr(plugin.ActionBase, "run", lambda *args, **kwargs: {})
+        made = plugin.ActionModule.__new__(plugin.ActionModule)
+        made._task = types.SimpleNamespace(args=arguments, check_mode=False)
+        made._templar, made._loader = templar, None
+        return made.run(task_vars=task_vars)
+
+    return run

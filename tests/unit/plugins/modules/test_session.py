@@ -5,68 +5,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import sessions
-from ansible_collections.livefleet.handover.plugins.modules import (
-    cutover,
-    session,
-    session_info,
-)
+from ansible_collections.livefleet.handover.plugins.modules import session, session_info
 
 SPEC = {"mode": "copy", "listen": "10.0.0.2:0", "peer": {"fingerprint": "sha256:00"}, "volumes": [{"name": "a", "image": "/a", "size": "4096"}]}
-
-
-class Helper:
-    """A host with the helper on it: each session is its status."""
-
-    def __init__(self, root):
-        self.root = root
-        self.commands = []
-        self.statuses = {}
-        self.answers = {}  # word → exception or change of the status
-
-    def status(self, name, **change):
-        fresh = {"id": name, "role": "source", "workload": "shop", "mode": "live", "state": "prepare", "ended": False, "running": False, "error": ""}
-        return self.statuses.setdefault(name, fresh) | {} if not change else self.statuses.setdefault(name, fresh).update(change)
-
-    def place(self, name, **change):
-        (self.root / name).mkdir()
-        (self.root / name / "spec.json").write_text("{}")
-        self.status(name, **change)
-
-    def call(self, *words, stdin=None, timeout=None):
-        verb = words[1] if words[0] == "session" else words[0]
-        name = os.path.basename(words[2] if words[0] == "session" else words[1])
-        if verb != "show":
-            self.commands.append(" ".join([verb, name, *words[3:]]))
-        answer = self.answers.get(verb)
-        if isinstance(answer, Exception):
-            raise answer
-        if answer is not None:
-            self.status(name, **answer)
-        if verb == "identity":
-            (self.root / name / "identity").mkdir(exist_ok=True)
-            return {"fingerprint": "sha256:6c0c"}
-        return self.status(name)
-
-    def run(self, argv, accept=(0,), stdin=None, timeout=None):
-        self.commands.append(" ".join(os.path.basename(word) if index == 0 else word for index, word in enumerate(argv)))
-        if os.path.basename(argv[0]) == "systemd-run":
-            self.status(os.path.basename(argv[-1]), running=True, listen="10.0.0.2:4711")
-        return runtime.Completed(tuple(argv), 0, "", "")
-
-
-@pytest.fixture
-def helper(monkeypatch, tmp_path):
-    fake = Helper(tmp_path)
-    monkeypatch.setattr(pcopy.Pcopy, "call", fake.call)
-    monkeypatch.setattr(runtime.Runtime, "run", fake.run)
-    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
-    return fake
 
 
 @pytest.fixture
@@ -293,63 +239,4 @@ class TestRecovered:
         assert not module("recovered")["changed"]
         helper.place("shop-1", state="frozen")
         assert module("recovered", check=True)["changed"]
-        assert helper.commands == []
-
-
-class TestInfo:
-    def test_all_and_one_and_none(self, run_module, helper):
-        helper.place("shop-1")
-        helper.place("till-2", workload="till")
-        (helper.root / "unfinished").mkdir()
-        ask = {"sessions": str(helper.root)}
-        assert [each["workload"] for each in run_module(session_info.main, ask)["sessions"]] == ["shop", "till"]
-        assert [each["id"] for each in run_module(session_info.main, {**ask, "session": "till-2"})["sessions"]] == ["till-2"]
-        assert run_module(session_info.main, {**ask, "session": "gone"})["sessions"] == []
-        assert run_module(session_info.main, {"sessions": str(helper.root / "missing")})["sessions"] == []
-
-    def test_what_was_planned_is_told_also_when_nothing_came_after_it(self, run_module, helper):
-        helper.place("shop-1", state="presync")
-        till = {"boot_id": "another", "plan": {"role": "destination", "workload": "till"}}
-        for name, text in (("shop-1", '{"boot_id": "", "plan": {"destination": "node2"}}'), ("till-2", json.dumps(till)), ("torn-3", '{"boot_id"')):
-            (helper.root / name).mkdir(exist_ok=True)
-            (helper.root / name / "plan.json").write_text(text)
-        shop, till = run_module(session_info.main, {"sessions": str(helper.root)})["sessions"]
-        assert (shop["state"], shop["plan"]) == ("presync", {"destination": "node2"})
-        assert till["restarted"]
-        assert (till["id"], till["role"], till["workload"], till["state"], till["running"]) == ("till-2", "destination", "till", "prepare", False)
-
-
-class TestCutover:
-    @pytest.fixture
-    def ask(self, run_module, helper):
-        def run(check=False):
-            params = {"session": "shop-1", "sessions": str(helper.root), "source": "node1", "destination": "node2"}
-            return run_module(cutover.main, params, check=check)
-
-        return run
-
-    def test_it_asks_once_and_tells_the_outcome(self, helper, ask):
-        helper.place("shop-1", state="presync", running=True)
-        helper.answers["cutover"] = {"state": "done", "ended": True, "frozen_ms": 395.2}
-        result = ask()
-        assert result["changed"]
-        assert result["status"]["frozen_ms"] == 395.2
-        assert result["reasons"] == ["shop runs on node1 and is to run on node2"]
-        assert not ask()["changed"]
-        assert len(helper.commands) == 1
-
-    def test_a_workload_that_has_not_moved_is_a_failure(self, helper, ask):
-        helper.place("shop-1", state="presync", running=True)
-        helper.answers["cutover"] = {"state": "thawed", "ended": True, "error": "restoring failed"}
-        with pytest.raises(Exception, match="shop was not moved and runs on node1 as before: restoring failed") as failed:
-            ask()
-        assert failed.value.result["status"]["state"] == "thawed"
-
-    def test_a_session_that_is_not_there(self, helper, ask):
-        with pytest.raises(Exception, match="there is no session shop-1 on this host"):
-            ask()
-
-    def test_check_mode_asks_nothing(self, helper, ask):
-        helper.place("shop-1", state="presync", running=True)
-        assert ask(check=True)["changed"]
         assert helper.commands == []
