@@ -22,9 +22,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils import basic
 from ansible.module_utils.common import warnings as module_warnings
-from ansible.utils.collection_loader._collection_finder import (
-    _AnsibleCollectionFinder,
-)
+from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
 
 try:
     from ansible.module_utils.testing import patch_module_args

@@ -45,8 +45,8 @@ EXAMPLES = r"""
 import os
 import stat
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils import lab_machine
+from ansible.module_utils.basic import AnsibleModule
 
 
 def main() -> None:

@@ -67,8 +67,8 @@ import os
 import shutil
 from typing import Iterator
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils import lab_machine
+from ansible.module_utils.basic import AnsibleModule
 
 
 class Remains:

@@ -58,8 +58,8 @@ import glob
 import os
 import re
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils import lab_machine
+from ansible.module_utils.basic import AnsibleModule
 
 # The file of the cgroup, how a limit is written there, and how "no limit" is: cgroup v1 and v2.
 FILES = {

@@ -102,8 +102,8 @@ import signal
 import subprocess
 import uuid
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils import lab_machine
+from ansible.module_utils.basic import AnsibleModule
 
 SETUP_TIMEOUT = 20
 KILL_TIMEOUT = 10

@@ -27,7 +27,7 @@ class ActionModule(ActionBase):
     _VALID_ARGS = frozenset(("directory", "files", "required", "on_host"))
     _requires_connection = False
 
-    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validation, asked = self.validate_argument_spec(
             argument_spec={
@@ -54,7 +54,7 @@ class ActionModule(ActionBase):
             "reasons": ["{0} is new, or holds something else".format(name) for name in changed],
         }
 
-    def _here(self, directory: str, files: t.Mapping[str, str]) -> t.List[str]:
+    def _here(self, directory: str, files: t.Mapping[str, str]) -> list[str]:
         """On the controller; the names of those that have changed."""
         try:
             return [name for name, text in files.items() if self._write(os.path.join(directory, name), text)]
@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
         os.replace(unfinished, path)
         return True
 
-    def _there(self, directory: str, files: t.Mapping[str, str], task_vars: t.Any) -> t.List[str]:
+    def _there(self, directory: str, files: t.Mapping[str, str], task_vars: t.Any) -> list[str]:
         """On the task's host, or on the one that it is delegated to."""
         try:
             made = self._execute_module(
@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
         )  # fmt: skip
         return bool(self._must(path, copy.run(task_vars=task_vars)).get("changed"))
 
-    def _must(self, thing: str, result: t.Dict[str, t.Any]) -> t.Dict[str, t.Any]:
+    def _must(self, thing: str, result: dict[str, t.Any]) -> dict[str, t.Any]:
         if result.get("failed") or result.get("unreachable"):
             raise NotWritten("{0}: {1}: name a directory that can be written to".format(thing, str(result.get("msg") or "no answer").rstrip(".")))
         return result

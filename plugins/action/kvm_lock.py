@@ -9,11 +9,7 @@ import typing as t
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.lock import PATIENCE, sentence, standing
-from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
-    at_work,
-    myself,
-    same_run,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import at_work, myself, same_run
 from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
 POLL_SECONDS = 1.0
@@ -38,7 +34,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _supports_check_mode = True
 
-    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         asked = dict(self._task.args)
         if asked.get("state", "taken") != "taken":

@@ -16,7 +16,7 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils._people import 
 UNREACHABLE_SECONDS = 60.0
 
 
-def line(guest: str, job: t.Optional[t.Mapping[str, t.Any]]) -> str:
+def line(guest: str, job: t.Mapping[str, t.Any] | None) -> str:
     """How far a migration has come, in one line."""
     if not job:
         return ""
@@ -36,7 +36,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _VALID_ARGS = frozenset(("guest", "job", "uri", "interval", "timeout"))
 
-    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validation, asked = self.validate_argument_spec(
             argument_spec={
@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
                 return dict(failed=True, msg=late)
             time.sleep(asked["interval"])
 
-    def _ask(self, module: str, arguments: t.Dict[str, t.Any], task_vars: t.Optional[t.Dict[str, t.Any]]) -> t.Optional[t.Dict[str, t.Any]]:
+    def _ask(self, module: str, arguments: dict[str, t.Any], task_vars: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
         """A module's answer, or None where the host cannot be reached."""
         try:
             answer = self._execute_module(module_name=module, module_args=arguments, task_vars=task_vars)

@@ -9,13 +9,8 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible_collections.livefleet.handover.plugins.lookup.hosts import sentences
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _door
-from ansible_collections.livefleet.handover.plugins.plugin_utils._ansible import (
-    given,
-    matcher,
-)
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    of_playbook,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._ansible import given, matcher
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import of_playbook
 
 
 class ActionModule(ActionBase):
@@ -25,7 +20,7 @@ class ActionModule(ActionBase):
     _VALID_ARGS = frozenset(("playbook",))
     _requires_connection = False
 
-    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(argument_spec={"playbook": {"type": "str", "required": True}})
         variables = task_vars or {}

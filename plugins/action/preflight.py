@@ -7,13 +7,8 @@ from __future__ import annotations
 import typing as t
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.livefleet.handover.plugins.modules.preflight import (
-    ARGUMENTS,
-    run,
-)
-from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
-    prepares,
-)
+from ansible_collections.livefleet.handover.plugins.modules.preflight import ARGUMENTS, run
+from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import prepares
 
 
 class ActionModule(ActionBase):
@@ -23,7 +18,7 @@ class ActionModule(ActionBase):
     _VALID_ARGS = frozenset(ARGUMENTS)
     _requires_connection = False
 
-    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validation, asked = self.validate_argument_spec(argument_spec=ARGUMENTS)
         for facts in (asked["source_facts"], asked["destination_facts"]):

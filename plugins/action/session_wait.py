@@ -10,10 +10,7 @@ import typing as t
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.livefleet.handover.plugins.module_utils._core.progress import landmark, left, line, verdict
-from ansible_collections.livefleet.handover.plugins.plugin_utils._live import (
-    key,
-    tell,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._live import key, tell
 from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
 # A host that is out of reach for a moment has not stopped copying.
@@ -31,7 +28,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _VALID_ARGS = frozenset(("session", "until", "interval", "timeout", "sessions"))
 
-    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
             argument_spec={
@@ -44,8 +41,8 @@ class ActionModule(ActionBase):
         )
         began = heard = time.monotonic()
         last = ""
-        shown: t.Tuple[t.Any, float] = (None, began)
-        to_go: t.Optional[float] = None
+        shown: tuple[t.Any, float] = (None, began)
+        to_go: float | None = None
         whose = key(task_vars or {}) or arguments["session"]
         while True:
             now = time.monotonic()
@@ -80,7 +77,7 @@ class ActionModule(ActionBase):
                 )
             time.sleep(min(SLOWEST, max(arguments["interval"], (now - began) / PATIENCE if to_go is None else to_go / 2)))
 
-    def _ask(self, arguments: t.Dict[str, t.Any], task_vars: t.Optional[t.Dict[str, t.Any]]) -> t.Optional[t.Dict[str, t.Any]]:
+    def _ask(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
         """The answer of session_info, or None where the host cannot be reached."""
         try:
             answer = self._execute_module(

@@ -17,7 +17,7 @@ class ActionModule(ActionBase):
     _VALID_ARGS = frozenset(("lines",))
     _requires_connection = False
 
-    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(argument_spec={"lines": {"type": "list", "elements": "str", "required": True}})
         for line in arguments["lines"]:

@@ -29,17 +29,13 @@ import typing as t
 
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.livefleet.handover.plugins.module_utils._core.progress import line
-from ansible_collections.livefleet.handover.plugins.plugin_utils._live import (
-    Live,
-    key,
-    tell,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._live import Live, key, tell
 
 # Tasks of the role say before a bar which stage they belong to.
 _STAGE = re.compile(r"^(?:.* : )?(Resume|Preflight|Trial|Prepare|Presync|Cutover|Settle|Cleanup|Report|Undo) \| ")
 
 
-def words(known: t.Dict[str, t.Any]) -> str:
+def words(known: dict[str, t.Any]) -> str:
     """The line of one workload."""
     status = known.get("status")
     stage = known.get("stage", "")
@@ -58,8 +54,8 @@ class CallbackModule(CallbackBase):
 
     def __init__(self, *arguments: t.Any, **options: t.Any) -> None:
         super().__init__(*arguments, **options)
-        self.live: t.Optional[Live] = None
-        self.stages: t.Dict[str, str] = {}
+        self.live: Live | None = None
+        self.stages: dict[str, str] = {}
         if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
             self.live = Live(sys.stdout.fileno(), words)
             atexit.register(self._close)

@@ -12,6 +12,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes imp
 class FilterModule:
     """Sizes as the messages of this collection write them."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"binary_size": lambda size: format_size(int(size))}

@@ -10,7 +10,7 @@ import typing as t
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.consolidation import verdict
 
 
-def scaled(counts: t.Mapping[str, int], scale: t.Any) -> t.Dict[str, int]:
+def scaled(counts: t.Mapping[str, int], scale: t.Any) -> dict[str, int]:
     """How often each load does its work in a measurement that is so many times as long; at least once."""
     return {load: math.ceil(count * float(scale)) for load, count in counts.items()}
 
@@ -18,6 +18,6 @@ def scaled(counts: t.Mapping[str, int], scale: t.Any) -> t.Dict[str, int]:
 class FilterModule:
     """The verdict of a measurement of guests."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"consolidation_verdict": verdict, "scaled": scaled}

@@ -7,9 +7,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.livefleet.handover.plugins.module_utils._core.placement import PAST_RELEASE
-from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
-    prepares,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import prepares
 
 # On its way to the release, if its process lives.
 FREEZING = ("barrier", "frozen", "flushed", "prepared")
@@ -18,7 +16,7 @@ Side = t.Mapping[str, t.Any]
 
 def earlier_moves(
     here: t.Sequence[Side], workload: str, destination: str, session: str = "", end_only: bool = False, there: t.Sequence[Side] = ()
-) -> t.Dict[str, t.Any]:
+) -> dict[str, t.Any]:
     """The unfinished moves of a workload from earlier runs: `any`, the one that is `going_on` with the stage it goes on at, and what is `hopeless`."""
     wanted = (session, session + "-trial") if end_only and session else ()
     mine = [side for side in here if side["workload"] == workload and side["role"] == "source" and (not wanted or side["id"] in wanted)]
@@ -35,7 +33,7 @@ def earlier_moves(
     return {"any": bool(mine), "going_on": going_on, "hopeless": hopeless + orphans}
 
 
-def _ways(mine: t.Sequence[Side], destination: str, end_only: bool) -> t.Iterator[t.Tuple[str, t.List[Side]]]:
+def _ways(mine: t.Sequence[Side], destination: str, end_only: bool) -> t.Iterator[tuple[str, list[Side]]]:
     """The stage at which a move goes on, and those that would: past its release in any case, else only if its process lives, and copies there."""
     yield "cutover", [side for side in mine if side["state"] in PAST_RELEASE]
     yield "cutover", [side for side in mine if side["running"] and side["state"] in FREEZING]
@@ -48,6 +46,6 @@ def _ways(mine: t.Sequence[Side], destination: str, end_only: bool) -> t.Iterato
 class FilterModule:
     """Moves that an earlier run has not brought to their end."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"earlier_moves": earlier_moves}

@@ -12,6 +12,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core import ti
 class FilterModule:
     """The forecast of a move by a trial."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"expected_pause": times.expected, "pause_base": times.base}

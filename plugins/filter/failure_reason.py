@@ -24,6 +24,6 @@ def last_words(result: t.Mapping[str, t.Any]) -> str:
 class FilterModule:
     """Why a block failed."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"failure_reason": failure_reason, "last_words": last_words}

@@ -9,12 +9,12 @@ import typing as t
 Answer = t.Mapping[str, t.Any]
 
 
-def first_session(answer: Answer) -> t.Dict[str, t.Any]:
+def first_session(answer: Answer) -> dict[str, t.Any]:
     """The session that a host was asked for; empty if it has none, or gave no answer."""
     return dict(next(iter(answer.get("sessions") or []), {}))
 
 
-def messages(answer: Answer) -> t.List[str]:
+def messages(answer: Answer) -> list[str]:
     """The sentences of those items of a loop that have one."""
     return [item["msg"] for item in answer.get("results") or [] if item.get("msg")]
 
@@ -22,6 +22,6 @@ def messages(answer: Answer) -> t.List[str]:
 class FilterModule:
     """A host's answer."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"first_session": first_session, "messages": messages}

@@ -7,16 +7,14 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.livefleet.handover.plugins.filter.first_session import messages
-from ansible_collections.livefleet.handover.plugins.filter.report_folder import (
-    with_page,
-)
+from ansible_collections.livefleet.handover.plugins.filter.report_folder import with_page
 from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes import format_size
 from ansible_collections.livefleet.handover.plugins.module_utils._core.times import expected, table
 
 Names = t.Mapping[str, t.Any]
 
 
-def moved_lines(report: Names, told: t.Sequence[str] = (), paths: t.Sequence[str] = ()) -> t.List[str]:
+def moved_lines(report: Names, told: t.Sequence[str] = (), paths: t.Sequence[str] = ()) -> list[str]:
     """Lines on a move that has succeeded: its times, the sentences of the check that the operator has to know, and the page among its files."""
     status = report["source_session"]
     lines = [
@@ -29,7 +27,7 @@ def moved_lines(report: Names, told: t.Sequence[str] = (), paths: t.Sequence[str
     return with_page(lines, next((path for path in paths if path.endswith(".html")), ""))
 
 
-def move_record(words: Names, status: Names, written: Names) -> t.Dict[str, t.Any]:
+def move_record(words: Names, status: Names, written: Names) -> dict[str, t.Any]:
     """The record of a move: what the play has told of it in words, and the figures of its session and its plan with their types."""
     return {
         **words,
@@ -40,7 +38,7 @@ def move_record(words: Names, status: Names, written: Names) -> t.Dict[str, t.An
     }
 
 
-def trial_lines(status: Names, move: Names, link_rate: float) -> t.List[str]:
+def trial_lines(status: Names, move: Names, link_rate: float) -> list[str]:
     """Lines on a trial: its times, and the pause that a move would have over a link of so many bytes a second."""
     size, pause = format_size(int(status["state_bytes"])), expected(status, float(link_rate)) / 1000
     return [
@@ -72,7 +70,7 @@ def undo_sentence(reason: str, move: Names, answers: t.Mapping[str, t.Any]) -> s
     return ". ".join(sentence[:-1] if sentence.endswith(".") else sentence for sentence in sentences)
 
 
-def _whereabouts(reason: str, move: Names, answer: Names) -> t.List[str]:
+def _whereabouts(reason: str, move: Names, answer: Names) -> list[str]:
     found = answer.get("workload")
     running = bool(found and found.get("running"))
     state = "not answering" if found is None else found.get("state") or "gone"
@@ -83,7 +81,7 @@ def _whereabouts(reason: str, move: Names, answer: Names) -> t.List[str]:
     return [f"{move['workload']} does not run on {move['source']} (it is {state}): look at it there with `podman ps --all`"]
 
 
-def _conmon(move: Names, answer: Names) -> t.List[str]:
+def _conmon(move: Names, answer: Names) -> list[str]:
     if not (answer.get("workload") or {}).get("conmon_gone"):
         return []
     return [
@@ -92,7 +90,7 @@ def _conmon(move: Names, answer: Names) -> t.List[str]:
     ]
 
 
-def _problems(reason: str, answer: Names) -> t.List[str]:
+def _problems(reason: str, answer: Names) -> list[str]:
     """What the destination says went wrong. The source may have seen nothing but the end of the connection."""
     errors = [(item.get("status") or {}).get("error") for item in answer.get("results") or []]
     return [error for error in errors if error and "on the source: " not in error and error not in reason]
@@ -101,6 +99,6 @@ def _problems(reason: str, answer: Names) -> t.List[str]:
 class FilterModule:
     """Sentences on a move."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"move_record": move_record, "moved_lines": moved_lines, "trial_lines": trial_lines, "undo_sentence": undo_sentence}

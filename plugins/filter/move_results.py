@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.livefleet.handover.plugins.filter.plan import (
-    paused_ms,
-    report_path,
-)
+from ansible_collections.livefleet.handover.plugins.filter.plan import paused_ms, report_path
 
 Facts = t.Mapping[str, t.Any]
 
@@ -17,7 +14,7 @@ Facts = t.Mapping[str, t.Any]
 MOVED = "moved"
 
 
-def move_result(move: Facts, known: Facts, check: bool = False, why: str = "") -> t.Dict[str, t.Any]:
+def move_result(move: Facts, known: Facts, check: bool = False, why: str = "") -> dict[str, t.Any]:
     """The result of one move for the next playbook of a workflow. known: the facts of the host that moved it."""
     return {
         "workload": move["workload"],
@@ -36,13 +33,13 @@ def _verdict(check: bool, why: str) -> str:
     return "failed" if why else MOVED
 
 
-def stays(sentence: str, asked: Facts) -> t.Dict[str, t.Any]:
+def stays(sentence: str, asked: Facts) -> dict[str, t.Any]:
     """The result of a request that needed no move."""
     place = asked["destination"]
     return {"workload": asked["workload"], "from": place, "to": place, "verdict": "there already", "frozen_ms": 0, "path": "", "why": sentence}
 
 
-def ways_back(results: t.Sequence[Facts], origin: str = "") -> t.List[t.Dict[str, str]]:
+def ways_back(results: t.Sequence[Facts], origin: str = "") -> list[dict[str, str]]:
     """The moves that bring back the workloads that were moved, or those of them that came from some hosts."""
     origins = {each.strip() for each in origin.split(",")} - {""}
     return [
@@ -55,6 +52,6 @@ def ways_back(results: t.Sequence[Facts], origin: str = "") -> t.List[t.Dict[str
 class FilterModule:
     """Results that one playbook leaves for the next."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"move_result": move_result, "stays": stays, "ways_back": ways_back}

@@ -16,14 +16,14 @@ def osd_names(ids: t.Iterable[int], none: str = "") -> str:
     return ", ".join(f"osd.{osd}" for osd in ids) or none
 
 
-def osds_asked_for(there: Osds, named: t.Sequence[int], state: str) -> t.List[int]:
+def osds_asked_for(there: Osds, named: t.Sequence[int], state: str) -> list[int]:
     """The OSDs of a host that a run is about: those that were named, or all. A reboot takes all, and only stopped ones are started."""
     if state != "rebooted" and named:
         return list(named)
     return [osd["id"] for osd in there if state != "started" or not osd["running"]]
 
 
-def osd_batches(wanted: t.Sequence[int], state: str, run: t.Mapping[str, t.Any], together: int) -> t.List[t.List[int]]:
+def osd_batches(wanted: t.Sequence[int], state: str, run: t.Mapping[str, t.Any], together: int) -> list[list[int]]:
     """The batches that are left of a run. Only a restart has more than one: a host is rebooted, and its OSDs are started, at once."""
     done = set(run.get("done") or [])
     left = list(wanted) if state == "started" else [osd for osd in run["order"] if osd not in done]
@@ -31,13 +31,13 @@ def osd_batches(wanted: t.Sequence[int], state: str, run: t.Mapping[str, t.Any],
     return [left[at : at + size] for at in range(0, len(left), size)]
 
 
-def osds_held(files: t.Sequence[t.Mapping[str, t.Any]], wanted: t.Sequence[int]) -> t.List[int]:
+def osds_held(files: t.Sequence[t.Mapping[str, t.Any]], wanted: t.Sequence[int]) -> list[int]:
     """The wanted OSDs that an earlier run holds in memory, by its files in C(/run)."""
     found = [int(match[1]) for match in (HELD.match(file["path"]) for file in files) if match]
     return [osd for osd in dict.fromkeys(found) if osd in wanted]
 
 
-def osds_by_host(answers: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Dict[str, t.List[int]]:
+def osds_by_host(answers: t.Mapping[str, t.Mapping[str, t.Any]]) -> dict[str, list[int]]:
     """A host → its OSDs, out of the hosts' answers to C(ceph_osd_info)."""
     return {host: [osd["id"] for osd in answer["osds"]] for host, answer in answers.items()}
 
@@ -66,7 +66,7 @@ def restart_aftermath(reason: str, answers: t.Sequence[t.Mapping[str, t.Any]]) -
 class FilterModule:
     """OSDs and their restarts."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {
             "osd_names": osd_names,

@@ -19,19 +19,19 @@ _OPTIONS = {"empty": [], "moves": [], "destinations": [], "needs": {}, "apart": 
             "spare_memory": "256M", "spare_disk": "1G", "stamp": ""}  # fmt: skip
 
 
-def asked_for(answers: Answers, asked: t.Mapping[str, t.Any], labels: t.Mapping[str, t.Any], stamp: str) -> t.Dict[str, t.Any]:
+def asked_for(answers: Answers, asked: t.Mapping[str, t.Any], labels: t.Mapping[str, t.Any], stamp: str) -> dict[str, t.Any]:
     """A plan for the request that the action `options` has read."""
     wanted = {"waves": asked["wave"], **{key: asked[key] for key in _OPTIONS if key in asked}}
     return placement(answers, labels=labels, stamp=stamp, **{key: value for key, value in wanted.items() if value is not None})
 
 
-def placement(answers: Answers, **given: t.Any) -> t.Dict[str, t.Any]:
+def placement(answers: Answers, **given: t.Any) -> dict[str, t.Any]:
     """A plan from host_info's answer for each host: `moves`, the `steps` in which they go and their `sizes`, or `problems`."""
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
         raise AnsibleFilterError("placement: there is no option {0}: the options are {1}".format(unknown[0], ", ".join(sorted(_OPTIONS))))
     options = {**_OPTIONS, **given}
-    plan: t.Dict[str, t.Any] = {"moves": [], "together": 0, "steps": [], "sizes": [], "done": [], "problems": []}
+    plan: dict[str, t.Any] = {"moves": [], "together": 0, "steps": [], "sizes": [], "done": [], "problems": []}
     try:
         serial = _count("serial", options["serial"], 1, "how many workloads go side by side")
         # More of a step at once than there are processors to do it would only take longer for each.
@@ -60,7 +60,7 @@ def placement(answers: Answers, **given: t.Any) -> t.Dict[str, t.Any]:
     return plan
 
 
-def _step(row: t.Mapping[str, t.Any], part: str) -> t.Dict[str, t.Any]:
+def _step(row: t.Mapping[str, t.Any], part: str) -> dict[str, t.Any]:
     """One part of a move: the name under which it runs, `of` which host, and under which name the part ran that it comes `after`, if one did."""
     parts = planner.PARTS[row["kind"]]
     before = parts[: parts.index(part)]
@@ -71,7 +71,7 @@ def _name(row: t.Mapping[str, t.Any], part: str) -> str:
     return "{0}.{1}".format(row["name"], part)
 
 
-def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp: str) -> t.Dict[str, t.Any]:
+def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp: str) -> dict[str, t.Any]:
     workload = move.workload
     return {
         "name": "{0}@{1}".format(workload.name, workload.source),
@@ -95,10 +95,10 @@ def _session(workload: planner.Workload, stamp: str) -> str:
     return workload.session or (re.sub("[^a-z0-9]+", "-", workload.name.lower())[:34] + stamp).lstrip("-")
 
 
-def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: t.Dict[str, t.Any]) -> t.List[planner.Workload]:
+def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: dict[str, t.Any]) -> list[planner.Workload]:
     """The moves. A workload that is there already is `done`."""
-    problems: t.List[str] = []
-    found: t.List[planner.Workload] = []
+    problems: list[str] = []
+    found: list[planner.Workload] = []
     for source in _list(options["empty"]):
         if source not in answers or "workloads" not in answers[source]:
             problems.append("{0} did not tell what runs on it: {1}".format(source, silence(answers.get(source))))
@@ -147,17 +147,17 @@ def _has(answer: t.Mapping[str, t.Any], name: str) -> bool:
     return any(workload["name"] == name for workload in answer.get("workloads", ())) or bool(_left_over(answer, name))
 
 
-def _entry(answer: t.Mapping[str, t.Any], name: str) -> t.Dict[str, t.Any]:
+def _entry(answer: t.Mapping[str, t.Any], name: str) -> dict[str, t.Any]:
     left = _left_over(answer, name) or {}
     return next((workload for workload in answer["workloads"] if workload["name"] == name), dict(_gone(left), name=name, running=False))
 
 
-def _gone(session: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+def _gone(session: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """The facts about a workload that its host has released."""
     return {"name": session.get("workload"), **{key: session[key] for key in ("kind", "storage", "disks") if key in session}}
 
 
-def _left_over(answer: t.Mapping[str, t.Any], name: str) -> t.Optional[t.Mapping[str, t.Any]]:
+def _left_over(answer: t.Mapping[str, t.Any], name: str) -> t.Mapping[str, t.Any] | None:
     """The session of an unfinished move; its destination is known, and has the room for it."""
     mine = [each for each in answer.get("sessions", ()) if each["role"] == "source" and each["workload"] == name and each["destination"]]
     return next((each for each in mine if each["state"] in planner.PAST_RELEASE), next((each for each in mine if not each["ended"]), None))
@@ -196,7 +196,7 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
     )
 
 
-def _hosts(answers: Answers, options: t.Mapping[str, t.Any]) -> t.List[planner.Host]:
+def _hosts(answers: Answers, options: t.Mapping[str, t.Any]) -> list[planner.Host]:
     asked = _list(options["destinations"]) or list(answers)
     missing = sorted(set(asked) - set(answers))
     if missing:
@@ -225,7 +225,7 @@ def _host(name: str, answer: t.Mapping[str, t.Any], options: t.Mapping[str, t.An
     )
 
 
-def silence(answer: t.Optional[t.Mapping[str, t.Any]]) -> str:
+def silence(answer: t.Mapping[str, t.Any] | None) -> str:
     """Why a host did not tell."""
     if answer is None:
         return "it was not asked"
@@ -233,7 +233,7 @@ def silence(answer: t.Optional[t.Mapping[str, t.Any]]) -> str:
     return "it could not be asked ({0})".format(lines[-1] if answer.get("unreachable") else lines[0])
 
 
-def _list(value: t.Any) -> t.List[str]:
+def _list(value: t.Any) -> list[str]:
     """A list of names, also where it was written as one: `a, b`."""
     if not value:
         return []
@@ -260,6 +260,6 @@ def _size(option: str, value: t.Any) -> int:
 class FilterModule:
     """Where workloads go."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"placement": placement, "asked_for": asked_for}

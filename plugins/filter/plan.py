@@ -15,7 +15,7 @@ _COLUMNS = {"workload": "Workload", "source": "From", "destination": "To", "memo
 _OUTCOME = {"workload": "Workload", "source": "From", "destination": "To", "outcome": "Outcome", "pause": "Paused"}
 
 
-def plan_lines(plan: Plan) -> t.List[str]:
+def plan_lines(plan: Plan) -> list[str]:
     """The plan as a table, and the workloads that are no part of it."""
     lines = []
     if plan["moves"]:
@@ -28,14 +28,14 @@ def plan_lines(plan: Plan) -> t.List[str]:
     return lines
 
 
-def failed_steps(steps: t.Sequence[str], hostvars: t.Mapping[str, t.Any], before: int) -> t.List[str]:
+def failed_steps(steps: t.Sequence[str], hostvars: t.Mapping[str, t.Any], before: int) -> list[str]:
     """The steps before this one that have begun and have not come to their end. Those of this one are on their way."""
     known = {step: hostvars[step] for step in steps}
     begun = [step for step, its in known.items() if "__handover_has_begun" in its and "__handover_has_ended" not in its]
     return [step for step in begun if known[step]["__handover_step"]["number"] < before]
 
 
-def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = False) -> t.Dict[str, t.Any]:
+def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = False) -> dict[str, t.Any]:
     """The outcome of each move: `lines` to print, the workloads that `failed`, and a `sentence` about them."""
     parts = {move["name"]: [hostvars[step["name"]] for step in plan["steps"] if step["move"].get("name") == move["name"]] for move in plan["moves"]}
     rows = [dict(move, **_outcome(parts[move["name"]], check)) for move in plan["moves"]]
@@ -50,7 +50,7 @@ def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = Fals
     }
 
 
-def _verdicts(rows: t.Sequence[t.Mapping[str, t.Any]]) -> t.List[str]:
+def _verdicts(rows: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     """One sentence for each move of a dry run."""
     way = "{0} {1} move from {2} to {3}{4}."
     return [
@@ -59,7 +59,7 @@ def _verdicts(rows: t.Sequence[t.Mapping[str, t.Any]]) -> t.List[str]:
     ]
 
 
-def _outcome(parts: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> t.Dict[str, t.Any]:
+def _outcome(parts: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> dict[str, t.Any]:
     """The outcome of one move, from the facts under the names of its parts. A dry run looks, in the first part, and does nothing else."""
     if all("__handover_has_ended" in part for part in (parts[:1] if check else parts)):
         paused = paused_ms(parts[-1])
@@ -73,7 +73,7 @@ def _outcome(parts: t.Sequence[t.Mapping[str, t.Any]], check: bool) -> t.Dict[st
     return {"well": False, "outcome": "not begun", "pause": None, "why": "not begun, since others had failed"}
 
 
-def _result(row: t.Mapping[str, t.Any], check: bool) -> t.Dict[str, t.Any]:
+def _result(row: t.Mapping[str, t.Any], check: bool) -> dict[str, t.Any]:
     """One move for the next playbook of a workflow, as P(livefleet.handover.move_result#filter) has it."""
     return {
         "workload": row["workload"],
@@ -102,6 +102,6 @@ def paused_ms(known: t.Mapping[str, t.Any]) -> float:
 class FilterModule:
     """A plan for people to read."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"plan_lines": plan_lines, "plan_outcome": plan_outcome, "failed_steps": failed_steps}

@@ -7,21 +7,17 @@ from __future__ import annotations
 import typing as t
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.filter.earlier_moves import (
-    FREEZING,
-)
-from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
-    prepares,
-)
+from ansible_collections.livefleet.handover.plugins.filter.earlier_moves import FREEZING
+from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import prepares
 
 # A workload is frozen from the first of them on; a stop before the release is undone; after it the destination decides.
 UNDECIDED = ("prepare", "presync", *FREEZING)
 Side = t.Mapping[str, t.Any]
 
 
-def recovery(answers: t.Mapping[str, t.Mapping[str, t.Any]], session: str = "") -> t.List[t.Dict[str, t.Any]]:
+def recovery(answers: t.Mapping[str, t.Mapping[str, t.Any]], session: str = "") -> list[dict[str, t.Any]]:
     """Every move that was not brought to its end, and on which host that can be done: one row a move."""
-    sides: t.Dict[str, t.Dict[str, t.Tuple[str, Side]]] = {}
+    sides: dict[str, dict[str, tuple[str, Side]]] = {}
     for host, answer in sorted(answers.items()):
         for side in answer.get("sessions") or []:
             # A move with a workload; its image travels in a session that ends with it.
@@ -33,8 +29,8 @@ def recovery(answers: t.Mapping[str, t.Mapping[str, t.Any]], session: str = "") 
     return [_row(name, by_role, answers, bool(session)) for name, by_role in sorted(sides.items())]
 
 
-def _row(name: str, by_role: t.Mapping[str, t.Tuple[str, Side]], answers: t.Mapping[str, t.Mapping[str, t.Any]], named: bool) -> t.Dict[str, t.Any]:
-    plan: t.Dict[str, t.Any] = {}
+def _row(name: str, by_role: t.Mapping[str, tuple[str, Side]], answers: t.Mapping[str, t.Mapping[str, t.Any]], named: bool) -> dict[str, t.Any]:
+    plan: dict[str, t.Any] = {}
     for _host, side in by_role.values():
         plan = plan or dict(side.get("plan") or {})
     hosts = {role: by_role[role][0] if role in by_role else plan.get(role) for role in ("source", "destination")}
@@ -51,8 +47,8 @@ def _row(name: str, by_role: t.Mapping[str, t.Tuple[str, Side]], answers: t.Mapp
 
 
 def _way(
-    by_role: t.Mapping[str, t.Tuple[str, Side]], hosts: t.Mapping[str, t.Optional[str]], answers: t.Mapping[str, t.Any], named: bool
-) -> t.Dict[str, t.Any]:
+    by_role: t.Mapping[str, tuple[str, Side]], hosts: t.Mapping[str, str | None], answers: t.Mapping[str, t.Any], named: bool
+) -> dict[str, t.Any]:
     """Whether it can be ended now, and if not why not."""
     if hosts["source"] is None or hosts["source"] not in answers:
         return {"end": False, "why": "its source is not among the hosts that were asked: {0}".format(hosts["source"] or "nothing says which it is")}
@@ -68,7 +64,7 @@ def _way(
     return {"end": True, "why": ""}
 
 
-def checked(answers: t.Any, session: str = "") -> t.List[t.Dict[str, t.Any]]:
+def checked(answers: t.Any, session: str = "") -> list[dict[str, t.Any]]:
     """The filter: its input comes from a playbook."""
     if not isinstance(answers, t.Mapping):
         raise AnsibleFilterError("recovery: what each host answered is needed, by its name, not {0}".format(type(answers).__name__))
@@ -78,6 +74,6 @@ def checked(answers: t.Any, session: str = "") -> t.List[t.Dict[str, t.Any]]:
 class FilterModule:
     """Moves that were not brought to their end."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"recovery": checked}

@@ -16,8 +16,8 @@ _COLUMNS = {"session": "session", "workload": "workload", "source": "from", "des
 
 
 def recovery_outcome(
-    moves: t.Sequence[Row], outcomes: t.Mapping[str, t.Optional[t.Sequence[Row]]], answers: t.Mapping[str, t.Any], check: bool = False
-) -> t.Dict[str, t.Any]:
+    moves: t.Sequence[Row], outcomes: t.Mapping[str, t.Sequence[Row] | None], answers: t.Mapping[str, t.Any], check: bool = False
+) -> dict[str, t.Any]:
     """The outcome of each move: `lines` to print, and the `problem` that is left, or an empty text."""
     ended = list(itertools.chain.from_iterable(each or () for each in outcomes.values()))
     known = {each["session"] for each in ended}
@@ -53,6 +53,6 @@ def _unended(rows: t.Sequence[Row]) -> str:
 class FilterModule:
     """How recoveries ended."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"recovery_outcome": recovery_outcome}

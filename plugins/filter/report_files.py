@@ -9,22 +9,16 @@ import math
 import typing as t
 
 from ansible import constants
-from ansible_collections.livefleet.handover.plugins.filter.binary_size import (
-    FilterModule as Sizes,
-)
-from ansible_collections.livefleet.handover.plugins.filter.timeline import (
-    FilterModule as Timeline,
-)
-from ansible_collections.livefleet.handover.plugins.plugin_utils._report_chart import (
-    of_template,
-)
+from ansible_collections.livefleet.handover.plugins.filter.binary_size import FilterModule as Sizes
+from ansible_collections.livefleet.handover.plugins.filter.timeline import FilterModule as Timeline
+from ansible_collections.livefleet.handover.plugins.plugin_utils._report_chart import of_template
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader
 
 PAGE = "report.html.j2"
 SCHEMA = "https://github.com/livefleet/handover/blob/main/docs/reference/move-report.schema.json"
 
 
-def report_files(record: str, templates: str) -> t.Dict[str, str]:
+def report_files(record: str, templates: str) -> dict[str, str]:
     """The two files of a report, by name: the record of a move as it is, and the page that is drawn from it."""
     report = json.loads(record)
     # Each task of a play has a process of its own. One compiled template serves all of them, where Ansible would compile it for each move.
@@ -38,6 +32,6 @@ def report_files(record: str, templates: str) -> t.Dict[str, str]:
 class FilterModule:
     """A move for people to look at, and for programs to read."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"report_files": report_files}

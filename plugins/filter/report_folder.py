@@ -13,7 +13,7 @@ def report_folder(folder: str) -> str:
     return folder if folder.startswith("/") else os.environ.get("PWD", "") + "/" + folder
 
 
-def with_page(lines: t.Sequence[str], page: str) -> t.List[str]:
+def with_page(lines: t.Sequence[str], page: str) -> list[str]:
     """The lines, and at their end where the page of a report is, if one was written."""
     return [*lines, *(["", f"Report: {page}"] if page else [])]
 
@@ -21,6 +21,6 @@ def with_page(lines: t.Sequence[str], page: str) -> t.List[str]:
 class FilterModule:
     """Where a report goes."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"report_folder": report_folder, "with_page": with_page}

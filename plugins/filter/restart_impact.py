@@ -10,7 +10,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph.restart_impact import Row, beside, picture, row
 
 
-def restart_beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> t.List[Row]:
+def restart_beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> list[Row]:
     """The rows of this run beside those of an earlier one."""
     try:
         return beside(rows, record, path)
@@ -21,6 +21,6 @@ def restart_beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> t
 class FilterModule:
     """The cost of OSD restarts."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"restart_impact": row, "restart_beside": restart_beside, "restart_picture": picture}

@@ -19,6 +19,6 @@ def session_name(workload: str, moment: str) -> str:
 class FilterModule:
     """A session that begins."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"session_name": session_name}

@@ -14,29 +14,29 @@ DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options"
 DESTINATION_DIRECTORY = ("name", "file")
 
 
-def source_volumes(volumes: Rows, tracker: str) -> t.List[t.Dict[str, t.Any]]:
+def source_volumes(volumes: Rows, tracker: str) -> list[dict[str, t.Any]]:
     """The volumes as the source's side is told of them."""
     return [{**_only(volume, SOURCE_VOLUME), "tracker": tracker} for volume in volumes]
 
 
-def destination_volumes(volumes: Rows, keep: bool) -> t.List[t.Dict[str, t.Any]]:
+def destination_volumes(volumes: Rows, keep: bool) -> list[dict[str, t.Any]]:
     """The volumes as the destination's side is told of them. kept: the image of an earlier move, from which only the differences travel."""
     return [{**_only(volume, DESTINATION_VOLUME), "kept": volume["image"] + ".migrated" if keep else ""} for volume in volumes]
 
 
-def destination_directories(directories: Rows, mounts: Rows, bind_paths: t.Sequence[str]) -> t.List[t.Dict[str, t.Any]]:
+def destination_directories(directories: Rows, mounts: Rows, bind_paths: t.Sequence[str]) -> list[dict[str, t.Any]]:
     """The directories as the destination's side is told of them: where the twin has its volumes. A bind mount has the same path on both hosts."""
     path = {**{mount["name"]: mount["source"] for mount in mounts}, **{bind: bind for bind in bind_paths}}
     return [{**_only(directory, DESTINATION_DIRECTORY), "path": path[directory["name"]]} for directory in directories]
 
 
-def _only(row: t.Mapping[str, t.Any], keys: t.Sequence[str]) -> t.Dict[str, t.Any]:
+def _only(row: t.Mapping[str, t.Any], keys: t.Sequence[str]) -> dict[str, t.Any]:
     return {key: row[key] for key in keys if key in row}
 
 
 class FilterModule:
     """What the sides of a session are told."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"source_volumes": source_volumes, "destination_volumes": destination_volumes, "destination_directories": destination_directories}

@@ -9,7 +9,7 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 
-def table(rows: t.Sequence[t.Mapping[str, t.Any]], columns: t.Mapping[str, str]) -> t.List[str]:
+def table(rows: t.Sequence[t.Mapping[str, t.Any]], columns: t.Mapping[str, str]) -> list[str]:
     """Lines of text: a heading, a rule, and a line a row. A column of numbers stands to the right."""
     for row in rows:
         missing = [key for key in columns if key not in row]
@@ -37,6 +37,6 @@ def _is_number(value: t.Any) -> bool:
 class FilterModule:
     """Rows for people to read."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"table": table}

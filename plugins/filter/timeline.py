@@ -12,6 +12,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core.timeline 
 class FilterModule:
     """Both hosts' work, on one clock."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"timeline": timeline}

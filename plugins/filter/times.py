@@ -12,6 +12,6 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core.times imp
 class FilterModule:
     """The times of a handover."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"times_rows": rows, "times_table": table}

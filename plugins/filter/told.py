@@ -7,7 +7,7 @@ from __future__ import annotations
 import typing as t
 
 
-def told(hosts: t.Sequence[str], hostvars: t.Mapping[str, t.Mapping[str, t.Any]], variable: str, default: t.Any = None) -> t.Dict[str, t.Any]:
+def told(hosts: t.Sequence[str], hostvars: t.Mapping[str, t.Mapping[str, t.Any]], variable: str, default: t.Any = None) -> dict[str, t.Any]:
     """A host's name → its variable. A host that has it not has the default."""
     return {host: hostvars[host].get(variable, default) if host in hostvars else default for host in hosts}
 
@@ -15,6 +15,6 @@ def told(hosts: t.Sequence[str], hostvars: t.Mapping[str, t.Mapping[str, t.Any]]
 class FilterModule:
     """One variable of many hosts."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"told": told}

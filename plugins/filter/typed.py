@@ -7,10 +7,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    of_role,
-    prefix,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import of_role, prefix
 from ansible_collections.livefleet.handover.plugins.plugin_utils._reading import read
 
 _EMPTY: t.Mapping[str, t.Callable[[], t.Any]] = {"list": list, "dict": dict, "bool": bool, "int": int, "float": float}
@@ -36,6 +33,6 @@ def typed(value: t.Any, name: str) -> t.Any:
 class FilterModule:
     """Variables of roles, with their types."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"typed": typed}

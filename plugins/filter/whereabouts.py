@@ -15,7 +15,7 @@ Answers = t.Mapping[str, t.Mapping[str, t.Any]]
 _LET_GO = frozenset(("released", "resumed", "settled", "done", "in_doubt"))
 
 
-def whereabouts(answers: Answers, workload: str, destination: str, source: str = "") -> t.Dict[str, str]:
+def whereabouts(answers: Answers, workload: str, destination: str, source: str = "") -> dict[str, str]:
     """From workload_info's answer on each host: the `source` of a move, or the `sentence` that none is needed, or a `problem`."""
     if source and source == destination:
         return _found(problem="{0} is both the source and the destination: name the host that {1} is to go to".format(source, workload))
@@ -34,7 +34,7 @@ def whereabouts(answers: Answers, workload: str, destination: str, source: str =
     return _found(problem=_nowhere(answers, workload))
 
 
-def _found(source: str = "", sentence: str = "", problem: str = "") -> t.Dict[str, str]:
+def _found(source: str = "", sentence: str = "", problem: str = "") -> dict[str, str]:
     return {"source": source, "sentence": sentence, "problem": problem}
 
 
@@ -43,7 +43,7 @@ def _existing(answer: t.Mapping[str, t.Any]) -> t.Mapping[str, t.Any]:
     return known if known.get("exists") else {}
 
 
-def _candidates(answers: Answers, workload: str) -> t.List[str]:
+def _candidates(answers: Answers, workload: str) -> list[str]:
     """Where an earlier move has let go of it; else where it runs; else where it is."""
     unfinished = [host for host, answer in answers.items() if any(_let_go(each, workload) for each in (answer or {}).get("sessions") or ())]
     existing = [host for host, answer in answers.items() if _existing(answer or {})]
@@ -69,7 +69,7 @@ def _nowhere(answers: Answers, workload: str) -> str:
     )
 
 
-def checked(answers: t.Any, asked: t.Mapping[str, t.Any]) -> t.Dict[str, str]:
+def checked(answers: t.Any, asked: t.Mapping[str, t.Any]) -> dict[str, str]:
     """The filter: its input comes from a playbook."""
     if not isinstance(answers, t.Mapping):
         raise AnsibleFilterError("whereabouts: what each host answered is needed, by its name, not {0}".format(type(answers).__name__))
@@ -79,6 +79,6 @@ def checked(answers: t.Any, asked: t.Mapping[str, t.Any]) -> t.Dict[str, str]:
 class FilterModule:
     """Where a workload is."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"whereabouts": checked}

@@ -9,7 +9,7 @@ import typing as t
 Step = t.Mapping[str, t.Any]
 
 
-def workflow_nodes(steps: t.Sequence[Step], organization: str) -> t.List[t.Dict[str, t.Any]]:
+def workflow_nodes(steps: t.Sequence[Step], organization: str) -> list[dict[str, t.Any]]:
     """The nodes of a workflow of AWX whose steps follow one another: each begins when the one before has succeeded."""
     names = ["step-{0}".format(number) for number in range(1, len(steps) + 1)]
     return [
@@ -23,7 +23,7 @@ def workflow_nodes(steps: t.Sequence[Step], organization: str) -> t.List[t.Dict[
     ]
 
 
-def workflow_steps(values: t.Sequence[str], template: str, variable: str) -> t.List[t.Dict[str, t.Any]]:
+def workflow_steps(values: t.Sequence[str], template: str, variable: str) -> list[dict[str, t.Any]]:
     """A step of one template for each value of a variable."""
     return [{"template": template, "variables": {variable: value}} for value in values]
 
@@ -31,6 +31,6 @@ def workflow_steps(values: t.Sequence[str], template: str, variable: str) -> t.L
 class FilterModule:
     """Workflows of AWX."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"workflow_nodes": workflow_nodes, "workflow_steps": workflow_steps}

@@ -52,23 +52,14 @@ from ansible import context
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _door
-from ansible_collections.livefleet.handover.plugins.plugin_utils._ansible import (
-    chosen_tasks,
-    given,
-    in_workflow,
-    matcher,
-    only_listed,
-    standalone,
-)
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    of_playbook,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._ansible import chosen_tasks, given, in_workflow, matcher, only_listed, standalone
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import of_playbook
 
 
 class LookupModule(LookupBase):
     """Raises where something is wrong."""
 
-    def run(self, terms: t.Sequence[str], variables: t.Any = None, **kwargs: t.Any) -> t.List[str]:
+    def run(self, terms: t.Sequence[str], variables: t.Any = None, **kwargs: t.Any) -> list[str]:
         self.set_options(var_options=variables, direct=kwargs)
         if only_listed():
             return ["localhost"]

@@ -33,14 +33,12 @@ _raw:
 import typing as t
 
 from ansible.plugins.lookup import LookupBase
-from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import (
-    myself,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import myself
 
 
 class LookupModule(LookupBase):
     """One mapping."""
 
-    def run(self, terms: t.Sequence[str], variables: t.Any = None, **kwargs: t.Any) -> t.List[t.Dict[str, t.Any]]:
+    def run(self, terms: t.Sequence[str], variables: t.Any = None, **kwargs: t.Any) -> list[dict[str, t.Any]]:
         self.set_options(var_options=variables, direct=kwargs)
         return [myself(variables or {})]

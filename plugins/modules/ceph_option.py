@@ -249,7 +249,7 @@ class Options:
                 raise HandoverError(f"{now} after {again}, which the monitors accepted: run it again, and look at ceph config dump")
         return left
 
-    def _undo(self, option: Option, before: t.Optional[str]) -> tuple[str, ...]:
+    def _undo(self, option: Option, before: str | None) -> tuple[str, ...]:
         words = ("config", "rm", option.who, option.name) if before is None else ("config", "set", option.who, option.name, before)
         return (*self.cluster.command, f"--connect-timeout={CONNECT_SECONDS}", *words)
 
@@ -272,7 +272,7 @@ class Options:
         }
 
 
-def _took(undo: tuple[str, ...], left: t.Optional[str]) -> bool:
+def _took(undo: tuple[str, ...], left: str | None) -> bool:
     """Whether that command leaves this value: `config rm` nothing, `config set` its last word."""
     if undo[-4:-2] == ("config", "rm"):
         return left is None

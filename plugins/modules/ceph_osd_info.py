@@ -129,7 +129,7 @@ def describe(osd: Osd) -> dict[str, t.Any]:
     }
 
 
-def lacks(runtime: Runtime, stores: t.Container[str]) -> t.List[str]:
+def lacks(runtime: Runtime, stores: t.Container[str]) -> list[str]:
     """The missing part here to hold the metadata of such stores: the helper for a BlueStore, vmtouch for a FileStore."""
     sentences = []
     if "bluestore" in stores:

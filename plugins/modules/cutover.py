@@ -126,7 +126,7 @@ from ..module_utils._core.runtime import HandoverError, Runtime
 from ..module_utils._podman.sessions import ROOT, Sessions, outcome
 
 
-def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
+def run(module: AnsibleModule) -> dict[str, t.Any]:
     """The result of the module; with `msg` where the workload has not moved."""
     params = module.params
     runtime = Runtime(module, params["timeout"])
@@ -134,7 +134,7 @@ def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
     if not session.specified:
         raise HandoverError("there is no session {0} on this host: begin it with livefleet.handover.session".format(params["session"]))
     status = session.status()
-    reasons: t.List[str] = []
+    reasons: list[str] = []
     if not status["ended"]:
         reasons.append("{0} runs on {1} and is to run on {2}".format(status["workload"], params["source"], params["destination"]))
         if module.check_mode:
@@ -142,7 +142,7 @@ def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
         # The time left for the way back of the answer, when the helper's own limit has passed.
         wave = [os.path.join(params["sessions"], name) for name in params["wave"]]
         status = session.cutover(max(1.0, runtime.remaining() - 15), wave)
-    result: t.Dict[str, t.Any] = {"changed": bool(reasons), "reasons": reasons, "status": status}
+    result: dict[str, t.Any] = {"changed": bool(reasons), "reasons": reasons, "status": status}
     sentence = outcome(status, params["source"], params["destination"])
     if sentence is not None:
         result["msg"] = sentence

@@ -156,7 +156,7 @@ class HostInfo:
         self.runtime = Runtime(module, module.params["timeout"])
         self.podman = Podman(self.runtime)
 
-    def run(self) -> t.Dict[str, t.Any]:
+    def run(self) -> dict[str, t.Any]:
         """Asks podman once for everything; a container that it does not answer about has no disk."""
         mounts = loop.read_mounts()
         # A host that has neither is asked for podman, and says that it is missing.
@@ -174,12 +174,12 @@ class HostInfo:
             "sessions": self._sessions() + unfinished,
         }
 
-    def _containers(self, mounts: t.List[loop.Mount]) -> t.List[t.Dict[str, t.Any]]:
+    def _containers(self, mounts: list[loop.Mount]) -> list[dict[str, t.Any]]:
         listed = self.podman.containers()
         volumes = {volume["Name"]: volume for volume in self.podman.volumes()}
         return [self._workload(each, volumes, mounts) for each in listed if not each.get("IsInfra")]
 
-    def _workload(self, listed: t.Mapping[str, t.Any], volumes: t.Mapping[str, t.Any], mounts: t.List[loop.Mount]) -> t.Dict[str, t.Any]:
+    def _workload(self, listed: t.Mapping[str, t.Any], volumes: t.Mapping[str, t.Any], mounts: list[loop.Mount]) -> dict[str, t.Any]:
         running = listed.get("State") == "running"
         return {
             "name": (listed.get("Names") or [""])[0],
@@ -191,7 +191,7 @@ class HostInfo:
             "disk": self._disk(listed["Id"], volumes, mounts),
         }
 
-    def _disk(self, identifier: str, volumes: t.Mapping[str, t.Any], mounts: t.List[loop.Mount]) -> int:
+    def _disk(self, identifier: str, volumes: t.Mapping[str, t.Any], mounts: list[loop.Mount]) -> int:
         try:
             inspect = self.podman.inspect(identifier)
         except HandoverError:
@@ -205,7 +205,7 @@ class HostInfo:
                 paths.add(_image_of(directory, mounts) or directory)
         return sum(host.allocated(path) for path in paths)
 
-    def _sessions(self) -> t.List[t.Dict[str, t.Any]]:
+    def _sessions(self) -> list[dict[str, t.Any]]:
         if not os.access(HELPER, os.X_OK):
             return []
         sessions = Sessions(Pcopy(self.runtime), self.params["sessions"])
@@ -216,7 +216,7 @@ class HostInfo:
         ]
 
 
-def _image_of(directory: str, mounts: t.List[loop.Mount]) -> str:
+def _image_of(directory: str, mounts: list[loop.Mount]) -> str:
     """The image file behind the file system that is mounted there; empty where it is none of a loop device."""
     for mount in reversed(mounts):
         if mount.mountpoint == directory:

@@ -136,7 +136,7 @@ class Change:
             raise HandoverError(f"this host has no guest {name}: `virsh list --all` names those it has ({', '.join(sorted(known)) or 'none'})")
         self.running = libvirt.state(name) == "running"
 
-    def run(self, targets: t.List[str], accept_data_loss: bool, check_mode: bool) -> t.Dict[str, t.Any]:
+    def run(self, targets: list[str], accept_data_loss: bool, check_mode: bool) -> dict[str, t.Any]:
         text = self.libvirt.definition(self.name)
         guest = parse(text)
         chosen = self._chosen(guest, targets)
@@ -158,14 +158,14 @@ class Change:
             "diff": {"before": self._lines(changing), "after": self._lines([self._changed(disk) for disk in changing])},
         }
 
-    def _chosen(self, guest: Guest, targets: t.List[str]) -> t.List[Disk]:
+    def _chosen(self, guest: Guest, targets: list[str]) -> list[Disk]:
         writable = {disk.target: disk for disk in guest.disks if disk.source is not None and not disk.read_only}
         unknown = [target for target in targets if target not in writable]
         if unknown:
             raise HandoverError(f"{self.name} has no disk {unknown[0]} that it writes to: it has {', '.join(sorted(writable)) or 'none'}")
         return [disk for target, disk in sorted(writable.items()) if not targets or target in targets]
 
-    def _refuse(self, guest: Guest, disks: t.List[Disk]) -> None:
+    def _refuse(self, guest: Guest, disks: list[Disk]) -> None:
         asked = guest.has_agent and self.running
         flushes = kvm_cache.flushes(self.libvirt.mounts_inside(self.name) if asked else None)
         if not self.running:
@@ -178,7 +178,7 @@ class Change:
                     "If the guest may lose what it has written last when the power goes, say so with kvm_cache_accept_data_loss"
                 )
 
-    def _options(self, disk: Disk) -> t.Dict[str, str]:
+    def _options(self, disk: Disk) -> dict[str, str]:
         options = {"cache": self.mode}
         if disk.io == "native" and self.mode not in kvm_cache.NATIVE_IO_MODES:
             options["io"] = "threads"
@@ -188,10 +188,10 @@ class Change:
         options = self._options(disk)
         return replace(disk, cache=options["cache"], io=options.get("io", disk.io))
 
-    def _lines(self, disks: t.List[Disk]) -> str:
+    def _lines(self, disks: list[Disk]) -> str:
         return "".join(f"{self.name} {disk.target}: cache={disk.cache} io={disk.io}\n" for disk in disks)
 
-    def _pending(self, targets: t.Set[str]) -> t.List[str]:
+    def _pending(self, targets: set[str]) -> list[str]:
         if not self.running:
             return []
         return sorted(disk.target for disk in self.libvirt.guest(self.name).disks if disk.target in targets and disk.cache != self.mode)

@@ -186,8 +186,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.loop import read_mounts
 from ..module_utils._core.runtime import HandoverError, Runtime
-from ..module_utils._kvm import cache as kvm_cache
-from ..module_utils._kvm import host
+from ..module_utils._kvm import cache as kvm_cache, host
 from ..module_utils._kvm.domain_xml import Disk, Guest
 from ..module_utils._kvm.libvirt import Libvirt
 
@@ -202,7 +201,7 @@ class Audit:
         with open("/proc/meminfo", encoding="ascii") as source:
             self.memory = host.memory(source.read())
 
-    def run(self, names: t.Optional[t.List[str]]) -> t.Dict[str, t.Any]:
+    def run(self, names: list[str] | None) -> dict[str, t.Any]:
         known = self.libvirt.names()
         unknown = sorted(set(names or ()) - set(known))
         if unknown:
@@ -221,7 +220,7 @@ class Audit:
             },
         }
 
-    def _guest(self, name: str) -> t.Dict[str, t.Any]:
+    def _guest(self, name: str) -> dict[str, t.Any]:
         guest, state = self.libvirt.guest(name), self.libvirt.state(name)
         asked = guest.has_agent and state == "running"
         flushes = kvm_cache.flushes(self.libvirt.mounts_inside(name) if asked else None)
@@ -234,10 +233,10 @@ class Audit:
         }
 
     @staticmethod
-    def _disks(guest: Guest) -> t.List[Disk]:
+    def _disks(guest: Guest) -> list[Disk]:
         return sorted(guest.disks, key=lambda disk: disk.target)
 
-    def _disk(self, disk: Disk, flushes: str) -> t.Dict[str, t.Any]:
+    def _disk(self, disk: Disk, flushes: str) -> dict[str, t.Any]:
         local = disk.source is not None and disk.kind in ("file", "block")
         place = host.place_of(t.cast(str, disk.source), self.mounts) if local else kvm_cache.Place()
         mode, why = kvm_cache.faster_mode(disk, place, self.memory["available"] / self.memory["total"], flushes)

@@ -135,14 +135,14 @@ class Load:
             self.device = major_minor(os.stat(params["folder"]).st_dev)
         except OSError as exc:
             raise HandoverError(f"there is no folder {params['folder']}: name the one that holds the guests' images") from exc
-        self.looks: t.List[t.Dict[str, t.Any]] = []
+        self.looks: list[dict[str, t.Any]] = []
 
-    def run(self) -> t.Dict[str, t.Any]:
+    def run(self) -> dict[str, t.Any]:
         self._all("prepare", watched=False)
         began = time.monotonic()
         took = self._all("run", watched=True)
         seconds = time.monotonic() - began
-        loads: t.Dict[str, t.List[float]] = {}
+        loads: dict[str, list[float]] = {}
         for guest in self.guests:
             loads.setdefault(guest["load"], []).append(took[guest["name"]])
         return {
@@ -152,11 +152,11 @@ class Load:
             "host": consolidation.between(self.looks, seconds),
         }
 
-    def _all(self, script: str, watched: bool) -> t.Dict[str, float]:
+    def _all(self, script: str, watched: bool) -> dict[str, float]:
         """Runs it in all guests, and waits until they are through: guest → seconds."""
         began = time.monotonic()
         working = {guest["name"]: self.libvirt.execute(guest["name"], guest[script]) for guest in self.guests if guest[script]}
-        took: t.Dict[str, float] = {}
+        took: dict[str, float] = {}
         looked = began - self.interval
         while working:
             if watched and time.monotonic() - looked >= self.interval:

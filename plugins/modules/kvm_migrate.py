@@ -321,7 +321,7 @@ def wish(params: t.Mapping[str, t.Any]) -> Wish:
     return Wish(**asked, **listed, hold=params["hold"] and params["mode"] == "live")
 
 
-def run(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
+def run(module: AnsibleModule, libvirt: t.Any) -> dict[str, t.Any]:
     """The result of the module."""
     params = module.params
     forward = params["state"] == "migrated"
@@ -331,7 +331,7 @@ def run(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
         return act(module, libvirt)
 
 
-def act(module: AnsibleModule, libvirt: t.Any) -> t.Dict[str, t.Any]:
+def act(module: AnsibleModule, libvirt: t.Any) -> dict[str, t.Any]:
     """The requested state, under the lock that keeps other runs out."""
     params = module.params
     with Mover(libvirt, params["guest"], params["uri"], params["destination_uri"]) as mover:

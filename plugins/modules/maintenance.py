@@ -86,7 +86,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils._core import maintenance
 
 
-def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
+def run(module: AnsibleModule) -> dict[str, t.Any]:
     """The result of the module."""
     mark = maintenance.read()
     wanted = module.params["state"] == "present"

@@ -154,35 +154,35 @@ class PodmanSecrets:
         self.secrets = Secrets(runtime, Podman(runtime))
         self.made = Made(os.path.join(RECORDS, module.params["session"] + ".json"))
 
-    def run(self) -> t.Dict[str, t.Any]:
+    def run(self) -> dict[str, t.Any]:
         """Brings them to the state asked for."""
         if self.module.check_mode:
             return {"changed": True}
         states = {"offered": self._offer, "sealed": self._seal, "present": self._make, "absent": self._remove, "kept": self._keep}
         return states[self.params["state"]]()
 
-    def _offer(self) -> t.Dict[str, t.Any]:
+    def _offer(self) -> dict[str, t.Any]:
         key = self.pcopy.call(*ENVELOPE, "offer", self.params["session"])["key"]
         self.made.write({})
         return {"changed": True, "key": key}
 
-    def _seal(self) -> t.Dict[str, t.Any]:
+    def _seal(self) -> dict[str, t.Any]:
         plain = json.dumps(self.secrets.take(self.params["names"])).encode()
         return {"changed": False, "sealed": self.pcopy.call(*ENVELOPE, "seal", self.params["session"], self.params["key"], stdin=plain)["sealed"]}
 
-    def _make(self) -> t.Dict[str, t.Any]:
+    def _make(self) -> dict[str, t.Any]:
         opened = self.pcopy.call(*ENVELOPE, "open", self.params["session"], stdin=self.params["sealed"].encode())
         made = self.secrets.make(json.loads(base64.b64decode(opened["base64"])), self.made)
         return {"changed": bool(made), "names": made}
 
-    def _remove(self) -> t.Dict[str, t.Any]:
+    def _remove(self) -> dict[str, t.Any]:
         self.pcopy.events(*ENVELOPE, "forget", self.params["session"])
         gone, left = self.secrets.remove(self.params["names"], self.made)
         self.made.forget()
         told = {"msg": "; ".join(map(LEFT.format, left))} if left else {}
         return {"changed": bool(gone), "names": gone, **told}
 
-    def _keep(self) -> t.Dict[str, t.Any]:
+    def _keep(self) -> dict[str, t.Any]:
         kept = self.made.exists()
         self.made.forget()
         return {"changed": kept}

@@ -211,9 +211,9 @@ class PodmanWorkload:
         self.name: str = module.params["name"]
         self.runtime = Runtime(module, module.params["timeout"])
         self.podman = Podman(self.runtime)
-        self.reasons: t.List[str] = []
+        self.reasons: list[str] = []
 
-    def run(self) -> t.Dict[str, t.Any]:
+    def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
         states = {"prepared": self._prepare, "started": self._start, "settled": self._settle, "absent": self._remove}
         result = states[self.params["state"]]()
@@ -221,7 +221,7 @@ class PodmanWorkload:
 
     # prepared
 
-    def _prepare(self) -> t.Dict[str, t.Any]:
+    def _prepare(self) -> dict[str, t.Any]:
         source = self.params["source"]
         image = self._image(source["image"])
         command = self._command(source, image)
@@ -240,7 +240,7 @@ class PodmanWorkload:
         self.reasons.append("there is no container named {0}".format(self.name))
         if self.module.check_mode:
             return {"command": command, "volumes": sorted(volumes), "workload": {}}
-        made: t.List[str] = []
+        made: list[str] = []
         initialisation = Initialisation(self.runtime, self.podman, self.name)
         try:
             bind_places.make(folders, source["mounts"])
@@ -264,14 +264,14 @@ class PodmanWorkload:
                 return image["name"] if image["name"] in (present.get("Names") or []) else image["id"]
         raise HandoverError("the image {0} ({1}) is not on this host: bring it here with podman save and podman load".format(image["name"], image["id"][:12]))
 
-    def _command(self, source: t.Mapping[str, t.Any], image: str) -> t.List[str]:
+    def _command(self, source: t.Mapping[str, t.Any], image: str) -> list[str]:
         podman, run, create = self.podman.grammars()
         try:
             return twin(parse(source["create_command"], podman, run | create), workload.identity_of(source, image), create)
         except CommandError as exc:
             raise HandoverError("{0} cannot be created again here: {1}".format(self.name, exc)) from exc
 
-    def _missing_volumes(self, mounts: t.Sequence[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Mapping[str, t.Any]]:
+    def _missing_volumes(self, mounts: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Mapping[str, t.Any]]:
         """Volumes to make, by name; one that exists with other options is refused."""
         defined = {volume["Name"]: volume.get("Options") or {} for volume in self.podman.volumes()}
         missing = workload.missing_volumes(mounts, defined)
@@ -285,7 +285,7 @@ class PodmanWorkload:
                 )
         return missing
 
-    def _as_planned(self, existing: t.Optional[t.Mapping[str, t.Any]], volumes: t.Iterable[str]) -> None:
+    def _as_planned(self, existing: t.Mapping[str, t.Any] | None, volumes: t.Iterable[str]) -> None:
         """Everything recorded as made by this move is removed if it is undone: nothing foreign may be among it."""
         planned = self.params["planned"]
         if planned is None:
@@ -316,7 +316,7 @@ class PodmanWorkload:
                 )
             )
 
-    def _result(self, inspect: t.Mapping[str, t.Any], command: t.List[str], volumes: t.List[str]) -> t.Dict[str, t.Any]:
+    def _result(self, inspect: t.Mapping[str, t.Any], command: list[str], volumes: list[str]) -> dict[str, t.Any]:
         facts = {"exists": True, "held": False, **workload.facts_of(inspect, self.podman.networks())}
         return {"command": command, "volumes": volumes, "workload": facts}
 
@@ -341,7 +341,7 @@ class PodmanWorkload:
 
     # started
 
-    def _start(self) -> t.Dict[str, t.Any]:
+    def _start(self) -> dict[str, t.Any]:
         existing = workload.find(self.podman.containers(), self.name)
         if existing is None:
             raise HandoverError("there is no container named {0} on this host, so it cannot be started".format(self.name))
@@ -353,7 +353,7 @@ class PodmanWorkload:
 
     # settled
 
-    def _settle(self) -> t.Dict[str, t.Any]:
+    def _settle(self) -> dict[str, t.Any]:
         existing = workload.find(self.podman.containers(), self.name)
         if existing is None or existing.get("State") != "running":
             return {}
@@ -367,7 +367,7 @@ class PodmanWorkload:
 
     # absent
 
-    def _remove(self) -> t.Dict[str, t.Any]:
+    def _remove(self) -> dict[str, t.Any]:
         existing = workload.find(self.podman.containers(), self.name)
         if existing is not None:
             if existing.get("State") in ("running", "paused", "stopping") and self.params["running"] == "refuse":

@@ -264,7 +264,7 @@ LAZY_PAGES = (
     "and while they do not reach each other it may stand still"
 )
 
-ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
+ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "workload": {"type": "str", "required": True},
     "source": {"type": "str", "required": True},
     "destination": {"type": "str", "required": True},
@@ -289,7 +289,7 @@ ARGUMENTS: t.Dict[str, t.Dict[str, t.Any]] = {
 }
 
 
-def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """The result of the module; with `msg` where it fails."""
     if params["destination_facts"].get("unreachable"):
         return {"msg": preflight.out_of_reach(params["destination"], str(params["destination_facts"].get("msg") or ""))}
@@ -317,7 +317,7 @@ def run(params: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
     if unknown:
         return {"msg": "ignore: there is no check named {0}: name some of {1}".format(", ".join(unknown), ", ".join(sorted(preflight.CHECKS)))}
     found, ignored = preflight.examine(plan, params["ignore"])
-    result: t.Dict[str, t.Any] = {
+    result: dict[str, t.Any] = {
         "changed": False,
         "findings": [dataclasses.asdict(finding) for finding in found],
         "ignored": [dataclasses.asdict(finding) for finding in ignored],

@@ -136,11 +136,11 @@ class OneRelay:
             raise HandoverError("lifetime: {0} s is no time".format(module.params["lifetime"]))
         self.relay = Relay(Runtime(module, module.params["timeout"]), module.params["session"])
 
-    def run(self) -> t.Dict[str, t.Any]:
+    def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
         return getattr(self, "_" + self.params["state"])()
 
-    def _started(self) -> t.Dict[str, t.Any]:
+    def _started(self) -> dict[str, t.Any]:
         address = self.relay.address()
         if address is not None:
             return {"changed": False, "reasons": [], "address": address}
@@ -151,7 +151,7 @@ class OneRelay:
         self.relay.stop()  # an earlier one's leftovers
         return dict(result, address=self.relay.start(self.params["listen"], self.params["to"], self.params["allow"], self.params["lifetime"]))
 
-    def _absent(self) -> t.Dict[str, t.Any]:
+    def _absent(self) -> dict[str, t.Any]:
         shown = self.relay.shown()
         said = failures(self.relay.log())
         result = {"changed": False, "reasons": [], "failures": said, "restarts": int(shown.get("NRestarts") or 0)}

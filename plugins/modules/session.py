@@ -173,7 +173,7 @@ _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 SPEC_VERSION = 1
 
 
-def _run(plan: t.Mapping[str, t.Any]) -> t.Tuple[t.Any, ...]:
+def _run(plan: t.Mapping[str, t.Any]) -> tuple[t.Any, ...]:
     """The process of Ansible that a plan is of; empty where the plan does not say."""
     by = plan.get("by") or {}
     return tuple(by.get(key) for key in ("on", "boot", "pid", "began")) if by else ()
@@ -198,14 +198,14 @@ class OneSession:
         self.runtime = Runtime(module, module.params["timeout"])
         self.sessions = Sessions(Pcopy(self.runtime), module.params["sessions"])
         self.session = self.sessions.session(name)
-        self.reasons: t.List[str] = []
+        self.reasons: list[str] = []
 
-    def run(self) -> t.Dict[str, t.Any]:
+    def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
         result = getattr(self, "_" + self.params["state"])()
         return dict(result, changed=bool(self.reasons), reasons=self.reasons)
 
-    def _identity(self) -> t.Dict[str, t.Any]:
+    def _identity(self) -> dict[str, t.Any]:
         if not self.session.has_identity():
             self.reasons.append("session {0} has no key on this host".format(self.session.identifier))
             if self.check_mode:
@@ -218,7 +218,7 @@ class OneSession:
                 self._plan(plan)
         return {"fingerprint": self.session.fingerprint()}
 
-    def _plan(self, plan: t.Dict[str, t.Any]) -> None:
+    def _plan(self, plan: dict[str, t.Any]) -> None:
         """Writes the plan down. Of two runs that were let in at the same moment, the second gives way before it has made anything."""
         before = self.session.plan()
         if before and _run(before) and _run(plan) and _run(before) != _run(plan):
@@ -233,7 +233,7 @@ class OneSession:
                 shutil.rmtree(self.session.directory)
                 raise HandoverError(_being_moved(other.get("plan") or {}, other["id"]))
 
-    def _started(self) -> t.Dict[str, t.Any]:
+    def _started(self) -> dict[str, t.Any]:
         role = self.params["role"]
         spec = dict(typed(self.params["spec"]), version=SPEC_VERSION, id=self.session.identifier, role=role)
         if self.session.specified:
@@ -267,7 +267,7 @@ class OneSession:
             reason = self.session.status()["error"] or str(exc)
             raise HandoverError("session {0} could not begin on this host: {1}".format(self.session.identifier, reason)) from exc
 
-    def _recovered(self) -> t.Dict[str, t.Any]:
+    def _recovered(self) -> dict[str, t.Any]:
         if not self.session.specified:
             return {"status": None}
         status = self.session.status()
@@ -281,7 +281,7 @@ class OneSession:
             self.reasons.append("session {0} was {1} and had no process".format(self.session.identifier, status["state"]))
         return {"status": recovered}
 
-    def _resolved(self) -> t.Dict[str, t.Any]:
+    def _resolved(self) -> dict[str, t.Any]:
         if not self.session.specified:
             return {"status": None}
         status = self.session.status()
@@ -293,7 +293,7 @@ class OneSession:
             status = self.session.wait([ENDED], self.runtime.remaining() - 5)
         return {"status": status}
 
-    def _absent(self) -> t.Dict[str, t.Any]:
+    def _absent(self) -> dict[str, t.Any]:
         if not self.session.exists:
             return {"status": None}
         self.reasons.append("session {0} exists on this host".format(self.session.identifier))

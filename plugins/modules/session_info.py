@@ -138,7 +138,7 @@ from ..module_utils._core.runtime import HandoverError, Runtime
 from ..module_utils._podman.sessions import ROOT, Sessions
 
 
-def run(module: AnsibleModule) -> t.Dict[str, t.Any]:
+def run(module: AnsibleModule) -> dict[str, t.Any]:
     """The result of the module."""
     sessions = Sessions(Pcopy(Runtime(module, module.params["timeout"])), module.params["sessions"])
     if module.params["session"] is None:

@@ -142,16 +142,16 @@ class Snapshot:
         self.runtime = Runtime(module, module.params["timeout"])
         self.podman = Podman(self.runtime)
         self.snapshots = Snapshots(module.params["root"], self.workload)
-        self.reasons: t.List[str] = []
+        self.reasons: list[str] = []
 
-    def run(self) -> t.Dict[str, t.Any]:
+    def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
         found = {"present": self._take, "staged": self._stage, "restored": self._restore, "absent": self._forget}[self.params["state"]]()
         return {"changed": bool(self.reasons), "reasons": self.reasons, "snapshot": found}
 
     # present
 
-    def _take(self) -> t.Optional[t.Dict[str, t.Any]]:
+    def _take(self) -> dict[str, t.Any] | None:
         if self.snapshots.has(self.name):
             return self.snapshots.read(self.name)
         facts = self._container()
@@ -195,7 +195,7 @@ class Snapshot:
         )
         return self.snapshots.read(self.name)
 
-    def _container(self) -> t.Dict[str, t.Any]:
+    def _container(self) -> dict[str, t.Any]:
         listed = workload.find(self.podman.containers(), self.workload)
         if listed is None:
             raise HandoverError("there is no container named {0} on this host".format(self.workload))
@@ -233,7 +233,7 @@ class Snapshot:
             raise
         self.podman.run(*go_on, self.workload)
 
-    def _door(self, facts: t.Mapping[str, t.Any]) -> t.List[str]:
+    def _door(self, facts: t.Mapping[str, t.Any]) -> list[str]:
         """The words that keep new connections away while it is dumped: CRIU refuses a listener at whose door somebody waits."""
         if not self.params["memory"] or not facts["network_namespace"]:
             return []
@@ -249,7 +249,7 @@ class Snapshot:
 
     # staged and restored
 
-    def _stage(self) -> t.Dict[str, t.Any]:
+    def _stage(self) -> dict[str, t.Any]:
         record = self.snapshots.read(self.name)
         facts = self._container()
         if record["memory"] and self.params["memory"] and record["container"] != facts["id"]:
@@ -278,7 +278,7 @@ class Snapshot:
                 self.podman.run("wait", self.workload)
         return record
 
-    def _restore(self) -> t.Dict[str, t.Any]:
+    def _restore(self) -> dict[str, t.Any]:
         record, facts = self.snapshots.read(self.name), self._container()
         if self.params["memory"] != record["memory"] and self.params["memory"]:
             raise HandoverError("the snapshot {0} of {1} has no memory: go back without it (memory: false)".format(self.name, self.workload))

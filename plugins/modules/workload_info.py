@@ -261,11 +261,11 @@ class WorkloadInfo:
         self.runtime = Runtime(module, module.params["timeout"])
         self.podman = Podman(self.runtime)
         self.has_podman = self.runtime.find("podman") is not None
-        self.problems: t.List[str] = []
+        self.problems: list[str] = []
         self.look = HostOffer(self.runtime, self.podman, module.params, self._ask)
-        self.answers: t.Dict[t.Callable[[], t.Any], t.Any] = {}
+        self.answers: dict[t.Callable[[], t.Any], t.Any] = {}
 
-    def run(self) -> t.Dict[str, t.Any]:
+    def run(self) -> dict[str, t.Any]:
         """Asks everything; only the basis of further questions may fail."""
         containers = self._ask(self.podman.containers, []) if self.has_podman else []
         if self.params["brief"]:
@@ -295,7 +295,7 @@ class WorkloadInfo:
 
     # The workload
 
-    def _workload(self, containers: t.List[t.Dict[str, t.Any]], networks: t.List[t.Dict[str, t.Any]]) -> t.Dict[str, t.Any]:
+    def _workload(self, containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]]) -> dict[str, t.Any]:
         listed = workload.resolve(containers, self.params["workload"])
         brief = self._brief(listed, containers)
         if listed is None:
@@ -337,7 +337,7 @@ class WorkloadInfo:
         facts["image"].update(self._image(facts["image"]))
         return facts
 
-    def _brief(self, listed: t.Optional[t.Mapping[str, t.Any]], containers: t.Sequence[t.Mapping[str, t.Any]]) -> t.Dict[str, t.Any]:
+    def _brief(self, listed: t.Mapping[str, t.Any] | None, containers: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
         """Its entry in podman's list of containers."""
         name = self.params["workload"]
         if listed is None:
@@ -346,10 +346,10 @@ class WorkloadInfo:
         state = listed.get("State", "")
         return {"exists": True, "running": state == "running", "held": False, "name": workload.name_of(listed, name), "id": listed["Id"], "state": state}
 
-    def _recreation(self, command: t.List[str]) -> t.Dict[str, t.Any]:
+    def _recreation(self, command: list[str]) -> dict[str, t.Any]:
         """Why a twin cannot be made from the command that made it, or the options and files that its podman must have for it."""
         grammars = self._ask_once(self.podman.grammars)
-        found: t.Dict[str, t.Any] = {"cannot_recreate": "", "create_options": [], "files": []}
+        found: dict[str, t.Any] = {"cannot_recreate": "", "create_options": [], "files": []}
         if not grammars:
             return found
         podman, run, create = grammars
@@ -359,7 +359,7 @@ class WorkloadInfo:
             return {**found, "cannot_recreate": str(exc)}
         return {"cannot_recreate": unsupported(parsed) or "", "create_options": carried_options(parsed), "files": files(parsed)}
 
-    def _volume(self, mount: t.Dict[str, t.Any], volume: t.Dict[str, t.Any], mounts: t.List[loop.Mount], workload_name: str) -> t.Dict[str, t.Any]:
+    def _volume(self, mount: dict[str, t.Any], volume: dict[str, t.Any], mounts: list[loop.Mount], workload_name: str) -> dict[str, t.Any]:
         """The path that podman's volume is bound to, and the image volume or plain directory that this is, if it is one."""
         options = volume.get("Options") or {}
         directory = options.get("device", "") if mount["type"] == "volume" else mount["source"]
@@ -370,7 +370,7 @@ class WorkloadInfo:
             "directory_volume": self._directory_volume(mount, volume, workload_name) if volume.get("Driver") == "local" and not options else None,
         }
 
-    def _directory_volume(self, mount: t.Dict[str, t.Any], volume: t.Dict[str, t.Any], workload_name: str) -> t.Dict[str, t.Any]:
+    def _directory_volume(self, mount: dict[str, t.Any], volume: dict[str, t.Any], workload_name: str) -> dict[str, t.Any]:
         """A volume that podman keeps as a plain directory of its own."""
         users = self._ask(lambda: self.podman.users_of_volume(mount["name"]), [])
         return {
@@ -382,7 +382,7 @@ class WorkloadInfo:
             "shared_with": sorted(set(users) - {workload_name}),
         }
 
-    def _image(self, image: t.Dict[str, str]) -> t.Dict[str, t.Any]:
+    def _image(self, image: dict[str, str]) -> dict[str, t.Any]:
         """How large the image is, and whether its name still means it."""
         for listed in self._ask_once(self.podman.images):
             if listed["Id"] == image["id"]:

@@ -12,13 +12,11 @@ from pathlib import Path
 from ansible import context
 from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COLLECTION,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION
 from ansible_collections.livefleet.handover.plugins.plugin_utils._door import ours
 
 
-def given(variables: t.Mapping[str, t.Any], templar: t.Any) -> t.Dict[str, t.Any]:
+def given(variables: t.Mapping[str, t.Any], templar: t.Any) -> dict[str, t.Any]:
     """The collection's variables with their templates filled in. One that needs a host's own variables is left for later."""
     values = {}
     for name in list(variables):
@@ -31,7 +29,7 @@ def given(variables: t.Mapping[str, t.Any], templar: t.Any) -> t.Dict[str, t.Any
     return values
 
 
-def matcher(groups: t.Mapping[str, t.Sequence[str]], loader: t.Any) -> t.Callable[..., t.List[str]]:
+def matcher(groups: t.Mapping[str, t.Sequence[str]], loader: t.Any) -> t.Callable[..., list[str]]:
     """Finds the hosts of a pattern, as Ansible does, within a limit if there is one."""
     inventory = InventoryManager(loader, parse=False)
     for group, hosts in groups.items():
@@ -39,7 +37,7 @@ def matcher(groups: t.Mapping[str, t.Sequence[str]], loader: t.Any) -> t.Callabl
         for host in hosts:
             inventory.add_host(host, group=group)
 
-    def match(pattern: t.Any, limit: str = "") -> t.List[str]:
+    def match(pattern: t.Any, limit: str = "") -> list[str]:
         inventory.subset(limit or None)
         try:
             return [host.name for host in inventory.get_hosts(pattern=",".join(pattern) if isinstance(pattern, list) else pattern)]
@@ -67,6 +65,6 @@ def in_workflow(variables: t.Mapping[str, t.Any]) -> bool:
     return any(variables.get(each) for each in ("awx_workflow_job_id", "tower_workflow_job_id"))
 
 
-def chosen_tasks(variables: t.Mapping[str, t.Any]) -> t.Tuple[t.List[str], t.List[str]]:
+def chosen_tasks(variables: t.Mapping[str, t.Any]) -> tuple[list[str], list[str]]:
     """The tags that are run, and those that are skipped."""
     return list(variables.get("ansible_run_tags") or ["all"]), list(variables.get("ansible_skip_tags") or [])

@@ -38,12 +38,12 @@ def _load(path: Path) -> t.Any:
 
 
 @functools.lru_cache(maxsize=None)
-def table() -> t.Dict[str, t.Any]:
+def table() -> dict[str, t.Any]:
     """All that is declared in playbooks/vars: variables, units, facts, playbooks."""
     return {key: value for path in sorted((COLLECTION / "playbooks" / "vars").glob("*.yml")) for key, value in _load(path).items()}
 
 
-def roles() -> t.List[str]:
+def roles() -> list[str]:
     """The roles of the collection."""
     return sorted(path.parent.parent.name for path in COLLECTION.glob("roles/*/meta/argument_specs.yml"))
 
@@ -55,7 +55,7 @@ def of_role(role: str) -> t.Mapping[str, Spec]:
     return {name: _with_unit(dict(spec), table()["units"].get(name)) for name, spec in options.items()}
 
 
-def _with_unit(spec: Spec, unit: t.Optional[str]) -> Spec:
+def _with_unit(spec: Spec, unit: str | None) -> Spec:
     if not unit:
         return spec
     return dict(spec, **{"unit" if unit in ("seconds", "milliseconds") else "kind": unit})
@@ -79,13 +79,13 @@ def _variable(name: str, own: Spec) -> Spec:
     return {**{key: value for key, value in inherited.items() if key != "required"}, **here}
 
 
-def playbooks() -> t.List[str]:
+def playbooks() -> list[str]:
     """The playbooks, in the order of the declaration."""
     return list(table()["playbooks"])
 
 
 @functools.lru_cache(maxsize=None)
-def known() -> t.FrozenSet[str]:
+def known() -> frozenset[str]:
     """Every variable that the collection knows."""
     of_roles = (name for role in roles() for name in of_role(role))
     return frozenset((*table()["variables"], *table()["host_variables"], *table()["facts"], *of_roles))

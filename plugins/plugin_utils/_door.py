@@ -14,13 +14,7 @@ import json
 import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COMMON_PREFIXES,
-    Playbook,
-    Spec,
-    known,
-    prefix,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COMMON_PREFIXES, Playbook, Spec, known, prefix
 from ansible_collections.livefleet.handover.plugins.plugin_utils._reading import read
 
 Variables = t.Mapping[str, t.Any]
@@ -37,8 +31,8 @@ _READ = {"size": "int", "bytes": "int", "seconds": "int", "milliseconds": "int"}
 class Asked(t.NamedTuple):
     """The values of a playbook's variables, without the prefix of their names, and all that is wrong with them."""
 
-    values: t.Dict[str, t.Any]
-    problems: t.List[str]
+    values: dict[str, t.Any]
+    problems: list[str]
 
 
 def ours(name: str) -> bool:
@@ -64,7 +58,7 @@ def ask(playbook: Playbook, given: Variables, strict: bool) -> Asked:
     return Asked({short(name): values.get(name) for name in playbook.takes}, problems)
 
 
-def unknown(playbook: Playbook, given: Variables, strict: bool) -> t.List[str]:
+def unknown(playbook: Playbook, given: Variables, strict: bool) -> list[str]:
     """A sentence for each variable that nothing would read."""
     sentences = []
     here = frozenset((*playbook.takes, *playbook.roles))
@@ -98,7 +92,7 @@ def _namesake(name: str, names: t.Iterable[str]) -> str:
     return next((each for each in sorted(names) if each[len(prefix(each)) :] == rest), "")
 
 
-def _read(specs: t.Mapping[str, Spec], given: Variables, problems: t.List[str]) -> t.Dict[str, t.Any]:
+def _read(specs: t.Mapping[str, Spec], given: Variables, problems: list[str]) -> dict[str, t.Any]:
     """Every value that was given, with its type."""
     values = {}
     for name, spec in specs.items():
@@ -141,7 +135,7 @@ def _either(words: t.Sequence[str]) -> str:
     return words[0] if len(words) == 1 else "{0} or {1}".format(", ".join(words[:-1]), words[-1])
 
 
-def _settle(name: str, spec: Spec, values: t.Dict[str, t.Any], problems: t.List[str]) -> None:
+def _settle(name: str, spec: Spec, values: dict[str, t.Any], problems: list[str]) -> None:
     """A variable's final value: its own, that of the role's variable that it stands for, or the default."""
     role = spec.get("sets", "")
     if name in values and role in values and values[name] != values[role]:
@@ -173,7 +167,7 @@ def as_typed(name: str, example: t.Any) -> str:
     return "{0}={1}".format(name, word) if " " not in word else "'{0}=\"{1}\"'".format(name, word)
 
 
-def strangers(playbook: Playbook, values: t.Mapping[str, t.Any], everyone: t.Sequence[str], match: Match) -> t.List[str]:
+def strangers(playbook: Playbook, values: t.Mapping[str, t.Any], everyone: t.Sequence[str], match: Match) -> list[str]:
     """A sentence for each host that was named and is not in the inventory."""
     sentences = []
     for name, spec in playbook.takes.items():
@@ -187,7 +181,7 @@ def strangers(playbook: Playbook, values: t.Mapping[str, t.Any], everyone: t.Seq
     return sentences
 
 
-def _patterns(pattern: str) -> t.List[str]:
+def _patterns(pattern: str) -> list[str]:
     """The parts of a pattern that name hosts that have to be there; one that takes hosts away need not match any."""
     parts = [part.strip() for part in pattern.split(",")]
     return [part for part in parts if part and part[0] not in "!&" and part != "all"]
@@ -201,7 +195,7 @@ def _hosts_hint(name: str, everyone: t.Sequence[str]) -> str:
     return "did you mean {0}?".format(near) if near else "name one of its hosts ({0})".format(shown)
 
 
-def narrowed(playbook: Playbook, limit: str, asked: t.Sequence[str], reached: t.Sequence[str]) -> t.List[str]:
+def narrowed(playbook: Playbook, limit: str, asked: t.Sequence[str], reached: t.Sequence[str]) -> list[str]:
     """The fault of --limit: it may choose among the hosts of a pattern, and leave out no host that was named."""
     if not limit:
         return []
@@ -212,7 +206,7 @@ def narrowed(playbook: Playbook, limit: str, asked: t.Sequence[str], reached: t.
     return []
 
 
-def skipped(playbook: Playbook, tags: t.Sequence[str], skip_tags: t.Sequence[str], start_at: str) -> t.List[str]:
+def skipped(playbook: Playbook, tags: t.Sequence[str], skip_tags: t.Sequence[str], start_at: str) -> list[str]:
     """The fault of the choice of tasks: a playbook runs as a whole, or not at all."""
     sentences = []
     if not {"all", "untagged"} & set(tags or ["all"]):

@@ -60,7 +60,7 @@ class Screen:
             text += "\033[{0};1H\033[2K{1}".format(size.lines - len(shown) + number + 1, line[: size.columns - 1])
         return text + "\0338"
 
-    def _fit(self, lines: t.Sequence[str], size: os.terminal_size) -> t.List[str]:
+    def _fit(self, lines: t.Sequence[str], size: os.terminal_size) -> list[str]:
         room = max(1, min(ROWS, size.lines // 2))
         if len(lines) <= room:
             return list(lines)
@@ -78,9 +78,9 @@ class Screen:
 class Live:
     """A socket, a thread that listens on it, and a terminal."""
 
-    def __init__(self, terminal: int, line: t.Callable[[t.Dict[str, t.Any]], str], size: t.Callable[[], os.terminal_size] = shutil.get_terminal_size) -> None:
+    def __init__(self, terminal: int, line: t.Callable[[dict[str, t.Any]], str], size: t.Callable[[], os.terminal_size] = shutil.get_terminal_size) -> None:
         self.terminal, self.line, self.size = terminal, line, size
-        self.known: t.Dict[str, t.Dict[str, t.Any]] = {}
+        self.known: dict[str, dict[str, t.Any]] = {}
         self.screen = Screen()
         self.folder = tempfile.mkdtemp(prefix="handover-")
         self.address = os.path.join(self.folder, "progress")
@@ -103,7 +103,7 @@ class Live:
                 return
             self.take(news)
 
-    def take(self, news: t.Dict[str, t.Any]) -> None:
+    def take(self, news: dict[str, t.Any]) -> None:
         """One piece of news: a workload's facts, or that it is gone."""
         key = news["key"]
         if news.get("gone"):

@@ -25,7 +25,7 @@ _PROGRAMS = ("ansible", "ansible-playbook", "ansible-console")
 By = t.Mapping[str, t.Any]
 
 
-def myself(variables: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+def myself(variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """This run: who, on which controller, since when, and its process."""
     pid = _leader(os.getpid())
     return {
@@ -38,7 +38,7 @@ def myself(variables: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
     }
 
 
-def at_work(by: t.Optional[By], now: t.Optional[float] = None) -> bool:
+def at_work(by: By | None, now: float | None = None) -> bool:
     """Whether the run that has written this is still at work, as far as can be told from here."""
     if not by:
         return False
@@ -84,7 +84,7 @@ def _runs_ansible(words: t.Sequence[str]) -> bool:
     return any(os.path.basename(word) in _PROGRAMS for word in words[:3])
 
 
-def _words(pid: int) -> t.List[str]:
+def _words(pid: int) -> list[str]:
     return _read("/proc/{0}/cmdline".format(pid)).split("\0")
 
 
@@ -99,7 +99,7 @@ def _began(pid: int) -> str:
     return fields[19] if fields else ""
 
 
-def _fields(pid: int) -> t.List[str]:
+def _fields(pid: int) -> list[str]:
     """The fields of a process behind its name, which may have spaces in it."""
     return _read("/proc/{0}/stat".format(pid)).rpartition(")")[2].split()
 

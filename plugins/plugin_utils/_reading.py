@@ -128,7 +128,7 @@ def _duration(unit: str) -> t.Callable[[t.Any, t.Mapping[str, t.Any]], int]:
     return reader
 
 
-def _command(value: t.Any, spec: t.Mapping[str, t.Any]) -> t.List[str]:
+def _command(value: t.Any, spec: t.Mapping[str, t.Any]) -> list[str]:
     """The words of a command: a list as it is, a text as a shell would split it."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
@@ -152,7 +152,7 @@ def _pattern(value: t.Any, spec: t.Mapping[str, t.Any]) -> str:
     return ",".join(_list(value, {"elements": "str"}))
 
 
-def _list(value: t.Any, spec: t.Mapping[str, t.Any]) -> t.List[t.Any]:
+def _list(value: t.Any, spec: t.Mapping[str, t.Any]) -> list[t.Any]:
     """A list: as it is, as JSON, a line each, between commas, or one thing alone."""
     item = {"type": spec.get("elements", "str"), **{key: spec[key] for key in ("of", "choices") if key in spec}}
     if "of" in item:
@@ -174,7 +174,7 @@ def _items(value: t.Any, item: t.Mapping[str, t.Any]) -> t.Iterable[t.Any]:
     return re.split(r"[\s,]+" if item.get("kind") == "host" else r"[\n,]+", text)
 
 
-def _mapping(value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+def _mapping(value: t.Any, spec: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     found = _structure(value.strip(), "mapping") if isinstance(value, str) else value
     if not isinstance(found, dict):
         raise ValueError("is '{0}': write a mapping, as in {1}".format(value, json.dumps(spec.get("example", {"key": "value"}))))
@@ -198,7 +198,7 @@ def _as_it_is(value: t.Any, spec: t.Mapping[str, t.Any]) -> t.Any:
     return value
 
 
-_READERS: t.Dict[str, t.Callable[[t.Any, t.Mapping[str, t.Any]], t.Any]] = {
+_READERS: dict[str, t.Callable[[t.Any, t.Mapping[str, t.Any]], t.Any]] = {
     "bool": _boolean,
     "int": _integer,
     "float": _float,

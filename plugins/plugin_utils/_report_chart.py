@@ -58,7 +58,7 @@ SERIES = {
 STEPS = (1, 2, 5, 10)
 
 
-def marks(first: float, last: float, at_most: int = 6) -> t.List[float]:
+def marks(first: float, last: float, at_most: int = 6) -> list[float]:
     """Round values from first to last, as many as an axis bears: multiples of 1, 2 or 5 times a power of ten."""
     span = last - first
     if span <= 0:
@@ -75,14 +75,14 @@ def spelled(milliseconds: float, span: float) -> str:
     return f"{value:g} {unit}"
 
 
-def legend(seen: t.Iterable[str], colours: t.Mapping[str, str], other: str) -> t.List[t.Tuple[str, str]]:
+def legend(seen: t.Iterable[str], colours: t.Mapping[str, str], other: str) -> list[tuple[str, str]]:
     """The names that occur, in the order of the table, each with its colour."""
     there = set(seen)
     known = [(name, colours[name]) for name in colours if name in there]
     return known + [(name, other) for name in sorted(there - set(colours))]
 
 
-def of_template() -> t.Dict[str, t.Any]:
+def of_template() -> dict[str, t.Any]:
     """What the template of a page calls by these names."""
     return {
         "states": STATES, "other_state": OTHER_STATE, "stage_colours": STAGES, "other_stage": OTHER_STAGE, "series": SERIES,

@@ -125,7 +125,7 @@ CONDITIONS = {"disk": f"{READS} reads a second from the disk on which each host 
 class Fleet(hosts.Fleet):
     """The two hosts, and the workloads on them."""
 
-    def __init__(self, names: tuple[str, ...], inventory: t.Optional[Path], parameters: t.Optional[Path]) -> None:
+    def __init__(self, names: tuple[str, ...], inventory: Path | None, parameters: Path | None) -> None:
         super().__init__(names, inventory, parameters)
         self.hosts = list(names)
         self.network = self.address[names[0]].rsplit(".", 1)[0]
@@ -169,7 +169,7 @@ class Handover:
     workload = OURS
     number = 90
     asked: t.Mapping[str, t.Any] = {}
-    stopped_at: t.Optional[float] = None  # by the wall clock: when the last move froze it
+    stopped_at: float | None = None  # by the wall clock: when the last move froze it
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -203,7 +203,7 @@ class Scripted:
 
     number = 91
     shared = False
-    stopped_at: t.Optional[float] = None
+    stopped_at: float | None = None
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -340,7 +340,7 @@ class Floor(Scripted):
         return total / 1e6
 
 
-CONTENDERS: dict[str, t.Callable[[Fleet], t.Union[Handover, Scripted]]] = {
+CONTENDERS: dict[str, t.Callable[[Fleet], Handover | Scripted]] = {
     "handover": Handover, "handover-lazy": HandoverLazy, "podman": Podman, "rsync-twice": RsyncTwice, "vz": Vz, "vz-shared": VzShared,
     "vz-no-barrier": VzNoBarrier, "floor": Floor,
 }  # fmt: skip
@@ -358,7 +358,7 @@ class Row:
         self.root = lab_cache / "images/postgres/root"
         self.found: dict[str, list[dict[str, t.Any]]] = {c: [] for c in contenders}
 
-    def fill(self, mover: t.Union[Handover, Scripted]) -> None:
+    def fill(self, mover: Handover | Scripted) -> None:
         line = f"head -c {self.work.rest} /dev/urandom > {self.work.folder}/rest; sync"
         volume = f"{mover.workload}:{self.work.folder}"
         self.fleet.run(self.fleet.hosts[0], "podman", "run", "--rm", "--network", "none", "--volume", volume, self.work.image, "sh", "-ec", line)
@@ -404,7 +404,7 @@ class Row:
             self.fleet.run(destination, "podman", "stop", "--time", "0", mover.workload)
         return sample
 
-    def begin_load(self, host: str, mover: t.Union[Handover, Scripted]) -> Pgbench:
+    def begin_load(self, host: str, mover: Handover | Scripted) -> Pgbench:
         for _try in range(60):
             if subprocess.run([*self.fleet.ssh[host], f"podman exec {mover.workload} pg_isready -q -h /tmp"], check=False).returncode == 0:
                 break
@@ -433,7 +433,7 @@ class Row:
             for mover in self.movers.values():
                 self.clean(mover)
 
-    def clean(self, mover: t.Union[Handover, Scripted]) -> None:
+    def clean(self, mover: Handover | Scripted) -> None:
         if isinstance(mover, Handover):
             self.fleet.names(HERE / "remove.yml", bench_workload=mover.workload)
             return

@@ -80,7 +80,7 @@ def stopped_at(events: t.Iterable[t.Mapping[str, t.Any]]) -> float:
 BEFORE, AFTER = 0.05, 0.1
 
 
-def silences(beats: t.Sequence[float], frozen: t.Optional[float]) -> tuple[float, float]:
+def silences(beats: t.Sequence[float], frozen: float | None) -> tuple[float, float]:
     """Seconds of the gap in which the freeze began, or of the longest if that moment is not known, and of the longest but that."""
     gaps = [(b - a, a) for a, b in zip(beats, beats[1:])]
     pause = max(gap for gap in gaps if frozen is None or frozen - BEFORE <= gap[1] <= frozen + AFTER)
@@ -131,7 +131,7 @@ class Runs:
     def seconds(self, row: str, contender: str) -> list[float]:
         return [sample["seconds"] for sample in self.rows.get(row, {}).get("by", {}).get(contender, [])]
 
-    def median(self, row: str, contender: str) -> t.Optional[float]:
+    def median(self, row: str, contender: str) -> float | None:
         values = self.seconds(row, contender)
         return statistics.median(values) if values else None
 

@@ -67,7 +67,7 @@ class Pgbench:
             "--time=86400", "--progress=1", "--log", f"--log-prefix=/tmp/{self.notes[1]}", f"--host={host}", "--username=postgres", "postgres",
         ]  # fmt: skip
         self.output = output
-        self.process: t.Optional[subprocess.Popen] = None
+        self.process: subprocess.Popen | None = None
 
     def start(self) -> None:
         with self.output.open("wb") as log:

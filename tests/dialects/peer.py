@@ -257,7 +257,7 @@ class Disk:
 
     def __init__(self, image: int) -> None:
         self.image = image
-        self.cached: t.Optional[list[tuple[bytes, int]]] = None
+        self.cached: list[tuple[bytes, int]] | None = None
 
     def init(self, sectors: int, cluster: int) -> int:
         """The answer: an image has whole clusters."""

@@ -21,7 +21,7 @@ class Scene:
     source: Host
     destination: Host
     session: str = ""
-    play: t.Optional[Play] = field(default=None)
+    play: Play | None = field(default=None)
     others: list[Play] = field(default_factory=list)  # of other operators
 
     def stand_still(self, case: Case, **variables: t.Any) -> None:

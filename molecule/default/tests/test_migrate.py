@@ -21,14 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import (
-    ANSIBLE_PLAYBOOK,
-    CHECKOUT,
-    INVENTORY,
-    VOLUME,
-    WORKLOAD,
-    Fleet,
-)
+from conftest import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, VOLUME, WORKLOAD, Fleet
 from testinfra.host import Host
 
 

@@ -46,7 +46,7 @@ def row(watch: t.Mapping[str, t.Any], osds: t.Sequence[int], done: t.Sequence[t.
     }
 
 
-def beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> t.List[Row]:
+def beside(rows: t.Sequence[Row], record: str = "", path: str = "") -> list[Row]:
     """The rows, each behind those of an earlier run's record that are about the same OSDs; `when` tells them apart. ValueError if it is no record."""
     try:
         before = json.loads(record)["restarts"] if record else []

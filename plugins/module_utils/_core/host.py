@@ -32,13 +32,13 @@ def memory_available(proc: str = "/proc") -> int:
     return int(match.group(1)) * 1024 if match else 0
 
 
-def cpu_features(proc: str = "/proc") -> t.List[str]:
+def cpu_features(proc: str = "/proc") -> list[str]:
     """The instruction sets and other features of the first processor."""
     match = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", read_text(os.path.join(proc, "cpuinfo")), re.MULTILINE)
     return sorted(match.group(1).split()) if match else []
 
 
-def parse_criu_configuration(text: str) -> t.Dict[str, str]:
+def parse_criu_configuration(text: str) -> dict[str, str]:
     """Option → value of a CRIU configuration file; `#` begins a comment, a value may follow a blank or `=`."""
     options = {}
     for line in text.splitlines():
@@ -48,7 +48,7 @@ def parse_criu_configuration(text: str) -> t.Dict[str, str]:
     return options
 
 
-def parse_version(text: str) -> t.List[int]:
+def parse_version(text: str) -> list[int]:
     """The first dotted number of a text, as numbers: `Version: 4.2.1` gives [4, 2, 1]."""
     match = re.search(r"\d+(?:\.\d+)+|\d+", text)
     return [int(part) for part in match.group(0).split(".")] if match else []
@@ -84,9 +84,9 @@ _BUILT_IN = {
 }
 
 
-def engine_defaults(files: t.Sequence[str] = ENGINE_FILES) -> t.Dict[str, str]:
+def engine_defaults(files: t.Sequence[str] = ENGINE_FILES) -> dict[str, str]:
     """The settings of the table `containers` in podman's configuration, as they are written, without blanks and comments."""
-    found: t.Dict[str, str] = {}
+    found: dict[str, str] = {}
     for path in files:
         folder = path + ".d"
         names = sorted(name for name in os.listdir(folder) if name.endswith(".conf")) if os.path.isdir(folder) else []
@@ -95,9 +95,9 @@ def engine_defaults(files: t.Sequence[str] = ENGINE_FILES) -> t.Dict[str, str]:
     return {key: value for key, value in found.items() if key not in _ENGINES_OWN and value != _BUILT_IN.get(key)}
 
 
-def parse_engine_defaults(text: str) -> t.Dict[str, str]:
+def parse_engine_defaults(text: str) -> dict[str, str]:
     """Key → value of the table `containers` of such a file; a list may go over several lines."""
-    found: t.Dict[str, str] = {}
+    found: dict[str, str] = {}
     table, key = "", ""
     for line in text.splitlines():
         line = re.sub(r"""("[^"]*"|'[^']*')|#.*$""", lambda match: match.group(1) or "", line).strip()
@@ -117,7 +117,7 @@ def parse_engine_defaults(text: str) -> t.Dict[str, str]:
     return found
 
 
-def place(path: str) -> t.Dict[str, t.Any]:
+def place(path: str) -> dict[str, t.Any]:
     """A directory, or the one that will hold it: free bytes of its file system, and which one that is."""
     above = path
     while not os.path.exists(above) and os.path.dirname(above) != above:
@@ -128,7 +128,7 @@ def place(path: str) -> t.Dict[str, t.Any]:
 def allocated(path: str) -> int:
     """Bytes that a file, or everything below a directory, takes on the disk; files with several names count once."""
     total = 0
-    seen: t.Set[t.Tuple[int, int]] = set()
+    seen: set[tuple[int, int]] = set()
     pending = [path]
     while pending:
         current = pending.pop()
@@ -155,9 +155,9 @@ def backing_file(sysfs: str, name: str) -> str:
     return read_text(os.path.join(sysfs, "class/block", name, "loop/backing_file")).strip("\n")
 
 
-def mount_options(mountpoint: str, proc: str = "/proc") -> t.List[str]:
+def mount_options(mountpoint: str, proc: str = "/proc") -> list[str]:
     """The options with which the topmost mount on a directory would be mounted again: those that are not the default of every mount."""
-    options: t.List[str] = []
+    options: list[str] = []
     for line in read_text(os.path.join(proc, "self/mountinfo")).splitlines():
         columns, _dash, tail = line.partition(" - ")
         fields = columns.split(" ")
@@ -169,7 +169,7 @@ def mount_options(mountpoint: str, proc: str = "/proc") -> t.List[str]:
     return options
 
 
-def parse_addresses(document: t.Iterable[t.Mapping[str, t.Any]]) -> t.List[t.Dict[str, t.Any]]:
+def parse_addresses(document: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
     """The host's own addresses from `ip -json address`."""
     found = []
     for link in document:
@@ -189,7 +189,7 @@ def link_speed(interface: str, sysfs: str = "/sys") -> int:
         return 0
 
 
-def mtus(sysfs: str = "/sys") -> t.Dict[str, int]:
+def mtus(sysfs: str = "/sys") -> dict[str, int]:
     """The largest packet that each network interface carries."""
     root = os.path.join(sysfs, "class/net")
     found = {name: read_text(os.path.join(root, name, "mtu")).strip() for name in (os.listdir(root) if os.path.isdir(root) else [])}
@@ -205,7 +205,7 @@ def gateway_interface(proc: str = "/proc") -> str:
     return ""
 
 
-def listening_ports(proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
+def listening_ports(proc: str = "/proc") -> list[dict[str, t.Any]]:
     """Ports of this host's network namespace that have a listener."""
     found = {}
     # State 0A is LISTEN; an unconnected UDP socket is in state 07.
@@ -219,9 +219,9 @@ def listening_ports(proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
     return [found[key] for key in sorted(found)]
 
 
-def connections(pid: int, proc: str = "/proc") -> t.Dict[str, int]:
+def connections(pid: int, proc: str = "/proc") -> dict[str, int]:
     """How many TCP connections with others a process's network namespace has open, by their address here."""
-    found: t.Dict[str, int] = {}
+    found: dict[str, int] = {}
     for table in ("tcp", "tcp6"):
         for line in read_text(os.path.join(proc, str(pid), "net", table)).splitlines()[1:]:
             columns = line.split()
@@ -244,7 +244,7 @@ def _decode_address(text: str) -> str:
     return str(ipaddress.ip_address(struct.pack("={0}I".format(len(words)), *words)))
 
 
-def has_seccomp_filter(pid: t.Union[int, str] = "self", proc: str = "/proc") -> bool:
+def has_seccomp_filter(pid: int | str = "self", proc: str = "/proc") -> bool:
     """Whether system calls of a process are filtered."""
     return re.search(r"^Seccomp:\s+2$", read_text(os.path.join(proc, str(pid), "status")), re.MULTILINE) is not None
 
@@ -265,7 +265,7 @@ def freezable_cgroup(pid: int, container: str, criu_options: t.Mapping[str, str]
     return ""
 
 
-def limitable_cgroup(pid: int, container: str, proc: str = "/proc", root: str = "/") -> t.Dict[str, str]:
+def limitable_cgroup(pid: int, container: str, proc: str = "/proc", root: str = "/") -> dict[str, str]:
     """The directory of a container's cgroup whose processor time can be limited; or why there is none.
 
     The controller cpu belongs to one hierarchy: one of the first version, if that is mounted with it, or that of the second.
@@ -282,7 +282,7 @@ def limitable_cgroup(pid: int, container: str, proc: str = "/proc", root: str = 
     return {"cgroup": "", "why": "it has no cgroup of its own in the hierarchy of the controller cpu, which is one of version {0}".format(version)}
 
 
-def _cgroups(pid: int, proc: str) -> t.Dict[str, str]:
+def _cgroups(pid: int, proc: str) -> dict[str, str]:
     """Where a process is, by the names of the controllers; those of the second version have none there."""
     lines = read_text(os.path.join(proc, str(pid), "cgroup")).splitlines()
     return {line.split(":", 2)[1]: line.split(":", 2)[2] for line in lines if line.count(":") >= 2}

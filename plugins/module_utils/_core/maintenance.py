@@ -13,7 +13,7 @@ import typing as t
 PATH = "/var/lib/handover/maintenance.json"
 
 
-def read(path: str = PATH) -> t.Optional[t.Dict[str, t.Any]]:
+def read(path: str = PATH) -> dict[str, t.Any] | None:
     """Since when and why, or None. A mark that cannot be read is a mark."""
     try:
         with open(path, encoding="utf-8") as source:

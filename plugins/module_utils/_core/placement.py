@@ -60,15 +60,15 @@ class Workload:
     memory: int = 0
     disk: int = 0
     running: bool = True
-    needs: t.FrozenSet[str] = frozenset()
-    apart: t.FrozenSet[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
     wave: str = ""
     destination: str = ""  # where it has to go; empty: where there is room
     resumed: bool = False  # an earlier move has begun to bring it there
     session: str = ""  # that move's session
     kind: str = CONTAINER
     storage: str = ""  # of a guest: whether its disks are shared, or copied
-    disks: t.Tuple[str, ...] = ()  # those that are copied
+    disks: tuple[str, ...] = ()  # those that are copied
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Host:
     name: str
     memory: int = 0
     disk: int = 0
-    labels: t.FrozenSet[str] = frozenset()
-    names: t.FrozenSet[str] = frozenset()  # of the workloads that it has
-    kinds: t.FrozenSet[str] = frozenset([CONTAINER])  # of workloads that it can run
+    labels: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()  # of the workloads that it has
+    kinds: frozenset[str] = frozenset([CONTAINER])  # of workloads that it can run
     apart: t.Mapping[str, str] = field(default_factory=dict)  # group that stays apart → the workload that is of it
     obstacle: str = ""  # why nothing may be placed here, or empty
 
@@ -93,7 +93,7 @@ class Move:
     destination: str
 
 
-def place(workloads: t.Sequence[Workload], hosts: t.Sequence[Host], spare_memory: int = 0, spare_disk: int = 0) -> t.List[Move]:
+def place(workloads: t.Sequence[Workload], hosts: t.Sequence[Host], spare_memory: int = 0, spare_disk: int = 0) -> list[Move]:
     """Where each of them goes; NoPlan if one of them has no place."""
     order = sorted(workloads, key=lambda each: (not each.destination, -max(_share(each.memory, hosts, "memory"), _share(each.disk, hosts, "disk")), each.name))
     search = _Search({host.name: _Room(host, spare_memory, spare_disk) for host in hosts})
@@ -161,16 +161,16 @@ class _Room:
 class _Search:
     """Depth first, the best host first."""
 
-    def __init__(self, rooms: t.Dict[str, _Room]) -> None:
+    def __init__(self, rooms: dict[str, _Room]) -> None:
         self.rooms = rooms
-        self.chosen: t.Dict[str, str] = {}
+        self.chosen: dict[str, str] = {}
         self.taken_back = 0
         self.deepest = -1
-        self.stuck: t.List[str] = []
+        self.stuck: list[str] = []
 
     def place(self, order: t.Sequence[Workload], at: int) -> bool:
         # Not by recursion: a fleet has more workloads than Python has stack.
-        trail: t.List[t.Iterator[str]] = []
+        trail: list[t.Iterator[str]] = []
         while at < len(order):
             workload = order[at]
             if len(trail) == at:
@@ -190,7 +190,7 @@ class _Search:
             at += 1
         return True
 
-    def _candidates(self, workload: Workload, at: int) -> t.List[str]:
+    def _candidates(self, workload: Workload, at: int) -> list[str]:
         if workload.destination and workload.destination not in self.rooms:
             self._note(workload, at, ["{0} is not among the hosts".format(workload.destination)])
             return []
@@ -207,13 +207,13 @@ class _Search:
             self.deepest = at
             self.stuck = ["there is no host for {0}: {1}".format(workload.name, "; ".join(whys) or "no other host was asked")]
 
-    def reasons(self) -> t.List[str]:
+    def reasons(self) -> list[str]:
         return self.stuck or ["no plan was found in {0} attempts: name the destination of some workloads, or keep less room free".format(CHOICES)]
 
 
-def batches(moves: t.Sequence[Move], size: int, most: int) -> t.List[t.List[Move]]:
+def batches(moves: t.Sequence[Move], size: int, most: int) -> list[list[Move]]:
     """The moves in groups of `size` that do a step together; those of one wave are never parted, and are `most` at most."""
-    waves: t.Dict[str, t.List[Move]] = {}
+    waves: dict[str, list[Move]] = {}
     for move in moves:
         waves.setdefault(move.workload.wave or "\0" + move.workload.name, []).append(move)
     for wave in waves.values():
@@ -232,7 +232,7 @@ def batches(moves: t.Sequence[Move], size: int, most: int) -> t.List[t.List[Move
         if len(wave) > most:
             name = wave[0].workload.wave
             raise NoPlan(["the wave {0} has {1} workloads and at most {2} go side by side: raise handover_serial".format(name, len(wave), most)])
-    groups: t.List[t.List[Move]] = []
+    groups: list[list[Move]] = []
     for wave in sorted(waves.values(), key=lambda each: -len(each)):
         group = next((each for each in groups if len(each) + len(wave) <= size), None)
         if group is None:
@@ -241,14 +241,14 @@ def batches(moves: t.Sequence[Move], size: int, most: int) -> t.List[t.List[Move
     return groups
 
 
-def steps(sizes: t.Sequence[int], most: int) -> t.List[t.Tuple[str, int]]:
+def steps(sizes: t.Sequence[int], most: int) -> list[tuple[str, int]]:
     """When which batch, by its number from 0, is begun and finished, if at most `most` moves are on their way at once.
 
     A batch begins as soon as there is room for it, so that the link has something to carry while others are prepared and cut over; those that
     have copied for longest are finished first.
     """
-    order: t.List[t.Tuple[str, int]] = []
-    under_way: t.List[int] = []
+    order: list[tuple[str, int]] = []
+    under_way: list[int] = []
     for number, size in enumerate(sizes):
         while under_way and sum(sizes[each] for each in under_way) + size > most:
             order.append((FINISH, under_way.pop(0)))

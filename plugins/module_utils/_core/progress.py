@@ -40,7 +40,7 @@ def line(status: Status) -> str:
     return words + (foretold if seconds is None else "{0}, {1} to go".format(foretold, duration(seconds)))
 
 
-def left(status: Status) -> t.Optional[float]:
+def left(status: Status) -> float | None:
     """Seconds that the pass will take yet, at its present rate."""
     if status.get("converged") or not status.get("rate"):
         return None
@@ -54,13 +54,13 @@ def duration(seconds: float) -> str:
     return "{0:.0f} min".format(seconds / 60) if seconds < 100 * 60 else "{0:.1f} h".format(seconds / 3600)
 
 
-def landmark(status: Status) -> t.Tuple[t.Any, ...]:
+def landmark(status: Status) -> tuple[t.Any, ...]:
     """The parts whose change makes a line worth a place in a log without a live display."""
     flags = [bool(status.get(key)) for key in ("waits", "converged", "ended")]
     return (status["state"], status.get("pass") or 0, status.get("throttle") or 0, *flags)
 
 
-def verdict(status: Status, until: str) -> t.Tuple[bool, t.Optional[str]]:
+def verdict(status: Status, until: str) -> tuple[bool, str | None]:
     """Whether the wait is over, and the sentence with which it failed, if it did."""
     if until == "converged":
         if status.get("converged") and not status["ended"]:

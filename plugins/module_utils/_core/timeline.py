@@ -22,7 +22,7 @@ Event = t.Mapping[str, t.Any]
 DESTINATION_STAGES = ("armed", "attach", "restore", "criu_restore")
 
 
-def timeline(report: Status) -> t.Dict[str, t.Any]:
+def timeline(report: Status) -> dict[str, t.Any]:
     """Passes, how much was dirty when, the states of both sides and the stages of the cutover; empty where the events do not tell."""
     here, there = report.get("source_events") or [], report.get("destination_events") or []
     frozen = [each for each in here if each["event"] == "stage" and each.get("stage") == "freeze"]
@@ -62,12 +62,12 @@ def _at(event: Event) -> float:
     return at.timestamp() * 1000 + float("0." + (fraction or "0")) * 1000
 
 
-def _pass(event: Event) -> t.Dict[str, t.Any]:
+def _pass(event: Event) -> dict[str, t.Any]:
     took = float(event["ms"])
     return {"pass": event["pass"], "start_ms": event["at_ms"] - took, "ms": took, "bytes": event["bytes"], "sent": event["sent"]}
 
 
-def _memory(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
+def _memory(events: t.Sequence[Event]) -> list[dict[str, t.Any]]:
     """Each look at the workload's memory while it ran, with the part that was new to the destination; last its dump, of which the rest was sent."""
     looks = [each for each in events if each["event"] == "memory"]
     found = [
@@ -80,7 +80,7 @@ def _memory(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
     return found + [{"what": "Dump", "bytes": each["bytes"], "sent": each["sent"]} for each in events if each["event"] == "pages"]
 
 
-def _throttle(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
+def _throttle(events: t.Sequence[Event]) -> list[dict[str, t.Any]]:
     """Each step by which the workload was slowed down, from when it was taken to the next one, or to when it had all of its processor time again."""
     found = [each for each in events if each["event"] == "throttle"]
     return [
@@ -88,14 +88,14 @@ def _throttle(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
     ]  # fmt: skip
 
 
-def _dirty(passes: t.Sequence[Event], events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
+def _dirty(passes: t.Sequence[Event], events: t.Sequence[Event]) -> list[dict[str, t.Any]]:
     """The dirty bytes when a pass took them up, and when they were counted otherwise. Before the first pass, everything is to be sent."""
     points = [{"at_ms": each["start_ms"], "bytes": each["bytes"]} for each in passes]
     points += [{"at_ms": each["at_ms"], "bytes": each["dirty"]} for each in events if each["event"] == "converged"]
     return sorted(points, key=lambda each: each["at_ms"])
 
 
-def _states(events: t.Sequence[Event]) -> t.List[t.Dict[str, t.Any]]:
+def _states(events: t.Sequence[Event]) -> list[dict[str, t.Any]]:
     """Each state from its record to the next one's."""
     found = [each for each in events if each["event"] == "state"]
     ends = [each["at_ms"] for each in found[1:]] + [each["at_ms"] for each in found[-1:]]

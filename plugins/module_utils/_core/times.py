@@ -44,7 +44,7 @@ PARTS = {"criu_restore": "restore"}
 OUTSIDE = ("barrier", "arm", "fetch", "settle")
 
 
-def rows(status: Status) -> t.List[t.Dict[str, t.Any]]:
+def rows(status: Status) -> list[dict[str, t.Any]]:
     """The stages with their labels, in the order of their beginning, a part of one after the whole of it."""
     found = []
     live = status.get("mode") != "offline"
@@ -73,7 +73,7 @@ def _whole(name: str, begun: t.Mapping[str, float]) -> str:
     return whole if whole in begun else ""
 
 
-def _place(stage: Status, begun: t.Mapping[str, float]) -> t.Tuple[float, bool, float]:
+def _place(stage: Status, begun: t.Mapping[str, float]) -> tuple[float, bool, float]:
     """Where a stage comes among the others."""
     whole, start = _whole(stage["stage"], begun), float(stage.get("start_ms", 0.0))
     return begun[whole] if whole else start, bool(whole), start
@@ -100,7 +100,7 @@ def base(trial: Status) -> int:
     return max(1, round(took.get("freeze", 0.0) + 2 * max(0.0, took["dump"] - memory)))
 
 
-def table(status: Status, ran: bool = True) -> t.List[str]:
+def table(status: Status, ran: bool = True) -> list[str]:
     """Lines of text, all of one width. A workload that did not run was not suspended."""
     stages = rows(status)
     total = float(status.get("frozen_ms") or 0.0)

@@ -71,7 +71,7 @@ def chain(path: str, form: str) -> list[dict[str, t.Any]]:
         return [{"path": path, "format": "raw"}]
     argv = ["qemu-img", "info", "--force-share", "--backing-chain", "--output=json", "-f", form, path]
     try:
-        said = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=QEMU_IMG_SECONDS, check=False)
+        said = subprocess.run(argv, capture_output=True, timeout=QEMU_IMG_SECONDS, check=False)
     except FileNotFoundError as exc:
         raise HandoverError("this host has no qemu-img, which says of an image where it stands on: install qemu-utils") from exc
     except subprocess.TimeoutExpired as exc:

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from .._core.runtime import HandoverError
-from . import check as guest_check
-from . import cpu
-from . import needs as guest_needs
-from . import state as guest_state
+from . import check as guest_check, cpu, needs as guest_needs, state as guest_state
 from .inventory import ELEMENT, OFFLINE, Finding, paths
 from .rows import BESIDE, INVENTORY
 

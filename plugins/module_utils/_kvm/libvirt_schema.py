@@ -46,7 +46,7 @@ class Grammar:
     def below(self, patterns: t.Iterable[Pattern]) -> list[tuple[str, Pattern, set[str]]]:
         """The elements and attributes that may stand there: step of a path, pattern, and the named definitions that led there."""
         found: list[tuple[str, Pattern, set[str]]] = []
-        waiting: t.List[t.Any] = [(pattern, frozenset()) for pattern in patterns]
+        waiting: list[t.Any] = [(pattern, frozenset()) for pattern in patterns]
         seen: set[str] = set()
         while waiting:
             pattern, names = waiting.pop()

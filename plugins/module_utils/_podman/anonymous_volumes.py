@@ -19,14 +19,14 @@ _DESTINATION = ("destination", "dst", "target")
 _SOURCE = ("source", "src")
 
 
-def pinned(options: t.Sequence[Option], volumes: t.Mapping[str, str]) -> t.List[Option]:
+def pinned(options: t.Sequence[Option], volumes: t.Mapping[str, str]) -> list[Option]:
     """The options with each of these volumes (destination → name) named; those of the image get an option of their own."""
     left = dict(volumes)
     written = [_named(option, left) for option in options]
     return written + [("volume", "{0}:{1}".format(name, destination)) for destination, name in sorted(left.items())]
 
 
-def _named(option: Option, left: t.Dict[str, str]) -> Option:
+def _named(option: Option, left: dict[str, str]) -> Option:
     """The option that names its volume, which is taken from those that are left."""
     name, value = option
     if name == "volume" and value and ":" not in value:

@@ -31,7 +31,7 @@ def kind_of(path: str) -> str:
     return next((name for test, name in _KINDS if test(mode)), "")
 
 
-def of_mount(path: str, place: str, pid: int) -> t.Dict[str, t.Any]:
+def of_mount(path: str, place: str, pid: int) -> dict[str, t.Any]:
     """The view of a container that mounts a path on `place`: a file is mounted as it was then, even if another has its name by now."""
     kind = kind_of(path)
     seen = [mount for mount in mounts_of(pid) if mount.place == place] if pid and kind == FILE else []
@@ -42,7 +42,7 @@ def of_mount(path: str, place: str, pid: int) -> t.Dict[str, t.Any]:
     }
 
 
-def facts_of(path: str, mounts: t.Sequence[Mount], digest: bool) -> t.Dict[str, t.Any]:
+def facts_of(path: str, mounts: t.Sequence[Mount], digest: bool) -> dict[str, t.Any]:
     """The facts about one path."""
     kind, gone = kind_of(path), missing(path)
     above = [mount for mount in mounts if (path + "/").startswith(mount.mountpoint.rstrip("/") + "/")]
@@ -63,7 +63,7 @@ def facts_of(path: str, mounts: t.Sequence[Mount], digest: bool) -> t.Dict[str, 
     }
 
 
-def missing(path: str) -> t.List[str]:
+def missing(path: str) -> list[str]:
     """The path and the folders above it that are not there, the deepest first."""
     found = []
     while not os.path.lexists(path) and os.path.dirname(path) != path:
@@ -110,7 +110,7 @@ def _add(whole: t.Any, path: bytes, relative: bytes) -> None:
             _add(whole, os.path.join(path, entry), os.path.join(relative, entry))
 
 
-def _attributes(path: bytes) -> t.List[str]:
+def _attributes(path: bytes) -> list[str]:
     try:
         return [name for name in os.listxattr(path, follow_symlinks=False) if name != _HOSTS_OWN]
     except OSError:
@@ -122,7 +122,7 @@ def _word(whole: t.Any, word: bytes) -> None:
     whole.update(word)
 
 
-def users_of(path: str, containers: t.Iterable[t.Mapping[str, t.Any]]) -> t.List[str]:
+def users_of(path: str, containers: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
     """Names of the containers that mount this path, something in it, or a folder that it is in; by podman's inspect of each."""
 
     def meets(other: str) -> bool:

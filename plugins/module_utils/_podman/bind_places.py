@@ -44,13 +44,13 @@ def remove(paths: t.Iterable[str]) -> None:
                 raise HandoverError("{0}, which was made for the move, cannot be removed: {1}".format(path, exc.strerror)) from exc
 
 
-def empty_folders(mounts: t.Iterable[t.Mapping[str, t.Any]]) -> t.List[str]:
+def empty_folders(mounts: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
     """Bind-mounted folders in which nothing is: nothing may be left in them by a container that is only initialised."""
     folders = {mount["source"] for mount in mounts if is_bind(mount) and mount.get("kind") == FOLDER}
     return sorted(path for path in folders if os.path.isdir(path) and not os.listdir(path))
 
 
-def to_put_aside(paths: t.Iterable[str]) -> t.List[str]:
+def to_put_aside(paths: t.Iterable[str]) -> list[str]:
     """Those that are still under their names."""
     return [path for path in paths if os.path.lexists(path)]
 

@@ -50,6 +50,6 @@ def fate(asked: str, mount: Mount) -> str:
     return asked
 
 
-def carried(asked: str, mounts: t.Iterable[Mount]) -> t.List[Mount]:
+def carried(asked: str, mounts: t.Iterable[Mount]) -> list[Mount]:
     """The bind mounts that move along, each path once."""
     return list({mount["source"]: mount for mount in mounts if is_bind(mount) and fate(asked, mount) == CARRY}.values())

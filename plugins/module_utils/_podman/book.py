@@ -24,7 +24,7 @@ _WAIT_SECONDS = 20.0
 
 def started_at(root: str, identifier: str, when: str, startup_passed: bool = False) -> str:
     """Writes since when a container runs; why that cannot be is returned, and nothing is written then."""
-    changes: t.Dict[str, t.Any] = {"startedTime": when}
+    changes: dict[str, t.Any] = {"startedTime": when}
     if startup_passed:
         # The unit that it noted when it made the twin is the start-up's.
         changes.update(startupHCPassed=True, hcUnitName="")
@@ -32,7 +32,7 @@ def started_at(root: str, identifier: str, when: str, startup_passed: bool = Fal
     return why
 
 
-def state(root: str, identifier: str) -> t.Dict[str, t.Any]:
+def state(root: str, identifier: str) -> dict[str, t.Any]:
     """What podman notes of a container's state; empty where its book cannot be read."""
     found, _why = _in_book(root, lambda opened: (_read(opened, identifier), ""))
     return found
@@ -59,7 +59,7 @@ def _in_book(root: str, use: t.Callable[[t.Any], _Answer]) -> _Answer:
         return {}, "{0}: {1}".format(path, exc)
 
 
-def _read(book: t.Any, identifier: str) -> t.Dict[str, t.Any]:
+def _read(book: t.Any, identifier: str) -> dict[str, t.Any]:
     rows = book.execute("SELECT JSON FROM ContainerState WHERE ID = ?", (identifier,)).fetchall()
     return json.loads(rows[0][0]) if len(rows) == 1 else {}
 

@@ -37,7 +37,7 @@ class Mount(t.NamedTuple):
     fstype: str
 
 
-def mounts_of(pid: int, proc: str = "/proc") -> t.List[Mount]:
+def mounts_of(pid: int, proc: str = "/proc") -> list[Mount]:
     """The mounts that a process sees."""
     found = []
     for line in read_text(os.path.join(proc, str(pid), "mountinfo")).splitlines():
@@ -49,12 +49,12 @@ def mounts_of(pid: int, proc: str = "/proc") -> t.List[Mount]:
     return found
 
 
-def own_mounts(mounts: t.Iterable[Mount], configured: t.Container[str]) -> t.List[Mount]:
+def own_mounts(mounts: t.Iterable[Mount], configured: t.Container[str]) -> list[Mount]:
     """Mounts that the container itself made and CRIU cannot: no part of its configuration, and of no kind that CRIU mounts."""
     return [mount for mount in mounts if mount.place not in configured and mount.place != "/" and mount.fstype not in CRIU_MOUNTS]
 
 
-def configured_places(document: t.Mapping[str, t.Any]) -> t.Set[str]:
+def configured_places(document: t.Mapping[str, t.Any]) -> set[str]:
     """Where the OCI configuration has something mounted: by its own list, and by the paths that it masks or makes read-only."""
     linux = document.get("linux") or {}
     places = {mount.get("destination", "") for mount in document.get("mounts") or []}
@@ -62,7 +62,7 @@ def configured_places(document: t.Mapping[str, t.Any]) -> t.Set[str]:
     return places | set(linux.get("maskedPaths") or []) | set(linux.get("readonlyPaths") or []) | {"/", "/dev/console"}
 
 
-def own_tmpfs(mounts: t.Iterable[Mount], pid: int, proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
+def own_tmpfs(mounts: t.Iterable[Mount], pid: int, proc: str = "/proc") -> list[dict[str, t.Any]]:
     """Its tmpfs that hold something: CRIU packs them while it is frozen. Of podman's own files and /dev/shm the bytes go another way."""
     found = []
     for mount in mounts:
@@ -97,7 +97,7 @@ def attributes_below(directory: str) -> str:
     return ""
 
 
-def layer_watches(pids: t.Iterable[int], mounts: t.Iterable[Mount], proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
+def layer_watches(pids: t.Iterable[int], mounts: t.Iterable[Mount], proc: str = "/proc") -> list[dict[str, t.Any]]:
     """Processes that watch files of the container's own layer by inotify or fanotify: overlayfs gives CRIU no way to open them again."""
     layers = {_device(mount.device) for mount in mounts if mount.fstype == "overlay"}
     found = []
@@ -139,12 +139,12 @@ def conmon_gone(inspect: t.Mapping[str, t.Any], proc: str = "/proc") -> bool:
     return pid != 0 and name_of(pid, proc) != "conmon"
 
 
-def entered(root: int, pids: t.Iterable[int], proc: str = "/proc") -> t.List[t.Dict[str, t.Any]]:
+def entered(root: int, pids: t.Iterable[int], proc: str = "/proc") -> list[dict[str, t.Any]]:
     """Processes in the container that its first process has not started, as those of podman exec: a dump does not hold them."""
     parents = {pid: _parent(pid, proc) for pid in pids}
     strangers = []
     for pid in parents:
-        current: t.Optional[int] = pid
+        current: int | None = pid
         while current in parents and current != root:
             current = parents[current]
         # One that has ended since is no loss.
@@ -153,7 +153,7 @@ def entered(root: int, pids: t.Iterable[int], proc: str = "/proc") -> t.List[t.D
     return strangers
 
 
-def _parent(pid: int, proc: str) -> t.Optional[int]:
+def _parent(pid: int, proc: str) -> int | None:
     match = re.search(r"^PPid:\s+(\d+)", read_text(os.path.join(proc, str(pid), "status")), re.MULTILINE)
     return int(match.group(1)) if match else None
 
@@ -187,7 +187,7 @@ def shares_host_processes(pid: int, proc: str = "/proc") -> bool:
         return False
 
 
-def units_of(name: str, identifier: str, folders: t.Iterable[str] = UNIT_FOLDERS) -> t.List[str]:
+def units_of(name: str, identifier: str, folders: t.Iterable[str] = UNIT_FOLDERS) -> list[str]:
     """Names of the units whose commands have podman start or run this container."""
     # A name ends where none of its letters follows; podman generate systemd writes the ID where it was not asked for names.
     ours = re.compile(r"(?<![\w.-])(?:{0}|{1})(?![\w.-])".format(re.escape(name), re.escape(identifier)))

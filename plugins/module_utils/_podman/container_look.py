@@ -13,9 +13,7 @@ import typing as t
 from .._core.host import allocated, read_text
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
-from . import container_facts as facts_of
-from . import health_check as health
-from . import file_flags, inventory, sysctls, task_facts
+from . import container_facts as facts_of, file_flags, health_check as health, inventory, sysctls, task_facts
 from .own_network import OwnNetwork
 from .podman import Podman
 from .workload import asked
@@ -38,7 +36,7 @@ class Look:
         self.config: Document = inspect.get("Config") or {}
         self.host: Document = inspect.get("HostConfig") or {}
 
-    def still(self) -> t.Dict[str, t.Any]:
+    def still(self) -> dict[str, t.Any]:
         """The facts that hold whether it runs or not."""
         log = self.host.get("LogConfig") or {}
         unit = self.facts["systemd_unit"]
@@ -63,7 +61,7 @@ class Look:
             "auto_update": bool((self.config.get("Labels") or {}).get("io.containers.autoupdate")),
         }
 
-    def running(self, pids: t.Sequence[int]) -> t.Dict[str, t.Any]:
+    def running(self, pids: t.Sequence[int]) -> dict[str, t.Any]:
         """The facts that only its processes can have."""
         pid = self.facts["pid"]
         mounts = facts_of.mounts_of(pid)
@@ -80,7 +78,7 @@ class Look:
             **self._own_network(pid),
         }
 
-    def _health_check(self) -> t.Dict[str, t.Any]:
+    def _health_check(self) -> dict[str, t.Any]:
         """What its checks have found, and whether those of the start-up are over; empty where podman checks nothing by itself."""
         if not health.interval(self.inspect, startup=False):
             return {}
@@ -90,7 +88,7 @@ class Look:
             "startup_passed": startup and bool(self.facts["running"]) and health.HealthTimer(self.runtime, self.facts["id"]).startup_passed(self.podman),
         }
 
-    def _configured(self) -> t.Set[str]:
+    def _configured(self) -> set[str]:
         try:
             return facts_of.configured_places(json.loads(read_text(self.inspect.get("OCIConfigPath") or "") or "{}"))
         except ValueError as exc:
@@ -103,7 +101,7 @@ class Look:
         state = dict(line.partition("=")[::2] for line in shown.splitlines())
         return state.get("ActiveState") not in ("inactive", "failed", "", None) or state.get("UnitFileState", "").startswith(("enabled", "generated"))
 
-    def _own_network(self, pid: int) -> t.Dict[str, t.Any]:
+    def _own_network(self, pid: int) -> dict[str, t.Any]:
         if self.facts["network_mode"].startswith(("host", "container:", "ns:")):
             return {"own_network": [], "own_tables": [], "mtus": {}}
         own = OwnNetwork(self.runtime, pid)
@@ -113,12 +111,12 @@ class Look:
         left = own.left_behind(() if "" in interfaces else interfaces | {"lo"})
         return {"own_network": left, "own_tables": tables, "mtus": own.mtus()}
 
-    def _tables_without_nft(self, pid: int) -> t.List[str]:
+    def _tables_without_nft(self, pid: int) -> list[str]:
         """Those that the kernel names to the helper."""
         return list(file_flags.ask(Pcopy(self.runtime), "own-tables", "/proc/{0}/ns/net".format(pid)).get("tables", []))
 
 
-def secrets_of(config: Document) -> t.List[str]:
+def secrets_of(config: Document) -> list[str]:
     """Names of its secrets: podman lists those that are files, and the command those that are variables, too."""
     named = {value.partition(",")[0] for value in asked(config.get("CreateCommand") or [], "secret")}
     return sorted(named | {secret["Name"] for secret in config.get("Secrets") or []})
@@ -138,7 +136,7 @@ def _userns(host: Document) -> str:
     return mode if mode not in ("", "host") else "mapped" if host.get("IDMappings") else ""
 
 
-def required_by(podman: Podman, identifier: str, containers: t.Iterable[Document]) -> t.List[str]:
+def required_by(podman: Podman, identifier: str, containers: t.Iterable[Document]) -> list[str]:
     """Names of the containers that cannot be without this one. One that podman does not answer about is being moved itself."""
     others = [container for container in containers if container["Id"] != identifier]
     found = []

@@ -77,8 +77,8 @@ class Grammar:
     @classmethod
     def from_help(cls, text: str) -> Grammar:
         """Reads the text that `podman … --help` prints."""
-        options: t.Dict[str, bool] = {}
-        letters: t.Dict[str, str] = {}
+        options: dict[str, bool] = {}
+        letters: dict[str, str] = {}
         for line in text.splitlines():
             match = _OPTION_LINE.match(line)
             if match:
@@ -95,7 +95,7 @@ class Grammar:
     def canonical(self, name: str) -> str:
         return _ALIASES.get(name, name) if name not in self.options else name
 
-    def takes_value(self, name: str) -> t.Optional[bool]:
+    def takes_value(self, name: str) -> bool | None:
         """None for an option that this podman does not know."""
         return self.options.get(name, HIDDEN.get(name))
 
@@ -107,12 +107,12 @@ Option = t.Tuple[str, t.Optional[str]]
 class CreateCommand:
     """A create command, taken apart."""
 
-    options: t.Tuple[Option, ...]
+    options: tuple[Option, ...]
     image: str
-    arguments: t.Tuple[str, ...]
-    global_options: t.Tuple[Option, ...] = ()
+    arguments: tuple[str, ...]
+    global_options: tuple[Option, ...] = ()
 
-    def values(self, name: str) -> t.List[t.Optional[str]]:
+    def values(self, name: str) -> list[str | None]:
         return [value for option, value in self.options if option == name]
 
 
@@ -121,7 +121,7 @@ class Attachment:
     """One network that the container is on, as it is now."""
 
     network: str
-    addresses: t.Tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
     mac: str = ""
     interface: str = ""
 
@@ -146,11 +146,11 @@ class Identity:
 
     name: str
     image: str
-    hostname: t.Optional[str] = None
-    networks: t.Tuple[Attachment, ...] = ()
-    ports: t.Tuple[Port, ...] = ()
-    environment: t.Tuple[str, ...] = field(default=(), repr=False)
-    labels: t.Tuple[str, ...] = ()
+    hostname: str | None = None
+    networks: tuple[Attachment, ...] = ()
+    ports: tuple[Port, ...] = ()
+    environment: tuple[str, ...] = field(default=(), repr=False)
+    labels: tuple[str, ...] = ()
     # Of the anonymous volumes: where each is mounted, and the name that podman gave it.
     volumes: t.Mapping[str, str] = field(default_factory=dict)
 
@@ -174,9 +174,9 @@ def parse(command: t.Sequence[str], podman: Grammar, verb: Grammar) -> CreateCom
     return CreateCommand(tuple(options), rest[0], tuple(rest[1:]), tuple(global_options))
 
 
-def _read_options(words: t.List[str], grammar: Grammar) -> t.Tuple[t.List[Option], t.List[str]]:
+def _read_options(words: list[str], grammar: Grammar) -> tuple[list[Option], list[str]]:
     """The options up to the first word that is none, and that word with all that follows."""
-    found: t.List[Option] = []
+    found: list[Option] = []
     position = 0
     while position < len(words):
         word = words[position]
@@ -195,7 +195,7 @@ def _read_options(words: t.List[str], grammar: Grammar) -> t.Tuple[t.List[Option
     return found, []
 
 
-def _read_word(word: str, grammar: Grammar) -> t.Iterator[t.Tuple[str, t.Optional[str], bool]]:
+def _read_word(word: str, grammar: Grammar) -> t.Iterator[tuple[str, str | None, bool]]:
     """(name, value, the value is the next word) of each option in one word; `-dit` holds three."""
     if word.startswith("--"):
         name, equals, value = word[2:].partition("=")
@@ -221,7 +221,7 @@ def _read_word(word: str, grammar: Grammar) -> t.Iterator[t.Tuple[str, t.Optiona
         yield name, None, False
 
 
-def unsupported(parsed: CreateCommand) -> t.Optional[str]:
+def unsupported(parsed: CreateCommand) -> str | None:
     """Why a twin cannot be made on another host from this command, or None."""
     for name, value in parsed.options:
         if value in ("false", "0"):
@@ -238,13 +238,13 @@ def unsupported(parsed: CreateCommand) -> t.Optional[str]:
     return None
 
 
-def carried_options(parsed: CreateCommand) -> t.List[str]:
+def carried_options(parsed: CreateCommand) -> list[str]:
     """Names of the options that the command for the twin has from this one."""
     left_out = _RUN_ONLY | _NOT_CARRIED | _PINNED | _ENVIRONMENT | {_LABELS}
     return sorted({name for name, _value in parsed.options} - left_out)
 
 
-def files(parsed: CreateCommand) -> t.List[str]:
+def files(parsed: CreateCommand) -> list[str]:
     """Files of this host that the command names and the twin would have to find over there, each with its option."""
     found = ["--{0}={1}".format(name, value) for name, value in parsed.options if name in _FILES and value]
     for name, value in parsed.options:
@@ -254,9 +254,9 @@ def files(parsed: CreateCommand) -> t.List[str]:
     return found
 
 
-def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> t.List[str]:
+def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> list[str]:
     """The arguments of `podman` that create the same container on another host; `create` is the grammar of `podman create` there."""
-    written: t.List[Option] = [("pull", "never"), ("name", identity.name)]
+    written: list[Option] = [("pull", "never"), ("name", identity.name)]
     if identity.hostname is not None:
         written.append(("hostname", identity.hostname))
     written += _networks(parsed, identity)
@@ -275,16 +275,16 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> t.List[s
     return [*flags, "create", *_spell(written), identity.image, *parsed.arguments]
 
 
-def _spell(options: t.Iterable[Option], only: t.Optional[t.Container[str]] = None) -> t.List[str]:
+def _spell(options: t.Iterable[Option], only: t.Container[str] | None = None) -> list[str]:
     """Options with `=` between name and value: a value that looks like an option stays a value."""
     return ["--" + name if value is None else "--{0}={1}".format(name, value) for name, value in options if only is None or name in only]
 
 
-def _networks(parsed: CreateCommand, identity: Identity) -> t.List[Option]:
+def _networks(parsed: CreateCommand, identity: Identity) -> list[Option]:
     if not identity.networks:
         return [("network", value) for value in parsed.values("network")]
     asked = _asked_for(parsed)
-    options: t.List[Option] = []
+    options: list[Option] = []
     for attachment in identity.networks:
         kept = [part for part in asked.get(attachment.network, ()) if part.partition("=")[0] not in ("ip", "ip6", "mac", "interface_name")]
         parts = ["ip=" + address for address in attachment.addresses]
@@ -297,9 +297,9 @@ def _networks(parsed: CreateCommand, identity: Identity) -> t.List[Option]:
     return options
 
 
-def _asked_for(parsed: CreateCommand) -> t.Dict[str, t.List[str]]:
+def _asked_for(parsed: CreateCommand) -> dict[str, list[str]]:
     """Network name → the options given with it on the command line."""
-    asked: t.Dict[str, t.List[str]] = {}
+    asked: dict[str, list[str]] = {}
     for value in parsed.values("network"):
         name, _colon, options = (value or "").partition(":")
         # Without options, one value may list several networks.
@@ -309,11 +309,11 @@ def _asked_for(parsed: CreateCommand) -> t.Dict[str, t.List[str]]:
     return asked
 
 
-def _environment(parsed: CreateCommand, identity: Identity) -> t.List[Option]:
+def _environment(parsed: CreateCommand, identity: Identity) -> list[Option]:
     """Values that were written out stay; those that came from a file or from podman's own environment are written out now."""
     plain = [value for value in parsed.values("env") if value and "=" in value]
     borrowed = any(name in _ENVIRONMENT and (name != "env" or "=" not in (value or "")) for name, value in parsed.options)
-    options: t.List[Option] = [("env", value) for value in plain]
+    options: list[Option] = [("env", value) for value in plain]
     proxies = [entry for entry in identity.environment if entry.partition("=")[0] in _PROXIES]
     if borrowed:
         options += [("env", entry) for entry in identity.environment if entry.partition("=")[0] not in _OWN_ENVIRONMENT and entry not in plain]

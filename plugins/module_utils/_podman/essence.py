@@ -36,10 +36,10 @@ _HOST_CONFIG_SETS = ("CapAdd", "SecurityOpt", "Dns", "DnsOptions", "DnsSearch", 
 _OWN_ANNOTATIONS = ("io.container.", "io.podman.", "io.kubernetes.", "org.opencontainers.image.", "org.systemd.", "org.criu.")
 
 
-def essence(inspect: Document) -> t.Dict[str, t.Any]:
+def essence(inspect: Document) -> dict[str, t.Any]:
     """The fields that have to be equal on both hosts, in the order in which a difference is worth reporting."""
     config, host = inspect.get("Config") or {}, inspect.get("HostConfig") or {}
-    found: t.Dict[str, t.Any] = {
+    found: dict[str, t.Any] = {
         "Name": inspect.get("Name"),
         "Image": inspect.get("Image"),
         "OCIRuntime": posixpath.basename(inspect.get("OCIRuntime") or ""),
@@ -108,12 +108,12 @@ def words(value: t.Any) -> str:
     return value if isinstance(value, str) else " ".join(value or [])
 
 
-def named_secrets(value: t.Any) -> t.List[t.Dict[str, t.Any]]:
+def named_secrets(value: t.Any) -> list[dict[str, t.Any]]:
     """The ID of a secret is drawn by each host for itself; its name and its view in the container are the request."""
     return sorted(({key: row for key, row in secret.items() if key != "ID"} for secret in value or []), key=lambda secret: str(sorted(secret.items())))
 
 
-def environment(value: t.Any) -> t.List[str]:
+def environment(value: t.Any) -> list[str]:
     """Without podman's own: the ID of the container, which an init is told, and the terminal that only podman 4 names."""
     return sorted(word for word in value or [] if not word.startswith("container_uuid=") and word != "TERM=xterm")
 
@@ -161,7 +161,7 @@ def _normal(field: str, value: t.Any) -> t.Any:
     return NORMAL[field](value) if field in NORMAL else value
 
 
-def first_difference(source: Document, twin: Document) -> t.Optional[t.Tuple[str, t.Any, t.Any]]:
+def first_difference(source: Document, twin: Document) -> tuple[str, t.Any, t.Any] | None:
     """(field, on the source, here) of the first field in which two essences differ."""
     for key, value in source.items():
         found = twin.get(key)
@@ -177,5 +177,5 @@ def first_difference(source: Document, twin: Document) -> t.Optional[t.Tuple[str
 _ADDED_AT_FIRST_START = {"HOME", "HOSTNAME"}
 
 
-def _names(environment: t.Iterable[str]) -> t.Set[str]:
+def _names(environment: t.Iterable[str]) -> set[str]:
     return {word.partition("=")[0] for word in environment}

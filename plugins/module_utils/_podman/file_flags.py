@@ -15,12 +15,12 @@ from .._core.pcopy import Pcopy, PcopyError
 UNKNOWN_WORD = 2
 
 
-def found(pcopy: Pcopy, path: str) -> t.List[t.Dict[str, t.Any]]:
+def found(pcopy: Pcopy, path: str) -> list[dict[str, t.Any]]:
     """The flags in a folder or of a file without which a copy fails, each with the first path that has it."""
     return list(ask(pcopy, "flags-in", path).get("found", {}).get(path, [])) if os.path.lexists(path) else []
 
 
-def missing(pcopy: Pcopy, path: str) -> t.List[str]:
+def missing(pcopy: Pcopy, path: str) -> list[str]:
     """Names of the flags that the file system cannot have which holds a path, or will hold it."""
     above = path
     while not os.path.isdir(above) and os.path.dirname(above) != above:
@@ -28,7 +28,7 @@ def missing(pcopy: Pcopy, path: str) -> t.List[str]:
     return list(ask(pcopy, "flags-missing", above).get("missing", {}).get(above, []))
 
 
-def ask(pcopy: Pcopy, *words: str) -> t.Dict[str, t.Any]:
+def ask(pcopy: Pcopy, *words: str) -> dict[str, t.Any]:
     """Its answer; empty where it is missing, or so old that it does not know the question: a check of its own says so."""
     if not os.access(pcopy.path, os.X_OK):
         return {}

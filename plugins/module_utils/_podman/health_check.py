@@ -47,7 +47,7 @@ def results_file(inspect: Document) -> str:
     return os.path.join(os.path.dirname(os.path.dirname(beside)), "healthcheck.log") if beside else ""
 
 
-def results(inspect: Document) -> t.Dict[str, t.Any]:
+def results(inspect: Document) -> dict[str, t.Any]:
     """What the checks have found up to now; podman 4 calls it otherwise."""
     state = inspect.get("State") or {}
     return dict(state.get("Health") or state.get("Healthcheck") or {})
@@ -60,7 +60,7 @@ class HealthTimer:
     runtime: Runtime
     identifier: str
 
-    def units(self) -> t.List[str]:
+    def units(self) -> list[str]:
         """Timers and services of it that systemd has, also failed ones."""
         listed = self.runtime.run([self._systemctl(), "list-units", "--all", "--plain", "--no-legend", self.identifier + "*"]).stdout
         names = [line.split()[0] for line in listed.splitlines() if line.strip()]
@@ -74,11 +74,11 @@ class HealthTimer:
             return bool(noted.get("startupHCPassed"))
         return not any(name.startswith(self.identifier + "-startup") and name.endswith(".timer") for name in self.units())
 
-    def missing(self, podman: Podman, inspect: Document) -> t.List[str]:
+    def missing(self, podman: Podman, inspect: Document) -> list[str]:
         """Why a running container needs one made, empty if it does not."""
         return [_MISSING] if self._plan(podman, inspect) else []
 
-    def make(self, podman: Podman, inspect: Document, found: Document) -> t.List[str]:
+    def make(self, podman: Podman, inspect: Document, found: Document) -> list[str]:
         """Makes the timer that a running container lacks, and says why; the checks go on with what they have found."""
         plan = self._plan(podman, inspect)
         if plan is None:
@@ -109,7 +109,7 @@ class HealthTimer:
             raise HandoverError("systemd was given the timer {0}.timer and does not have it: see `journalctl --unit={0}.timer`".format(name))
         return [_MISSING]
 
-    def _plan(self, podman: Podman, inspect: Document) -> t.Optional[t.Tuple[str, int]]:
+    def _plan(self, podman: Podman, inspect: Document) -> tuple[str, int] | None:
         """The name of the unit that podman will look for, and the microseconds between checks; empty where there is nothing to make."""
         noted = book.state(podman.root(), self.identifier)
         startup = bool((inspect.get("Config") or {}).get("StartupHealthCheck")) and not noted.get("startupHCPassed")

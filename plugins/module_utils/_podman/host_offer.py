@@ -45,7 +45,7 @@ class HostOffer:
         self.has_podman = runtime.find("podman") is not None
         self._ask = ask
 
-    def facts(self, containers: Documents, networks: Documents, images: Documents, volumes: Documents, grammars: t.Sequence[Grammar]) -> t.Dict[str, t.Any]:
+    def facts(self, containers: Documents, networks: Documents, images: Documents, volumes: Documents, grammars: t.Sequence[Grammar]) -> dict[str, t.Any]:
         """All of it; podman's lists were asked for already."""
         info = self._ask(self.podman.info, {}) if self.has_podman else {}
         runtime = (info.get("host") or {}).get("ociRuntime") or {}
@@ -111,7 +111,7 @@ class HostOffer:
         }
 
     @staticmethod
-    def _network_backend(info: t.Mapping[str, t.Any]) -> t.Dict[str, str]:
+    def _network_backend(info: t.Mapping[str, t.Any]) -> dict[str, str]:
         """Which program makes podman's networks, and where it is: older versions of podman do not tell, but look in these places."""
         of_host = info.get("host") or {}
         backend = of_host.get("networkBackend", "")
@@ -119,20 +119,20 @@ class HostOffer:
         found = next((place for place in places if os.access(place, os.X_OK)), "")
         return {"backend": backend, "path": (of_host.get("networkBackendInfo") or {}).get("path") or found}
 
-    def _addresses(self) -> t.List[t.Dict[str, t.Any]]:
+    def _addresses(self) -> list[dict[str, t.Any]]:
         addresses = host.parse_addresses(self.runtime.run_json([self.runtime.tool("ip", "iproute2"), "-json", "address"]) or [])
         return [{**address, "speed": host.link_speed(address["interface"])} for address in addresses]
 
-    def _first_version(self, argv: t.List[str]) -> t.List[int]:
+    def _first_version(self, argv: list[str]) -> list[int]:
         path = self.runtime.find(argv[0])
         if path is None:
             return []
         completed = self._ask(lambda: self.runtime.run([path, *argv[1:]], timeout=PROBE_SECONDS), None)
         return host.parse_version(completed.stdout) if completed else []
 
-    def _criu(self) -> t.Dict[str, t.Any]:
+    def _criu(self) -> dict[str, t.Any]:
         options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
-        found: t.Dict[str, t.Any] = {
+        found: dict[str, t.Any] = {
             "version": self._first_version(["criu", "--version"]),
             "check": False,
             "said": "",
@@ -163,9 +163,9 @@ class HostOffer:
         asked = self._ask(lambda: self.runtime.run([criu, "check", "--feature", name], accept=range(256), timeout=PROBE_SECONDS), None)
         return asked is not None and asked.rc == 0
 
-    def _pcopy(self) -> t.Dict[str, t.Any]:
+    def _pcopy(self) -> dict[str, t.Any]:
         installed = os.access(self.pcopy.path, os.X_OK)
-        found: t.Dict[str, t.Any] = {"installed": installed, "version": "", "protocol": 0, "findings": [], "sessions": self.sessions()}
+        found: dict[str, t.Any] = {"installed": installed, "version": "", "protocol": 0, "findings": [], "sessions": self.sessions()}
         if found["installed"]:
             version = self._ask(self.pcopy.version, {})
             found.update(version=version.get("version", ""), protocol=version.get("protocol", 0), can=version.get("can", []), needs=version.get("needs", {}))
@@ -173,7 +173,7 @@ class HostOffer:
             found.update(findings=probed.get("findings", []), silence=probed.get("silence"))
         return found
 
-    def sessions(self) -> t.List[t.Dict[str, t.Any]]:
+    def sessions(self) -> list[dict[str, t.Any]]:
         """The facts about the sessions on this host that an operator needs, and no more."""
         if not os.access(self.pcopy.path, os.X_OK):
             return []
@@ -185,7 +185,7 @@ class HostOffer:
         ]
 
 
-def _taken(network: t.Mapping[str, t.Any]) -> t.List[t.Dict[str, str]]:
+def _taken(network: t.Mapping[str, t.Any]) -> list[dict[str, str]]:
     """Addresses that containers have on this network."""
     return [
         {"address": subnet["ipnet"].partition("/")[0], "container": container.get("name", "")}
@@ -203,7 +203,7 @@ def ghost_limit(options: t.Mapping[str, str]) -> int:
         return processes.GHOST_LIMIT
 
 
-def _files(directory: str) -> t.List[str]:
+def _files(directory: str) -> list[str]:
     try:
         return sorted(os.listdir(directory))
     except OSError:

@@ -14,7 +14,6 @@ import errno
 import fcntl
 import os
 import stat
-import typing as t
 
 from .._core.runtime import HandoverError
 
@@ -47,7 +46,7 @@ def unlock(root: str) -> None:
         folders[:] = kept
 
 
-def flags_of(descriptor: int) -> t.Optional[int]:
+def flags_of(descriptor: int) -> int | None:
     """The flags of an open file; None where its file system has none."""
     word = array.array("i", [0])
     try:

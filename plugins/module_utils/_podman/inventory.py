@@ -30,12 +30,12 @@ class Row(t.NamedTuple):
     check: str = ""  # of the preflight, where a fate is told or refused
 
 
-def _rows(fate: str, how: str, *keys: str, check: str = "") -> t.Dict[str, Row]:
+def _rows(fate: str, how: str, *keys: str, check: str = "") -> dict[str, Row]:
     return {key: Row(fate, how, check) for key in keys}
 
 
 # By key of `podman container inspect`. A row is about all that is below its key; [] is any element of a list, * any key of a map.
-INSPECT: t.Dict[str, Row] = {
+INSPECT: dict[str, Row] = {
     **_rows(SAME, ESSENCE, "Name", "Image", "OCIRuntime", "Path", "Args", "EffectiveCaps", "BoundingCaps"),
     **_rows(ANEW, OF_THE_TWIN, "Id", "Created", "lockNumber", "SizeRw", "SizeRootFs"),
     **_rows(ANEW, "a name for the image, which itself is compared", "ImageName", "ImageDigest"),
@@ -126,7 +126,7 @@ INSPECT: t.Dict[str, Row] = {
 }  # fmt: skip
 
 
-def row_of(key: str) -> t.Optional[Row]:
+def row_of(key: str) -> Row | None:
     """The row about a key of podman's inspect, if there is one."""
     if key in INSPECT:
         return INSPECT[key]
@@ -134,7 +134,7 @@ def row_of(key: str) -> t.Optional[Row]:
     return next((INSPECT[star] for index in range(len(parts)) for star in [".".join([*parts[:index], "*", *parts[index + 1 :]])] if star in INSPECT), None)
 
 
-def unaccounted(inspect: t.Any, key: str = "") -> t.List[str]:
+def unaccounted(inspect: t.Any, key: str = "") -> list[str]:
     """The keys below that hold something and that no row is about."""
     if not inspect or key and row_of(key):
         return []

@@ -12,7 +12,7 @@ from .inventory import ANEW, CARRIED, REFUSED, SAME, TOLD, Row
 _CRIU = "by CRIU's dump"
 
 # Kinds by heading. A live move is meant; offline, a process ends as podman stop ends it, and its files move.
-STATE: t.Dict[str, t.Dict[str, Row]] = {
+STATE: dict[str, dict[str, Row]] = {
     "File systems and mounts": {
         "the container's own layer (overlay)": Row(CARRIED, "by a tree of the session"),
         "an image volume": Row(CARRIED, "block by block, by the session"),

@@ -35,7 +35,7 @@ class OwnNetwork:
         self.ip = runtime.tool("ip", "iproute2")
         self.tc = runtime.find("tc")
 
-    def left_behind(self, interfaces: t.Collection[str]) -> t.List[str]:
+    def left_behind(self, interfaces: t.Collection[str]) -> list[str]:
         """All that would be missing on the other host, in words. Without the names of its interfaces these are not looked at."""
         links = self._ask(self.ip, "-json", "link")
         known = set(interfaces) or {link.get("ifname", "") for link in links}
@@ -49,11 +49,11 @@ class OwnNetwork:
             *legacy(read_text(self.proc + "/net/ip_tables_names"), read_text(self.proc + "/net/ip6_tables_names")),
         ]
 
-    def mtus(self) -> t.Dict[str, int]:
+    def mtus(self) -> dict[str, int]:
         """The MTU of each interface but the loopback, which goes along."""
         return {link.get("ifname", ""): link.get("mtu", 0) for link in self._ask(self.ip, "-json", "link") if link.get("ifname") != "lo"}
 
-    def tables(self) -> t.Tuple[t.List[str], str]:
+    def tables(self) -> tuple[list[str], str]:
         """The tables of nftables that are its own, and what nft warns of."""
         nft = self.runtime.find("nft")
         if not nft:
@@ -72,16 +72,16 @@ class OwnNetwork:
             return ""
 
 
-def foreign_links(links: Documents, known: t.Container[str]) -> t.List[str]:
+def foreign_links(links: Documents, known: t.Container[str]) -> list[str]:
     names = [link.get("ifname", "") for link in links]
     return ["the interface {0}".format(name) for name in names if name != "lo" and name not in known]
 
 
-def neighbours(listed: Documents) -> t.List[str]:
+def neighbours(listed: Documents) -> list[str]:
     return ["the neighbour {0} on {1}".format(each.get("dst"), each.get("dev")) for each in listed]
 
 
-def disciplines(listed: Documents) -> t.List[str]:
+def disciplines(listed: Documents) -> list[str]:
     return [
         "the queueing discipline {0} on {1}".format(each.get("kind"), each.get("dev"))
         for each in listed
@@ -89,15 +89,15 @@ def disciplines(listed: Documents) -> t.List[str]:
     ]
 
 
-def ipsec(state: str, policy: str) -> t.List[str]:
+def ipsec(state: str, policy: str) -> list[str]:
     return ["IPsec's {0}".format(name) for name, text in (("keys", state), ("policies", policy)) if text.strip()]
 
 
-def by_iptables(said: str) -> t.List[str]:
+def by_iptables(said: str) -> list[str]:
     """Tables that nft says to be kept by iptables, in words that nft cannot read."""
     return ["the table {0} of iptables".format(table) for table in sorted(set(re.findall(r"table (\S+ \S+) is managed by iptables", said)))]
 
 
-def legacy(*names: str) -> t.List[str]:
+def legacy(*names: str) -> list[str]:
     """Tables of the older kind of iptables that were used in the namespace."""
     return ["the table {0} of iptables-legacy".format(name) for name in sorted({name for text in names for name in text.split()})]

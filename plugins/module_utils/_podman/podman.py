@@ -37,14 +37,14 @@ class Podman:
     def path(self) -> str:
         return self.runtime.tool("podman", "podman")
 
-    def run(self, *arguments: str, timeout: t.Optional[float] = None) -> Completed:
+    def run(self, *arguments: str, timeout: float | None = None) -> Completed:
         return self.runtime.run([self.path, *arguments], timeout=timeout)
 
-    def containers(self) -> t.List[t.Dict[str, t.Any]]:
+    def containers(self) -> list[dict[str, t.Any]]:
         """All containers; answered without their locks."""
         return self._documents("ps", "--all", "--pod", "--format", "json")
 
-    def inspect(self, container: str) -> t.Dict[str, t.Any]:
+    def inspect(self, container: str) -> dict[str, t.Any]:
         """One container in full; waits for its lock, and so not for long."""
         before = self.runtime.remaining()
         try:
@@ -54,7 +54,7 @@ class Podman:
                 raise Held("podman does not answer about {0}: it is being checkpointed, restored or held".format(container)) from exc
             raise
 
-    def inspect_many(self, containers: t.Sequence[str]) -> t.List[t.Dict[str, t.Any]]:
+    def inspect_many(self, containers: t.Sequence[str]) -> list[dict[str, t.Any]]:
         """These containers in full. If podman has to wait for one of them, they are asked one by one, and without those that are held."""
         if not containers:
             return []
@@ -63,18 +63,18 @@ class Podman:
         except HandoverError:
             return [document for each in containers for document in self._unless_held(each)]
 
-    def _unless_held(self, container: str) -> t.List[t.Dict[str, t.Any]]:
+    def _unless_held(self, container: str) -> list[dict[str, t.Any]]:
         try:
             completed = self.run("container", "inspect", container, timeout=SHORT_SECONDS)
             return json.loads(completed.stdout or "[]")
         except (HandoverError, ValueError):
             return []
 
-    def secrets(self) -> t.List[str]:
+    def secrets(self) -> list[str]:
         """Names of the secrets that podman keeps."""
         return sorted(self.run("secret", "ls", "--format", "{{.Name}}", timeout=ANSWER_SECONDS).stdout.split())
 
-    def networks(self) -> t.List[t.Dict[str, t.Any]]:
+    def networks(self) -> list[dict[str, t.Any]]:
         """All networks, with their containers; without that where podman would have to wait for a held container to tell it."""
         listed = self._documents("network", "ls", "--format", "json")
         try:
@@ -82,29 +82,29 @@ class Podman:
         except HandoverError:
             return listed
 
-    def images(self) -> t.List[t.Dict[str, t.Any]]:
+    def images(self) -> list[dict[str, t.Any]]:
         return self._documents("image", "ls", "--all", "--no-trunc", "--format", "json")
 
     def manifest_type(self, image: str) -> str:
         """The format that an image is kept in, which podman save should write: only so it keeps its ID."""
         return str(self._documents("image", "inspect", image)[0].get("ManifestType") or "")
 
-    def volumes(self) -> t.List[t.Dict[str, t.Any]]:
+    def volumes(self) -> list[dict[str, t.Any]]:
         """All volumes; `volume ls` answers as `volume inspect` does."""
         return self._documents("volume", "ls", "--format", "json")
 
-    def users_of_volume(self, name: str) -> t.List[str]:
+    def users_of_volume(self, name: str) -> list[str]:
         """Names of the containers that have this volume, whether they run or not."""
         return self.run("ps", "--all", "--filter", "volume=" + name, "--format", "{{.Names}}", timeout=ANSWER_SECONDS).stdout.split()
 
-    def info(self) -> t.Dict[str, t.Any]:
+    def info(self) -> dict[str, t.Any]:
         return self._answer("info", "--format", "json")
 
     def root(self) -> str:
         """The folder in which it keeps its containers and its book of them."""
         return str((self.info().get("store") or {}).get("graphRoot") or "")
 
-    def grammars(self) -> t.Tuple[Grammar, Grammar, Grammar]:
+    def grammars(self) -> tuple[Grammar, Grammar, Grammar]:
         """Of the global options, of `run`, and of `create`."""
         try:
             return (
@@ -115,7 +115,7 @@ class Podman:
         except CommandError as exc:
             raise HandoverError("{0} on this host".format(exc)) from exc
 
-    def _documents(self, *arguments: str) -> t.List[t.Dict[str, t.Any]]:
+    def _documents(self, *arguments: str) -> list[dict[str, t.Any]]:
         return self._answer(*arguments) or []
 
     def _answer(self, *arguments: str) -> t.Any:

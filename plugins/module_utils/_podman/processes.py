@@ -58,9 +58,9 @@ class Obstacle:
 class Processes:
     """The processes of a container."""
 
-    pids: t.Tuple[int, ...]
+    pids: tuple[int, ...]
     memory: int  # bytes that a dump of them takes
-    obstacles: t.Tuple[Obstacle, ...]
+    obstacles: tuple[Obstacle, ...]
 
 
 def processes_of(root: int, ghost_limit: int = GHOST_LIMIT, proc: str = "/proc") -> Processes:
@@ -109,7 +109,7 @@ class _Inspector:
         self.proc = proc
         self.root = root
         self.ghost_limit = ghost_limit
-        self.sockets_seen: t.Set[str] = set()
+        self.sockets_seen: set[str] = set()
 
     def obstacles(self, pid: int) -> t.Iterator[Obstacle]:
         """The state of one process that CRIU will refuse."""
@@ -140,7 +140,7 @@ class _Inspector:
             if target:
                 yield _File(pid, int(entry), os.path.join(directory, entry), target, int(flags.group(1), 8) if flags else 0, _number(info, "mnt_id") or 0)
 
-    def _refused(self, file: _File, hidden: t.Container[int]) -> t.Iterator[t.Tuple[str, str, int]]:
+    def _refused(self, file: _File, hidden: t.Container[int]) -> t.Iterator[tuple[str, str, int]]:
         """(check, detail, size) for an open file's obstacle."""
         kind, _colon, what = file.target.partition(":")
         if file.target == "anon_inode:[io_uring]":
@@ -158,7 +158,7 @@ class _Inspector:
         elif file.target.startswith("/"):
             yield from self._file(file, hidden)
 
-    def _file(self, file: _File, hidden: t.Container[int]) -> t.Iterator[t.Tuple[str, str, int]]:
+    def _file(self, file: _File, hidden: t.Container[int]) -> t.Iterator[tuple[str, str, int]]:
         deleted = file.target.endswith(" (deleted)")
         path = file.target[: -len(" (deleted)")] if deleted else file.target
         try:
@@ -184,7 +184,7 @@ class _Inspector:
         return unknown_socket(borrowed.family, borrowed.type, borrowed.proto)
 
 
-def _number(text: str, name: str) -> t.Optional[int]:
+def _number(text: str, name: str) -> int | None:
     match = re.search(r"^{0}:\s+(\d+)".format(name), text, re.MULTILINE)
     return int(match.group(1)) if match else None
 
@@ -203,7 +203,7 @@ class _Kind:
     proto: int
 
 
-def _borrow(pid: int, number: int) -> t.Optional[_Kind]:
+def _borrow(pid: int, number: int) -> _Kind | None:
     """Asks a socket of another process for its kind; None where the kernel, Python or the process no longer allows that."""
     if not hasattr(os, "pidfd_open"):
         return None
@@ -230,14 +230,14 @@ def unknown_socket(family: int, kind: int, protocol: int) -> str:
     return "" if family in _FAMILIES else _FAMILY_NAMES.get(family, "address family {0}".format(family))
 
 
-def hidden_mounts(mountinfo: str) -> t.FrozenSet[int]:
+def hidden_mounts(mountinfo: str) -> frozenset[int]:
     """The mounts that another one lies over: on the same place, or on a directory above it."""
-    mounts: t.Dict[int, t.Tuple[int, str]] = {}
+    mounts: dict[int, tuple[int, str]] = {}
     for line in mountinfo.splitlines():
         columns = line.split(" ")
         if len(columns) > 5:
             mounts[int(columns[0])] = (int(columns[1]), columns[4].rstrip("/") + "/")
-    children: t.Dict[int, t.List[int]] = {}
+    children: dict[int, list[int]] = {}
     for mount, (parent, _place) in mounts.items():
         if parent != mount:
             children.setdefault(parent, []).append(mount)
@@ -250,7 +250,7 @@ def hidden_mounts(mountinfo: str) -> t.FrozenSet[int]:
     hidden = set()
     for mount, (_parent, place) in mounts.items():
         current = mount
-        seen: t.Set[int] = set()
+        seen: set[int] = set()
         over = any(mounts[child][1] == place for child in children.get(mount, ()))
         while not over and current in mounts and current not in seen:
             seen.add(current)

@@ -50,7 +50,7 @@ _NOT_WELL = re.compile(r"socat\[\d+\] [WEF] (?!exiting on signal 15$)(.+)$")
 class Endpoint:
     """An address and a port."""
 
-    address: t.Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
     port: int
 
     @classmethod
@@ -73,14 +73,14 @@ class Endpoint:
         return "{0}:{1}".format(self.host, self.port)
 
 
-def parse_address(text: str, what: str) -> t.Union[ipaddress.IPv4Address, ipaddress.IPv6Address]:
+def parse_address(text: str, what: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
         return ipaddress.ip_address(text)
     except ValueError as exc:
         raise HandoverError("{0}: '{1}' is not an IP address".format(what, text)) from exc
 
 
-def socat_argv(socat: str, here: Endpoint, there: Endpoint, allow: str) -> t.List[str]:
+def socat_argv(socat: str, here: Endpoint, there: Endpoint, allow: str) -> list[str]:
     """The relay's command. Nothing in it is secret."""
     listen = "TCP{0}-LISTEN:{1},bind={2},reuseaddr,fork,max-children={3},{4}".format(here.address.version, here.port, here.host, CHILDREN, KEEPALIVE)
     if allow:
@@ -91,7 +91,7 @@ def socat_argv(socat: str, here: Endpoint, there: Endpoint, allow: str) -> t.Lis
     return [socat, "-d", "-b", str(BUFFER), "-t", str(HALF_CLOSED_SECONDS), listen, connect]
 
 
-def failures(log: str) -> t.List[str]:
+def failures(log: str) -> list[str]:
     """The reasons in a relay's log of connections that failed, each once."""
     said = (_NOT_WELL.search(line.strip()) for line in log.splitlines())
     return list(dict.fromkeys(found.group(1).strip() for found in said if found))
@@ -111,12 +111,12 @@ class Relay:
     def _systemctl(self, *words: str, accept: t.Container[int] = (0,)) -> str:
         return self.runtime.run([self.runtime.tool("systemctl", "systemd"), *words], accept=accept).stdout
 
-    def shown(self) -> t.Dict[str, str]:
+    def shown(self) -> dict[str, str]:
         """systemd's facts about the unit."""
         text = self._systemctl("show", "--property=LoadState,ActiveState,SubState,Result,NRestarts,ExecMainStatus,Description", self.unit)
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
-    def address(self) -> t.Optional[str]:
+    def address(self) -> str | None:
         """Where it listens, if it runs: its description says so."""
         shown = self.shown()
         found = re.search(r"\((\S+) to (\S+)\)$", shown.get("Description", ""))

@@ -38,7 +38,7 @@ class Made:
         """Whether it was begun, and not lost since."""
         return os.path.exists(self.path)
 
-    def read(self) -> t.Dict[str, str]:
+    def read(self) -> dict[str, str]:
         """Empty where nothing was made."""
         return dict(json.loads(_read(self.path))) if self.exists() else {}
 
@@ -66,7 +66,7 @@ class Secrets:
     runtime: Runtime
     podman: Podman
 
-    def look(self, names: t.Iterable[str], key: str, static_dir: str = "") -> t.Dict[str, t.Dict[str, t.Any]]:
+    def look(self, names: t.Iterable[str], key: str, static_dir: str = "") -> dict[str, dict[str, t.Any]]:
         """Of those that there are: the driver, a digest of the value under a key, and whether the container has still an older value."""
         found = {}
         for name, document in self._inspect(names).items():
@@ -80,7 +80,7 @@ class Secrets:
             }
         return found
 
-    def take(self, names: t.Sequence[str]) -> t.List[t.Dict[str, t.Any]]:
+    def take(self, names: t.Sequence[str]) -> list[dict[str, t.Any]]:
         """All of these secrets, so that they can be made again."""
         documents = self._inspect(names)
         taken = []
@@ -92,7 +92,7 @@ class Secrets:
             taken.append({"name": name, "labels": dict(spec.get("Labels") or {}), "value": base64.b64encode(value).decode()})
         return taken
 
-    def make(self, secrets: t.Iterable[Document], made: Made) -> t.List[str]:
+    def make(self, secrets: t.Iterable[Document], made: Made) -> list[str]:
         """Makes them, and records each; all, or none of them."""
         try:
             for secret in secrets:
@@ -108,7 +108,7 @@ class Secrets:
             raise
         return sorted(made.read())
 
-    def remove(self, names: t.Iterable[str], made: Made) -> t.Tuple[t.List[str], t.List[str]]:
+    def remove(self, names: t.Iterable[str], made: Made) -> tuple[list[str], list[str]]:
         """Removes those of them that were made: the names of these, and of those that may have been, if the record is gone."""
         known, recorded = made.read(), made.exists()
         there = {name: document["ID"] for name, document in self._inspect(names).items()}
@@ -117,7 +117,7 @@ class Secrets:
             self.podman.run("secret", "rm", name)
         return gone, [] if recorded else [name for name in there if name not in gone]
 
-    def _inspect(self, names: t.Iterable[str]) -> t.Dict[str, Document]:
+    def _inspect(self, names: t.Iterable[str]) -> dict[str, Document]:
         there = set(self.podman.secrets())
         known = [name for name in names if name in there]
         answered = self.runtime.run_json([self.podman.path, "secret", "inspect", *known]) if known else []
@@ -128,7 +128,7 @@ def _driver(document: Document) -> str:
     return str((document["Spec"].get("Driver") or {}).get("Name") or FILE)
 
 
-def _value(document: Document) -> t.Optional[bytes]:
+def _value(document: Document) -> bytes | None:
     """What a secret says, or None where the driver keeps it elsewhere."""
     place = ((document["Spec"].get("Driver") or {}).get("Options") or {}).get("path") or ""
     if _driver(document) != FILE or not place:

@@ -48,7 +48,7 @@ class Sessions:
     pcopy: Pcopy
     root: str = ROOT
 
-    def statuses(self) -> t.List[t.Dict[str, t.Any]]:
+    def statuses(self) -> list[dict[str, t.Any]]:
         """Where each of them stands."""
         if not os.path.isdir(self.root):
             return []
@@ -79,11 +79,11 @@ class Session:
     def _spec_path(self) -> str:
         return os.path.join(self.directory, SPEC)
 
-    def status(self) -> t.Dict[str, t.Any]:
+    def status(self) -> dict[str, t.Any]:
         """Where it stands."""
         return self.pcopy.call("session", "show", self.directory)
 
-    def known(self) -> t.Optional[t.Dict[str, t.Any]]:
+    def known(self) -> dict[str, t.Any] | None:
         """Its state, with the plan; also if nothing came after the plan."""
         planned = self._planned() or {}
         plan = planned.get("plan")
@@ -100,7 +100,7 @@ class Session:
             return status["role"] == "destination" or status.get("held", True) or not status["running"]
         return status["state"] in UNTOLD_ALONE[status["role"]] and not status["running"]
 
-    def spec(self) -> t.Optional[t.Dict[str, t.Any]]:
+    def spec(self) -> dict[str, t.Any] | None:
         """Its specification."""
         try:
             with open(self._spec_path, encoding="utf-8") as source:
@@ -165,25 +165,25 @@ class Session:
         ]
         begin(self.pcopy.runtime, self.unit(role), words)
 
-    def wait(self, until: t.Sequence[str], timeout: float) -> t.Dict[str, t.Any]:
+    def wait(self, until: t.Sequence[str], timeout: float) -> dict[str, t.Any]:
         """Waits for one of these states."""
         # The helper's own limit ends first, so that its sentence is the one that is read.
         return self.pcopy.call("session", "wait", self.directory, "--until", ",".join(until), "--timeout", str(int(timeout)), timeout=timeout + 10)
 
-    def cutover(self, timeout: float, wave: t.Sequence[str] = ()) -> t.Dict[str, t.Any]:
+    def cutover(self, timeout: float, wave: t.Sequence[str] = ()) -> dict[str, t.Any]:
         """Hands over, together with the others of a wave if there are any; the folders of all of it, this one among them."""
         together = ("--wave", ",".join(wave)) if wave else ()
         return self.pcopy.call("session", "cutover", self.directory, *together, "--timeout", str(int(timeout)), timeout=timeout + 10)
 
-    def resolve(self, outcome: str, timeout: float) -> t.Dict[str, t.Any]:
+    def resolve(self, outcome: str, timeout: float) -> dict[str, t.Any]:
         """Tells a source in doubt the outcome by the destination's session."""
         return self.pcopy.call("session", "resolve", self.directory, "--outcome", outcome, "--timeout", str(max(1, int(timeout))), timeout=timeout + 10)
 
-    def recover(self, timeout: float) -> t.Dict[str, t.Any]:
+    def recover(self, timeout: float) -> dict[str, t.Any]:
         """Brings a side whose process is gone as far as it may go."""
         return self.pcopy.call("session", "recover", self.directory, "--timeout", str(max(1, int(timeout))), timeout=timeout + 10)
 
-    def plan(self) -> t.Optional[t.Dict[str, t.Any]]:
+    def plan(self) -> dict[str, t.Any] | None:
         """The play's record from before it made anything; None if it did not come so far, or not whole."""
         return (self._planned() or {}).get("plan")
 
@@ -194,14 +194,14 @@ class Session:
         except FileNotFoundError:
             return 0
 
-    def _planned(self) -> t.Optional[t.Dict[str, t.Any]]:
+    def _planned(self) -> dict[str, t.Any] | None:
         try:
             with open(os.path.join(self.directory, PLAN), encoding="utf-8") as source:
                 return json.load(source)
         except (FileNotFoundError, ValueError):
             return None
 
-    def events(self) -> t.List[t.Dict[str, t.Any]]:
+    def events(self) -> list[dict[str, t.Any]]:
         """The helper's own messages; a last line that it did not finish is left out."""
         found = []
         try:
@@ -212,7 +212,7 @@ class Session:
             pass
         return found
 
-    def abort(self, timeout: float) -> t.Dict[str, t.Any]:
+    def abort(self, timeout: float) -> dict[str, t.Any]:
         """Ends it before the release; it answers where it stands then."""
         try:
             self.pcopy.call("session", "abort", self.directory, "--timeout", str(int(timeout)), timeout=timeout + 10)
@@ -273,7 +273,7 @@ def typed(spec: t.Any, key: str = "") -> t.Any:
     return spec
 
 
-def outcome(status: t.Mapping[str, t.Any], source: str = "the source", destination: str = "the destination") -> t.Optional[str]:
+def outcome(status: t.Mapping[str, t.Any], source: str = "the source", destination: str = "the destination") -> str | None:
     """Of a source's session: None if the workload has moved, else its place and the way out, in one sentence."""
     workload, state, error = status.get("workload", ""), status["state"], status.get("error") or "it gave no reason"
     if state in ("done", "settled"):

@@ -34,7 +34,7 @@ class Snapshots:
         check_name("name", name)
         return os.path.join(self.folder, name)
 
-    def all(self) -> t.List[t.Dict[str, t.Any]]:
+    def all(self) -> list[dict[str, t.Any]]:
         """The record of each, the oldest first."""
         try:
             names = [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
@@ -45,7 +45,7 @@ class Snapshots:
     def has(self, name: str) -> bool:
         return os.path.exists(os.path.join(self.path(name), RECORD))
 
-    def read(self, name: str) -> t.Dict[str, t.Any]:
+    def read(self, name: str) -> dict[str, t.Any]:
         path = os.path.join(self.path(name), RECORD)
         try:
             with open(path, encoding="utf-8") as source:

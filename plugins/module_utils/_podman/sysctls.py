@@ -15,12 +15,12 @@ from .workload import asked
 _BY_INTERFACE = ("conf", "neigh")
 
 
-def named(command: t.Sequence[str]) -> t.List[str]:
+def named(command: t.Sequence[str]) -> list[str]:
     """The settings of its network namespace that a container was created with, as name=value."""
     return sorted(value for value in asked(command, "sysctl") if value.startswith("net."))
 
 
-def known(proc: str = "/proc") -> t.List[str]:
+def known(proc: str = "/proc") -> list[str]:
     """The names of a host's settings, by the name that `--sysctl` takes."""
     top = os.path.join(proc, "sys")
     return sorted(
@@ -31,7 +31,7 @@ def known(proc: str = "/proc") -> t.List[str]:
     )
 
 
-def missing(settings: t.Iterable[str], names: t.Container[str]) -> t.List[str]:
+def missing(settings: t.Iterable[str], names: t.Container[str]) -> list[str]:
     """Those of a container's settings that a host does not know."""
     found = (setting.partition("=")[0] for setting in settings)
     return [name for name in found if not set(_BY_INTERFACE) & set(name.split(".")) and name not in names]

@@ -20,7 +20,7 @@ _SOLICITED_NODE = "ff0200000000000000000001ff"
 Found = t.List[t.Dict[str, t.Any]]
 
 
-def multicast_groups(pid: int, proc: str = "/proc") -> t.List[str]:
+def multicast_groups(pid: int, proc: str = "/proc") -> list[str]:
     """Interfaces in whose multicast groups a program of the container has joined, beside those that every host is in."""
     found, interface = set(), ""
     for line in read_text(os.path.join(proc, str(pid), "net/igmp")).splitlines()[1:]:
@@ -48,7 +48,7 @@ def pinned(root: int, pids: t.Iterable[int], proc: str = "/proc") -> Found:
     return found
 
 
-def _tasks(pid: int, proc: str) -> t.List[str]:
+def _tasks(pid: int, proc: str) -> list[str]:
     directory = os.path.join(proc, str(pid), "task")
     try:
         return [os.path.join(directory, task) for task in os.listdir(directory)]
@@ -56,9 +56,9 @@ def _tasks(pid: int, proc: str) -> t.List[str]:
         return []
 
 
-def _processors(task: str) -> t.Set[int]:
+def _processors(task: str) -> set[int]:
     match = re.search(r"^Cpus_allowed_list:\s+(\S+)", read_text(os.path.join(task, "status")), re.M)
-    found: t.Set[int] = set()
+    found: set[int] = set()
     for part in match.group(1).split(",") if match else []:
         first, _dash, last = part.partition("-")
         found.update(range(int(first), int(last or first) + 1))

@@ -24,7 +24,7 @@ class Initialisation:
         self.podman = podman
         self.name = name
 
-    def run(self, source: t.Mapping[str, t.Any]) -> t.Dict[str, t.Any]:
+    def run(self, source: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         """Has podman write the container's OCI configuration, without which it cannot be restored into.
 
         podman fills a volume that is used for the first time with what the image has at that path. The image volumes come
@@ -47,7 +47,7 @@ class Initialisation:
         return self.podman.inspect(self.name)
 
     @contextlib.contextmanager
-    def _apart(self, attached: t.Iterable[t.Mapping[str, t.Any]]) -> t.Iterator[t.List[str]]:
+    def _apart(self, attached: t.Iterable[t.Mapping[str, t.Any]]) -> t.Iterator[list[str]]:
         """The words that have a command see networks that lead nowhere, if the container is on one that leads out of the host.
 
         podman brings up the twin's interfaces when it initialises it. They have the addresses of the container that is still in use on

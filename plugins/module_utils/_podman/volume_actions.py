@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from .._core import loop
 from .._core.runtime import HandoverError, Runtime
-from . import guard, volume
-from . import volume_files as files
-from . import volume_units as units
+from . import guard, volume, volume_files as files, volume_units as units
 from .volume_observer import VolumeObserver
 
 # How long the kernel may take to write out and let go of a loop device whose last user has gone.

@@ -12,7 +12,7 @@ import typing as t
 from .._core import host, loop
 
 
-def image_volume_below(directory: str, mounts: t.List[loop.Mount]) -> t.Optional[t.Dict[str, t.Any]]:
+def image_volume_below(directory: str, mounts: list[loop.Mount]) -> dict[str, t.Any] | None:
     """The image volume, a file system on a loop device, that a directory lies on; None if it lies on none."""
     below = [mount for mount in mounts if (directory + "/").startswith(mount.mountpoint.rstrip("/") + "/")]
     # The last of the longest: mounts stack, and a later one lies on top.

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from .._core import host, loop
 from .._core.runtime import Runtime
-from . import volume
-from . import volume_files as files
-from . import volume_units as units
+from . import volume, volume_files as files, volume_units as units
 from .podman import Podman
 
 CAP_SYS_RESOURCE = 24

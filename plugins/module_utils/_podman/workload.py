@@ -20,12 +20,12 @@ Document = t.Mapping[str, t.Any]
 MASKED = "*******"
 
 
-def missing_volumes(mounts: t.Iterable[Document], defined: t.Container[str]) -> t.Dict[str, Document]:
+def missing_volumes(mounts: t.Iterable[Document], defined: t.Container[str]) -> dict[str, Document]:
     """podman's volumes that a twin needs and that are not there, by name, each with its driver, options and labels."""
     return {mount["name"]: mount["volume"] for mount in mounts if mount["type"] == "volume" and mount["volume"] and mount["name"] not in defined}
 
 
-def find(containers: t.Iterable[Document], name: str) -> t.Optional[Document]:
+def find(containers: t.Iterable[Document], name: str) -> Document | None:
     """The container of this name or ID in the answer of `podman ps --all --format json`."""
     for container in containers:
         if name in (container.get("Names") or []) or container.get("Id") == name:
@@ -37,7 +37,7 @@ def find(containers: t.Iterable[Document], name: str) -> t.Optional[Document]:
 SHORT_ID = 12
 
 
-def resolve(containers: t.Iterable[Document], word: str) -> t.Optional[Document]:
+def resolve(containers: t.Iterable[Document], word: str) -> Document | None:
     """The container that an operator means by a name, or by an ID as podman prints it, short or in full.
 
     A shorter piece of an ID is not taken: it could as well be the name of a container on another host.
@@ -56,7 +56,7 @@ def name_of(listed: Document, word: str) -> str:
     return word if word in names or not names else names[0]
 
 
-def command_of(inspect: Document) -> t.List[str]:
+def command_of(inspect: Document) -> list[str]:
     """The program and its arguments."""
     return [inspect.get("Path") or "", *(inspect.get("Args") or [])]
 
@@ -67,7 +67,7 @@ def is_shared(network: Document) -> bool:
     return driver in ("macvlan", "ipvlan") or (driver == "bridge" and mode == "unmanaged")
 
 
-def networks_of(inspect: Document, networks: t.Iterable[Document]) -> t.List[t.Dict[str, t.Any]]:
+def networks_of(inspect: Document, networks: t.Iterable[Document]) -> list[dict[str, t.Any]]:
     """The networks that the container is on, with its addresses there; in the order of its interfaces."""
     known = {network["name"]: network for network in networks}
     found = []
@@ -92,7 +92,7 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> t.List[t.D
     return sorted(found, key=lambda each: (each["interface"], each["name"]))
 
 
-def ports_of(inspect: Document) -> t.List[t.Dict[str, t.Any]]:
+def ports_of(inspect: Document) -> list[dict[str, t.Any]]:
     """The published ports."""
     found = []
     for port, bindings in sorted(((inspect.get("HostConfig") or {}).get("PortBindings") or {}).items()):
@@ -109,7 +109,7 @@ def ports_of(inspect: Document) -> t.List[t.Dict[str, t.Any]]:
     return found
 
 
-def mounts_of(inspect: Document) -> t.List[t.Dict[str, t.Any]]:
+def mounts_of(inspect: Document) -> list[dict[str, t.Any]]:
     """Its volumes and binds, by destination; podman lists neither its own mounts nor those of --tmpfs here."""
     return [
         {
@@ -125,14 +125,14 @@ def mounts_of(inspect: Document) -> t.List[t.Dict[str, t.Any]]:
     ]
 
 
-def asked(command: t.Sequence[str], option: str) -> t.List[str]:
+def asked(command: t.Sequence[str], option: str) -> list[str]:
     """The values of a long option in a create command; the workload's own arguments may add some that are none."""
     long = "--" + option
     pairs = zip(command, [*command[1:], ""])
     return [following if word == long else word[len(long) + 1 :] for word, following in pairs if word == long or word.startswith(long + "=")]
 
 
-def environment_of(inspect: Document) -> t.List[str]:
+def environment_of(inspect: Document) -> list[str]:
     """Its variables without those that are secrets: podman 4 shows their values, podman 5 stars."""
     config = inspect.get("Config") or {}
     hidden = set()
@@ -144,7 +144,7 @@ def environment_of(inspect: Document) -> t.List[str]:
     return [word for word in config.get("Env") or [] if word.partition("=")[0] not in hidden and not word.endswith("=" + MASKED)]
 
 
-def facts_of(inspect: Document, networks: t.Iterable[Document]) -> t.Dict[str, t.Any]:
+def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.Any]:
     """The facts from a container's own inspect; image volumes, memory and processes are added by a caller on the host."""
     config, host, state = inspect.get("Config") or {}, inspect.get("HostConfig") or {}, inspect.get("State") or {}
     static = inspect.get("StaticDir") or ""

@@ -35,12 +35,12 @@ _HEAD = """\
 """
 
 
-def left_out(playbook: str) -> t.Dict[str, str]:
+def left_out(playbook: str) -> dict[str, str]:
     """The variables of a playbook that have no question, with the reason."""
     return {**QUESTIONS["left_out"]["all"], **QUESTIONS["left_out"].get(playbook, {})}
 
 
-def asked(name: str) -> t.Dict[str, Spec]:
+def asked(name: str) -> dict[str, Spec]:
     """The variables that a playbook's survey asks for; those that must be answered come first."""
     playbook = _declaration.of_playbook(name)
     own = {each: spec for each, spec in playbook.takes.items() if each not in left_out(name)}
@@ -53,16 +53,16 @@ def _required(playbook: str, name: str, spec: Spec) -> bool:
     return bool(spec.get("required")) or name in _declaration.of_playbook(playbook).one_of[:1]
 
 
-def survey(name: str) -> t.Dict[str, t.Any]:
+def survey(name: str) -> dict[str, t.Any]:
     """A playbook's survey, as AWX takes it."""
     declared = _declaration.table()["playbooks"][name]
     questions = [question(each, spec, _required(name, each, spec)) for each, spec in asked(name).items()]
     return {"name": f"Handover {name}", "description": declared["description"], "spec": questions}
 
 
-def question(name: str, spec: Spec, required: bool) -> t.Dict[str, t.Any]:
+def question(name: str, spec: Spec, required: bool) -> dict[str, t.Any]:
     kind, least, most, choices = _form(spec)
-    found: t.Dict[str, t.Any] = {
+    found: dict[str, t.Any] = {
         "question_name": _title(name, spec),
         "question_description": help_of(name, spec),
         "required": required,
@@ -77,7 +77,7 @@ def question(name: str, spec: Spec, required: bool) -> t.Dict[str, t.Any]:
     return {key: value for key, value in found.items() if not (key == "default" and choices and value == "")}
 
 
-def _form(spec: Spec) -> t.Tuple[str, t.Optional[int], t.Optional[int], t.List[str]]:
+def _form(spec: Spec) -> tuple[str, int | None, int | None, list[str]]:
     """The type of a question, its limits and its choices."""
     kind = spec.get("kind") or spec.get("unit") or spec.get("type", "str")
     choices = [str(each) for each in spec.get("choices") or ()]
@@ -128,7 +128,7 @@ def _default(kind: str, value: t.Any) -> t.Any:
     return "\n".join(map(str, value)) if kind in ("multiselect", "textarea") and isinstance(value, list) else shown(value)
 
 
-def files() -> t.Dict[Path, str]:
+def files() -> dict[Path, str]:
     """Every file that is made: its place → its text."""
     made = {PAGE: page()}
     for name in _declaration.playbooks():

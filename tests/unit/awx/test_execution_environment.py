@@ -12,9 +12,7 @@ import sys
 
 import pytest
 import yaml
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COLLECTION,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION
 
 pytest.importorskip("ansible_builder", reason="ansible-builder is not installed beside this ansible-core: the part `python` has it")
 

@@ -18,10 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.livefleet.handover.plugins.filter.workflow import (
-    workflow_nodes,
-    workflow_steps,
-)
+from ansible_collections.livefleet.handover.plugins.filter.workflow import workflow_nodes, workflow_steps
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _declaration
 
 MODULES = ("organization", "team", "execution_environment", "project", "inventory", "host", "notification_template", "credential_type", "credential",

@@ -12,10 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.livefleet.handover.plugins.plugin_utils import (
-    _declaration,
-    _door,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils import _declaration, _door
 
 _SPEC = importlib.util.spec_from_file_location("awx_surveys", Path(__file__).with_name("surveys.py"))
 surveys = importlib.util.module_from_spec(_SPEC)

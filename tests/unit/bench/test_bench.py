@@ -10,8 +10,8 @@ import json
 import random
 import sys
 import typing as t
-from xml.etree import ElementTree
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 

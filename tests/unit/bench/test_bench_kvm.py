@@ -14,7 +14,6 @@ import pytest
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent / "bench" / "kvm")]
 import kvm
 
-
 HOW = {"memory": 1, "dirty": 1, "cores": 1}
 
 

@@ -16,11 +16,12 @@ import pytest
 pytest.importorskip("psycopg")
 CHECKOUT = Path(__file__).resolve().parent.parent.parent.parent
 sys.path[:0] = [str(CHECKOUT / "tests" / "clients"), str(CHECKOUT / "demo")]
-import demo
 import ledger
 import pgbench
 import psql
 import wire
+
+import demo
 
 
 def test_all_that_was_promised_is_there() -> None:

@@ -8,13 +8,9 @@ import json
 
 import jsonschema
 import yaml
-from ansible_collections.livefleet.handover.plugins.filter.move_lines import (
-    move_record,
-)
+from ansible_collections.livefleet.handover.plugins.filter.move_lines import move_record
 from ansible_collections.livefleet.handover.plugins.filter.report_files import SCHEMA
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COLLECTION,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION
 
 PAGE = "docs/reference/move-report.schema.json"
 PUBLISHED = json.loads((COLLECTION / PAGE).read_text(encoding="utf-8"))

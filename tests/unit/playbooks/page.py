@@ -88,10 +88,10 @@ def _plain(spec: t.Mapping[str, t.Any]) -> str:
     return text.replace("|", "\\|")
 
 
-def notes() -> t.List[str]:
+def notes() -> list[str]:
     """A note for each variable, for `ansible-doc livefleet.handover.options`."""
-    takers: t.Dict[str, t.List[str]] = {}
-    specs: t.Dict[str, t.Mapping[str, t.Any]] = {}
+    takers: dict[str, list[str]] = {}
+    specs: dict[str, t.Mapping[str, t.Any]] = {}
     for name in _declaration.playbooks():
         for each, spec in _declaration.of_playbook(name).takes.items():
             takers.setdefault(each, []).append(name)

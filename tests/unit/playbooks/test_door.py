@@ -13,10 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COLLECTION,
-    playbooks,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION, playbooks
 
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 GROUPS = "[ceph_osds]\nnode1\nnode2\n[others]\nnode3\n[all:vars]\nansible_connection=local\nansible_python_interpreter=/bin/false\n"

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import yaml
 from ansible_collections.livefleet.handover.plugins.modules import options
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COLLECTION,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION
 
 _SPEC = importlib.util.spec_from_file_location("variables_page", Path(__file__).with_name("page.py"))
 page = importlib.util.module_from_spec(_SPEC)

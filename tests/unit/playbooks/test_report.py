@@ -13,9 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COLLECTION,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION
 
 PLAY = """
 - hosts: node1

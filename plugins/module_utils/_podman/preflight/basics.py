@@ -53,7 +53,7 @@ def _held(plan: Plan) -> t.Iterator[str]:
 
 
 def _locked(plan: Plan) -> t.Iterator[str]:
-    told: t.Set[str] = set()
+    told: set[str] = set()
     for name, host in plan.hosts:
         for session in host["pcopy"]["sessions"]:
             if session["workload"] != plan.workload or session["id"] == plan.session or session["ended"] or session["id"] in told:
@@ -76,7 +76,7 @@ def _by(session: t.Mapping[str, t.Any]) -> str:
     return (" to {0}".format(to) if to else "") + (" by {who} on {on} since {since}".format(**by) if by else "")
 
 
-BASICS: t.Dict[str, Check] = {
+BASICS: dict[str, Check] = {
     "same_host": _same_host,
     "podman": _podman_missing,
     "workload": _unknown_workload,

@@ -136,12 +136,12 @@ def _taken(plan: Plan) -> t.Iterator[str]:
             )
 
 
-def _mounts(plan: Plan, fate: str) -> t.List[Facts]:
+def _mounts(plan: Plan, fate: str) -> list[Facts]:
     """Its bind mounts of which that becomes, each once."""
     return [mount for mount in plan.mounts if rules.is_bind(mount) and rules.fate(plan.bind_mounts, mount) == fate]
 
 
-def directories(plan: Plan) -> t.List[t.Dict[str, t.Any]]:
+def directories(plan: Plan) -> list[dict[str, t.Any]]:
     """The bind mounts that are carried, as the session is told them."""
     return [
         {"name": mount["source"], "path": mount["source"], "size": plan.binds_here[mount["source"]]["size"], "file": mount["kind"] == rules.FILE, "bind": True}
@@ -150,15 +150,15 @@ def directories(plan: Plan) -> t.List[t.Dict[str, t.Any]]:
     ]
 
 
-def folders(plan: Plan) -> t.List[str]:
+def folders(plan: Plan) -> list[str]:
     """Paths that are made on the destination for them, the deepest first, and that go again if the move is undone."""
-    found: t.Dict[str, None] = {}
+    found: dict[str, None] = {}
     for mount in rules.carried(plan.bind_mounts, plan.mounts):
         found.update(dict.fromkeys(plan.binds_there.get(mount["source"], {}).get("missing", [])))
     return sorted(found, key=lambda path: (-path.count("/"), path))
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "directories": _refused,
     "bind_mounts": _carried,
     "bind_mounts_same": _same,

@@ -126,7 +126,7 @@ def _connections(plan: Plan) -> t.Iterator[str]:
             )
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "running": _not_running,
     "rm": _auto_remove,
     "create_command": _create_command,

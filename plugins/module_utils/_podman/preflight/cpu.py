@@ -50,7 +50,7 @@ def _some(names: t.Sequence[str], limit: int = 6) -> str:
     return ", ".join(names[:limit]) + (" and {0} more".format(len(names) - limit) if len(names) > limit else "")
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "architecture": _architecture,
     "cpu": _cpu,
 }

@@ -77,11 +77,11 @@ def _network_lock(plan: Plan) -> t.Iterator[str]:
         yield "CRIU on {0} cannot lock the network with {1}: install the package {1} there, or use migrate_mode=offline".format(plan.source, lock["method"])
 
 
-def _kernel(host: Facts) -> t.List[int]:
+def _kernel(host: Facts) -> list[int]:
     return [int(part) for part in host["kernel"].split("-")[0].split(".")[:2] if part.isdigit()]
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "criu": _criu,
     "criu_sockets": _criu_sockets,
     "criu_versions": _criu_versions,

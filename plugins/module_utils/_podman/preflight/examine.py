@@ -31,7 +31,7 @@ __all__ = (
 UNACCOUNTED = "inventory:"
 
 # The order is that of the sentences that an operator reads.
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     **container.CHECKS,
     **volumes.CHECKS,
     **flags.CHECKS,
@@ -55,7 +55,7 @@ def out_of_reach(destination: str, said: str) -> str:
     return "the destination {0} cannot be reached: see whether it is up and `ansible {0} -m ping` works ({1})".format(destination, why)
 
 
-def twin(plan: Plan) -> t.Dict[str, t.Any]:
+def twin(plan: Plan) -> dict[str, t.Any]:
     """Everything that a move makes on the destination, and removes again if it is undone: the container, unless it is there, and podman's volumes."""
     podman = plan.there["host"]["podman"]
     return {
@@ -66,15 +66,15 @@ def twin(plan: Plan) -> t.Dict[str, t.Any]:
     }
 
 
-def directories(plan: Plan) -> t.List[t.Mapping[str, t.Any]]:
+def directories(plan: Plan) -> list[t.Mapping[str, t.Any]]:
     """All that moves along as a tree and has a path of its own: plain volumes, and bind mounts that are carried."""
     return [*plan.directories, *binds.directories(plan)]
 
 
-def examine(plan: Plan, ignore: t.Container[str] = ()) -> t.Tuple[t.List[Finding], t.List[Finding]]:
+def examine(plan: Plan, ignore: t.Container[str] = ()) -> tuple[list[Finding], list[Finding]]:
     """The faults that count, and those to be ignored. Where the basics are wrong, the rest is not asked."""
-    found: t.List[Finding] = []
-    ignored: t.List[Finding] = []
+    found: list[Finding] = []
+    ignored: list[Finding] = []
     for stage in (BASICS, CHECKS):
         for name, check in stage.items():
             for sentence in check(plan):
@@ -88,7 +88,7 @@ def examine(plan: Plan, ignore: t.Container[str] = ()) -> t.Tuple[t.List[Finding
     return found, ignored
 
 
-def unknown_names(ignore: t.Iterable[str]) -> t.List[str]:
+def unknown_names(ignore: t.Iterable[str]) -> list[str]:
     """Names on an ignore list that no check has."""
     return [name for name in ignore if name not in CHECKS and not name.startswith(UNACCOUNTED)]
 

@@ -34,4 +34,4 @@ def _of_tree(plan: Plan, found: t.Iterable[Facts], missing: t.Container[str], pl
             )
 
 
-CHECKS: t.Dict[str, Check] = {"file_flags": _flags}
+CHECKS: dict[str, Check] = {"file_flags": _flags}

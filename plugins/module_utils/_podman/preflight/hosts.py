@@ -124,7 +124,7 @@ def _unanswered(plan: Plan) -> t.Iterator[str]:
             yield "{0} could not be examined in full: {1}".format(name, problem)
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "runtime": _runtime,
     "podman_version": _podman_version,
     "silence": _silence,

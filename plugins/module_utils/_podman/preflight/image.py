@@ -24,7 +24,7 @@ def archive_format(manifest: str) -> str:
     return next((written for word, written in FORMATS if word in manifest), "")
 
 
-def archive(plan: Plan) -> t.Dict[str, str]:
+def archive(plan: Plan) -> dict[str, str]:
     """How the image is to be saved: its format, and by its name only where that name is free over there."""
     image = plan.container["image"]
     taken = any(image["name"] in each["names"] for each in plan.there["host"]["podman"]["images"])
@@ -39,6 +39,6 @@ def _image_format(plan: Plan) -> t.Iterator[str]:
         )
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "image_format": _image_format,
 }

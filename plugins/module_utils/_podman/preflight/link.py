@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 import ipaddress
-import typing as t
 
 from .plan import Facts, Plan
 
 
-def listen_address(plan: Plan, wanted: str = "") -> t.Optional[str]:
+def listen_address(plan: Plan, wanted: str = "") -> str | None:
     """Where the destination is to listen, on a port of its own choice: the wanted address, else one in a subnet that both hosts are in."""
     theirs = plan.there["host"]["addresses"]
     if wanted:
@@ -38,5 +37,5 @@ def link_rate(plan: Plan, listen: str) -> int:
     return min(speeds or [USUAL_MBITS]) * 125000
 
 
-def _subnet(address: Facts) -> t.Union[ipaddress.IPv4Network, ipaddress.IPv6Network]:
+def _subnet(address: Facts) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     return ipaddress.ip_network("{address}/{prefix}".format(**address), strict=False)

@@ -69,7 +69,7 @@ def _mtu(plan: Plan) -> t.Iterator[str]:
             )
 
 
-def _carries(host: Facts, network: Facts) -> t.Tuple[str, int]:
+def _carries(host: Facts, network: Facts) -> tuple[str, int]:
     """By which interface a network of podman's leads out of a host, and the largest packet that it carries; 0 where that is not known."""
     mtus = host.get("mtus", {})
     name = network["parent"] if network["parent"] in mtus else host.get("gateway_interface", "")
@@ -115,7 +115,7 @@ def _unspecified(address: str) -> bool:
         return False
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "networks": _networks,
     "mtu": _mtu,
     "addresses": _addresses,

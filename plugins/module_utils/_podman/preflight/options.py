@@ -60,7 +60,7 @@ def _lazy_pages(plan: Plan) -> t.Iterator[str]:
         ).format(plan.destination, plan.workload)
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "tracker": _tracker,
     "auto_converge": _auto_converge,
     "lazy_pages": _lazy_pages,

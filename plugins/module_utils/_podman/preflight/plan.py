@@ -50,7 +50,7 @@ class Plan:
     secrets_here: Facts = field(default_factory=dict)  # by name, what podman_secrets_info of the source says
     secrets_there: Facts = field(default_factory=dict)
     asked_within: float = 0.0  # seconds in which first the destination was asked, and then the source
-    problems: t.Tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = field(default=())
 
     @property
     def live(self) -> bool:
@@ -72,13 +72,13 @@ class Plan:
         return listed.get(self.container["name"]) or str(self.container.get("pod") or "")[:12]
 
     @property
-    def hosts(self) -> t.Tuple[t.Tuple[str, Facts], t.Tuple[str, Facts]]:
+    def hosts(self) -> tuple[tuple[str, Facts], tuple[str, Facts]]:
         return (self.source, self.here["host"]), (self.destination, self.there["host"])
 
     @property
-    def volumes(self) -> t.List[Facts]:
+    def volumes(self) -> list[Facts]:
         """Its image volumes, each once."""
-        found: t.Dict[str, t.Dict[str, t.Any]] = {}
+        found: dict[str, dict[str, t.Any]] = {}
         for mount in self.mounts:
             if mount["image_volume"]:
                 volume = found.setdefault(mount["image_volume"]["image"], dict(mount["image_volume"], podman_volume=""))
@@ -93,7 +93,7 @@ class Plan:
         return self.container.get("mounts", []) if self.known else []
 
     @property
-    def directories(self) -> t.List[Facts]:
+    def directories(self) -> list[Facts]:
         """Its directory volumes, each once."""
         return list({mount["name"]: mount["directory_volume"] for mount in self.mounts if mount.get("directory_volume")}.values())
 

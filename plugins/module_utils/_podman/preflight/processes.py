@@ -19,11 +19,11 @@ class Obstacle:
 
     what: str
     cure: str
-    until: t.Tuple[int, ...] = ()
+    until: tuple[int, ...] = ()
 
 
 # By check. The words are about one process; they may use {detail}, {size} and {limit}.
-OBSTACLES: t.Dict[str, Obstacle] = {
+OBSTACLES: dict[str, Obstacle] = {
     "io_uring": Obstacle("uses io_uring", "set it to another way of reading and writing (for PostgreSQL, io_method=worker)"),
     "nested_namespaces": Obstacle("is in a {detail} namespace of its own, inside the container's", "run it without one"),
     "ghost_files": Obstacle(
@@ -66,4 +66,4 @@ def _obstacle(check: str) -> Check:
     return find
 
 
-CHECKS: t.Dict[str, Check] = {check: _obstacle(check) for check in OBSTACLES}
+CHECKS: dict[str, Check] = {check: _obstacle(check) for check in OBSTACLES}

@@ -35,7 +35,7 @@ class Need:
     size: int
 
 
-def needs(plan: Plan) -> t.List[Need]:
+def needs(plan: Plan) -> list[Need]:
     """All that is laid down anywhere by the move, but for its own records."""
     there = plan.there["host"]
     own = sum(volume["size"] for volume in plan.directories) + plan.container["layer"]
@@ -58,7 +58,7 @@ def needs(plan: Plan) -> t.List[Need]:
 
 
 def _space(plan: Plan) -> t.Iterator[str]:
-    places: t.Dict[t.Tuple[str, t.Any], t.List[Need]] = {}
+    places: dict[tuple[str, t.Any], list[Need]] = {}
     for need in needs(plan):
         places.setdefault((need.host, need.place.get("device") or need.place["path"]), []).append(need)
     for (host, _device), together in places.items():
@@ -87,7 +87,7 @@ def _memory(plan: Plan) -> t.Iterator[str]:
             )
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "already_there": _already_there,
     "space": _space,
     "memory": _memory,

@@ -66,7 +66,7 @@ def _unequal(plan: Plan, name: str, here: Facts, there: Facts) -> t.Iterator[str
         )
 
 
-def carried(plan: Plan) -> t.List[str]:
+def carried(plan: Plan) -> list[str]:
     """Names of the secrets that a move makes on the destination, and takes away again if it is undone."""
     if plan.secrets != CARRY:
         return []
@@ -80,5 +80,5 @@ def _told(plan: Plan) -> t.Iterator[str]:
         )
 
 
-CHECKS: t.Dict[str, Check] = {"secrets": _secrets}
-TOLD: t.Dict[str, Check] = {"secrets": _told}
+CHECKS: dict[str, Check] = {"secrets": _secrets}
+TOLD: dict[str, Check] = {"secrets": _told}

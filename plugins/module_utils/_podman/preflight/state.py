@@ -159,7 +159,7 @@ def _pod(plan: Plan) -> t.Iterator[str]:
         )
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     "pod": _pod,
     "required_by": _required_by,
     "init": _init,

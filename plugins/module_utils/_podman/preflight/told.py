@@ -104,7 +104,7 @@ def _own_tables(plan: Plan) -> t.Iterator[str]:
         )
 
 
-TOLD: t.Dict[str, Check] = {
+TOLD: dict[str, Check] = {
     "bind_mounts": _binds,
     **SECRETS,
     "exec_sessions": _exec_sessions,
@@ -118,6 +118,6 @@ TOLD: t.Dict[str, Check] = {
 }
 
 
-def told(plan: Plan) -> t.List[str]:
+def told(plan: Plan) -> list[str]:
     """All sentences that hold for this move."""
     return [sentence for tell in TOLD.values() for sentence in tell(plan)] if plan.known else []

@@ -82,7 +82,7 @@ def _volumes_taken(plan: Plan) -> t.Iterator[str]:
             )
 
 
-CHECKS: t.Dict[str, Check] = {
+CHECKS: dict[str, Check] = {
     **binds.CHECKS,
     "directories": _directories,
     "directory_volumes": _directory_volumes,

@@ -9,9 +9,7 @@ import types
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.livefleet.handover.plugins.action import controller_files
-from ansible_collections.livefleet.handover.plugins.action.controller_files import (
-    ActionModule,
-)
+from ansible_collections.livefleet.handover.plugins.action.controller_files import ActionModule
 
 
 @pytest.fixture

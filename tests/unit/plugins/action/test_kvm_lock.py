@@ -9,7 +9,6 @@ import sys
 import types
 
 import pytest
-
 from ansible_collections.livefleet.handover.plugins.action import kvm_lock
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _operator
 

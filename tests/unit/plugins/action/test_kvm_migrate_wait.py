@@ -5,12 +5,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.action import kvm_migrate_wait
-from ansible_collections.livefleet.handover.plugins.action.kvm_migrate_wait import (
-    ActionModule,
-)
-
 from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.livefleet.handover.plugins.action import kvm_migrate_wait
+from ansible_collections.livefleet.handover.plugins.action.kvm_migrate_wait import ActionModule
 
 AT_WORK = {"finished": 0}
 ARRIVED = {"finished": 1, "moved": True}

@@ -5,12 +5,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.action import session_wait
-from ansible_collections.livefleet.handover.plugins.action.session_wait import (
-    ActionModule,
-)
-
 from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.livefleet.handover.plugins.action import session_wait
+from ansible_collections.livefleet.handover.plugins.action.session_wait import ActionModule
 
 
 def status(**other):

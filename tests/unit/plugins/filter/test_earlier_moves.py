@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.filter.earlier_moves import (
-    earlier_moves,
-)
+from ansible_collections.livefleet.handover.plugins.filter.earlier_moves import earlier_moves
 
 
 def side(state, number=1, *, running=False, role="source", workload="shop", to="node2"):

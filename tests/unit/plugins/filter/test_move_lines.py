@@ -5,32 +5,12 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.filter.failure_reason import (
-    failure_reason,
-    last_words,
-)
-from ansible_collections.livefleet.handover.plugins.filter.first_session import (
-    first_session,
-    messages,
-)
-from ansible_collections.livefleet.handover.plugins.filter.move_lines import (
-    move_record,
-    moved_lines,
-    trial_lines,
-    undo_sentence,
-)
-from ansible_collections.livefleet.handover.plugins.filter.report_folder import (
-    report_folder,
-    with_page,
-)
-from ansible_collections.livefleet.handover.plugins.filter.session_name import (
-    session_name,
-)
-from ansible_collections.livefleet.handover.plugins.filter.session_spec import (
-    destination_directories,
-    destination_volumes,
-    source_volumes,
-)
+from ansible_collections.livefleet.handover.plugins.filter.failure_reason import failure_reason, last_words
+from ansible_collections.livefleet.handover.plugins.filter.first_session import first_session, messages
+from ansible_collections.livefleet.handover.plugins.filter.move_lines import move_record, moved_lines, trial_lines, undo_sentence
+from ansible_collections.livefleet.handover.plugins.filter.report_folder import report_folder, with_page
+from ansible_collections.livefleet.handover.plugins.filter.session_name import session_name
+from ansible_collections.livefleet.handover.plugins.filter.session_spec import destination_directories, destination_volumes, source_volumes
 
 MOVE = {"workload": "shop", "source": "node1", "destination": "node2", "relay": "gate", "ran": True}
 QUIET = {"source": {"workload": {"running": True, "state": "running"}}, "destination": {}, "removed": [], "relay": {}}

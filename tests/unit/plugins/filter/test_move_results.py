@@ -4,11 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.livefleet.handover.plugins.filter.move_results import (
-    move_result,
-    stays,
-    ways_back,
-)
+from ansible_collections.livefleet.handover.plugins.filter.move_results import move_result, stays, ways_back
 from ansible_collections.livefleet.handover.plugins.filter.plan import plan_outcome
 
 WAY = {"workload": "shop", "source": "node3", "destination": "node2"}

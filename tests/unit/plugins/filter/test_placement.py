@@ -6,14 +6,8 @@ from __future__ import annotations
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.filter.placement import (
-    asked_for,
-    placement,
-)
-from ansible_collections.livefleet.handover.plugins.filter.plan import (
-    plan_lines,
-    plan_outcome,
-)
+from ansible_collections.livefleet.handover.plugins.filter.placement import asked_for, placement
+from ansible_collections.livefleet.handover.plugins.filter.plan import plan_lines, plan_outcome
 
 GIB = 2**30
 

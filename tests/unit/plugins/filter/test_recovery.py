@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.filter.recovery import (
-    FilterModule,
-)
+from ansible_collections.livefleet.handover.plugins.filter.recovery import FilterModule
 
 recovery = FilterModule().filters()["recovery"]
 PLAN = {"source": "node1", "destination": "node2", "workload": "shop"}

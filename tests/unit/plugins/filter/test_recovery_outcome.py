@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.livefleet.handover.plugins.filter.recovery_outcome import (
-    recovery_outcome,
-)
+from ansible_collections.livefleet.handover.plugins.filter.recovery_outcome import recovery_outcome
 from ansible_collections.livefleet.handover.plugins.filter.told import told
 
 MOVE = {"session": "shop-1", "workload": "shop", "source": "node1", "destination": "node2", "end": True, "why": ""}

@@ -11,9 +11,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.filter.restart_impact import (
-    FilterModule,
-)
+from ansible_collections.livefleet.handover.plugins.filter.restart_impact import FilterModule
 
 FILTERS = FilterModule().filters()
 row, beside, picture = (FILTERS[name] for name in ("restart_impact", "restart_beside", "restart_picture"))

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.livefleet.handover.plugins.filter.whereabouts import (
-    whereabouts,
-)
+from ansible_collections.livefleet.handover.plugins.filter.whereabouts import whereabouts
 
 NOT_HERE = {"workload": {"exists": False, "running": False}, "sessions": []}
 RUNS = {"workload": {"exists": True, "running": True}, "sessions": []}

@@ -12,11 +12,8 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph import boot as ceph_boot
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph import object_map
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph import osd as ceph_osd
-from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy
-from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime as _runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import boot as ceph_boot, object_map, osd as ceph_osd
+from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime as _runtime
 from ansible_collections.livefleet.handover.plugins.modules import ceph_osd_boot
 
 Boot = t.Callable[..., dict[str, t.Any]]

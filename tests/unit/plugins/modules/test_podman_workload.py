@@ -10,8 +10,7 @@ import os
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import loop, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import essence as _essence
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import workload
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import essence as _essence, workload
 from ansible_collections.livefleet.handover.plugins.modules import podman_workload
 
 IMAGE = "301275b6ca85" + "0" * 52

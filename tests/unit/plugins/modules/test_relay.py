@@ -16,9 +16,7 @@ import time
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import relay as _relay
-from ansible_collections.livefleet.handover.plugins.modules import (
-    relay,
-)
+from ansible_collections.livefleet.handover.plugins.modules import relay
 
 REFUSED = "2026/11/21 16:44:57 socat[11050] E connect(5, AF=2 10.1.0.12:40123, 16): Connection refused"
 

@@ -6,14 +6,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.filter.typed import typed
-from ansible_collections.livefleet.handover.plugins.plugin_utils import (
-    _declaration,
-    _door,
-)
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COLLECTION,
-    of_playbook,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils import _declaration, _door
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION, of_playbook
 
 MIGRATE = of_playbook("migrate")
 GOOD = {"handover_workload": "shop", "handover_destination": "node2"}

@@ -13,11 +13,7 @@ import time
 import pytest
 from ansible_collections.livefleet.handover.plugins.callback.progress import words
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _live
-from ansible_collections.livefleet.handover.plugins.plugin_utils._live import (
-    Live,
-    Screen,
-    tell,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._live import Live, Screen, tell
 
 SIZE = os.terminal_size((60, 12))
 

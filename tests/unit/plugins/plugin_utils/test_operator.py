@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import calendar
 
-from ansible_collections.livefleet.handover.plugins.filter.earlier_moves import (
-    earlier_moves,
-)
+from ansible_collections.livefleet.handover.plugins.filter.earlier_moves import earlier_moves
 from ansible_collections.livefleet.handover.plugins.filter.recovery import recovery
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _operator
 

@@ -8,9 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.plugin_utils import (
-    _report_chart as chart,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils import _report_chart as chart
 
 JOURNAL = Path(__file__).resolve().parents[4] / "helper" / "internal" / "session" / "record" / "journal.go"
 # A move that came to one of these has no page.

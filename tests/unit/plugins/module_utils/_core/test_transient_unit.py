@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime as _runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._core import transient_unit
+from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime as _runtime, transient_unit
 
 
 class Runtime:

@@ -9,8 +9,7 @@ import dataclasses
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._core.loop import Mount
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import cache as kvm_cache
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import domain_xml, host
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import cache as kvm_cache, domain_xml, host
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.cache import Place
 
 DEFINITION = """

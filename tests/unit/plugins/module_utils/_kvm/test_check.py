@@ -13,19 +13,11 @@ from xml.etree import ElementTree
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm import (
     check as guest_check,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import (
     findings as guest_findings,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import (
     host_look,
-    state,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import (
     needs as guest_needs,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import (
     rows as guest_rows,
+    state,
 )
 
 

@@ -8,8 +8,7 @@ import types
 from xml.etree import ElementTree
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import cpu as guest_cpu
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import keep, offline
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import cpu as guest_cpu, keep, offline
 
 
 class LibvirtError(Exception):

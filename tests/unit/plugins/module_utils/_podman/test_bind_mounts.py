@@ -9,13 +9,8 @@ import os
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import loop
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import bind_facts, bind_places, bind_rules
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import binds
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
-from unit.plugins.module_utils._podman.test_preflight import (
-    GIB,
-    Facts,
-    bound,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import binds, examine as preflight
+from unit.plugins.module_utils._podman.test_preflight import GIB, Facts, bound
 
 
 def sentences(*arguments, **given):

@@ -9,11 +9,14 @@ import os
 import pathlib
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import container_facts as facts
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import essence, inventory, processes
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import inventory_state as state
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import processes as obstacles
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import (
+    container_facts as facts,
+    essence,
+    inventory,
+    inventory_state as state,
+    processes,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight, processes as obstacles
 
 RECORDED = sorted((pathlib.Path(__file__).parent / "recorded").glob("podman-*-inspect.json"))
 PAGE = pathlib.Path(__file__).parents[5] / "docs" / "container-inventory.md"

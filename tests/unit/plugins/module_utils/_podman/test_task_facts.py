@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import sysctls
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import task_facts as facts
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import sysctls, task_facts as facts
 
 
 def write(root, path, text):
