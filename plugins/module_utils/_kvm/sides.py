@@ -50,6 +50,9 @@ def listen(libvirt: t.Any) -> None:
     _listening[0].start()
 
 
+Self = t.TypeVar("Self", bound="Sides")
+
+
 class Sides:
     """The libvirts of the host that a guest is on, and of the one that it goes to."""
 
@@ -58,7 +61,7 @@ class Sides:
         self.uris = {"source": uri, "destination": destination_uri}
         self._open: dict[str, t.Any] = {}
 
-    def __enter__(self) -> Sides:
+    def __enter__(self: Self) -> Self:
         listen(self.libvirt)
         for side in self.uris:
             self.connection(side)
