@@ -40,7 +40,8 @@ notes:
   - >-
     C(handover_apart), of move, drain, refill. Workloads of which no two may be on one host, by a name for the group.
   - >-
-    C(handover_auto_converge), of migrate, move, drain, refill. Whether the workload is throttled while the cutover waits for such a moment.
+    C(handover_auto_converge), of migrate, move, drain, refill. Whether the workload is throttled while the cutover waits for such a moment,
+    in steps up to 99 % of its processor time.
   - >-
     C(handover_bandwidth), of move, drain, refill. Bytes per second that each host may send, divided among the copies on it.
   - >-
@@ -73,14 +74,14 @@ notes:
     C(handover_image), of kvm_consolidation. A guest's boot files, C(kernel), C(initrd), C(disk) and C(cmdline).
   - >-
     C(handover_lazy_pages), of migrate, move, drain, refill. Whether a live workload runs on the destination before its memory is there,
-    which follows (lazy pages, or post-copy).
+    which follows.
   - >-
     C(handover_maintenance), of maintenance. Whether the hosts are under maintenance.
   - >-
     C(handover_max_fail_percentage), of move, drain, refill. When more than this part of all moves has failed, no other is begun.
   - >-
     C(handover_max_frozen), of migrate, move, drain, refill, kvm_migrate. The longest pause in milliseconds in the mode V(live), by the
-    forecast of the source's session.
+    forecast that the cutover waits for.
   - >-
     C(handover_memory), of snapshot, rollback. Whether the memory is in the snapshot, or comes back from it, too.
   - >-
@@ -100,7 +101,7 @@ notes:
   - >-
     C(handover_results), of refill. The results of earlier moves, as the playbooks leave them for the next one of a workflow.
   - >-
-    C(handover_secrets), of migrate, move, drain, refill. What becomes of podman's secrets that the container uses.
+    C(handover_secrets), of migrate, move, drain, refill. The fate of podman's secrets that the container uses.
   - >-
     C(handover_serial), of move, drain, refill. How many workloads are on their way at once.
   - >-
@@ -121,7 +122,8 @@ notes:
   - >-
     C(handover_throttle), of move, drain, refill. How many of those are prepared, copied, or cut over at once.
   - >-
-    C(handover_transport), of migrate, move, drain, refill. How the source's connections come to the destination.
+    C(handover_transport), of migrate, move, drain, refill. How the source reaches the destination: with V(tcp) at a port there, with V(ssh)
+    over one connection of the source's own ssh.
   - >-
     C(handover_trial), of migrate. Freeze and dump the container once before the move and let it run on (true), or do nothing else (only).
   - >-

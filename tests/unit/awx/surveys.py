@@ -132,7 +132,7 @@ def files() -> dict[Path, str]:
     """Every file that is made: its place → its text."""
     made = {PAGE: page()}
     for name in _declaration.playbooks():
-        text = yaml.safe_dump(survey(name), sort_keys=False, allow_unicode=True, width=150)
+        text = yaml.safe_dump(survey(name), sort_keys=False, allow_unicode=True, width=140)
         # yamllint wants entries of a list further in.
         made[PLACE / "surveys" / f"{name}.yml"] = _HEAD + _further_in(text)
         made[PLACE / "playbooks" / f"{name}.yml"] = _HEAD + _playbook(name)
