@@ -28,6 +28,8 @@ def row(watch: t.Mapping[str, t.Any], osds: t.Sequence[int], done: t.Sequence[t.
     begin = min(went.values(), default=0.0)
     clean_at = watch["clean_at"]
     probe = watch["probe"]
+    # An earlier restart does not count, if this one did not happen.
+    done = [each for each in done if each["id"] in osds and "up_seconds" in each]
     return {
         "osds": ", ".join(f"osd.{osd}" for osd in osds),
         "how": how,

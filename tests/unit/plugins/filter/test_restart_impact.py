@@ -40,6 +40,12 @@ def test_a_row_is_about_its_own_osds() -> None:
     assert found["worst"] is None
 
 
+def test_an_earlier_restart_and_one_that_has_not_come_up_do_not_count() -> None:
+    watch = seen((10.0, 2, False), (13.0, 2, True))
+    assert row(watch, [2], [*DONE, {"id": 2, "tidy": True}])["reads"] == 14
+    assert row(watch, [4], DONE)["stop"] is None
+
+
 def test_an_osd_that_goes_twice_was_away_since_the_first_time() -> None:
     assert row(seen((10.0, 2, False), (12.0, 2, True), (13.0, 2, False), (16.0, 2, True)), [2])["away"] == 6.0
 
