@@ -66,8 +66,8 @@ notes:
   - >-
     C(handover_host), of maintenance. The hosts to mark, as a pattern of Ansible's.
   - >-
-    C(handover_hosts), of migrate, move, drain, refill, recover, kvm_audit. The hosts on which the container is looked for, as a pattern of
-    Ansible's.
+    C(handover_hosts), of migrate, move, drain, refill, recover, kvm_audit, vz_update. The hosts on which the container is looked for, as a
+    pattern of Ansible's.
   - >-
     C(handover_ignore_checks), of migrate, move, drain, refill. Checks of M(livefleet.handover.preflight) whose findings do not count.
   - >-

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What pcopy says and hears, byte by byte, as the formats are described. The numbers are written out: nothing here is shared with a sender or receiver.
+"""The words of pcopy and of its peers, byte by byte, as the formats are described. The numbers are written out: nothing here is shared with a sender or receiver.
 
 A small little-endian host, as all that OpenVZ ran on.
 """
@@ -82,7 +82,7 @@ def packet(kind, size, pos, payload=b"", md5=True):
 
 
 class Receiver(threading.Thread):
-    """Answers each packet with what it is told to, 0 by default, and keeps what came."""
+    """Answers each packet as it is told to, 0 by default, and keeps all of them."""
 
     def __init__(self, stream, answers):
         super().__init__()

@@ -94,7 +94,7 @@ var (
 	socketAlone  = []uint32{unix.S_IFSOCK}
 )
 
-// kindOf finds out what a descriptor is, and demands that it is one of these.
+// kindOf finds out the kind of a descriptor, and demands that it is one of these.
 func kindOf(word string, fd int, kinds []uint32) (uint32, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

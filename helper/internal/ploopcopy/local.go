@@ -71,7 +71,7 @@ func (l *Local) Write(f *wire.Frame) error {
 // hole is the least that is worth being one.
 const hole = 64 << 10
 
-// sparse writes what is not zeroes, and makes holes of the rest.
+// sparse writes the data, and makes holes of zeroes.
 func (l *Local) sparse(p []byte, off int64) error {
 	for len(p) > 0 {
 		zero := codec.IsZero(p[:min(hole, len(p))])
@@ -114,7 +114,7 @@ func (l *Local) Close() error {
 	err := dialect.Fail(dialect.Write, l.t.Close())
 	if l.made && (err != nil || !l.whole) {
 		if rerr := os.Remove(l.t.Path()); rerr != nil {
-			err = errors.Join(err, fmt.Errorf("ploopcopy: what was copied so far could not be removed: %w", rerr))
+			err = errors.Join(err, fmt.Errorf("ploopcopy: the unfinished copy could not be removed: %w", rerr))
 		}
 	}
 	return err

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""module_utils is a hall and three wings: a wing imports the hall and itself, the hall imports itself, and preflight stands on top of podman's wing."""
+"""module_utils is a hall and four wings: a wing imports the hall and itself, the hall imports itself, and preflight stands on top of podman's wing."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ MAY = {
     "_podman.preflight": {"_core", "_podman", "_podman.preflight"},
     "_kvm": {"_core", "_kvm"},
     "_ceph": {"_core", "_ceph"},
+    "_openvz": {"_core", "_openvz"},
 }
 OURS = "ansible_collections.livefleet.handover.plugins.module_utils"
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))

@@ -1,0 +1,111 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reads a container's configuration (CTID.conf) of OpenVZ 6, Virtuozzo 7 and later, as vzctl reads it.
+
+A line is NAME=value or NAME="value"; blanks around it and lines that begin with # mean nothing. Of a parameter that is set twice, vzctl 4 takes the
+first and libvzctl the last.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+# Parameters that only libvzctl writes. One of them tells a newer file from an older.
+NEWER = frozenset(("UUID", "VE_TYPE", "VEFORMAT", "DISTRIBUTION", "TECHNOLOGIES", "BINDMOUNT", "DISK", "TEMPLATES", "JOURNALED_QUOTA", "HA_ENABLE"))
+PAGE = 4096
+SUFFIXES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+# A limit that is none: the programs write the largest number of 32 or of 64 bits.
+UNLIMITED = ((1 << 31) - 1, (1 << 63) - 1)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line that says something. `fault` is why it cannot be read."""
+
+    number: int
+    name: str
+    value: str
+    fault: str = ""
+
+
+def unescaped(text: str) -> str:
+    """Without backslashes, each of which protects the character behind it."""
+    found, protected = [], False
+    for character in text:
+        if character == "\\" and not protected:
+            protected = True
+            continue
+        found.append(character)
+        protected = False
+    return "".join(found)
+
+
+def read_line(number: int, text: str) -> t.Optional[Line]:
+    """A line of the file; None if it is empty or a remark."""
+    text = unescaped(text).strip()
+    if not text or text.startswith("#"):
+        return None
+    name, equals, value = text.partition("=")
+    if not equals:
+        return Line(number, "", text, "it has no equals sign")
+    if value.startswith('"'):
+        value, quote, behind = value[1:].rpartition('"')
+        if not quote:
+            return Line(number, name, behind, "its quotation mark is not closed")
+    return Line(number, name, value)
+
+
+def read(text: str) -> t.List[Line]:
+    """All lines that say something."""
+    lines = (read_line(number, line) for number, line in enumerate(text.splitlines(), 1))
+    return [line for line in lines if line is not None]
+
+
+def is_newer(lines: t.Iterable[Line]) -> bool:
+    """Whether libvzctl wrote the file, and not vzctl 4."""
+    return any(line.name in NEWER for line in lines)
+
+
+def amount(text: str, unit: int) -> t.Optional[int]:
+    """A number in units, or with a suffix in bytes (P is pages). None is no limit. Raises ValueError."""
+    word = text.strip()
+    if word.lower() == "unlimited":
+        return None
+    digits = word.rstrip("BbKkMmGgTtPp")
+    suffix = word[len(digits) :].upper()
+    if not digits.isdigit() or len(suffix) > 1:
+        raise ValueError(f"{text!r} is no number")
+    if int(digits) in UNLIMITED and not suffix:
+        return None
+    if suffix == "P":
+        return int(digits) * PAGE
+    return int(digits) * (SUFFIXES[suffix] if suffix else unit)
+
+
+def limit(text: str, unit: int) -> t.Optional[int]:
+    """The limit of `barrier:limit`; one number is both. Raises ValueError."""
+    words = text.split(":")
+    if len(words) > 2:
+        raise ValueError(f"{text!r} is no barrier and limit")
+    return amount(words[-1], unit)
+
+
+def yes_or_no(text: str) -> bool:
+    """Raises ValueError."""
+    if text not in ("yes", "no"):
+        raise ValueError(f"{text!r} is neither yes nor no")
+    return text == "yes"
+
+
+def switches(text: str) -> t.List[t.Tuple[str, bool]]:
+    """`name:on` and `name:off`, with blanks or commas between them. Raises ValueError."""
+    found = []
+    for word in text.replace(",", " ").split():
+        name, _colon, state = word.partition(":")
+        if not name or state not in ("on", "off"):
+            raise ValueError(f"{word!r} is neither on nor off")
+        found.append((name, state == "on"))
+    return found

@@ -1,0 +1,367 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The fate of each line of a container's configuration when the container leaves OpenVZ.
+
+A line is carried (it means the same for the new container), translated (in another unit, or by another means), or reported (it is not done, and why).
+No line is left out: one that is not known is reported, and so is a part of a line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import typing as t
+
+from .config import PAGE, Line, amount, is_newer, limit, read, switches, yes_or_no
+
+CARRIED, TRANSLATED, REPORTED = "carried", "translated", "reported"
+# A value of the new container's, by its name; the text says the result.
+Part = t.Tuple[str, t.Dict[str, t.Any], str]
+# Linux's capabilities by their names without CAP_; OpenVZ has VE_ADMIN beside them.
+CAPABILITIES = frozenset(
+    """AUDIT_CONTROL AUDIT_READ AUDIT_WRITE BLOCK_SUSPEND BPF CHECKPOINT_RESTORE CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID IPC_LOCK IPC_OWNER KILL
+    LEASE LINUX_IMMUTABLE MAC_ADMIN MAC_OVERRIDE MKNOD NET_ADMIN NET_BIND_SERVICE NET_BROADCAST NET_RAW PERFMON SETFCAP SETGID SETPCAP SETUID SYS_ADMIN
+    SYS_BOOT SYS_CHROOT SYS_MODULE SYS_NICE SYS_PACCT SYS_PTRACE SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG SYSLOG WAKE_ALARM""".split()
+)
+NETIF_CARRIED = {"ifname": "name", "mac": "mac", "gw": "gateway", "gw6": "gateway6", "bridge": "bridge", "network": "network"}
+NETIF_TOLD = {
+    "host_ifname": "podman names the host's end",
+    "host_mac": "podman chooses the address of the host's end",
+    "mac_filter": "podman's bridges filter no addresses",
+    "configure": "the container's own files have the addresses",
+    "dhcp": "a container gets its addresses from podman, and not by DHCP: give it fixed ones",
+    "dhcp6": "a container gets its addresses from podman, and not by DHCP: give it fixed ones",
+    "type": "podman makes the interface in its own way",
+    "vporttype": "podman makes the interface in its own way",
+}
+
+
+def carried(key: str) -> t.Callable[[str], t.List[Part]]:
+    return lambda value: [(CARRIED, {key: value}, key)]
+
+
+def words(key: str) -> t.Callable[[str], t.List[Part]]:
+    return lambda value: [(CARRIED, {key: value.split()}, key)]
+
+
+def told(why: str) -> t.Callable[[str], t.List[Part]]:
+    return lambda _value: [(REPORTED, {}, why)]
+
+
+def switch(key: str) -> t.Callable[[str], t.List[Part]]:
+    return lambda value: [(CARRIED, {key: yes_or_no(value)}, key)]
+
+
+def number(key: str) -> t.Callable[[str], t.List[Part]]:
+    return lambda value: [(CARRIED, {key: int(value)}, key)]
+
+
+def limited(key: str, unit: int, what: str) -> t.Callable[[str], t.List[Part]]:
+    """A limit in another unit; without one there is nothing to be done."""
+
+    def apply(value: str) -> t.List[Part]:
+        bound = limit(value, unit)
+        return [(TRANSLATED, {key: bound}, f"{key}: " + ("no limit" if bound is None else f"{bound} {what}"))]
+
+    return apply
+
+
+def addresses(value: str) -> t.List[Part]:
+    found: t.List[str] = []
+    parts: t.List[Part] = []
+    for word in value.split():
+        interface = ipaddress.ip_interface(word)
+        found.append(str(interface) if "/" in word else str(interface.ip))
+        if "/" in word and str(interface) != word:
+            parts.append((TRANSLATED, {}, f"{word} becomes {interface}"))
+    return [*parts, (CARRIED, {"addresses": found}, "addresses")]
+
+
+def names(key: str) -> t.Callable[[str], t.List[Part]]:
+    def apply(value: str) -> t.List[Part]:
+        if value.strip() == "inherit":
+            return [(TRANSLATED, {key: None}, f"{key}: those of the new host")]
+        return [(CARRIED, {key: value.split()}, key)]
+
+    return apply
+
+
+def interfaces(value: str) -> t.List[Part]:
+    """`ifname=eth0,mac=…;ifname=eth1,…`."""
+    found: t.List[t.Dict[str, t.Any]] = []
+    parts: t.List[Part] = []
+    for text in filter(None, value.split(";")):
+        interface: t.Dict[str, t.Any] = {"addresses": []}
+        for word in filter(None, text.split(",")):
+            key, equals, said = word.partition("=")
+            if not equals:
+                raise ValueError(f"{word!r} has no equals sign")
+            if key == "ip":
+                interface["addresses"].append(str(ipaddress.ip_interface(said)))
+            elif key in NETIF_CARRIED:
+                interface[NETIF_CARRIED[key]] = said
+            else:
+                parts.append((REPORTED, {}, f"{word}: {NETIF_TOLD.get(key, 'it is not known here')}"))
+        if "name" not in interface:
+            raise ValueError(f"{text!r} has no ifname")
+        found.append(interface)
+    return [(TRANSLATED, {"interfaces": found}, "a network of podman's for each: " + ", ".join(each["name"] for each in found)), *parts]
+
+
+def capabilities(value: str) -> t.List[Part]:
+    add: t.List[str] = []
+    drop: t.List[str] = []
+    parts: t.List[Part] = []
+    for name, on in switches(value):
+        known = name.upper()
+        if known not in CAPABILITIES:
+            parts.append((REPORTED, {}, f"{name}: this is no capability of Linux's" + (", but OpenVZ's own" if known == "VE_ADMIN" else "")))
+        else:
+            (add if on else drop).append(known)
+    return [(CARRIED, {"cap_add": add, "cap_drop": drop}, "cap_add and cap_drop"), *parts]
+
+
+FEATURES = {
+    "nfs": "an NFS file system is mounted on the host and bind-mounted into the container",
+    "nfsd": "a container cannot run the kernel's NFS server: run it on the host",
+    "sysfs": "a container has /sys, read-only",
+    "sit": "the module sit is loaded on the host, and the container needs NET_ADMIN",
+    "ipip": "the module ipip is loaded on the host, and the container needs NET_ADMIN",
+    "ipgre": "the module ip_gre is loaded on the host, and the container needs NET_ADMIN",
+    "bridge": "a container that has NET_ADMIN may make bridges",
+    "time": "a container that has SYS_TIME would change the host's clock",
+}
+
+
+def features(value: str) -> t.List[Part]:
+    parts: t.List[Part] = []
+    for name, on in switches(value):
+        if not on:
+            parts.append((TRANSLATED, {}, f"{name}: a container does not have it"))
+        elif name == "ppp":
+            parts.append((TRANSLATED, {"devices": ["/dev/ppp"]}, "ppp: the device /dev/ppp; the container needs NET_ADMIN"))
+        else:
+            parts.append((REPORTED, {}, f"{name}: {FEATURES.get(name, 'this feature is not known here')}"))
+    return parts
+
+
+def device_nodes(value: str) -> t.List[Part]:
+    found: t.List[str] = []
+    parts: t.List[Part] = []
+    for word in value.split():
+        name, _colon, mode = word.rpartition(":")
+        if not name or not mode or set(mode) - set("rwmQ"):
+            if mode != "none" or not name:
+                raise ValueError(f"{word!r} is no device and its rights")
+            continue
+        if "Q" in mode:
+            parts.append((REPORTED, {}, f"{word}: quota on a device is not managed from within a container"))
+        found.append(f"/dev/{name}:{mode.replace('Q', '')}")
+    return [(CARRIED, {"devices": found}, "devices"), *parts]
+
+
+def device_numbers(value: str) -> t.List[Part]:
+    """`c:10:200:rw`, or `b:8:all:r`."""
+    rules = []
+    for word in value.split():
+        said = word.split(":")
+        if len(said) != 4 or said[0] not in ("b", "c"):
+            raise ValueError(f"{word!r} is no kind, major, minor and rights")
+        rules.append("{0} {1}:{2} {3}".format(said[0], *(each.replace("all", "*") for each in said[1:3]), said[3]))
+    return [(TRANSLATED, {"device_rules": rules}, "rules of the control group for devices")]
+
+
+def processors(value: str) -> t.List[Part]:
+    return [(TRANSLATED, {"cpus": float(int(value))}, "cpus: as much time as so many processors have; the container sees all of the host's")]
+
+
+def share(value: str) -> t.List[Part]:
+    """Per cent of one processor; 0 is no limit."""
+    per_cent = float(value.rstrip("%"))
+    return [(TRANSLATED, {"cpu_limit": per_cent / 100 if per_cent else None}, "cpus: " + (f"{per_cent / 100:g}" if per_cent else "no limit"))]
+
+
+def weight(value: str) -> t.List[Part]:
+    """OpenVZ's usual 1000 is the 1024 of Linux's control groups."""
+    shares = max(2, min(262144, int(value) * 1024 // 1000))
+    return [(TRANSLATED, {"cpu_shares": shares}, f"cpu_shares: {shares}")]
+
+
+def mask(key: str) -> t.Callable[[str], t.List[Part]]:
+    def apply(value: str) -> t.List[Part]:
+        if value.strip() in ("all", "auto"):
+            return [(TRANSLATED, {key: None}, f"{key}: all of the new host's")]
+        return [(CARRIED, {key: value}, f"{key}, if the new host has these numbers")]
+
+    return apply
+
+
+def disabled(value: str) -> t.List[Part]:
+    if yes_or_no(value):
+        return [(REPORTED, {"disabled": True}, "the container must not be started: set it to no before it is imported, or leave it where it is")]
+    return [(CARRIED, {"disabled": False}, "it may be started")]
+
+
+def inputs(key: str) -> t.Callable[[str], t.List[Part]]:
+    """Bytes or operations a second; 0 is no limit."""
+
+    def apply(value: str) -> t.List[Part]:
+        most = amount(value, 1) or None
+        return [(TRANSLATED, {key: most}, f"{key}: " + ("no limit" if most is None else f"{most} a second, on the device of its volume"))]
+
+    return apply
+
+
+def environment(value: str) -> t.List[Part]:
+    pairs = [word.partition("=")[::2] for word in value.split()]
+    return [(CARRIED, {"env": dict(pairs)}, "env")]
+
+
+def second_quota(value: str) -> t.List[Part]:
+    if int(value) == 0:
+        return [(TRANSLATED, {}, "no quota of users within the container: nothing to do")]
+    return [(REPORTED, {}, f"quota of {value} users and groups within the container: its limits are set again on the new volume (quotaon, setquota)")]
+
+
+COUNTED = "OpenVZ's own accounting; limits of memory, swap and processes stand in its place"
+ELSEWHERE = "it means nothing outside of OpenVZ"
+RATES = "traffic is limited on the new host (tc), by the container's addresses"
+RULES: t.Dict[str, t.Callable[[str], t.List[Part]]] = {
+    # Names and the start
+    "NAME": carried("name"),
+    "HOSTNAME": carried("hostname"),
+    "DESCRIPTION": carried("description"),
+    "ONBOOT": switch("onboot"),
+    "BOOTORDER": number("boot_order"),
+    "STOP_TIMEOUT": number("stop_timeout"),
+    "DISABLED": disabled,
+    "OSTEMPLATE": lambda value: [(TRANSLATED, {"template": value}, "the mends that this distribution needs")],
+    "DISTRIBUTION": lambda value: [(TRANSLATED, {"distribution": value}, "the mends that this distribution needs")],
+    # The disk
+    "VE_PRIVATE": lambda value: [(TRANSLATED, {"private": value}, "the place that the data come from")],
+    "VE_LAYOUT": lambda value: [(TRANSLATED, {"layout": value}, "the way in which the data are read")],
+    "DISKSPACE": limited("disk_bytes", 1024, "bytes, the size of the volume"),
+    "DISKINODES": told("the volume's file system is made with as many inodes as its size asks for"),
+    "DISK_QUOTA": told("the volume's size is the limit"),
+    "QUOTAUGIDLIMIT": second_quota,
+    "JOURNALED_QUOTA": told("quota within the container is set up again on the new volume"),
+    "QUOTATIME": told("a volume has no soft limit"),
+    "MOUNT_OPTS": told("the volume is mounted with the image volume's own options: give them there"),
+    "NOATIME": lambda value: [(TRANSLATED, {"noatime": yes_or_no(value)}, "an option of the volume's mount")],
+    "BINDMOUNT": words("bind_mounts"),
+    "DISK": told("further disks are imported one by one: each is an image of its own"),
+    "ROOT_DISK": told("the disk of the root is the image that is imported"),
+    # Processor, memory, disk access
+    "PHYSPAGES": limited("memory_bytes", PAGE, "bytes"),
+    "SWAPPAGES": limited("swap_bytes", PAGE, "bytes"),
+    "NUMPROC": limited("pids_limit", 1, "processes and threads"),
+    "CPUS": processors,
+    "CPULIMIT": share,
+    "CPULIMIT_MHZ": told("a limit in MHz depends on the processor: set cpus"),
+    "CPUUNITS": weight,
+    "CPUWEIGHT": weight,
+    "CPUUWEIGHT": weight,
+    "CPUMASK": mask("cpuset_cpus"),
+    "NODEMASK": mask("cpuset_mems"),
+    "IOLIMIT": inputs("io_bytes"),
+    "IOPSLIMIT": inputs("io_operations"),
+    "IOPRIO": told("the new host's scheduler knows weights and no priorities: set blkio_weight if it matters"),
+    "VM_OVERCOMMIT": told("memory is not promised in advance on a stock kernel"),
+    "MEMINFO": told("/proc/meminfo shows the host's memory, unless lxcfs is mounted into the container"),
+    # The network
+    "IP_ADDRESS": addresses,
+    "NETIF": interfaces,
+    "NAMESERVER": names("nameservers"),
+    "SEARCHDOMAIN": names("search_domains"),
+    "NETDEV": told("a network device of the host is given to the container by hand"),
+    "NETFILTER": told("a container that has NET_ADMIN has the whole of netfilter in its own network"),
+    "IPTABLES": told("a container that has NET_ADMIN has the whole of netfilter in its own network"),
+    "IPV6": told("the network decides whether there is IPv6"),
+    "RATE": told(RATES),
+    "TOTALRATE": told(RATES),
+    "RATEBOUND": told(RATES),
+    "TRAFFIC_SHAPING": told(RATES),
+    # Rights and devices
+    "CAPABILITY": capabilities,
+    "FEATURES": features,
+    "DEVNODES": device_nodes,
+    "DEVICES": device_numbers,
+    "PCI": told("a PCI device is not given to a container"),
+    "VE_ENVIRONMENT": environment,
+    "LOCAL_UID": number("first_uid"),
+    "LOCAL_GID": number("first_gid"),
+    "OSRELEASE": told("the container sees the version of the new host's kernel"),
+    "HA_ENABLE": told("there is no cluster that would start it elsewhere"),
+    "HA_PRIO": told("there is no cluster that would start it elsewhere"),
+    "AUTOCOMPACT": told("the volume is sparse, and fstrim gives its space back"),
+    "SLMMEMORYLIMIT": told("give the limit as PHYSPAGES"),
+    "BURST_CPULIMIT": told("a limit of the processor has no bursts here: set cpus"),
+    "BURST_CPU_AVG_USAGE": told("a limit of the processor has no bursts here: set cpus"),
+}  # fmt: skip
+RULES.update(dict.fromkeys(
+    "KMEMSIZE LOCKEDPAGES PRIVVMPAGES SHMPAGES VMGUARPAGES OOMGUARPAGES NUMTCPSOCK NUMFLOCK NUMPTY NUMSIGINFO TCPSNDBUF TCPSENDBUF TCPRCVBUF OTHERSOCKBUF "
+    "DGRAMRCVBUF NUMOTHERSOCK NUMFILE DCACHESIZE DCACHE NUMIPTENT IPTENTRIES AVNUMPROC TOTVMPAGES IPCSHMPAGES ANONSHPAGES RSSPAGES OOMGUAR NUMSOCK "
+    "UNIXSOCKBUF SOCKRCVBUF NUMUNIXSOCK".split(), told(COUNTED),
+))  # fmt: skip
+RULES.update(dict.fromkeys(
+    "VE_ROOT VEID UUID ORIGIN_SAMPLE CONFIGFILE TEMPLATE TEMPLATES TECHNOLOGIES VE_TYPE VEFORMAT VEFSTYPE APPLY_IPONLY USE_NET_RPS CONFIG_CUSTOMIZED "
+    "VE_STOP_MODE SLMMODE VETH".split(), told(ELSEWHERE),
+))  # fmt: skip
+
+
+def row(line: Line, fate: str, text: str) -> t.Dict[str, t.Any]:
+    return {"line": line.number, "name": line.name, "value": line.value, "fate": fate, "text": text}
+
+
+def translate(text: str, ctid: t.Optional[str] = None) -> t.Dict[str, t.Any]:
+    """The rows of the table, the new container's values, and how many rows have each fate. The id stands for $VEID in paths."""
+    lines = read(text)
+    newer = is_newer(lines)
+    counts: t.Dict[str, t.List[int]] = {}
+    for line in lines:
+        counts.setdefault(line.name, []).append(line.number)
+    rows: t.List[t.Dict[str, t.Any]] = []
+    container: t.Dict[str, t.Any] = {}
+    for line in lines:
+        chosen = counts[line.name][-1 if newer else 0]
+        if line.fault or not line.name:
+            rows.append(row(line, REPORTED, f"vzctl does not read this line: {line.fault or 'it has no name'}"))
+        elif line.number != chosen:
+            rows.append(row(line, REPORTED, f"line {chosen} says it, too, and that one counts"))
+        elif line.name not in RULES:
+            rows.append(row(line, REPORTED, "this parameter is not known here: find out if the container needs it"))
+        elif not line.value.strip():
+            rows.append(row(line, TRANSLATED, "nothing is set"))
+        else:
+            try:
+                parts = RULES[line.name](line.value)
+            except ValueError as exc:
+                rows.append(row(line, REPORTED, f"vzctl does not take this value: {exc}"))
+                continue
+            for fate, values, said in parts or [(TRANSLATED, {}, "nothing is set")]:
+                rows.append(row(line, fate, said))
+                merge(container, values)
+    if ctid and "private" in container:
+        container["private"] = container["private"].replace("$VEID", ctid)
+    fates = [each["fate"] for each in rows]
+    return {
+        "generation": 7 if newer else 6,
+        "rows": rows,
+        "container": container,
+        "fates": {fate: fates.count(fate) for fate in (CARRIED, TRANSLATED, REPORTED)},
+    }
+
+
+def merge(container: t.Dict[str, t.Any], values: t.Dict[str, t.Any]) -> None:
+    """Takes values in; lists of several lines are one list."""
+    for key, value in values.items():
+        if isinstance(value, list) and key in container:
+            container[key] = container[key] + value
+        else:
+            container[key] = value
+
+
+def table(rows: t.Sequence[t.Dict[str, t.Any]]) -> t.List[str]:
+    """The rows for people."""
+    return [f"{each['line']:>4}  {each['fate']:10}  {each['name'] or each['value']}: {each['text']}" for each in rows]
