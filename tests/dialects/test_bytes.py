@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The words of pcopy and of its peers, byte by byte, as the formats are described. The numbers are written out: nothing here is shared with a sender or receiver.
+"""The words of pcopy and of its peers, byte by byte, as the formats are described. All numbers are written out: nothing is shared with a sender or receiver.
 
 A small little-endian host, as all that OpenVZ ran on.
 """
