@@ -121,6 +121,17 @@ def test_the_wave_was_restored_before_any_of_it_was_released(fleet: Hosts) -> No
     assert max(state["barrier"] for state in states) <= min(state["frozen"] for state in states)
 
 
+def test_a_page_on_the_drain_leads_to_the_report_of_each_move(fleet: Hosts) -> None:
+    (drawn,) = fleet.reports.glob("drain-*.html")
+    page = drawn.read_text(encoding="utf-8")
+    assert f"<h1>{fleet.names[0]} emptied</h1>" in page
+    linked = re.findall(r'<a href="(tenant[^"]*)">', page)
+    assert {name.split("-")[0] for name in linked} == {*TENANTS, STOPPED}
+    assert all((fleet.reports / name).exists() for name in linked)
+    results = json.loads(drawn.with_suffix(".json").read_text(encoding="utf-8"))["moves"]
+    assert {move["workload"]: move["verdict"] for move in results} == dict.fromkeys({*TENANTS, STOPPED}, "moved")
+
+
 def test_a_dry_run_prints_the_plan_and_touches_nothing(fleet: Hosts) -> None:
     second = fleet.names[1]
     before = fleet.states()
