@@ -22,7 +22,7 @@ REASONS = {
 }
 
 
-def segments(text: str) -> t.List[t.Tuple[int, t.Any]]:
+def segments(text: str) -> list[tuple[int, t.Any]]:
     """The parts of a version as rpm compares them: a number is newer than a word."""
     return [(1, int(part)) if part.isdigit() else (0, part) for part in re.findall(r"[0-9]+|[A-Za-z]+", text)]
 
@@ -33,7 +33,7 @@ def older(one: str, other: str) -> bool:
     return (segments(a), segments(a_release)) < (segments(b), segments(b_release))
 
 
-def packages(text: str) -> t.List[t.Dict[str, str]]:
+def packages(text: str) -> list[dict[str, str]]:
     """The lines of `rpm -qa --queryformat '%{NAME} %{VERSION}-%{RELEASE} %{ARCH}\\n'`."""
     found = []
     for line in text.splitlines():
@@ -45,9 +45,9 @@ def packages(text: str) -> t.List[t.Dict[str, str]]:
     return found
 
 
-def offered(text: str) -> t.Dict[str, str]:
+def offered(text: str) -> dict[str, str]:
     """Package → the newest version, by the output of `yum -q check-update`. Lines behind a heading are replacements and no updates."""
-    found: t.Dict[str, str] = {}
+    found: dict[str, str] = {}
     # A name too long for its column has the rest of its line below it.
     for line in re.sub(r"\r?\n[ \t]+", " ", text).splitlines():
         if line.startswith("Obsoleting Packages"):
@@ -60,16 +60,16 @@ def offered(text: str) -> t.Dict[str, str]:
     return found
 
 
-def running_containers(text: str) -> t.List[str]:
+def running_containers(text: str) -> list[str]:
     """The containers of /proc/vz/veinfo. The first column is the id; 0 is the host itself."""
     return sorted({line.split()[0] for line in text.splitlines() if line.split()} - {"0"}, key=lambda each: (len(each), each))
 
 
-def step(do: str, why: str, **more: t.Any) -> t.Dict[str, t.Any]:
+def step(do: str, why: str, **more: t.Any) -> dict[str, t.Any]:
     return {"do": do, "reason": REASONS[why].format(**more.pop("said", {})), **more}
 
 
-def rhel5(installed: t.List[t.Dict[str, str]], updates: t.Dict[str, str]) -> t.List[t.Dict[str, t.Any]]:
+def rhel5(installed: list[dict[str, str]], updates: dict[str, str]) -> list[dict[str, t.Any]]:
     """Kernels before RHEL6's: ploop goes."""
     versions = {each["name"]: each["version"] for each in installed}
     gone = [name for name in PLOOP if name in versions]
@@ -90,7 +90,7 @@ def rhel5(installed: t.List[t.Dict[str, str]], updates: t.Dict[str, str]) -> t.L
     return steps
 
 
-def rhel6(running: str, installed: t.List[t.Dict[str, str]], updates: t.Dict[str, str]) -> t.List[t.Dict[str, t.Any]]:
+def rhel6(running: str, installed: list[dict[str, str]], updates: dict[str, str]) -> list[dict[str, t.Any]]:
     """RHEL6-based kernels: a new one runs, then the old ones go, then the rest is updated."""
     kernels = [each for each in installed if each["name"] == "vzkernel"]
     old = [each for each in kernels if older(each["version"], OLDEST)]
@@ -113,7 +113,7 @@ def rhel6(running: str, installed: t.List[t.Dict[str, str]], updates: t.Dict[str
     return steps
 
 
-def vz_update_plan(kernel: str, rpms: str, updates: str, veinfo: str = "") -> t.Dict[str, t.Any]:
+def vz_update_plan(kernel: str, rpms: str, updates: str, veinfo: str = "") -> dict[str, t.Any]:
     """The steps of an update, each with its reason; the running containers in the way of a reboot are named."""
     running, installed, new = kernel.strip(), packages(rpms), offered(updates)
     if "stab" not in running and ".vz" not in running:
@@ -134,7 +134,7 @@ def vz_update_plan(kernel: str, rpms: str, updates: str, veinfo: str = "") -> t.
     return {"steps": steps, "containers": containers, "problem": problem, "lines": lines_of(steps, running)}
 
 
-def lines_of(steps: t.List[t.Dict[str, t.Any]], running: str) -> t.List[str]:
+def lines_of(steps: list[dict[str, t.Any]], running: str) -> list[str]:
     """The plan for people."""
     lines = ["kernel {0}: {1}".format(running, "{0} steps".format(len(steps)) if steps else "nothing to do")]
     for number, each in enumerate(steps, 1):
@@ -146,6 +146,6 @@ def lines_of(steps: t.List[t.Dict[str, t.Any]], running: str) -> t.List[str]:
 class FilterModule:
     """The update of an OpenVZ host."""
 
-    def filters(self) -> t.Dict[str, t.Callable]:
+    def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
         return {"vz_update_plan": vz_update_plan}

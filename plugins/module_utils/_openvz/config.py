@@ -43,7 +43,7 @@ def unescaped(text: str) -> str:
     return "".join(found)
 
 
-def read_line(number: int, text: str) -> t.Optional[Line]:
+def read_line(number: int, text: str) -> Line | None:
     """A line of the file; None if it is empty or a remark."""
     text = unescaped(text).strip()
     if not text or text.startswith("#"):
@@ -58,7 +58,7 @@ def read_line(number: int, text: str) -> t.Optional[Line]:
     return Line(number, name, value)
 
 
-def read(text: str) -> t.List[Line]:
+def read(text: str) -> list[Line]:
     """All lines that say something."""
     lines = (read_line(number, line) for number, line in enumerate(text.splitlines(), 1))
     return [line for line in lines if line is not None]
@@ -69,7 +69,7 @@ def is_newer(lines: t.Iterable[Line]) -> bool:
     return any(line.name in NEWER for line in lines)
 
 
-def amount(text: str, unit: int) -> t.Optional[int]:
+def amount(text: str, unit: int) -> int | None:
     """A number in units, or with a suffix in bytes (P is pages). None is no limit. Raises ValueError."""
     word = text.strip()
     if word.lower() == "unlimited":
@@ -85,7 +85,7 @@ def amount(text: str, unit: int) -> t.Optional[int]:
     return int(digits) * (SUFFIXES[suffix] if suffix else unit)
 
 
-def limit(text: str, unit: int) -> t.Optional[int]:
+def limit(text: str, unit: int) -> int | None:
     """The limit of `barrier:limit`; one number is both. Raises ValueError."""
     words = text.split(":")
     if len(words) > 2:
@@ -100,7 +100,7 @@ def yes_or_no(text: str) -> bool:
     return text == "yes"
 
 
-def switches(text: str) -> t.List[t.Tuple[str, bool]]:
+def switches(text: str) -> list[tuple[str, bool]]:
     """`name:on` and `name:off`, with blanks or commas between them. Raises ValueError."""
     found = []
     for word in text.replace(",", " ").split():

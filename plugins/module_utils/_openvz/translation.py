@@ -37,39 +37,39 @@ NETIF_TOLD = {
 }
 
 
-def carried(key: str) -> t.Callable[[str], t.List[Part]]:
+def carried(key: str) -> t.Callable[[str], list[Part]]:
     return lambda value: [(CARRIED, {key: value}, key)]
 
 
-def words(key: str) -> t.Callable[[str], t.List[Part]]:
+def words(key: str) -> t.Callable[[str], list[Part]]:
     return lambda value: [(CARRIED, {key: value.split()}, key)]
 
 
-def told(why: str) -> t.Callable[[str], t.List[Part]]:
+def told(why: str) -> t.Callable[[str], list[Part]]:
     return lambda _value: [(REPORTED, {}, why)]
 
 
-def switch(key: str) -> t.Callable[[str], t.List[Part]]:
+def switch(key: str) -> t.Callable[[str], list[Part]]:
     return lambda value: [(CARRIED, {key: yes_or_no(value)}, key)]
 
 
-def number(key: str) -> t.Callable[[str], t.List[Part]]:
+def number(key: str) -> t.Callable[[str], list[Part]]:
     return lambda value: [(CARRIED, {key: int(value)}, key)]
 
 
-def limited(key: str, unit: int, what: str) -> t.Callable[[str], t.List[Part]]:
+def limited(key: str, unit: int, what: str) -> t.Callable[[str], list[Part]]:
     """A limit in another unit; without one there is nothing to be done."""
 
-    def apply(value: str) -> t.List[Part]:
+    def apply(value: str) -> list[Part]:
         bound = limit(value, unit)
         return [(TRANSLATED, {key: bound}, f"{key}: " + ("no limit" if bound is None else f"{bound} {what}"))]
 
     return apply
 
 
-def addresses(value: str) -> t.List[Part]:
-    found: t.List[str] = []
-    parts: t.List[Part] = []
+def addresses(value: str) -> list[Part]:
+    found: list[str] = []
+    parts: list[Part] = []
     for word in value.split():
         interface = ipaddress.ip_interface(word)
         found.append(str(interface) if "/" in word else str(interface.ip))
@@ -78,8 +78,8 @@ def addresses(value: str) -> t.List[Part]:
     return [*parts, (CARRIED, {"addresses": found}, "addresses")]
 
 
-def names(key: str) -> t.Callable[[str], t.List[Part]]:
-    def apply(value: str) -> t.List[Part]:
+def names(key: str) -> t.Callable[[str], list[Part]]:
+    def apply(value: str) -> list[Part]:
         if value.strip() == "inherit":
             return [(TRANSLATED, {key: None}, f"{key}: those of the new host")]
         return [(CARRIED, {key: value.split()}, key)]
@@ -87,12 +87,12 @@ def names(key: str) -> t.Callable[[str], t.List[Part]]:
     return apply
 
 
-def interfaces(value: str) -> t.List[Part]:
+def interfaces(value: str) -> list[Part]:
     """`ifname=eth0,mac=…;ifname=eth1,…`."""
-    found: t.List[t.Dict[str, t.Any]] = []
-    parts: t.List[Part] = []
+    found: list[dict[str, t.Any]] = []
+    parts: list[Part] = []
     for text in filter(None, value.split(";")):
-        interface: t.Dict[str, t.Any] = {"addresses": []}
+        interface: dict[str, t.Any] = {"addresses": []}
         for word in filter(None, text.split(",")):
             key, equals, said = word.partition("=")
             if not equals:
@@ -109,10 +109,10 @@ def interfaces(value: str) -> t.List[Part]:
     return [(TRANSLATED, {"interfaces": found}, "a network of podman's for each: " + ", ".join(each["name"] for each in found)), *parts]
 
 
-def capabilities(value: str) -> t.List[Part]:
-    add: t.List[str] = []
-    drop: t.List[str] = []
-    parts: t.List[Part] = []
+def capabilities(value: str) -> list[Part]:
+    add: list[str] = []
+    drop: list[str] = []
+    parts: list[Part] = []
     for name, on in switches(value):
         known = name.upper()
         if known not in CAPABILITIES:
@@ -134,8 +134,8 @@ FEATURES = {
 }
 
 
-def features(value: str) -> t.List[Part]:
-    parts: t.List[Part] = []
+def features(value: str) -> list[Part]:
+    parts: list[Part] = []
     for name, on in switches(value):
         if not on:
             parts.append((TRANSLATED, {}, f"{name}: a container does not have it"))
@@ -146,9 +146,9 @@ def features(value: str) -> t.List[Part]:
     return parts
 
 
-def device_nodes(value: str) -> t.List[Part]:
-    found: t.List[str] = []
-    parts: t.List[Part] = []
+def device_nodes(value: str) -> list[Part]:
+    found: list[str] = []
+    parts: list[Part] = []
     for word in value.split():
         name, _colon, mode = word.rpartition(":")
         if not name or not mode or set(mode) - set("rwmQ"):
@@ -161,7 +161,7 @@ def device_nodes(value: str) -> t.List[Part]:
     return [(CARRIED, {"devices": found}, "devices"), *parts]
 
 
-def device_numbers(value: str) -> t.List[Part]:
+def device_numbers(value: str) -> list[Part]:
     """`c:10:200:rw`, or `b:8:all:r`."""
     rules = []
     for word in value.split():
@@ -172,24 +172,24 @@ def device_numbers(value: str) -> t.List[Part]:
     return [(TRANSLATED, {"device_rules": rules}, "rules of the control group for devices")]
 
 
-def processors(value: str) -> t.List[Part]:
+def processors(value: str) -> list[Part]:
     return [(TRANSLATED, {"cpus": float(int(value))}, "cpus: as much time as so many processors have; the container sees all of the host's")]
 
 
-def share(value: str) -> t.List[Part]:
+def share(value: str) -> list[Part]:
     """Per cent of one processor; 0 is no limit."""
     per_cent = float(value.rstrip("%"))
     return [(TRANSLATED, {"cpu_limit": per_cent / 100 if per_cent else None}, "cpus: " + (f"{per_cent / 100:g}" if per_cent else "no limit"))]
 
 
-def weight(value: str) -> t.List[Part]:
+def weight(value: str) -> list[Part]:
     """OpenVZ's usual 1000 is the 1024 of Linux's control groups."""
     shares = max(2, min(262144, int(value) * 1024 // 1000))
     return [(TRANSLATED, {"cpu_shares": shares}, f"cpu_shares: {shares}")]
 
 
-def mask(key: str) -> t.Callable[[str], t.List[Part]]:
-    def apply(value: str) -> t.List[Part]:
+def mask(key: str) -> t.Callable[[str], list[Part]]:
+    def apply(value: str) -> list[Part]:
         if value.strip() in ("all", "auto"):
             return [(TRANSLATED, {key: None}, f"{key}: all of the new host's")]
         return [(CARRIED, {key: value}, f"{key}, if the new host has these numbers")]
@@ -197,28 +197,28 @@ def mask(key: str) -> t.Callable[[str], t.List[Part]]:
     return apply
 
 
-def disabled(value: str) -> t.List[Part]:
+def disabled(value: str) -> list[Part]:
     if yes_or_no(value):
         return [(REPORTED, {"disabled": True}, "the container must not be started: set it to no before it is imported, or leave it where it is")]
     return [(CARRIED, {"disabled": False}, "it may be started")]
 
 
-def inputs(key: str) -> t.Callable[[str], t.List[Part]]:
+def inputs(key: str) -> t.Callable[[str], list[Part]]:
     """Bytes or operations a second; 0 is no limit."""
 
-    def apply(value: str) -> t.List[Part]:
+    def apply(value: str) -> list[Part]:
         most = amount(value, 1) or None
         return [(TRANSLATED, {key: most}, f"{key}: " + ("no limit" if most is None else f"{most} a second, on the device of its volume"))]
 
     return apply
 
 
-def environment(value: str) -> t.List[Part]:
+def environment(value: str) -> list[Part]:
     pairs = [word.partition("=")[::2] for word in value.split()]
     return [(CARRIED, {"env": dict(pairs)}, "env")]
 
 
-def second_quota(value: str) -> t.List[Part]:
+def second_quota(value: str) -> list[Part]:
     if int(value) == 0:
         return [(TRANSLATED, {}, "no quota of users within the container: nothing to do")]
     return [(REPORTED, {}, f"quota of {value} users and groups within the container: its limits are set again on the new volume (quotaon, setquota)")]
@@ -227,7 +227,7 @@ def second_quota(value: str) -> t.List[Part]:
 COUNTED = "OpenVZ's own accounting; limits of memory, swap and processes stand in its place"
 ELSEWHERE = "it means nothing outside of OpenVZ"
 RATES = "traffic is limited on the new host (tc), by the container's addresses"
-RULES: t.Dict[str, t.Callable[[str], t.List[Part]]] = {
+RULES: dict[str, t.Callable[[str], list[Part]]] = {
     # Names and the start
     "NAME": carried("name"),
     "HOSTNAME": carried("hostname"),
@@ -310,19 +310,19 @@ RULES.update(dict.fromkeys(
 ))  # fmt: skip
 
 
-def row(line: Line, fate: str, text: str) -> t.Dict[str, t.Any]:
+def row(line: Line, fate: str, text: str) -> dict[str, t.Any]:
     return {"line": line.number, "name": line.name, "value": line.value, "fate": fate, "text": text}
 
 
-def translate(text: str, ctid: t.Optional[str] = None) -> t.Dict[str, t.Any]:
+def translate(text: str, ctid: str | None = None) -> dict[str, t.Any]:
     """The rows of the table, the new container's values, and how many rows have each fate. The id stands for $VEID in paths."""
     lines = read(text)
     newer = is_newer(lines)
-    counts: t.Dict[str, t.List[int]] = {}
+    counts: dict[str, list[int]] = {}
     for line in lines:
         counts.setdefault(line.name, []).append(line.number)
-    rows: t.List[t.Dict[str, t.Any]] = []
-    container: t.Dict[str, t.Any] = {}
+    rows: list[dict[str, t.Any]] = []
+    container: dict[str, t.Any] = {}
     for line in lines:
         chosen = counts[line.name][-1 if newer else 0]
         if line.fault or not line.name:
@@ -353,7 +353,7 @@ def translate(text: str, ctid: t.Optional[str] = None) -> t.Dict[str, t.Any]:
     }
 
 
-def merge(container: t.Dict[str, t.Any], values: t.Dict[str, t.Any]) -> None:
+def merge(container: dict[str, t.Any], values: dict[str, t.Any]) -> None:
     """Takes values in; lists of several lines are one list."""
     for key, value in values.items():
         if isinstance(value, list) and key in container:
@@ -362,6 +362,6 @@ def merge(container: t.Dict[str, t.Any], values: t.Dict[str, t.Any]) -> None:
             container[key] = value
 
 
-def table(rows: t.Sequence[t.Dict[str, t.Any]]) -> t.List[str]:
+def table(rows: t.Sequence[dict[str, t.Any]]) -> list[str]:
     """The rows for people."""
     return [f"{each['line']:>4}  {each['fate']:10}  {each['name'] or each['value']}: {each['text']}" for each in rows]

@@ -13,9 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COLLECTION,
-)
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION
 
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 OLD, NEW = "2.6.32-042stab059.7", "2.6.32-042stab061.2"

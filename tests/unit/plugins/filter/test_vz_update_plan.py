@@ -6,12 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.filter.vz_update_plan import (
-    offered,
-    older,
-    running_containers,
-    vz_update_plan,
-)
+from ansible_collections.livefleet.handover.plugins.filter.vz_update_plan import offered, older, running_containers, vz_update_plan
 
 RHEL5, OLD, NEW = "2.6.18-028stab101.1", "2.6.32-042stab059.7", "2.6.32-042stab061.2"
 TOOLS = "vzctl 3.0.30.2-1 x86_64\nploop 1.4-1 x86_64\nploop-lib 1.4-1 x86_64\nvzquota 3.0.12-1 x86_64\ngpg-pubkey a7a1d4b6-43281558 (none)\n"

@@ -5,14 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._openvz.config import (
-    Line,
-    amount,
-    limit,
-    read,
-    switches,
-    yes_or_no,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.config import Line, amount, limit, read, switches, yes_or_no
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._openvz.config import (
-    read,
-)
-from ansible_collections.livefleet.handover.plugins.module_utils._openvz.translation import (
-    RULES,
-    table,
-    translate,
-)
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.config import read
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.translation import RULES, table, translate
 
 OLD = """\
 # A container of vzctl 4 in ploop
