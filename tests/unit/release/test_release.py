@@ -23,6 +23,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(CHECKOUT / "release"))
 import debian  # noqa: E402
+
 import release  # noqa: E402
 
 MOMENT = 1767225600
