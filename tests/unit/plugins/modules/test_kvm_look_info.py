@@ -7,14 +7,10 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import libvirt_schema, sides
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import libvirt_schema
 from ansible_collections.livefleet.handover.plugins.modules import kvm_look_info
-
-# Debian's python3-libvirt, which `make setup` installs: PyPI's has to be compiled.
-DEBIAN = "/usr/lib/python3/dist-packages"
 
 
 @pytest.fixture(name="ask")
@@ -23,10 +19,7 @@ def the_module(run_module):
 
 
 @pytest.fixture(name="uri")
-def a_host_with_a_guest(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(DEBIAN)
-    importlib.import_module("libvirt")
-    libvirt = sides.load_libvirt()
+def a_host_with_a_guest(libvirt, monkeypatch, tmp_path):
     (tmp_path / "node.xml").write_text("<node/>")
     uri = f"test://{tmp_path}/node.xml"
     connection = libvirt.open(uri)

@@ -6,14 +6,10 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm import keep, lock, sides
 from ansible_collections.livefleet.handover.plugins.modules import kvm_migrate
 
-# Debian's python3-libvirt, which `make setup` installs: PyPI's has to be compiled.
-DEBIAN = "/usr/lib/python3/dist-packages"
 WEB1 = "11111111-1111-4111-8111-111111111111"
 
 
@@ -40,10 +36,7 @@ class Hosts:
 
 
 @pytest.fixture(name="hosts")
-def two_hosts(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(DEBIAN)
-    importlib.import_module("libvirt")
-    libvirt = sides.load_libvirt()
+def two_hosts(libvirt, monkeypatch, tmp_path):
     # Both are on this machine.
     monkeypatch.setattr(libvirt.virConnect, "getHostname", lambda self: self.getURI())
     monkeypatch.setattr(lock, "FOLDER", str(tmp_path / "run"))

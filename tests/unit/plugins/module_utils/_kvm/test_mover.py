@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -18,17 +17,12 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core import ru
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm import cache, disk_look, findings, keep, measure, migration, mover, offline, sides
 from ansible_collections.livefleet.handover.plugins.modules import kvm_disks_info
 
-# Debian's python3-libvirt, which `make setup` installs: PyPI's has to be compiled.
-DEBIAN = "/usr/lib/python3/dist-packages"
 WEB1 = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"
 
 
 @pytest.fixture(name="libvirt")
-def the_binding(monkeypatch):
-    monkeypatch.syspath_prepend(DEBIAN)
-    importlib.import_module("libvirt")
-    libvirt = sides.load_libvirt()
+def the_binding(libvirt, monkeypatch):
     # What the test driver knows nothing of: firmware, and QEMU.
     monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_NVRAM", 0)
     monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_NVRAM", 0)
