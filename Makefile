@@ -14,8 +14,8 @@ FLEET ?= lab
 LAB_PLAY = ansible-playbook -e lab_fleet=$(FLEET)
 
 .PHONY: help
-help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## List the targets, by what they are for
+	@awk -F ':.*## ' '/^# --- / { gsub(/^# --- | -+$$/, ""); printf "\n%s\n", $$0 } /^[a-z-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: root
 root:
@@ -119,7 +119,7 @@ ceph-slow: setup ## Hold its disks to READS=100 reads a second; without READS, l
 ceph-down: setup ## Take the cluster and its hosts down
 	@$(CEPH_PLAY) lab/destroy.yml
 
-# --- the main job, and the proof --------------------------------------------
+# --- the main job -----------------------------------------------------------
 
 .PHONY: demo
 demo: setup helper ## Move a PostgreSQL container while it is used; KEEP=1 leaves the hosts up
@@ -129,20 +129,24 @@ demo: setup helper ## Move a PostgreSQL container while it is used; KEEP=1 leave
 test-ledger: setup helper ## The same there and back, MOVES=10 times, counting every acknowledged commit
 	@.cache/venv/bin/python demo/demo.py --quiet --moves $(or $(MOVES),10) $(if $(KEEP),--keep)
 
+# --- a change: check it, test it -------------------------------------------
+
 # CHECKS="ruff mypy": only these. The checks are listed in tests/check.
 .PHONY: check
 check: ## Check a change in minutes, without root: linters, types, prose, unit tests
 	@python3 tests/check $(CHECKS)
 
-# PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
 .PHONY: docs
 docs: setup ## Write the pages of variables, surveys and inventories from their tables
 	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/awx/test_surveys.py tests/unit/plugins/module_utils/_podman/test_inventory.py
 	@.cache/venv/bin/python tests/guest_inventory.py
 
+# PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
 .PHONY: test
 test: setup helper ## Run the whole test suite
 	@.cache/venv/bin/python tests/suite $(PARTS)
+
+# --- parts of the test suite, with more in them -----------------------------
 
 # FAULTS=25 is a sample (FAULTS_SEED chooses it), FAULTS="sender killed" one row.
 .PHONY: test-faults
@@ -182,6 +186,8 @@ test-ceph: setup helper ## Restart the OSDs of a Ceph cluster: held, prewarmed, 
 test-ceph-containers: setup helper ## The same with OSDs in containers, as cephadm and as ceph-ansible run them
 	@.cache/venv/bin/molecule reset --scenario-name ceph-containers
 	@CEPH_FAULTS="$(CEPH_FAULTS)" .cache/venv/bin/molecule test --scenario-name ceph-containers
+
+# --- benchmarks, against contenders -----------------------------------------
 
 BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
 
