@@ -26,7 +26,7 @@ def report_files(record: str, templates: str) -> dict[str, str]:
     return {report["session"] + ".json": record + "\n", report["session"] + ".html": _drawn(PAGE, templates, report=report, schema=SCHEMA)}
 
 
-def moves_files(moves: t.Sequence[t.Mapping[str, t.Any]], templates: str, title: str, name: str, finished: str) -> t.Dict[str, str]:
+def moves_files(moves: t.Sequence[t.Mapping[str, t.Any]], templates: str, title: str, name: str, finished: str) -> dict[str, str]:
     """The two files on all moves of a playbook, by name: their results as JSON, and a page that leads to each one's own, which is beside it.
 
     moves: workload, from, to, verdict, frozen_ms, path, the page of its report or empty, and why it has not moved.

@@ -8,12 +8,8 @@ import json
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.filter.report_files import (
-    moves_files,
-)
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import (
-    COLLECTION,
-)
+from ansible_collections.livefleet.handover.plugins.filter.report_files import moves_files
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION
 
 TEMPLATES = str(COLLECTION / "roles" / "migrate" / "templates")
 WENT = {"workload": "shop", "from": "node1", "to": "node2", "verdict": "moved", "frozen_ms": 212.4, "path": "/srv/reports/shop-1.html", "why": ""}
