@@ -39,10 +39,11 @@ def test_a_copy_within_a_host(words, talkative, image, tmp_path):
     assert frozen.exists() == ("-F" in words)
 
 
-def test_an_output_that_is_a_file_gets_the_image_and_no_frames(image, tmp_path):
+@pytest.mark.parametrize("words", [(), ("-t", "raw")], ids=["1.x", "9.x"])
+def test_an_output_that_is_a_file_gets_the_image_and_no_frames(words, image, tmp_path):
     out = tmp_path / "out"
     with out.open("wb") as stream:
-        done = run("copy", "-s", image, *UNTRACKED, stdout=stream)
+        done = run("copy", "-s", image, *words, *UNTRACKED, stdout=stream)
     assert done.returncode == 0, done.stderr
     assert out.read_bytes() == IMAGE
 

@@ -167,6 +167,11 @@ func (a ploopCommands) printUnless(taken bool, v any) error {
 
 // dial makes the connection to an old receiver.
 func (p *peer) dial(ctx context.Context, v dialect.Version, s *ploopcopy.Source) (dialect.Sender, func() error, error) {
+	if p.file == "" && p.command == nil && p.socket == "" {
+		if file, err := openFile(p.out); err != nil || file != nil {
+			return localCopy(s)(file, err)
+		}
+	}
 	switch {
 	case p.file != "" && (p.command != nil || p.socket != "" || p.feedback >= 0):
 		return nil, nil, wrong(usageError("send: -d copies to a file of this host, where there is no peer: leave -f, --socket and the command behind -- out"))
@@ -182,9 +187,6 @@ func (p *peer) dial(ctx context.Context, v dialect.Version, s *ploopcopy.Source)
 		return p.dialSocket(ctx, v, s)
 	case p.socket != "":
 		return nil, nil, wrong(usageError("send: --socket is for ploop-7 and ploop-9; the 1.x dialects go over descriptors: -o and -f"))
-	}
-	if file, err := openFile(p.out); err != nil || file != nil {
-		return localCopy(s)(file, err)
 	}
 	out, err := stream("send: -o", p.out, pipeOrSocket)
 	if err != nil {
