@@ -188,6 +188,11 @@ func (p *peer) dial(ctx context.Context, v dialect.Version, s *ploopcopy.Source)
 	case p.socket != "":
 		return nil, nil, wrong(usageError("send: --socket is for ploop-7 and ploop-9; the 1.x dialects go over descriptors: -o and -f"))
 	}
+	return p.dialDescriptors(v, s)
+}
+
+// dialDescriptors speaks 1.x over descriptors that the caller has joined.
+func (p *peer) dialDescriptors(v dialect.Version, s *ploopcopy.Source) (dialect.Sender, func() error, error) {
 	out, err := stream("send: -o", p.out, pipeOrSocket)
 	if err != nil {
 		return nil, nil, wrong(err)
