@@ -24,8 +24,11 @@ type Table struct {
 
 func (t Table) String() string { return "the nftables table " + t.Family + " " + t.Name }
 
-// notTheirs are tables that come and go with a move: the helper's silence, CRIU's lock.
-var notTheirs = []string{"handover", "CRIU"}
+// comesAndGoes is a table of a move's own: the helper's silence, and CRIU's lock, which
+// bears the ID of the dump from CRIU 4.2 on.
+func comesAndGoes(name string) bool {
+	return name == "handover" || name == "CRIU" || strings.HasPrefix(name, "CRIU-")
+}
 
 // managed is said of a table that iptables keeps: nft cannot make it again.
 const managed = "managed by iptables"
@@ -47,7 +50,7 @@ func names() (found []Table, err error) {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
 	for _, t := range all {
-		if !slices.Contains(notTheirs, t.Name) {
+		if !comesAndGoes(t.Name) {
 			found = append(found, Table{Family: families[t.Family], Name: t.Name})
 		}
 	}

@@ -19,8 +19,8 @@ from .._core.runtime import HandoverError, Runtime
 Documents = t.Sequence[t.Mapping[str, t.Any]]
 
 PROBE_SECONDS = 10.0
-# The helper's, and CRIU's own lock.
-_OUR_TABLES = ("handover", "CRIU")
+# The helper's, and CRIU's own lock, which bears the ID of the dump from CRIU 4.2 on.
+_OUR_TABLES = re.compile(r"(?:handover|CRIU(?:-.*)?)$")
 # A discipline that somebody has chosen has a number.
 _BY_DEFAULT = "0:"
 
@@ -60,7 +60,7 @@ class OwnNetwork:
             return [], ""
         listed = self.runtime.run([*self.enter, nft, "list", "ruleset"], timeout=PROBE_SECONDS)
         found = re.findall(r"^table (\S+ (\S+)) \{", listed.stdout, re.MULTILINE)
-        return [table for table, name in found if name not in _OUR_TABLES], listed.stdout + listed.stderr
+        return [table for table, name in found if not _OUR_TABLES.match(name)], listed.stdout + listed.stderr
 
     def _ask(self, *words: str) -> Documents:
         return self.runtime.run_json([*self.enter, *words]) or []

@@ -72,7 +72,7 @@ def test_interfaces_that_podman_does_not_name_are_not_looked_at(tmp_path):
 
 
 def test_tables_of_iptables(tmp_path):
-    host = Namespace(ruleset="table ip nat {\n}\ntable inet shop {\n}\ntable inet handover {\n}\ntable inet CRIU {\n}\n")
+    host = Namespace(ruleset="table ip nat {\n}\ntable inet shop {\n}\ntable inet handover {\n}\ntable inet CRIU {\n}\ntable inet CRIU-5347-41c2 {\n}\n")
     host.warns = "# Warning: table ip nat is managed by iptables-nft, do not touch!\n"
     (tmp_path / "7" / "net").mkdir(parents=True)
     (tmp_path / "7" / "net" / "ip_tables_names").write_text("filter\nnat\n")
