@@ -308,7 +308,11 @@ class PodmanWorkload:
     def _verify(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
         if (inspect.get("State") or {}).get("Running"):
             raise HandoverError("{0} runs on this host already: it must not run twice".format(self.name))
-        difference = first_difference(source["essence"], essence(inspect))
+        wanted = dict(source["essence"])
+        if (source.get("service") or {}).get("made_by_unit"):
+            # The unit removes it by its own command. A restore that is begun again would be none if podman did so, too.
+            wanted["HostConfig.AutoRemove"] = False
+        difference = first_difference(wanted, essence(inspect))
         if difference is not None:
             raise HandoverError(
                 "{0} would not be the same here: {1} is {2} on the source and {3} on this host".format(
@@ -383,7 +387,8 @@ class PodmanWorkload:
             # podman does not answer about one that is held.
             with contextlib.suppress(Held):
                 inode_flags.unlock(workload.facts_of(self.podman.inspect(existing["Id"]), ())["upper_dir"])
-            self.podman.run("rm", *force, existing["Id"])
+            # One that podman removes by itself may be gone by now.
+            self.podman.run("rm", "--ignore", *force, existing["Id"])
             HealthTimer(self.runtime, existing["Id"]).remove()
         for name, volume in volumes.items():
             inode_flags.unlock("" if volume.get("Options") else volume.get("Mountpoint") or "")  # one with options is bound to a folder that stays

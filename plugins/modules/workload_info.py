@@ -104,11 +104,23 @@ workload:
       type: list
       elements: str
       sample: [sidecar]
+    service:
+      description:
+        - The unit of systemd that starts and stops it, with the files that it consists of, and why it cannot move if it cannot. Empty where there
+          is none.
+      type: dict
+      sample:
+        unit: shop.service
+        kind: quadlet
+        adoption: inside
+        active: true
+        enabled: generated
+        cannot: []
     units:
-      description: Units of systemd that start it, by their commands, and are active or enabled.
+      description: Where there is no such container, the units that start one of this name and are active or enabled.
       type: list
       elements: str
-      sample: [container-shop.service]
+      sample: []
     entered:
       description: Processes in it that its first one has not started, as those of C(podman exec).
       type: list
@@ -242,7 +254,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils._core import host, loop
 from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime
-from ..module_utils._podman import container_facts, file_flags, processes, workload
+from ..module_utils._podman import container_facts, file_flags, processes, service, workload
 from ..module_utils._podman.bind_facts import of_mount
 from ..module_utils._podman.container_look import Look, required_by
 from ..module_utils._podman.create_command import CommandError, carried_options, files, parse, unsupported
@@ -299,7 +311,8 @@ class WorkloadInfo:
         listed = workload.resolve(containers, self.params["workload"])
         brief = self._brief(listed, containers)
         if listed is None:
-            return brief
+            starting = container_facts.units_of(brief["name"], brief["name"])
+            return {**brief, "units": self._ask(lambda: service.acting(self.runtime, starting), []) if starting else []}
         try:
             inspect = self.podman.inspect(listed["Id"])
         except Held as exc:

@@ -38,6 +38,18 @@ def state(root: str, identifier: str) -> dict[str, t.Any]:
     return found
 
 
+_BY_ITSELF = "io.podman.annotations.autoremove"
+
+
+def removed_by_itself(root: str, identifier: str, whether: bool) -> str:
+    """Writes whether podman removes a container when it ends, which it does not dump else; why that cannot be is returned.
+
+    The process beside the container removes it all the same, and so does its unit.
+    """
+    _nothing, why = _in_book(root, lambda opened: ({}, _mark(opened, identifier, whether)))
+    return why
+
+
 _Answer = t.Tuple[t.Dict[str, t.Any], str]
 
 
@@ -76,5 +88,26 @@ def _write(book: t.Any, identifier: str, changes: t.Mapping[str, t.Any]) -> str:
         return "podman's database has another layout than is known"
     written = json.dumps({**noted, **changes}, separators=(",", ":"))
     book.execute("UPDATE ContainerState SET JSON = ? WHERE ID = ?", (written.encode() if isinstance(text, bytes) else written, identifier))
+    book.execute("COMMIT")
+    return ""
+
+
+def _mark(book: t.Any, identifier: str, whether: bool) -> str:
+    book.execute("BEGIN IMMEDIATE")
+    schema = book.execute("SELECT SchemaVersion FROM DBConfig").fetchall()
+    rows = book.execute("SELECT JSON FROM ContainerConfig WHERE ID = ?", (identifier,)).fetchall()
+    noted = json.loads(rows[0][0]) if len(rows) == 1 else {}
+    annotations = (noted.get("spec") or {}).get("annotations")
+    if schema != [(_SCHEMA,)] or not isinstance(annotations, dict):
+        return "podman's database has another layout than is known"
+    if annotations.get(_BY_ITSELF) == ("TRUE" if whether else None):
+        return ""
+    if whether:
+        annotations[_BY_ITSELF] = "TRUE"
+    else:
+        del annotations[_BY_ITSELF]
+    text = rows[0][0]
+    written = json.dumps(noted, separators=(",", ":"), ensure_ascii=False)
+    book.execute("UPDATE ContainerConfig SET JSON = ? WHERE ID = ?", (written.encode() if isinstance(text, bytes) else written, identifier))
     book.execute("COMMIT")
     return ""

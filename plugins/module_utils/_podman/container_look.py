@@ -13,14 +13,13 @@ import typing as t
 from .._core.host import allocated, read_text
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
-from . import container_facts as facts_of, file_flags, health_check as health, inventory, sysctls, task_facts
+from . import container_facts as facts_of, file_flags, health_check as health, inventory, service, sysctls, task_facts
 from .own_network import OwnNetwork
 from .podman import Podman
 from .workload import asked
 
 # Drivers whose log is a file beside the container, which goes with it.
 FILE_DRIVERS = ("k8s-file", "json-file")
-PROBE_SECONDS = 10.0
 
 Document = t.Mapping[str, t.Any]
 
@@ -39,8 +38,6 @@ class Look:
     def still(self) -> dict[str, t.Any]:
         """The facts that hold whether it runs or not."""
         log = self.host.get("LogConfig") or {}
-        unit = self.facts["systemd_unit"]
-        units = facts_of.units_of(self.facts["name"], self.facts["id"])
         return {
             "unaccounted": inventory.unaccounted(self.inspect),
             "secrets": secrets_of(self.config),
@@ -55,9 +52,7 @@ class Look:
                 "folder": log_folder(log, self.inspect.get("StaticDir") or ""),
                 "size": allocated(log["Path"]) if log.get("Type") in FILE_DRIVERS and log.get("Path") else 0,
             },
-            # podman-compose writes the name of a unit that it may never have made.
-            "systemd_unit": unit if unit and facts_of.unit_exists(unit) else "",
-            "units": [name for name in units if self._acts(name)],
+            "service": self._service(),
             "auto_update": bool((self.config.get("Labels") or {}).get("io.containers.autoupdate")),
         }
 
@@ -88,18 +83,19 @@ class Look:
             "startup_passed": startup and bool(self.facts["running"]) and health.HealthTimer(self.runtime, self.facts["id"]).startup_passed(self.podman),
         }
 
+    def _service(self) -> dict[str, t.Any]:
+        """The unit that starts and stops it; empty where there is none."""
+        label = self.facts["systemd_unit"]
+        # podman-compose writes the name of a unit that it may never have made.
+        label = label if label and facts_of.unit_exists(label) else ""
+        acting = service.acting(self.runtime, facts_of.units_of(self.facts["name"], self.facts["id"]))
+        return service.facts(self.runtime, service.units_there(label, acting), self.inspect, bool(self.facts["running"]))
+
     def _configured(self) -> set[str]:
         try:
             return facts_of.configured_places(json.loads(read_text(self.inspect.get("OCIConfigPath") or "") or "{}"))
         except ValueError as exc:
             raise HandoverError("the OCI configuration {0} is no JSON: {1}".format(self.inspect.get("OCIConfigPath"), exc)) from exc
-
-    def _acts(self, unit: str) -> bool:
-        """Whether systemd runs this unit or will at the next boot."""
-        systemctl = self.runtime.tool("systemctl", "systemd")
-        shown = self.runtime.run([systemctl, "show", "--property=ActiveState,UnitFileState", unit], timeout=PROBE_SECONDS).stdout
-        state = dict(line.partition("=")[::2] for line in shown.splitlines())
-        return state.get("ActiveState") not in ("inactive", "failed", "", None) or state.get("UnitFileState", "").startswith(("enabled", "generated"))
 
     def _own_network(self, pid: int) -> dict[str, t.Any]:
         if self.facts["network_mode"].startswith(("host", "container:", "ns:")):

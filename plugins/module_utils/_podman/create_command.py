@@ -56,6 +56,7 @@ _PINNED = frozenset(("hostname", "ip", "ip6", "mac-address", "name", "network", 
 # Files of the first host that the second one's podman would read again, and whose contents are not remembered.
 _FILES = frozenset(("hosts-file", "init-path"))
 _LABELS = "label-file"
+_UNIT_LABEL = "PODMAN_SYSTEMD_UNIT="
 
 _ENVIRONMENT = frozenset(("env", "env-file", "env-host"))
 _PROXIES = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"))
@@ -153,6 +154,8 @@ class Identity:
     labels: tuple[str, ...] = ()
     # Of the anonymous volumes: where each is mounted, and the name that podman gave it.
     volumes: t.Mapping[str, str] = field(default_factory=dict)
+    # A unit of systemd makes it anew at each start, and removes it at each stop.
+    made_by_unit: bool = False
 
 
 def parse(command: t.Sequence[str], podman: Grammar, verb: Grammar) -> CreateCommand:
@@ -264,8 +267,11 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> list[str
     written += _environment(parsed, identity)
     if parsed.values(_LABELS):
         written += [("label", label) for label in identity.labels]
+    else:
+        # podman run takes the name of the unit that it is in from its environment.
+        written += [("label", label) for label in identity.labels if label.startswith(_UNIT_LABEL) and label not in parsed.values("label")]
     for name, value in parsed.options:
-        if name in _RUN_ONLY or name in _NOT_CARRIED or name in _PINNED or name in _ENVIRONMENT or name == _LABELS:
+        if name in _RUN_ONLY or name in _NOT_CARRIED or name in _PINNED or name in _ENVIRONMENT or name == _LABELS or (name == "rm" and identity.made_by_unit):
             continue
         if create.takes_value(name) is None:
             raise CommandError("podman create on this host does not know the option --{0}: install the podman of the source here".format(name))

@@ -83,6 +83,8 @@ class HostOffer:
                 "runtime": runtime.get("name", ""),
                 "runtime_path": runtime.get("path", ""),
                 "network": self._network_backend(info),
+                # Of a container that it removes by itself, the book has to be written to before a dump.
+                "sqlite": os.path.exists(os.path.join(store.get("graphRoot") or "", "db.sql")),
                 "store": {
                     "driver": store.get("graphDriverName", ""),
                     **(host.place(store["graphRoot"]) if store.get("graphRoot") else {"path": "", "free": 0, "device": 0}),

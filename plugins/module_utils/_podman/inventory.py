@@ -105,7 +105,7 @@ INSPECT: dict[str, Row] = {
             "HostConfig.DnsSearch", "HostConfig.ExtraHosts", "HostConfig.GroupAdd", "HostConfig.PortBindings"),
     **_rows(SAME, "the capabilities themselves are compared", "HostConfig.CapDrop"),
     **_rows(REFUSED, "create it without --init, or move it offline", "HostConfig.Init", check="init"),
-    **_rows(REFUSED, "create it again without --rm", "HostConfig.AutoRemove", "HostConfig.AutoRemoveImage", check="rm"),
+    **_rows(REFUSED, "create it again without --rm; one that its unit makes with it moves", "HostConfig.AutoRemove", "HostConfig.AutoRemoveImage", check="rm"),
     **_rows(REFUSED, "create it without --device", "HostConfig.Devices", check="devices"),
     **_rows(REFUSED, "create it without a user namespace", "HostConfig.UsernsMode", "HostConfig.IDMappings", check="user_namespace"),
     **_rows(REFUSED, "create it without another container", "HostConfig.VolumesFrom", "HostConfig.Links", check="create_command"),

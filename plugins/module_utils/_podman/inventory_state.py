@@ -125,7 +125,15 @@ STATE: dict[str, dict[str, Row]] = {
         "the timer of a health check": Row(CARRIED, "made again when the container runs there; the source's goes with the container"),
         "the log": Row(TOLD, "the log up to now stays on the source", "log"),
         "a log in a folder that the destination lacks": Row(REFUSED, "make the folder there", "log_folder"),
-        "a quadlet or a unit that starts it": Row(REFUSED, "create it without, or disable the unit", "systemd_unit"),
+        "the unit of systemd that starts it: a quadlet with those that it names, or a unit's file; drop-ins, files with variables": Row(
+            CARRIED, "as files, enabled as it was; the source keeps its own with .migrated behind their names", "unit_files"
+        ),
+        "the unit's word that it is active": Row(CARRIED, "the unit there takes the container over while it runs"),
+        "a unit that others need or start, that needs others, is an instance of a template, or has its container in the foreground": Row(
+            REFUSED, "change the unit as the finding says", "systemd_unit"
+        ),
+        "the layer of a container that its unit makes anew at each start, offline": Row(TOLD, "it begins anew, as at each start", "unit_layer"),
+        "its anonymous volumes, offline": Row(REFUSED, "name them in the unit, or move it live", "unit_offline"),
         "a label for podman auto-update": Row(TOLD, "it needs a unit", "auto_update"),
         "a pod": Row(REFUSED, "create it outside of a pod", "pod"),
         "containers that require it": Row(REFUSED, "remove them first", "required_by"),

@@ -41,10 +41,16 @@ class Initialisation:
                 covers.enter_context(self._covered(directory))
             for directory in sorted({mount["directory"] for mount in source["mounts"] if mount["image_volume"]}):
                 os.makedirs(directory, mode=0o711, exist_ok=True)
-            apart = covers.enter_context(self._apart(source["networks"]))
+            apart = [*self._own_scope(source), *covers.enter_context(self._apart(source["networks"]))]
             self.runtime.run([*apart, self.podman.path, "init", self.name])
             self.runtime.run([*apart, self.podman.path, "container", "cleanup", self.name])
         return self.podman.inspect(self.name)
+
+    def _own_scope(self, source: t.Mapping[str, t.Any]) -> list[str]:
+        """Where podman divides the cgroup that it is in for the container: one that no other process is in."""
+        if not (source.get("service") or {}).get("split"):
+            return []
+        return [self.runtime.tool("systemd-run", "systemd"), "--scope", "--quiet", "--collect", "--property=Delegate=yes"]
 
     @contextlib.contextmanager
     def _apart(self, attached: t.Iterable[t.Mapping[str, t.Any]]) -> t.Iterator[list[str]]:

@@ -201,4 +201,5 @@ def identity_of(facts: Document, image: str) -> Identity:
         environment=tuple(facts["environment"]),
         labels=tuple("{0}={1}".format(key, value) for key, value in sorted(facts["labels"].items())),
         volumes={mount["destination"]: mount["name"] for mount in facts["mounts"] if (mount.get("directory_volume") or {}).get("anonymous")},
+        made_by_unit=bool((facts.get("service") or {}).get("made_by_unit")),
     )

@@ -13,6 +13,7 @@ from .plan import IGNORE, STOPPED, Check, Plan
 # By podman's state: the way from there to one in which the container can move.
 _START = "start it there first, as there is no memory to hand over, or move it as it is with migrate_mode=offline"
 _WAY_TO_MOVE = {**{state: _START for state in STOPPED}, "paused": "unpause it there first with `podman unpause {0}`"}
+_NAMESPACES = (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ipc_mode"), ("host name's", "uts_mode"))
 
 
 def _not_running(plan: Plan) -> t.Iterator[str]:
@@ -26,13 +27,6 @@ def _not_running(plan: Plan) -> t.Iterator[str]:
     )
 
 
-def _auto_remove(plan: Plan) -> t.Iterator[str]:
-    if plan.container["auto_remove"]:
-        yield "{0} was started with --rm, so its host forgets it as soon as it stops and could not take it back: create it again without --rm".format(
-            plan.workload
-        )
-
-
 def _create_command(plan: Plan) -> t.Iterator[str]:
     if plan.container.get("pod"):
         return  # all of this follows from the pod, which is told
@@ -40,10 +34,16 @@ def _create_command(plan: Plan) -> t.Iterator[str]:
         yield "{0} cannot be created again on {1}: {2}: make it with podman run or podman create, by itself".format(
             plan.workload, plan.destination, plan.container["cannot_recreate"]
         )
-    if plan.container["dependencies"]:
-        yield "{0} shares a namespace with another container ({1}), which would stay behind: create it without that".format(
-            plan.workload, ", ".join(each[:12] for each in plan.container["dependencies"])
+    elif plan.container["dependencies"] and not any(plan.container[mode].startswith("container:") for _what, mode in _NAMESPACES):
+        yield "{0} needs another container ({1}), which would stay behind: create it without that".format(
+            plan.workload, ", ".join(_name_of(plan, each) for each in plan.container["dependencies"])
         )
+
+
+def _name_of(plan: Plan, identifier: str) -> str:
+    """How podman on the source calls another container."""
+    names = [each["name"] for each in plan.here["host"]["podman"]["containers"] if each["id"].startswith(identifier[:12])]
+    return names[0] if names else identifier[:12]
 
 
 def _create_options(plan: Plan) -> t.Iterator[str]:
@@ -75,25 +75,6 @@ def _engine_defaults(plan: Plan) -> t.Iterator[str]:
         )
 
 
-def _systemd_unit(plan: Plan) -> t.Iterator[str]:
-    label = plan.container["systemd_unit"]
-    for unit in sorted({label, *plan.container.get("units", [])} - {""}):
-        yield (
-            "{0} is started and stopped by the systemd unit {1} on {2}, which would start it again there: {3}".format(
-                plan.workload,
-                unit,
-                plan.source,
-                (
-                    "create it with podman run, without a quadlet or generated unit"
-                    if unit == label
-                    else "disable the unit with `systemctl disable {0}`, remove its file, and have systemd forget it with `systemctl daemon-reload`".format(
-                        unit
-                    )
-                ),
-            )
-        )
-
-
 def _devices(plan: Plan) -> t.Iterator[str]:
     if plan.container["devices"]:
         yield "{0} has devices of {1} ({2}), which cannot move: create it without --device".format(
@@ -102,13 +83,16 @@ def _devices(plan: Plan) -> t.Iterator[str]:
 
 
 def _namespaces(plan: Plan) -> t.Iterator[str]:
-    for what, mode in (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ipc_mode"), ("host name's", "uts_mode")):
+    for what, mode in _NAMESPACES:
         value = plan.container[mode]
         if plan.container.get("pod"):
             return
         if value == "host" or value.startswith(("container:", "ns:")):
             yield "{0} uses the {1} namespace of {2} and not one of its own ({3}), which cannot move: create it without that".format(
-                plan.workload, what, "the host" if value == "host" else "another container", value
+                plan.workload,
+                what,
+                "the host" if value == "host" else "another container",
+                "container:" + _name_of(plan, value[len("container:") :]) if value.startswith("container:") else value,
             )
 
 
@@ -128,12 +112,10 @@ def _connections(plan: Plan) -> t.Iterator[str]:
 
 CHECKS: dict[str, Check] = {
     "running": _not_running,
-    "rm": _auto_remove,
     "create_command": _create_command,
     "create_options": _create_options,
     "files_named": _files,
     "engine_defaults": _engine_defaults,
-    "systemd_unit": _systemd_unit,
     "devices": _devices,
     "namespaces": _namespaces,
     "connections": _connections,

@@ -15,7 +15,7 @@ import typing as t
 
 from .. import inventory
 from ..workload import missing_volumes
-from . import binds, container, cpu, criu, flags, hosts, image, networks, options, processes, room, secrets, state, volumes
+from . import binds, container, cpu, criu, flags, hosts, image, networks, options, processes, room, secrets, service, state, volumes
 from .basics import BASICS
 from .image import archive, image_present
 from .link import link_rate, listen_address
@@ -33,6 +33,7 @@ UNACCOUNTED = "inventory:"
 # The order is that of the sentences that an operator reads.
 CHECKS: dict[str, Check] = {
     **container.CHECKS,
+    **service.CHECKS,
     **volumes.CHECKS,
     **flags.CHECKS,
     **state.CHECKS,

@@ -15,6 +15,7 @@ from ..._core.sizes import format_size
 from ..bind_rules import KEPT, carried
 from .plan import Check, Plan
 from .secrets import TOLD as SECRETS
+from .service import TOLD as SERVICE
 
 
 def _exec_sessions(plan: Plan) -> t.Iterator[str]:
@@ -62,11 +63,6 @@ def _tmpfs(plan: Plan) -> t.Iterator[str]:
             yield "the tmpfs {0} of {1} holds {2}, which are gone when it is stopped".format(tmpfs["place"], plan.workload, format_size(tmpfs["size"]))
 
 
-def _auto_update(plan: Plan) -> t.Iterator[str]:
-    if plan.container.get("auto_update"):
-        yield "{0} is updated by podman auto-update, which needs a unit that starts it: on {1} it has none".format(plan.workload, plan.destination)
-
-
 def _stopped(plan: Plan) -> t.Iterator[str]:
     state = plan.container.get("state", "")
     if state in ("exited", "stopped"):
@@ -112,9 +108,9 @@ TOLD: dict[str, Check] = {
     "growth": _growth,
     "log": _log,
     "own_tables": _own_tables,
+    **SERVICE,
     "stopped": _stopped,
     "tmpfs": _tmpfs,
-    "auto_update": _auto_update,
 }
 
 

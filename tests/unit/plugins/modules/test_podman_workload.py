@@ -276,7 +276,7 @@ class TestAbsent:
         host.volumes.update(shop={}, other={})
         result = module("absent", volumes=["shop", "never-there"])
         assert result["reasons"] == ["there is a container named shop, which is exited", "podman has a volume named shop"]
-        assert host.commands == ["podman rm 111", "podman volume rm shop"]
+        assert host.commands == ["podman rm --ignore 111", "podman volume rm shop"]
         assert "other" in host.volumes
 
     def test_nothing_there_is_no_change(self, host, module):
@@ -292,7 +292,7 @@ class TestAbsent:
     def test_unless_that_is_asked_for(self, host, module):
         host.containers["shop"] = inspect_of("111", State={"Status": "running", "Running": True})
         module("absent", running="kill")
-        assert host.commands == ["podman rm --force --time=0 111"]
+        assert host.commands == ["podman rm --ignore --force --time=0 111"]
 
     def test_check_mode_touches_nothing(self, host, module):
         host.containers["shop"] = inspect_of("111", State={"Status": "exited", "Running": False})

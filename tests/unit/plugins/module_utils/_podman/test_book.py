@@ -8,7 +8,7 @@ import json
 import sqlite3
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.book import started_at, state
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.book import removed_by_itself, started_at, state
 
 WHEN = "2026-11-26T00:19:19.903008932Z"
 STATE = {"state": 1, "pid": 7, "startedTime": "0001-01-01T00:00:00Z", "finishedTime": "0001-01-01T00:00:00Z", "Service": {"servicePods": None}}
@@ -82,3 +82,36 @@ def test_of_what_the_book_does_not_tell_nothing_is_known(tmp_path):
     book(tmp_path)
     assert state(str(tmp_path), "one") == STATE
     assert state(str(tmp_path), "three") == {}
+
+
+class TestRemovedByItself:
+    CONFIG = {"name": "é", "spec": {"annotations": {"io.podman.annotations.autoremove": "TRUE", "io.podman.annotations.cid-file": "/run/shop.cid"}}}
+
+    @pytest.fixture
+    def configs(self, tmp_path):
+        book(tmp_path)
+        database = sqlite3.connect(str(tmp_path / "db.sql"))
+        database.execute("CREATE TABLE ContainerConfig (ID TEXT, Name TEXT, JSON TEXT)")
+        database.execute("INSERT INTO ContainerConfig VALUES ('one', 'shop', ?)", (json.dumps(self.CONFIG).encode(),))
+        database.execute("INSERT INTO ContainerConfig VALUES ('two', 'web', ?)", (json.dumps({"spec": {}}).encode(),))
+        database.commit()
+        database.close()
+
+        def read():
+            database = sqlite3.connect(str(tmp_path / "db.sql"))
+            found = dict(database.execute("SELECT ID, JSON FROM ContainerConfig"))
+            database.close()
+            return json.loads(found["one"])
+
+        return read
+
+    def test_for_the_time_of_a_dump_and_then_as_before(self, tmp_path, configs):
+        assert removed_by_itself(str(tmp_path), "one", False) == ""
+        assert configs()["spec"]["annotations"] == {"io.podman.annotations.cid-file": "/run/shop.cid"}
+        assert removed_by_itself(str(tmp_path), "one", False) == "" and configs()["name"] == "é"
+        assert removed_by_itself(str(tmp_path), "one", True) == "" and configs() == self.CONFIG
+
+    @pytest.mark.parametrize("identifier", ["two", "three"])
+    def test_not_where_the_layout_is_another(self, tmp_path, configs, identifier):
+        assert "another layout" in removed_by_itself(str(tmp_path), identifier, False)
+        assert configs() == self.CONFIG

@@ -88,6 +88,7 @@ CONTAINER = {
     "seccomp_filter": True,
     "criu_configuration": "/etc/criu/runc.conf",
 }
+SERVICE = {"unit": "shop.service", "kind": "quadlet", "adoption": "inside", "active": True, "made_by_unit": True, "cannot": []}
 
 
 def host(address, **other):
@@ -334,8 +335,24 @@ FAULTS = [
      "shop is paused on node1 and not running: unpause it there first with `podman unpause shop`"),
     ("rm", put("here.workload.auto_remove", True), "shop was started with --rm"),
     ("create_command", put("here.workload.cannot_recreate", "it belongs to a pod"), "shop cannot be created again on node2: it belongs to a pod"),
-    ("create_command", put("here.workload.dependencies", ["b" * 64]), "shop shares a namespace with another container (bbbbbbbbbbbb)"),
-    ("systemd_unit", put("here.workload.systemd_unit", "shop.service"), "the systemd unit shop.service on node1, which would start it again there"),
+    ("create_command", put("here.workload.dependencies", ["b" * 64]), "shop needs another container (bbbbbbbbbbbb), which would stay behind"),
+    ("create_command", both(put("here.workload.dependencies", ["b" * 64]),
+                            put("here.workload.cannot_recreate", "it depends on another container (--requires)")),
+     "shop cannot be created again on node2: it depends on another container (--requires)"),
+    ("namespaces", both(put("here.workload.dependencies", ["b" * 64]), put("here.workload.network_mode", "container:" + "b" * 64),
+                        put("here.host.podman.containers", [{"name": "proxy", "id": "b" * 64, "state": "running"}])),
+     "shop uses the network namespace of another container and not one of its own (container:proxy)"),
+    ("rm", both(put("here.workload.auto_remove", True), put("here.workload.service", SERVICE), put("here.host.podman.sqlite", False)),
+     "shop is started with --rm by shop.service, and podman on node1 keeps its book in another database than SQLite"),
+    ("systemd_unit", put("here.workload.service", {**SERVICE, "cannot": ["is started by shop.timer, which would stay behind: disable and remove that first"]}),
+     "the systemd unit shop.service of shop on node1 is started by shop.timer, which would stay behind"),
+    ("systemd_unit", put("there.workload.units", ["container-shop.service"]),
+     "node2 has the unit container-shop.service already, which starts a container named shop"),
+    ("systemd_unit", both(put("here.workload.service", SERVICE), put("there.host.systemd", [242])),
+     "systemd is 242 on node2, and 243 or later is needed to move shop"),
+    ("unit_offline", both(put("here.workload.service", SERVICE), lambda facts: setattr(facts, "mode", "offline"),
+                          put("here.workload.mounts.0", {**PLAIN, "directory_volume": {**DIRECTORY, "anonymous": True, "name": "f" * 64}})),
+     "shop has a volume without a name (ffffffffffff), which its unit shop.service removes whenever it stops the container"),
     ("directories", put("here.workload.mounts.0", {**MOUNT, "image_volume": None}),
      "shop mounts the volume pgdata on /var/lib/postgresql, which is neither an image volume nor a plain volume of podman's"),
     ("directories", bound("refuse"),
@@ -372,8 +389,6 @@ FAULTS = [
                       put("here.host.podman.containers", [{"name": "a", "id": "1", "state": "running", "pod": "web"}])),
      "web is a pod on node1 (with a), and pods do not move"),
     ("running", both(put("here.workload.running", False), put("here.workload.state", "removing")), "start it or stop it there first"),
-    ("systemd_unit", put("here.workload.units", ["container-shop.service"]),
-     "the systemd unit container-shop.service on node1, which would start it again there: disable the unit with `systemctl disable container-shop.service`"),
     ("pod", both(put("here.workload.pod", "f" * 64), put("here.workload.dependencies", ["e" * 64]), put("here.workload.network_mode", "container:eee"),
                  put("here.workload.cannot_recreate", "it belongs to a pod"),
                  put("here.host.podman.containers", [{"name": "shop", "id": "1", "state": "running", "pod": "web"}])),
@@ -555,6 +570,9 @@ TOLD = [
     ("stopped", both(put("here.workload.state", "exited"), put("here.workload.exit_code", 3)),
      "shop does not run, and moves as it is: podman on node2 will call it created, and not know that it exited with exit code 3"),
     ("tmpfs", put("here.workload.tmpfs", [{"place": "/scratch", "size": MIB, "attributes": ""}]), "the tmpfs /scratch of shop holds 1 MiB, which are packed"),
+    ("unit_files", put("here.workload.service", SERVICE), "the unit shop.service of shop goes along, and node1 keeps the unit's files with .migrated"),
+    ("unit_layer", both(put("here.workload.service", SERVICE), lambda facts: setattr(facts, "mode", "offline")),
+     "shop is made anew on node2 by its unit shop.service, as at each start"),
     ("auto_update", put("here.workload.auto_update", True), "shop is updated by podman auto-update"),
     ("secrets", sealed("carry"), "the secret token that shop uses is copied to node2, and node1 keeps it: remove it there with `podman secret rm token` if"),
 ]
