@@ -17,6 +17,11 @@ import (
 // restored: they wait for it forever, and keep their mounts. The runtime names a
 // container's cgroup by its ID.
 func KillLeft(ctx context.Context, container string) error {
+	return killLeft(ctx, container, map[string]string{"/run/runc": "runc", "/run/crun": "crun"})
+}
+
+// killLeft knows the programs that run containers, by the folder of their entries.
+func killLeft(ctx context.Context, container string, runtimes map[string]string) error {
 	if container == "" {
 		return nil
 	}
@@ -32,18 +37,15 @@ func KillLeft(ctx context.Context, container string) error {
 	if err != nil {
 		return err
 	}
-	return forgetEntry(ctx, container)
+	return forgetEntry(ctx, container, runtimes)
 }
-
-// runtimes are the programs that run containers, by the folder of their entries.
-var runtimes = map[string]string{"/run/runc": "runc", "/run/crun": "crun"}
 
 // entryLimit is how long a runtime may take to remove an entry.
 const entryLimit = 30 * time.Second
 
 // forgetEntry removes the entry that a runtime has left which was killed while it
 // restored: the engine does not know of it, and has removed the container without.
-func forgetEntry(ctx context.Context, container string) (err error) {
+func forgetEntry(ctx context.Context, container string, runtimes map[string]string) (err error) {
 	for root, program := range runtimes {
 		entry := filepath.Join(root, container)
 		if _, e := os.Stat(entry); errors.Is(e, fs.ErrNotExist) {

@@ -35,9 +35,6 @@ func TestWhatACRIUThatWasKilledLeft(t *testing.T) {
 
 func TestTheEntryOfAKilledRuntimeGoes(t *testing.T) {
 	root, bin := t.TempDir(), t.TempDir()
-	was := runtimes
-	runtimes = map[string]string{root: "fake-runc"}
-	t.Cleanup(func() { runtimes = was })
 	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	const id = "0123456789abcdef-no-such-container"
 	for _, c := range []struct {
@@ -57,7 +54,7 @@ func TestTheEntryOfAKilledRuntimeGoes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := KillLeft(t.Context(), id); (err != nil) != c.fails {
+		if err := killLeft(t.Context(), id, map[string]string{root: "fake-runc"}); (err != nil) != c.fails {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

@@ -60,7 +60,10 @@ type Volume struct {
 	unused  *blockmap.Map // of left, the clusters that are still free; only where a tracker compares
 	pending *blockmap.Map // the clusters that the next pass sends
 	frozen  bool          // its file system is frozen by us
-	ours    bool          // no other copy uses the ledger
+
+	freeSpace func(mountpoint, device string, free func(off, n int64)) error // of the copy's options
+
+	ours bool // no other copy uses the ledger
 }
 
 // Pass is one walk over the dirty clusters.
@@ -80,6 +83,8 @@ type Options struct {
 	Count func(bytes int64)
 	// Open opens the trackers; tracker.Open if it is nil.
 	Open func(kind string, devs []tracker.Device) ([]tracker.Tracker, error)
+	// Free names the blocks that a file system does not use; image.FreeSpace if it is nil.
+	Free func(mountpoint, device string, free func(off, n int64)) error
 	// Begin, if it is there, tells the other side which round begins, before the
 	// first frame of each; see Resume.
 	Begin func(round int) error
@@ -104,9 +109,13 @@ func New(sender *pipeline.Sender, volumes []*Volume, opt Options) *Copy {
 	if opt.Open == nil {
 		opt.Open = tracker.Open
 	}
+	if opt.Free == nil {
+		opt.Free = image.FreeSpace
+	}
 	for _, v := range volumes {
 		v.pending = blockmap.New(v.Source.Size(), v.Cluster)
 		v.pending.MarkAll()
+		v.freeSpace = opt.Free
 	}
 	return &Copy{sender: sender, volumes: volumes, opt: opt}
 }

@@ -32,9 +32,6 @@ type Survey struct {
 	Why   string `json:"why,omitempty"`
 }
 
-// freeSpace is a variable so that a test can play a file system.
-var freeSpace = image.FreeSpace
-
 // survey takes the clusters that need not be read off the map of everything.
 func (v *Volume) survey() error {
 	blank := blockmap.New(v.Source.Size(), v.Cluster)
@@ -76,7 +73,7 @@ func (v *Volume) survey() error {
 // free is which clusters the file system does not use at all, now.
 func (v *Volume) free() (*blockmap.Map, error) {
 	m := blockmap.New(v.Source.Size(), v.Cluster)
-	return m, freeSpace(v.Mountpoint, v.Device, m.MarkWithin)
+	return m, v.freeSpace(v.Mountpoint, v.Device, m.MarkWithin)
 }
 
 // recheck has clusters sent after all that were left out as free, and no longer are.

@@ -31,6 +31,8 @@ type disk struct {
 	used  [clusters]bool
 	marks *blockmap.Map
 	lose  bool // marks are lost
+
+	answer func(mountpoint, device string, free func(off, n int64)) error // when it is asked for its free space
 }
 
 // inMemory is a folder for disks that cost no disk.
@@ -57,6 +59,7 @@ func newDisk(t *testing.T, seed uint64, dir string) *disk {
 	for range 60 {
 		d.something()
 	}
+	d.answer = d.free
 	return d
 }
 
@@ -159,10 +162,15 @@ func (d *disk) begin(t *testing.T, to *far, empty bool) (*Copy, *Volume) {
 		t.Fatal(err)
 	}
 	v := &Volume{Name: "disk", Device: d.f.Name(), Mountpoint: "(model)", Tracker: "model", Cluster: cluster, Source: src, Empty: empty, SkipFree: true}
-	c := New(sender, []*Volume{v}, Options{Open: func(string, []tracker.Device) ([]tracker.Tracker, error) {
-		d.marks.Swap() // it knows nothing of what was before
-		return []tracker.Tracker{d}, nil
-	}})
+	c := New(sender, []*Volume{v}, Options{
+		Open: func(string, []tracker.Device) ([]tracker.Tracker, error) {
+			d.marks.Swap() // it knows nothing of what was before
+			return []tracker.Tracker{d}, nil
+		},
+		Free: func(mountpoint, device string, free func(off, n int64)) error {
+			return d.answer(mountpoint, device, free)
+		},
+	})
 	if _, err := c.Track(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +190,6 @@ func TestNothingInUseIsLeftOut(t *testing.T) {
 	var left int64
 	for seed := range uint64(seeds) {
 		d := newDisk(t, seed, dir)
-		freeSpace = d.free
 		to := &far{b: make([]byte, diskSize)}
 		empty := seed%2 == 0
 		if !empty { // an image of old
@@ -200,7 +207,7 @@ func TestNothingInUseIsLeftOut(t *testing.T) {
 		d.a(5)
 		// It is frozen: nothing happens any more, also not while it is asked.
 		still := d.used
-		freeSpace = func(_, _ string, free func(off, n int64)) error {
+		d.answer = func(_, _ string, free func(off, n int64)) error {
 			for c, used := range still {
 				if !used {
 					free(int64(c)*cluster, cluster)
@@ -222,7 +229,6 @@ func TestNothingInUseIsLeftOut(t *testing.T) {
 		d.f.Close()
 		v.Source.Close()
 	}
-	freeSpace = image.FreeSpace
 	if left == 0 {
 		t.Error("nothing was ever left out: this proves nothing")
 	}
@@ -261,9 +267,7 @@ func (d *disk) compare(t *testing.T, what string, v *Volume, to *far) {
 
 // What is not free any more is sent at the end, even if no tracker named it.
 func TestTheEndDoesNotHangOnTheTracker(t *testing.T) {
-	defer func() { freeSpace = image.FreeSpace }()
 	d := newDisk(t, 1, inMemory(t))
-	freeSpace = d.free
 	to := &far{b: make([]byte, diskSize)}
 	d.used = [clusters]bool{}
 	c, v := d.begin(t, to, true)
@@ -278,7 +282,7 @@ func TestTheEndDoesNotHangOnTheTracker(t *testing.T) {
 		}
 	}
 	still := d.used
-	freeSpace = func(_, _ string, free func(off, n int64)) error {
+	d.answer = func(_, _ string, free func(off, n int64)) error {
 		for c, used := range still {
 			if !used {
 				free(int64(c)*cluster, cluster)
@@ -306,13 +310,11 @@ func TestTheEndDoesNotHangOnTheTracker(t *testing.T) {
 // A write that nobody marked makes the digests differ: what was left out is not
 // taken for an excuse.
 func TestTheDigestSeesALostMark(t *testing.T) {
-	defer func() { freeSpace = image.FreeSpace }()
 	d := newDisk(t, 2, inMemory(t))
 	for c := range clusters / 2 {
 		d.used[c] = true
 		d.write(c)
 	}
-	freeSpace = d.free
 	d.rnd = rand.New(rand.NewPCG(1, 1))
 	to := &far{b: make([]byte, diskSize)}
 	c, v := d.begin(t, to, true)

@@ -87,18 +87,16 @@ type touched struct {
 // maxInside bounds the memory of directories outside of the folder.
 const maxInside = 1 << 18
 
-// queue is how many events the kernel keeps for us: as many as there are. A
-// variable so that a test can have it overflow.
-var queue uint = unix.FAN_UNLIMITED_QUEUE
-
 const (
 	content = unix.FAN_MODIFY | unix.FAN_ATTRIB | unix.FAN_CLOSE_WRITE
 	moved   = unix.FAN_MOVED_FROM | unix.FAN_MOVED_TO
 	names   = unix.FAN_CREATE | unix.FAN_DELETE | moved
 )
 
-// Start begins to watch the folder root.
-func Start(root string) (_ *Watch, err error) {
+// Start begins to watch the folder root. The kernel keeps as many events for it as there are.
+func Start(root string) (*Watch, error) { return start(root, unix.FAN_UNLIMITED_QUEUE) }
+
+func start(root string, queue uint) (_ *Watch, err error) {
 	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %s: %w", root, err)

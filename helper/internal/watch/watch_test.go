@@ -28,6 +28,12 @@ func must(t *testing.T, errs ...error) {
 // besides, and its watch.
 func watched(t *testing.T) (*Watch, func(string) string) {
 	t.Helper()
+	return watchedWith(t, unix.FAN_UNLIMITED_QUEUE)
+}
+
+// watchedWith has the kernel keep a queue of events, or its default of 16384.
+func watchedWith(t *testing.T, queue uint) (*Watch, func(string) string) {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: fanotify on a file system")
 	}
@@ -36,7 +42,7 @@ func watched(t *testing.T) (*Watch, func(string) string) {
 	t.Cleanup(func() { os.RemoveAll(top) })
 	dir := filepath.Join(top, "in")
 	must(t, os.Mkdir(dir, 0o755), os.Mkdir(filepath.Join(top, "out"), 0o755))
-	w, err := Start(dir)
+	w, err := start(dir, queue)
 	must(t, err)
 	t.Cleanup(func() { w.Close() })
 	return w, func(p string) string { return filepath.Join(dir, p) }
@@ -228,9 +234,7 @@ func TestAsynchronousWritesAreKnown(t *testing.T) {
 
 // When events are lost, that is said.
 func TestOverflow(t *testing.T) {
-	queue = 0
-	defer func() { queue = unix.FAN_UNLIMITED_QUEUE }()
-	w, at := watched(t)
+	w, at := watchedWith(t, 0)
 	w.mu.Lock() // nobody reads meanwhile
 	must(t, os.WriteFile(at("0"), nil, 0o600))
 	for i := range 20_000 { // one event each name
