@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
@@ -84,7 +85,7 @@ func (s *source) armBoth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return send(s.conn, message{Kind: msgArm, Warm: touched(s.Session), Mapped: mapped(s.Session), Settings: network, Own: s.settings.Own()})
+	return protocol.Send(s.conn, &protocol.Arm{Warm: touched(s.Session), Mapped: mapped(s.Session), Settings: network, Own: s.settings.Own()})
 }
 
 // rounds returns when both sides are armed and another round gains nothing.
@@ -151,10 +152,13 @@ func (s *source) between(ctx context.Context, pending *chan error, idle time.Dur
 		case <-s.lost:
 			return false, s.hungUp()
 		case m := <-s.inbox:
-			if m.Kind == msgArmed {
+			if err := s.hear(m); err != nil {
+				return false, err
+			}
+			if _, ok := m.(*protocol.Armed); ok {
 				return true, nil
 			}
-			return false, fmt.Errorf("session: on the destination: %s", m.Why)
+			return false, notDue(m, "armed")
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		case <-t.C:

@@ -1,6 +1,10 @@
 package session
 
-import "time"
+import (
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/session/protocol"
+)
 
 // clock is how far the destination's clock is ahead of ours, by the way of NTP: an
 // answer carries when the question was sent, when it was heard and when it was
@@ -14,11 +18,16 @@ type clock struct {
 
 // hear takes an answer that was received now. A peer that sends no times is none
 // to learn from.
-func (c *clock) hear(m *message, now time.Time) {
-	if m.Echo == 0 || m.Heard == 0 || m.Said == 0 {
+func (c *clock) hear(m protocol.Message, now time.Time) {
+	answer, ok := m.(interface{ Times() (echo, heard int64) })
+	if !ok {
 		return
 	}
-	there, back := time.Duration(m.Heard-m.Echo), time.Duration(m.Said-now.UnixNano())
+	echo, heard := answer.Times()
+	if echo == 0 || heard == 0 || m.SentAt() == 0 {
+		return
+	}
+	there, back := time.Duration(heard-echo), time.Duration(m.SentAt()-now.UnixNano())
 	ahead, within := (there+back)/2, (there-back)/2
 	if within < 0 { // one of the clocks was set in between
 		return

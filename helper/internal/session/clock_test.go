@@ -3,6 +3,8 @@ package session
 import (
 	"testing"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 )
 
 func TestTheClockIsReadFromTheAnswerWithTheLeastDoubt(t *testing.T) {
@@ -10,9 +12,9 @@ func TestTheClockIsReadFromTheAnswerWithTheLeastDoubt(t *testing.T) {
 	at := time.Unix(1700000000, 0)
 	answer := func(ahead, there, work, back time.Duration) {
 		heard := at.Add(there + ahead)
-		c.hear(&message{Echo: at.UnixNano(), Heard: heard.UnixNano(), Said: heard.Add(work).UnixNano()}, at.Add(there+work+back))
+		c.hear(&protocol.Synced{Answer: protocol.Answer{Echo: at.UnixNano(), Heard: heard.UnixNano()}, Sent: protocol.Sent{Said: heard.Add(work).UnixNano()}}, at.Add(there+work+back))
 	}
-	c.hear(&message{}, at)
+	c.hear(&protocol.Synced{}, at)
 	if c.known {
 		t.Error("an answer without times is one")
 	}

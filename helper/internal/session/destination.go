@@ -13,14 +13,13 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/loop"
-	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/tree"
-	"github.com/livefleet/handover/helper/internal/wire"
 )
 
 // destination is the receiving side of one session: the order of its steps. The parts below it know each only those that they embed.
@@ -33,8 +32,8 @@ type destination struct {
 
 func newDestination(b *record.Session, o Options) *destination {
 	in := &incoming{
-		places: &places{Session: b, options: o.filled(), binds: map[string][]loop.Bind{}},
-		late:   map[string][]string{}, unpacking: map[uint32]*unpacking{},
+		places:  &places{Session: b, options: o.filled(), binds: map[string][]loop.Bind{}},
+		hearing: hearing{of: b, by: record.Destination}, late: map[string][]string{}, unpacking: map[uint32]*unpacking{},
 	}
 	early := &earlyRestore{incoming: in}
 	in.changed = early.changed
@@ -155,54 +154,12 @@ func (d *destination) prepare() error {
 	return err
 }
 
-// message handles one message of the source. Every frame before it has been
-// written by now.
-func (d *destination) message(ctx context.Context, f *wire.Frame) error {
-	m, err := parseMessage(f)
-	if err != nil {
-		return err
-	}
-	d.said, d.heard = m.Said, time.Now().UnixNano()
-	handle, ok := map[kind]struct {
-		in []record.State // the states in which the message may come
-		do func(context.Context, *message) error
-	}{
-		msgHello:    {[]record.State{record.Prepare}, d.hello},
-		msgAgain:    {[]record.State{record.Presync}, d.again},
-		msgAfresh:   {[]record.State{record.Presync}, d.afresh},
-		msgRound:    {[]record.State{record.Presync}, d.round},
-		msgBarrier:  {[]record.State{record.Presync, record.Barrier}, d.barrier},
-		msgFrozen:   {[]record.State{record.Barrier}, func(context.Context, *message) error { return d.Reach(record.Frozen, "") }},
-		msgArm:      {[]record.State{record.Barrier, record.Frozen}, d.arm},
-		msgDumped:   {[]record.State{record.Frozen}, d.dumped},
-		msgFlushed:  {[]record.State{record.Frozen}, d.flushed},
-		msgSum:      {[]record.State{record.Frozen}, d.sum},
-		msgDigests:  {[]record.State{record.Flushed}, d.digests},
-		msgVerified: {[]record.State{record.Flushed}, d.prepareWorkload},
-		msgRun:      {[]record.State{record.Prepared}, d.resume},
-		msgEnd:      {[]record.State{record.Settled, record.Done}, func(context.Context, *message) error { return errors.Join(d.finish(), pipeline.ErrStop) }},
-		msgFail: {[]record.State{record.Prepare, record.Presync, record.Barrier, record.Frozen, record.Flushed, record.Prepared}, func(_ context.Context, m *message) error {
-			return fmt.Errorf("session: on the source: %s", m.Why)
-		}},
-	}[m.Kind]
-	if !ok {
-		return fmt.Errorf("session: the source sent the unknown message %q: install the same pcopy on both hosts", m.Kind)
-	}
-	at := d.Journal.State()
-	for _, s := range handle.in {
-		if s == at {
-			return handle.do(ctx, m)
-		}
-	}
-	return fmt.Errorf("session: the source sent %q while this side is %s: that is no order in which a session goes", m.Kind, at)
-}
-
 // hello is the first word of a source.
-func (d *destination) hello(ctx context.Context, m *message) error {
-	if err := d.agree(m); err != nil {
+func (d *destination) hello(ctx context.Context, m *protocol.Hello) error {
+	if err := d.agree(&m.Opening); err != nil {
 		return err
 	}
-	if err := d.Reach(record.Presync, ""); err != nil {
+	if err := d.reach(record.Presync, ""); err != nil {
 		return err
 	}
 	d.empty = true
@@ -227,8 +184,8 @@ func (d *destination) hello(ctx context.Context, m *message) error {
 var errConfirmed = errors.New("session: the source has let go")
 
 // barrier syncs the received data, and everything that was prepared for the workload.
-func (d *destination) barrier(context.Context, *message) error {
-	if err := d.Reach(record.Barrier, ""); err != nil {
+func (d *destination) barrier(context.Context, *protocol.Barrier) error {
+	if err := d.reach(record.Barrier, ""); err != nil {
 		return err
 	}
 	if d.fetcher == nil {
@@ -238,7 +195,7 @@ func (d *destination) barrier(context.Context, *message) error {
 	if err := errors.Join(d.datasync(), syncTrees(d.Spec)); err != nil {
 		return err
 	}
-	return send(d.conn, message{Kind: msgSynced, Echo: d.said, Heard: d.heard, Took: map[string]float64{"datasync": report.MS(time.Since(began))}})
+	return protocol.Send(d.conn, &protocol.Synced{Answer: protocol.Answer{Echo: d.said, Heard: d.heard}, Took: map[string]float64{"datasync": report.MS(time.Since(began))}})
 }
 
 // syncTrees puts the file systems on the disk that the trees are on: the engine's
@@ -253,7 +210,7 @@ func syncTrees(spec *record.Spec) (err error) {
 }
 
 // flushed: everything has come.
-func (d *destination) flushed(ctx context.Context, m *message) error {
+func (d *destination) flushed(ctx context.Context, m *protocol.Flushed) error {
 	d.carried.Last(m.Told, m.Bound, m.Reset, m.Own)
 	if len(d.unpacking) > 0 {
 		return errors.New("session: the source says that everything was sent, and a tree has no end")
@@ -261,29 +218,29 @@ func (d *destination) flushed(ctx context.Context, m *message) error {
 	if differs, err := d.compare(m); differs || err != nil {
 		return err
 	}
-	if err := d.Reach(record.Flushed, ""); err != nil {
+	if err := d.reach(record.Flushed, ""); err != nil {
 		return err
 	}
 	if !d.verifies {
-		return d.prepareWorkload(ctx, m)
+		return d.prepareWorkload(ctx)
 	}
 	roots, err := d.reread(ctx)
 	if err != nil {
 		return err
 	}
-	return send(d.conn, message{Kind: msgVerified, Roots: roots})
+	return protocol.Send(d.conn, &protocol.Verified{Roots: roots})
 }
 
 // prepareWorkload restores, up to the point before the first instruction.
-func (d *destination) prepareWorkload(ctx context.Context, _ *message) error {
+func (d *destination) prepareWorkload(ctx context.Context) error {
 	if d.Spec.Mode == record.Copy {
 		if err := d.datasync(); err != nil {
 			return err
 		}
-		if err := d.Reach(record.Done, ""); err != nil {
+		if err := d.reach(record.Done, ""); err != nil {
 			return err
 		}
-		return send(d.conn, message{Kind: msgSettled})
+		return protocol.Send(d.conn, &protocol.Settled{})
 	}
 	took := map[string]float64{}
 	began := time.Now()
@@ -317,18 +274,18 @@ func (d *destination) prepareWorkload(ctx context.Context, _ *message) error {
 	}
 	took["datasync"] = report.MS(time.Since(began))
 	d.Log.Emit("prepared", map[string]any{"took": took})
-	if err := d.Reach(record.Prepared, ""); err != nil {
+	if err := d.reach(record.Prepared, ""); err != nil {
 		return err
 	}
-	return send(d.conn, message{Kind: msgPrepared, Took: took})
+	return protocol.Send(d.conn, &protocol.Prepared{Took: took})
 }
 
 // resume is the moment: the source is released.
-func (d *destination) resume(ctx context.Context, m *message) error {
+func (d *destination) resume(ctx context.Context, m *protocol.Run) error {
 	if tokenHash(m.Token) != d.tokenHash {
 		return errors.New("session: the run token is not the one that was announced")
 	}
-	if err := d.Reach(record.Released, ""); err != nil {
+	if err := d.reach(record.Released, ""); err != nil {
 		// Nothing was told to run yet, and nothing will be.
 		return err
 	}
@@ -337,13 +294,13 @@ func (d *destination) resume(ctx context.Context, m *message) error {
 	runs, err := d.restorer.Resume(context.WithoutCancel(ctx))
 	if err != nil {
 		err = fmt.Errorf("session: it was told to resume, and then: %w", err)
-		return errors.Join(err, d.Reach(record.InDoubt, err.Error()))
+		return errors.Join(err, d.reach(record.InDoubt, err.Error()))
 	}
 	took := map[string]float64{"resume": report.MS(time.Since(began)), "running": report.MS(runs.Sub(began))}
 	// The word first: the source's clock of the pause is running. If it does not get
 	// through, the journal will tell.
-	sent := send(d.conn, message{Kind: msgResumed, Took: took})
-	if err := d.Reach(record.Resumed, ""); err != nil {
+	sent := protocol.Send(d.conn, &protocol.Resumed{Took: took})
+	if err := d.reach(record.Resumed, ""); err != nil {
 		return err
 	}
 	took, err = d.fetch(ctx)
@@ -356,7 +313,7 @@ func (d *destination) resume(ctx context.Context, m *message) error {
 	if sent != nil {
 		return sent
 	}
-	return send(d.conn, message{Kind: msgSettled, Took: took})
+	return protocol.Send(d.conn, &protocol.Settled{Took: took})
 }
 
 // settle: all that was received is on the disk, after it runs.
@@ -365,7 +322,7 @@ func (d *destination) settle() error {
 	if err := errors.Join(d.datasync(), syncTrees(d.Spec)); err != nil {
 		return err
 	}
-	return d.Reach(record.Settled, "")
+	return d.reach(record.Settled, "")
 }
 
 func (d *destination) finish() error {
@@ -401,7 +358,7 @@ func (d *destination) undo(why error) error {
 	}
 	why = fmt.Errorf("%w: look whether it runs here before anything is done on the source", why)
 	if d.conn != nil {
-		_ = send(d.conn, message{Kind: msgDoubt, Why: why.Error()})
+		_ = protocol.Send(d.conn, &protocol.Doubt{Reason: protocol.Reason{Why: why.Error()}})
 	}
 	d.Log.Emit("error", map[string]any{"text": why.Error()})
 	d.Update(true, func(s *record.Status) { s.Error = why.Error() })
@@ -429,14 +386,15 @@ func (d *destination) discard(why error) error {
 			err = errors.Join(err, d.uncover(d.arming))
 		}
 	}
-	word := msgFail
+	reason := protocol.Reason{Why: why.Error()}
+	var word protocol.Message = &protocol.Fail{Reason: reason}
 	st := d.Journal.State()
 	if err == nil && (st == record.Flushed && d.Spec.Mode != record.Copy || st == record.Prepared || st == record.InDoubt) {
-		word = msgRefused
+		word = &protocol.Refused{Reason: reason}
 		err = d.Reach(record.Refused, why.Error())
 	}
 	if d.conn != nil && err == nil {
-		lastWord(d.Log, d.conn, message{Kind: word, Why: why.Error()})
+		lastWord(d.Log, d.conn, word)
 	}
 	err = errors.Join(err, engine.DiscardWorkload(ctx, d.Spec))
 	err = errors.Join(err, d.removeReceived())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/criuimage"
 	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
@@ -34,7 +35,7 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 	if err := s.sendTrees(ctx, record.StagePresync, record.StageDump); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgDumped}); err != nil {
+	if err := protocol.Send(s.conn, &protocol.Dumped{}); err != nil {
 		return err
 	}
 	s.stage("copy_dump", began, time.Now())

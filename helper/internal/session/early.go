@@ -10,6 +10,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
@@ -53,12 +54,12 @@ type arming struct {
 
 // arm begins it. The source waits for the answer, which is the same whether it has
 // worked or not.
-func (d *earlyRestore) arm(ctx context.Context, m *message) error {
+func (d *earlyRestore) arm(ctx context.Context, m *protocol.Arm) error {
 	if err := d.carried.Rehearse(m.Settings, m.Own); err != nil {
 		return err
 	}
 	if d.warming != nil {
-		return send(d.conn, message{Kind: msgArmed})
+		return protocol.Send(d.conn, &protocol.Armed{})
 	}
 	if d.restorer.CanArm() {
 		d.armAgain(ctx)
@@ -67,7 +68,7 @@ func (d *earlyRestore) arm(ctx context.Context, m *message) error {
 	w := d.warming
 	go func() {
 		<-w.done
-		_ = send(d.conn, message{Kind: msgArmed}) // the reader of a lost connection notices
+		_ = protocol.Send(d.conn, &protocol.Armed{}) // the reader of a lost connection notices
 	}()
 	return nil
 }
@@ -104,7 +105,7 @@ func (d *earlyRestore) armAgain(ctx context.Context) {
 
 // dumped says that CRIU's images are complete: nothing else is in their folder
 // now.
-func (d *earlyRestore) dumped(context.Context, *message) error {
+func (d *earlyRestore) dumped(context.Context, *protocol.Dumped) error {
 	// The restore is about to need the memory.
 	if err := d.memory.close(); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/codec"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
@@ -75,15 +76,18 @@ func TestAHostileSource(t *testing.T) {
 		"a way of packing that there is not": {func(h hostile) error {
 			return h.frame(wire.Packed, 0x40ff, 0, 0, record.DefaultCluster, len(some), some)
 		}, "offset 0"},
-		"a folder that there is not":   {func(h hostile) error { return h.frame(wire.Chunk, 0, 3, 0, 4096, 4096, some) }, "a piece of tree 3, and there are 0 trees"},
-		"a fence that is not due":      {func(h hostile) error { return h.frame(wire.Fence, 0, 0, 7, 0, 0, nil) }, "fence 7 came, and 1 was due"},
-		"a message that is none":       {func(h hostile) error { return h.frame(wire.Control, 0, 0, 0, 4096, 4096, some) }, "a message that is none"},
-		"a message of nobody":          {func(h hostile) error { return send(h.Conn, message{Kind: "format"}) }, `the unknown message "format"`},
-		"a second hello":               {func(h hostile) error { return send(h.Conn, copiedHello) }, "no order in which a session goes"},
-		"the run token":                {func(h hostile) error { return send(h.Conn, message{Kind: msgRun, Token: "x"}) }, "no order in which a session goes"},
-		"the end before the beginning": {func(h hostile) error { return send(h.Conn, message{Kind: msgFlushed}) }, "no order in which a session goes"},
-		"a round that was":             {func(h hostile) error { return send(h.Conn, message{Kind: msgRound, Round: -3}) }, "began round -3 after round 0"},
-		"another process":              {func(h hostile) error { return send(h.Conn, message{Kind: msgAgain, ID: "copied", TokenHash: "x"}) }, "another process of the source than the one that began"},
+		"a folder that there is not": {func(h hostile) error { return h.frame(wire.Chunk, 0, 3, 0, 4096, 4096, some) }, "a piece of tree 3, and there are 0 trees"},
+		"a fence that is not due":    {func(h hostile) error { return h.frame(wire.Fence, 0, 0, 7, 0, 0, nil) }, "fence 7 came, and 1 was due"},
+		"a message that is none":     {func(h hostile) error { return h.frame(wire.Control, 0, 0, 0, 4096, 4096, some) }, "a message that is none"},
+		"a message of nobody": {func(h hostile) error {
+			b := []byte(`{"kind":"format"}`)
+			return h.frame(wire.Control, 0, 0, 0, int64(len(b)), len(b), b)
+		}, `the unknown message "format"`},
+		"a second hello":               {func(h hostile) error { return protocol.Send(h.Conn, copiedHello()) }, `the source sent "hello" while the destination is presync, which takes only`},
+		"the run token":                {func(h hostile) error { return protocol.Send(h.Conn, &protocol.Run{Token: "x"}) }, `the source sent "run" while the destination is presync, which takes only`},
+		"the end before the beginning": {func(h hostile) error { return protocol.Send(h.Conn, &protocol.Flushed{}) }, `the source sent "flushed" while the destination is presync, which takes only`},
+		"a round that was":             {func(h hostile) error { return protocol.Send(h.Conn, &protocol.Round{Round: -3}) }, "began round -3 after round 0"},
+		"another process":              {func(h hostile) error { return protocol.Send(h.Conn, &protocol.Again{ID: "copied", TokenHash: "x"}) }, "another process of the source than the one that began"},
 		"no frame at all": {func(h hostile) error {
 			_, err := h.raw.Write(bytes.Repeat([]byte("rm -rf /"), 1000))
 			return err
@@ -102,7 +106,7 @@ func TestAHostileSource(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			if err := send(conn, copiedHello); err != nil {
+			if err := protocol.Send(conn, copiedHello()); err != nil {
 				t.Fatal(err)
 			}
 			var f wire.Frame
@@ -141,7 +145,7 @@ func TestAHostileSource(t *testing.T) {
 func TestAHostileSourceThatCalls(t *testing.T) {
 	d, received, h := receiving(t)
 	conn := h.Conn
-	if err := send(conn, copiedHello); err != nil {
+	if err := protocol.Send(conn, copiedHello()); err != nil {
 		t.Fatal(err)
 	}
 	var f wire.Frame
@@ -158,7 +162,7 @@ func TestAHostileSourceThatCalls(t *testing.T) {
 		}
 		c := wire.NewConn(raw)
 		defer c.Close()
-		if err := send(c, message{Kind: msgJoin, ID: "copied"}); err != nil {
+		if err := protocol.Send(c, &protocol.Join{Further: protocol.Further{ID: "copied"}}); err != nil {
 			t.Fatal(err)
 		}
 		if c.Read(&f) == nil {
@@ -188,7 +192,7 @@ func TestAHostileSourceThatCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := send(conn, message{Kind: msgFail, Why: fmt.Sprintf("enough after %d", joined)}); err != nil {
+	if err := protocol.Send(conn, &protocol.Fail{Reason: protocol.Reason{Why: fmt.Sprintf("enough after %d", joined)}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-received; err == nil || !strings.Contains(err.Error(), "enough after 15") {

@@ -10,6 +10,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/tree"
 	"github.com/livefleet/handover/helper/internal/wire"
@@ -18,6 +19,7 @@ import (
 // incoming is the traffic of one line's connections, with this side's answers.
 type incoming struct {
 	*places
+	hearing
 	conn      *wire.Conn
 	receiver  *pipeline.Receiver
 	arrivals  *passes.Arrivals
@@ -47,13 +49,13 @@ type unpacking struct {
 
 // welcome says that this side is ready, and which round is under way.
 func (d *incoming) welcome(round int) error {
-	return send(d.conn, message{
-		Kind: msgWelcome, Echo: d.said, Heard: d.heard, Round: round, Empty: d.empty && round == 0, Compare: d.compares, Can: understood(), Stock: d.memory.room, Lines: min(max(d.lines, 1), record.MaxConnections),
+	return protocol.Send(d.conn, &protocol.Welcome{
+		Answer: protocol.Answer{Echo: d.said, Heard: d.heard}, Round: round, Empty: d.empty && round == 0, Compare: d.compares, Can: understood(), Stock: d.memory.room, Lines: min(max(d.lines, 1), record.MaxConnections),
 	})
 }
 
 // agree compares the source's hello with our spec.
-func (d *incoming) agree(m *message) error {
+func (d *incoming) agree(m *protocol.Opening) error {
 	if m.ID != d.Spec.ID || m.Workload != d.Spec.Workload || m.Mode != d.Spec.Mode {
 		return fmt.Errorf("session: the source is about to send %s (session %s, %s), and this side waits for %s (session %s, %s)",
 			m.Workload, m.ID, m.Mode, d.Spec.Workload, d.Spec.ID, d.Spec.Mode)

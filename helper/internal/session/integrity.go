@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/livefleet/handover/helper/internal/ledger"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
@@ -55,7 +56,7 @@ func (s *outgoing) totals() []string {
 
 // compare compares the source's sums with the written data. If they differ, the
 // source is told where, and asks on.
-func (d *incoming) compare(m *message) (differs bool, err error) {
+func (d *incoming) compare(m *protocol.Flushed) (differs bool, err error) {
 	if len(m.Totals) != len(d.ledgers) {
 		return false, fmt.Errorf("session: the source tells the sums of %d volumes, and there are %d ledgers", len(m.Totals), len(d.ledgers))
 	}
@@ -64,7 +65,7 @@ func (d *incoming) compare(m *message) (differs bool, err error) {
 		total := l.Total().String()
 		totals = append(totals, total)
 		if total != m.Totals[i] {
-			return true, send(d.conn, message{Kind: msgDiffers, Range: &clusters{Volume: i, End: l.Clusters()}})
+			return true, protocol.Send(d.conn, &protocol.Differs{Range: &protocol.Clusters{Volume: i, End: l.Clusters()}})
 		}
 	}
 	d.Update(false, func(st *record.Status) { st.Totals = totals })
@@ -72,7 +73,7 @@ func (d *incoming) compare(m *message) (differs bool, err error) {
 }
 
 // sum answers the source's questions when sums differ.
-func (d *incoming) sum(_ context.Context, m *message) error {
+func (d *incoming) sum(_ context.Context, m *protocol.Sum) error {
 	if m.Range == nil || m.Range.Volume < 0 || m.Range.Volume >= len(d.ledgers) {
 		return errors.New("session: the source asks for the sum of clusters of a volume that there is not")
 	}
@@ -80,12 +81,12 @@ func (d *incoming) sum(_ context.Context, m *message) error {
 	if err != nil {
 		return err
 	}
-	return send(d.conn, message{Kind: msgSum, Range: m.Range, Sum: s.String()})
+	return protocol.Send(d.conn, &protocol.Sum{Range: m.Range, Sum: s.String()})
 }
 
 // nameDifference finds the first cluster of a volume in which the written data differ
 // from the sent ones, and names it.
-func (s *outgoing) nameDifference(ctx context.Context, m *message) error {
+func (s *outgoing) nameDifference(ctx context.Context, m *protocol.Differs) error {
 	if m.Range == nil || m.Range.Volume < 0 || m.Range.Volume >= len(s.volumes) || s.volumes[m.Range.Volume].Ledger == nil {
 		return errors.New("session: the destination says that something differs, and not where")
 	}
@@ -93,15 +94,15 @@ func (s *outgoing) nameDifference(ctx context.Context, m *message) error {
 	// All clusters before first are the same; between first and end one differs.
 	first, end := int64(0), v.Ledger.Clusters()
 	for end-first > 1 {
-		half := clusters{Volume: m.Range.Volume, First: first, End: (first + end) / 2}
+		half := protocol.Clusters{Volume: m.Range.Volume, First: first, End: (first + end) / 2}
 		mine, err := v.Ledger.Sum(half.First, half.End)
 		if err != nil {
 			return err
 		}
-		if err := send(s.conn, message{Kind: msgSum, Range: &half}); err != nil {
+		if err := protocol.Send(s.conn, &protocol.Sum{Range: &half}); err != nil {
 			return err
 		}
-		answer, err := s.expect(ctx, s.patience(), msgSum)
+		answer, err := expect[*protocol.Sum](ctx, s.link, s.patience())
 		if err != nil {
 			return err
 		}

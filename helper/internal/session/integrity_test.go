@@ -13,6 +13,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
@@ -80,27 +81,27 @@ func damagingDestination(t *testing.T, l *transport.Listener) error {
 	r := pipeline.NewReceiver(conn, nil, pipeline.ReceiveOptions{})
 	r.Add(0, forgetful{}, mine)
 	return r.Run(t.Context(), func(_ context.Context, f *wire.Frame) error {
-		m, err := parseMessage(f)
+		m, err := protocol.Parse(f, record.Source)
 		if err != nil {
 			return err
 		}
-		switch m.Kind {
-		case msgHello:
-			return send(conn, message{Kind: msgWelcome, Empty: true, Can: understood(), Lines: 1})
-		case msgBarrier:
-			return send(conn, message{Kind: msgSynced})
-		case msgFlushed:
+		switch m := m.(type) {
+		case *protocol.Hello:
+			return protocol.Send(conn, &protocol.Welcome{Empty: true, Can: understood(), Lines: 1})
+		case *protocol.Barrier:
+			return protocol.Send(conn, &protocol.Synced{})
+		case *protocol.Flushed:
 			if len(m.Totals) != 1 || m.Totals[0] != mine.Total().String() {
 				return fmt.Errorf("the source's totals are %v, and here lies %s", m.Totals, mine.Total())
 			}
 			if err := mine.Note(differCluster*record.DefaultCluster, bytes.Repeat([]byte{9}, record.DefaultCluster)); err != nil {
 				return err
 			}
-			return send(conn, message{Kind: msgDiffers, Range: &clusters{Volume: 0, End: mine.Clusters()}})
-		case msgSum:
+			return protocol.Send(conn, &protocol.Differs{Range: &protocol.Clusters{Volume: 0, End: mine.Clusters()}})
+		case *protocol.Sum:
 			s, err := mine.Sum(m.Range.First, m.Range.End)
-			return errors.Join(err, send(conn, message{Kind: msgSum, Range: m.Range, Sum: s.String()}))
-		case msgFail:
+			return errors.Join(err, protocol.Send(conn, &protocol.Sum{Range: m.Range, Sum: s.String()}))
+		case *protocol.Fail:
 			return pipeline.ErrStop
 		}
 		return nil
@@ -150,20 +151,24 @@ func receivingOn(t *testing.T, socket string) (*copied, <-chan error, hostile) {
 	return d, received, hostile{raw, conn}
 }
 
-var copiedHello = message{Kind: msgHello, ID: "copied", Mode: record.Copy, Can: understood(), Volumes: []volumeHello{{"data", differSize, record.DefaultCluster}}}
+func copiedHello() *protocol.Hello {
+	return &protocol.Hello{Opening: protocol.Opening{
+		ID: "copied", Mode: record.Copy, Can: understood(), Volumes: []protocol.Volume{{Name: "data", Size: differSize, Cluster: record.DefaultCluster}},
+	}}
+}
 
 // A source that says that it has sent what has not come: the destination does
 // not go on, answers what it is asked, and keeps nothing when the source gives up.
 func TestTheDestinationCompares(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		ask  *clusters // instead of going on
+		ask  *protocol.Clusters // instead of going on
 		text string
 	}{
 		{"good", nil, ""},
-		{"differs", &clusters{Volume: 0, First: 3, End: 7}, "on the source: it differs"},
-		{"a volume that there is not", &clusters{Volume: 1}, "the sum of clusters of a volume that there is not"},
-		{"clusters that there are not", &clusters{Volume: 0, First: 3, End: 99}, "there are no clusters 3 to 99"},
+		{"differs", &protocol.Clusters{Volume: 0, First: 3, End: 7}, "on the source: it differs"},
+		{"a volume that there is not", &protocol.Clusters{Volume: 1}, "the sum of clusters of a volume that there is not"},
+		{"clusters that there are not", &protocol.Clusters{Volume: 0, First: 3, End: 99}, "there are no clusters 3 to 99"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, received, h := receiving(t)
@@ -173,9 +178,9 @@ func TestTheDestinationCompares(t *testing.T) {
 			if err := mine.Note(5*record.DefaultCluster, data); err != nil {
 				t.Fatal(err)
 			}
-			say := func(m message, answer kind) *message {
+			say := func(m protocol.Message, answer protocol.Kind) protocol.Message {
 				t.Helper()
-				if err := send(conn, m); err != nil {
+				if err := protocol.Send(conn, m); err != nil {
 					t.Fatal(err)
 				}
 				if answer == "" {
@@ -185,40 +190,40 @@ func TestTheDestinationCompares(t *testing.T) {
 				if err := conn.Read(&f); err != nil {
 					t.Fatal(err, <-received)
 				}
-				a, err := parseMessage(&f)
-				if err != nil || a.Kind != answer {
+				a, err := protocol.Parse(&f, record.Destination)
+				if err != nil || a.Kind() != answer {
 					t.Fatalf("%+v, %v, and not %s", a, err, answer)
 				}
 				return a
 			}
-			say(copiedHello, msgWelcome)
+			say(copiedHello(), "welcome")
 			if c.ask == nil {
 				if err := conn.Write(&wire.Frame{Type: wire.Data, Pos: 5 * record.DefaultCluster, Payload: data}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			say(message{Kind: msgBarrier}, msgSynced)
-			say(message{Kind: msgFrozen}, "")
-			flushed := message{Kind: msgFlushed, Totals: []string{mine.Total().String()}}
+			say(&protocol.Barrier{}, "synced")
+			say(&protocol.Frozen{}, "")
+			flushed := &protocol.Flushed{Totals: []string{mine.Total().String()}}
 			if c.ask == nil {
-				say(flushed, msgSettled)
-				say(message{Kind: msgEnd}, "")
+				say(flushed, "settled")
+				say(&protocol.End{}, "")
 				if err := <-received; err != nil {
 					t.Error(err)
 				}
 				return
 			}
-			if m := say(flushed, msgDiffers); m.Range == nil || m.Range.Volume != 0 {
+			if m := say(flushed, "differs").(*protocol.Differs); m.Range == nil || m.Range.Volume != 0 {
 				t.Errorf("%+v", m)
 			}
 			if c.text == "on the source: it differs" {
 				none := ledger.Sum{}
-				if m := say(message{Kind: msgSum, Range: c.ask}, msgSum); m.Sum != none.String() {
+				if m := say(&protocol.Sum{Range: c.ask}, "sum").(*protocol.Sum); m.Sum != none.String() {
 					t.Errorf("%+v", m)
 				}
-				say(message{Kind: msgFail, Why: "it differs"}, "")
+				say(&protocol.Fail{Reason: protocol.Reason{Why: "it differs"}}, "")
 			} else {
-				say(message{Kind: msgSum, Range: c.ask}, "")
+				say(&protocol.Sum{Range: c.ask}, "")
 			}
 			if err := <-received; err == nil || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%v; should say %q", err, c.text)

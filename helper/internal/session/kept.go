@@ -9,6 +9,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
@@ -68,5 +69,5 @@ func (d *incoming) sendAllDigests(ctx context.Context, ledgers []*ledger.Ledger)
 			return err
 		}
 	}
-	return send(d.conn, message{Kind: msgDigests})
+	return protocol.Send(d.conn, &protocol.Digests{})
 }

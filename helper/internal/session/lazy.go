@@ -12,6 +12,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/lazy"
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/wire"
@@ -68,9 +69,7 @@ func (s *link) dialFetch(ctx context.Context) (*wire.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = send(c, message{Kind: msgFetch, ID: s.Spec.ID}); err == nil {
-		err = expectFirst(ctx, c, s.Spec.ID, s.patience(), msgFetch)
-	}
+	err = s.belongs(ctx, c, &protocol.Fetch{Further: protocol.Further{ID: s.Spec.ID}})
 	if err != nil {
 		c.Close()
 		return nil, fmt.Errorf("session: the connection for the memory that follows: %w", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
@@ -39,7 +40,7 @@ func understood() []string {
 }
 
 // can reports whether the destination can do something that not every version does.
-func (s *link) can(welcome *message, what, otherwise string) bool {
+func (s *link) can(welcome *protocol.Welcome, what, otherwise string) bool {
 	if slices.Contains(welcome.Can, what) {
 		return true
 	}
@@ -52,7 +53,7 @@ func (s *link) can(welcome *message, what, otherwise string) bool {
 type line struct {
 	conn    *wire.Conn
 	further []*wire.Conn
-	inbox   chan *message
+	inbox   chan protocol.Message
 	lost    chan struct{} // closed when the first connection is gone
 	lostErr error
 }
@@ -108,18 +109,18 @@ func (s *link) dial(ctx context.Context, limit time.Duration) (*wire.Conn, error
 }
 
 // connect makes the first connection of a line and says the first word.
-func (s *link) connect(ctx context.Context, limit time.Duration, first message) error {
+func (s *link) connect(ctx context.Context, limit time.Duration, first protocol.Message) error {
 	c, err := s.dial(ctx, limit)
 	if err != nil {
 		return err
 	}
-	s.line = &line{conn: c, inbox: make(chan *message, 16), lost: make(chan struct{})}
+	s.line = &line{conn: c, inbox: make(chan protocol.Message, 16), lost: make(chan struct{})}
 	go s.line.listen(s.confirm)
-	return send(c, first)
+	return protocol.Send(c, first)
 }
 
 // listen passes the peer's messages on until the connection ends.
-func (l *line) listen(confirm func(round int)) {
+func (l *line) listen(confirm func(*protocol.Round) error) {
 	defer close(l.lost)
 	var f wire.Frame
 	for {
@@ -134,13 +135,16 @@ func (l *line) listen(confirm func(round int)) {
 			l.lostErr = fmt.Errorf("the destination sent a %s frame", f.Type)
 			return
 		}
-		m, err := parseMessage(&f)
+		m, err := protocol.Parse(&f, record.Destination)
 		if err != nil {
 			l.lostErr = err
 			return
 		}
-		if m.Kind == msgRound {
-			confirm(m.Round)
+		if round, ok := m.(*protocol.Round); ok {
+			if err := confirm(round); err != nil {
+				l.lostErr = err
+				return
+			}
 			continue
 		}
 		l.inbox <- m
@@ -157,26 +161,34 @@ func (s *link) joinFurther(ctx context.Context, n int) error {
 			return err
 		}
 		s.further = append(s.further, c)
-		if err := send(c, message{Kind: msgJoin, ID: s.Spec.ID}); err != nil {
-			return err
-		}
-		if err := expectFirst(ctx, c, s.Spec.ID, s.patience(), msgJoin); err != nil {
+		if err := s.belongs(ctx, c, &protocol.Join{Further: protocol.Further{ID: s.Spec.ID}}); err != nil {
 			return fmt.Errorf("session: a further connection to the destination: %w", err)
 		}
 	}
 	return nil
 }
 
-// expectFirst reads the first message on a further connection, which is of a kind.
-func expectFirst(ctx context.Context, c *wire.Conn, id string, patience time.Duration, is kind) error {
-	var f wire.Frame
-	if err := readFirst(ctx, c, &f, patience); err != nil {
+// first is a message that begins a further connection.
+type first interface {
+	protocol.Message
+	Session() string
+}
+
+// belongs says that a connection is a further one of this session, and waits for the
+// destination to say the same.
+func (s *link) belongs(ctx context.Context, c *wire.Conn, m first) error {
+	if err := protocol.Send(c, m); err != nil {
 		return err
 	}
-	if begins(&f, id, is) {
-		return nil
+	var f wire.Frame
+	if err := readFirst(ctx, c, &f, s.patience()); err != nil {
+		return err
 	}
-	return fmt.Errorf("it begins with a %s frame that does not say that it belongs to session %q", f.Type, id)
+	answer := begins(&f, s.Spec.ID, record.Destination)
+	if answer == nil || answer.Kind() != m.Kind() {
+		return fmt.Errorf("it begins with a %s frame that does not say that it belongs to session %q", f.Type, s.Spec.ID)
+	}
+	return protocol.HearFirst(record.Source, s.State(), answer)
 }
 
 // readFirst reads the first frame on a connection, for which the other side has
@@ -189,20 +201,26 @@ func readFirst(ctx context.Context, c *wire.Conn, f *wire.Frame, patience time.D
 	return c.Read(f)
 }
 
-// begins reports whether a first frame says that its connection is a further one of
-// a session, and of a kind.
-func begins(f *wire.Frame, id string, is kind) bool {
+// begins is the message of a first frame that begins a further connection of a session;
+// nil, if the frame has none.
+func begins(f *wire.Frame, id string, by record.Role) first {
 	if f.Type != wire.Control {
-		return false
+		return nil
 	}
-	m, err := parseMessage(f)
-	return err == nil && m.Kind == is && m.ID == id
+	m, err := protocol.Parse(f, by)
+	if err != nil {
+		return nil
+	}
+	if m, ok := m.(first); ok && m.Session() == id {
+		return m
+	}
+	return nil
 }
 
 // newSender makes the further connections, and the sender of volumes over all of
 // them: as the spec says, as far as the other side understands it. No delta may be
 // about data that were sent over earlier connections.
-func (s *outgoing) newSender(ctx context.Context, welcome *message) (*pipeline.Sender, error) {
+func (s *outgoing) newSender(ctx context.Context, welcome *protocol.Welcome) (*pipeline.Sender, error) {
 	if err := s.joinFurther(ctx, welcome.Lines-1); err != nil {
 		return nil, err
 	}
@@ -334,16 +352,7 @@ func (o *door) keep() {
 func (o *door) greet(c *caller) {
 	patience := time.Duration(o.d.Spec.Policy.PeerTimeout) * time.Second
 	c.firstErr = readFirst(o.ctx, c.Conn, &c.first, patience)
-	if c.firstErr == nil && begins(&c.first, o.d.Spec.ID, msgJoin) {
-		o.join(c)
-		return
-	}
-	if c.firstErr == nil && begins(&c.first, o.d.Spec.ID, msgFetch) && o.d.fetcher != nil {
-		if err := send(c.Conn, message{Kind: msgFetch, ID: o.d.Spec.ID}); err != nil {
-			c.Close()
-			return
-		}
-		o.d.fetcher.Connect(c.Conn)
+	if c.firstErr == nil && o.takeFurther(c) {
 		return
 	}
 	st := o.d.Journal.State()
@@ -365,6 +374,32 @@ func (o *door) greet(c *caller) {
 	}
 }
 
+// takeFurther takes a connection if it is a further one, or closes it if none is due.
+func (o *door) takeFurther(c *caller) bool {
+	m := begins(&c.first, o.d.Spec.ID, record.Source)
+	if m == nil {
+		return false
+	}
+	if err := protocol.HearFirst(record.Destination, o.d.State(), m); err != nil {
+		o.d.Log.Emit("warning", map[string]any{"text": err.Error()})
+		c.Close()
+		return true
+	}
+	if _, ok := m.(*protocol.Join); ok {
+		o.join(c)
+		return true
+	}
+	if o.d.fetcher == nil {
+		return false
+	}
+	if err := protocol.Send(c.Conn, &protocol.Fetch{Further: protocol.Further{ID: o.d.Spec.ID}}); err != nil {
+		c.Close()
+		return true
+	}
+	o.d.fetcher.Connect(c.Conn)
+	return true
+}
+
 var errReplaced = errors.New("session: the source has made another connection")
 
 // join gives a further connection to the line that is being served.
@@ -379,7 +414,7 @@ func (o *door) join(c *caller) {
 	o.joined = append(o.joined, c)
 	// First joined, then said: data sent after the answer are read by it.
 	o.into.Join(c)
-	if err := send(c.Conn, message{Kind: msgJoin, ID: o.d.Spec.ID}); err != nil {
+	if err := protocol.Send(c.Conn, &protocol.Join{Further: protocol.Further{ID: o.d.Spec.ID}}); err != nil {
 		o.current.Interrupt(err)
 	}
 }

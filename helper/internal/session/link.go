@@ -3,10 +3,12 @@ package session
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/passes"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
@@ -16,13 +18,14 @@ import (
 type link struct {
 	*record.Session
 	*line
+	hearing
 	options   Options
 	way       transport.Way // to the destination, for all connections
 	sent      int64         // bytes that went over connections that are gone
 	resumable bool          // the destination knows how to go on over another connection
 	confirms  atomic.Pointer[passes.Copy]
 	clock     clock
-	differs   func(context.Context, *message) error // handles a destination's report of a difference
+	differs   func(context.Context, *protocol.Differs) error // handles a destination's report of a difference
 }
 
 // patience is how long an answer may take that needs no work.
@@ -30,17 +33,18 @@ func (s *link) patience() time.Duration {
 	return time.Duration(s.Spec.Policy.PeerTimeout) * time.Second
 }
 
-// expect waits for the peer's next message, which has to be one of the kinds.
-func (s *link) expect(ctx context.Context, limit time.Duration, kinds ...kind) (*message, error) {
+// next waits for the destination's next message, of the kinds that are due.
+func (s *link) next(ctx context.Context, limit time.Duration, kinds ...protocol.Kind) (protocol.Message, error) {
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	for {
-		var m *message
 		select {
-		case m = <-s.inbox:
+		case m := <-s.inbox:
+			return s.due(ctx, m, kinds)
 		case <-s.lost:
 			select { // messages before the end still count
-			case m = <-s.inbox:
+			case m := <-s.inbox:
+				return s.due(ctx, m, kinds)
 			default:
 				return nil, fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
 			}
@@ -50,26 +54,45 @@ func (s *link) expect(ctx context.Context, limit time.Duration, kinds ...kind) (
 				return nil, errAborted
 			}
 			r.Answer(fmt.Errorf("the session is %s: it is too late, or too early, for that", s.Journal.State()))
-			continue
 		case <-t.C:
 			return nil, fmt.Errorf("session: the destination has not answered within %s (waiting for %v)", limit, kinds)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		for _, k := range kinds {
-			if m.Kind == k {
-				s.clock.hear(m, time.Now())
-				return m, nil
-			}
-		}
-		if m.Kind == msgDiffers {
-			return nil, s.differs(ctx, m)
-		}
-		if m.Kind == msgFail || m.Kind == msgRefused {
-			return nil, &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
-		}
-		return nil, fmt.Errorf("session: the destination said %q where %v was due", m.Kind, kinds)
 	}
+}
+
+// due is the message if it is of the kinds.
+func (s *link) due(ctx context.Context, m protocol.Message, kinds []protocol.Kind) (protocol.Message, error) {
+	if err := s.hear(m); err != nil {
+		return nil, err
+	}
+	if slices.Contains(kinds, m.Kind()) {
+		s.clock.hear(m, time.Now())
+		return m, nil
+	}
+	if m, ok := m.(*protocol.Differs); ok {
+		return nil, s.differs(ctx, m)
+	}
+	return nil, notDue(m, fmt.Sprint(kinds))
+}
+
+// notDue is why a message ends the session that is allowed, and not the one that is due.
+func notDue(m protocol.Message, due string) error {
+	if m, ok := m.(interface{ Text() string }); ok {
+		return &refusal{onDestination(m)}
+	}
+	return fmt.Errorf("session: the destination said %q where %s was due", m.Kind(), due)
+}
+
+// expect is next for one kind.
+func expect[M protocol.Message](ctx context.Context, s *link, limit time.Duration) (M, error) {
+	var none M
+	m, err := s.next(ctx, limit, none.Kind())
+	if err != nil {
+		return none, err
+	}
+	return m.(M), nil
 }
 
 var errAborted = record.ErrAborted
@@ -79,8 +102,8 @@ var errAborted = record.ErrAborted
 func (s *link) hungUp() error {
 	select {
 	case m := <-s.inbox:
-		if m.Kind == msgFail {
-			return &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
+		if m, ok := m.(*protocol.Fail); ok {
+			return &refusal{onDestination(m)}
 		}
 	default:
 	}
@@ -94,8 +117,8 @@ func (s *link) explain(err error) error {
 	defer t.Stop()
 	select {
 	case m := <-s.inbox:
-		if m.Kind == msgFail {
-			return &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
+		if m, ok := m.(*protocol.Fail); ok {
+			return &refusal{onDestination(m)}
 		}
 	case <-t.C:
 	}

@@ -41,7 +41,10 @@ func (s *source) meet(ctx context.Context, at string) error {
 		case <-s.lost:
 			return fmt.Errorf("session: the connection to the destination is lost: %w", s.lostErr)
 		case m := <-s.inbox:
-			return fmt.Errorf("session: on the destination: %s", m.Why)
+			if err := s.hear(m); err != nil {
+				return err
+			}
+			return notDue(m, "the others of the wave")
 		case <-t.C:
 			return fmt.Errorf("session: the wave: the others have not come to %q within %s", at, limit)
 		case <-ctx.Done():

@@ -17,6 +17,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -98,7 +99,7 @@ func (s *memorySource) memorySize() int64 {
 
 // expectStock begins with the room that a destination announces, and with an empty
 // stock.
-func (s *memorySource) expectStock(welcome *message) {
+func (s *memorySource) expectStock(welcome *protocol.Welcome) {
 	s.memory = ahead{room: welcome.Stock, pages: s.can(welcome, canPages, "the dump is sent when it is complete")}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/share"
 )
@@ -38,21 +39,22 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	if s.way, err = s.Spec.Peer.Way(); err != nil {
 		return err
 	}
-	kind, connect := msgHello, s.connect
-	if again {
-		kind, connect = msgAfresh, s.connectAgain
-	}
-	hello := message{
-		Kind: kind, ID: s.Spec.ID, Workload: s.Spec.Workload, Mode: s.Spec.Mode, TokenHash: tokenHash(s.token), Verify: s.Spec.Policy.Verify,
+	opening := protocol.Opening{
+		ID: s.Spec.ID, Workload: s.Spec.Workload, Mode: s.Spec.Mode, TokenHash: tokenHash(s.token), Verify: s.Spec.Policy.Verify,
 		Can: understood(), Lines: s.Spec.Policy.Connections, Memory: s.worthAhead(), Lazy: s.Spec.Policy.LazyPages,
 	}
-	if err := s.open(&hello); err != nil {
+	if err := s.open(&opening); err != nil {
 		return err
 	}
-	if err := connect(ctx, s.patience(), hello); err != nil {
+	if again {
+		err = s.connectAgain(ctx, s.patience(), &protocol.Afresh{Opening: opening})
+	} else {
+		err = s.connect(ctx, s.patience(), &protocol.Hello{Opening: opening})
+	}
+	if err != nil {
 		return err
 	}
-	welcome, err := s.expect(ctx, s.patience(), msgWelcome)
+	welcome, err := expect[*protocol.Welcome](ctx, s.link, s.patience())
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,7 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 }
 
 // open opens the volumes and trees, and lists them in the first message.
-func (s *source) open(hello *message) error {
+func (s *source) open(hello *protocol.Opening) error {
 	for i, v := range s.Spec.Volumes {
 		src, err := image.OpenSource(v.Device)
 		if err != nil {
@@ -90,7 +92,7 @@ func (s *source) open(hello *message) error {
 		if src.Size() != v.Size {
 			return fmt.Errorf("session: volume %s: %s has %d bytes and the session was told %d: was it grown meanwhile? Start again", v.Name, v.Device, src.Size(), v.Size)
 		}
-		hello.Volumes = append(hello.Volumes, volumeHello{Name: v.Name, Size: v.Size, Cluster: v.Cluster})
+		hello.Volumes = append(hello.Volumes, protocol.Volume{Name: v.Name, Size: v.Size, Cluster: v.Cluster})
 	}
 	if err := record.NoteVolumes(s.Dir, s.Spec); err != nil {
 		return err
@@ -106,7 +108,7 @@ func (s *source) open(hello *message) error {
 }
 
 // track begins to send over all connections, and to track.
-func (s *source) track(ctx context.Context, welcome *message) error {
+func (s *source) track(ctx context.Context, welcome *protocol.Welcome) error {
 	// From here on nothing that is written is missed: the trackers run before
 	// the first cluster is read.
 	for _, v := range s.volumes {

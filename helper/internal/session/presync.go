@@ -199,7 +199,10 @@ func (s *presyncer) listen(ctx context.Context, wait time.Duration) (*record.Req
 		case <-s.lost:
 			return nil, s.hungUp()
 		case m := <-s.inbox:
-			return nil, &refusal{fmt.Errorf("session: on the destination: %s", m.Why)}
+			if err := s.hear(m); err != nil {
+				return nil, &refusal{err}
+			}
+			return nil, &refusal{notDue(m, "no message")}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-t.C:

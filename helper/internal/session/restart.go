@@ -13,6 +13,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/ledger"
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
@@ -30,7 +31,7 @@ const clustersAtOnce = 4096
 
 // connectAgain is connect for a process that was started again: the destination
 // may be busy noticing that the first one is gone.
-func (s *link) connectAgain(ctx context.Context, limit time.Duration, first message) error {
+func (s *link) connectAgain(ctx context.Context, limit time.Duration, first protocol.Message) error {
 	until := time.Now().Add(time.Duration(s.Spec.Policy.ResumeTimeout) * time.Second)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := s.connect(ctx, limit, first)
@@ -56,7 +57,7 @@ func (s *outgoing) compare(ctx context.Context) error {
 		return errors.New("session: the process that began this session died, and the destination's pcopy cannot go on with another: start a new session")
 	}
 	for {
-		m, err := s.expect(ctx, 10*time.Minute, msgDigests)
+		m, err := expect[*protocol.Digests](ctx, s.link, 10*time.Minute)
 		if err != nil {
 			return err
 		}
@@ -142,8 +143,8 @@ func (s stretch) NextData(off int64) (start, end int64, err error) {
 
 // afresh: the source's process died, and this is another one. The received data lie
 // here; of those on their way nothing is known.
-func (d *incoming) afresh(ctx context.Context, m *message) error {
-	if err := d.agree(m); err != nil {
+func (d *incoming) afresh(ctx context.Context, m *protocol.Afresh) error {
+	if err := d.agree(&m.Opening); err != nil {
 		return err
 	}
 	d.empty, d.compares = false, true
@@ -167,7 +168,7 @@ func (d *incoming) sendDigests(ctx context.Context, number int, v record.Vol, l 
 		if err != nil {
 			return err
 		}
-		if err := send(d.conn, message{Kind: msgDigests, Volume: number, Cluster: first, Sums: sums}); err != nil {
+		if err := protocol.Send(d.conn, &protocol.Digests{Volume: number, Cluster: first, Sums: sums}); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/transport"
 	"github.com/livefleet/handover/helper/internal/wire"
@@ -32,13 +33,19 @@ func (s *link) beginRound(round int) error {
 	if s.Journal.State() != record.Presync || !s.resumable {
 		return nil
 	}
-	return send(s.conn, message{Kind: msgRound, Round: round})
+	return protocol.Send(s.conn, &protocol.Round{Round: round})
 }
 
-func (s *link) confirm(round int) {
-	if c := s.confirms.Load(); c != nil {
-		c.Confirm(round)
+// confirm takes the destination's word that a round was written. It runs beside the
+// session's own steps.
+func (s *link) confirm(m *protocol.Round) error {
+	if _, err := protocol.Hear(record.Source, s.State(), m); err != nil {
+		return err
 	}
+	if c := s.confirms.Load(); c != nil {
+		c.Confirm(m.Round)
+	}
+	return nil
 }
 
 // broken reports whether an error is that a connection broke. The writer may see that
@@ -125,7 +132,7 @@ func (r *refusal) Unwrap() error { return r.error }
 
 // reconnect makes one attempt.
 func (s *presyncer) reconnect(ctx context.Context, limit time.Duration) error {
-	again := message{Kind: msgAgain, ID: s.Spec.ID, TokenHash: tokenHash(s.token), Lines: s.Spec.Policy.Connections}
+	again := &protocol.Again{ID: s.Spec.ID, TokenHash: tokenHash(s.token), Lines: s.Spec.Policy.Connections}
 	if err := s.connect(ctx, min(limit, s.patience()), again); err != nil {
 		return err
 	}
@@ -135,13 +142,14 @@ func (s *presyncer) reconnect(ctx context.Context, limit time.Duration) error {
 	}
 	next := make([]int64, len(s.volumes)) // the words of each map come in order, and not without end
 	for {
-		m, err := s.expect(ctx, s.patience(), msgCame, msgWelcome)
+		answer, err := s.next(ctx, s.patience(), "came", "welcome")
 		if err != nil {
 			return s.unless(err) // it does not answer, or not to the point
 		}
-		if m.Kind == msgWelcome {
-			return s.goOn(ctx, m, arrived)
+		if welcome, ok := answer.(*protocol.Welcome); ok {
+			return s.goOn(ctx, welcome, arrived)
 		}
+		m := answer.(*protocol.Came)
 		if m.Volume < 0 || m.Volume >= len(s.volumes) || len(m.Words)%8 != 0 || len(m.Words) == 0 || m.Word != next[m.Volume] {
 			return &refusal{fmt.Errorf("session: what the destination says of word %d of volume %d makes no sense (there are %d volumes)", m.Word, m.Volume, len(s.volumes))}
 		}
@@ -167,7 +175,7 @@ func (s *link) unless(err error) error {
 }
 
 // goOn goes on over the new connection.
-func (s *presyncer) goOn(ctx context.Context, welcome *message, arrived map[uint32]*blockmap.Map) error {
+func (s *presyncer) goOn(ctx context.Context, welcome *protocol.Welcome, arrived map[uint32]*blockmap.Map) error {
 	round := welcome.Round
 	sender, err := s.newSender(ctx, welcome)
 	if err != nil {
@@ -271,18 +279,18 @@ func (d *destination) serve(ctx context.Context, c *caller) (goOn bool, err erro
 }
 
 // round: everything before it was written.
-func (d *incoming) round(_ context.Context, m *message) error {
+func (d *incoming) round(_ context.Context, m *protocol.Round) error {
 	if err := d.arrivals.Begin(m.Round); err != nil {
 		return err
 	}
-	return send(d.conn, message{Kind: msgRound, Round: m.Round})
+	return protocol.Send(d.conn, &protocol.Round{Round: m.Round})
 }
 
 // wordsAtOnce is how many words of a map one message carries.
 const wordsAtOnce = 32 << 10
 
 // again: the source's process is the one that began, and its connection another.
-func (d *incoming) again(_ context.Context, m *message) error {
+func (d *incoming) again(_ context.Context, m *protocol.Again) error {
 	if m.ID != d.Spec.ID || m.TokenHash != d.tokenHash {
 		return errors.New("session: another process of the source than the one that began wants to go on, and nothing that it says of what was sent can be believed: start a new session")
 	}
@@ -297,7 +305,7 @@ func (d *incoming) again(_ context.Context, m *message) error {
 			for _, w := range part {
 				b = binary.LittleEndian.AppendUint64(b, w)
 			}
-			if err := send(d.conn, message{Kind: msgCame, Volume: i, Word: int64(at), Words: b}); err != nil {
+			if err := protocol.Send(d.conn, &protocol.Came{Volume: i, Word: int64(at), Words: b}); err != nil {
 				return err
 			}
 		}

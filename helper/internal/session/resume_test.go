@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
@@ -221,7 +222,7 @@ func TestASenderThatIsStartedAgainComparesDigests(t *testing.T) {
 func TestOnlyTheProcessThatBeganGoesOn(t *testing.T) {
 	d := newDestination(&record.Session{Spec: &record.Spec{ID: "rig"}}, planted)
 	d.tokenHash = tokenHash("mine")
-	err := d.again(context.Background(), &message{Kind: msgAgain, ID: "rig", TokenHash: tokenHash("another's")})
+	err := d.again(context.Background(), &protocol.Again{ID: "rig", TokenHash: tokenHash("another's")})
 	if err == nil || !strings.Contains(err.Error(), "another process of the source than the one that began") {
 		t.Errorf("%v", err)
 	}

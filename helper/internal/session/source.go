@@ -25,6 +25,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/engine"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/session/wave"
@@ -43,7 +44,7 @@ type source struct {
 }
 
 func newSource(b *record.Session, stopped *atomic.Bool, o Options) *source {
-	l := &link{Session: b, line: &line{}, options: o.filled()}
+	l := &link{Session: b, line: &line{}, options: o.filled(), hearing: hearing{of: b, by: record.Source}}
 	out := &outgoing{link: l, timeline: &timeline{session: b}}
 	l.differs = out.nameDifference
 	return &source{
@@ -94,7 +95,7 @@ func (s *source) run(ctx context.Context) error {
 	if err := s.prepare(ctx, again); err != nil {
 		return err
 	}
-	if err := s.Reach(record.Presync, ""); err != nil {
+	if err := s.reach(record.Presync, ""); err != nil {
 		return err
 	}
 	asked, err := s.presync(ctx)
@@ -141,11 +142,11 @@ func (s *source) barrier(ctx context.Context) error {
 	if err := s.sendPass(ctx); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgBarrier}); err != nil {
+	if err := protocol.Send(s.conn, &protocol.Barrier{}); err != nil {
 		return err
 	}
 	// A disk may have gigabytes to write: the limit is for a peer that is gone.
-	if _, err := s.expect(ctx, 10*time.Minute, msgSynced); err != nil {
+	if _, err := expect[*protocol.Synced](ctx, s.link, 10*time.Minute); err != nil {
 		return err
 	}
 	s.before("barrier", began, time.Now())
@@ -176,7 +177,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err := s.Reach(record.Frozen, ""); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgFrozen}); err != nil {
+	if err := protocol.Send(s.conn, &protocol.Frozen{}); err != nil {
 		return err
 	}
 
@@ -190,7 +191,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err := s.sealVolumes(ctx); err != nil {
 		return err
 	}
-	if err := send(s.conn, message{Kind: msgFlushed, Totals: s.totals(), Told: s.freezer.Told(), Reset: s.settings.Reset, Own: s.settings.Own(), Bound: s.threads}); err != nil {
+	if err := protocol.Send(s.conn, &protocol.Flushed{Totals: s.totals(), Told: s.freezer.Told(), Reset: s.settings.Reset, Own: s.settings.Own(), Bound: s.threads}); err != nil {
 		return err
 	}
 	if err := s.Reach(record.Flushed, ""); err != nil {
@@ -205,13 +206,16 @@ func (s *source) freeze(ctx context.Context) error {
 // handOver is the part that the rule of safety is about.
 func (s *source) handOver(ctx context.Context) error {
 	if s.Spec.Mode == record.Copy {
-		if _, err := s.expect(ctx, 10*time.Minute, msgSettled); err != nil {
+		if _, err := expect[*protocol.Settled](ctx, s.link, 10*time.Minute); err != nil {
+			return err
+		}
+		if err := s.turn.Leads(record.Done); err != nil {
 			return err
 		}
 		return s.finish(ctx)
 	}
 	began := time.Now()
-	m, err := s.expect(ctx, s.patience()+hooksLimit(s.Spec), msgPrepared)
+	m, err := expect[*protocol.Prepared](ctx, s.link, s.patience()+hooksLimit(s.Spec))
 	if err != nil {
 		return err
 	}
@@ -222,7 +226,7 @@ func (s *source) handOver(ctx context.Context) error {
 	if err := s.undisturbed(); err != nil {
 		return err
 	}
-	if err := s.Reach(record.Prepared, ""); err != nil {
+	if err := s.reach(record.Prepared, ""); err != nil {
 		return err
 	}
 	if err := s.meet(ctx, wave.Prepared); err != nil {
@@ -234,7 +238,7 @@ func (s *source) handOver(ctx context.Context) error {
 	}
 	s.stage("release", began, time.Now())
 	began = time.Now()
-	if err := send(s.conn, message{Kind: msgRun, Token: s.token}); err != nil {
+	if err := protocol.Send(s.conn, &protocol.Run{Token: s.token}); err != nil {
 		return err
 	}
 	return s.outcome(ctx, began)
@@ -242,31 +246,34 @@ func (s *source) handOver(ctx context.Context) error {
 
 // outcome waits for the destination's answer to the run token.
 func (s *source) outcome(ctx context.Context, began time.Time) error {
-	m, err := s.expect(ctx, s.patience()+hooksLimit(s.Spec), msgResumed, msgRefused, msgDoubt)
+	answer, err := s.next(ctx, s.patience()+hooksLimit(s.Spec), "resumed", "refused", "doubt")
 	if err != nil {
 		return err
 	}
-	switch m.Kind {
-	case msgRefused:
-		if err := s.Reach(record.Refused, m.Why); err != nil {
+	var resumed *protocol.Resumed
+	switch m := answer.(type) {
+	case *protocol.Refused:
+		if err := s.reach(record.Refused, m.Why); err != nil {
 			return err
 		}
 		return fmt.Errorf("session: the destination refused: %s", m.Why)
-	case msgDoubt:
-		return fmt.Errorf("session: on the destination: %s", m.Why)
+	case *protocol.Doubt:
+		return onDestination(m)
+	case *protocol.Resumed:
+		resumed = m
 	}
 	now := time.Now()
 	// The word comes when the engine is done too; the destination knows how long
 	// after the token the workload ran. Only the time of the token on its way is
 	// missing then.
-	if t, ok := m.Took["running"]; ok {
+	if t, ok := resumed.Took["running"]; ok {
 		if ran := began.Add(time.Duration(t * float64(time.Millisecond))); ran.Before(now) {
 			now = ran
 		}
 	}
 	s.stage("resume", began, now)
 	s.Update(false, func(st *record.Status) { st.FrozenMS = report.MS(now.Sub(s.t0)) })
-	if err := s.Reach(record.Resumed, ""); err != nil {
+	if err := s.reach(record.Resumed, ""); err != nil {
 		return err
 	}
 	began = time.Now()
@@ -274,13 +281,14 @@ func (s *source) outcome(ctx context.Context, began time.Time) error {
 	if s.lender != nil {
 		limit = math.MaxInt64 // it ends when the connection does
 	}
-	if m, err = s.expect(ctx, limit, msgSettled, msgDoubt); err != nil {
+	settled, err := expect[*protocol.Settled](ctx, s.link, limit)
+	if err != nil {
 		return err
 	}
-	if m.Kind == msgDoubt {
-		return fmt.Errorf("session: on the destination: %s", m.Why)
+	if err := s.turn.Leads(record.Settled); err != nil {
+		return err
 	}
-	if t, ok := m.Took["fetch"]; ok {
+	if t, ok := settled.Took["fetch"]; ok {
 		end := began.Add(time.Duration(t * float64(time.Millisecond)))
 		s.stage("fetch", began, end)
 		began = end
@@ -304,7 +312,7 @@ func (s *source) finish(ctx context.Context) error {
 	// way.
 	err = errors.Join(err, s.closeTrees(), s.freezer.Reclaim(ctx))
 	if s.conn != nil {
-		_ = send(s.conn, message{Kind: msgEnd}) // it knows: this only spares it a wait
+		_ = protocol.Send(s.conn, &protocol.End{}) // it knows: this only spares it a wait
 	}
 	why := ""
 	if err != nil {
@@ -321,7 +329,7 @@ func (s *source) undo(why error) error {
 		// The workload first, and then the word.
 		why = s.thaw(ctx, why)
 		if s.conn != nil {
-			lastWord(s.Log, s.conn, message{Kind: msgFail, Why: why.Error()})
+			lastWord(s.Log, s.conn, &protocol.Fail{Reason: protocol.Reason{Why: why.Error()}})
 		}
 		return why
 	case record.Released, record.Resumed:

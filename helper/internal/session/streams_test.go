@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/transport"
@@ -316,7 +317,7 @@ func TestStreamsThatBreakInTheCutover(t *testing.T) {
 // notices, and the session goes on.
 func TestRubbishOverStreams(t *testing.T) {
 	d, received, h := receivingOn(t, "s.sock")
-	if err := send(h.Conn, copiedHello); err != nil {
+	if err := protocol.Send(h.Conn, copiedHello()); err != nil {
 		t.Fatal(err)
 	}
 	var f wire.Frame
@@ -342,7 +343,7 @@ func TestRubbishOverStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := send(h.Conn, message{Kind: msgFail, Why: "that is all"}); err != nil {
+	if err := protocol.Send(h.Conn, &protocol.Fail{Reason: protocol.Reason{Why: "that is all"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-received; err == nil || !strings.Contains(err.Error(), "that is all") {

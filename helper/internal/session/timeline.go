@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
@@ -23,7 +24,7 @@ func (s *timeline) stage(name string, from, to time.Time) {
 
 // remote notes the pieces that the destination measured itself; they lie one
 // after the other from began.
-func (s *timeline) remote(m *message, began time.Time) {
+func (s *timeline) remote(m *protocol.Prepared, began time.Time) {
 	for _, name := range []string{"armed", "attach", "criu_restore"} {
 		if t, ok := m.Took[name]; ok {
 			d := time.Duration(t * float64(time.Millisecond))

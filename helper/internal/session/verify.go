@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
@@ -50,7 +51,7 @@ func (s *outgoing) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.expect(ctx, 10*time.Minute, msgVerified)
+	m, err := expect[*protocol.Verified](ctx, s.link, 10*time.Minute)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (s *outgoing) verify(ctx context.Context) error {
 		return differ
 	}
 	s.stage("verify", began, time.Now())
-	return send(s.conn, message{Kind: msgVerified})
+	return protocol.Send(s.conn, &protocol.Verified{})
 }
 
 // whereDiffers says where a volume begins to differ, as far as that can be found out:
@@ -90,12 +91,12 @@ func (s *outgoing) whereDiffers(ctx context.Context, i int, mine *image.Digests)
 	if !s.resumable { // it does not know the question
 		return ""
 	}
-	if err := send(s.conn, message{Kind: msgDigests, Volume: i}); err != nil {
+	if err := protocol.Send(s.conn, &protocol.Digests{Volume: i}); err != nil {
 		return ""
 	}
 	sums, cluster, where := mine.Sums(), int64(s.volumes[i].Cluster), ""
 	for next := int64(0); ; {
-		m, err := s.expect(ctx, 10*time.Minute, msgDigests)
+		m, err := expect[*protocol.Digests](ctx, s.link, 10*time.Minute)
 		if err == nil && len(m.Sums) == 0 { // drain the stream: the peer must finish before it reads our error
 			return where
 		}
@@ -112,14 +113,14 @@ func (s *outgoing) whereDiffers(ctx context.Context, i int, mine *image.Digests)
 }
 
 // digests tells how a volume lies here, after a comparison that found a difference.
-func (d *incoming) digests(ctx context.Context, m *message) error {
+func (d *incoming) digests(ctx context.Context, m *protocol.Digests) error {
 	if m.Volume < 0 || m.Volume >= len(d.Spec.Volumes) {
 		return fmt.Errorf("session: the source asks for digests of volume %d, and there are %d", m.Volume, len(d.Spec.Volumes))
 	}
 	if err := d.sendDigests(ctx, m.Volume, d.Spec.Volumes[m.Volume], nil); err != nil {
 		return err
 	}
-	return send(d.conn, message{Kind: msgDigests})
+	return protocol.Send(d.conn, &protocol.Digests{})
 }
 
 // reread are the digests of the received data, read back from the files and not

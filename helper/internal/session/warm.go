@@ -10,6 +10,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/pagecache"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/prefetch"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
@@ -48,7 +49,7 @@ func mapped(b *record.Session) []prefetch.File {
 
 // touched are the clusters that the kernel has in memory of the file systems that
 // move.
-func touched(b *record.Session) (all []clusters) {
+func touched(b *record.Session) (all []protocol.Clusters) {
 	for i, v := range b.Spec.Volumes {
 		if v.Mountpoint == "" {
 			continue
@@ -73,11 +74,11 @@ func touchedOf(v record.Vol) ([]pagecache.Range, error) {
 
 // clustersOf makes at most so many ranges of clusters of ascending ranges of bytes: if there are more, the
 // gaps between the closest are included.
-func clustersOf(volume int, cluster int64, ranges []pagecache.Range, most int) []clusters {
+func clustersOf(volume int, cluster int64, ranges []pagecache.Range, most int) []protocol.Clusters {
 	for bridge := int64(1); ; bridge *= 2 {
-		var found []clusters
+		var found []protocol.Clusters
 		for _, r := range ranges {
-			c := clusters{Volume: volume, First: r.Offset / cluster, End: (r.Offset + r.Length + cluster - 1) / cluster}
+			c := protocol.Clusters{Volume: volume, First: r.Offset / cluster, End: (r.Offset + r.Length + cluster - 1) / cluster}
 			if n := len(found); n > 0 && c.First-found[n-1].End <= bridge {
 				found[n-1].End = c.End
 				continue
@@ -117,7 +118,7 @@ func (w *warming) end() {
 // warm begins to read the data that the source has named, as soon as the restore has
 // begun: the files of the workload's root are there only then, and pages read earlier
 // may be gone again.
-func (d *earlyRestore) warm(ctx context.Context, m *message) {
+func (d *earlyRestore) warm(ctx context.Context, m *protocol.Arm) {
 	w := &warming{done: make(chan struct{}), images: map[string]bool{}}
 	d.warming = w
 	a := d.arming
@@ -146,7 +147,7 @@ func (d *earlyRestore) warm(ctx context.Context, m *message) {
 
 // warmVolumes reads clusters into the page cache, notes of which images, and returns how
 // many bytes that were.
-func (d *earlyRestore) warmVolumes(ctx context.Context, all []clusters, images map[string]bool) (read int64) {
+func (d *earlyRestore) warmVolumes(ctx context.Context, all []protocol.Clusters, images map[string]bool) (read int64) {
 	buffer := make([]byte, 1<<20)
 	for _, c := range all {
 		if c.Volume < 0 || c.Volume >= len(d.Spec.Volumes) || d.Spec.Volumes[c.Volume].Mountpoint == "" {

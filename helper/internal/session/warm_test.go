@@ -17,6 +17,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/pagecache"
 	"github.com/livefleet/handover/helper/internal/session/prefetch"
+	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
@@ -26,13 +27,13 @@ func TestRangesBecomeClusters(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		ranges []pagecache.Range
-		want   []clusters
+		want   []protocol.Clusters
 	}{
 		{"nothing", nil, nil},
-		{"a page in the middle of a cluster", []pagecache.Range{{Offset: 68 * k, Length: 4 * k}}, []clusters{{Volume: 3, First: 1, End: 2}}},
-		{"over an edge", []pagecache.Range{{Offset: 60 * k, Length: 8 * k}}, []clusters{{Volume: 3, First: 0, End: 2}}},
-		{"two in one cluster", []pagecache.Range{{Offset: 0, Length: 4 * k}, {Offset: 8 * k, Length: 4 * k}}, []clusters{{Volume: 3, First: 0, End: 1}}},
-		{"a cluster between them is read, two are not", []pagecache.Range{{Offset: 0, Length: 4 * k}, {Offset: 128 * k, Length: 4 * k}, {Offset: 320 * k, Length: 64 * k}}, []clusters{{Volume: 3, First: 0, End: 3}, {Volume: 3, First: 5, End: 6}}},
+		{"a page in the middle of a cluster", []pagecache.Range{{Offset: 68 * k, Length: 4 * k}}, []protocol.Clusters{{Volume: 3, First: 1, End: 2}}},
+		{"over an edge", []pagecache.Range{{Offset: 60 * k, Length: 8 * k}}, []protocol.Clusters{{Volume: 3, First: 0, End: 2}}},
+		{"two in one cluster", []pagecache.Range{{Offset: 0, Length: 4 * k}, {Offset: 8 * k, Length: 4 * k}}, []protocol.Clusters{{Volume: 3, First: 0, End: 1}}},
+		{"a cluster between them is read, two are not", []pagecache.Range{{Offset: 0, Length: 4 * k}, {Offset: 128 * k, Length: 4 * k}, {Offset: 320 * k, Length: 64 * k}}, []protocol.Clusters{{Volume: 3, First: 0, End: 3}, {Volume: 3, First: 5, End: 6}}},
 	} {
 		if got := clustersOf(3, 64*k, c.ranges, prefetch.MostRanges); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
@@ -56,11 +57,11 @@ func TestManyRangesFitIntoTheMessage(t *testing.T) {
 		t.Errorf("in one range: %+v", few)
 	}
 	// With as many of mapped files, of the longest names, it is a frame still.
-	all := message{Kind: msgArm, Warm: got}
+	all := &protocol.Arm{Warm: got}
 	for room := prefetch.MostRanges; room > 0; room -= 2 + 4096/16 {
 		all.Mapped = append(all.Mapped, prefetch.File{Path: strings.Repeat("\x01", 4096), Ranges: [][2]int64{{1 << 40, 1 << 40}}})
 	}
-	if f, err := all.frame(); err != nil || len(f.Payload) > wire.MaxPayload {
+	if f, err := protocol.Frame(all); err != nil || len(f.Payload) > wire.MaxPayload {
 		t.Errorf("%d bytes (%v)", len(f.Payload), err)
 	}
 	n := 0
@@ -159,7 +160,7 @@ func TestWhatTheSourceHasInMemoryIsRead(t *testing.T) {
 		t.Errorf("nearly everything was read: all but %d bytes (%v)", pagecache.Total(missing), err)
 	}
 
-	nothing := []clusters{{Volume: 1, First: 0, End: 1}, {Volume: -1, First: 0, End: 1}, {First: 0, End: 1 << 62}, {First: 1 << 40, End: 1 << 41}, {First: -1, End: 1}}
+	nothing := []protocol.Clusters{{Volume: 1, First: 0, End: 1}, {Volume: -1, First: 0, End: 1}, {First: 0, End: 1 << 62}, {First: 1 << 40, End: 1 << 41}, {First: -1, End: 1}}
 	if n := d.warmVolumes(t.Context(), nothing, warmed); n > 0 {
 		t.Errorf("%d bytes were read of what there is not", n)
 	}

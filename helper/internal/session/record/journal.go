@@ -73,6 +73,9 @@ var next = map[Role]map[State][]State{
 	},
 }
 
+// Next are the states that may follow one.
+func Next(role Role, at State) []State { return slices.Clone(next[role][at]) }
+
 // durable are the states on which the other side, or a later start, relies: the
 // record is on the disk before Append returns. The states before them all mean
 // "undo", lost or not, and in the freeze a sync costs.

@@ -241,6 +241,13 @@ func (b *Session) Update(now bool, change func(*Status)) {
 	b.publish(now)
 }
 
+// State is the last state that was recorded, for any goroutine. The journal is for the one
+// that records.
+func (b *Session) State() (at State) {
+	b.Look(func(s *Status) { at = s.State })
+	return at
+}
+
 // Look reads the status.
 func (b *Session) Look(see func(*Status)) {
 	b.mu.Lock()
