@@ -15,7 +15,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflig
 
 Answers = t.Mapping[str, t.Mapping[str, t.Any]]
 
-_OPTIONS = {"empty": [], "moves": [], "destinations": [], "needs": {}, "apart": {}, "waves": {}, "labels": {}, "serial": 8, "throttle": 0,
+_OPTIONS = {"empty": [], "moves": [], "destinations": [], "needs": {}, "apart": {}, "waves": {}, "labels": {}, "serial": 8, "parallel_steps": 0,
             "spare_memory": "256M", "spare_disk": "1G", "stamp": ""}  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def placement(answers: Answers, **given: t.Any) -> dict[str, t.Any]:
     try:
         serial = _count("serial", options["serial"], 1, "how many workloads go side by side")
         # More of a step at once than there are processors to do it would only take longer for each.
-        together = _count("throttle", options["throttle"], 0, "for how many of them at once a step is done") or len(os.sched_getaffinity(0))
+        together = _count("parallel_steps", options["parallel_steps"], 0, "for how many of them at once a step is done") or len(os.sched_getaffinity(0))
         asked = _asked(answers, options, plan)
         plan["together"] = min(together, serial)
         moves = planner.place(

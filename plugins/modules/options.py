@@ -80,7 +80,7 @@ notes:
   - >-
     C(handover_max_fail_percentage), of move, drain, refill. When more than this part of all moves has failed, no other is begun.
   - >-
-    C(handover_max_frozen), of migrate, move, drain, refill, kvm_migrate. The longest pause in milliseconds in the mode V(live), by the
+    C(handover_max_frozen_ms), of migrate, move, drain, refill, kvm_migrate. The longest pause in milliseconds in the mode V(live), by the
     forecast that the cutover waits for.
   - >-
     C(handover_memory), of snapshot, rollback. Whether the memory is in the snapshot, or comes back from it, too.
@@ -90,6 +90,8 @@ notes:
     C(handover_moves), of move, drain, refill. The moves, a list of {workload, from, to}.
   - >-
     C(handover_needs), of move, drain, refill. Labels that a workload's host must have, by the workload's name.
+  - >-
+    C(handover_parallel_steps), of move, drain, refill. How many of those are prepared, copied, or cut over at once.
   - >-
     C(handover_reason), of drain, maintenance. The reason for the maintenance, shown to anyone who asks.
   - >-
@@ -120,8 +122,6 @@ notes:
   - >-
     C(handover_storage), of kvm_migrate. Whether disks are shared or copied, see M(livefleet.handover.kvm_migrate).
   - >-
-    C(handover_throttle), of move, drain, refill. How many of those are prepared, copied, or cut over at once.
-  - >-
     C(handover_transport), of migrate, move, drain, refill. How the source reaches the destination: with V(tcp) at a port there, with V(ssh)
     over one connection of the source's own ssh.
   - >-
@@ -151,11 +151,11 @@ asked:
   description: The values, by the names of the variables without C(handover_). None where nothing was said and there is no default.
   returned: success
   type: dict
-  sample: {workload: shop, destination: node2, source: null, max_frozen: 300, auto_converge: false}
+  sample: {workload: shop, destination: node2, source: null, max_frozen_ms: 300, auto_converge: false}
 problems:
   description: All that is wrong, a sentence each.
   returned: failure
   type: list
   elements: str
-  sample: ["there is no variable handover_max_frozn: did you mean handover_max_frozen?"]
+  sample: ["there is no variable handover_max_frozn: did you mean handover_max_frozen_ms?"]
 """

@@ -120,10 +120,11 @@ options:
       - The same on the destination, with the same key.
     type: dict
     default: {}
-  asked_within:
+  asked_within_seconds:
     description:
       - Seconds in which first the destination was asked, and then the source. By so much the clocks may differ without being wrong.
     type: float
+    aliases: [asked_within]
     default: 0
   ignore:
     description:
@@ -283,7 +284,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "secrets": {"type": "str", "choices": ["same", "carry", "refuse"], "default": "same", "no_log": False},
     "source_secrets": {"type": "dict", "default": {}, "no_log": False},
     "destination_secrets": {"type": "dict", "default": {}, "no_log": False},
-    "asked_within": {"type": "float", "default": 0},
+    "asked_within_seconds": {"type": "float", "default": 0, "aliases": ["asked_within"]},
     "ignore": {"type": "list", "elements": "str", "default": []},
     "fail": {"type": "bool", "default": True},
 }
@@ -311,7 +312,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         secrets=params["secrets"],
         secrets_here=params["source_secrets"],
         secrets_there=params["destination_secrets"],
-        asked_within=params["asked_within"],
+        asked_within=params["asked_within_seconds"],
     )
     unknown = preflight.unknown_names(params["ignore"])
     if unknown:

@@ -54,10 +54,11 @@ options:
       - The only address that may connect, as this host sees it. If not given, any may; it comes no further than to the destination's TLS.
     type: str
     default: ""
-  lifetime:
+  lifetime_seconds:
     description:
       - Seconds after which it ends in any case.
     type: int
+    aliases: [lifetime]
     default: 86400
   timeout:
     description:
@@ -75,7 +76,7 @@ EXAMPLES = r"""
     session: shop-20261121t041500z
     to: 10.1.0.12:40123
     listen: 10.0.0.9
-    lifetime: 7200
+    lifetime_seconds: 7200
   delegate_to: gateway
   register: relayed
 
@@ -132,8 +133,8 @@ class OneRelay:
         self.check_mode = module.check_mode
         if not _NAME.match(module.params["session"]):
             raise HandoverError("session: '{0}' is not a session's name: use up to 64 small letters, digits and dashes".format(module.params["session"]))
-        if module.params["lifetime"] < 1:
-            raise HandoverError("lifetime: {0} s is no time".format(module.params["lifetime"]))
+        if module.params["lifetime_seconds"] < 1:
+            raise HandoverError("lifetime_seconds: {0} is no time".format(module.params["lifetime_seconds"]))
         self.relay = Relay(Runtime(module, module.params["timeout"]), module.params["session"])
 
     def run(self) -> dict[str, t.Any]:
@@ -149,7 +150,7 @@ class OneRelay:
             self.relay.check(self.params["listen"], self.params["to"], self.params["allow"])
             return result
         self.relay.stop()  # an earlier one's leftovers
-        return dict(result, address=self.relay.start(self.params["listen"], self.params["to"], self.params["allow"], self.params["lifetime"]))
+        return dict(result, address=self.relay.start(self.params["listen"], self.params["to"], self.params["allow"], self.params["lifetime_seconds"]))
 
     def _absent(self) -> dict[str, t.Any]:
         shown = self.relay.shown()
@@ -172,7 +173,7 @@ def main() -> None:
             "to": {"type": "str"},
             "listen": {"type": "str"},
             "allow": {"type": "str", "default": ""},
-            "lifetime": {"type": "int", "default": 86400},
+            "lifetime_seconds": {"type": "int", "default": 86400, "aliases": ["lifetime"]},
             "timeout": {"type": "int", "default": 60},
         },
         required_if=[("state", "started", ("to", "listen"))],

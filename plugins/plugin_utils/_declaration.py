@@ -39,7 +39,7 @@ def _load(path: Path) -> t.Any:
 
 @functools.lru_cache(maxsize=None)
 def table() -> dict[str, t.Any]:
-    """All that is declared in playbooks/vars: variables, units, facts, playbooks."""
+    """All that is declared in playbooks/vars: variables, their old names, units, facts, playbooks."""
     return {key: value for path in sorted((COLLECTION / "playbooks" / "vars").glob("*.yml")) for key, value in _load(path).items()}
 
 
@@ -89,6 +89,11 @@ def known() -> frozenset[str]:
     """Every variable that the collection knows."""
     of_roles = (name for role in roles() for name in of_role(role))
     return frozenset((*table()["variables"], *table()["host_variables"], *table()["facts"], *of_roles))
+
+
+def renamed() -> t.Mapping[str, str]:
+    """Names of old that still count, each with the present one."""
+    return table()["renamed"]
 
 
 def of_hosts() -> t.Mapping[str, Spec]:

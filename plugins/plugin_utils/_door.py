@@ -14,7 +14,7 @@ import json
 import typing as t
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COMMON_PREFIXES, Playbook, Spec, known, prefix
+from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COMMON_PREFIXES, Playbook, Spec, known, prefix, renamed
 from ansible_collections.livefleet.handover.plugins.plugin_utils._reading import read
 
 Variables = t.Mapping[str, t.Any]
@@ -47,7 +47,9 @@ def short(name: str) -> str:
 
 def ask(playbook: Playbook, given: Variables, strict: bool) -> Asked:
     """Reads the given variables, by name. Strict for those of one run alone, where each variable has to be for this playbook."""
-    problems = unknown(playbook, given, strict)
+    problems: list[str] = []
+    given = present_names(given, problems)
+    problems += unknown(playbook, given, strict)
     roles = {name: spec for name, spec in playbook.roles.items() if name in given}
     values = _read({**playbook.takes, **roles}, given, problems)
     for name, spec in playbook.takes.items():
@@ -56,6 +58,18 @@ def ask(playbook: Playbook, given: Variables, strict: bool) -> Asked:
         first = playbook.one_of[0]
         problems.append(_missing(first, playbook.takes[first]))
     return Asked({short(name): values.get(name) for name in playbook.takes}, problems)
+
+
+def present_names(given: Variables, problems: list[str]) -> Variables:
+    """The given variables, those that have an old name under the present one."""
+    values = {name: value for name, value in given.items() if name not in renamed()}
+    for old, name in renamed().items():
+        if old not in given:
+            continue
+        if name in given and given[name] != given[old]:
+            problems.append("{0} is the old name of {1}, and they say different things: leave {0} out".format(old, name))
+        values.setdefault(name, given[old])
+    return values
 
 
 def unknown(playbook: Playbook, given: Variables, strict: bool) -> list[str]:

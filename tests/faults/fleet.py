@@ -37,7 +37,7 @@ PCOPY = "/usr/local/libexec/handover/pcopy"
 LINE = re.compile(r"([0-9]+) ([0-9]{19})")
 
 # Limits of a move in which nothing is slow, so that what fails is found soon.
-LIMITS = {"migrate_peer_timeout": 10, "migrate_resume_timeout": 10, "migrate_hook_timeout": 25, "migrate_cutover_timeout": 60, "migrate_presync_timeout": 90}
+LIMITS = {"migrate_peer_timeout": 10, "migrate_reconnect_timeout": 10, "migrate_hook_timeout": 25, "migrate_cutover_timeout": 60, "migrate_presync_timeout": 90}
 
 # Everything that a move makes on a host, but for what the workload itself has where it lives.
 FOOTPRINT = f"""

@@ -179,7 +179,7 @@ func (a cacheCommands) cacheHold() *cobra.Command {
 	}}
 	f := c.Flags()
 	f.Float64Var(&h.seconds, "seconds", 0, "end after so many seconds")
-	f.Float64Var(&h.readyWithin, "ready-within", math.Inf(1), "tell systemd that it is ready after so many seconds, also while it still reads")
+	f.Float64Var(&h.readyWithin, "ready-within-seconds", math.Inf(1), "tell systemd that it is ready after so many seconds, also while it still reads")
 	f.BoolVar(&h.read, "read", false, "read the parts that are not in memory")
 	f.BoolVar(&h.lock, "lock", false, "lock the pages in memory")
 	f.StringVar(&h.osd, "osd", "", "hold the database of the OSD in this folder; the words are the tool that reads its layout")

@@ -106,7 +106,7 @@ func TestAHoldIsReadyWhenOthersStopWaitingForIt(t *testing.T) {
 	ctx, tell := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- execute(ctx, io.Discard, []string{"cache", "hold", "--seconds=3600", "--read", "--lock", "--ready-within=1e-9", path})
+		ended <- execute(ctx, io.Discard, []string{"cache", "hold", "--seconds=3600", "--read", "--lock", "--ready-within-seconds=1e-9", path})
 	}()
 	select {
 	case <-messages:

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/livefleet/handover/helper/internal/wire/dialect"
@@ -99,7 +100,18 @@ func (a *app) root() *cobra.Command {
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "answer in JSON, one object a line")
 	root.AddCommand(sessionCommands{a}.session(), trackCommands{a}.track(), snapshotCommands{a}.snapshot(), watchCommands{a}.watch(), imageCommands{a}.image(), cacheCommands{a}.cache(), ploopCommands{a}.ploop(), hostCommands{a}.host(), internalCommands{a}.internal(), hostCommands{a}.version())
 	root.AddCommand(a.formerWords()...)
+	root.SetGlobalNormalizationFunc(presentFlag)
 	return root
+}
+
+// formerFlags are the names of flags that were renamed, each with the present one.
+var formerFlags = map[string]string{"ready-within": "ready-within-seconds"}
+
+func presentFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	if now, ok := formerFlags[name]; ok {
+		name = now
+	}
+	return pflag.NormalizedName(name)
 }
 
 // group is a word that other words follow.

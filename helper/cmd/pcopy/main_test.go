@@ -34,6 +34,20 @@ func TestEveryCommandAndFlagHasItsHelp(t *testing.T) {
 	})
 }
 
+// A flag's former name still sets it.
+func TestFormerFlagsAnswer(t *testing.T) {
+	c, _, err := (&app{}).root().Find([]string{"cache", "hold"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ParseFlags([]string{"--ready-within=7"}); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := c.Flags().GetFloat64("ready-within-seconds"); err != nil || value != 7 {
+		t.Errorf("%v, %v", value, err)
+	}
+}
+
 func TestACallThatCannotBeUnderstoodIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		words []string

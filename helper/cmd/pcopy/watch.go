@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/livefleet/handover/helper/internal/follow"
 	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/watchd"
 )
 
 // watching is the output of `watch run` when no touched entry is missed any more.
@@ -61,7 +61,7 @@ func (a watchCommands) watchStart() *cobra.Command {
 
 func (a watchCommands) watchRun() *cobra.Command {
 	return &cobra.Command{Use: "run DIR", Short: "The same in the foreground", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
-		return follow.Serve(c.Context(), record.RunDir, args[0], func() error {
+		return watchd.Serve(c.Context(), record.RunDir, args[0], func() error {
 			_, err := fmt.Fprintln(a.out, watching)
 			return err
 		})
@@ -71,7 +71,7 @@ func (a watchCommands) watchRun() *cobra.Command {
 func (a watchCommands) watchList() *cobra.Command {
 	var null bool
 	c := &cobra.Command{Use: "list DIR", Short: "List the names that were touched since the last list, for rsync --files-from", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
-		names, err := follow.List(c.Context(), record.RunDir, args[0])
+		names, err := watchd.List(c.Context(), record.RunDir, args[0])
 		if err != nil {
 			return err
 		}
@@ -93,6 +93,6 @@ func (a watchCommands) watchList() *cobra.Command {
 
 func (a watchCommands) watchStop() *cobra.Command {
 	return &cobra.Command{Use: "stop DIR", Short: "End the recording", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
-		return follow.Stop(c.Context(), record.RunDir, args[0])
+		return watchd.Stop(c.Context(), record.RunDir, args[0])
 	}}
 }

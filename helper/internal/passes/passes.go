@@ -86,7 +86,7 @@ type Options struct {
 	// Free names the blocks that a file system does not use; image.FreeSpace if it is nil.
 	Free func(mountpoint, device string, free func(off, n int64)) error
 	// Begin, if it is there, tells the other side which round begins, before the
-	// first frame of each; see Resume.
+	// first frame of each; see ContinueOver.
 	Begin func(round int) error
 }
 

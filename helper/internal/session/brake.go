@@ -144,7 +144,7 @@ func (s *limiter) slowDown(f forecast) (last bool, err error) {
 		return false, fmt.Errorf("session: slowing %s down: %w", s.Spec.Workload, err)
 	}
 	b.stepped, b.percent, b.most = time.Now(), percent, max(b.most, percent)
-	s.Log.Emit("throttle", map[string]any{"percent": percent, "limit": limit, "forecast_ms": report.MS(f.Total()), "limit_ms": s.Spec.Policy.MaxFrozen})
+	s.Log.Emit("throttle", map[string]any{"percent": percent, "limit": limit, "forecast_ms": report.MS(f.Total()), "limit_ms": s.Spec.Policy.MaxFrozenMS})
 	s.Update(true, func(st *record.Status) { st.Throttle = percent })
 	return false, nil
 }

@@ -109,7 +109,7 @@ const busyLoop = "while True: pass"
 func TestAThrottleThatDoesNotHelpIsLifted(t *testing.T) {
 	quickly(t)
 	r := newRig(t)
-	r.spec.src.Policy.MaxFrozen = 100 // less than any pause
+	r.spec.src.Policy.MaxFrozenMS = 100 // less than any pause
 	file, original := r.withBrake(busyLoop)
 	w := r.startWriter()
 	r.start()
@@ -121,7 +121,7 @@ func TestAThrottleThatDoesNotHelpIsLifted(t *testing.T) {
 	if n := len(steps); n < 3 || steps[0] != 20 || steps[n-1] != 0 || steps[n-2] != most || !slices.IsSorted(steps[:n-1]) {
 		t.Errorf("the steps were %v: from 20 on, and in the end 0 are wanted", steps)
 	}
-	for _, said := range []string{"would pause shop for about", "max_frozen allows 100 ms", fmt.Sprintf("there was no better moment, also not with its processor time cut by %d %% (auto-converge): allow more", most)} {
+	for _, said := range []string{"would pause shop for about", "max_frozen_ms allows 100 ms", fmt.Sprintf("there was no better moment, also not with its processor time cut by %d %% (auto-converge): allow more", most)} {
 		if !strings.Contains(src.Error, said) {
 			t.Errorf("the source says %q, and not %q", src.Error, said)
 		}
@@ -190,7 +190,7 @@ func TestAWorkloadIsSlowedDownUntilThePauseIsShortEnough(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			quickly(t)
 			r := newRig(t)
-			r.spec.src.Policy.PauseBase, r.spec.src.Policy.MaxFrozen, r.spec.src.Policy.Limit = 1, c.allowed, c.limit
+			r.spec.src.Policy.PauseBaseMS, r.spec.src.Policy.MaxFrozenMS, r.spec.src.Policy.Limit = 1, c.allowed, c.limit
 			r.fill(filepath.Join(r.mountpoint, "first"), 12<<20) // that tells how fast the link is
 			file, original := c.begin(r)
 			w := r.startWriter()
@@ -262,7 +262,7 @@ func eventTime(t *testing.T, e map[string]any) time.Time {
 // braking brings a sender in a process of its own as far as its first step.
 func (r *rig) braking() (kill func()) {
 	r.t.Helper()
-	r.spec.src.Policy.MaxFrozen = 100
+	r.spec.src.Policy.MaxFrozenMS = 100
 	kill = r.startApart(record.Source)
 	r.wait(r.src, record.UntilConverged)
 	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
@@ -332,7 +332,7 @@ func TestAnAbortLiftsTheThrottle(t *testing.T) {
 
 func TestABrokenConnectionLiftsTheThrottle(t *testing.T) {
 	r := newRig(t)
-	r.spec.src.Policy.ResumeTimeout = 600 // it would be slow for ten minutes
+	r.spec.src.Policy.ReconnectTimeout = 600 // it would be slow for ten minutes
 	file, original := r.withBrake(busyLoop)
 	r.startWriter()
 	kill := r.braking()
@@ -353,7 +353,7 @@ func TestABrokenConnectionLiftsTheThrottle(t *testing.T) {
 // What could not be done in the end is not begun.
 func TestAThrottleThatIsNotPossibleIsSaidAtOnce(t *testing.T) {
 	r := newRig(t)
-	r.spec.src.Policy.MaxFrozen, r.spec.src.Policy.Throttle = 100, r.control
+	r.spec.src.Policy.MaxFrozenMS, r.spec.src.Policy.Throttle = 100, r.control
 	r.start()
 	err := <-r.send
 	if err == nil || !strings.Contains(err.Error(), "shop cannot be slowed down: throttle: "+r.control+" has neither cpu.max nor cpu.cfs_quota_us") {

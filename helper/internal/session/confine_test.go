@@ -81,7 +81,7 @@ func TestACopyIsConfined(t *testing.T) {
 			}
 			if test.way == "command" { // whose end is no end: another is started
 				way.breakStream()
-				way.resumed(1)
+				way.reconnected(1)
 			}
 			if ending == "aborted" {
 				if _, err := recovery.Abort(t.Context(), c.src, c.src); err != nil {

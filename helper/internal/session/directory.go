@@ -24,7 +24,7 @@ type directory struct {
 
 // follow begins to watch the directory volumes. Their streams come after those
 // of the trees.
-func (s *outgoing) follow() error {
+func (s *outgoing) startWatching() error {
 	for i, spec := range s.Spec.Directories {
 		f, err := spec.Follow()
 		if err != nil {

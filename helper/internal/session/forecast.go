@@ -69,7 +69,7 @@ type limiter struct {
 func (s *limiter) foresee(dirty int64, since time.Duration) forecast {
 	f := forecast{Look: s.collecting, memory: s.memoryInPause(), rate: s.linkRate(), since: since, busy: s.options.howBusy()}
 	f.Base = seconds(f.busy * usualBase.Seconds())
-	if b := s.Spec.Policy.PauseBase; b > 0 { // measured here, busy or not
+	if b := s.Spec.Policy.PauseBaseMS; b > 0 { // measured here, busy or not
 		f.Base = time.Duration(b) * time.Millisecond
 	}
 	// The rounds before the freeze leave the writes of one of them.
@@ -117,7 +117,7 @@ func (s *limiter) linkRate() int64 {
 
 // within says whether the forecast is within the limit, if there is one.
 func (s *limiter) within(f forecast) bool {
-	limit := time.Duration(s.Spec.Policy.MaxFrozen) * time.Millisecond
+	limit := time.Duration(s.Spec.Policy.MaxFrozenMS) * time.Millisecond
 	return limit == 0 || f.Total() <= limit
 }
 
@@ -126,18 +126,18 @@ func (s *limiter) within(f forecast) bool {
 // slowed down in that time. If it never is, the workload was never stopped.
 func (s *limiter) timely(f forecast, asked time.Time) (bool, error) {
 	if s.within(f) {
-		s.Log.Emit("forecast", map[string]any{"ms": report.MS(f.Total()), "limit_ms": s.Spec.Policy.MaxFrozen, "why": f.String()})
+		s.Log.Emit("forecast", map[string]any{"ms": report.MS(f.Total()), "limit_ms": s.Spec.Policy.MaxFrozenMS, "why": f.String()})
 		return true, nil
 	}
 	last, err := s.slowDown(f)
 	if err != nil {
 		return false, err
 	}
-	patience := time.Duration(s.Spec.Policy.FrozenPatience) * time.Second
+	patience := time.Duration(s.Spec.Policy.FrozenPatienceSeconds) * time.Second
 	waited := time.Since(asked)
 	if !last && waited <= patience {
 		return false, nil
 	}
-	return false, fmt.Errorf("session: a cutover would pause %s for about %s. max_frozen allows %d ms, and in %s there was no better moment%s: allow more, move it when it does less, or move it offline",
-		s.Spec.Workload, f, s.Spec.Policy.MaxFrozen, min(waited, patience).Round(time.Second), s.brake.said())
+	return false, fmt.Errorf("session: a cutover would pause %s for about %s. max_frozen_ms allows %d ms, and in %s there was no better moment%s: allow more, move it when it does less, or move it offline",
+		s.Spec.Workload, f, s.Spec.Policy.MaxFrozenMS, min(waited, patience).Round(time.Second), s.brake.said())
 }

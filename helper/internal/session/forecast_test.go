@@ -38,7 +38,7 @@ func TestForecast(t *testing.T) {
 		want    time.Duration
 	}{
 		"nothing to carry":                         {s: of(record.Policy{}), want: usualBase},
-		"a trial's base":                           {s: of(record.Policy{PauseBase: 500}), want: 500 * time.Millisecond},
+		"a trial's base":                           {s: of(record.Policy{PauseBaseMS: 500}), want: 500 * time.Millisecond},
 		"memory, twice through CRIU and once over": {s: of(record.Policy{Memory: gib}, quick), want: usualBase + 2*time.Second + 2*seconds(1024./1300)},
 		"a link of which nothing is known":         {s: of(record.Policy{Memory: 117 * mib}), want: usualBase + time.Second + 2*seconds(117./1300)},
 		"small passes say nothing of the link":     {s: of(record.Policy{Memory: 117 * mib}, pass(mib, 1)), want: usualBase + time.Second + 2*seconds(117./1300)},
@@ -128,12 +128,12 @@ func (r *rig) holdMemory(bytes int) (letGo func()) {
 // never stopped.
 func TestAPauseThatWouldBeTooLongIsNotBegun(t *testing.T) {
 	r := newRig(t)
-	r.spec.src.Policy.MaxFrozen, r.spec.src.Policy.FrozenPatience = 100, 1
+	r.spec.src.Policy.MaxFrozenMS, r.spec.src.Policy.FrozenPatienceSeconds = 100, 1
 	w := r.startWriter()
 	r.start()
 	r.wait(r.src, record.UntilConverged)
 	src, dst := r.cutover()
-	for _, said := range []string{"would pause shop for about", "ms in any case", "max_frozen allows 100 ms", "allow more, move it when it does less, or move it offline"} {
+	for _, said := range []string{"would pause shop for about", "ms in any case", "max_frozen_ms allows 100 ms", "allow more, move it when it does less, or move it offline"} {
 		if !strings.Contains(src.Error, said) {
 			t.Errorf("the source says %q, and not %q", src.Error, said)
 		}
@@ -147,7 +147,7 @@ func TestAPauseThatWouldBeTooLongIsNotBegun(t *testing.T) {
 // The better moment comes: what is in the way goes while the cutover waits.
 func TestACutoverWaitsForABetterMoment(t *testing.T) {
 	r := newRig(t)
-	r.spec.src.Policy.MaxFrozen = 1200
+	r.spec.src.Policy.MaxFrozenMS = 1200
 	r.withCgroup()
 	letGo := r.holdMemory(512 << 20) // a second through CRIU alone
 	w := r.startWriter()

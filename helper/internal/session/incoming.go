@@ -20,22 +20,22 @@ import (
 type incoming struct {
 	*places
 	hearing
-	conn      *wire.Conn
-	receiver  *pipeline.Receiver
-	arrivals  *passes.Arrivals
-	ledgers   []*ledger.Ledger // of the written data, by volume; empty if the source keeps none
-	lines     int              // how many connections the source wants
-	resumable bool             // it knows how to go on over another connection
-	empty     bool             // the images held nothing but zeroes at first
-	compares  bool             // the source hears of their content first
-	unpacking map[uint32]*unpacking
-	late      map[string][]string // folder → its entries that came after the barrier
-	memory    arrivedMemory
-	tokenHash string
-	verifies  bool                                        // the source wants the digests of all that has come
-	said      int64                                       // of the message that is being answered, and
-	heard     int64                                       // when it came
-	changed   func(context.Context, *record.Tree, string) // is called for the first entry of a tree that was laid down or removed
+	conn       *wire.Conn
+	receiver   *pipeline.Receiver
+	arrivals   *passes.Arrivals
+	ledgers    []*ledger.Ledger // of the written data, by volume; empty if the source keeps none
+	lines      int              // how many connections the source wants
+	reconnects bool             // it knows how to go on over another connection
+	empty      bool             // the images held nothing but zeroes at first
+	compares   bool             // the source hears of their content first
+	unpacking  map[uint32]*unpacking
+	late       map[string][]string // folder → its entries that came after the barrier
+	memory     arrivedMemory
+	tokenHash  string
+	verifies   bool                                        // the source wants the digests of all that has come
+	said       int64                                       // of the message that is being answered, and
+	heard      int64                                       // when it came
+	changed    func(context.Context, *record.Tree, string) // is called for the first entry of a tree that was laid down or removed
 }
 
 // unpacking is one tree's stream on its way to the disk.
@@ -82,7 +82,7 @@ func (d *incoming) agree(m *protocol.Opening) error {
 			return fmt.Errorf("session: tree %d is %s on the source and %s here", i, m.Trees[i], t.Name)
 		}
 	}
-	d.tokenHash, d.verifies, d.lines, d.resumable = m.TokenHash, m.Verify, m.Lines, slices.Contains(m.Can, canResume)
+	d.tokenHash, d.verifies, d.lines, d.reconnects = m.TokenHash, m.Verify, m.Lines, slices.Contains(m.Can, canReconnect)
 	return nil
 }
 

@@ -132,7 +132,7 @@ func receivingOn(t *testing.T, socket string) (*copied, <-chan error, hostile) {
 	ours, theirs := identityIn(t, d.src), identityIn(t, d.dst)
 	b, err := json.Marshal(record.Spec{
 		Version: 1, ID: "copied", Role: record.Destination, Mode: record.Copy, Listen: listen, Peer: record.Peer{Fingerprint: ours.Fingerprint()},
-		Volumes: []record.Vol{{Name: "data", Size: differSize, Image: d.arrived}}, Policy: record.Policy{ResumeTimeout: 1, PeerTimeout: 2},
+		Volumes: []record.Vol{{Name: "data", Size: differSize, Image: d.arrived}}, Policy: record.Policy{ReconnectTimeout: 1, PeerTimeout: 2},
 	})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(d.dst, record.SpecFile), b, 0o600)

@@ -21,9 +21,9 @@ import (
 
 // The features that a side announces, beyond those of every version.
 const (
-	canCompare = "ledger" // keep a ledger, and compare it in the end
-	canResume  = "resume" // go on over another connection when one breaks in presync
-	canPages   = "pages"  // take a dump's pages while it is written, and memory ahead of it
+	canCompare   = "ledger" // keep a ledger, and compare it in the end
+	canReconnect = "resume" // go on over another connection when one breaks in presync
+	canPages     = "pages"  // take a dump's pages while it is written, and memory ahead of it
 )
 
 // Needs are the features without which a destination ends a session of this version, by
@@ -36,7 +36,7 @@ func Needs() map[string][]string {
 func Understood() []string { return understood() }
 
 func understood() []string {
-	return append(codec.Understood(), canCompare, canResume, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks)
+	return append(codec.Understood(), canCompare, canReconnect, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks)
 }
 
 // can reports whether the destination can do something that not every version does.

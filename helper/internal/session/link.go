@@ -19,13 +19,13 @@ type link struct {
 	*record.Session
 	*line
 	hearing
-	options   Options
-	way       transport.Way // to the destination, for all connections
-	sent      int64         // bytes that went over connections that are gone
-	resumable bool          // the destination knows how to go on over another connection
-	confirms  atomic.Pointer[passes.Copy]
-	clock     clock
-	differs   func(context.Context, *protocol.Differs) error // handles a destination's report of a difference
+	options    Options
+	way        transport.Way // to the destination, for all connections
+	sent       int64         // bytes that went over connections that are gone
+	reconnects bool          // the destination knows how to go on over another connection
+	confirms   atomic.Pointer[passes.Copy]
+	clock      clock
+	differs    func(context.Context, *protocol.Differs) error // handles a destination's report of a difference
 }
 
 // patience is how long an answer may take that needs no work.

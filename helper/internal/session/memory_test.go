@@ -147,7 +147,7 @@ func TestMemoryGoesAheadAgainOverAnotherConnection(t *testing.T) {
 	before := len(r.events(r.src, "memory"))
 	r.proxy.cut()
 	for range 600 {
-		if len(r.events(r.src, "resumed")) > 0 && len(r.events(r.src, "memory")) > before {
+		if len(r.events(r.src, "reconnected")) > 0 && len(r.events(r.src, "memory")) > before {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)

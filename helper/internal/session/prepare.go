@@ -75,7 +75,7 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 			return err
 		}
 	}
-	return s.follow()
+	return s.startWatching()
 }
 
 // open opens the volumes and trees, and lists them in the first message.
@@ -116,7 +116,7 @@ func (s *source) track(ctx context.Context, welcome *protocol.Welcome) error {
 		s.Update(false, func(st *record.Status) { st.TotalBytes += v.Source.Size() })
 	}
 	s.expectStock(welcome)
-	s.resumable = s.can(welcome, canResume, "a connection that breaks ends the session")
+	s.reconnects = s.can(welcome, canReconnect, "a connection that breaks ends the session")
 	if s.can(welcome, canCompare, "what was sent and what was written are not compared in the end") {
 		s.openLedgers()
 	}

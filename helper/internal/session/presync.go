@@ -40,7 +40,7 @@ type presyncer struct {
 //   - the passes do not get shorter any more, or
 //   - policy.max_passes were done.
 //
-// A cutover that is asked for earlier waits for that, and if policy.max_frozen is
+// A cutover that is asked for earlier waits for that, and if policy.max_frozen_ms is
 // set, for a moment in which the forecast is within it. One that is never asked for
 // ends the session, after policy.wait_timeout.
 func (s *presyncer) presync(ctx context.Context) (*record.Request, error) {
@@ -58,7 +58,7 @@ func (s *presyncer) presync(ctx context.Context) (*record.Request, error) {
 	for {
 		// Only the pass numbers and sizes decide; they are in the status too.
 		if err := s.presyncPass(ctx); err != nil {
-			if err := s.resume(ctx, err); err != nil {
+			if err := s.reconnect(ctx, err); err != nil {
 				return nil, err
 			}
 			continue
@@ -78,7 +78,7 @@ func (s *presyncer) presync(ctx context.Context) (*record.Request, error) {
 		}
 		if why := s.converged(dirty, before); why != "" {
 			if err := s.rest(ctx, why, dirty); err != nil {
-				if err := s.resume(ctx, err); err != nil {
+				if err := s.reconnect(ctx, err); err != nil {
 					return nil, err
 				}
 				continue
@@ -99,7 +99,7 @@ func (s *presyncer) presync(ctx context.Context) (*record.Request, error) {
 		before = dirty
 		r, err := s.idle(ctx)
 		if err != nil {
-			if err := s.resume(ctx, err); err != nil {
+			if err := s.reconnect(ctx, err); err != nil {
 				return nil, err
 			}
 			continue
@@ -143,7 +143,7 @@ func (s *presyncer) goes(ctx context.Context, f forecast, askedAt time.Time) (bo
 		return false, err
 	}
 	if err := s.catchUp(ctx); err != nil {
-		return false, s.resume(ctx, err)
+		return false, s.reconnect(ctx, err)
 	}
 	return true, nil
 }

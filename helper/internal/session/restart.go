@@ -18,7 +18,7 @@ import (
 )
 
 // A source whose process died in presync can be started again, for as long as the
-// destination waits for it (policy.resume_timeout). With the process its marks are
+// destination waits for it (policy.reconnect_timeout). With the process its marks are
 // gone: the writes since are unknown, and so is the sent part of the last pass. So
 // nothing is trusted. The new process tracks from now on, and then both sides read
 // everything and compare digests, a stretch at a time; the differences are sent.
@@ -32,7 +32,7 @@ const clustersAtOnce = 4096
 // connectAgain is connect for a process that was started again: the destination
 // may be busy noticing that the first one is gone.
 func (s *link) connectAgain(ctx context.Context, limit time.Duration, first protocol.Message) error {
-	until := time.Now().Add(time.Duration(s.Spec.Policy.ResumeTimeout) * time.Second)
+	until := time.Now().Add(time.Duration(s.Spec.Policy.ReconnectTimeout) * time.Second)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := s.connect(ctx, limit, first)
 		if err == nil || ctx.Err() != nil || time.Now().Add(pause).After(until) {
@@ -53,7 +53,7 @@ func (s *outgoing) compare(ctx context.Context) error {
 	for i, v := range s.volumes {
 		maps[i] = blockmap.New(v.Source.Size(), v.Cluster)
 	}
-	if !s.resumable {
+	if !s.reconnects {
 		return errors.New("session: the process that began this session died, and the destination's pcopy cannot go on with another: start a new session")
 	}
 	for {

@@ -522,7 +522,7 @@ func (r *rig) specs() {
 		Directories: []record.Directory{{Name: "files", Path: r.files, Size: 1 << 20}},
 		Trees:       []record.Tree{{Name: "layer", Path: r.layer, Stage: record.StagePresync}, {Name: "shm", Path: filepath.Join(r.top, "shm"), Stage: record.StageFreeze}, {Name: "dump", Path: r.gate, Stage: record.StageDump}},
 		Hooks:       record.Hooks{Freeze: &hooks.Command{Argv: []string{self, actDump, r.control, r.srcRun, r.gate}, Gate: r.gate}},
-		Policy:      record.Policy{Verify: true, PeerTimeout: 5, Connections: 2, ResumeTimeout: 5},
+		Policy:      record.Policy{Verify: true, PeerTimeout: 5, Connections: 2, ReconnectTimeout: 5},
 	}
 	r.spec.dst = record.Spec{
 		Version: 1, ID: "rig", Role: record.Destination, Mode: record.Live, Workload: "shop", Listen: "127.0.0.1:0", Peer: record.Peer{Fingerprint: prints[0]},
@@ -533,7 +533,7 @@ func (r *rig) specs() {
 			Restore: &hooks.Command{Argv: []string{self, actRestore, r.control, r.dstRun, r.dstGate}, Gate: r.dstGate, Hold: filepath.Join(r.control, "hold")},
 			Discard: &hooks.Command{Argv: []string{"touch", filepath.Join(r.control, "discarded")}},
 		},
-		Policy: record.Policy{ResumeTimeout: 5},
+		Policy: record.Policy{ReconnectTimeout: 5},
 	}
 }
 

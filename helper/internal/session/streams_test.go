@@ -77,7 +77,7 @@ func (r *rig) slowlyOverStreams(seconds int) {
 	r.overStreams()
 	r.filled(24)
 	r.spec.src.Policy.Limit = 16 << 20
-	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = seconds, seconds
+	r.spec.src.Policy.ReconnectTimeout, r.spec.dst.Policy.ReconnectTimeout = seconds, seconds
 }
 
 // noStream demands that nothing of the streams is left.
@@ -177,10 +177,10 @@ func TestBrokenStreamsInPresyncAreMadeAgain(t *testing.T) {
 	r.start()
 	r.passed(6 << 20)
 	r.breakStream()
-	r.resumed(1)
+	r.reconnected(1)
 	time.Sleep(200 * time.Millisecond)
 	r.breakStream()
-	r.resumed(2)
+	r.reconnected(2)
 	r.wait(r.src, record.UntilConverged)
 	r.movedWith(w, 2)
 	events, err := os.ReadFile(filepath.Join(r.src, record.EventsFile))

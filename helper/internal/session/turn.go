@@ -42,7 +42,7 @@ func (s *presyncer) inTurn(ctx context.Context) (asked *record.Request, at time.
 		}
 		r, err := s.listen(ctx, turnPause)
 		if err != nil {
-			if err := s.resume(ctx, err); err != nil {
+			if err := s.reconnect(ctx, err); err != nil {
 				return nil, at, err
 			}
 			continue

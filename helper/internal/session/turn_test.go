@@ -91,13 +91,13 @@ func TestACutoverMayBeAskedForBeforeItsTurn(t *testing.T) {
 func TestAConnectionThatBreaksBeforeItsTurnIsMadeAgain(t *testing.T) {
 	r := newRig(t)
 	r.spec.src.Policy.AtOnce = 1
-	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 60, 60
+	r.spec.src.Policy.ReconnectTimeout, r.spec.dst.Policy.ReconnectTimeout = 60, 60
 	first := r.others("0-shop")
 	w := r.startWriter()
 	r.start()
 	r.waits(1)
 	r.proxy.cut()
-	r.resumed(1)
+	r.reconnected(1)
 	r.nothingSent()
 	first[0].Leave()
 	r.wait(r.src, record.UntilConverged)

@@ -88,7 +88,7 @@ func (s *outgoing) verify(ctx context.Context) error {
 // whereDiffers says where a volume begins to differ, as far as that can be found out:
 // that it does is known.
 func (s *outgoing) whereDiffers(ctx context.Context, i int, mine *image.Digests) string {
-	if !s.resumable { // it does not know the question
+	if !s.reconnects { // it does not know the question
 		return ""
 	}
 	if err := protocol.Send(s.conn, &protocol.Digests{Volume: i}); err != nil {

@@ -112,7 +112,7 @@ class Boot:
 
 def bluestore_command(home: str, seconds: int, tool: str) -> list[str]:
     """The page cache of a block device lives as long as a process has it open, so it is held until the OSD has opened it."""
-    return [HELPER, "hold", f"--seconds={HOLD_SECONDS}", f"--ready-within={seconds}", "--read", "--osd", home, tool]
+    return [HELPER, "hold", f"--seconds={HOLD_SECONDS}", f"--ready-within-seconds={seconds}", "--read", "--osd", home, tool]
 
 
 def filestore_command(find: str, home: str, pieces: str, seconds: int, paths: t.Sequence[str]) -> list[str]:

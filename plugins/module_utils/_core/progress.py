@@ -16,8 +16,8 @@ Status = t.Mapping[str, t.Any]
 def line(status: Status) -> str:
     """`shop: presync, pass 1: 42 % of 1 GiB, 412 MiB/s, 1 s to go`."""
     words = "{0}: {1}".format(status["workload"] or status["id"], status["state"])
-    if status.get("resuming"):
-        return "{0}, made again: {1}".format(words, status["resuming"])
+    if status.get("broken"):
+        return "{0}, made again: {1}".format(words, status["broken"])
     if status.get("waits"):
         return "{0}, waits for {1} that began earlier".format(words, status["waits"])
     number, size = status.get("pass") or 0, status.get("pass_bytes") or 0
@@ -70,6 +70,6 @@ def verdict(status: Status, until: str) -> tuple[bool, str | None]:
                 status["id"], status["state"], status.get("error") or "it gave no reason"
             )
         return False, None
-    if status["ended"] or (not status["running"] and not status.get("resuming") and status["state"] != "prepare"):
+    if status["ended"] or (not status["running"] and not status.get("broken") and status["state"] != "prepare"):
         return True, None
     return False, None

@@ -249,8 +249,9 @@ def _boot() -> str:
 
 
 _NUMBERS = frozenset(
-    ("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "shared", "connections", "peer_timeout", "resume_timeout", "hash_limit",
-     "max_frozen", "frozen_patience", "pause_base", "memory", "at_once", "wait_timeout")
+    ("size", "cluster", "timeout", "max_passes", "target_dirty", "limit", "shared", "connections", "peer_timeout", "reconnect_timeout", "hash_limit",
+     "max_frozen_ms", "frozen_patience_seconds", "pause_base_ms", "memory", "at_once", "wait_timeout",
+     "resume_timeout", "max_frozen", "frozen_patience", "pause_base")  # the old names of four of them
 )
 _FLAGS = frozenset(("delta", "lazy_pages", "mounted", "precopy", "silent", "verify"))
 

@@ -76,14 +76,14 @@ var generalRules = []rule{
 		always("policy: a number is out of range"),
 	},
 	{
-		func(s *Spec) bool { return s.Policy.MaxFrozen > 0 && s.Mode != Live },
+		func(s *Spec) bool { return s.Policy.MaxFrozenMS > 0 && s.Mode != Live },
 		func(s *Spec) string {
-			return fmt.Sprintf("policy: max_frozen is for the mode live: what a stop and a start take (mode %s), nobody can foresee", s.Mode)
+			return fmt.Sprintf("policy: max_frozen_ms is for the mode live: what a stop and a start take (mode %s), nobody can foresee", s.Mode)
 		},
 	},
 	{
-		func(s *Spec) bool { return s.Policy.Throttle != "" && s.Policy.MaxFrozen == 0 },
-		always("policy: throttle slows the workload down until the pause is within max_frozen, which is not set: set it, or leave throttle out"),
+		func(s *Spec) bool { return s.Policy.Throttle != "" && s.Policy.MaxFrozenMS == 0 },
+		always("policy: throttle slows the workload down until the pause is within max_frozen_ms, which is not set: set it, or leave throttle out"),
 	},
 	{
 		func(s *Spec) bool { return relative(s.Policy.Throttle) },
@@ -194,8 +194,8 @@ func (s *Spec) dumps() bool { return s.Mode == Live || s.Mode == Trial }
 // outOfRange holds each number against the least that it may be.
 func (p *Policy) outOfRange() bool {
 	for _, n := range []struct{ is, least int64 }{
-		{int64(p.MaxPasses), 1}, {p.TargetDirty, 0}, {p.Limit, 0}, {p.Shared, 0}, {p.AtOnce, 0}, {int64(p.PeerTimeout), 1}, {int64(p.ResumeTimeout), 1},
-		{p.HashLimit, 0}, {int64(p.WaitTimeout), 1}, {int64(p.MaxFrozen), 0}, {int64(p.FrozenPatience), 1}, {int64(p.PauseBase), 0}, {p.Memory, 0},
+		{int64(p.MaxPasses), 1}, {p.TargetDirty, 0}, {p.Limit, 0}, {p.Shared, 0}, {p.AtOnce, 0}, {int64(p.PeerTimeout), 1}, {int64(p.ReconnectTimeout), 1},
+		{p.HashLimit, 0}, {int64(p.WaitTimeout), 1}, {int64(p.MaxFrozenMS), 0}, {int64(p.FrozenPatienceSeconds), 1}, {int64(p.PauseBaseMS), 0}, {p.Memory, 0},
 	} {
 		if n.is < n.least {
 			return true

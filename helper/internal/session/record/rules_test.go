@@ -41,18 +41,18 @@ func broken() []struct {
 		{"policy: a number is out of range", policy(m{"shared": -1})},
 		{"policy: a number is out of range", policy(m{"at_once": -1})},
 		{"policy: a number is out of range", policy(m{"peer_timeout": -1})},
-		{"policy: a number is out of range", policy(m{"resume_timeout": -1})},
+		{"policy: a number is out of range", policy(m{"reconnect_timeout": -1})},
 		{"policy: a number is out of range", policy(m{"hash_limit": -1})},
 		{"policy: a number is out of range", policy(m{"wait_timeout": -1})},
-		{"policy: a number is out of range", policy(m{"max_frozen": -1})},
-		{"policy: a number is out of range", policy(m{"frozen_patience": -1})},
-		{"policy: a number is out of range", policy(m{"pause_base": -1})},
+		{"policy: a number is out of range", policy(m{"max_frozen_ms": -1})},
+		{"policy: a number is out of range", policy(m{"frozen_patience_seconds": -1})},
+		{"policy: a number is out of range", policy(m{"pause_base_ms": -1})},
 		{"policy: a number is out of range", policy(m{"memory": -1})},
-		{"policy: max_frozen is for the mode live: what a stop and a start take (mode offline), nobody can foresee", func(s m) {
-			s["mode"], s["policy"] = "offline", m{"max_frozen": 1}
+		{"policy: max_frozen_ms is for the mode live: what a stop and a start take (mode offline), nobody can foresee", func(s m) {
+			s["mode"], s["policy"] = "offline", m{"max_frozen_ms": 1}
 		}},
-		{"policy: throttle slows the workload down until the pause is within max_frozen, which is not set: set it, or leave throttle out", policy(m{"throttle": "/c"})},
-		{`policy: throttle: the cgroup "c" is not an absolute path`, policy(m{"max_frozen": 1, "throttle": "c"})},
+		{"policy: throttle slows the workload down until the pause is within max_frozen_ms, which is not set: set it, or leave throttle out", policy(m{"throttle": "/c"})},
+		{`policy: throttle: the cgroup "c" is not an absolute path`, policy(m{"max_frozen_ms": 1, "throttle": "c"})},
 		{`policy: pause_at "done" is no state in which this side could go on`, policy(m{"pause_at": "done"})},
 		{"policy: -1 connections: 1 to 16", policy(m{"connections": -1})},
 		{"policy: 17 connections: 1 to 16", policy(m{"connections": 17})},

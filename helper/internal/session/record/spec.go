@@ -157,25 +157,27 @@ type Policy struct {
 	// HashLimit is how many bytes may be read in the pause, by a tracker that knows no
 	// other way to find the written clusters; 0 = as many as there are.
 	HashLimit int64 `json:"hash_limit,omitempty"`
-	// ResumeTimeout is for how many seconds a connection that broke in presync may be made again.
-	ResumeTimeout int `json:"resume_timeout,omitempty"`
+	// ReconnectTimeout is for how many seconds a connection that broke in presync may be made again.
+	ReconnectTimeout int `json:"reconnect_timeout,omitempty"`
 	// WaitTimeout is for how many seconds the destination waits for the source to connect, and the source
 	// for a cutover to be asked for.
 	WaitTimeout int `json:"wait_timeout,omitempty"`
-	// MaxFrozen is for how many milliseconds a live workload may be frozen, by the forecast: a cutover that was
-	// asked for waits for a moment in which it is within that, and after FrozenPatience seconds it is not begun. 0 = any.
-	MaxFrozen      int `json:"max_frozen,omitempty"`
-	FrozenPatience int `json:"frozen_patience,omitempty"`
+	// MaxFrozenMS is for how many milliseconds a live workload may be frozen, by the forecast: a cutover that was
+	// asked for waits for a moment in which it is within that, and after FrozenPatienceSeconds seconds it is not begun. 0 = any.
+	MaxFrozenMS           int `json:"max_frozen_ms,omitempty"`
+	FrozenPatienceSeconds int `json:"frozen_patience_seconds,omitempty"`
 	// Throttle is the directory of the workload's cgroup whose processor time is cut, step by step, while a cutover that was
 	// asked for waits for such a moment (package throttle); none: it is left alone.
 	Throttle string `json:"throttle,omitempty"`
-	// PauseBase is the fixed cost of a pause by a trial, in milliseconds, and Memory the size of a
+	// PauseBaseMS is the fixed cost of a pause by a trial, in milliseconds, and Memory the size of a
 	// dump of the workload when the controller looked, in bytes. Both are for the forecast.
-	PauseBase int   `json:"pause_base,omitempty"`
-	Memory    int64 `json:"memory,omitempty"`
+	PauseBaseMS int   `json:"pause_base_ms,omitempty"`
+	Memory      int64 `json:"memory,omitempty"`
 	// PauseAt is the state in which this side stops when it has recorded it, until it is told to
 	// continue.
 	PauseAt State `json:"pause_at,omitempty"`
+
+	oldPolicy
 }
 
 const (
@@ -185,7 +187,7 @@ const (
 	defaultConnections = 1
 	defaultWaitTimeout = 3600
 	MaxConnections     = 16
-	defaultResume      = 60
+	defaultReconnect   = 60
 	defaultPatience    = 60
 )
 
@@ -230,6 +232,9 @@ func ParseSpec(data []byte) (*Spec, error) {
 	if d.More() {
 		return nil, errors.New("something follows the spec")
 	}
+	if err := s.Policy.takeOldNames(); err != nil {
+		return nil, err
+	}
 	s.fillIn()
 	return &s, s.check()
 }
@@ -262,11 +267,11 @@ func (s *Spec) fillIn() {
 	if s.Policy.PeerTimeout == 0 {
 		s.Policy.PeerTimeout = defaultPeerTimeout
 	}
-	if s.Policy.ResumeTimeout == 0 {
-		s.Policy.ResumeTimeout = defaultResume
+	if s.Policy.ReconnectTimeout == 0 {
+		s.Policy.ReconnectTimeout = defaultReconnect
 	}
-	if s.Policy.FrozenPatience == 0 {
-		s.Policy.FrozenPatience = defaultPatience
+	if s.Policy.FrozenPatienceSeconds == 0 {
+		s.Policy.FrozenPatienceSeconds = defaultPatience
 	}
 	if s.Policy.WaitTimeout == 0 {
 		s.Policy.WaitTimeout = defaultWaitTimeout

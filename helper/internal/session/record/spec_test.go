@@ -76,8 +76,8 @@ func TestSpec(t *testing.T) {
 			s["hooks"].(map[string]any)["restore"] = map[string]any{"argv": []any{"x"}, "container": "ab"}
 		}, `the container "ab" is no ID`},
 		{"policy", func(s map[string]any) { s["policy"] = map[string]any{"limit": -5} }, "out of range"},
-		{"throttle without a limit", func(s map[string]any) { s["policy"] = map[string]any{"throttle": "/c"} }, "slows the workload down until the pause is within max_frozen, which is not set"},
-		{"throttle", func(s map[string]any) { s["policy"] = map[string]any{"max_frozen": 300, "throttle": "c"} }, `policy: throttle: the cgroup "c" is not an absolute path`},
+		{"throttle without a limit", func(s map[string]any) { s["policy"] = map[string]any{"throttle": "/c"} }, "slows the workload down until the pause is within max_frozen_ms, which is not set"},
+		{"throttle", func(s map[string]any) { s["policy"] = map[string]any{"max_frozen_ms": 300, "throttle": "c"} }, `policy: throttle: the cgroup "c" is not an absolute path`},
 		{"free", func(s map[string]any) { s["policy"] = map[string]any{"free": "maybe"} }, `policy: free "maybe": skip or send`},
 		{"connections", func(s map[string]any) { s["policy"] = map[string]any{"connections": 17} }, "policy: 17 connections: 1 to 16"},
 		{"delta", func(s map[string]any) { s["policy"] = map[string]any{"delta": "no"} }, "cannot unmarshal string"},

@@ -48,10 +48,12 @@ type Status struct {
 	FrozenMS   float64  `json:"frozen_ms"`
 	Totals     []string `json:"totals,omitempty"`      // by volume: the ledger's sum, on the source of the sent data, on the destination of the written ones
 	StateBytes int64    `json:"state_bytes,omitempty"` // trial: of the dump, and the other data of the pause
-	Resumed    int      `json:"resumed,omitempty"`     // how often a broken connection was made again
-	Resuming   string   `json:"resuming,omitempty"`    // it is broken, and why
+	Reconnects int      `json:"reconnects,omitempty"`  // how often a broken connection was made again
+	Broken     string   `json:"broken,omitempty"`      // the connection is broken, and why
 	Fetch      *Fetch   `json:"fetch,omitempty"`       // lazy pages: memory that has followed
 	Verify     *Verify  `json:"verify,omitempty"`
+
+	oldStatus
 }
 
 // Fetch is how much of the memory has followed.
@@ -107,6 +109,7 @@ func Show(dir string) (*Status, error) {
 		if err := json.Unmarshal(data, s); err != nil {
 			return nil, fmt.Errorf("session: %s: %w", filepath.Join(dir, StatusFile), err)
 		}
+		s.takeOldNames()
 	}
 	s.Running, s.State = running, j.State()
 	for _, r := range j.records {
@@ -131,7 +134,7 @@ func (s *Status) whyGone(dir string) {
 	if s.restartable() {
 		// A source in presync writes its status several times a second.
 		if at, err := os.Stat(filepath.Join(dir, StatusFile)); err == nil && time.Since(at.ModTime()) < RestartPatience {
-			s.Resuming = "its process died, and may be started again"
+			s.Broken = "its process died, and may be started again"
 			return
 		}
 	}
@@ -147,7 +150,7 @@ func (s *Status) whyGone(dir string) {
 	}
 }
 
-// filled has lists where there is nothing to list.
+// filled has lists where there is nothing to list, and the old names.
 func (s *Status) filled() *Status {
 	if s.Passes == nil {
 		s.Passes = []Pass{}
@@ -155,6 +158,7 @@ func (s *Status) filled() *Status {
 	if s.Stages == nil {
 		s.Stages = []Stage{}
 	}
+	s.withOldNames()
 	return s
 }
 

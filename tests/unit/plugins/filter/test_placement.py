@@ -51,14 +51,14 @@ def problems(answers, **options):
 
 def test_a_playbook_s_variables_make_the_same_plan():
     answers = {"node1": answer("shop"), "node2": answer(), "node3": answer()}
-    asked = {"moves": None, "empty": ["node1"], "destinations": [], "needs": {"shop": ["ssd"]}, "apart": {}, "wave": {}, "serial": 8, "throttle": 0,
+    asked = {"moves": None, "empty": ["node1"], "destinations": [], "needs": {"shop": ["ssd"]}, "apart": {}, "wave": {}, "serial": 8, "parallel_steps": 0,
              "spare_memory": 256 << 20, "spare_disk": 1 << 30, "mode": "live", "hosts": "all"}  # fmt: skip
     assert goes(asked_for(answers, asked, {"node3": ["ssd"]}, "-1")) == {"shop": ("node1", "node3")}
 
 
 def test_a_host_is_emptied_also_of_what_does_not_run():
     answers = {"node1": answer("shop", "web", "OLD"), "node2": answer(), "node3": answer()}
-    plan = placement(answers, empty=["node1"], throttle=3, stamp="-20261121t041500z")
+    plan = placement(answers, empty=["node1"], parallel_steps=3, stamp="-20261121t041500z")
     assert goes(plan) == {"old": ("node1", "node2"), "shop": ("node1", "node3"), "web": ("node1", "node2")}
     assert steps(plan) == [("begin", ["old", "shop", "web"]), ("finish", ["old", "shop", "web"])]
     assert [move["running"] for move in plan["moves"]] == [False, True, True]
@@ -133,7 +133,7 @@ def test_a_wave_knows_its_sessions():
 
 
 def test_the_link_has_something_to_carry_while_others_are_prepared_and_cut_over():
-    plan = placement({"node1": answer("a", "b", "c", "d", "e"), "node2": answer()}, empty=["node1"], serial=4, throttle=2)
+    plan = placement({"node1": answer("a", "b", "c", "d", "e"), "node2": answer()}, empty=["node1"], serial=4, parallel_steps=2)
     assert steps(plan) == [
         ("begin", ["a", "b"]), ("begin", ["c", "d"]), ("finish", ["a", "b"]), ("begin", ["e"]), ("finish", ["c", "d"]), ("finish", ["e"]),
     ]  # fmt: skip
@@ -143,7 +143,7 @@ def test_the_link_has_something_to_carry_while_others_are_prepared_and_cut_over(
 
 def test_a_wave_does_its_steps_as_one_however_few_do_one_at_once():
     answers = {"node1": answer("db", "web", "queue", "x"), "node2": answer()}
-    plan = placement(answers, empty=["node1"], waves={"shop": ["db", "web", "queue"]}, serial=4, throttle=1)
+    plan = placement(answers, empty=["node1"], waves={"shop": ["db", "web", "queue"]}, serial=4, parallel_steps=1)
     assert steps(plan) == [("begin", ["db", "queue", "web"]), ("begin", ["x"]), ("finish", ["db", "queue", "web"]), ("finish", ["x"])]
 
 
@@ -179,7 +179,7 @@ def test_where_it_is_has_to_be_plain():
     ("options", "sentence"),
     [
         ({"serial": 0}, "handover_serial is '0': write how many workloads go side by side, at least 1"),
-        ({"throttle": "all"}, "handover_throttle is 'all': write for how many of them at once a step is done, at least 0"),
+        ({"parallel_steps": "all"}, "handover_parallel_steps is 'all': write for how many of them at once a step is done, at least 0"),
         ({"spare_disk": "1 GB"}, "handover_spare_disk: '1 GB' is ambiguous: write 1G for powers of 1024"),
         ({"destinations": ["node7"]}, "node7 is not among the hosts that were asked: look further with handover_hosts"),
         ({"moves": ["shop"]}, "handover_moves: entry 1 names no workload: write {workload: NAME, to: HOST}, where `to` and `from` may be left out"),

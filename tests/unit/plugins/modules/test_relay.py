@@ -128,7 +128,8 @@ def test_check_mode_starts_nothing(host, module):
         ({"listen": "192.0.2.77"}, "listen: 192.0.2.77 is no address of this host"),
         ({"allow": "10.0.0.0/8,fork"}, "allow: '10.0.0.0/8,fork' is not an IP address"),
         ({"session": "../x"}, "is not a session's name"),
-        ({"lifetime": 0}, "lifetime: 0 s is no time"),
+        ({"lifetime_seconds": 0}, "lifetime_seconds: 0 is no time"),
+        ({"lifetime": 0}, "lifetime_seconds: 0 is no time"),
     ],
 )
 @pytest.mark.parametrize("check", [True, False])

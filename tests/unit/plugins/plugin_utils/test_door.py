@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from ansible_collections.livefleet.handover.plugins.filter.typed import typed
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _declaration, _door
 from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import COLLECTION, of_playbook
@@ -18,14 +19,14 @@ def problems(given, playbook=MIGRATE, strict=True):
 
 
 def test_values_come_out_with_their_types():
-    given = {**GOOD, "handover_max_frozen": "0.3s", "handover_lazy_pages": "false", "handover_trial": True, "handover_ignore_checks": "cpu,clock",
+    given = {**GOOD, "handover_max_frozen_ms": "0.3s", "handover_lazy_pages": "false", "handover_trial": True, "handover_ignore_checks": "cpu,clock",
              "handover_fence": "true {host}", "handover_source": ""}  # fmt: skip
     asked = _door.ask(MIGRATE, given, strict=True)
     assert asked.problems == []
     assert asked.values == {
         "workload": "shop", "destination": "node2", "source": None, "hosts": "all", "report_dir": "handover-reports",
         "report_host": None, "trial": "first",
-        "max_frozen": 300, "auto_converge": False, "lazy_pages": False, "transport": "tcp", "bind_mounts": "refuse", "secrets": "same",
+        "max_frozen_ms": 300, "auto_converge": False, "lazy_pages": False, "transport": "tcp", "bind_mounts": "refuse", "secrets": "same",
         "fence": ["true", "{host}"],
         "ignore_checks": ["cpu", "clock"],
     }  # fmt: skip
@@ -34,7 +35,7 @@ def test_values_come_out_with_their_types():
 def test_all_that_is_wrong_is_told_at_once():
     given = {"handover_destination": "no de", "handover_max_frozn": 300, "handover_transport": "shh", "handover_lazy_pages": "maybe"}
     assert problems(given) == [
-        "there is no variable handover_max_frozn: did you mean handover_max_frozen?",
+        "there is no variable handover_max_frozn: did you mean handover_max_frozen_ms?",
         "handover_destination is not a name: 'no de': write one host of the inventory, as in node1",
         "handover_lazy_pages is 'maybe': write true or false",
         "handover_transport is 'shh': write tcp or ssh",
@@ -43,7 +44,7 @@ def test_all_that_is_wrong_is_told_at_once():
 
 
 @pytest.mark.parametrize("name, sentence", [
-    ("handover_max_frozn", "there is no variable handover_max_frozn: did you mean handover_max_frozen?"),
+    ("handover_max_frozn", "there is no variable handover_max_frozn: did you mean handover_max_frozen_ms?"),
     ("handover_colour", "there is no variable handover_colour: docs/variables.md lists them"),
     ("migrate_verfy", "there is no variable migrate_verfy: did you mean migrate_verify?"),
     ("kvm_migrate_tls", "kvm_migrate_tls is no variable of the playbook migrate, and nothing would come of it: leave it out"),
@@ -61,16 +62,53 @@ def test_an_inventory_may_hold_the_variables_of_all_playbooks_and_of_other_softw
     assert problems({**GOOD, "kvm_migrate_wibble": 1}, strict=False) == ["there is no variable kvm_migrate_wibble: docs/variables.md lists them"]
 
 
+@pytest.mark.parametrize("old, name, value, read", [
+    ("handover_max_frozen", "handover_max_frozen_ms", "300", 300),
+    ("migrate_max_frozen", "migrate_max_frozen_ms", "0.2s", 200),
+])  # fmt: skip
+def test_a_variable_s_old_name_counts(old, name, value, read):
+    asked = _door.ask(MIGRATE, {**GOOD, old: value}, True)
+    assert (asked.values["max_frozen_ms"], asked.problems) == (read, [])
+    assert problems({**GOOD, old: value, name: value}) == []
+    assert problems({**GOOD, old: value, name: "7"}) == [f"{old} is the old name of {name}, and they say different things: leave {old} out"]
+
+
+def test_each_old_name_has_a_present_one():
+    for old, name in _declaration.renamed().items():
+        assert old not in _declaration.known()
+        assert name in _declaration.known()
+        assert not any(sentence for sentence in problems({**GOOD, old: "60"}) if "there is no variable" in sentence)
+
+
+def test_a_role_takes_the_old_names_without_a_playbook():
+    for old, name in _declaration.renamed().items():
+        if old.startswith("handover_"):
+            continue
+        role = _declaration.prefix(name)
+        defaults = yaml.safe_load((_declaration.COLLECTION / "roles" / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
+        template = defaults[name]
+        default = _declaration.of_role(role)[name]["default"]
+        assert str(template) == "{{ " + old + " | default(" + str(default) + ") }}"
+
+
+def test_a_name_of_a_time_has_its_unit():
+    """A timeout is in seconds, everywhere. Any other time has its unit in its name."""
+    times = {name: unit for name, unit in _declaration.table()["units"].items() if unit in ("seconds", "milliseconds")}
+    times.update({name: spec["unit"] for name, spec in _declaration.table()["variables"].items() if "unit" in spec})
+    ends = {"seconds": ("_seconds", "_timeout"), "milliseconds": ("_ms",)}
+    assert [name for name, unit in times.items() if not name.endswith(ends[unit])] == []
+
+
 def test_private_names_and_those_of_others_are_not_looked_at():
     assert not [name for name in ("__handover_plan", "__migrate_stage", "ansible_limit", "handover", "migrated", "other_migrate_x") if _door.ours(name)]
     assert all(_door.ours(name) for name in ("handover_x", "migrate_x", "kvm_cache_x", "ceph_osd_restart_x", "ceph_hosts"))
 
 
 def test_a_role_s_variable_stands_for_the_playbook_s_and_may_not_contradict_it():
-    assert _door.ask(MIGRATE, {**GOOD, "migrate_max_frozen": "200"}, False).values["max_frozen"] == 200
-    assert _door.ask(MIGRATE, {**GOOD, "migrate_max_frozen": "200", "handover_max_frozen": 200}, True).problems == []
-    said = "handover_max_frozen and migrate_max_frozen say different things of one setting: leave one of them out"
-    assert problems({**GOOD, "migrate_max_frozen": "200", "handover_max_frozen": 300}) == [said]
+    assert _door.ask(MIGRATE, {**GOOD, "migrate_max_frozen_ms": "200"}, False).values["max_frozen_ms"] == 200
+    assert _door.ask(MIGRATE, {**GOOD, "migrate_max_frozen_ms": "200", "handover_max_frozen_ms": 200}, True).problems == []
+    said = "handover_max_frozen_ms and migrate_max_frozen_ms say different things of one setting: leave one of them out"
+    assert problems({**GOOD, "migrate_max_frozen_ms": "200", "handover_max_frozen_ms": 300}) == [said]
     assert problems({**GOOD, "migrate_verify": "perhaps"}) == ["migrate_verify is 'perhaps': write true or false"]
 
 

@@ -44,7 +44,7 @@ class TestLine:
         assert line(status(state="prepare", **{"pass": 0})) == "shop: prepare"
 
     def test_a_connection_that_is_made_again(self):
-        assert line(status(resuming="the peer is silent")) == "shop: presync, made again: the peer is silent"
+        assert line(status(broken="the peer is silent")) == "shop: presync, made again: the peer is silent"
 
     def test_a_copy_without_a_workload_goes_by_its_name(self):
         assert line(status(workload="", state="done", ended=True)) == "shop-1: done"
@@ -66,7 +66,7 @@ class TestVerdict:
 
     @pytest.mark.parametrize("until", ["converged", "ended"])
     def test_a_process_that_is_started_again_goes_on(self, until):
-        assert verdict(status(running=False, resuming="its process died, and may be started again"), until) == (False, None)
+        assert verdict(status(running=False, broken="its process died, and may be started again"), until) == (False, None)
 
     @pytest.mark.parametrize("state", ["done", "thawed", "discarded", "failed"])
     def test_ended_however_it_ended(self, state):

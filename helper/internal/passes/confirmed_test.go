@@ -103,7 +103,7 @@ func (c *counted) WriteAt(p []byte, off int64) (int, error) {
 
 // A copy over connections that break again and again, at any byte, is the source
 // in the end; and nothing that arrived is sent once more.
-func TestResume(t *testing.T) {
+func TestContinueOver(t *testing.T) {
 	const cluster, size = 4096, 200*4096 + 1234
 	for seed := range *seeds {
 		r, noise := rand.New(rand.NewPCG(seed, 1)), rand.NewChaCha8([32]byte{byte(seed)})
@@ -232,7 +232,7 @@ func TestResume(t *testing.T) {
 			write()
 			sender, ended = connect()
 			pass, came := arrivals.Came()
-			if err := c.Resume(sender, pass, came); err != nil {
+			if err := c.ContinueOver(sender, pass, came); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -244,7 +244,7 @@ func TestResume(t *testing.T) {
 		}
 		// The last pass may still have been on its way when the end came.
 		pass, came := arrivals.Came()
-		if err := c.Resume(nil, pass, came); err != nil {
+		if err := c.ContinueOver(nil, pass, came); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Collect(); err != nil {

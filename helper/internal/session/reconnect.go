@@ -19,7 +19,7 @@ import (
 
 // A connection that breaks in presync is made again. Both processes live on: the
 // trackers keep marking, and the destination keeps its written data. The source dials
-// for as long as policy.resume_timeout says, shows that it is the process that began
+// for as long as policy.reconnect_timeout says, shows that it is the process that began
 // (by the digest of its run token), and hears which data arrived; package passes says
 // how both agree on that. For a folder's stream under way its progress is unknown, so
 // such a folder is sent once more, whole.
@@ -30,7 +30,7 @@ import (
 // beginRound tells the destination that a round begins. From the barrier on there is
 // no reconnecting, and the destination need not know.
 func (s *link) beginRound(round int) error {
-	if s.Journal.State() != record.Presync || !s.resumable {
+	if s.Journal.State() != record.Presync || !s.reconnects {
 		return nil
 	}
 	return protocol.Send(s.conn, &protocol.Round{Round: round})
@@ -67,25 +67,25 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// resume reconnects after a break in presync, if why is about that. It returns the
+// reconnect reconnects after a break in presync, if why is about that. It returns the
 // reason why the session ends.
-func (s *presyncer) resume(ctx context.Context, why error) error {
+func (s *presyncer) reconnect(ctx context.Context, why error) error {
 	var refused *refusal
-	if !s.resumable || ctx.Err() != nil || errors.Is(why, errAborted) || errors.As(why, &refused) || !s.broken(why) {
+	if !s.reconnects || ctx.Err() != nil || errors.Is(why, errAborted) || errors.As(why, &refused) || !s.broken(why) {
 		return why
 	}
-	limit := time.Duration(s.Spec.Policy.ResumeTimeout) * time.Second
+	limit := time.Duration(s.Spec.Policy.ReconnectTimeout) * time.Second
 	if err := s.unbrake(); err != nil { // no point in throttling while disconnected
 		return errors.Join(why, err)
 	}
-	s.Log.Emit("broken", map[string]any{"text": why.Error(), "seconds": s.Spec.Policy.ResumeTimeout})
-	s.Update(true, func(st *record.Status) { st.Resuming = why.Error() })
+	s.Log.Emit("broken", map[string]any{"text": why.Error(), "seconds": s.Spec.Policy.ReconnectTimeout})
+	s.Update(true, func(st *record.Status) { st.Broken = why.Error() })
 	s.sent += s.sentBytes()
 	s.line.close()
 	until := time.Now().Add(limit)
 	pause := firstPause
 	for {
-		err := s.reconnect(ctx, time.Until(until))
+		err := s.reconnectOnce(ctx, time.Until(until))
 		if err == nil {
 			break
 		}
@@ -100,8 +100,8 @@ func (s *presyncer) resume(ctx context.Context, why error) error {
 		}
 		pause = min(2*pause, longestPause)
 	}
-	s.Update(true, func(st *record.Status) { st.Resuming, st.Resumed = "", st.Resumed+1 })
-	s.Log.Emit("resumed", map[string]any{"dirty": s.copy.Dirty()})
+	s.Update(true, func(st *record.Status) { st.Broken, st.Reconnects = "", st.Reconnects+1 })
+	s.Log.Emit("reconnected", map[string]any{"dirty": s.copy.Dirty()})
 	return nil
 }
 
@@ -130,8 +130,8 @@ type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// reconnect makes one attempt.
-func (s *presyncer) reconnect(ctx context.Context, limit time.Duration) error {
+// reconnectOnce makes one attempt.
+func (s *presyncer) reconnectOnce(ctx context.Context, limit time.Duration) error {
 	again := &protocol.Again{ID: s.Spec.ID, TokenHash: tokenHash(s.token), Lines: s.Spec.Policy.Connections}
 	if err := s.connect(ctx, min(limit, s.patience()), again); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (s *presyncer) goOn(ctx context.Context, welcome *protocol.Welcome, arrived
 	if err != nil {
 		return s.unless(err)
 	}
-	if err := s.copy.Resume(sender, round, arrived); err != nil {
+	if err := s.copy.ContinueOver(sender, round, arrived); err != nil {
 		return &refusal{err}
 	}
 	s.expectStock(welcome) // the part under way is unknown
@@ -216,7 +216,7 @@ func (d *destination) receive(ctx context.Context, l *transport.Listener) error 
 	d.expectAll()
 	d.door = d.openDoor(ctx, l)
 	defer d.door.close()
-	limit := time.Duration(d.Spec.Policy.ResumeTimeout) * time.Second
+	limit := time.Duration(d.Spec.Policy.ReconnectTimeout) * time.Second
 	var broke error
 	// If a controller died before it told the source, no source will come.
 	late := time.After(d.WaitTimeout())
@@ -235,7 +235,7 @@ func (d *destination) receive(ctx context.Context, l *transport.Listener) error 
 			return fmt.Errorf("%w; and the source has not come back within %s", broke, limit)
 		}
 		if broke != nil {
-			d.Update(true, func(st *record.Status) { st.Resuming, st.Resumed = "", st.Resumed+1 })
+			d.Update(true, func(st *record.Status) { st.Broken, st.Reconnects = "", st.Reconnects+1 })
 		}
 		goOn, err := d.serve(ctx, c)
 		if !goOn {
@@ -243,8 +243,8 @@ func (d *destination) receive(ctx context.Context, l *transport.Listener) error 
 		}
 		c.Close()
 		broke, late = err, time.After(limit)
-		d.Log.Emit("broken", map[string]any{"text": err.Error(), "seconds": d.Spec.Policy.ResumeTimeout})
-		d.Update(true, func(st *record.Status) { st.Resuming = err.Error() })
+		d.Log.Emit("broken", map[string]any{"text": err.Error(), "seconds": d.Spec.Policy.ReconnectTimeout})
+		d.Update(true, func(st *record.Status) { st.Broken = err.Error() })
 	}
 }
 
@@ -267,7 +267,7 @@ func (d *destination) serve(ctx context.Context, c *caller) (goOn bool, err erro
 	if err == io.EOF {
 		err = errors.New("session: the source closed the connection")
 	}
-	if err == nil || !broke || !d.resumable || ctx.Err() != nil || d.Journal.State() != record.Presync {
+	if err == nil || !broke || !d.reconnects || ctx.Err() != nil || d.Journal.State() != record.Presync {
 		return false, err
 	}
 	for stream, u := range d.unpacking {

@@ -1,4 +1,4 @@
-package follow
+package watchd
 
 import (
 	"context"
@@ -22,8 +22,8 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// followed is a folder that is served, and its run directory.
-func followed(t *testing.T) (runDir, dir string, ended chan error) {
+// watched is a folder that is served, and its run directory.
+func watched(t *testing.T) (runDir, dir string, ended chan error) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: fanotify")
@@ -31,7 +31,7 @@ func followed(t *testing.T) (runDir, dir string, ended chan error) {
 	runDir, err := os.MkdirTemp("", "f") // t.TempDir can be too long for a socket's path
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(runDir) })
-	if dir, err = os.MkdirTemp("/var/tmp", "follow"); err != nil {
+	if dir, err = os.MkdirTemp("/var/tmp", "watchd"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -53,7 +53,7 @@ func followed(t *testing.T) (runDir, dir string, ended chan error) {
 
 func TestListAndStop(t *testing.T) {
 	ctx := context.Background()
-	runDir, dir, ended := followed(t)
+	runDir, dir, ended := watched(t)
 	if names, err := List(ctx, runDir, dir); err != nil || len(names) != 0 {
 		t.Fatalf("%q, %v", names, err)
 	}
@@ -63,7 +63,7 @@ func TestListAndStop(t *testing.T) {
 	if err != nil || !slices.Equal(names, []string{".", strange, "old"}) {
 		t.Fatalf("%q, %v", names, err)
 	}
-	if err := Serve(ctx, runDir, dir, nil); err == nil || !strings.Contains(err.Error(), "is followed already") {
+	if err := Serve(ctx, runDir, dir, nil); err == nil || !strings.Contains(err.Error(), "is watched already") {
 		t.Errorf("a second one: %v", err)
 	}
 	must(t, Stop(ctx, runDir, dir), <-ended)
@@ -75,7 +75,7 @@ func TestListAndStop(t *testing.T) {
 // A list that nobody got is not taken for one that was copied.
 func TestAListThatGotLost(t *testing.T) {
 	ctx := context.Background()
-	runDir, dir, _ := followed(t)
+	runDir, dir, _ := watched(t)
 	for i := range 3000 { // more than a socket takes at once
 		must(t, os.WriteFile(filepath.Join(dir, strings.Repeat("long name ", 20)+string(rune('a'+i%26))+string(rune('a'+i/26))), nil, 0o600))
 	}

@@ -21,7 +21,7 @@ import (
 // word that a round begins is one of them: when it comes, everything of the rounds
 // before it was written, and the destination says so (Confirm). On the new connection
 // it names its round and the clusters of it that arrived; all others go back to the
-// clusters to send (Resume). Of several connections the first carries that word, and
+// clusters to send (ContinueOver). Of several connections the first carries that word, and
 // a fence behind it keeps the others from being quicker.
 //
 // In one round a cluster is sent once. So a cluster that arrived holds the round's
@@ -85,9 +85,9 @@ func (c *Copy) Confirm(round int) {
 	c.underWay = slices.DeleteFunc(c.underWay, func(s sent) bool { return s.round < round })
 }
 
-// Resume goes on over another connection. The destination is in the given round,
+// ContinueOver goes on over another connection. The destination is in the given round,
 // and of that the clusters in arrived came, by stream.
-func (c *Copy) Resume(sender *pipeline.Sender, round int, arrived map[uint32]*blockmap.Map) error {
+func (c *Copy) ContinueOver(sender *pipeline.Sender, round int, arrived map[uint32]*blockmap.Map) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if round < 0 || round > c.round {

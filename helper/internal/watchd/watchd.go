@@ -1,4 +1,4 @@
-// Package follow keeps a folder followed between two commands, for operators that
+// Package watchd keeps a folder watched between two commands, for operators that
 // copy it with a program of their own: start, copy everything while it is in use,
 // stop the users of the folder, list the touched entries, copy those.
 //
@@ -6,7 +6,7 @@
 // folder's real path, as a digest, for its name. Only root can connect to it. A
 // request is one line, the word list or stop. The answer is one line of JSON
 // (Answer) and, for a list, the names, each ended by a NUL.
-package follow
+package watchd
 
 import (
 	"bufio"
@@ -38,10 +38,10 @@ type Answer struct {
 	Names int    `json:"names,omitempty"`
 }
 
-// ErrNobody says that the folder is not followed.
-var ErrNobody = errors.New("no process follows it: begin with `pcopy watch start`")
+// ErrNobody says that the folder is not watched.
+var ErrNobody = errors.New("no process watches it: begin with `pcopy watch start`")
 
-// socket is where the process listens that follows a folder.
+// socket is where the process listens that watches a folder.
 func socket(runDir, folder string) (path, real string, err error) {
 	if real, err = filepath.Abs(folder); err == nil {
 		real, err = filepath.EvalSymlinks(real)
@@ -53,7 +53,7 @@ func socket(runDir, folder string) (path, real string, err error) {
 	return filepath.Join(runDir, "watch", hex.EncodeToString(sum[:12])+".sock"), real, nil
 }
 
-// Serve follows a folder until it is told to stop or ctx ends. It calls ready once no
+// Serve watches a folder until it is told to stop or ctx ends. It calls ready once no
 // touched entry is missed any more.
 func Serve(ctx context.Context, runDir, folder string, ready func() error) error {
 	path, real, err := socket(runDir, folder)
@@ -62,7 +62,7 @@ func Serve(ctx context.Context, runDir, folder string, ready func() error) error
 	}
 	if conn, err := transport.DialUnix(ctx, path); err == nil {
 		conn.Close()
-		return fmt.Errorf("watch: %s is followed already: `pcopy watch stop` ends that", real)
+		return fmt.Errorf("watch: %s is watched already: `pcopy watch stop` ends that", real)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("watch: %w", err)
@@ -135,13 +135,13 @@ func serve(conn net.Conn, f *tree.Follower) (ended bool) {
 	return ended
 }
 
-// List asks the process that follows a folder for the names of the entries touched
+// List asks the process that watches a folder for the names of the entries touched
 // since the list before. They are below the folder, and "." is the folder itself.
 func List(ctx context.Context, runDir, folder string) ([]string, error) {
 	return ask(ctx, runDir, folder, list)
 }
 
-// Stop ends the process that follows a folder.
+// Stop ends the process that watches a folder.
 func Stop(ctx context.Context, runDir, folder string) error {
 	_, err := ask(ctx, runDir, folder, stop)
 	return err

@@ -42,11 +42,11 @@ func (r *rig) passed(bytes int64) {
 	r.t.Fatalf("the first pass has not come to %d bytes", bytes)
 }
 
-func (r *rig) resumed(times int) {
+func (r *rig) reconnected(times int) {
 	r.t.Helper()
 	for range 3000 {
 		s, err := record.Show(r.src)
-		if err == nil && s.Resumed >= times && s.Resuming == "" {
+		if err == nil && s.Reconnects >= times && s.Broken == "" {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -59,15 +59,15 @@ func (r *rig) resumed(times int) {
 // little was sent twice of 24 MiB of ballast.
 func (r *rig) movedWith(w *writer, times int) {
 	r.t.Helper()
-	r.resumed(times)
+	r.reconnected(times)
 	presync, err := record.Show(r.src)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.cutover()
 	src, dst := r.moved(w)
-	if src.Resumed < times || dst.Resumed < times {
-		r.t.Errorf("made again: source %d times, destination %d times", src.Resumed, dst.Resumed)
+	if src.Reconnects < times || dst.Reconnects < times {
+		r.t.Errorf("made again: source %d times, destination %d times", src.Reconnects, dst.Reconnects)
 	}
 	// The ballast once, and what the writer made of its 4 MiB during the passes.
 	if most := int64(24+24) << 20; presync.SentBytes > most {
@@ -81,15 +81,15 @@ func TestABrokenConnectionInPresyncIsMadeAgain(t *testing.T) {
 	r := newRig(t)
 	r.filled(24)
 	r.spec.src.Policy.Limit = 24 << 20
-	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 60, 60
+	r.spec.src.Policy.ReconnectTimeout, r.spec.dst.Policy.ReconnectTimeout = 60, 60
 	w := r.startWriter()
 	r.start()
 	r.passed(6 << 20)
 	r.proxy.cut()
-	r.resumed(1)
+	r.reconnected(1)
 	time.Sleep(200 * time.Millisecond)
 	r.proxy.hush() // the destination does not notice, until there is another one
-	r.resumed(2)
+	r.reconnected(2)
 	r.wait(r.src, record.UntilConverged)
 	r.proxy.cut()
 	r.movedWith(w, 3)
@@ -104,7 +104,7 @@ func TestAConnectionThatStaysBrokenEndsTheSession(t *testing.T) {
 	r := newRig(t)
 	r.filled(24)
 	r.spec.src.Policy.Limit = 16 << 20
-	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 1, 1
+	r.spec.src.Policy.ReconnectTimeout, r.spec.dst.Policy.ReconnectTimeout = 1, 1
 	w := r.startWriter()
 	r.start()
 	r.passed(6 << 20)
@@ -134,14 +134,14 @@ func TestAbortWhileTheConnectionIsBroken(t *testing.T) {
 	r := newRig(t)
 	r.filled(24)
 	r.spec.src.Policy.Limit = 16 << 20
-	r.spec.dst.Policy.ResumeTimeout = 1
+	r.spec.dst.Policy.ReconnectTimeout = 1
 	w := r.startWriter()
 	r.start()
 	r.passed(6 << 20)
 	r.proxy.l.Close()
 	r.proxy.cut()
 	for range 3000 {
-		if s, err := record.Show(r.src); err == nil && s.Resuming != "" {
+		if s, err := record.Show(r.src); err == nil && s.Broken != "" {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -165,7 +165,7 @@ func TestASenderThatIsStartedAgainComparesDigests(t *testing.T) {
 	r := newRig(t)
 	r.filled(24)
 	r.spec.src.Policy.Limit = 24 << 20
-	r.spec.src.Policy.ResumeTimeout, r.spec.dst.Policy.ResumeTimeout = 60, 60
+	r.spec.src.Policy.ReconnectTimeout, r.spec.dst.Policy.ReconnectTimeout = 60, 60
 	w := r.startWriter()
 	kill := r.startApart(record.Source)
 	r.passed(12 << 20)
@@ -184,7 +184,7 @@ func TestASenderThatIsStartedAgainComparesDigests(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As its unit does: what it left is cleared away, and the session is not given up.
-	if s, err := recovery.Recover(brief(t), r.src, r.srcRun, true); err != nil || s.State != record.Presync || s.Resuming == "" || s.Error != "" {
+	if s, err := recovery.Recover(brief(t), r.src, r.srcRun, true); err != nil || s.State != record.Presync || s.Broken == "" || s.Error != "" {
 		t.Errorf("after the kill: %+v, %v", s, err)
 	}
 	// If nobody starts it, those who wait are told.
