@@ -90,7 +90,7 @@ func (a imageCommands) imageConvert() *cobra.Command {
 func (a imageCommands) imageMerge() *cobra.Command {
 	var plain bool
 	var w writing
-	c := &cobra.Command{Use: "merge BASE DELTA… OUT", Short: "The same, of layers that are named one by one, the lowest first", Args: between(3, -1), RunE: func(c *cobra.Command, args []string) error {
+	c := &cobra.Command{Use: "merge BASE DELTA… OUT", Short: "Write the disk of layers that are named one by one, the lowest first, to a new file", Args: between(3, -1), RunE: func(c *cobra.Command, args []string) error {
 		last := len(args) - 1
 		img, info, err := ploop.OpenChain(args[:last], plain)
 		if err != nil {

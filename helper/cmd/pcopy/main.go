@@ -101,6 +101,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(sessionCommands{a}.session(), trackCommands{a}.track(), snapshotCommands{a}.snapshot(), watchCommands{a}.watch(), imageCommands{a}.image(), cacheCommands{a}.cache(), ploopCommands{a}.ploop(), hostCommands{a}.host(), internalCommands{a}.internal(), hostCommands{a}.version())
 	root.AddCommand(a.formerWords()...)
 	root.SetGlobalNormalizationFunc(presentFlag)
+	addExamples(root)
 	return root
 }
 

@@ -34,6 +34,44 @@ func TestEveryCommandAndFlagHasItsHelp(t *testing.T) {
 	})
 }
 
+func TestEveryPublicCommandHasAnExample(t *testing.T) {
+	seen := 0
+	each((&app{}).root(), func(c *cobra.Command) {
+		if !public(c) {
+			return
+		}
+		seen++
+		_, call, found := strings.Cut(c.Example, c.CommandPath())
+		if !found {
+			t.Errorf("%s: its example does not call it: %q", c.CommandPath(), c.Example)
+			return
+		}
+		call, _, _ = strings.Cut(call, "|")
+		given := strings.Fields(call)
+		if c.DisableFlagParsing {
+			return
+		}
+		if err := c.ParseFlags(given); err != nil {
+			t.Errorf("%s: its example %q: %v", c.CommandPath(), c.Example, err)
+		} else if err := c.ValidateArgs(c.Flags().Args()); err != nil {
+			t.Errorf("%s: its example %q: %v", c.CommandPath(), c.Example, err)
+		}
+	})
+	if seen < len(examples) {
+		t.Errorf("%d commands were looked at, and there are %d examples", seen, len(examples))
+	}
+}
+
+// public is of a command that people call.
+func public(c *cobra.Command) bool {
+	for above := c; above != nil; above = above.Parent() {
+		if above.Hidden {
+			return false
+		}
+	}
+	return !c.HasSubCommands()
+}
+
 // A flag's former name still sets it.
 func TestFormerFlagsAnswer(t *testing.T) {
 	c, _, err := (&app{}).root().Find([]string{"cache", "hold"})

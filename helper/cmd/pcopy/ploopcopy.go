@@ -35,7 +35,7 @@ type copying struct {
 // may call this.
 func (a ploopCommands) ploopCopy() *cobra.Command {
 	var asked copying
-	c := &cobra.Command{Use: "copy (-s DEV … | -d FILE …)", Short: "The same with the arguments of ploop copy 1.x to 9.x"}
+	c := &cobra.Command{Use: "copy (-s DEV … | -d FILE …)", Short: "Copy a running disk with the arguments of ploop copy 1.x to 9.x"}
 	oldStatuses(c, "copy")
 	f := c.Flags()
 	asked.flags(f)

@@ -60,7 +60,7 @@ func (a watchCommands) watchStart() *cobra.Command {
 }
 
 func (a watchCommands) watchRun() *cobra.Command {
-	return &cobra.Command{Use: "run DIR", Short: "The same in the foreground", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
+	return &cobra.Command{Use: "run DIR", Short: "Record in the foreground every file below a folder that is touched", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
 		return watchd.Serve(c.Context(), record.RunDir, args[0], func() error {
 			_, err := fmt.Fprintln(a.out, watching)
 			return err
