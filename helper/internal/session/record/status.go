@@ -100,16 +100,9 @@ func Show(dir string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := ReadJournal(dir, spec.Role)
+	j, s, err := told(func() (*Journal, error) { return ReadJournal(dir, spec.Role) }, func() (*Status, error) { return figures(dir, spec) })
 	if err != nil {
 		return nil, err
-	}
-	s := &Status{ID: spec.ID, Role: spec.Role, Workload: spec.Workload, Mode: spec.Mode}
-	if data, err := os.ReadFile(filepath.Join(dir, StatusFile)); err == nil {
-		if err := json.Unmarshal(data, s); err != nil {
-			return nil, fmt.Errorf("session: %s: %w", filepath.Join(dir, StatusFile), err)
-		}
-		s.takeOldNames()
 	}
 	s.Running, s.State = running, j.State()
 	for _, r := range j.records {
@@ -127,6 +120,36 @@ func Show(dir string) (*Status, error) {
 		s.whyGone(dir)
 	}
 	return s.filled(), nil
+}
+
+// figures are those that the session's process has written.
+func figures(dir string, spec *Spec) (*Status, error) {
+	s := &Status{ID: spec.ID, Role: spec.Role, Workload: spec.Workload, Mode: spec.Mode}
+	if data, err := os.ReadFile(filepath.Join(dir, StatusFile)); err == nil {
+		if err := json.Unmarshal(data, s); err != nil {
+			return nil, fmt.Errorf("session: %s: %w", filepath.Join(dir, StatusFile), err)
+		}
+		s.takeOldNames()
+	}
+	return s, nil
+}
+
+// told reads a journal, and then the figures, once more where these are of a state that the
+// journal did not have yet: a side would be told as held before it is in doubt. A loss of
+// power may have taken the records, and left the figures: then it is read a few times.
+func told(journal func() (*Journal, error), figures func() (*Status, error)) (j *Journal, s *Status, err error) {
+	for range 3 {
+		if j, err = journal(); err != nil {
+			return nil, nil, err
+		}
+		if s, err = figures(); err != nil {
+			return nil, nil, err
+		}
+		if s.State == "" || s.State == Prepare || j.Reached(s.State) {
+			break
+		}
+	}
+	return j, s, nil
 }
 
 // whyGone explains a session without a process, and the way out.

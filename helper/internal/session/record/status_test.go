@@ -35,3 +35,29 @@ func TestTheFiguresAreThereBeforeTheEnd(t *testing.T) {
 		t.Errorf("the status has %d bytes (%v)", s.StateBytes, err)
 	}
 }
+
+// A state is not told older than the figures: the process may write both between the two looks.
+func TestAStateIsNotOlderThanItsFigures(t *testing.T) {
+	looks := 0
+	journal := func() (*Journal, error) {
+		if looks++; looks == 1 {
+			return &Journal{records: []Record{{State: Released}}}, nil
+		}
+		return &Journal{records: []Record{{State: Released}, {State: InDoubt}}}, nil
+	}
+	j, s, err := told(journal, func() (*Status, error) { return &Status{State: InDoubt, Held: true}, nil })
+	if err != nil || looks != 2 || j.State() != InDoubt || !s.Held {
+		t.Errorf("after %d looks %s, %+v, %v", looks, j.State(), s, err)
+	}
+	// Figures that are older than the journal are as good, and lost records come no more.
+	for at, want := range map[State]int{Presync: 1, Prepare: 1, Done: 3} {
+		looks = 0
+		_, _, err := told(func() (*Journal, error) {
+			looks++
+			return &Journal{records: []Record{{State: Presync}, {State: Barrier}}}, nil
+		}, func() (*Status, error) { return &Status{State: at}, nil })
+		if err != nil || looks != want {
+			t.Errorf("figures of %s: %d looks, %v", at, looks, err)
+		}
+	}
+}
