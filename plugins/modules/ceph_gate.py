@@ -21,6 +21,7 @@ description:
 extends_documentation_fragment:
   - livefleet.handover._attributes
   - livefleet.handover._attributes.info_module
+  - livefleet.handover._ceph
 
 options:
   osds:
@@ -46,12 +47,6 @@ options:
   ignore:
     description:
       - Health checks that do not count, by name, as in V(OSDMAP_FLAGS).
-    type: list
-    elements: str
-    default: []
-  command:
-    description:
-      - How C(ceph) is called on this host. Found automatically if not given.
     type: list
     elements: str
     default: []

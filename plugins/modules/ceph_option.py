@@ -23,6 +23,8 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._ceph
+  - livefleet.handover._lease
 
 attributes:
   check_mode:
@@ -63,22 +65,6 @@ options:
     type: str
     choices: [set, restored]
     default: set
-  seconds:
-    description:
-      - How long the lease is.
-    type: int
-    default: 1800
-  units:
-    description:
-      - The directory for the units of the lease. One that is lost in a reboot loses the lease too.
-    type: path
-    default: /etc/systemd/system
-  command:
-    description:
-      - How C(ceph) is called on this host. Found automatically if not given.
-    type: list
-    elements: str
-    default: []
   timeout:
     description:
       - Seconds that the whole module may take.

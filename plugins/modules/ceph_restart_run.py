@@ -22,6 +22,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._ceph
 
 attributes:
   check_mode:
@@ -62,12 +63,6 @@ options:
       - Forget an earlier run and begin a new one.
     type: bool
     default: false
-  command:
-    description:
-      - How C(ceph) is called on this host. Found automatically if not given.
-    type: list
-    elements: str
-    default: []
   timeout:
     description:
       - Seconds that the whole module may take.

@@ -21,6 +21,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._sessions
 
 attributes:
   check_mode:
@@ -55,11 +56,6 @@ options:
       - How messages should call the other one.
     type: str
     default: the destination
-  sessions:
-    description:
-      - The directory that holds the sessions.
-    type: path
-    default: /var/lib/handover/sessions
   timeout:
     description:
       - Seconds that the whole module may take. The helper goes on if this is too short, and the outcome can be asked for again.

@@ -22,6 +22,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._libvirt
 
 attributes:
   check_mode:
@@ -51,10 +52,6 @@ options:
       - Change it also where the guest may then lose its last writes, when the power goes.
     type: bool
     default: false
-  uri:
-    description: How libvirt is reached.
-    type: str
-    default: qemu:///system
   timeout:
     description: Seconds that the whole module may take.
     type: int

@@ -22,6 +22,7 @@ description:
 extends_documentation_fragment:
   - livefleet.handover._attributes
   - livefleet.handover._attributes.info_module
+  - livefleet.handover._libvirt
 
 options:
   guests:
@@ -29,11 +30,6 @@ options:
       - Names of the guests. All of this host if not given.
     type: list
     elements: str
-  uri:
-    description:
-      - How libvirt is reached.
-    type: str
-    default: qemu:///system
   timeout:
     description:
       - Seconds that the whole module may take.

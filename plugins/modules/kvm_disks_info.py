@@ -24,6 +24,7 @@ description:
 extends_documentation_fragment:
   - livefleet.handover._attributes
   - livefleet.handover._attributes.info_module
+  - livefleet.handover._libvirt
 
 options:
   guest:
@@ -40,10 +41,6 @@ options:
     description: The stamps to take away, as C(stamps) in RV(seen).
     type: dict
     default: {}
-  uri:
-    description: How libvirt is reached.
-    type: str
-    default: qemu:///system
 
 requirements:
   - libvirt's Python binding (Debian's package python3-libvirt)

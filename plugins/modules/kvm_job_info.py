@@ -19,6 +19,7 @@ description:
 extends_documentation_fragment:
   - livefleet.handover._attributes
   - livefleet.handover._attributes.info_module
+  - livefleet.handover._libvirt
 
 options:
   guest:
@@ -28,10 +29,6 @@ options:
   async_job:
     description: The C(ansible_job_id) of the task that migrates it, to be told whether that is still at work.
     type: str
-  uri:
-    description: How libvirt is reached.
-    type: str
-    default: qemu:///system
 
 requirements:
   - libvirt's Python binding (Debian's package python3-libvirt)

@@ -20,6 +20,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._libvirt
 
 attributes:
   check_mode:
@@ -62,10 +63,6 @@ options:
     description: Seconds between two looks at the host.
     type: float
     default: 1.0
-  uri:
-    description: How libvirt is reached.
-    type: str
-    default: qemu:///system
   timeout:
     description: Seconds that all of it may take. Guests that still work then are left alone, and the module fails.
     type: int

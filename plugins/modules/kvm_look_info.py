@@ -21,6 +21,7 @@ description:
 extends_documentation_fragment:
   - livefleet.handover._attributes
   - livefleet.handover._attributes.info_module
+  - livefleet.handover._libvirt
 
 options:
   guest:
@@ -46,10 +47,6 @@ options:
     type: list
     elements: str
     default: []
-  uri:
-    description: How libvirt is reached.
-    type: str
-    default: qemu:///system
 
 requirements:
   - libvirt's Python binding (Debian's package python3-libvirt), with O(guest)

@@ -23,6 +23,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._libvirt
 
 attributes:
   check_mode:
@@ -181,10 +182,6 @@ options:
         refused if another run has the guest.
     type: str
     default: ""
-  uri:
-    description: How this host's libvirt is reached.
-    type: str
-    default: qemu:///system
   timeout:
     description:
       - Seconds after which the migration is given up, and the guest stays where it is. With O(state=resolved), how long a migration that is

@@ -20,6 +20,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._sessions
 
 attributes:
   check_mode:
@@ -72,11 +73,6 @@ options:
         good. It is believed, and a wrong word here makes the workload run twice or not at all.
     type: str
     choices: [resumed, refused, fenced]
-  sessions:
-    description:
-      - The directory that holds the sessions.
-    type: path
-    default: /var/lib/handover/sessions
   timeout:
     description:
       - Seconds that the whole module may take.

@@ -19,17 +19,13 @@ description:
 extends_documentation_fragment:
   - livefleet.handover._attributes
   - livefleet.handover._attributes.info_module
+  - livefleet.handover._sessions
 
 options:
   session:
     description:
       - Name of the session. All of this host if not given.
     type: str
-  sessions:
-    description:
-      - The directory that holds the sessions.
-    type: path
-    default: /var/lib/handover/sessions
   timeout:
     description:
       - Seconds that the whole module may take.

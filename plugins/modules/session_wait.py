@@ -20,6 +20,7 @@ description:
 extends_documentation_fragment:
   - livefleet.handover._attributes
   - livefleet.handover._attributes.info_module
+  - livefleet.handover._sessions
 
 attributes:
   check_mode:
@@ -48,11 +49,6 @@ options:
       - Seconds to wait.
     type: int
     default: 3600
-  sessions:
-    description:
-      - The directory that holds the sessions.
-    type: path
-    default: /var/lib/handover/sessions
 
 notes:
   - This is an action plugin. It runs on the controller, and the questions run on the host.

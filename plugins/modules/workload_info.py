@@ -22,6 +22,7 @@ description:
 extends_documentation_fragment:
   - livefleet.handover._attributes
   - livefleet.handover._attributes.info_module
+  - livefleet.handover._sessions
 
 options:
   workload:
@@ -40,11 +41,6 @@ options:
       - The directory in which image volumes that arrive here are laid down; its file system's free space is returned.
     type: path
     default: /var/lib/handover/volumes
-  sessions:
-    description:
-      - The directory that holds the sessions of the helper.
-    type: path
-    default: /var/lib/handover/sessions
   brief:
     description:
       - Only whether the workload is there and runs, and the sessions of the helper. It is much quicker.

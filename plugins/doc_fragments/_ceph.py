@@ -1,0 +1,21 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Private to this collection: it may change in any release.
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """How a Ceph cluster is asked."""
+
+    DOCUMENTATION = r"""
+options:
+  command:
+    description:
+      - How C(ceph) is called on this host. Found automatically if not given.
+    type: list
+    elements: str
+    default: []
+"""
