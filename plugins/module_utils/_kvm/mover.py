@@ -23,6 +23,7 @@ from . import disk_plan, findings, keep, measure, migration, offline
 from .cache import left_behind, live_migration
 from .domain_xml import Guest, parse
 from .host import place_of
+from .inventory import Finding
 from .sides import Sides
 
 # How often progress is looked at, in seconds.
@@ -103,7 +104,7 @@ class Mover(Sides):
         if misspelt:
             raise HandoverError(misspelt)
         examined = findings.examine(self.libvirt, self.connection("source"), self.connection("destination"), domain, wish.mode, looks)
-        problems = [findings.Finding(check, problem) for check, problem in self._problems(domain, guest, wish)]
+        problems = [Finding(check, problem) for check, problem in self._problems(domain, guest, wish)]
         disks = disk_plan.move(self.name, wish, looks.here, looks.there)
         told = findings.check([*examined.findings, *problems, *disk_plan.findings(disks, guest)], self.name, ignore)
         made = migration.plan(wish)
