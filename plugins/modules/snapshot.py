@@ -16,8 +16,10 @@ version_added: 0.1.0
 description:
   - A snapshot is a copy of the container's image volumes as they all were at one moment, and of its memory and its own layer at the same moment
     if that is asked for.
-  - For the volumes alone the container is paused while they are copied. With its memory it is checkpointed, and restored when they are copied.
-    Where the file system of O(root) and of the images can share blocks (xfs, btrfs, on the same device), copying takes no time.
+  - For the volumes alone the container runs on. Their file systems are frozen together for the last pass of a copy, by C(pcopy snapshot), and only
+    clusters that differ from the snapshot before are stored.
+  - With its memory the container is checkpointed, and restored when the volumes are copied. Where the file system of O(root) and of the images can
+    share blocks (xfs, btrfs, on the same device), copying takes no time.
   - To go back, the copies are staged beside the images while the container runs. The role livefleet.handover.snapshot puts them in place.
 
 extends_documentation_fragment:
@@ -108,6 +110,7 @@ snapshot:
     running: true
     paused_ms: 212
     size: 21696512
+    disks: true
     volumes: [{name: pgdata, image: /var/lib/handover/volumes/pgdata.img, size: 268435456}]
 """
 
@@ -124,6 +127,7 @@ from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime
 from ..module_utils._core.sizes import format_size
 from ..module_utils._podman import processes, workload
+from ..module_utils._podman.disk_store import DiskStore
 from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.preflight.plan import SPARE_DISK, STOPPED
 from ..module_utils._podman.snapshots import ROOT, Snapshots
@@ -142,6 +146,7 @@ class Snapshot:
         self.runtime = Runtime(module, module.params["timeout"])
         self.podman = Podman(self.runtime)
         self.snapshots = Snapshots(module.params["root"], self.workload)
+        self.disks = DiskStore(Pcopy(self.runtime), module.params["root"], self.workload)
         self.reasons: list[str] = []
 
     def run(self) -> dict[str, t.Any]:
@@ -160,23 +165,14 @@ class Snapshot:
             raise HandoverError("{0} has no image volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(self.workload))
         if not facts["running"] and (self.params["memory"] or facts["state"] not in STOPPED):
             raise HandoverError("{0} is {1}: start it{2} first".format(self.workload, facts["state"], "" if self.params["memory"] else " or stop it"))
-        need = sum(host.allocated(volume["image"]) for volume in volumes)
-        if self.params["memory"]:
-            need += host.allocated(facts["upper_dir"]) + processes.processes_of(facts["pid"]).memory
-        self._look_for_room(need, self.params["root"])
+        self._look_for_room(self._need(facts), self.params["root"])
         self.reasons.append("there is no snapshot {0}".format(self.name))
         if self.module.check_mode:
             return None
         folder = self.snapshots.begin(self.name)
-        taken, began = time.gmtime(), time.monotonic()
+        taken = time.gmtime()
         try:
-            with self._halted(facts):
-                for volume in volumes:
-                    self._sync(volume)
-                    self._copy(volume["image"], os.path.join(folder, volume["name"] + ".img"))
-                if self.params["memory"]:
-                    self._copy(facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
-                    self._copy(facts["upper_dir"], os.path.join(folder, "layer"))
+            how = self._take_with_memory(facts, folder) if self.params["memory"] else self._take_disks()
         except BaseException:
             self.snapshots.forget(self.name)
             raise
@@ -188,12 +184,35 @@ class Snapshot:
                 "container": facts["id"],
                 "memory": self.params["memory"],
                 "running": facts["running"],
-                "paused_ms": round(1000 * (time.monotonic() - began)) if facts["running"] else 0,
-                "size": host.allocated(folder),
                 "volumes": [{key: volume.get(key) for key in ("name", "image", "mountpoint", "fstype", "options", "size")} for volume in volumes],
+                **how,
             },
         )
         return self.snapshots.read(self.name)
+
+    def _need(self, facts: t.Mapping[str, t.Any]) -> int:
+        """Bytes of a whole copy. Disks that a store has already need only what differs, which is known when it is written."""
+        if not self.params["memory"] and self.disks.names():
+            return 0
+        need = sum(host.allocated(volume["image"]) for volume in self.params["volumes"])
+        if self.params["memory"]:
+            need += host.allocated(facts["upper_dir"]) + processes.processes_of(facts["pid"]).memory
+        return need
+
+    def _take_disks(self) -> dict[str, t.Any]:
+        """While it runs: its disks stand still for the last pass."""
+        point = self.disks.take(self.name, self.params["volumes"])
+        return {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])}
+
+    def _take_with_memory(self, facts: t.Mapping[str, t.Any], folder: str) -> dict[str, t.Any]:
+        began = time.monotonic()
+        with self._halted(facts):
+            for volume in self.params["volumes"]:
+                self._sync(volume)
+                self._copy(volume["image"], os.path.join(folder, volume["name"] + ".img"))
+            self._copy(facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
+            self._copy(facts["upper_dir"], os.path.join(folder, "layer"))
+        return {"disks": False, "paused_ms": round(1000 * (time.monotonic() - began)), "size": host.allocated(folder)}
 
     def _container(self) -> dict[str, t.Any]:
         listed = workload.find(self.podman.containers(), self.workload)
@@ -213,12 +232,8 @@ class Snapshot:
     @contextlib.contextmanager
     def _halted(self, facts: t.Mapping[str, t.Any]) -> t.Iterator[None]:
         """Nothing of it runs inside. It runs on afterwards in any case; if it does not, both reasons are told."""
-        if not facts["running"]:
-            yield
-            return
         options = ("--tcp-established", "--file-locks")
-        halt = ("container", "checkpoint", "--keep", *options) if self.params["memory"] else ("pause",)
-        go_on = ("container", "restore", *options) if self.params["memory"] else ("unpause",)
+        halt, go_on = ("container", "checkpoint", "--keep", *options), ("container", "restore", *options)
         try:
             self.runtime.run([*self._door(facts), self.podman.path, *halt, self.workload])
             yield
@@ -235,7 +250,7 @@ class Snapshot:
 
     def _door(self, facts: t.Mapping[str, t.Any]) -> list[str]:
         """The words that keep new connections away while it is dumped: CRIU refuses a listener at whose door somebody waits."""
-        if not self.params["memory"] or not facts["network_namespace"]:
+        if not facts["network_namespace"]:
             return []
         pcopy = Pcopy(self.runtime)
         pcopy.check_installed()
@@ -262,12 +277,15 @@ class Snapshot:
         missing = sorted(volume["image"] for volume in record["volumes"] if volume["image"] not in mounted)
         if missing:
             raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))
-        self._look_for_room(record["size"], os.path.dirname(record["volumes"][0]["image"]) if record["volumes"] else self.params["root"])
+        images = [volume["image"] for volume in record["volumes"]]
+        # Of disks in a store the size is that of a difference.
+        need = sum(map(host.allocated, images)) if record.get("disks") else record["size"]
+        self._look_for_room(need, os.path.dirname(images[0]) if images else self.params["root"])
         self.reasons.append("{0} is to be as it was in {1}".format(self.workload, self.name))
         if not self.module.check_mode:
             try:
                 for volume in record["volumes"]:
-                    self._copy(os.path.join(self.snapshots.path(self.name), volume["name"] + ".img"), volume["image"] + STAGED)
+                    self._lay(record, volume)
             except BaseException:
                 for volume in record["volumes"]:
                     with contextlib.suppress(FileNotFoundError):
@@ -277,6 +295,15 @@ class Snapshot:
                 self.podman.run(*(["kill", self.workload] if self.params["memory"] else ["stop", self.workload]))
                 self.podman.run("wait", self.workload)
         return record
+
+    def _lay(self, record: t.Mapping[str, t.Any], volume: t.Mapping[str, t.Any]) -> None:
+        staged = volume["image"] + STAGED
+        if not record.get("disks"):
+            self._copy(os.path.join(self.snapshots.path(self.name), volume["name"] + ".img"), staged)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(staged)  # of a run that was killed
+        self.disks.write(self.name, volume["name"], staged)
 
     def _restore(self) -> dict[str, t.Any]:
         record, facts = self.snapshots.read(self.name), self._container()
@@ -297,11 +324,15 @@ class Snapshot:
     # absent
 
     def _forget(self) -> None:
-        if not self.snapshots.has(self.name):
+        stored = self.name in self.disks.names()
+        if not stored and not self.snapshots.has(self.name):
             return
         self.reasons.append("there is a snapshot {0}".format(self.name))
-        if not self.module.check_mode:
-            self.snapshots.forget(self.name)
+        if self.module.check_mode:
+            return
+        self.snapshots.forget(self.name)
+        if stored:
+            self.disks.delete(self.name)
 
 
 def _remove(folder: str) -> None:

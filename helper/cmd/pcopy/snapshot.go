@@ -119,6 +119,17 @@ type listed struct {
 	Description string    `json:"description"`
 }
 
+// printRows answers with snapshots: for people as a table, else as one object, which can
+// get more members.
+func (a snapshotCommands) printRows(rows any, columns ...string) error {
+	if a.people && !a.json {
+		return a.printTable(rows, columns...)
+	}
+	return a.print(struct {
+		Snapshots any `json:"snapshots"`
+	}{rows})
+}
+
 func (a snapshotCommands) snapshotList() *cobra.Command {
 	return &cobra.Command{Use: "list STORE", Short: "List the snapshots of a store", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		x, err := store.Peek(args[0])
@@ -133,7 +144,7 @@ func (a snapshotCommands) snapshotList() *cobra.Command {
 			}
 			all = append(all, l)
 		}
-		return a.printTable(all, "id", "name", "taken", "parent", "current", "volumes", "size", "stored", "description")
+		return a.printRows(all, "id", "name", "taken", "parent", "current", "volumes", "size", "stored", "description")
 	}}
 }
 
@@ -167,7 +178,9 @@ func (a snapshotCommands) snapshotRestore() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.print(done)
+		return a.print(struct {
+			Volumes []*store.Restored `json:"volumes"`
+		}{done})
 	}}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(r.Volumes) == 0 {
@@ -283,7 +296,7 @@ func (a snapshotCommands) snapshotPrune() *cobra.Command {
 				return err
 			}
 		}
-		return a.printTable(rows, "id", "name", "taken", "keep", "why")
+		return a.printRows(rows, "id", "name", "taken", "keep", "why")
 	})
 }
 

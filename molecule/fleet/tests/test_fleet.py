@@ -210,9 +210,20 @@ def test_a_snapshot_and_the_way_back(fleet: Hosts) -> None:
     assert (again["missed"], again["broken"]) == (0, 0)
     assert fleet.hosts[first].run("podman exec tenant1 ls /data/mistake /mistake").stdout == ""
     assert again["gap_ms"] >= beats["gap_ms"]
-    status, text = fleet.play("snapshot", **{**asked, "handover_state": "absent"})
+    # The disks of the moment before the rollback were kept, and can be gone back to: the container starts again on them.
+    status, text = fleet.play("snapshot", handover_source=first, handover_workload="tenant1")
     assert status == 0, text[-4000:]
+    (undo,) = re.findall(r"^  (undo-\d{8}T\d{6}) +2\d{3}-", text, flags=re.MULTILINE)
+    back = {"handover_source": first, "handover_workload": "tenant1", "handover_snapshot": undo}
+    status, text = fleet.play("rollback", snapshot_keep=False, **back)
+    assert status == 0, text[-4000:]
+    assert fleet.hosts[first].check_output("podman exec tenant1 cat /data/mistake") == "mistake"
+    for name in (undo, "before"):
+        status, text = fleet.play("snapshot", **{**asked, "handover_snapshot": name, "handover_state": "absent"})
+        assert status == 0, text[-4000:]
     assert "There is no snapshot." in text
+    left = fleet.hosts[first].check_output("/usr/local/libexec/handover/pcopy snapshot list --json /var/lib/handover/snapshots/.disks/tenant1")
+    assert json.loads(left) == {"snapshots": []}
 
 
 def test_connections_over_a_bridge_have_lived_through_all_of_it(fleet: Hosts) -> None:

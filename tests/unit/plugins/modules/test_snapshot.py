@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import types
+from pathlib import Path
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
@@ -42,6 +43,8 @@ class Host:
                 "NetworkSettings": {"SandboxKey": self.namespace}, "StaticDir": str(self.static),
                 "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}},
             }])  # fmt: skip
+        elif tool == "pcopy" and rest[0] == "snapshot":
+            out = self.pcopy(*[word for word in rest[1:] if word not in ("--json", "--track=false")])
         else:
             verb = " ".join([tool, *rest]) if tool != "cp" else "cp " + os.path.basename(rest[-1])
             if any(word in verb for word in self.fails):
@@ -55,6 +58,30 @@ class Host:
                     self.state = state
         return runtime.Completed(tuple(argv), 0, out, "")
 
+    def pcopy(self, verb, *words):
+        """The helper's store of disks: a folder for each snapshot."""
+        flags = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
+        store, *names = [Path(word) if n == 0 else word for n, word in enumerate(word for word in words if not word.startswith("--"))]
+        name = flags.get("name") or (names[0] if names else "")
+        if verb != "list":
+            if any(word in verb + " " + name for word in self.fails):
+                raise runtime.HandoverError("pcopy snapshot " + verb + " failed: as the test wants it")
+            self.commands.append(("pcopy snapshot {0} {1}".format(verb, name), self.state))
+        if verb == "list":
+            return json.dumps({"snapshots": [{"name": each.name} for each in sorted(store.iterdir()) if each.is_dir()]})
+        volume, _equals, path = flags.get("volume", "").partition("=")
+        if verb == "take":
+            (store / name).mkdir(parents=True)
+            (store / "store.json").write_text("{}")
+            shutil.copy2(path, store / name / volume)
+            return json.dumps({"frozen_ms": 12.3, "volumes": [{"name": volume, "stored": 4}]})
+        if verb == "restore":
+            assert not os.path.exists(path)
+            shutil.copy2(store / name / volume, path)
+            return json.dumps({"volumes": []})
+        shutil.rmtree(store / name)
+        return ""
+
     @property
     def volumes(self):
         return [{"name": "pgdata", "image": str(self.folder / "pgdata.img"), "mountpoint": "/mnt", "fstype": "ext4", "options": "discard", "size": 4}]
@@ -65,6 +92,7 @@ def host(monkeypatch, tmp_path):
     fake = Host(tmp_path)
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(snapshot.Pcopy, "check_installed", lambda self: None)
     return fake
 
 
@@ -82,14 +110,46 @@ def kept(host):
     return {path.name: path for path in (host.folder / "root" / "shop").glob("*")}
 
 
-def test_the_volumes_are_copied_while_it_stands_still(host, act):
+def disks(host):
+    return {path.name: path for path in (host.folder / "root" / ".disks" / "shop").glob("*") if path.is_dir()}
+
+
+def test_the_volumes_are_taken_while_it_runs(host, act):
     result = act()
     assert result["changed"]
-    assert host.commands == [
-        ("podman pause shop", "running"), ("sync --file-system /mnt", "paused"), ("cp pgdata.img", "paused"), ("podman unpause shop", "paused"),
-    ]  # fmt: skip
-    assert (kept(host)["before"] / "pgdata.img").read_text() == "data"
-    assert result["snapshot"]["container"] == "111"
+    assert host.commands == [("pcopy snapshot take before", "running")]
+    assert (disks(host)["before"] / "pgdata").read_text() == "data"
+    found = result["snapshot"]
+    assert (found["container"], found["paused_ms"], found["size"], found["disks"]) == ("111", 12, 4, True)
+
+
+def test_disks_that_a_killed_run_left_are_taken_again(host, act):
+    act()
+    shutil.rmtree(host.folder / "root" / "shop" / "before")  # it was killed before there was a record
+    (host.folder / "pgdata.img").write_text("later")
+    host.commands.clear()
+    act()
+    assert [verb for verb, _state in host.commands] == ["pcopy snapshot delete before", "pcopy snapshot take before"]
+    assert (disks(host)["before"] / "pgdata").read_text() == "later"
+
+
+def test_disks_without_a_record_are_removed(host, act):
+    act()
+    shutil.rmtree(host.folder / "root" / "shop" / "before")
+    assert act("absent")["changed"]
+    assert not disks(host)
+    assert not act("absent")["changed"]
+
+
+def test_an_earlier_snapshot_of_whole_files_is_gone_back_to(host, act):
+    folder = host.folder / "root" / "shop" / "before"
+    folder.mkdir(parents=True)
+    (folder / "pgdata.img").write_text("old")
+    record = {"name": "before", "taken": "2026-11-21T20:30:00Z", "container": "111", "memory": False, "running": True, "size": 3, "volumes": host.volumes}
+    (folder / "snapshot.json").write_text(json.dumps(record))
+    act("staged")
+    assert (host.folder / "pgdata.img.rollback").read_text() == "old"
+    assert act("absent")["changed"]
 
 
 def test_the_memory_is_of_the_same_moment(host, act):
@@ -102,8 +162,7 @@ def test_the_memory_is_of_the_same_moment(host, act):
     assert (kept(host)["before"] / "layer" / "file").read_text() == "layer"
 
 
-def test_nobody_new_gets_in_while_its_memory_is_dumped(host, act, monkeypatch):
-    monkeypatch.setattr(snapshot.Pcopy, "check_installed", lambda self: None)
+def test_nobody_new_gets_in_while_its_memory_is_dumped(host, act):
     host.namespace = "/run/netns/netns-1"
     act(memory=True)
     (dump,) = (verb for verb, _state in host.commands if "checkpoint" in verb and not verb.startswith("cp "))
@@ -113,24 +172,19 @@ def test_nobody_new_gets_in_while_its_memory_is_dumped(host, act, monkeypatch):
     assert host.state == "running"
 
 
-def test_a_pause_needs_no_guard(host, act):
-    host.namespace = "/run/netns/netns-1"
-    act()
-    assert not any("shut-door" in verb for verb, _state in host.commands)
-
-
 def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
-    host.fails = ("cp",)
-    with pytest.raises(runtime.HandoverError, match="as the test wants it"):
-        act()
-    assert host.state == "running"
-    assert not kept(host)
+    for params, fails in (({}, "take"), ({"memory": True}, "cp pgdata.img")):
+        host.fails = (fails,)
+        with pytest.raises(runtime.HandoverError, match="as the test wants it"):
+            act(**params)
+        assert host.state == "running"
+        assert not kept(host)
 
 
 def test_both_reasons_are_told_when_it_does_not_go_on_either(host, act):
-    host.fails = "sync", "unpause"
-    with pytest.raises(runtime.HandoverError, match="^sync .* as the test wants it; and shop does not run on: podman unpause shop failed"):
-        act()
+    host.fails = "sync", "container restore"
+    with pytest.raises(runtime.HandoverError, match="^sync .* as the test wants it; and shop does not run on: podman container restore .* failed"):
+        act(memory=True)
     assert not list((host.folder / "root" / "shop").iterdir())
 
 
@@ -145,7 +199,7 @@ def test_a_dump_that_fails_leaves_it_running(host, act):
 def test_going_back_begins_with_whole_copies_or_not_at_all(host, act):
     act()
     host.commands.clear()
-    host.fails = (".rollback",)
+    host.fails = ("restore",)
     (host.folder / "pgdata.img.rollback").write_text("a half")
     with pytest.raises(runtime.HandoverError, match="as the test wants it"):
         act("staged")
@@ -187,7 +241,7 @@ def test_going_back(host, act):
     # What is in use is untouched; the copy is complete before anything stops.
     assert (host.folder / "pgdata.img").read_text() == "later"
     assert (host.folder / "pgdata.img.rollback").read_text() == "data"
-    assert host.commands == [("cp pgdata.img.rollback", "running"), ("podman stop shop", "running"), ("podman wait shop", "exited")]
+    assert host.commands == [("pcopy snapshot restore before", "running"), ("podman stop shop", "running"), ("podman wait shop", "exited")]
     act("restored")
     assert host.state == "running"
 
@@ -262,4 +316,4 @@ def test_removed_and_listed(host, act):
     assert sorted(each["name"] for each in listed) == ["before", "later"]
     assert act("absent")["changed"]
     assert not act("absent")["changed"]
-    assert list(kept(host)) == ["later"]
+    assert list(kept(host)) == list(disks(host)) == ["later"]

@@ -1,0 +1,51 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The disks of a container at points in time: a store of `pcopy snapshot`, one a container.
+
+It lies beside the folders of the container's snapshots: `<root>/.disks/<workload>`. A snapshot there has the name of the one that it belongs to. One
+whose record is missing was left by a run that was killed, and belongs to none.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from .._core.pcopy import Pcopy
+
+FOLDER = ".disks"
+INDEX = "store.json"
+
+
+class DiskStore:
+    """The store of one container."""
+
+    def __init__(self, pcopy: Pcopy, root: str, workload: str) -> None:
+        self.pcopy = pcopy
+        self.folder = os.path.join(root, FOLDER, workload)
+
+    def names(self) -> list[str]:
+        """The snapshots in it; none where there is no store."""
+        if not os.path.exists(os.path.join(self.folder, INDEX)):
+            return []
+        return [each["name"] for each in self.pcopy.call("snapshot", "list", "--json", self.folder)["snapshots"]]
+
+    def take(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+        """All volumes at one moment, while they are in use. What a killed run left under the name goes."""
+        self.delete(name)
+        places = ["--volume={0[name]}={0[image]}".format(volume) for volume in volumes]
+        # Between two snapshots nothing tracks the disks: each compares digests, and no write costs more.
+        return self.pcopy.call("snapshot", "take", "--json", "--track=false", "--name=" + name, *places, self.folder)
+
+    def write(self, name: str, volume: str, path: str) -> None:
+        """A volume as a new file, whole or not at all."""
+        self.pcopy.call("snapshot", "restore", "--json", "--volume={0}={1}".format(volume, path), self.folder, name)
+
+    def delete(self, name: str) -> bool:
+        """Whether it was there."""
+        if name not in self.names():
+            return False
+        self.pcopy.events("snapshot", "delete", self.folder, name)
+        return True
