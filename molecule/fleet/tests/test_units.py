@@ -1,0 +1,173 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A container that a quadlet starts moves with its unit: live, under a client that holds a connection, and back after all that may happen to it.
+
+In the order of this file: each test finds the container where the one before it left it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+from test_fleet import CHECKOUT, Hosts
+
+NAME = "quad1"
+UNIT = f"{NAME}.service"
+FOLDER = "/etc/containers/systemd"
+QUADLET = """\
+[Unit]
+Description=A container that systemd starts
+
+[Container]
+Image=localhost/handover/tools:lab
+ContainerName={name}
+Network=lan:ip={address}
+Volume={name}.volume:/data
+StopSignal=9
+Exec=sh -c "heartbeat -file /data/heartbeat & exec nc -ll -p 7007 -e cat"
+
+[Service]
+Restart=always
+RestartSec=2
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+class Quadlet:
+    """The unit on each of the hosts."""
+
+    def __init__(self, fleet: Hosts) -> None:
+        self.fleet = fleet
+        self.first, self.second = fleet.names[:2]
+        listed = fleet.hosts[self.first].check_output("podman network inspect lan --format '{{(index .Subnets 0).Subnet}}'")
+        self.address = listed.rpartition(".")[0] + ".201"
+
+    def on(self, host: str) -> t.Any:
+        return self.fleet.hosts[host]
+
+    def write(self) -> None:
+        host = self.on(self.first)
+        text = QUADLET.format(name=NAME, address=self.address)
+        for path, content in ((f"{NAME}.container", text), (f"{NAME}.volume", "[Volume]\nLabel=of=units\n")):
+            host.check_output("mkdir -p %s && printf %%s %s > %s", FOLDER, content, f"{FOLDER}/{path}")
+        host.check_output(f"systemctl daemon-reload && systemctl start {UNIT}")
+
+    def remove(self) -> None:
+        for host in (self.on(self.first), self.on(self.second)):
+            host.run(f"systemctl stop {UNIT} {NAME}-volume.service; rm -rf {FOLDER}/{NAME}.* /etc/systemd/system/{UNIT}.d /run/systemd/system/{UNIT}*")
+            host.run(f"systemctl daemon-reload; systemctl reset-failed; podman rm --force --time=0 --ignore {NAME}; podman volume rm --force systemd-{NAME}")
+
+    def move(self, there: str, **more: t.Any) -> None:
+        here = self.second if there == self.first else self.first
+        status, text = self.fleet.play("migrate", handover_workload=NAME, handover_source=here, handover_destination=there, **more)
+        assert status == 0, text[-4000:]
+
+    def runs_only_on(self, there: str) -> None:
+        """systemd and podman agree about it, and the other host has nothing that could start it."""
+        host = self.on(there)
+        conmon, group, main = (
+            host.check_output(f"podman inspect {NAME} --format '{{{{.State.ConmonPid}}}}'"),
+            host.check_output(f"podman inspect {NAME} --format '{{{{.State.CgroupPath}}}}'"),
+            host.check_output(f"systemctl show --value --property=MainPID {UNIT}"),
+        )
+        assert main == conmon and group.startswith(f"/system.slice/{UNIT}/"), (main, conmon, group)
+        assert host.check_output(f"systemctl is-active {UNIT}") == "active"
+        assert host.check_output(f"systemctl show --value --property=DropInPaths {UNIT}") == ""
+        other = self.on(self.second if there == self.first else self.first)
+        assert other.run(f"podman ps --all --format '{{{{.Names}}}}' | grep -x {NAME}").stdout == ""
+        assert other.check_output(f"systemctl show --value --property=LoadState {UNIT}") == "not-found"
+        assert other.run(f"ls -d /etc/systemd/system/{UNIT}* /run/systemd/system/{UNIT}*").stdout == ""
+
+
+@pytest.fixture(scope="module")
+def quadlet() -> t.Iterator[Quadlet]:
+    made = Quadlet(Hosts(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports"))
+    try:
+        made.write()
+        yield made
+    finally:
+        made.remove()
+
+
+@contextlib.contextmanager
+def connection(quadlet: Quadlet) -> t.Iterator[None]:
+    """A client that holds one connection all the while."""
+    words = [sys.executable, str(CHECKOUT / "tests/clients/echo.py"), "7007", quadlet.address]
+    client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        time.sleep(1)
+        yield
+    finally:
+        client.terminate()
+        told, _nothing = client.communicate(timeout=30)
+    (seen,) = json.loads(told).values()
+    assert "error" not in seen and seen["answers"] > 100, told
+
+
+def boot(host: t.Any, unit: str) -> None:
+    """Has a host boot, and waits until a unit is active there; ssh fails in between."""
+    begun = host.check_output("stat --format=%Y /proc/1")
+    with contextlib.suppress(RuntimeError):
+        host.run("systemctl reboot")
+    for _each in range(180):
+        time.sleep(1)
+        with contextlib.suppress(RuntimeError):
+            answer = host.run(f"stat --format=%Y /proc/1; systemctl is-active {unit}")
+            if answer.rc == 0 and answer.stdout.split()[0] != begun:
+                return
+    pytest.fail(f"{unit} is not active after a boot")
+
+
+def test_the_unit_takes_over_the_container_that_came_live(quadlet: Quadlet) -> None:
+    with connection(quadlet):
+        quadlet.move(quadlet.second)
+    quadlet.runs_only_on(quadlet.second)
+    beats = json.loads(quadlet.on(quadlet.second).check_output(f"podman exec {NAME} heartbeat -gaps /data/heartbeat"))
+    assert (beats["missed"], beats["broken"]) == (0, 0)
+    kept = quadlet.on(quadlet.first).check_output(f"ls {FOLDER}")
+    assert {f"{NAME}.container.migrated", f"{NAME}.volume.migrated"} <= set(kept.split())
+
+
+def test_it_is_restarted_and_comes_up_at_boot(quadlet: Quadlet) -> None:
+    host = quadlet.on(quadlet.second)
+    host.check_output(f"systemctl restart {UNIT}")
+    quadlet.runs_only_on(quadlet.second)
+    boot(host, UNIT)
+    quadlet.runs_only_on(quadlet.second)
+
+
+def test_it_goes_back_after_the_controller_has_died(quadlet: Quadlet) -> None:
+    process = quadlet.fleet.start("migrate", handover_workload=NAME, handover_source=quadlet.second, handover_destination=quadlet.first)
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if "Hold its unit on the source" in line:
+            break
+    else:
+        pytest.fail(seen[-4000:])
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    with connection(quadlet):
+        quadlet.move(quadlet.first)
+    quadlet.runs_only_on(quadlet.first)
+
+
+def test_offline_the_unit_starts_it_there(quadlet: Quadlet) -> None:
+    quadlet.move(quadlet.second, migrate_mode="offline")
+    quadlet.runs_only_on(quadlet.second)
+    labels = quadlet.on(quadlet.second).check_output(f"podman volume inspect systemd-{NAME} --format '{{{{.Labels.of}}}}'")
+    assert labels == "units"
