@@ -35,3 +35,5 @@ require (
 	golang.org/x/text v0.30.0
 	google.golang.org/protobuf v1.36.12
 )
+
+tool github.com/cilium/ebpf/cmd/bpf2go

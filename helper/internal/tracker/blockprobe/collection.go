@@ -3,13 +3,13 @@ package blockprobe
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -214,9 +214,9 @@ const (
 func (l *Collection) attachFor(d *blockdev.Device) error {
 	if !d.BioBased {
 		return l.once(kindQueue, func() error {
-			err := l.attachCopies("block_rq_complete", func(bool) asm.Instructions { return requestComplete(l.k, l.maps) })
+			err := l.attachCopies("request_complete", "request_complete")
 			if err == nil {
-				l.submission, err = l.attach("block_bio_queue", bioSubmitted(l.k, l.maps))
+				l.submission, err = l.attach("bio_submitted")
 			}
 			return err
 		})
@@ -225,10 +225,10 @@ func (l *Collection) attachFor(d *blockdev.Device) error {
 		if err := l.once(kindHandOn, func() error {
 			err := l.bios()
 			if err == nil {
-				err = l.attachCopies("block_rq_complete", func(last bool) asm.Instructions { return requestRemapped(l.k, l.maps, last) })
+				err = l.attachCopies("request_remapped", "request_remapped_last")
 			}
 			if err == nil {
-				_, err = l.attach("block_bio_remap", bioRemapped(l.k, l.maps))
+				_, err = l.attach("bio_remapped")
 			}
 			return err
 		}); err != nil {
@@ -238,10 +238,10 @@ func (l *Collection) attachFor(d *blockdev.Device) error {
 	return l.once(kindBios, func() error {
 		err := l.bios()
 		if err == nil {
-			err = l.attachCopies("block_bio_complete", func(last bool) asm.Instructions { return bioComplete(l.k, l.maps, last) })
+			err = l.attachCopies("bio_complete", "bio_complete_last")
 		}
 		if err == nil {
-			_, err = l.attach("block_bio_queue", bioQueued(l.k, l.maps))
+			_, err = l.attach("bio_queued")
 		}
 		return err
 	})
@@ -253,7 +253,10 @@ func (l *Collection) once(kind string, attach func() error) error {
 		return nil
 	}
 	before := len(l.links)
-	if err := attach(); err != nil {
+	err := attach()
+	btf.FlushKernelSpec() // some tens of megabytes, needed once
+	debug.FreeOSMemory()  // before the copying takes as much for itself
+	if err != nil {
 		return err
 	}
 	l.kinds[kind] = l.links[before:len(l.links):len(l.links)]
@@ -268,43 +271,6 @@ func (l *Collection) bios() (err error) {
 		})
 	}
 	return err
-}
-
-// attachCopies attaches a marking program as often as it has to be there. A program
-// that marks nothing needs no copies: a bio that it was skipped for is unknown, or is
-// remembered by the other one.
-func (l *Collection) attachCopies(tracepoint string, build func(last bool) asm.Instructions) error {
-	var group []*ebpf.Program
-	for i := range copies {
-		p, err := l.attach(tracepoint, build(i == copies-1))
-		if err != nil {
-			return err
-		}
-		group = append(group, p)
-	}
-	l.copies = append(l.copies, group)
-	return nil
-}
-
-func (l *Collection) attach(tracepoint string, ins asm.Instructions) (*ebpf.Program, error) {
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name:         strings.TrimPrefix(tracepoint, "block_"),
-		Type:         ebpf.Tracing,
-		AttachType:   ebpf.AttachTraceRawTp,
-		AttachTo:     tracepoint,
-		Instructions: ins,
-		License:      "Dual MIT/GPL", // the kernel lends some of its helpers to such programs only
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", tracepoint, err)
-	}
-	l.progs = append(l.progs, p)
-	at, err := link.AttachTracing(link.TracingOptions{Program: p})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", tracepoint, err)
-	}
-	l.links = append(l.links, at)
-	return p, nil
 }
 
 // destroy takes everything out of the kernel again.
@@ -324,8 +290,8 @@ func (l *Collection) destroy() error {
 	return errors.Join(append(errs, l.lost.unmap())...)
 }
 
-// underWay returns a disk's entries in the hash of bios: the writes that were not
-// seen to complete. sectors is wholeDevice for one without a range.
+// underWay returns what the hash of bios knows of a disk: the writes that were
+// not seen to complete. sectors is -1 for one without a range.
 func (l *Collection) underWay(disk uint64) (list []knownBio, err error) {
 	if l.maps.bios == nil {
 		return nil, nil

@@ -143,15 +143,17 @@ func TestKernelThatLacksSomething(t *testing.T) {
 		}
 	}
 	l := &layout{types: spec}
-	l.field("request", "no_such_field")
-	l.field("request", "q", "deeper")
-	l.field("gendisk", "disk_name")
-	l.argument("block_rq_complete", "gendisk")
+	l.member("request", "no_such_field")
+	l.member("request", "q", "deeper")
+	l.member("gendisk", "disk_name")
+	l.argument("block_rq_complete", 0, "gendisk")
+	l.argument("block_rq_complete", 9, "request")
 	for i, text := range []string{
 		"it lacks the field no_such_field of struct request",
 		"it lacks a struct in the field q of struct request",
 		"it lacks a plain number in the field disk_name of struct gendisk",
-		`it lacks an argument of type "gendisk" in the tracepoint block_rq_complete`,
+		`it lacks an argument of type "gendisk" in the place 1 of the tracepoint block_rq_complete`,
+		`it lacks an argument of type "request" in the place 10 of the tracepoint block_rq_complete`,
 	} {
 		if i >= len(l.missing) || l.missing[i].Error() != text {
 			t.Errorf("missing %d: %v; should be %q", i, l.missing, text)

@@ -3,43 +3,47 @@ package blockprobe
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/livefleet/handover/helper/internal/structs"
 )
 
-// kernel holds the facts about the running kernel that the programs need.
+// kernel is what must be known of the running kernel before the programs are loaded.
 type kernel struct {
-	rq struct {
-		q, cmdFlags, sector, bio, start, tag field
-	}
-	queue struct{ disk, id field }
-	bio   struct {
-		next, bdev, opf, sector, size, private, remaining field
-	}
-	bdev struct{ disk field }
-	disk struct{ major, minor field }
-
-	complete struct{ rq, bytes int } // the arguments of block_rq_complete
-	queued   struct{ bio int }       // of block_bio_queue
-	done     struct{ bio int }       // of block_bio_complete
-	remapped struct{ bio, dev, from int }
-
-	// The operations whose range is that of the request. Of the others, those
-	// with an odd number change the device too, in ways that have no range here.
-	ranged  []int32
-	discard int32
+	// The operations whose range is that of the request, a bit for each number. Of the
+	// others, those with an odd number change the device too, in ways that have no
+	// range here.
+	rangedOps uint64
+	discard   uint32
 
 	// rwPage: the kernel has a way to write pages to some drivers past all
 	// tracepoints (before 6.3).
 	rwPage bool
 }
 
-// field is where a member of a structure lies.
-type field struct{ off, size int16 }
+// members are those that bpf/kernel.h reads. The loader finds where they lie; but of
+// one that is missing it says no more than the number of an instruction.
+var members = map[string][]string{
+	"request":       {"q", "cmd_flags", "__sector", "bio", "start_time_ns", "tag"},
+	"request_queue": {"disk", "id"},
+	"bio":           {"bi_next", "bi_bdev", "bi_opf", "bi_private", "__bi_remaining", "bi_iter.bi_sector", "bi_iter.bi_size"},
+	"block_device":  {"bd_disk"},
+	"gendisk":       {"major", "first_minor"},
+}
+
+// arguments are those of the tracepoints, by their place, as bpf/block.bpf.c has them.
+var arguments = map[string]map[int]string{
+	"block_rq_complete":  {0: "request", 2: "unsigned int"},
+	"block_bio_queue":    {0: "bio"},
+	"block_bio_complete": {1: "bio"},
+	"block_bio_remap":    {0: "bio", 1: "dev_t", 2: "sector_t"},
+}
 
 // errNoBTF says that the kernel does not describe itself.
 var errNoBTF = errors.New("this kernel has no BTF (/sys/kernel/btf/vmlinux), from which the layout of its structures is read: use a kernel with CONFIG_DEBUG_INFO_BTF, as all current distributions have")
@@ -63,7 +67,7 @@ type types interface {
 	TypeByName(name string, typ any) error
 }
 
-// layout collects fields and arguments, and everything that is missing.
+// layout looks for members and arguments, and collects everything that is missing.
 type layout struct {
 	types   types
 	missing []error
@@ -73,41 +77,27 @@ func readLayout(t types) (*kernel, error) {
 	l := &layout{types: t}
 	k := &kernel{}
 
-	k.rq.q = l.field("request", "q")
-	k.rq.cmdFlags = l.field("request", "cmd_flags")
-	k.rq.sector = l.field("request", "__sector")
-	k.rq.bio = l.field("request", "bio")
-	k.rq.start = l.field("request", "start_time_ns")
-	k.rq.tag = l.field("request", "tag")
-	k.queue.disk = l.field("request_queue", "disk")
-	k.queue.id = l.field("request_queue", "id")
-	k.bio.next = l.field("bio", "bi_next")
-	k.bio.bdev = l.field("bio", "bi_bdev")
-	k.bio.opf = l.field("bio", "bi_opf")
-	k.bio.private = l.field("bio", "bi_private")
-	k.bio.remaining = l.field("bio", "__bi_remaining")
-	k.bio.sector = l.field("bio", "bi_iter", "bi_sector")
-	k.bio.size = l.field("bio", "bi_iter", "bi_size")
-	k.bdev.disk = l.field("block_device", "bd_disk")
-	k.disk.major = l.field("gendisk", "major")
-	k.disk.minor = l.field("gendisk", "first_minor")
-
-	k.complete.rq, k.complete.bytes = l.argument("block_rq_complete", "request"), l.argument("block_rq_complete", "unsigned int")
-	k.queued.bio = l.argument("block_bio_queue", "bio")
-	k.done.bio = l.argument("block_bio_complete", "bio")
-	k.remapped.bio, k.remapped.dev, k.remapped.from = l.argument("block_bio_remap", "bio"), l.argument("block_bio_remap", "dev_t"), l.argument("block_bio_remap", "sector_t")
-
+	for _, structure := range slices.Sorted(maps.Keys(members)) {
+		for _, path := range members[structure] {
+			l.member(structure, strings.Split(path, ".")...)
+		}
+	}
+	for _, tracepoint := range slices.Sorted(maps.Keys(arguments)) {
+		for _, place := range slices.Sorted(maps.Keys(arguments[tracepoint])) {
+			l.argument(tracepoint, place, arguments[tracepoint][place])
+		}
+	}
 	ops := l.operations()
 	for _, name := range []string{"REQ_OP_WRITE", "REQ_OP_DISCARD"} {
 		if _, ok := ops[name]; !ok {
 			l.lacks("the operation %s", name)
 		}
 	}
-	k.discard = ops["REQ_OP_DISCARD"]
+	k.discard = uint32(ops["REQ_OP_DISCARD"])
 	// REQ_OP_WRITE_SAME went in 5.18, and the others came over the years.
 	for _, name := range []string{"REQ_OP_WRITE", "REQ_OP_WRITE_ZEROES", "REQ_OP_WRITE_SAME", "REQ_OP_SECURE_ERASE", "REQ_OP_ZONE_APPEND"} {
 		if op, ok := ops[name]; ok {
-			k.ranged = append(k.ranged, op)
+			k.rangedOps |= 1 << op
 		}
 	}
 	var bops *btf.Struct
@@ -126,71 +116,57 @@ func (l *layout) lacks(format string, args ...any) {
 	l.missing = append(l.missing, fmt.Errorf("it lacks "+format, args...))
 }
 
-// field finds a member of a structure, or a member of a member.
-func (l *layout) field(structure string, path ...string) field {
+// member looks for a member of a structure, or for a member of a member.
+func (l *layout) member(structure string, path ...string) {
 	var s *btf.Struct
 	if err := l.types.TypeByName(structure, &s); err != nil {
 		l.lacks("struct %s", structure)
-		return field{}
+		return
 	}
-	var off uint32
 	for i, name := range path {
-		m, base, ok := structs.Member(s.Members, name)
+		m, _, ok := structs.Member(s.Members, name)
 		if !ok {
 			l.lacks("the field %s of struct %s", name, structure)
-			return field{}
+			return
 		}
-		off += base.Bytes()
 		if i < len(path)-1 {
-			inner, ok := btf.UnderlyingType(m.Type).(*btf.Struct)
-			if !ok {
+			if s, ok = btf.UnderlyingType(m.Type).(*btf.Struct); !ok {
 				l.lacks("a struct in the field %s of struct %s", name, structure)
-				return field{}
+				return
 			}
-			s = inner
 			continue
 		}
-		size, err := btf.Sizeof(m.Type)
-		if err != nil || m.BitfieldSize != 0 || size != 4 && size != 8 || off > 4096 {
+		if size, err := btf.Sizeof(m.Type); err != nil || m.BitfieldSize != 0 || size != 4 && size != 8 {
 			l.lacks("a plain number in the field %s of struct %s", name, structure)
-			return field{}
 		}
-		return field{int16(off), int16(size)}
 	}
-	return field{}
 }
 
-// argument finds which argument of a tracepoint has a type, given by the name of the
-// type itself or of a pointer's target. The last one counts: for a number that is the
-// size, which stands after the status where both are numbers.
-func (l *layout) argument(tracepoint, typ string) int {
+// argument looks whether an argument of a tracepoint has a type, given by the name of
+// the type itself or of what a pointer points to.
+func (l *layout) argument(tracepoint string, place int, typ string) {
 	var def *btf.Typedef
 	if err := l.types.TypeByName("btf_trace_"+tracepoint, &def); err != nil {
 		l.lacks("the tracepoint %s", tracepoint)
-		return 0
+		return
 	}
-	found := -1
 	if ptr, ok := def.Type.(*btf.Pointer); ok {
-		if proto, ok := ptr.Target.(*btf.FuncProto); ok && len(proto.Params) > 0 {
-			for i, p := range proto.Params[1:] { // the first is the tracepoint's own data
-				t := p.Type
-				if target, ok := t.(*btf.Pointer); ok {
-					t = target.Target
-				}
-				if c, ok := t.(*btf.Const); ok {
-					t = c.Type
-				}
-				if t.TypeName() == typ {
-					found = i
-				}
-			}
+		// The first is the tracepoint's own data.
+		if proto, ok := ptr.Target.(*btf.FuncProto); ok && len(proto.Params) > place+1 && nameOfArgument(proto.Params[place+1].Type) == typ {
+			return
 		}
 	}
-	if found < 0 {
-		l.lacks("an argument of type %q in the tracepoint %s", typ, tracepoint)
-		return 0
+	l.lacks("an argument of type %q in the place %d of the tracepoint %s", typ, place+1, tracepoint)
+}
+
+func nameOfArgument(t btf.Type) string {
+	if target, ok := t.(*btf.Pointer); ok {
+		t = target.Target
 	}
-	return found
+	if c, ok := t.(*btf.Const); ok {
+		t = c.Type
+	}
+	return t.TypeName()
 }
 
 // operations reads the numbers of the block operations: enum req_op, which was

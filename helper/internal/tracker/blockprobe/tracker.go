@@ -58,17 +58,19 @@
 // Requests that bypass the block layer's operations (SG_IO, NVMe passthrough)
 // and carry data to the device say nothing of a range and mark all of it.
 //
-// The layout of the kernel's structures is read from the running kernel's own
-// BTF when the programs are built.
+// The programs are written in C, and their compiled form is committed. Where the
+// kernel's structures have their members is put in by the loader, from the running
+// kernel's own BTF (CO-RE).
 //
 // # The files
 //
 // tracker.go and unseen.go are one device; collection.go and slot.go the maps and
 // programs that devices share; reopen.go the same of another process, for the package
-// pinned. The programs are in asm.go (how they are built), layout.go (the data that
-// they share with us), mark.go, request.go and bio.go; kernel.go reads the layout of
-// the running kernel for them. turn.go takes marks where no process stays between two
-// Swaps. probe.go tries all of it.
+// pinned. The programs are in bpf/: layout.h is the data that they share with us
+// (layout.go here), mark.h the marking, block.bpf.c the programs themselves, kernel.h
+// the kernel's structures. programs.go loads them; kernel.go says first what a kernel
+// lacks. turn.go takes marks where no process stays between two Swaps. probe.go tries
+// all of it.
 package blockprobe
 
 import (
