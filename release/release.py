@@ -145,16 +145,15 @@ def tool(name: str) -> str:
     return found
 
 
-def write_sbom(tree: Path, version: str, moment: int, target: Path) -> None:
-    """All modules of the helper with their hashes and licences."""
+def write_sbom(binary: Path, version: str, moment: int, target: Path) -> str:
+    """All modules that the helper was built from, by the helper's own record of them, with their hashes and licences; the name of the file."""
     made = target / f"pcopy-{version}.cdx.json"
-    run(tool("cyclonedx-gomod"), "app", "-json", "-licenses", "-noserial", "-main", "cmd/pcopy", "-output", str(made), str(tree / "helper"),
-        GOOS="linux", GOARCH="amd64", CGO_ENABLED="0")  # fmt: skip
+    run(tool("cyclonedx-gomod"), "bin", "-json", "-licenses", "-noserial", "-version", version, "-output", str(made), str(binary))
     found = json.loads(made.read_text(encoding="utf-8"))
     # The time of the commit, and not that of the build.
     found["metadata"]["timestamp"] = debian.iso(moment)
-    found["metadata"]["component"]["version"] = version
     made.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return made.name
 
 
 def assemble(tree: Path, version: str, commit: str, moment: int, target: Path, key: str = "") -> list[str]:
@@ -185,8 +184,7 @@ def release(version: str, key: str, target: Path) -> None:
         must_be_ready(version, tree)
         build_helpers(tree, version)
         names = assemble(tree, version, commit, moment, target, key)
-        write_sbom(tree, version, moment, target)
-        names.append(f"pcopy-{version}.cdx.json")
+        names.append(write_sbom(target / "pcopy-linux-amd64", version, moment, target))
         sums = write_sums(target, names)
     if key:
         sign(sums, key)

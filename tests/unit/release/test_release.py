@@ -176,6 +176,20 @@ def test_a_commit_that_is_this_version_is_taken(tmp_path):
     release.must_be_ready("1.0.0", tmp_path)
 
 
+def test_the_list_of_modules_is_that_of_the_binary(tmp_path, monkeypatch):
+    """From the helper that `make helper` has built: its version, the time of the commit, and every module that it requires."""
+    monkeypatch.setenv("PATH", f"{Path(program('cyclonedx-gomod')).parent}:{os.environ['PATH']}:/usr/local/go/bin")
+    binary = CHECKOUT / "roles" / "pcopy" / "files" / "pcopy-linux-amd64"
+    if not binary.exists():
+        pytest.skip("`make helper` has not run")
+    found = json.loads((tmp_path / release.write_sbom(binary, "1.0.0", MOMENT, tmp_path)).read_text(encoding="utf-8"))
+    assert found["bomFormat"] == "CycloneDX" and found["metadata"]["timestamp"] == "2026-01-01T00:00:00Z"
+    assert found["metadata"]["component"]["version"] == "1.0.0"
+    modules = {each["name"]: each for each in found["components"]}
+    assert {"github.com/cilium/ebpf", "github.com/klauspost/compress", "golang.org/x/sys"} <= set(modules)
+    assert all(each["hashes"] and each["version"] for name, each in modules.items() if name != "std")
+
+
 def test_a_signature_is_checked(tmp_path, monkeypatch):
     """A key is made, the sums are signed, and a changed sum is refused."""
     minisign = program("minisign")
