@@ -141,6 +141,15 @@ docs: setup ## Write the pages of variables, surveys and inventories from their 
 	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/awx/test_surveys.py tests/unit/plugins/module_utils/_podman/test_inventory.py
 	@.cache/venv/bin/python tests/guest_inventory.py
 
+.cache/docs/ready: docs/site/requirements.txt
+	@echo "site: making a Python environment, about a minute"
+	@python3 -m venv .cache/docs && .cache/docs/bin/pip install --quiet --disable-pip-version-check --requirement $< && touch $@
+
+# The reference of the commands is there if `make helper` has run. TARGET names another folder; LINKS=1 looks at the links to the outside, too.
+.PHONY: site
+site: .cache/docs/ready ## Build the documentation as a site into .cache/site; a warning is an error
+	@.cache/docs/bin/python docs/site/build.py $(or $(TARGET),.cache/site) $(if $(LINKS),--links)
+
 # PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
 .PHONY: test
 test: setup helper ## Run the whole test suite

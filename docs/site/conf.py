@@ -1,0 +1,16 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Sphinx's settings for the site that build.py lays out. MyST reads the pages, which are Markdown for the repository as well."""
+
+project = "Handover"
+author = "The Handover maintainers"
+html_title = "Handover"
+extensions = ["myst_parser", "sphinx_antsibull_ext"]
+myst_heading_anchors = 4
+html_theme = "furo"
+exclude_patterns = ["README.md"]
+# The reference names Ansible's own modules, whose inventory of links is on the network.
+nitpicky = False
+suppress_warnings = ["ref.ref", "ref.term", "toc.not_included"]
