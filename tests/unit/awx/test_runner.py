@@ -31,7 +31,7 @@ _SPEC.loader.exec_module(forms)
 ALL = os.environ.get("HANDOVER_AWX") == "all"
 BLANK = forms.PLAYBOOKS if ALL else forms.PLAYBOOKS[::4]
 WRONG = forms.PLAYBOOKS if ALL else forms.PLAYBOOKS[1::4]
-INVENTORY = "[ceph_osds]\nnode1\n[others]\nnode2\nnode3\nnode4\narchive\nmon1\n[hypervisors]\nnode1\n[storage]\nnode1\n" \
+INVENTORY = "[ceph_osds]\nnode1\n[others]\nnode2\nnode3\nnode4\narchive\nmon1\n[hypervisors]\nnode1\n[storage]\nnode1\n[openvz]\nnode1\n" \
             "[all:vars]\nansible_connection=local\nansible_python_interpreter=/bin/false\n"  # fmt: skip
 # Variables that AWX adds to those of each job.
 AWX = {"awx_job_id": 7, "tower_job_id": 7, "awx_user_name": "operator", "awx_job_template_name": "Handover"}
