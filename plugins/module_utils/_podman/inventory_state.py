@@ -132,7 +132,7 @@ STATE: dict[str, dict[str, Row]] = {
         "a unit that others need or start, that needs others, is an instance of a template, or has its container in the foreground": Row(
             REFUSED, "change the unit as the finding says", "systemd_unit"
         ),
-        "the layer of a container that its unit makes anew at each start, offline": Row(TOLD, "it begins anew, as at each start", "unit_layer"),
+        "the layer of a container that its unit creates at each start, offline": Row(TOLD, "it begins empty, as at each start", "unit_layer"),
         "its anonymous volumes, offline": Row(REFUSED, "name them in the unit, or move it live", "unit_offline"),
         "a label for podman auto-update": Row(TOLD, "it needs a unit", "auto_update"),
         "a pod": Row(REFUSED, "create it outside of a pod", "pod"),
