@@ -101,6 +101,9 @@ notes:
     C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
     handover_report_dir, instead of the controller.
   - >-
+    C(handover_reserve_space), of migrate, move, drain, refill. Whether the destination takes all the room that the image volumes can ever
+    need before the first byte is copied.
+  - >-
     C(handover_results), of refill. The results of earlier moves, as the playbooks leave them for the next one of a workflow.
   - >-
     C(handover_secrets), of migrate, move, drain, refill. The fate of podman's secrets that the container uses.

@@ -528,13 +528,68 @@ func noSpace(t *testing.T, content []byte) {
 	if !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("%v is not ENOSPC", err)
 	}
-	says(t, err, "image: "+path+": no space left on device at offset ")
-	says(t, err, " MiB on the destination, or choose another destination")
+	says(t, err, "image: the file system that holds "+path+" is full (")
+	says(t, err, " MiB on the destination, or choose another destination: ")
+	says(t, err, ": no space left on device")
 	says(t, err, " MiB are free there)")
 	var need int64
 	if _, err := fmt.Sscanf(err.Error()[strings.Index(err.Error(), ": free "):], ": free %d MiB", &need); err != nil || need < 50 || need > 64 {
 		t.Errorf("asks for %d MiB: %v", need, err)
 	}
+}
+
+// With its space reserved an image has it from the beginning, and keeps it.
+func TestReservedSpaceIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "image")
+	tg, err := CreateTarget(path, 8*MiB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tg.Close()
+	if err := tg.Reserve(); errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	taken := func() int64 {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * 512
+	}
+	if n := taken(); n < 8*MiB || !tg.Empty() {
+		t.Errorf("it takes %d bytes", n)
+	}
+	content := bytes.Repeat([]byte{7}, MiB)
+	if _, err := tg.WriteAt(content, 3*MiB); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tg.Zero(0, 8*MiB), tg.Datasync()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tg.ReadAt(content, 3*MiB); err != nil || !bytes.Equal(content, make([]byte, MiB)) {
+		t.Errorf("it does not read as zeroes: %v", err)
+	}
+	if n := taken(); n < 8*MiB {
+		t.Errorf("zeroes gave back its space: it takes %d bytes", n)
+	}
+}
+
+func TestADiskWithoutRoomIsFoundBeforeAnythingIsWritten(t *testing.T) {
+	_, mnt := mounted(t, 8*MiB)
+	path := filepath.Join(mnt, "image")
+	tg, err := CreateTarget(path, 64*MiB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tg.Close()
+	err = tg.Reserve()
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	says(t, err, "image: the file system that holds "+path+" is full (")
+	says(t, err, ": reserving its space: no space left on device")
 }
 
 func TestDatasync(t *testing.T) {

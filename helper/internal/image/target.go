@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/diskfull"
 )
 
 // writeBehind is how much is written into the page cache before the kernel is
@@ -19,13 +21,14 @@ const writeBehind = 8 << 20
 
 // Target is an image that is written.
 type Target struct {
-	f     *os.File
-	path  string
-	size  int64
-	block bool
-	empty bool
-	grows bool         // size is the bound, and the file ends where it was written
-	grow  sync.RWMutex // held for writing while the end of a growing file is set
+	f        *os.File
+	path     string
+	size     int64
+	block    bool
+	empty    bool
+	reserved bool         // its space, which is kept
+	grows    bool         // size is the bound, and the file ends where it was written
+	grow     sync.RWMutex // held for writing while the end of a growing file is set
 
 	direct   *direct     // nil: everything goes through the page cache
 	noDirect atomic.Bool // the file system refused a write past it
@@ -208,8 +211,25 @@ func (t *Target) writeDirect(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// Zero makes a range read as zeroes. A file gives the space back; a device gets
-// the quickest way it has.
+// Reserve takes all of the room that the image can need, before anything is written: a
+// file system without it says so now, and not in the middle. A device has its room.
+func (t *Target) Reserve() error {
+	if t.block || t.size == 0 {
+		return nil
+	}
+	err := t.fallocate(unix.FALLOC_FL_KEEP_SIZE, 0, t.size)
+	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+		return fmt.Errorf("image: %s: its file system cannot reserve space: move without that (reserve_space), or keep images on ext4 or xfs: %w", t.path, err)
+	}
+	if err != nil {
+		return t.explain("reserving its space", -1, err)
+	}
+	t.reserved = true
+	return nil
+}
+
+// Zero makes a range read as zeroes. A file gives the space back, unless that is
+// reserved; a device gets the quickest way it has.
 func (t *Target) Zero(off, n int64) error {
 	if err := t.inside(off, n); err != nil || n == 0 {
 		return err
@@ -220,7 +240,11 @@ func (t *Target) Zero(off, n int64) error {
 	if !t.noPunch.Load() {
 		// A device takes this for zeroes that may be a hole below: a loop device
 		// punches one into its file. BLKZEROOUT would keep the space taken.
-		err := t.fallocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+		way := uint32(unix.FALLOC_FL_PUNCH_HOLE)
+		if t.reserved {
+			way = unix.FALLOC_FL_ZERO_RANGE
+		}
+		err := t.fallocate(way|unix.FALLOC_FL_KEEP_SIZE, off, n)
 		switch {
 		case err == nil:
 			return nil
@@ -332,17 +356,12 @@ func (t *Target) explain(doing string, off int64, err error) error {
 	if off >= 0 {
 		where = fmt.Sprintf(" at offset %d", off)
 	}
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		free := ""
-		if n, ferr := t.Free(); ferr == nil && !t.block {
-			free = fmt.Sprintf(" (%d MiB are free there)", n>>20)
-		}
+	if diskfull.Is(err) {
 		room := "space"
 		if !t.grows {
 			room = fmt.Sprintf("%d MiB", t.missing())
 		}
-		return fmt.Errorf("image: %s: %w%s%s: free %s on the destination, or choose another destination",
-			t.path, err, where, free, room)
+		return fmt.Errorf("image: %s: free %s on the destination, or choose another destination: %s%s: %w", diskfull.Place(t.path, err), room, doing, where, err)
 	}
 	if errors.Is(err, unix.EFBIG) && !t.grows {
 		return fmt.Errorf("image: %s: %s%s: %w: the file system cannot hold a file of %d bytes", t.path, doing, where, err, t.size)

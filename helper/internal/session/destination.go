@@ -119,6 +119,11 @@ func (d *destination) prepare() error {
 		}
 		d.images = append(d.images, v)
 		d.targets = append(d.targets, t)
+		if d.Spec.Policy.ReserveSpace {
+			if err := t.Reserve(); err != nil {
+				return err
+			}
+		}
 		d.Update(false, func(s *record.Status) { s.TotalBytes += v.Size })
 		if v.Mountpoint == "" {
 			continue

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
@@ -119,5 +122,35 @@ func TestAHeldSideHeedsAnAbort(t *testing.T) {
 				r.cleanDestination()
 			})
 		}
+	}
+}
+
+// A destination without room for the images is known before a byte is copied, if it is
+// to reserve that.
+func TestADestinationWithoutRoomSaysSoAtOnce(t *testing.T) {
+	r := newRig(t)
+	images := filepath.Dir(r.spec.dst.Volumes[0].Image)
+	if err := loop.MountTmpfs(images); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := loop.Unmount(images); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Mount("", images, "", unix.MS_REMOUNT, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	r.spec.dst.Policy.ReserveSpace = true
+	r.write(r.dst, r.spec.dst)
+	err := Receive(brief(t), r.dst, r.dstRun, planted)
+	if err == nil || !strings.Contains(err.Error(), "image: the file system that holds "+r.spec.dst.Volumes[0].Image+" is full") {
+		t.Errorf("%v", err)
+	}
+	if s, err := record.Show(r.dst); err != nil || s.State != record.Discarded {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if left, err := os.ReadDir(images); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

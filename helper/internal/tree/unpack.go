@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/diskfull"
 )
 
 // Unpack reads the stream of a pass and lays its entries down below root, which must
@@ -30,6 +32,10 @@ func UnpackNoting(root string, r io.Reader, laid func(name string, seen bool)) e
 // UnpackOnly is UnpackNoting, and takes, where only is given, nothing but a file of
 // that name at the top.
 func UnpackOnly(root, only string, r io.Reader, laid func(name string, seen bool)) error {
+	return diskfull.Explain(root, unpackOnly(root, only, r, laid))
+}
+
+func unpackOnly(root, only string, r io.Reader, laid func(name string, seen bool)) error {
 	dir, err := openRoot(root)
 	if err != nil {
 		return err

@@ -16,7 +16,9 @@ STATE: dict[str, dict[str, Row]] = {
     "File systems and mounts": {
         "the container's own layer (overlay)": Row(CARRIED, "by a tree of the session"),
         "an image volume": Row(CARRIED, "block by block, by the session"),
-        "an image volume that may outgrow the destination's free space": Row(TOLD, "make room there: writes fail when it is full", "growth"),
+        "an image volume that may outgrow the destination's free space": Row(
+            TOLD, "make room there, or reserve it (handover_reserve_space): writes fail when it is full", "growth"
+        ),
         "a plain volume of podman's": Row(CARRIED, "by a tree of the session"),
         "an anonymous volume": Row(CARRIED, "by a tree of the session, under its name; podman takes it for a named one there: `podman rm --volumes` keeps it"),
         "flags of files and folders in them (chattr)": Row(

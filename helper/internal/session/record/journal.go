@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/diskfull"
 )
 
 // State is how far a side has got; see the package comment.
@@ -319,7 +321,7 @@ func (j *Journal) Append(s State, why string) error {
 		return err
 	}
 	if _, err := j.f.Write(line); err != nil {
-		return fmt.Errorf("session: writing %s: %w", j.f.Name(), err)
+		return fmt.Errorf("session: writing %s: %w", j.f.Name(), diskfull.Explain(j.f.Name(), err))
 	}
 	j.records = append(j.records, r)
 	return j.sync()

@@ -41,7 +41,7 @@ def needs(plan: Plan) -> list[Need]:
     own = sum(volume["size"] for volume in plan.directories) + plan.container["layer"]
     image = 0 if image_present(plan) else plan.container["image"]["size"]
     found = [
-        Need("its image volumes", plan.destination, there["images"], sum(volume["allocated"] for volume in plan.volumes)),
+        Need("its image volumes", plan.destination, there["images"], sum(_room(plan, volume) for volume in plan.volumes)),
         Need("its own layer, image and directory volumes", plan.destination, there["podman"]["store"], own + image),
     ]
     found += [
@@ -55,6 +55,11 @@ def needs(plan: Plan) -> list[Need]:
         # podman packs and unpacks it there.
         found += [Need("its image, packed", name, host["temporary"], image) for name, host in plan.hosts]
     return [need for need in found if need.size]
+
+
+def _room(plan: Plan, volume: Facts) -> int:
+    """Bytes that an image takes when it has arrived."""
+    return int(max(volume["size"], volume["allocated"]) if plan.reserve_space else volume["allocated"])
 
 
 def _space(plan: Plan) -> t.Iterator[str]:

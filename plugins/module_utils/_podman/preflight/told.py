@@ -83,7 +83,7 @@ def _growth(plan: Plan) -> t.Iterator[str]:
     growth = sum(max(0, volume["size"] - volume["allocated"]) for volume in plan.volumes)
     place = plan.there["host"]["images"]
     free = max(0, place["free"] - sum(volume["allocated"] for volume in plan.volumes))
-    if growth > free:
+    if growth > free and not plan.reserve_space:
         yield (
             "the image volumes of {0} may still take {1} on {2}, and {3} will be free there in {4}: "
             "its writes fail when that is full, so make room there".format(

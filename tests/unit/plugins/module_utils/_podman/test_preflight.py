@@ -145,6 +145,7 @@ class Facts:
         self.tracker, self.hash_limit = "auto", 0
         self.auto_converge = False
         self.lazy_pages = False
+        self.reserve_space = False
         self.binds = ("refuse", {}, {})
         self.secrets = ("same", {}, {})
 
@@ -155,7 +156,7 @@ class Facts:
     def plan(self):
         return preflight.Plan(
             self.workload, self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge,
-            self.lazy_pages, *self.binds, *self.secrets,
+            self.lazy_pages, *self.binds, *self.secrets, self.reserve_space,
         )
 
     def sentences(self, *ignore):
@@ -461,6 +462,8 @@ FAULTS = [
     ("volumes", put("there.host.podman.volumes", {"pgdata": {}}), "podman on node2 has another volume named pgdata"),
     ("space", put("there.host.images.free", 100 * 2**20),
      "moving shop needs 256 MiB in /var/lib/handover/volumes on node2 for its image volumes, and 100 MiB are free there: free 220 MiB more"),
+    ("space", both(put("there.host.images.free", GIB // 2), lambda facts: setattr(facts, "reserve_space", True)),
+     "moving shop needs 1 GiB in /var/lib/handover/volumes on node2 for its image volumes, and 512 MiB are free there: free 576 MiB more"),
     ("space", both(put("there.host.podman.images", []), put("there.host.podman.store.free", 300 * 2**20)),
      "moving shop needs 401 MiB in /var/lib/containers/storage on node2 for its own layer, image and directory volumes, and 300 MiB are free there"),
     ("space", both(put("there.host.podman.images", []), put("here.host.sessions.free", 300 * 2**20)),
