@@ -17,6 +17,7 @@ from .._core.runtime import HandoverError
 from . import check as guest_check, cpu, needs as guest_needs, state as guest_state
 from .inventory import ELEMENT, OFFLINE, Finding, paths
 from .rows import BESIDE, INVENTORY
+from .rows_devices import CHARACTER
 
 # Checks that no row names: those of the disks, and of the versions of both sides.
 FURTHER = ("disks", "inside_snapshots", "machine", "memory", "networks", "pools", "storage", "cpu", "versions", "definition", "cdrom")
@@ -86,6 +87,7 @@ def examine(libvirt: t.Any, here: t.Any, there: t.Any, domain: t.Any, mode: str,
         rows = INVENTORY.findings(root, mode)
         refused = {each.check for each in rows if each.refuses}
         found += rows
+        found += written(root)
         # One sentence a cause: a part that may not travel at all need not be looked for.
         found += [each for each in guest_check.findings(guest_needs.needs(root, names=root is roots[-1]), sides) if each.check not in refused]
     processor = cpu.problem(libvirt, here, there, roots[0], live)
@@ -101,6 +103,17 @@ def examine(libvirt: t.Any, here: t.Any, there: t.Any, domain: t.Any, mode: str,
         [{"what": "medium", "path": path, "mark": ""} for path in dict.fromkeys(sides.brought)],
         guest_state.travelling(roots[0], domain.name(), looks.here, looks.there),
     )
+
+
+def written(root: ElementTree.Element) -> t.Iterator[Finding]:
+    """Files that a port of the guest writes into: QEMU begins them anew over there. A console may be the same port as a serial one."""
+    said: set[str] = set()
+    for device in root.findall("devices/*"):
+        path = next((source.get("path") or "" for source in device.findall("source")), "")
+        if device.tag in CHARACTER and device.get("type") == "file" and path and path not in said:
+            said.add(path)
+            sentence = f"devices/{device.tag}/source/@path: {path} begins empty on the destination: what is in it so far stays on the source"
+            yield Finding("logs", sentence, False)
 
 
 def _definition(libvirt: t.Any, there: t.Any, domain: t.Any, live: bool) -> t.Iterator[Finding]:

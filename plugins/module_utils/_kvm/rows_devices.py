@@ -23,7 +23,12 @@ def _character(kind: str) -> t.Iterator[Row]:
         Row(f"{at}/source", CARRIED, DEFINITION),
         Row(f"{at}/source/*", CARRIED, DEFINITION),
         Row(f"{at}/source/*/**", CARRIED, DEFINITION),
-        Row(f"{at}/source/@path", SAME, "the destination has the device, or the folder that the file or socket is in", "channels"),
+        Row(
+            f"{at}/source/@path",
+            SAME,
+            "the destination has the device, or the folder that the file or socket is in; what is in such a file so far is told to stay",
+            "channels",
+        ),
         Row(f"{at}/source/@host", SAME, "an address that is listened on is the destination's, too", "channels"),
         Row(f"{at}/source/@service", SAME, "a port that is listened on is free on the destination", "channels"),
         Row(f"{at}/source/@channel", CARRIED, DEFINITION),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import types
+from xml.etree import ElementTree
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
@@ -420,6 +421,15 @@ def test_a_guest_that_stands_still_by_itself_is_not_moved(hosts, monkeypatch):
     monkeypatch.setattr(hosts, "standing", lambda side: migration.PAUSED if side == "source" else migration.ABSENT)
     with pytest.raises(runtime.HandoverError, match="web1 stands still, and nobody has paused it"):
         hosts.plan(migration.Wish(), None, IGNORE)
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel", "console", "channel"])
+def test_a_file_that_a_port_writes_into_is_told(kind):
+    port = "<{0} type='file'><source path='/srv/logs/web1'/></{0}>"
+    root = ElementTree.fromstring(f"<domain><devices>{port.format(kind)}{port.format('console')}<serial type='pty'/></devices></domain>")
+    (finding,) = findings.written(root)
+    assert (finding.check, finding.refuses) == ("logs", False)
+    assert finding.sentence.startswith(f"devices/{kind}/source/@path: /srv/logs/web1 begins empty on the destination")
 
 
 def test_what_is_to_be_looked_at_is_what_the_guest_names(hosts):
