@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import types
 from collections import Counter
 from pathlib import Path
@@ -19,7 +20,10 @@ from ansible_collections.livefleet.handover.plugins.module_utils._kvm.inventory 
 
 CHECKOUT = Path(__file__).resolve().parents[5]
 # Of libvirt0, which python3-libvirt needs, and so is on every machine that is set up; and of the lab's hosts, where their base image is built.
-SCHEMAS = ["/usr/share/libvirt/schemas", *sorted(map(str, Path("/var/cache/handover-lab/bases").glob("trixie-kvm-*/root/usr/share/libvirt/schemas")))]
+BASES = Path("/var/cache/handover-lab/bases")
+# Only root may look into the lab's.
+BUILT = BASES.glob("trixie-kvm-*/root/usr/share/libvirt/schemas") if os.access(BASES, os.R_OK | os.X_OK) else ()
+SCHEMAS = ["/usr/share/libvirt/schemas", *sorted(map(str, BUILT))]
 # Types of values that name something on a host.
 HOST_BOUND = {"absFilePath", "filePath", "absDirPath", "dirPath", "deviceName"}
 
