@@ -87,7 +87,7 @@ def add_the_rest(place: Path) -> None:
 
 def turned(text: str, source: Path, target: Path, where: dict[Path, Path], broken: list[str]) -> str:
     def turn(link: re.Match[str]) -> str:
-        address, _, anchor = link["target"].partition("#")
+        address, _hash, anchor = link["target"].partition("#")
         if not address or re.match(r"[a-z]+:", address):
             return link[0]
         there = (source.parent / address).resolve()

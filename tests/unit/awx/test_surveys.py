@@ -66,7 +66,7 @@ def test_awx_would_take_the_survey(name):
     assert len({each["variable"] for each in found["spec"]}) == len({each["question_name"] for each in found["spec"]}) == len(found["spec"])
     for each in found["spec"]:
         assert each["type"] in TYPES and isinstance(each["required"], bool) and each["question_name"].strip() and each["question_description"].strip()
-        assert all(each[limit] is None or type(each[limit]) is int for limit in ("min", "max")), each
+        assert all(each[limit] is None or (isinstance(each[limit], int) and not isinstance(each[limit], bool)) for limit in ("min", "max")), each
         default = each.get("default", "")
         if default != "":
             assert isinstance(default, TYPES[each["type"]]) and not isinstance(default, bool), each

@@ -19,8 +19,8 @@ NODE1 = {
 
 @pytest.fixture(name="alias")
 def the_action(action):
-    def alias(known=NODE1, **arguments):
-        return action(alias_host, {"name": "shop@node1", "of": "node1", **arguments}, {"hostvars": {"node1": known}})
+    def alias(known=None, **arguments):
+        return action(alias_host, {"name": "shop@node1", "of": "node1", **arguments}, {"hostvars": {"node1": known or NODE1}})
 
     return alias
 

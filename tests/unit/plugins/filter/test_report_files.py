@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.filter.report_files import moves_files

@@ -321,6 +321,7 @@ def test_a_stopped_workload_can_move_as_it_is(facts, state):
     assert facts.sentences() == []
 
 
+NARROW_BRIDGE = {"name": "lan", "driver": "bridge", "subnets": ["10.213.0.0/24"], "shared": False, "parent": "podman1", "taken": [], "mtu": 1400}
 FAULTS = [
     ("workload", put("here.workload", {"exists": False, "running": False, "held": False, "name": "shop"}),
      "there is no container named shop on node1: name one of its containers (cache, shop)"),
@@ -436,8 +437,8 @@ FAULTS = [
      "the interface eth0 of shop has an MTU of 9000, and eth0 on node2, where its network lan is, carries 1500: raise that there, or lower the MTU of shop"),
     ("mtu", both(put("here.workload.mtus", {"eth0": 9000}), put("there.host.mtus", {"ens1": 1500}), put("there.host.gateway_interface", "ens1"),
                  put("there.host.podman.networks.0.parent", "")), "and ens1 on node2, where its network lan is, carries 1500"),
-    ("mtu", both(put("here.workload.mtus", {"eth0": 1500}), put("here.workload.networks.0.driver", "bridge"), put("there.host.podman.networks.0", {
-        "name": "lan", "driver": "bridge", "subnets": ["10.213.0.0/24"], "shared": False, "parent": "podman1", "taken": [], "mtu": 1400}),
+    ("mtu", both(put("here.workload.mtus", {"eth0": 1500}), put("here.workload.networks.0.driver", "bridge"),
+                 put("there.host.podman.networks.0", NARROW_BRIDGE),
                  put("here.workload.networks.0.shared", False), put("here.workload.connections", {})),
      "has an MTU of 1500, and the option mtu of the network on node2, where its network lan is, carries 1400"),
     ("multicast", put("here.workload.multicast", ["eth0"]), "shop has joined multicast groups on eth0, in which it would not be on node2"),
