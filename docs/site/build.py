@@ -21,6 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+# It lies beside this file, in no package: Python finds it only after this line.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import sentences  # noqa: E402
 

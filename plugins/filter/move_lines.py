@@ -54,7 +54,8 @@ def undo_sentence(reason: str, move: Names, answers: t.Mapping[str, t.Any]) -> s
     """Why a workload was not moved, where it runs now, and what could not be undone.
 
     move: workload, source, destination, relay, and ran, whether it ran when the move began. answers: of the source to C(workload_info);
-    of the destination to the end of its sessions; removed, a list, of the removal of what was made there; of the relay.
+    of the destination to the end of its sessions; removed, a list, of the removal of what was made there; of the relay; unit, of the source
+    to giving back the unit that starts the workload, or empty.
     """
     problems = _problems(reason, answers["destination"])
     untidy = messages(answers["destination"]) + messages({"results": answers["removed"]})
@@ -65,6 +66,7 @@ def undo_sentence(reason: str, move: Names, answers: t.Mapping[str, t.Any]) -> s
         *_conmon(move, answers["source"]),
         *(f"On {move['destination']}: {problem}" for problem in problems[:1]),
         *(f"On the relay {move['relay']}: {failure}" for failure in relay[:1]),
+        *(f"Its unit on {move['source']} is held still and does not start it: {why}" for why in messages({"results": [answers["unit"]]})),
         *(f"{move['destination']} could not be cleaned up: {why}" for why in untidy[:1]),
     ]
     return ". ".join(sentence[:-1] if sentence.endswith(".") else sentence for sentence in sentences)

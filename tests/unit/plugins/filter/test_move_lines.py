@@ -13,7 +13,7 @@ from ansible_collections.livefleet.handover.plugins.filter.session_name import s
 from ansible_collections.livefleet.handover.plugins.filter.session_spec import destination_directories, destination_volumes, source_volumes
 
 MOVE = {"workload": "shop", "source": "node1", "destination": "node2", "relay": "gate", "ran": True}
-QUIET = {"source": {"workload": {"running": True, "state": "running"}}, "destination": {}, "removed": [], "relay": {}}
+QUIET = {"source": {"workload": {"running": True, "state": "running"}}, "destination": {}, "removed": [], "relay": {}, "unit": {}}
 STATUS = {"mode": "live", "stages": [{"stage": "dump", "ms": 200.0}], "frozen_ms": 300.0, "error": "", "state_bytes": 2**20}
 
 
@@ -78,6 +78,8 @@ def test_only_items_that_say_something_have_a_message():
          "it broke. shop runs on node1 as before. node2 could not be cleaned up: the twin is in use"),
         ("it broke", {}, {"removed": [{"msg": "the twin is in use"}], "destination": {"results": [{"msg": "it hangs"}]}},
          "it broke. shop runs on node1 as before. node2 could not be cleaned up: it hangs"),
+        ("it broke", {}, {"unit": {"msg": "systemd does not answer"}},
+         "it broke. shop runs on node1 as before. Its unit on node1 is held still and does not start it: systemd does not answer"),
     ),
 )  # fmt: skip
 def test_why_it_was_not_moved_and_where_it_runs(reason, move, answers, sentence):
