@@ -32,7 +32,7 @@ Description=A container that systemd starts
 [Container]
 Image=localhost/handover/tools:lab
 ContainerName={name}
-Network=lan:ip={address}
+Network=lan:ip={address},ip6={address6}
 Volume={name}.volume:/data
 StopSignal=9
 Exec=sh -c "heartbeat -file /data/heartbeat & exec nc -ll -p 7007 -e cat"
@@ -52,15 +52,17 @@ class Quadlet:
     def __init__(self, fleet: Hosts) -> None:
         self.fleet = fleet
         self.first, self.second = fleet.names[:2]
-        listed = fleet.hosts[self.first].check_output("podman network inspect lan --format '{{(index .Subnets 0).Subnet}}'")
-        self.address = listed.rpartition(".")[0] + ".201"
+        listed = fleet.hosts[self.first].check_output("podman network inspect lan --format '{{range .Subnets}}{{.Subnet}} {{end}}'")
+        subnet, subnet6 = sorted(listed.split(), key=lambda each: ":" in each)
+        # Outside the ranges of which podman gives each host's containers the first that is free there.
+        self.address, self.address6 = subnet.rpartition(".")[0] + ".201", subnet6.partition("/")[0] + "2:201"
 
     def on(self, host: str) -> t.Any:
         return self.fleet.hosts[host]
 
     def write(self) -> None:
         host = self.on(self.first)
-        text = QUADLET.format(name=NAME, address=self.address)
+        text = QUADLET.format(name=NAME, address=self.address, address6=self.address6)
         for path, content in ((f"{NAME}.container", text), (f"{NAME}.volume", "[Volume]\nLabel=of=units\n")):
             host.check_output("mkdir -p %s && printf %%s %s > %s", FOLDER, content, f"{FOLDER}/{path}")
         host.check_output(f"systemctl daemon-reload && systemctl start {UNIT}")
