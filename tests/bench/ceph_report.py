@@ -49,24 +49,24 @@ COLOURS = {
 }
 HEAD = """# OSD restarts
 
-Written by `make bench-ceph`: one OSD of a cluster of four on two hosts of one machine (16.2, three monitors), its disks held to so many
-reads a second, while one client writes objects of 4 KiB, one after the other, and another 50 keys a second. More clients keep both processors
-busy, and an OSD that starts then waits for those and not for its disk. The cells of a row come in turn. Medians, and shortest to longest
-where there was more than one run. Compare the cells of one row with each other, not with another machine's.
+`make bench-ceph` writes this page: restarts of one OSD of a cluster of four (16.2, three monitors) on two hosts of one machine. The OSDs' disks are held to
+so many reads a second. One client writes objects of 4 KiB, one after the other, and another 50 keys a second. More clients keep both processors
+busy, so an OSD that starts waits for those and not for its disk.
 
-The cluster's balancer is off in all cells, as ceph-ansible's rolling update and our role have it. With it on, one of the first runs did not end:
-it saw an OSD away and began to move groups.
+The cells of a row come in turn. A cell shows the median, and shortest to longest where there was more than one run. Compare the cells of one row with
+each other, not with another machine's. The cluster's balancer is off in all cells, as ceph-ansible's rolling update and our role have it. With it on,
+one of the first runs did not end: it saw an OSD away and began to move groups.
 
-- *database*: of the OSD, before its restart. It was grown first; what a cold start reads is a part of it.
-- *cold*: the OSD's disk was taken away and brought again between stop and start, as by a reboot of its host. *evicted*: the page cache lost what the OSD
-  reads when it starts, while it served, as under memory pressure, and the kernel its inodes and directories. *prewarmed* is what the role does about each.
-- *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. What is read of a
-  FileStore after a reboot is read before that, and the OSD is away meanwhile: see its column, and *down by the map*, from when the OSD was seen to
-  be down until it was seen to be up.
-- *up → clean*: until the last placement group has become clean, by the OSDs' own counters (`recovered_latency`), which are looked at four times a
-  second. *Gate*: until the gate has seen that in fresh reports, from the moment at which the order to start had come back; its own start is in it.
-- *longest operation*: of a probe that writes and reads 20 times a second, by when it was due; and when that was, from the moment on at which the
-  OSD was seen to be down.
+- *database*: of the OSD, before its restart. It was grown first; a cold start reads a part of it.
+- *cold*: the OSD's disk was taken away and brought again between stop and start, as by a reboot of its host. *evicted*: while the OSD served, the page
+  cache lost the blocks that it reads at its start, and the kernel its inodes and directories, as under memory pressure. *prewarmed*: the role's answer to
+  each.
+- *start → up*: from the end of the old process, or the order to start, until the OSD says that it is active. After a reboot, a FileStore is read before
+  that, and the OSD is away in the meantime: its column has that. *Down by the map* is from when the OSD was seen to be down until it was seen to be up.
+- *up → clean*: until the last placement group has become clean, by the OSDs' own counters (`recovered_latency`), looked at four times a second.
+  *Gate*: from when the order to start came back until the gate has seen that in fresh reports; its own start is in it.
+- *longest operation*: of a probe that writes and reads 20 times a second, by when it was due. The column beside it says when, from when the OSD was seen
+  to be down.
 - *score*: placement groups that were peering times the seconds for which they were, by the OSDs' own counters.
 - *load average*: of the machine with both hosts, in the minute that ended when the OSD was up. Above the number of its processors seconds
   are in part time that was waited for a processor; reads are not.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import secrets
 import shlex
 import subprocess
 import sys
@@ -24,13 +25,14 @@ SOURCE, DESTINATION = "bench1", "bench2"
 FOLDER = "/var/lib/handover/bench"
 PORT = "10809"
 CLUSTER = 64 << 10
+NAME, KEYS = "bench", "keys.psk"  # qemu looks for a file of this name
 TOOLS = ("disk.py", "stopwatch.py", "hashcopy.py")
 LIMIT_SECONDS = 1200.0
 # What a benchmark that was killed may have left on a host; $1 is its folder.
 LEFT = """
 for process in $(pgrep -f "session $1/session"); do kill -CONT "$process"; kill -KILL "$process"; done
 losetup --list --noheadings --output NAME,BACK-FILE | awk -v folder="$1/" 'index($2, folder) == 1 { print $1 }' | xargs -r losetup --detach
-rm -rf "$1/session" "$1/image" "$1/idle" "$1/wide" "$1/target" "$1/other"
+rm -rf "$1/session" "$1/keys.psk" "$1/image" "$1/idle" "$1/wide" "$1/target" "$1/other"
 :"""
 
 
@@ -48,6 +50,10 @@ class Pair:
                 self.put(host, (here / name).read_bytes(), f"{FOLDER}/{name}")
             self.put(host, helper.read_bytes(), "/usr/local/bin/pcopy")
             self.run(host, "sh", "-c", LEFT, "sh", FOLDER)
+        # By which NBD's two sides know each other in TLS.
+        key = f"{NAME}:{secrets.token_hex(32)}\n".encode()
+        for host in (SOURCE, DESTINATION):
+            self.put(host, key, f"{FOLDER}/{KEYS}")
 
     def put(self, host: str, content: bytes, path: str) -> None:
         self.fleet.run(host, "sh", "-c", 'cat > "$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"', "sh", path, given=content)
@@ -145,7 +151,10 @@ class Contender:
 
 # What is known of the destination is told to those who can be told: the first time, that it is all zeroes.
 NBDKIT = "nbdkit --foreground --port={port} file {target} cache=default"
+NBDKIT_TLS = NBDKIT.replace("--foreground", f"--foreground --tls=require --tls-psk={FOLDER}/{KEYS}")
 QEMU_NBD = "qemu-nbd --persistent --shared=8 --port={port} --format=raw --cache=writeback --discard=unmap {target}"
+QEMU_NBD_TLS = QEMU_NBD.replace("--persistent", f"--persistent --object tls-creds-psk,id=tls,endpoint=server,dir={FOLDER} --tls-creds=tls")
+CONVERT = "qemu-img convert -n --target-is-zero -W -T none -t writeback"
 DD = "dd of={target} bs=4M iflag=fullblock conv=sparse,fsync status=none"
 RSYNC = "rsync --inplace --sparse --fsync {more} {{source}} root@{{there}}:{{target}}"
 
@@ -155,8 +164,14 @@ def first(pair: Pair) -> list[Contender]:
     return [
         Contender(pair, "nbdcopy", "nbdcopy --flush --destination-is-zero {source} nbd://{there}:{port}", NBDKIT, lies_there=True),
         Contender(
-            pair, "qemu-img convert",
-            "qemu-img convert -n --target-is-zero -W -f raw -O raw -T none -t writeback {source} nbd://{there}:{port}", QEMU_NBD, lies_there=True,
+            pair, "nbdcopy, TLS",
+            f"nbdcopy --flush --destination-is-zero {{source}} nbds://{NAME}@{{there}}:{{port}}?tls-psk-file={FOLDER}/{KEYS}", NBDKIT_TLS, lies_there=True,
+        ),
+        Contender(pair, "qemu-img convert", CONVERT + " -f raw -O raw {source} nbd://{there}:{port}", QEMU_NBD, lies_there=True),
+        Contender(
+            pair, "qemu-img convert, TLS",
+            f"{CONVERT} --object tls-creds-psk,id=tls,endpoint=client,dir={FOLDER},username={NAME} --target-image-opts -f raw {{source}} "
+            "driver=raw,file.driver=nbd,file.host={there},file.port={port},file.tls-creds=tls", QEMU_NBD_TLS, lies_there=True,
         ),
         Contender(pair, "rsync", RSYNC.format(more="--whole-file")),
         Contender(pair, "dd over ssh", "sh -c 'dd if={source} bs=4M status=none | ssh root@{there} " + DD + "'"),

@@ -96,7 +96,7 @@ def memory(words: str, size: int) -> Workload:
 WORKLOADS = {
     "idle": Workload("an idle container", ("heartbeat", "-file", "/data/beat")),
     "od": Workload(
-        f"`od -x /dev/urandom > file` on a volume of 1 GiB, of which other data takes {REST_BYTES >> 20} MiB",
+        f"`od -x /dev/urandom > file` on a volume of 1 GiB with {REST_BYTES >> 20} MiB of other data",
         shell(f"heartbeat -file /data/beat & while :; do od -x /dev/urandom | head -c {FILE_BYTES} > /data/file; done"),
         volume="1G",
         rest=REST_BYTES,
@@ -119,7 +119,7 @@ WORKLOADS = {
         environment=("GODEBUG=multipathtcp=0",),
     ),
 }
-CONDITIONS = {"disk": f"{READS} reads a second from the disk on which each host has its images", "link": f"each uplink limited to {RATE}"}
+CONDITIONS = {"disk": f"{READS} reads a second from the disk with the images", "link": f"each uplink limited to {RATE}"}
 
 
 class Fleet(hosts.Fleet):

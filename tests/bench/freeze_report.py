@@ -20,30 +20,37 @@ HOLDING = ("freeze", "dump", "copy_dump", "seal", "verify", "armed", "attach", "
 OTHER = "other"
 # What the row `od` depends on, whatever it comes to.
 WHY_OD = (
-    "How much longer podman's pause is depends on what its archive has to carry: here all that the volume holds, over a bridge without a limit,",
-    "between hosts that share one page cache. With nothing to carry it would be podman's pause in the row `idle`; the rows with `+link` and `+disk`",
-    "show what carrying costs.",
+    "podman's pause depends on what its archive has to carry. Here it carries the whole volume, over a bridge without a limit, between hosts that share",
+    "one page cache. With nothing to carry it would be podman's pause in the row `idle`. The rows with `+link` and `+disk` show the cost of carrying.",
 )
 # What the rows with `+disk` show.
 WHY_DISK = (
-    "With slow disks all images are on a disk of their own, and it is that one which is slow: what the page cache has of an image is not read from it. A",
-    "restore reads the inodes and directories of a file system that was mounted a moment ago, some 170 pieces of 4 KiB in a move of PostgreSQL in which",
-    "they were counted. With the limit on the workload's own loop device, and before the destination had them in memory when the freeze came, that row",
-    "had 1.70 s, 2.7 of its floor, which has them in memory since it restores where it dumped.",
+    "With slow disks all images are on a disk of their own, and only that disk is slow: the page cache answers for the parts that it has. A",
+    "restore reads the inodes and directories of a file system that was mounted a moment ago. In one move of PostgreSQL these were 170 pieces of 4 KiB.",
+    "",
+    "That row once had 1.70 s, 2.7 of its floor. The limit was on the workload's own loop device then, and the destination did not have these inodes in",
+    "memory before the freeze. The floor has them, since it restores where it dumped.",
 )
 # What the rows with much memory show.
 WHY_MEMORY = (
-    "With 1 GiB of memory it matters whether the machine has it. The lab is a virtual machine that reports its free memory to what it runs on, and a GiB that",
-    "was taken away so takes 3.5 to 11 s to touch, one that was used a moment ago 0.4. With that a restore took 0.6 s or 2.4 to 2.7, and the worst of ten",
-    "moves of `memory-1G+disk` was 2.07 of their median; without, five moves that were not kept took 1.82 to 2.13 s. So the benchmark has the kernel report",
-    "nothing meanwhile (`tests/bench/free_memory.py`). The rows with 64 MiB, with 1 GiB, and `memory-256M+disk` were measured so, all others are from before.",
-    "Hosts that are such machines have these seconds in their pauses, by whatever means. Tried against that, and left out: to take as much memory on both",
-    "hosts before the freeze and to give it back when it begins (1.83 to 1.93 s where nothing is reported, which is no difference; 1.8 to 3.6 where it is,",
-    "presumably since what is given back is reported too), and to give back what held the memory that went ahead beside the restore and not before it (1.67 to",
-    "1.94 s where nothing is reported, but with both of these 2.6 to 4.9 where it is).",
+    "With 1 GiB of memory it matters whether the machine has it. The lab is a virtual machine that reports its free memory to its own host. A GiB that",
+    "was taken away takes 3.5 to 11 s to touch, and one that was in use a moment ago 0.4 s. So a restore took 0.6 s, or 2.4 to 2.7. The worst of ten moves of",
+    "`memory-1G+disk` was 2.07 of their median.",
+    "",
+    "Hosts that are such machines have these seconds in their pauses, by any means.",
+    "",
+    "So the benchmark has the kernel report nothing in the meantime (`tests/bench/free_memory.py`): five moves, not kept, took 1.82 to 2.13 s. The rows with",
+    "64 MiB, with 1 GiB, and `memory-256M+disk` were measured in this way. All others are from before.",
+    "",
+    "Two remedies were tried and left out:",
+    "",
+    "- To take as much memory on both hosts before the freeze, and give it back when it begins. It made no difference without the report (1.83 to 1.93 s).",
+    "  With the report it took 1.8 to 3.6 s, presumably since the returned memory is reported too.",
+    "- To free the memory that held the pages sent ahead beside the restore, not before it. It took 1.67 to 1.94 s without the report, but 2.6 to 4.9 s",
+    "  with it, both remedies together.",
 )
 WHY_BARRIERS = (
-    "The second of the source texts measured 25 % on idle nodes and left it to its readers to find out what barriers gain under load. The same order of",
+    "The second of the source texts measured 25 % on idle nodes, and left the gain of barriers under load to its readers. The same order of",
     "steps, once with a barrier before the freeze (`ploop copy` 1.12) and once without (1.10); seconds, medians.",
 )
 # Bytes a second of a link that is limited to 1 Gbit/s.
@@ -189,10 +196,10 @@ class Runs:
         lines = [
             "# Frozen time",
             "",
-            "Written by `make bench-freeze`: moves between two lab hosts of one machine, turn about. Seconds without a beat, seen from inside the",
-            "container, when it was frozen; *silent else*: the longest other time without one, of all moves, from the beginning of the move to its",
-            "end (`od` has some without any move: 0.16 s in a minute). The floor is CRIU's own count of its times. Compare the rows of one table with",
-            "each other, not with another machine's.",
+            "`make bench-freeze` writes this page: moves between two lab hosts of one machine, turn about. A figure is the seconds without a beat in the",
+            "pause, seen from inside the container. *Silent else* is the longest other time without a beat in any of the moves, from begin to end (`od` has",
+            "0.16 s in a minute without any move). The floor is CRIU's own count of its times. Compare the rows of one table with each other, not with another",
+            "machine's.",
             "",
             "![The pause by stage](freeze.svg)",
             "",

@@ -131,16 +131,12 @@ func (d *incoming) chunk(ctx context.Context, f *wire.Frame) error {
 			u.done <- err
 		}()
 	}
-	last := f.Flags&flagLast != 0
-	if err := d.arrive(f.Stream, len(f.Payload), last); err != nil {
-		return err
-	}
 	if len(f.Payload) > 0 {
 		if _, err := u.w.Write(f.Payload); err != nil {
 			return err
 		}
 	}
-	if !last {
+	if f.Flags&flagLast == 0 {
 		return nil
 	}
 	u.w.Close()

@@ -105,7 +105,7 @@ def verdict(rows: t.Sequence[Row]) -> list[str]:
         _count, none, writeback = pairs[-1]
         said.append(
             f"Memory in use without cache is {_change(none, writeback, 'memory')} with writeback, with cache "
-            f"{_change(none, writeback, 'memory_with_cache')}: what is only cache is given back when it is needed."
+            f"{_change(none, writeback, 'memory_with_cache')}: the kernel gives mere cache back when memory is needed."
         )
     return said
 

@@ -66,8 +66,9 @@ def seconds(**medians: float) -> rows.Samples:
 
 def test_figures() -> None:
     plain = rows.PLAIN
-    best, auto = rows.full_bars({**seconds(pcopy=4, nbdcopy=5, scp=9), plain: [{"seconds": 3.9}]})
-    assert (best.figure, best.contender, best.met) == (0.8, "nbdcopy", True)
+    encrypted, bare, auto = rows.full_bars({**seconds(pcopy=4, nbdcopy=3.2, scp=9), "nbdcopy, TLS": seconds(it=5)["it"], plain: [{"seconds": 3.9}]})
+    assert (encrypted.figure, encrypted.contender, encrypted.met) == (0.8, "nbdcopy, TLS", True)
+    assert (bare.figure, bare.contender, bare.met) == (1.25, "nbdcopy", False)
     assert auto.figure == pytest.approx(4 / 3.9) and auto.met
     (times,) = rows.second_bars(seconds(pcopy=0.2, rsync=9, nbdcopy=4))
     assert times.figure == pytest.approx(20) and times.contender == "nbdcopy"

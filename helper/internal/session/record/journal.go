@@ -113,7 +113,6 @@ type Journal struct {
 	f       *os.File
 	fsync   func(*os.File) error
 	records []Record
-	notices notices
 }
 
 // OpenJournal opens, or begins, the journal of the session in dir.
@@ -125,7 +124,7 @@ func openJournal(dir string, role Role, fsync func(*os.File) error) (*Journal, e
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	j := &Journal{role: role, f: f, fsync: fsync, notices: notices{dir: dir}}
+	j := &Journal{role: role, f: f, fsync: fsync}
 	if err := j.load(); err != nil {
 		f.Close()
 		return nil, err
@@ -224,10 +223,7 @@ func (j *Journal) sync() error {
 }
 
 // Close closes the file.
-func (j *Journal) Close() error {
-	j.notices.tell()
-	return j.f.Close()
-}
+func (j *Journal) Close() error { return j.f.Close() }
 
 // State is the last one recorded, prepare if there is none.
 func (j *Journal) State() State {
@@ -328,11 +324,7 @@ func (j *Journal) Append(s State, why string) error {
 		return fmt.Errorf("session: writing %s: %w", j.f.Name(), diskfull.Explain(j.f.Name(), err))
 	}
 	j.records = append(j.records, r)
-	if err := j.sync(); err != nil {
-		return err
-	}
-	j.notices.add(r)
-	return nil
+	return j.sync()
 }
 
 // Restarted reports whether the host was restarted since this state was reached.

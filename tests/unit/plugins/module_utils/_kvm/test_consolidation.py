@@ -55,7 +55,7 @@ def test_what_it_says():
         "With 1 tile writeback is 1.50 times as fast; copy gains most, 3.00 times.",
         "With 2 tiles writeback is 2.07 times as fast; web gains most, 2.07 times.",
         "2 tiles with writeback take no longer than 1 tile with none: that is room for one more.",
-        "Memory in use without cache is the same with writeback, with cache 100% more: what is only cache is given back when it is needed.",
+        "Memory in use without cache is the same with writeback, with cache 100% more: the kernel gives mere cache back when memory is needed.",
     ]
 
 
