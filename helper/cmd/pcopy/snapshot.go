@@ -158,15 +158,24 @@ func (a snapshotCommands) snapshotShow() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		images := map[string]string{}
+		images, data := map[string]string{}, map[string]int64{}
 		for _, v := range p.Volumes {
 			images[v.Name] = x.Image(args[0], v)
+			view, _, err := store.OpenVolume(args[0], p.ID, v.Name)
+			if err != nil {
+				return err
+			}
+			data[v.Name] = view.Data()
+			if err := view.Close(); err != nil {
+				return err
+			}
 		}
 		return a.print(struct {
 			*store.Point
 			Current bool              `json:"current"`
 			Images  map[string]string `json:"images"` // that qemu-img opens
-		}{p, p.ID == x.Current, images})
+			Data    map[string]int64  `json:"data"`   // bytes
+		}{p, p.ID == x.Current, images, data})
 	}}
 }
 

@@ -18,7 +18,7 @@ type Return struct {
 	Point   string
 	Volumes []Place
 	// Current: the paths are the workload's own disks, which go on from this point. Until
-	// all of them are written, no snapshot of them can be taken.
+	// all of them are written, nothing can mount them, and no snapshot of them is taken.
 	Current bool
 }
 
@@ -51,24 +51,30 @@ func Restore(ctx context.Context, r Return) (_ []*store.Restored, err error) {
 		views, point = append(views, v), found
 	}
 	if r.Current {
-		if len(r.Volumes) != len(point.Volumes) {
-			return nil, fmt.Errorf("snapshot: the snapshot %s has %d volumes, and %d are named: the workload's disks are those of one moment, all of them", point.ID, len(point.Volumes), len(r.Volumes))
-		}
-		s, err := store.Open(r.Store, false)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, s.Close()) }()
-		if _, err := s.BeginRestore(point.ID); err != nil {
-			return nil, err
-		}
-		done, err := write(ctx, r.Volumes, views)
-		if err != nil {
-			return nil, fmt.Errorf("%w: the disks are not whole: do not start the workload, and run the restore again", err)
-		}
-		return done, s.EndRestore(point)
+		return rollback(ctx, r, point, views)
 	}
 	return write(ctx, r.Volumes, views)
+}
+
+// rollback takes the workload's own disks back, all of them.
+func rollback(ctx context.Context, r Return, point *store.Point, views []*store.View) (_ []*store.Restored, err error) {
+	if len(r.Volumes) != len(point.Volumes) {
+		return nil, fmt.Errorf("snapshot: the snapshot %s has %d volumes, and %d are named: the workload's disks are those of one moment, all of them", point.ID, len(point.Volumes), len(r.Volumes))
+	}
+	s, err := store.Open(r.Store, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	// It may have been deleted before the store was held.
+	if point, err = s.Index().Find(point.ID); err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, p := range r.Volumes {
+		paths = append(paths, p.Path)
+	}
+	return s.Rollback(ctx, point, views, paths)
 }
 
 func write(ctx context.Context, places []Place, views []*store.View) (done []*store.Restored, err error) {

@@ -104,6 +104,9 @@ func Take(ctx context.Context, r Request) (_ *Taken, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := j.settle(s); err != nil {
+		return nil, err
+	}
 	if j.take, err = s.Begin(r.Name, r.Description); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -59,8 +60,36 @@ func find(p Place) (_ *volume, err error) {
 			return nil, err
 		}
 	}
-	v.source, err = image.OpenSource(read)
-	return v, err
+	if v.source, err = image.OpenSource(read); err != nil {
+		return nil, err
+	}
+	point, shut, err := store.Shut(v.source)
+	if err == nil && shut {
+		err = fmt.Errorf("snapshot: the volume %s: a rollback of %s to the snapshot %s was begun, and has not ended: run it again", p.Name, v.Path, point)
+	}
+	if err != nil {
+		return nil, errors.Join(err, v.source.Close())
+	}
+	return v, nil
+}
+
+// settle ends what a store has noted of a rollback, if none of its disks has a gate: of
+// these volumes that was seen.
+func (j *job) settle(s *store.Store) error {
+	x := s.Index()
+	if x.Restoring == "" {
+		return nil
+	}
+	p, err := x.Find(x.Restoring)
+	if err != nil {
+		return err
+	}
+	for _, v := range p.Volumes {
+		if !slices.ContainsFunc(j.volumes, func(w *volume) bool { return w.Name == v.Name }) {
+			return nil // the store refuses the snapshot
+		}
+	}
+	return s.Settle()
 }
 
 // unused demands that no process has a file open for writing: nothing would tell of its

@@ -28,7 +28,7 @@ func (s *Store) Delete(ctx context.Context, points ...string) error {
 			return err
 		}
 		if p.ID == next.Restoring {
-			return fmt.Errorf("store: a restore of %s was begun and has not ended: run it again before the snapshot is deleted", p.ID)
+			return fmt.Errorf("store: a rollback to %s was begun, and is not known to have ended: run it again, or take a snapshot, before this one is deleted", p.ID)
 		}
 		next.remove(p)
 	}

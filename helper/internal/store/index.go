@@ -42,7 +42,8 @@ type Index struct {
 	Points     []*Point  `json:"points"`            // in the order in which they were taken
 	Layers     []*Layer  `json:"layers"`
 	Pending    []string  `json:"pending,omitempty"`   // layers' files whose new content has yet to take their name
-	Restoring  string    `json:"restoring,omitempty"` // the point that a restore has begun to write to the workload's disks
+	Restoring  string    `json:"restoring,omitempty"` // the point that a rollback has begun to write to the workload's disks
+	Restored   bool      `json:"restored,omitempty"`  // of that, all is written but the pages that gates stand in
 }
 
 // Point is the disks at one point in time.

@@ -44,7 +44,7 @@ func (v *View) WriteTo(ctx context.Context, path string) (*Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = v.write(ctx, t, r)
+	err = v.write(ctx, t, r, 0)
 	if err == nil {
 		err = t.Datasync()
 	}
@@ -60,7 +60,7 @@ func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
 	if err != nil {
 		return err
 	}
-	err = v.write(ctx, t, r)
+	err = v.write(ctx, t, r, 0)
 	if err == nil {
 		err = t.Datasync()
 	}
@@ -74,9 +74,10 @@ func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
 	return errors.Join(err, os.Remove(part))
 }
 
-// write compares and writes, some clusters at a time.
-func (v *View) write(ctx context.Context, t *image.Target, r *Restored) error {
+// write compares and writes from a cluster on, some at a time.
+func (v *View) write(ctx context.Context, t *image.Target, r *Restored, from int64) error {
 	var next, read, written, zeroed atomic.Int64
+	next.Store(from)
 	g, ctx := errgroup.WithContext(ctx)
 	for range runtime.GOMAXPROCS(0) {
 		g.Go(func() error {
@@ -179,27 +180,6 @@ func (w *work) differs(c, at, n int64) (bool, error) {
 		return w.view.places[c].isData(), nil
 	}
 	return !w.view.places[c].isData() || sumOf(b) != w.view.sums[c], nil
-}
-
-// BeginRestore notes that the workload's disks are about to be written. Until EndRestore
-// no snapshot is taken of them.
-func (s *Store) BeginRestore(point string) (*Point, error) {
-	p, err := s.index.Find(point)
-	if err != nil {
-		return nil, err
-	}
-	return p, s.change(func(x *Index) { x.Restoring = p.ID })
-}
-
-// EndRestore notes that the workload's disks are those of a point. No tracker has
-// marked the difference to it: the next snapshot compares digests.
-func (s *Store) EndRestore(p *Point) error {
-	return s.change(func(x *Index) {
-		x.Restoring, x.Current = "", p.ID
-		for i := range x.point(p.ID).Volumes {
-			x.point(p.ID).Volumes[i].Mark = nil
-		}
-	})
 }
 
 func (s *Store) change(how func(x *Index)) error {

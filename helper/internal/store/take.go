@@ -33,7 +33,7 @@ func (s *Store) Begin(name, description string) (*Take, error) {
 		}
 	}
 	if s.index.Restoring != "" {
-		return nil, fmt.Errorf("store: a restore of %s was begun and has not ended: run it again, so that the disks are whole", s.index.Restoring)
+		return nil, fmt.Errorf("store: a rollback to %s was begun, and is not known to have ended: run it again, or name all of its volumes", s.index.Restoring)
 	}
 	return &Take{s: s, point: &Point{ID: newID(), Name: name, Description: description, Parent: s.index.Current, Volumes: []Volume{}}}, nil
 }

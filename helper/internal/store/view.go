@@ -143,6 +143,16 @@ func (v *View) Path() string { return v.path }
 // Size is the length of the disk in bytes.
 func (v *View) Size() int64 { return v.size }
 
+// Data is how many bytes of the disk are data, in whole clusters.
+func (v *View) Data() (n int64) {
+	for _, p := range v.places {
+		if p.isData() {
+			n += cluster
+		}
+	}
+	return n
+}
+
 // Close closes the files.
 func (v *View) Close() (err error) {
 	for _, f := range v.files {
