@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: snapshot
 
-short_description: Take, stage, restore or remove a snapshot of a container on its own host
+short_description: Take a snapshot of a container on its own host, go back to one, or remove it
 
 version_added: 0.1.0
 
@@ -20,7 +20,7 @@ description:
     clusters that differ from the snapshot before are stored.
   - With its memory the container is checkpointed, and restored when the volumes are copied. Where the file system of O(root) and of the images can
     share blocks (xfs, btrfs, on the same device), copying takes no time.
-  - To go back, the copies are staged beside the images while the container runs. The role livefleet.handover.snapshot puts them in place.
+  - The role livefleet.handover.snapshot goes back, by the states V(staged), V(placed) and V(restored).
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -49,19 +49,40 @@ options:
   state:
     description:
       - V(present) takes it, V(absent) removes it.
-      - V(staged) lays a copy of each image beside the image in use, as C(<image>.rollback), and stops the container.
-      - V(restored) brings the memory and the layer back, if the snapshot has them, and starts the container.
+      - V(mounted) mounts its volumes read-only below O(root), as RV(mountpoints) says, and V(unmounted) ends that. Each is a copy, which takes the room of
+        its data. A restart of the host unmounts them.
+      - V(staged) lays whole copies, such as the layer's, beside the files in use, as C(<path>.rollback), and stops the container.
+      - V(placed) makes the image volumes, which are not mounted, those of the snapshot, and puts the copies in place. Only clusters that differ are
+        written. If it is killed, the volumes cannot be mounted until it is run again, so that the container does not start.
+      - V(restored) lets the container go on with its memory, or starts it.
     type: str
-    choices: [present, staged, restored, absent]
+    choices: [present, mounted, unmounted, staged, placed, restored, absent]
     default: present
   memory:
     description:
       - V(present), whether the memory and the container's own layer are taken too. V(restored), whether they are brought back.
     type: bool
     default: false
+  configuration:
+    description:
+      - The container as M(livefleet.handover.workload_info) returns it. It is taken along, so that the container can be created again from the snapshot.
+    type: dict
+    default: {}
+  keep:
+    description:
+      - V(staged), whether the disks as they are are kept first, as a snapshot named C(undo-<time>).
+    type: bool
+    default: false
+  track:
+    description:
+      - V(present), whether the helper goes on tracking writes to the volumes, so that the next snapshot reads only the clusters written since. A write
+        costs a little more then.
+      - Without, and after the volumes were attached anew, the next snapshot reads all and compares digests.
+    type: bool
+    default: false
   volumes:
     description:
-      - The container's image volumes, as M(livefleet.handover.workload_info) returns them.
+      - The container's image volumes that are mounted, as M(livefleet.handover.workload_info) returns them.
     type: list
     elements: dict
     default: []
@@ -98,6 +119,11 @@ reasons:
   type: list
   elements: str
   sample: [there is no snapshot before-upgrade]
+mountpoints:
+  description: Volume and mount point of each of its volumes that is mounted.
+  returned: always
+  type: dict
+  sample: {pgdata: /var/lib/handover/snapshots/.mounted/shop/before-upgrade/pgdata}
 snapshot:
   description: Its record. None where there is none.
   returned: always
@@ -114,9 +140,8 @@ snapshot:
     volumes: [{name: pgdata, image: /var/lib/handover/volumes/pgdata.img, size: 268435456}]
 """
 
-import contextlib
+import json
 import os
-import shutil
 import time
 import typing as t
 
@@ -126,13 +151,13 @@ from ..module_utils._core import host
 from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime
 from ..module_utils._core.sizes import format_size
-from ..module_utils._podman import processes, workload
+from ..module_utils._podman import processes, rollback, workload
 from ..module_utils._podman.disk_store import DiskStore
+from ..module_utils._podman.halted import halted
 from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.preflight.plan import SPARE_DISK, STOPPED
-from ..module_utils._podman.snapshots import ROOT, Snapshots
-
-STAGED = ".rollback"
+from ..module_utils._podman.snapshot_mounts import SnapshotMounts
+from ..module_utils._podman.snapshots import CONFIGURATION, ROOT, Snapshots
 
 
 class Snapshot:
@@ -147,66 +172,83 @@ class Snapshot:
         self.podman = Podman(self.runtime)
         self.snapshots = Snapshots(module.params["root"], self.workload)
         self.disks = DiskStore(Pcopy(self.runtime), module.params["root"], self.workload)
+        self.mounts = SnapshotMounts(module.params["root"], self.workload)
         self.reasons: list[str] = []
 
     def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
-        found = {"present": self._take, "staged": self._stage, "restored": self._restore, "absent": self._forget}[self.params["state"]]()
-        return {"changed": bool(self.reasons), "reasons": self.reasons, "snapshot": found}
+        found = self._states()[self.params["state"]]()
+        return {"changed": bool(self.reasons), "reasons": self.reasons, "snapshot": found, "mountpoints": self.mounts.places(self.name)}
+
+    def _states(self) -> dict[str, t.Callable[[], dict[str, t.Any] | None]]:
+        return {
+            "present": self._present, "mounted": self._mount, "unmounted": self._unmount,
+            "staged": self._stage, "placed": self._place, "restored": self._restore, "absent": self._forget,
+        }  # fmt: skip
 
     # present
 
-    def _take(self) -> dict[str, t.Any] | None:
-        if self.snapshots.has(self.name):
-            return self.snapshots.read(self.name)
+    def _present(self) -> dict[str, t.Any] | None:
+        return self._take(self.name, self.params["memory"])
+
+    def _take(self, name: str, memory: bool) -> dict[str, t.Any] | None:
+        if self.snapshots.has(name):
+            return self.snapshots.read(name)
         facts = self._container()
         volumes = self.params["volumes"]
-        if not volumes and not self.params["memory"]:
+        if not volumes and not memory:
             raise HandoverError("{0} has no image volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(self.workload))
-        if not facts["running"] and (self.params["memory"] or facts["state"] not in STOPPED):
-            raise HandoverError("{0} is {1}: start it{2} first".format(self.workload, facts["state"], "" if self.params["memory"] else " or stop it"))
-        self._look_for_room(self._need(facts), self.params["root"])
-        self.reasons.append("there is no snapshot {0}".format(self.name))
+        if not facts["running"] and (memory or facts["state"] not in STOPPED):
+            raise HandoverError("{0} is {1}: start it{2} first".format(self.workload, facts["state"], "" if memory else " or stop it"))
+        self._look_for_room(self._need(facts, memory), self.params["root"])
+        self.reasons.append("there is no snapshot {0}".format(name))
         if self.module.check_mode:
             return None
-        folder = self.snapshots.begin(self.name)
+        folder = self.snapshots.begin(name)
         taken = time.gmtime()
         try:
-            how = self._take_with_memory(facts, folder) if self.params["memory"] else self._take_disks()
+            self._write_configuration(folder)
+            how = self._take_with_memory(facts, folder) if memory else self._take_disks(name, folder)
         except BaseException:
-            self.snapshots.forget(self.name)
+            self.snapshots.forget(name)
             raise
         self.snapshots.finish(
-            self.name,
+            name,
             {
-                "name": self.name,
+                "name": name,
                 "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", taken),
                 "container": facts["id"],
-                "memory": self.params["memory"],
+                "memory": memory,
                 "running": facts["running"],
                 "volumes": [{key: volume.get(key) for key in ("name", "image", "mountpoint", "fstype", "options", "size")} for volume in volumes],
                 **how,
             },
         )
-        return self.snapshots.read(self.name)
+        return self.snapshots.read(name)
 
-    def _need(self, facts: t.Mapping[str, t.Any]) -> int:
+    def _need(self, facts: t.Mapping[str, t.Any], memory: bool) -> int:
         """Bytes of a whole copy. Disks that a store has already need only what differs, which is known when it is written."""
-        if not self.params["memory"] and self.disks.names():
+        if not memory and self.disks.names():
             return 0
         need = sum(host.allocated(volume["image"]) for volume in self.params["volumes"])
-        if self.params["memory"]:
+        if memory:
             need += host.allocated(facts["upper_dir"]) + processes.processes_of(facts["pid"]).memory
         return need
 
-    def _take_disks(self) -> dict[str, t.Any]:
-        """While it runs: its disks stand still for the last pass."""
-        point = self.disks.take(self.name, self.params["volumes"])
+    def _write_configuration(self, folder: str) -> None:
+        descriptor = os.open(os.path.join(folder, CONFIGURATION), os.O_WRONLY | os.O_CREAT, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as target:
+            json.dump(self.params["configuration"], target)
+
+    def _take_disks(self, name: str, folder: str) -> dict[str, t.Any]:
+        """While it runs: its disks stand still for the last pass. The configuration is in the store, too, which can be taken elsewhere without the records."""
+        along = {CONFIGURATION: os.path.join(folder, CONFIGURATION)}
+        point = self.disks.take(name, self.params["volumes"], along, self.params["track"])
         return {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])}
 
     def _take_with_memory(self, facts: t.Mapping[str, t.Any], folder: str) -> dict[str, t.Any]:
         began = time.monotonic()
-        with self._halted(facts):
+        with halted(self.runtime, self.podman, self.workload, facts, lambda: bool(self._container()["running"])):
             for volume in self.params["volumes"]:
                 self._sync(volume)
                 self._copy(volume["image"], os.path.join(folder, volume["name"] + ".img"))
@@ -229,101 +271,138 @@ class Snapshot:
                 )
             )
 
-    @contextlib.contextmanager
-    def _halted(self, facts: t.Mapping[str, t.Any]) -> t.Iterator[None]:
-        """Nothing of it runs inside. It runs on afterwards in any case; if it does not, both reasons are told."""
-        options = ("--tcp-established", "--file-locks")
-        halt, go_on = ("container", "checkpoint", "--keep", *options), ("container", "restore", *options)
-        try:
-            self.runtime.run([*self._door(facts), self.podman.path, *halt, self.workload])
-            yield
-        except BaseException as exc:
-            # A halt that failed may have left it running.
-            if self._container()["running"]:
-                raise
-            try:
-                self.podman.run(*go_on, self.workload)
-            except HandoverError as second:
-                raise HandoverError("{0}; and {1} does not run on: {2}".format(exc, self.workload, second)) from exc
-            raise
-        self.podman.run(*go_on, self.workload)
-
-    def _door(self, facts: t.Mapping[str, t.Any]) -> list[str]:
-        """The words that keep new connections away while it is dumped: CRIU refuses a listener at whose door somebody waits."""
-        if not facts["network_namespace"]:
-            return []
-        pcopy = Pcopy(self.runtime)
-        pcopy.check_installed()
-        return [pcopy.path, "internal", "shut-door", "--namespace=" + facts["network_namespace"], "--"]
-
     def _sync(self, volume: t.Mapping[str, t.Any]) -> None:
         self.runtime.run([self.runtime.tool("sync", "coreutils"), "--file-system", volume["mountpoint"]])
 
     def _copy(self, source: str, target: str) -> None:
         self.runtime.run([self.runtime.tool("cp", "coreutils"), "--archive", "--no-target-directory", "--sparse=always", "--reflink=auto", source, target])
 
-    # staged and restored
+    # staged, placed and restored: the way back
+
+    def _record(self) -> dict[str, t.Any]:
+        record = self.snapshots.read(self.name)
+        if self.params["memory"] and not record["memory"]:
+            raise HandoverError("the snapshot {0} of {1} has no memory: go back without it (memory: false)".format(self.name, self.workload))
+        return record
 
     def _stage(self) -> dict[str, t.Any]:
-        record = self.snapshots.read(self.name)
-        facts = self._container()
-        if record["memory"] and self.params["memory"] and record["container"] != facts["id"]:
+        record, facts = self._record(), self._container()
+        if self.params["memory"] and record["container"] != facts["id"]:
             raise HandoverError(
                 "the memory in the snapshot {0} is of an earlier container named {1}: go back without it (memory: false)".format(self.name, self.workload)
             )
-        if self.params["memory"] and not record["memory"]:
-            raise HandoverError("the snapshot {0} of {1} has no memory: go back without it (memory: false)".format(self.name, self.workload))
-        mounted = {volume["image"] for volume in self.params["volumes"]}
-        missing = sorted(volume["image"] for volume in record["volumes"] if volume["image"] not in mounted)
-        if missing:
-            raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))
-        images = [volume["image"] for volume in record["volumes"]]
-        # Of disks in a store the size is that of a difference.
-        need = sum(map(host.allocated, images)) if record.get("disks") else record["size"]
-        self._look_for_room(need, os.path.dirname(images[0]) if images else self.params["root"])
+        self._look_for_volumes(record, facts)
+        self._look_for_room_beside(record)
         self.reasons.append("{0} is to be as it was in {1}".format(self.workload, self.name))
-        if not self.module.check_mode:
-            try:
-                for volume in record["volumes"]:
-                    self._lay(record, volume)
-            except BaseException:
-                for volume in record["volumes"]:
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(volume["image"] + STAGED)
-                raise
-            if facts["state"] not in STOPPED:
-                self.podman.run(*(["kill", self.workload] if self.params["memory"] else ["stop", self.workload]))
-                self.podman.run("wait", self.workload)
+        if self.module.check_mode:
+            return record
+        self._keep(record)
+        copies = self._copies(record, facts)
+        try:
+            for source, path in copies.items():
+                rollback.remove(path + rollback.STAGED)  # of a run that was killed
+                self._copy(source, path + rollback.STAGED)
+        except BaseException:
+            for path in copies.values():
+                rollback.remove(path + rollback.STAGED)
+            raise
+        if facts["state"] not in STOPPED:
+            self.podman.run(*(["kill", self.workload] if self.params["memory"] else ["stop", self.workload]))
+            self.podman.run("wait", self.workload)
         return record
 
-    def _lay(self, record: t.Mapping[str, t.Any], volume: t.Mapping[str, t.Any]) -> None:
-        staged = volume["image"] + STAGED
+    def _look_for_volumes(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> None:
+        """A volume that an earlier rollback has left unmounted is known by the place where podman looks for it."""
+        mounted = {volume["image"] for volume in self.params["volumes"]}
+        names = {mount["name"] for mount in facts["mounts"] if mount["type"] == "volume"}
+        taken = {volume["mountpoint"] for volume in self.params["volumes"]}
+        places = {(volume.get("Options") or {}).get("device") for volume in self.podman.volumes() if volume["Name"] in names} - taken
+        missing = sorted(volume["image"] for volume in record["volumes"] if volume["image"] not in mounted and volume["mountpoint"] not in places)
+        if missing:
+            raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))
+
+    def _look_for_room_beside(self, record: t.Mapping[str, t.Any]) -> None:
+        images = [volume["image"] for volume in record["volumes"]]
+        need = record["size"]
+        if record.get("disks"):  # they are written in place, and take what they have no blocks for
+            data = self.disks.data(self.name)
+            need = sum(max(0, data[volume["name"]] - host.allocated(volume["image"])) for volume in record["volumes"])
+        self._look_for_room(need, os.path.dirname(images[0]) if images else self.params["root"])
+
+    def _keep(self, record: t.Mapping[str, t.Any]) -> None:
+        """The disks as they are, as a snapshot of their own; not where an earlier rollback has left one of them half written."""
+        mounted = {volume["image"] for volume in self.params["volumes"]}
+        if self.params["keep"] and record["volumes"] and mounted >= {volume["image"] for volume in record["volumes"]}:
+            self._take(time.strftime("undo-%Y%m%dT%H%M%S", time.gmtime()), memory=False)
+
+    def _copies(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> dict[str, str]:
+        """What is laid beside the path whose place it takes. Disks in a store are written in place."""
+        folder = self.snapshots.path(self.name)
+        copies = {}
         if not record.get("disks"):
-            self._copy(os.path.join(self.snapshots.path(self.name), volume["name"] + ".img"), staged)
-            return
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(staged)  # of a run that was killed
-        self.disks.write(self.name, volume["name"], staged)
+            copies = {os.path.join(folder, volume["name"] + ".img"): volume["image"] for volume in record["volumes"]}
+        if self.params["memory"]:
+            copies[os.path.join(folder, "layer")] = facts["upper_dir"]
+            copies[os.path.join(folder, "checkpoint")] = facts["checkpoint_dir"]
+        return copies
+
+    def _place(self) -> dict[str, t.Any]:
+        record, facts = self._record(), self._container()
+        if facts["state"] not in STOPPED:
+            raise HandoverError("{0} is {1}: stop it first (state: staged)".format(self.workload, facts["state"]))
+        self.reasons.append("{0} is to have the files of {1}".format(self.workload, self.name))
+        if self.module.check_mode:
+            return record
+        images = {volume["image"] for volume in record["volumes"]}
+        copies = self._copies(record, facts).values()
+        rollback.swap([path for path in copies if path in images], [path for path in copies if path not in images])
+        if record.get("disks"):
+            self.disks.roll_back(self.name, record["volumes"])
+        return record
 
     def _restore(self) -> dict[str, t.Any]:
-        record, facts = self.snapshots.read(self.name), self._container()
-        if self.params["memory"] != record["memory"] and self.params["memory"]:
-            raise HandoverError("the snapshot {0} of {1} has no memory: go back without it (memory: false)".format(self.name, self.workload))
+        record = self._record()
         self.reasons.append("{0} is to run as it did in {1}".format(self.workload, self.name))
         if self.module.check_mode:
             return record
         if self.params["memory"]:
-            for name, place in (("layer", facts["upper_dir"]), ("checkpoint", facts["checkpoint_dir"])):
-                _remove(place)
-                self._copy(os.path.join(self.snapshots.path(self.name), name), place)
             self.podman.run("container", "restore", "--tcp-established", "--file-locks", self.workload)
         elif record["running"]:
             self.podman.run("start", self.workload)
         return record
 
+    # mounted and unmounted
+
+    def _mount(self) -> dict[str, t.Any]:
+        record = self.snapshots.read(self.name)
+        missing = sorted({volume["name"] for volume in record["volumes"]} - set(self.mounts.places(self.name)))
+        if missing:
+            need = sum(self.disks.data(self.name).values()) if record.get("disks") else record["size"]
+            self._look_for_room(need, self.params["root"])
+            self.reasons.append("of {0} these are not mounted: {1}".format(self.name, ", ".join(missing)))
+            if not self.module.check_mode:
+                self.mounts.mount(self.runtime, self.name, record["volumes"], lambda volume, path: self._lay(record, volume, path))
+        return record
+
+    def _lay(self, record: t.Mapping[str, t.Any], volume: t.Mapping[str, t.Any], path: str) -> None:
+        if record.get("disks"):
+            self.disks.write(self.name, volume["name"], path)
+            return
+        rollback.remove(path + ".new")  # of a run that was killed
+        self._copy(os.path.join(self.snapshots.path(self.name), volume["name"] + ".img"), path + ".new")
+        os.rename(path + ".new", path)
+
+    def _unmount(self) -> None:
+        if self.mounts.left(self.name):
+            self.reasons.append("{0} is mounted".format(self.name))
+            if not self.module.check_mode:
+                self.mounts.unmount(self.runtime, self.name)
+
     # absent
 
     def _forget(self) -> None:
+        if self.mounts.places(self.name):
+            raise HandoverError("the snapshot {0} is mounted below {1}: unmount it first (state: unmounted)".format(self.name, self.mounts.folder(self.name)))
         stored = self.name in self.disks.names()
         if not stored and not self.snapshots.has(self.name):
             return
@@ -335,24 +414,17 @@ class Snapshot:
             self.disks.delete(self.name)
 
 
-def _remove(folder: str) -> None:
-    """A half removed file must not become part of the new one."""
-    try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        pass
-    except OSError as exc:
-        raise HandoverError("{0} cannot be removed: {1}: remove it, and go back once more".format(exc.filename or folder, exc.strerror)) from exc
-
-
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
             "workload": {"type": "str", "required": True},
             "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["present", "staged", "restored", "absent"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "mounted", "unmounted", "staged", "placed", "restored", "absent"], "default": "present"},
             "memory": {"type": "bool", "default": False},
+            "configuration": {"type": "dict", "default": {}},
+            "keep": {"type": "bool", "default": False},
+            "track": {"type": "bool", "default": False},
             "volumes": {"type": "list", "elements": "dict", "default": []},
             "root": {"type": "path", "default": ROOT},
             "timeout": {"type": "int", "default": 3600},

@@ -48,17 +48,18 @@ EXAMPLES = r"""
 
 RETURN = r"""
 snapshots:
-  description: The snapshots, the oldest first.
+  description: The snapshots, the oldest first. C(mountpoints) has the mount point of each volume that is mounted.
   returned: success
   type: list
   elements: dict
   sample:
-    - {name: before-upgrade, taken: "2026-11-21T20:30:00Z", memory: false, running: true, paused_ms: 212, size: 21696512}
+    - {name: before-upgrade, taken: "2026-11-21T20:30:00Z", memory: false, running: true, paused_ms: 212, size: 21696512, mountpoints: {}}
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import HandoverError
+from ..module_utils._podman.snapshot_mounts import SnapshotMounts
 from ..module_utils._podman.snapshots import ROOT, Snapshots
 
 
@@ -69,7 +70,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        module.exit_json(changed=False, snapshots=Snapshots(module.params["root"], module.params["workload"]).all())
+        root, workload = module.params["root"], module.params["workload"]
+        mounts = SnapshotMounts(root, workload)
+        found = [dict(each, mountpoints=mounts.places(each["name"])) for each in Snapshots(root, workload).all()]
+        module.exit_json(changed=False, snapshots=found)
     except HandoverError as exc:
         module.fail_json(msg=str(exc))
 

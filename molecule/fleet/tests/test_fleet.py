@@ -218,6 +218,15 @@ def test_a_snapshot_and_the_way_back(fleet: Hosts) -> None:
     status, text = fleet.play("rollback", snapshot_keep=False, **back)
     assert status == 0, text[-4000:]
     assert fleet.hosts[first].check_output("podman exec tenant1 cat /data/mistake") == "mistake"
+    # Beside the container's own volume the one of the snapshot is mounted, without the mistake.
+    status, text = fleet.play("snapshot", **{**asked, "handover_state": "mounted"})
+    assert status == 0, text[-4000:]
+    (place,) = re.findall(r"mounted on (/\S+)", text)
+    assert fleet.hosts[first].check_output(f"ls {place}") == "heartbeat"
+    assert fleet.hosts[first].run(f"touch {place}/new").rc != 0
+    status, text = fleet.play("snapshot", **{**asked, "handover_state": "unmounted"})
+    assert status == 0, text[-4000:]
+    assert not fleet.hosts[first].file(place).exists
     for name in (undo, "before"):
         status, text = fleet.play("snapshot", **{**asked, "handover_snapshot": name, "handover_state": "absent"})
         assert status == 0, text[-4000:]

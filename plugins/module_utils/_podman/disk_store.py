@@ -32,16 +32,24 @@ class DiskStore:
             return []
         return [each["name"] for each in self.pcopy.call("snapshot", "list", "--json", self.folder)["snapshots"]]
 
-    def take(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
-        """All volumes at one moment, while they are in use. What a killed run left under the name goes."""
+    def take(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]], files: t.Mapping[str, str], track: bool) -> dict[str, t.Any]:
+        """All volumes at one moment, while they are in use, and files beside them. What a killed run left under the name goes."""
         self.delete(name)
-        places = ["--volume={0[name]}={0[image]}".format(volume) for volume in volumes]
-        # Between two snapshots nothing tracks the disks: each compares digests, and no write costs more.
-        return self.pcopy.call("snapshot", "take", "--json", "--track=false", "--name=" + name, *places, self.folder)
+        along = ["--file={0}={1}".format(*each) for each in sorted(files.items())]
+        # Without a tracker between two snapshots each compares digests, and no write costs more.
+        return self.pcopy.call("snapshot", "take", "--json", "--track=" + str(track).lower(), "--name=" + name, *along, *_places(volumes), self.folder)
 
     def write(self, name: str, volume: str, path: str) -> None:
         """A volume as a new file, whole or not at all."""
         self.pcopy.call("snapshot", "restore", "--json", "--volume={0}={1}".format(volume, path), self.folder, name)
+
+    def roll_back(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+        """Makes the images, which nothing uses, those of the snapshot. A kill leaves them such that they cannot be mounted."""
+        return self.pcopy.call("snapshot", "restore", "--json", "--current", *_places(volumes), self.folder, name)
+
+    def data(self, name: str) -> dict[str, int]:
+        """Bytes of data in each volume."""
+        return self.pcopy.call("snapshot", "show", "--json", self.folder, name)["data"]
 
     def delete(self, name: str) -> bool:
         """Whether it was there."""
@@ -49,3 +57,7 @@ class DiskStore:
             return False
         self.pcopy.events("snapshot", "delete", self.folder, name)
         return True
+
+
+def _places(volumes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    return ["--volume={0[name]}={0[image]}".format(volume) for volume in volumes]

@@ -4,8 +4,9 @@
 
 """The place of snapshots on a host, and the record of each.
 
-One folder a snapshot, `<root>/<workload>/<name>/`: `snapshot.json`, an image file for each volume, and, if the memory was taken too, the dump and
-the container's own layer. It is made under a name that begins with a dot and renamed when all of it is on the disk: one with a name is whole.
+One folder a snapshot, `<root>/<workload>/<name>/`: `snapshot.json`, `configuration.json`, an image file for each volume that is not in the store of disks,
+and, if the memory was taken too, the dump and the container's own layer. It is made under a name that begins with a dot and renamed when all of it is on the
+disk: one with a name is whole.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .._core.runtime import HandoverError
 
 ROOT = "/var/lib/handover/snapshots"
 RECORD = "snapshot.json"
+CONFIGURATION = "configuration.json"  # the container's, as workload_info has it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 

@@ -11,8 +11,8 @@ import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._core import loop, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import rollback, snapshots
 from ansible_collections.livefleet.handover.plugins.modules import snapshot
 
 
@@ -25,6 +25,9 @@ class Host:
         self.identifier = "111"
         self.commands = []
         self.fails = ()
+        self.tracked = ""
+        self.mounted = []
+        self.mounts = [{"Type": "volume", "Name": "pgdata", "Destination": "/data"}]
         self.namespace = ""
         self.static = folder / "static"
         for name, text in (("pgdata.img", "data"), ("static/checkpoint/pages.img", "memory"), ("layer/file", "layer")):
@@ -41,10 +44,12 @@ class Host:
             out = json.dumps([{
                 "Id": self.identifier, "Name": "shop", "State": {"Status": self.state, "Running": self.state == "running"},
                 "NetworkSettings": {"SandboxKey": self.namespace}, "StaticDir": str(self.static),
-                "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}},
+                "GraphDriver": {"Data": {"UpperDir": str(self.folder / "layer")}}, "Mounts": self.mounts,
             }])  # fmt: skip
+        elif rest[:2] == ["volume", "ls"]:
+            out = json.dumps([{"Name": "pgdata", "Options": {"device": "/mnt", "o": "bind"}}])
         elif tool == "pcopy" and rest[0] == "snapshot":
-            out = self.pcopy(*[word for word in rest[1:] if word not in ("--json", "--track=false")])
+            out = self.pcopy(*[word for word in rest[1:] if word != "--json"])
         else:
             verb = " ".join([tool, *rest]) if tool != "cp" else "cp " + os.path.basename(rest[-1])
             if any(word in verb for word in self.fails):
@@ -52,6 +57,12 @@ class Host:
             self.commands.append((verb, self.state))
             if tool == "cp":
                 (shutil.copytree if os.path.isdir(rest[-2]) else shutil.copy2)(rest[-2], rest[-1])
+            if tool == "losetup" and "--show" in rest:
+                out = "/dev/loop7\n"
+            if tool == "mount":
+                self.mounted.append(loop.Mount("7:7", rest[-1], "ext4", rest[-2]))
+            if tool == "umount":
+                self.mounted = [each for each in self.mounted if each.mountpoint != rest[-1]]
             for word, state in (("pause", "paused"), ("unpause", "running"), ("checkpoint", "exited"), ("restore", "running"), ("start", "running"),
                                 ("stop", "exited"), ("kill", "exited")):  # fmt: skip
                 if (tool == "podman" or "shut-door" in rest) and word in rest:
@@ -60,23 +71,28 @@ class Host:
 
     def pcopy(self, verb, *words):
         """The helper's store of disks: a folder for each snapshot."""
-        flags = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
+        flags = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
         store, *names = [Path(word) if n == 0 else word for n, word in enumerate(word for word in words if not word.startswith("--"))]
         name = flags.get("name") or (names[0] if names else "")
-        if verb != "list":
+        if verb not in ("list", "show"):
             if any(word in verb + " " + name for word in self.fails):
                 raise runtime.HandoverError("pcopy snapshot " + verb + " failed: as the test wants it")
             self.commands.append(("pcopy snapshot {0} {1}".format(verb, name), self.state))
+        if verb == "show":
+            return json.dumps({"data": {each.name: each.stat().st_size for each in (store / name).iterdir()}})
         if verb == "list":
             return json.dumps({"snapshots": [{"name": each.name} for each in sorted(store.iterdir()) if each.is_dir()]})
         volume, _equals, path = flags.get("volume", "").partition("=")
         if verb == "take":
+            self.tracked = flags["track"]
+            self.along = Path(flags["file"].partition("=")[2]).read_text()
             (store / name).mkdir(parents=True)
             (store / "store.json").write_text("{}")
             shutil.copy2(path, store / name / volume)
             return json.dumps({"frozen_ms": 12.3, "volumes": [{"name": volume, "stored": 4}]})
         if verb == "restore":
-            assert not os.path.exists(path)
+            # With --current the container cannot start until it has ended; a new file is in nobody's use.
+            assert "--current" in words or not os.path.exists(path)
             shutil.copy2(store / name / volume, path)
             return json.dumps({"volumes": []})
         shutil.rmtree(store / name)
@@ -92,6 +108,7 @@ def host(monkeypatch, tmp_path):
     fake = Host(tmp_path)
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(loop, "read_mounts", lambda proc="/proc", pid="self": list(fake.mounted))
     monkeypatch.setattr(snapshot.Pcopy, "check_installed", lambda self: None)
     return fake
 
@@ -100,7 +117,7 @@ def host(monkeypatch, tmp_path):
 def act(host):
     def run(state="present", check=False, **params):
         given = {"workload": "shop", "name": "before", "state": state, "memory": False, "volumes": host.volumes, "root": str(host.folder / "root"),
-                 "timeout": 60, **params}  # fmt: skip
+                 "timeout": 60, "keep": False, "track": False, "configuration": {"name": "shop"}, **params}  # fmt: skip
         return snapshot.Snapshot(types.SimpleNamespace(params=given, check_mode=check)).run()
 
     return run
@@ -197,26 +214,35 @@ def test_a_dump_that_fails_leaves_it_running(host, act):
 
 
 def test_going_back_begins_with_whole_copies_or_not_at_all(host, act):
-    act()
+    act(memory=True)
     host.commands.clear()
-    host.fails = ("restore",)
+    host.fails = ("cp layer.rollback",)
     (host.folder / "pgdata.img.rollback").write_text("a half")
     with pytest.raises(runtime.HandoverError, match="as the test wants it"):
-        act("staged")
+        act("staged", memory=True)
     assert not (host.folder / "pgdata.img.rollback").exists()
-    assert (host.state, host.commands) == ("running", [])
+    assert (host.state, [verb for verb, _state in host.commands]) == ("running", ["cp pgdata.img.rollback"])
 
 
 def test_a_layer_that_cannot_be_removed(host, act, monkeypatch):
     act(memory=True)
+    (host.folder / "layer.rollback").mkdir()
     host.commands.clear()
 
     def refuse(path):
         raise PermissionError(1, "Operation not permitted", path)
 
-    monkeypatch.setattr(snapshot.shutil, "rmtree", refuse)
-    with pytest.raises(runtime.HandoverError, match="layer cannot be removed: Operation not permitted"):
-        act("restored", memory=True)
+    monkeypatch.setattr(rollback.shutil, "rmtree", refuse)
+    with pytest.raises(runtime.HandoverError, match="layer.rollback cannot be removed: Operation not permitted"):
+        act("staged", memory=True)
+    assert host.state == "running"
+
+
+def test_nothing_is_put_in_place_under_a_container_that_runs(host, act):
+    act()
+    host.commands.clear()
+    with pytest.raises(runtime.HandoverError, match="shop is running: stop it first"):
+        act("placed")
     assert host.commands == []
 
 
@@ -238,23 +264,119 @@ def test_going_back(host, act):
     (host.folder / "pgdata.img").write_text("later")
     host.commands.clear()
     act("staged")
-    # What is in use is untouched; the copy is complete before anything stops.
     assert (host.folder / "pgdata.img").read_text() == "later"
-    assert (host.folder / "pgdata.img.rollback").read_text() == "data"
-    assert host.commands == [("pcopy snapshot restore before", "running"), ("podman stop shop", "running"), ("podman wait shop", "exited")]
+    assert host.commands == [("podman stop shop", "running"), ("podman wait shop", "exited")]
+    act("placed")
+    assert (host.folder / "pgdata.img").read_text() == "data"
+    assert host.commands[2:] == [("pcopy snapshot restore before", "exited")]
     act("restored")
     assert host.state == "running"
+
+
+def test_going_back_keeps_what_is_there(host, act):
+    act()
+    (host.folder / "pgdata.img").write_text("later")
+    act("staged", keep=True)
+    (undo,) = (name for name in kept(host) if name.startswith("undo-"))
+    assert (disks(host)[undo] / "pgdata").read_text() == "later"
+    # Of a run that was cut off the volume is not mounted, and may be half written: it is no state to be kept.
+    act("staged", keep=True, volumes=[])
+    assert len(kept(host)) == 2
+
+
+def test_a_rollback_that_was_cut_off_is_run_again(host, act):
+    """Its volume is not mounted; podman knows its place."""
+    act()
+    host.state = "exited"
+    act("staged", volumes=[])
+    host.mounts = []
+    with pytest.raises(runtime.HandoverError, match="shop does not have the image volume"):
+        act("staged", volumes=[])
 
 
 def test_going_back_with_the_memory(host, act):
     act(memory=True)
     (host.folder / "layer" / "late").write_text("x")
+    (host.folder / "pgdata.img").write_text("later")
     shutil.rmtree(host.static / "checkpoint")
-    host.state = "exited"
-    act("restored", memory=True)
+    act("staged", memory=True)
+    assert (host.folder / "layer" / "late").exists()
+    act("placed", memory=True)
     assert (host.static / "checkpoint" / "pages.img").read_text() == "memory"
     assert os.listdir(host.folder / "layer") == ["file"]
+    assert (host.folder / "pgdata.img").read_text() == "data"
+    assert not [path for path in host.folder.rglob("*") if "rollback" in path.name]
+    act("restored", memory=True)
     assert host.commands[-1][0] == "podman container restore --tcp-established --file-locks shop"
+
+
+def test_the_configuration_goes_along(host, act):
+    act()
+    assert json.loads(host.along) == {"name": "shop"}
+    act(name="later", memory=True)
+    for name in ("before", "later"):
+        path = kept(host)[name] / "configuration.json"
+        assert json.loads(path.read_text()) == {"name": "shop"}
+        assert path.stat().st_mode & 0o077 == 0  # it may have secrets
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_mounted_and_unmounted(host, act, memory):
+    act(memory=memory)
+    host.commands.clear()
+    result = act("mounted")
+    place = host.folder / "root" / ".mounted" / "shop" / "before" / "pgdata"
+    assert result["changed"] and result["mountpoints"] == {"pgdata": str(place)}
+    assert Path(str(place) + ".img").read_text() == "data"
+    assert "mount -t ext4 -o ro,nodev,nosuid /dev/loop7 {0}".format(place) in [verb for verb, _state in host.commands]
+    assert host.state == "running"
+    assert not act("mounted")["changed"]
+    with pytest.raises(runtime.HandoverError, match="the snapshot before is mounted below .*: unmount it first"):
+        act("absent")
+    assert act("unmounted")["changed"]
+    assert not place.parent.exists()
+    assert not act("unmounted")["changed"]
+    assert act("absent")["changed"]
+
+
+def test_a_mount_that_fails_keeps_no_device(host, act):
+    act()
+    host.fails = ("mount -t",)
+    with pytest.raises(runtime.HandoverError, match="as the test wants it"):
+        act("mounted")
+    assert host.commands[-1][0] == "losetup --detach /dev/loop7"
+    host.fails = ("umount",)
+    assert act("unmounted")["changed"]  # the file goes
+
+
+def test_a_snapshot_in_use_stays_mounted(host, act, monkeypatch):
+    act()
+    act("mounted")
+    monkeypatch.setattr(loop, "users_of_mount", lambda place, proc="/proc": [loop.Holder(12, "bash")])
+    real = runtime.Runtime.run
+
+    def busy(self, argv, accept=(0,), stdin=None, timeout=None):
+        if os.path.basename(argv[0]) == "umount":
+            return runtime.Completed(tuple(argv), 32, "", "target is busy")
+        return real(self, argv, accept, stdin, timeout)
+
+    monkeypatch.setattr(runtime.Runtime, "run", busy)
+    with pytest.raises(runtime.HandoverError, match=r"pgdata could not be unmounted: it is in use by bash \(pid 12\): end that first"):
+        act("unmounted")
+
+
+def test_too_little_room_to_mount(host, act, monkeypatch):
+    act()
+    monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0)
+    with pytest.raises(runtime.HandoverError, match="the copy of shop takes .* is free in"):
+        act("mounted")
+
+
+def test_a_tracker_stays_if_asked(host, act):
+    act()
+    assert host.tracked == "false"
+    act(name="later", track=True)
+    assert host.tracked == "true"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +385,7 @@ def test_going_back_with_the_memory(host, act):
         ({}, {"name": "after"}, {}, "there is no snapshot after in .*: name one of before"),
         ({}, {"memory": True}, {}, "the snapshot before of shop has no memory: go back without it"),
         ({"memory": True}, {"memory": True}, {"identifier": "222"}, "the memory in the snapshot before is of an earlier container named shop"),
-        ({}, {"volumes": []}, {}, "shop does not have the image volume .*pgdata.img any more, which the snapshot before is of"),
+        ({}, {"volumes": []}, {"mounts": []}, "shop does not have the image volume .*pgdata.img any more, which the snapshot before is of"),
         ({}, {"name": "../x"}, {}, "name: '../x' is no name"),
     ],
 )
@@ -301,7 +423,7 @@ def test_too_little_room(host, act, monkeypatch):
 
 
 def test_too_little_room_beside_the_images(host, act, monkeypatch):
-    act()
+    act(memory=True)
     host.commands.clear()
     monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0 if path == str(host.folder) else 2**40)
     with pytest.raises(runtime.HandoverError, match="the copy of shop takes .* is free in {0}: free ".format(host.folder)):

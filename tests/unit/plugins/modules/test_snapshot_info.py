@@ -30,7 +30,7 @@ def the_module(run_module, root):
 def test_whole_ones_are_listed_the_oldest_first(ask, check):
     answer = ask(check=check)
     assert [each["name"] for each in answer["snapshots"]] == ["before-upgrade", "later"]
-    assert answer["snapshots"][0] == {"name": "before-upgrade", "taken": "2026-11-21T20:30:00Z", "size": 4096}
+    assert answer["snapshots"][0] == {"name": "before-upgrade", "taken": "2026-11-21T20:30:00Z", "size": 4096, "mountpoints": {}}
     assert not answer["changed"]
 
 

@@ -1,0 +1,68 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whole copies take the place of files and folders that a rollback replaces.
+
+A kill at any step leaves the container unable to start: the images go aside first, and come last. Without its image a volume is not mounted, and the
+helper's OCI hook starts no container on the folder underneath. The rollback once more ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import typing as t
+
+from .._core.runtime import HandoverError
+
+STAGED = ".rollback"
+ASIDE = ".before-rollback"
+
+
+def swap(images: t.Sequence[str], others: t.Sequence[str]) -> None:
+    """Puts the copies `<path>.rollback` in place. A path whose copy is in place already is left."""
+    os.sync()  # the copies are whole on the disk before anything gives way to them
+    for path in images:
+        _put_aside(path)
+    _sync(images)
+    for path in others:
+        _put_aside(path)
+        _put_in_place(path)
+    _sync(others)
+    for path in images:
+        _put_in_place(path)
+    _sync(images)
+    for path in (*images, *others):
+        remove(path + ASIDE)
+
+
+def _put_aside(path: str) -> None:
+    if os.path.lexists(path + STAGED) and os.path.lexists(path):
+        remove(path + ASIDE)
+        os.rename(path, path + ASIDE)
+
+
+def _put_in_place(path: str) -> None:
+    if os.path.lexists(path + STAGED):
+        os.rename(path + STAGED, path)
+
+
+def _sync(paths: t.Iterable[str]) -> None:
+    for folder in {os.path.dirname(path) for path in paths}:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove(path: str) -> None:
+    """A half removed file must not become part of a new one."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+    except OSError as exc:
+        raise HandoverError("{0} cannot be removed: {1}: remove it, and go back once more".format(exc.filename or path, exc.strerror)) from exc
