@@ -435,6 +435,8 @@ def main() -> None:
         module.exit_json(**Snapshot(module).run())
     except HandoverError as exc:
         module.fail_json(msg=str(exc))
+    except OSError as exc:
+        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["name"], exc.strerror or exc))
 
 
 if __name__ == "__main__":

@@ -187,3 +187,17 @@ func TestRollbackStruckAtEveryStep(t *testing.T) {
 	}
 	t.Logf("%d steps, a gate after %d", strikes, gated)
 }
+
+// The collection's own word for an image that is shut (module image_volume) is the
+// beginning of a gate.
+func TestTheCollectionKnowsAGate(t *testing.T) {
+	b, err := os.ReadFile("../../../plugins/module_utils/_podman/volume_observer.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := bytes.Cut(b, []byte(`ROLLBACK_BEGUN = b"`))
+	word, _, ended := bytes.Cut(after, []byte(`"`))
+	if !found || !ended || !bytes.HasPrefix(gateFor("0123456789abcdef"), word) || len(word) < 20 {
+		t.Errorf("volume_observer.py looks for %q", word)
+	}
+}

@@ -75,6 +75,7 @@ class Observed:
 
     image: ImageFile | None = None
     filesystem: str | None = None
+    rolled_back: bool = False  # a rollback of the image was begun, and has not ended
     filesystem_size: int | None = None  # None where it could not be told
     loops: tuple[LoopDevice, ...] = ()
     loop_size: int | None = None
@@ -275,6 +276,10 @@ def _check_image(wanted: Wanted, seen: Observed) -> None:
         # Nothing of a sparse image is taken in advance; but a disk that cannot even hold the formatting is full.
         need = min(need, wanted.size)
     else:
+        if seen.rolled_back:
+            raise HandoverError(
+                f"a rollback of {wanted.image} was begun and has not ended, so that nothing may mount it: run it again, or go back to another snapshot"
+            )
         if seen.filesystem is None:
             raise HandoverError(
                 f"{wanted.image} exists and holds no file system that is known here; it is never formatted over: move it away, or name another image"

@@ -43,6 +43,12 @@ def directory_state(path: str) -> str:
         return "not a directory"
 
 
+def begins_with(path: str, text: bytes) -> bool:
+    """Whether a file begins with these bytes."""
+    with open(path, "rb") as source:
+        return source.read(len(text)) == text
+
+
 def device_size(device: str) -> int:
     """Bytes that a block device has."""
     with open(f"/sys/class/block/{os.path.basename(device)}/size", encoding="ascii") as source:

@@ -17,6 +17,8 @@ from . import volume, volume_files as files, volume_units as units
 from .podman import Podman
 
 CAP_SYS_RESOURCE = 24
+# The helper puts it in the place of the first page until a disk is whole (package store).
+ROLLBACK_BEGUN = b"handover: a rollback of this disk was begun"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class VolumeObserver:
         return volume.Observed(
             image=image,
             filesystem=filesystem,
+            rolled_back=regular and files.begins_with(wanted.image, ROLLBACK_BEGUN),
             filesystem_size=filesystem_size,
             loops=loops,
             loop_size=files.device_size(loops[0].name) if loops else None,

@@ -142,6 +142,11 @@ PCOPY = (Holder(42, "pcopy"),)
         ),
         (
             wanted(),
+            seen(MADE, filesystem=None, rolled_back=True),
+            f"a rollback of {IMAGE} was begun and has not ended, so that nothing may mount it: run it again, or go back to another snapshot",
+        ),
+        (
+            wanted(),
             seen(MADE, filesystem=None),
             f"{IMAGE} exists and holds no file system that is known here; it is never formatted over: move it away, or name another image",
         ),
