@@ -48,6 +48,7 @@ STATE: dict[str, dict[str, Row]] = {
         "a deleted file up to CRIU's limit": Row(CARRIED, _CRIU),
         "a larger deleted file": Row(REFUSED, "close it, or raise ghost-limit", "ghost_files"),
         "a file under another mount": Row(REFUSED, "close it", "overmounts"),
+        "a trigger on memory.pressure and the like": Row(REFUSED, "start the process without one", "pressure_triggers"),
         "a file lock": Row(CARRIED, _CRIU),
         "a pipe, a FIFO": Row(CARRIED, _CRIU),
         "a pipe in packet mode": Row(REFUSED, "end the process that opened it", "packet_pipes"),

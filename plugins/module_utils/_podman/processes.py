@@ -36,6 +36,8 @@ _PROTOCOL_NAMES = {33: "DCCP", 132: "SCTP", 262: "MPTCP"}
 _FAMILY_NAMES = {29: "CAN", 31: "Bluetooth", 38: "the kernel's cryptography", 40: "virtual machines' sockets (vsock)", 44: "XDP"}
 
 _O_EXCL, _O_DIRECT = 0o200, os.O_DIRECT
+# The kernel's files about waiting for memory, processors and disks. One that is open for writing has a trigger.
+_PRESSURE = re.compile(r"/proc/pressure/\w+|/sys/fs/cgroup/(.*/)?\w+\.pressure")
 _PIDFD_GETFD = 438  # on every architecture
 
 # Namespaces that CRIU restores only if they are the container's own; mount and network namespaces may be nested. The second is the link
@@ -155,6 +157,8 @@ class _Inspector:
             refused = self._socket(file)
             if refused:
                 yield "sockets", refused, 0
+        elif file.flags & os.O_ACCMODE and _PRESSURE.fullmatch(file.target):
+            yield "pressure_triggers", file.target, 0
         elif file.target.startswith("/"):
             yield from self._file(file, hidden)
 

@@ -38,6 +38,10 @@ OBSTACLES: dict[str, Obstacle] = {
         "has a socket of a kind that CRIU does not know, {detail}", "end what opened it (programs in Go use MPTCP unless GODEBUG=multipathtcp=0 is set)"
     ),
     "files": Obstacle("holds something open that CRIU does not know, {detail}", "end what opened it"),
+    "pressure_triggers": Obstacle(
+        "has a trigger on {detail}, which CRIU does not set again, so the process would be woken without end",
+        "start it with MEMORY_PRESSURE_WATCH=/dev/null in its environment, or what it has for that",
+    ),
     "traced": Obstacle("is traced by the process {detail}, and CRIU has to trace it itself", "end the debugger or strace"),
 }
 

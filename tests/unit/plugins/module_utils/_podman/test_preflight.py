@@ -386,6 +386,8 @@ FAULTS = [
     ("overmounts", obstacles("overmounts", "/srv/a"), "db (pid 7) holds /srv/a open, over which something else is mounted now"),
     ("sockets", obstacles("sockets", "MPTCP"), "db (pid 7) has a socket of a kind that CRIU does not know, MPTCP"),
     ("files", obstacles("files", "/dev/fuse"), "db (pid 7) holds something open that CRIU does not know, /dev/fuse"),
+    ("pressure_triggers", obstacles("pressure_triggers", "/sys/fs/cgroup/memory.pressure"),
+     "db (pid 7) has a trigger on /sys/fs/cgroup/memory.pressure, which CRIU does not set again, so the process would be woken without end"),
     ("traced", obstacles("traced", "9"), "db (pid 7) is traced by the process 9"),
     ("workload", both(lambda facts: setattr(facts, "workload", "web"), put("here.workload", {"exists": False, "running": False, "held": False, "name": "web"}),
                       put("here.host.podman.containers", [{"name": "a", "id": "1", "state": "running", "pod": "web"}])),

@@ -63,6 +63,11 @@ def test_a_container_that_has_gone(tmp_path):
         ("anon_inode:inotify", "0", None),
         ("socket:[4711]", "02", None),
         ("mnt:[4026531841]", "0", None),
+        ("/sys/fs/cgroup/memory.pressure", "02", "pressure_triggers"),
+        ("/sys/fs/cgroup/system.slice/a.service/io.pressure", "01", "pressure_triggers"),
+        ("/proc/pressure/cpu", "0100002", "pressure_triggers"),
+        ("/sys/fs/cgroup/memory.pressure", "0", None),  # it is only read
+        ("/data/memory.pressure", "02", None),
     ],
 )
 def test_kinds_of_open_files(tmp_path, target, flags, check):
