@@ -10,6 +10,7 @@ from ansible_collections.livefleet.handover.plugins.filter.first_session import 
 from ansible_collections.livefleet.handover.plugins.filter.report_folder import with_page
 from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes import format_size
 from ansible_collections.livefleet.handover.plugins.module_utils._core.times import expected, table
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight.state import without_conmon
 
 Names = t.Mapping[str, t.Any]
 
@@ -86,10 +87,8 @@ def _whereabouts(reason: str, move: Names, answer: Names) -> list[str]:
 def _conmon(move: Names, answer: Names) -> list[str]:
     if not (answer.get("workload") or {}).get("conmon_gone"):
         return []
-    return [
-        f"The conmon of {move['workload']} on {move['source']} has died, so podman neither keeps its output nor sees its end: "
-        f"run `podman stop {move['workload']}` there, which tells the same, and then `podman start {move['workload']}`"
-    ]
+    said = without_conmon(move["workload"], move["source"])
+    return [said[0].upper() + said[1:]]
 
 
 def _problems(reason: str, answer: Names) -> list[str]:

@@ -6,12 +6,9 @@ from __future__ import annotations
 
 import typing as t
 
-Results = t.Sequence[t.Mapping[str, t.Any]]
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight.state import without_conmon
 
-UNATTENDED = (
-    "it has ended; the conmon of {0} on {1} has died, so podman neither keeps its output nor sees its end: run `podman stop {0}` there, which tells "
-    "the same, and then `podman start {0}`"
-)
+Results = t.Sequence[t.Mapping[str, t.Any]]
 
 
 def running_on(results: Results) -> list[str]:
@@ -22,7 +19,7 @@ def running_on(results: Results) -> list[str]:
 def unattended(results: Results, workload: str) -> str:
     """The sentence about a host on which its conmon has died; empty where there is none."""
     hosts = [each["item"] for each in results if (each.get("workload") or {}).get("conmon_gone")]
-    return UNATTENDED.format(workload, hosts[0]) if hosts else ""
+    return "it has ended; " + without_conmon(workload, hosts[0]) if hosts else ""
 
 
 class FilterModule:

@@ -21,12 +21,17 @@ def _init(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def without_conmon(workload: str, host: str) -> str:
+    """The command ends with podman's complaint, and works. `podman restart` would stop the container and give up."""
+    return (
+        "the conmon of {0} on {1} has died, so podman neither keeps its output nor sees its end: "
+        "run `podman stop {0}; podman start {0}` there, of which the first complains of that once more".format(workload, host)
+    )
+
+
 def _conmon(plan: Plan) -> t.Iterator[str]:
     if plan.container.get("conmon_gone"):
-        yield (
-            "the conmon of {0} on {1} has died, so podman neither keeps its output nor sees its end: "
-            "run `podman stop {0}` there, which tells the same, and then `podman start {0}`".format(plan.workload, plan.source)
-        )
+        yield without_conmon(plan.workload, plan.source)
 
 
 def _user_namespace(plan: Plan) -> t.Iterator[str]:

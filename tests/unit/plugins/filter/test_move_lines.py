@@ -64,7 +64,7 @@ def test_only_items_that_say_something_have_a_message():
         ("it broke", {"ran": False}, {"source": {"workload": {"running": False, "state": "exited"}}}, "it broke. shop is exited on node1 as before"),
         ("it broke", {}, {"source": {"workload": {"running": True, "conmon_gone": True}}},
          "it broke. shop runs on node1 as before. The conmon of shop on node1 has died, so podman neither keeps its output nor sees its end: "
-         "run `podman stop shop` there, which tells the same, and then `podman start shop`"),
+         "run `podman stop shop; podman start shop` there, of which the first complains of that once more"),
         ("it broke", {"ran": False}, {"source": {"msg": "no"}}, "it broke. shop is not answering on node1 as before"),
         ("it broke", {}, {"source": {"workload": {"running": False, "state": ""}}},
          "it broke. shop does not run on node1 (it is gone): look at it there with `podman ps --all`"),

@@ -22,6 +22,6 @@ def test_a_container_whose_conmon_has_died_is_told_with_the_way_out():
     assert unattended([RUNS, LEFT, SILENT, BROKEN], "shop") == ""
     orphan = {"item": "node2", "workload": {**RUNS["workload"], "conmon_gone": True}}
     assert unattended([LEFT, orphan], "shop") == (
-        "it has ended; the conmon of shop on node2 has died, so podman neither keeps its output nor sees its end: run `podman stop shop` there, "
-        "which tells the same, and then `podman start shop`"
+        "it has ended; the conmon of shop on node2 has died, so podman neither keeps its output nor sees its end: "
+        "run `podman stop shop; podman start shop` there, of which the first complains of that once more"
     )

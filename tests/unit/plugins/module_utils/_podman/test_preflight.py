@@ -399,7 +399,7 @@ FAULTS = [
      "shop is a member of the pod web on node1, whose members share namespaces"),
     ("required_by", put("here.workload.required_by", ["sidecar"]), "shop cannot leave node1: sidecar there requires it (--requires, --network container:"),
     ("conmon", put("here.workload.conmon_gone", True),
-     "the conmon of shop on node1 has died, so podman neither keeps its output nor sees its end: run `podman stop shop`"),
+     "the conmon of shop on node1 has died, so podman neither keeps its output nor sees its end: run `podman stop shop; podman start shop` there"),
     ("secrets", sealed("same"),
      "shop uses the secret token, which podman on node2 does not have: create it there with `podman secret create token -`, or have"),
     ("secrets", sealed("refuse", there={}), "shop uses the secret token, and handover_secrets=refuse moves no container that uses one"),
