@@ -26,6 +26,7 @@ ANSIBLE_PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 
 WORKLOAD = "mover"
 VOLUME = "moverdata"
+NOTES = "/var/lib/containers/movernotes"
 
 # Everything that a move of the workload makes on a host, by name. A fleet that was found may have other workloads.
 FOOTPRINT = """
@@ -35,6 +36,7 @@ echo "podman volumes: $(podman volume ls --format '{{.Name}}' | only)"
 for folder in sessions volumes mnt; do
     echo "$folder: $(ls -A /var/lib/handover/$folder | only)"
 done
+echo "notes: $(ls -d /var/lib/containers/* | only)"
 echo "sockets: $(find /run/handover -type s | only)"
 echo "mounts: $(findmnt --list --noheadings --output TARGET | only)"
 echo "loop devices: $(losetup --list --noheadings --output BACK-FILE | only)"
@@ -73,6 +75,8 @@ class Fleet:
             "handover_workload": workload,
             "handover_hosts": "lab",
             "handover_report_dir": str(self.reports),
+            "handover_secrets": "carry",
+            "handover_bind_mounts": "carry",
             "migrate_session": session,
             **variables,
         }

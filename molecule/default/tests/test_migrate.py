@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, VOLUME, WORKLOAD, Fleet
+from conftest import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, NOTES, VOLUME, WORKLOAD, Fleet
 from testinfra.host import Host
 
 
@@ -37,13 +37,15 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
         "sessions": "",
         "volumes": f"{VOLUME}.img",
         "mnt": VOLUME,
+        "notes": NOTES,
         "sockets": "",
         "mounts": mountpoint,
         "loop devices": prints[there]["loop devices"],
         "units": prints[there]["units"],
         "processes": "",
     }
-    assert prints[here] == {**dict.fromkeys(prints[here], ""), "loop devices": prints[here]["loop devices"]}
+    assert prints[here] == {**dict.fromkeys(prints[here], ""), "loop devices": prints[here]["loop devices"], "notes": f"{NOTES}.migrated"}
+    its_notes_are_as_before(fleet.hosts[here], fleet.hosts[there])
     # With or without the unit that attaches the image at the next boot.
     assert prints[there]["units"] in (unit, f"handover-loop-{VOLUME}.service {unit}")
     # Loop devices are the machine's: all hosts of a lab see all of them, each with the file's name on its own host.
@@ -61,6 +63,21 @@ def has_arrived(fleet: Fleet, there: str, report: dict[str, t.Any], state: str =
         is_set_as_before(fleet, there)
         its_timer_ticks(fleet, there)
         its_terminals_are_as_before(fleet, there)
+        it_has_all_beside_it(fleet, there)
+        if report["mode"] == "live":
+            its_network_is_its_own(fleet, there)
+
+
+def its_notes_are_as_before(here: Host, there: Host) -> None:
+    """The folder of its host came along with its flags; it holds all that the source has put aside, which is not needed any more."""
+    aside = NOTES + ".migrated"
+    for host, folder in ((here, aside), (there, NOTES)):
+        flags = dict(line.split()[::-1] for line in host.check_output(f"cd {folder} && lsattr fixed log").splitlines())
+        assert ("i" in flags["fixed"], "a" in flags["log"]) == (True, True), flags
+    size = here.check_output(f"stat --format=%s {aside}/log")
+    digests = [host.check_output(f"head --bytes={size} {folder}/log | cat {folder}/fixed - | sha256sum") for host, folder in ((here, aside), (there, NOTES))]
+    assert digests[0] == digests[1]
+    here.check_output(f"chattr -R -i -a {aside} && rm --recursive {aside}")
 
 
 def is_podmans(fleet: Fleet, there: str) -> None:
@@ -81,6 +98,27 @@ def is_set_as_before(fleet: Fleet, there: str) -> None:
     assert host.check_output(inside + "sysctl -n net.core.somaxconn net.ipv4.ip_forward").split() == ["777", "1"]
     sleeper = host.check_output(inside + "sh -c \"ps | grep 'root *sleep 100000$'\"").split()[0]
     assert host.check_output(inside + f"taskset -p {sleeper}").rpartition(": ")[2] == "1"
+
+
+def it_has_all_beside_it(fleet: Fleet, there: str) -> None:
+    """Its health is checked there and nowhere else, and its secret came along."""
+    counting = "systemctl list-units --all --plain --no-legend '*.timer' | grep -cE '^[0-9a-f]{64}'"
+    timers = {name: host.run(counting).stdout.strip() for name, host in fleet.hosts.items()}
+    assert timers == {name: str(int(name == there)) for name in fleet.hosts}
+    host = fleet.hosts[there]
+    host.check_output(f"for try in $(seq 50); do podman ps --filter name={WORKLOAD} | grep '(healthy)' && exit; sleep 0.2; done; podman ps; exit 1")
+    assert host.check_output(f"podman exec {WORKLOAD} cat /run/secrets/movertoken") == "known to one container"
+    assert '"team": "lab"' in host.check_output("podman secret inspect movertoken")
+
+
+def its_network_is_its_own(fleet: Fleet, there: str) -> None:
+    """The address, the route, the rule and the table that it made itself are there."""
+    host = fleet.hosts[there]
+    inside = "nsenter --net=" + host.check_output(f"podman container inspect --format '{{{{ .NetworkSettings.SandboxKey }}}}' {WORKLOAD}") + " "
+    assert "10.99.9.9/32" in host.check_output(inside + "ip -brief address show dev lo")
+    assert host.check_output(inside + "ip route show table 77").startswith("10.99.0.0/16 via ")
+    assert "700:\tfrom 10.99.9.9 lookup 77" in host.check_output(inside + "ip rule")
+    assert "counter seen" in host.check_output(inside + "nft list table inet mover")
 
 
 def its_timer_ticks(fleet: Fleet, there: str) -> None:
