@@ -191,6 +191,14 @@ class Host:
             return
         self._clear()
         if os.path.exists(self.folder):
+            self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        try:
+            shutil.rmtree(self.folder)
+        except PermissionError:
+            # A file that a test made immutable, or that may only grow, is root's to remove once its flags are lifted.
+            subprocess.run(["chattr", "-R", "-f", "-i", "-a", self.folder], capture_output=True, check=False)
             shutil.rmtree(self.folder)
 
     def _changed(self, reason: str) -> None:

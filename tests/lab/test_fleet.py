@@ -179,7 +179,7 @@ def test_left_over_things_are_named(fleet):
 
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 def test_take_down_of_a_fleet_in_the_worst_state(fleet, killed):
-    """A frozen file system with a writer that hangs in it, a loop device nobody mounts, one whose file is gone."""
+    """A frozen file system with a writer that hangs in it, a loop device nobody mounts, one whose file is gone, files that nobody may remove."""
     play("create.yml")
     ssh("labtest1", """set -e
         mkdir -p /var/lib/handover/mnt/frozen /var/lib/handover/volumes; cd /var/lib/handover/volumes
@@ -188,6 +188,7 @@ def test_take_down_of_a_fleet_in_the_worst_state(fleet, killed):
         mount -o loop frozen.img /var/lib/handover/mnt/frozen
         losetup -f idle.img; losetup -f unlinked.img; rm unlinked.img
         truncate -s 8M /root/in-overlay.img; losetup -f /root/in-overlay.img
+        touch fixed log; chattr +i fixed; chattr +a log
         setsid sh -c 'trap "" TERM HUP; while :; do date >> /var/lib/handover/mnt/frozen/log; done' >/dev/null 2>&1 </dev/null &
         sleep 0.3
         fsfreeze -f /var/lib/handover/mnt/frozen""")
