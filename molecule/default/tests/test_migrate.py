@@ -109,6 +109,7 @@ def it_has_all_beside_it(fleet: Fleet, there: str) -> None:
     host.check_output(f"for try in $(seq 50); do podman ps --filter name={WORKLOAD} | grep '(healthy)' && exit; sleep 0.2; done; podman ps; exit 1")
     assert host.check_output(f"podman exec {WORKLOAD} cat /run/secrets/movertoken") == "known to one container"
     assert '"team": "lab"' in host.check_output("podman secret inspect movertoken")
+    assert host.check_output(f"podman exec {WORKLOAD} cat /release-of-the-host") == host.check_output("cat /etc/debian_version")
 
 
 def its_network_is_its_own(fleet: Fleet, there: str) -> None:
@@ -374,3 +375,15 @@ def test_it_moves_while_it_is_stopped_and_stays_stopped(fleet: Fleet) -> None:
     assert beats["missed"] == 0
     assert beats["broken"] == 0
     assert beats["last"] >= before["last"]
+
+
+def test_a_container_without_its_conmon_stays_and_the_cure_that_is_told_works(fleet: Fleet) -> None:
+    host = fleet.hosts["node1"]
+    conmon = f"$(podman container inspect --format '{{{{ .State.ConmonPid }}}}' {WORKLOAD})"
+    host.check_output(f"kill -KILL {conmon}")
+    said = fleet.refused("--check", handover_destination="node2")
+    (cure,) = set(re.findall(f"the conmon of {WORKLOAD} on node1 has died, .*?: run `([^`]+)` there", said))
+    host.check_output(cure)
+    assert host.check_output(f"cat /proc/{conmon}/comm") == "conmon"
+    assert fleet.running_on() == ["node1"]
+    assert fleet.heartbeat()["missed"] == 0
