@@ -144,7 +144,7 @@ func (m *model) isOldOrNew(s *Store, change, current string, done func()) {
 // with which each takes ten times as long.
 func stride() int {
 	if testing.Short() {
-		return 5
+		return 12
 	}
 	return 1
 }

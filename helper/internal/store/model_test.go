@@ -222,15 +222,15 @@ func (m *model) qemu(args ...string) {
 // Random trees of random writes, of which points are deleted: every point that is left is
 // as it was taken, for us and for QEMU.
 func TestEveryPointStays(t *testing.T) {
-	seeds := uint64(4)
+	seeds, changes := uint64(4), 30
 	if testing.Short() {
-		seeds = 1
+		seeds, changes = 1, 10
 	}
 	for seed := range seeds {
 		m := newModel(t, seed)
 		s, err := Open(m.dir, true)
 		m.check(err)
-		for n := range 30 {
+		for n := range changes {
 			switch what := m.rnd.IntN(10); {
 			case len(m.points) == 0 || what < 5:
 				p, err := m.take(s, m.rnd.IntN(3) == 0)
@@ -252,7 +252,7 @@ func TestEveryPointStays(t *testing.T) {
 				m.restored(id)
 				m.scribble(m.rnd.IntN(6))
 			}
-			m.whole(n == 14)
+			m.whole(n == changes/2)
 		}
 		m.check(s.Close())
 		m.whole(true)

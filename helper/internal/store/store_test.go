@@ -37,7 +37,11 @@ func TestOneFlippedByteIsNamed(t *testing.T) {
 		path = filepath.Join(m.dir, name)
 		b, err := os.ReadFile(path)
 		m.check(err)
-		for range 6 {
+		flips := 6
+		if testing.Short() {
+			flips = 1
+		}
+		for range flips {
 			at := m.rnd.IntN(len(b))
 			b[at] ^= 1 << m.rnd.IntN(8)
 			m.check(os.WriteFile(path, b, 0o600))
@@ -188,6 +192,9 @@ func TestOnlyTheDifferenceIsWritten(t *testing.T) {
 
 // A chain of 200 increments is read as quickly as one layer: each cluster from one place.
 func TestLongChain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("200 layers take minutes with the race detector: the suite runs this without")
+	}
 	m := newModel(t, 9)
 	m.chain = true
 	s, err := Open(m.dir, true)
