@@ -94,6 +94,15 @@ make_oldest_environment() {
     echo "$wanted" >.cache/venv-oldest/.made-from
 }
 
+# promtool and Prometheus check the rules and the dashboard. Unpacked, not installed: the package would start a server on this machine.
+unpack_prometheus() {
+    [ -x .cache/prometheus/usr/bin/promtool ] && return
+    rm -rf .cache/prometheus && mkdir -p .cache/prometheus
+    (cd .cache/prometheus && { apt-get --quiet=2 download prometheus >/dev/null 2>&1 || { update_lists && apt-get --quiet=2 download prometheus; }; } &&
+        dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb) ||
+        fail "Debian's package prometheus could not be fetched: see above, and mend apt's sources"
+}
+
 case "$ID-$VERSION_CODENAME" in
 debian-bookworm | debian-trixie) ;;
 *) fail "this is ${PRETTY_NAME:-an unknown system}: the lab and its set-up are made for Debian 12 and 13" ;;
@@ -120,6 +129,7 @@ has_go || { echo "setup: installing Go"; install_go; }
 
 make_environment
 make_oldest_environment
+unpack_prometheus
 
 # Ansible finds the checkout under the collection's name.
 mkdir -p .cache/collections/ansible_collections/livefleet

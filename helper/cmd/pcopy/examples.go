@@ -16,6 +16,7 @@ var examples = map[string]string{
 	"cache hold":       `pcopy cache hold --seconds 3600 --read --lock /dev/vdb`,
 	"cache show":       `pcopy cache show --read /var/lib/mysql/ibdata1`,
 	"host guard":       `pcopy host guard --all`,
+	"host metrics":     `pcopy host metrics --write /var/lib/prometheus/node-exporter/handover.prom`,
 	"host probe":       `pcopy host probe --json`,
 	"image check":      `pcopy image check ` + aBundle,
 	"image convert":    `pcopy image convert --format qcow2 ` + aBundle + ` /srv/images/web1.qcow2`,

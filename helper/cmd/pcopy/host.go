@@ -41,7 +41,7 @@ type remembered struct {
 type hostCommands struct{ *app }
 
 func (a hostCommands) host() *cobra.Command {
-	return group("host", "Look at this host", a.hostProbe(), a.hostGuard())
+	return group("host", "Look at this host", a.hostProbe(), a.hostGuard(), a.hostMetrics())
 }
 
 func (a hostCommands) hostProbe() *cobra.Command {

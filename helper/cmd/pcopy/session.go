@@ -16,6 +16,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/confine"
 	"github.com/livefleet/handover/helper/internal/session"
+	"github.com/livefleet/handover/helper/internal/session/metrics"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/session/wave"
@@ -181,7 +182,8 @@ func (a sessionCommands) sessionCutover() *cobra.Command {
 
 func (a sessionCommands) sessionAbort() *cobra.Command {
 	return timed("abort DIR", "End a session that is not released; the workload stays where it is", 120, func(ctx context.Context, dir string) error {
-		return a.answer(recovery.Abort(ctx, dir, record.RunDir))
+		s, err := recovery.Abort(ctx, dir, record.RunDir)
+		return a.outcome(dir, s, err)
 	})
 }
 
@@ -203,7 +205,8 @@ func (a sessionCommands) sessionResolve() *cobra.Command {
 				return err
 			}
 		}
-		return a.answer(recovery.Resolve(ctx, dir, record.RunDir, record.State(outcome)))
+		s, err := recovery.Resolve(ctx, dir, record.RunDir, record.State(outcome))
+		return a.outcome(dir, s, err)
 	})
 	c.Flags().StringVar(&outcome, "outcome", "", "resumed or refused, as the other side's session says; fenced if that host was switched off")
 	c.Flags().BoolVar(&lost, "journal-lost", false, "also where the journal cannot be read: it is put aside, and the order counts")
@@ -228,9 +231,11 @@ func (a sessionCommands) sessionRecover() *cobra.Command {
 		defer cancel()
 		if every {
 			all, err := recovery.RecoverAll(ctx, root, record.RunDir)
+			told(metrics.CountAll(root))
 			return errors.Join(err, a.print(all))
 		}
-		return a.answer(recovery.Recover(ctx, args[0], record.RunDir, restarts))
+		s, err := recovery.Recover(ctx, args[0], record.RunDir, restarts)
+		return a.outcome(args[0], s, err)
 	}}
 	c.Flags().BoolVar(&every, "all", false, "every session of this host")
 	c.Flags().BoolVar(&restarts, "restarts", false, "leave a session alone that its unit starts again")
