@@ -88,40 +88,51 @@ func TestASessionStopsWhereItIsTold(t *testing.T) {
 // A side that a rehearsal holds heeds an abort, of its own or of the other side, at
 // once: an operator has not to know that it is held.
 func TestAHeldSideHeedsAnAbort(t *testing.T) {
-	for _, held := range []record.Role{record.Source, record.Destination} {
-		for _, by := range []record.Role{record.Source, record.Destination} {
-			t.Run(fmt.Sprintf("the %s, aborted on the %s", held, by), func(t *testing.T) {
-				r := newRig(t)
-				dir, at := r.src, record.Flushed
-				if held == record.Source {
-					r.spec.src.Policy.PauseAt = at
-				} else {
-					dir, r.spec.dst.Policy.PauseAt = r.dst, at
-				}
-				w := r.startWriter()
-				r.start()
-				r.wait(r.src, record.UntilConverged)
-				go func() { _, _ = recovery.Cutover(brief(t), r.src) }()
-				r.wait(dir, string(at))
-				where, run := r.src, r.srcRun
-				if by == record.Destination {
-					where, run = r.dst, r.dstRun
-				}
-				if _, err := recovery.Abort(brief(t), where, run); err != nil {
-					t.Fatal(err)
-				}
-				<-r.send
-				<-r.receive
-				if s := r.wait(r.src, record.UntilEnded); s.State != record.Thawed {
-					t.Errorf("the source is %s: %s", s.State, s.Error)
-				}
-				if s := r.wait(r.dst, record.UntilEnded); s.State != record.Discarded {
-					t.Errorf("the destination is %s: %s", s.State, s.Error)
-				}
-				r.runsOnce(w, record.Source)
-				r.cleanDestination()
-			})
-		}
+	for _, c := range []struct {
+		way      string
+		held, by record.Role
+	}{
+		{"TCP", record.Source, record.Source},
+		{"TCP", record.Source, record.Destination},
+		{"TCP", record.Destination, record.Source},
+		{"TCP", record.Destination, record.Destination},
+		{"ssh", record.Source, record.Destination},
+		{"ssh", record.Destination, record.Source},
+	} {
+		t.Run(fmt.Sprintf("over %s the %s, aborted on the %s", c.way, c.held, c.by), func(t *testing.T) {
+			r := newRig(t)
+			if c.way == "ssh" {
+				r.overStreams()
+			}
+			dir, at := r.src, record.Flushed
+			if c.held == record.Source {
+				r.spec.src.Policy.PauseAt = at
+			} else {
+				dir, r.spec.dst.Policy.PauseAt = r.dst, at
+			}
+			w := r.startWriter()
+			r.start()
+			r.wait(r.src, record.UntilConverged)
+			go func() { _, _ = recovery.Cutover(brief(t), r.src) }()
+			r.wait(dir, string(at))
+			where, run := r.src, r.srcRun
+			if c.by == record.Destination {
+				where, run = r.dst, r.dstRun
+			}
+			if _, err := recovery.Abort(brief(t), where, run); err != nil {
+				t.Fatal(err)
+			}
+			<-r.send
+			<-r.receive
+			if s := r.wait(r.src, record.UntilEnded); s.State != record.Thawed {
+				t.Errorf("the source is %s: %s", s.State, s.Error)
+			}
+			if s := r.wait(r.dst, record.UntilEnded); s.State != record.Discarded {
+				t.Errorf("the destination is %s: %s", s.State, s.Error)
+			}
+			r.runsOnce(w, record.Source)
+			r.cleanDestination()
+		})
 	}
 }
 

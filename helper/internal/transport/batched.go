@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -69,10 +70,16 @@ func (c *secured) Backlog() (bytes int, known bool) {
 }
 
 // HungUp says whether the other side has closed the connection, also where data before
-// that were not read; false where the connection below does not know.
+// that were not read.
 func (c *secured) HungUp() bool {
-	s, ok := c.raw.Conn.(*short)
-	return ok && s.hungUp()
+	switch below := c.raw.Conn.(type) {
+	case interface{ HungUp() bool }:
+		return below.HungUp()
+	case syscall.Conn:
+		raw, err := below.SyscallConn()
+		return err == nil && hungUp(raw)
+	}
+	return false
 }
 
 // batched is the connection below TLS.

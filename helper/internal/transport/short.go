@@ -91,13 +91,15 @@ func (s *short) Backlog() (bytes int, known bool) {
 	return bytes, known && err == nil
 }
 
-// tcpEstablished is a state of the kernel's, in which neither side has closed.
-const tcpEstablished = 1
+// HungUp says whether the other side has closed the connection.
+func (s *short) HungUp() bool { return hungUp(s.raw) }
 
-func (s *short) hungUp() (ended bool) {
-	_ = s.raw.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		ended = err == nil && info.State != tcpEstablished
+// hungUp says whether the other end of a socket is closed, also where data before that
+// were not read.
+func hungUp(raw syscall.RawConn) (ended bool) {
+	_ = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}, 0)
+		ended = err == nil && n > 0
 	})
 	return ended
 }

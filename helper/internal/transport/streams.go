@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -263,88 +262,6 @@ func (t *trunk) explain(err error) error {
 	}
 	<-t.gone
 	return t.why
-}
-
-// carried is one connection.
-type carried struct {
-	*yamux.Stream
-	trunk *trunk
-
-	mu    sync.Mutex
-	busy  int // Writes that are under way
-	until time.Time
-	alarm *time.Timer
-}
-
-func (c *carried) Read(p []byte) (int, error) {
-	n, err := c.Stream.Read(p)
-	return n, c.trunk.explain(err)
-}
-
-func (c *carried) Write(p []byte) (int, error) {
-	if !c.begin() {
-		return 0, os.ErrDeadlineExceeded
-	}
-	defer c.done()
-	n, err := c.Stream.Write(p)
-	if errors.Is(err, yamux.ErrConnectionWriteTimeout) { // for deadAfter
-		c.trunk.giveUp()
-	}
-	return n, c.trunk.explain(err)
-}
-
-func (c *carried) begin() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.until.IsZero() && !time.Now().Before(c.until) {
-		return false
-	}
-	c.busy++
-	return true
-}
-
-func (c *carried) done() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.busy--
-}
-
-// SetWriteDeadline ends a Write that waits for the other end. One that waits for the
-// command to take it cannot be taken back, since others may come after it; if it
-// lasts, the command is given up.
-func (c *carried) SetWriteDeadline(at time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.until = at
-	if c.alarm != nil {
-		c.alarm.Stop()
-		c.alarm = nil
-	}
-	if !at.IsZero() {
-		c.alarm = time.AfterFunc(time.Until(at)+stuckAfter, func() {
-			c.mu.Lock()
-			busy := c.busy > 0
-			c.mu.Unlock()
-			if busy {
-				c.trunk.giveUp()
-			}
-		})
-	}
-	return c.Stream.SetWriteDeadline(at)
-}
-
-// SetDeadline is for both ways.
-func (c *carried) SetDeadline(at time.Time) error {
-	return errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at))
-}
-
-// Close ends the connection. A Write of another goroutine's that waits for the
-// command is given as much time as for a deadline.
-func (c *carried) Close() error {
-	_ = c.SetDeadline(time.Unix(1, 0))
-	stuck := time.AfterFunc(stuckAfter, c.trunk.giveUp)
-	defer stuck.Stop()
-	return c.Stream.Close()
 }
 
 // streamPair is two streams that can be given up without waiting for their other
