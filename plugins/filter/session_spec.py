@@ -11,7 +11,7 @@ Rows = t.Sequence[t.Mapping[str, t.Any]]
 # The keys that a side of a session is told of a volume or a directory.
 SOURCE_VOLUME = ("name", "device", "size", "mountpoint")
 DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options")
-DESTINATION_DIRECTORY = ("name", "file")
+DESTINATION_DIRECTORY = ("name", "file", "size")
 
 
 def source_volumes(volumes: Rows, tracker: str) -> list[dict[str, t.Any]]:

@@ -32,7 +32,7 @@ type destination struct {
 
 func newDestination(b *record.Session, o Options) *destination {
 	in := &incoming{
-		places:  &places{Session: b, options: o.filled(), binds: map[string][]loop.Bind{}},
+		places:  &places{Session: b, options: o.filled(), binds: map[string][]loop.Bind{}, rooms: map[uint32]*room{}},
 		hearing: hearing{of: b, by: record.Destination}, late: map[string][]string{}, unpacking: map[uint32]*unpacking{},
 	}
 	early := &earlyRestore{incoming: in}
@@ -136,6 +136,11 @@ func (d *destination) prepare() error {
 	}
 	if err := d.findDirectories(); err != nil {
 		return err
+	}
+	if d.Spec.Policy.ReserveSpace {
+		if err := d.holdRooms(); err != nil {
+			return err
+		}
 	}
 	if r := d.Spec.Hooks.Restore; r.Given() && r.Gate != "" {
 		if mounted, err := loop.Mounted(r.Gate); err != nil {
@@ -419,6 +424,7 @@ func (d *destination) discard(why error) error {
 // whether it runs here or not.
 func (d *destination) release() {
 	d.warming.end()
+	d.leaveRooms()
 	err := errors.Join(d.memory.close(), d.closeLazy())
 	for _, t := range d.targets {
 		err = errors.Join(err, t.Close())

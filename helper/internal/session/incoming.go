@@ -131,12 +131,16 @@ func (d *incoming) chunk(ctx context.Context, f *wire.Frame) error {
 			u.done <- err
 		}()
 	}
+	last := f.Flags&flagLast != 0
+	if err := d.arrive(f.Stream, len(f.Payload), last); err != nil {
+		return err
+	}
 	if len(f.Payload) > 0 {
 		if _, err := u.w.Write(f.Payload); err != nil {
 			return err
 		}
 	}
-	if f.Flags&flagLast == 0 {
+	if !last {
 		return nil
 	}
 	u.w.Close()

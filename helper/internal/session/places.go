@@ -24,6 +24,7 @@ type places struct {
 	kept    bool               // one of them was there from an earlier time
 	created []string           // other paths that we made
 	filled  []record.Directory // they were empty
+	rooms   map[uint32]*room   // of the directory volumes that have not come, by stream
 	mounted []string           // mount points that we mounted
 	binds   map[string][]loop.Bind
 	bound   []string // where volumes are shown by us
@@ -47,6 +48,7 @@ func (d *places) removeReceived() (err error) {
 		err = errors.Join(err, t.Close())
 	}
 	d.targets = nil
+	d.leaveRooms()
 	for _, v := range d.filled {
 		err = errors.Join(err, v.Clear())
 	}

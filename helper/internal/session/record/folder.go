@@ -14,7 +14,7 @@ import (
 type Directory struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
-	Size int64  `json:"size,omitempty"` // source: about how much that is, for display
+	Size int64  `json:"size,omitempty"` // source: about how much that is, for display; destination: how much it may reserve
 	File bool   `json:"file,omitempty"` // it is a single file, empty on the destination when the session begins
 }
 

@@ -173,7 +173,8 @@ type Policy struct {
 	// dump of the workload when the controller looked, in bytes. Both are for the forecast.
 	PauseBaseMS int   `json:"pause_base_ms,omitempty"`
 	Memory      int64 `json:"memory,omitempty"`
-	// ReserveSpace has the destination take all the room of the images before the first pass.
+	// ReserveSpace has the destination take all the room of the images and of the directory volumes
+	// before the first pass.
 	ReserveSpace bool `json:"reserve_space,omitempty"`
 	// PauseAt is the state in which this side stops when it has recorded it, until it is told to
 	// continue.

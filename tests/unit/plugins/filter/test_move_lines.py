@@ -139,6 +139,6 @@ def test_each_side_is_told_of_a_volume_no_more_than_it_needs():
 def test_a_directory_is_where_the_twin_has_it_and_a_bind_mount_where_it_was():
     plain, bind = {"name": "logs", "path": "/here/logs", "size": 1}, {"name": "/srv/site", "path": "/srv/site", "file": "index.html"}
     assert destination_directories([plain, bind], [{"name": "logs", "source": "/there/logs", "type": "volume"}], ["/srv/site"]) == [
-        {"name": "logs", "path": "/there/logs"},
+        {"name": "logs", "path": "/there/logs", "size": 1},
         {"name": "/srv/site", "file": "index.html", "path": "/srv/site"},
     ]
