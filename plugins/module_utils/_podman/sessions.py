@@ -146,6 +146,8 @@ class Session:
         words = [
             "--description=Handover session {0} ({1})".format(self.identifier, role),
             "--collect",
+            # The log of the unit is found by the session, as the helper's own notices are: journalctl HANDOVER_SESSION=…
+            "--property=LogExtraFields=HANDOVER_SESSION={0}".format(self.identifier),
             "--property=Type=exec",
             # Only the helper itself may be ended with the unit: its commands hold containers.
             "--property=KillMode=process",

@@ -125,7 +125,7 @@ func (p *page) writeSessions(all []session, unreadable []string) {
 		name, help string
 		value      func(session) float64
 	}{
-		{"handover_session_held", "1 if the workload stands still until its session is told the outcome.", func(s session) float64 { return yes(s.held()) }},
+		{"handover_session_held", "1 if the session waits to be told the outcome; unless it is resumed, the workload stands still.", func(s session) float64 { return yes(s.held()) }},
 		{"handover_session_served", "1 if a process serves the session.", func(s session) float64 { return yes(s.Running) }},
 		{"handover_session_state_timestamp_seconds", "When the session came to its state.", func(s session) float64 { return seconds(s.since) }},
 	}

@@ -113,6 +113,7 @@ type Journal struct {
 	f       *os.File
 	fsync   func(*os.File) error
 	records []Record
+	notices notices
 }
 
 // OpenJournal opens, or begins, the journal of the session in dir.
@@ -124,7 +125,7 @@ func openJournal(dir string, role Role, fsync func(*os.File) error) (*Journal, e
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
-	j := &Journal{role: role, f: f, fsync: fsync}
+	j := &Journal{role: role, f: f, fsync: fsync, notices: notices{dir: dir}}
 	if err := j.load(); err != nil {
 		f.Close()
 		return nil, err
@@ -223,7 +224,10 @@ func (j *Journal) sync() error {
 }
 
 // Close closes the file.
-func (j *Journal) Close() error { return j.f.Close() }
+func (j *Journal) Close() error {
+	j.notices.tell()
+	return j.f.Close()
+}
 
 // State is the last one recorded, prepare if there is none.
 func (j *Journal) State() State {
@@ -324,7 +328,11 @@ func (j *Journal) Append(s State, why string) error {
 		return fmt.Errorf("session: writing %s: %w", j.f.Name(), diskfull.Explain(j.f.Name(), err))
 	}
 	j.records = append(j.records, r)
-	return j.sync()
+	if err := j.sync(); err != nil {
+		return err
+	}
+	j.notices.add(r)
+	return nil
 }
 
 // Restarted reports whether the host was restarted since this state was reached.

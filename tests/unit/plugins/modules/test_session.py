@@ -85,6 +85,7 @@ class TestStarted:
         assert result["status"]["listen"] == "10.0.0.2:4711"
         started, waited = helper.commands
         assert re.match(r"systemd-run .*--unit=handover-shop-1-destination\.service .*--property=KillMode=process .*receive --session .*/shop-1$", started)
+        assert " --property=LogExtraFields=HANDOVER_SESSION=shop-1 " in started
         assert waited.startswith("wait shop-1 --until listening --timeout ")
 
     def test_a_source_sends_and_has_to_come_to_presync(self, helper, module):
