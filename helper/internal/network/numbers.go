@@ -164,7 +164,6 @@ func iterator() (asm.Instructions, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer btf.FlushKernelSpec()
 	k := layout{spec: spec}
 	scale := k.find("tcp_options_received", "rcv_wscale")
 	scale += k.find("tcp_sock", "rx_opt")

@@ -12,6 +12,28 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+// Names of all BPF objects in the ELF.
+//
+// Used for safe lookups in a Collection or CollectionSpec.
+const (
+	blockMapBios                 = "bios"
+	blockMapFront                = "front"
+	blockMapLost                 = "lost"
+	blockMapTable                = "table"
+	blockMapTurns                = "turns"
+	blockProgBioComplete         = "bio_complete"
+	blockProgBioCompleteLast     = "bio_complete_last"
+	blockProgBioQueued           = "bio_queued"
+	blockProgBioRemapped         = "bio_remapped"
+	blockProgBioSubmitted        = "bio_submitted"
+	blockProgRequestComplete     = "request_complete"
+	blockProgRequestRemapped     = "request_remapped"
+	blockProgRequestRemappedLast = "request_remapped_last"
+	blockVarDiscardOp            = "discard_op"
+	blockVarLayoutInBtf          = "layout_in_btf"
+	blockVarRangedOps            = "ranged_ops"
+)
+
 // loadBlock returns the embedded CollectionSpec for block.
 func loadBlock() (*ebpf.CollectionSpec, error) {
 	reader := bytes.NewReader(_BlockBytes)
@@ -32,7 +54,7 @@ func loadBlock() (*ebpf.CollectionSpec, error) {
 //	*blockMaps
 //
 // See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func loadBlockObjects(obj interface{}, opts *ebpf.CollectionOptions) error {
+func loadBlockObjects(obj any, opts *ebpf.CollectionOptions) error {
 	spec, err := loadBlock()
 	if err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -254,8 +253,7 @@ func (l *Collection) once(kind string, attach func() error) error {
 	}
 	before := len(l.links)
 	err := attach()
-	btf.FlushKernelSpec() // some tens of megabytes, needed once
-	debug.FreeOSMemory()  // before the copying takes as much for itself
+	debug.FreeOSMemory() // the types of the kernel, tens of megabytes: before the copying takes as much for itself
 	if err != nil {
 		return err
 	}

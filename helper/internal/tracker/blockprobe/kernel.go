@@ -57,8 +57,7 @@ func lookKernel() (*kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kernel's BTF: %w", err)
 	}
-	defer debug.FreeOSMemory()  // before the copying takes as much for itself
-	defer btf.FlushKernelSpec() // some tens of megabytes, needed once
+	defer debug.FreeOSMemory() // the types of the kernel, tens of megabytes: before the copying takes as much for itself
 	return readLayout(spec)
 }
 
