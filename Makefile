@@ -136,6 +136,11 @@ test-ledger: setup helper ## The same there and back, MOVES=10 times, counting e
 check: ## Check a change in minutes, without root: linters, types, prose, unit tests
 	@python3 tests/check $(CHECKS)
 
+# Ends with 2, and says so, where a list of vulnerabilities cannot be reached.
+.PHONY: audit
+audit: setup has-go ## Look for known vulnerabilities in the Go modules, and in the Python packages of the tests
+	@.cache/venv/bin/python tests/audit
+
 .PHONY: docs
 docs: setup ## Write the pages of variables, surveys and inventories from their tables
 	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/awx/test_surveys.py tests/unit/plugins/module_utils/_podman/test_inventory.py
