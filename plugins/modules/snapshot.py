@@ -153,7 +153,7 @@ from ..module_utils._core.runtime import HandoverError, Runtime
 from ..module_utils._core.sizes import format_size
 from ..module_utils._podman import processes, rollback, workload
 from ..module_utils._podman.disk_store import DiskStore
-from ..module_utils._podman.halted import halted
+from ..module_utils._podman.halted import go_on, halted
 from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.preflight.plan import SPARE_DISK, STOPPED
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
@@ -366,7 +366,7 @@ class Snapshot:
         if self.module.check_mode:
             return record
         if self.params["memory"]:
-            self.podman.run("container", "restore", "--tcp-established", "--file-locks", self.workload)
+            go_on(self.runtime, self.podman, self.workload, self._container())
         elif record["running"]:
             self.podman.run("start", self.workload)
         return record

@@ -407,6 +407,26 @@ func TestNobodyAskedForSilence(t *testing.T) {
 		}
 	}
 	r.silence(there, false)
+	detects := func(want string) {
+		r.t.Helper()
+		err := network.Inside(there, func() error {
+			if how, err := os.ReadFile("/proc/sys/net/ipv6/conf/default/accept_dad"); err != nil || string(how) != want {
+				t.Errorf("%q, %v", how, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	detects("1\n")
+	// A memory snapshot's sockets need its addresses at once.
+	images := filepath.Join(r.dstGate, "inventory.img")
+	if err := errors.Join(os.WriteFile(images, nil, 0o600), engine.SetUpNetwork(r.dstRun, r.dstGate, there), os.Remove(images)); err != nil {
+		t.Error(err)
+	}
+	detects("0\n")
+	r.silence(there, false)
 	// A session that does not answer is another matter.
 	r.write(r.dst, r.spec.dst)
 	r.orphanGate()

@@ -237,6 +237,46 @@ def test_a_snapshot_and_the_way_back(fleet: Hosts) -> None:
     assert json.loads(left) == {"snapshots": []}
 
 
+LISTENER = "tenant5"
+LISTENS = (
+    "podman run --detach --name tenant5 --stop-signal 9 --network segment:ip=10.99.0.61,ip6=fd4c:9a1e:7b99::61 "
+    "localhost/handover/tools:lab nc -ll -p 7000 -e cat"
+)
+# Connections without end; and one over IPv6, on which nothing is said until somebody wants that.
+KNOCKING = "for n in {1..8}; do while :; do { echo x >&3; read -t 60 -u 3 && echo answered; } 3<>/dev/tcp/10.99.0.61/7000; done & done; wait"
+WAITING = (
+    "exec 3<>/dev/tcp/fd4c:9a1e:7b99::61/7000; echo x >&3; read -u 3; echo connected; until test -e go; do sleep 0.1; done; "
+    "echo x >&3; read -t 60 -u 3; echo $?"
+)
+
+
+def until(host: t.Any, true: str) -> None:
+    host.check_output(f"for try in $(seq 300); do {true} && exit; sleep 0.1; done; exit 1")
+
+
+def test_a_listener_is_kept_with_its_memory_while_connections_come(fleet: Hosts) -> None:
+    """They wait for the dump: CRIU refuses a listener at whose door somebody waits, and without a guard nearly always one does."""
+    first = fleet.hosts[fleet.names[0]]
+    asked = {"handover_source": fleet.names[0], "handover_workload": LISTENER, "handover_snapshot": "busy"}
+    units = {"waiting": WAITING, "knocking": KNOCKING}
+    try:
+        first.check_output(LISTENS)
+        until(first, "ping -6 -c 1 -W 1 fd4c:9a1e:7b99::61")
+        for unit, script in units.items():
+            words = f"--unit=segment-{unit} --property=RuntimeDirectory=segment-{unit} --working-directory=/run/segment-{unit}"
+            first.check_output(f"systemd-run --expand-environment=no {words} --property=StandardOutput=truncate:/run/segment-{unit}.log bash -c '{script}'")
+        until(first, "grep -q connected /run/segment-waiting.log && grep -q answered /run/segment-knocking.log")
+        status, text = fleet.play("snapshot", handover_memory=True, **asked)
+        assert status == 0, text[-4000:]
+        first.check_output("truncate --size 0 /run/segment-knocking.log && touch /run/segment-waiting/go")
+        until(first, "grep -q answered /run/segment-knocking.log && grep -q '^[0-9]' /run/segment-waiting.log")
+        assert first.check_output("cat /run/segment-waiting.log").split() == ["connected", "0"]
+    finally:
+        for unit in units:
+            first.run(f"systemctl stop segment-{unit}.service; rm --force /run/segment-{unit}.log")
+        first.run(f"podman rm --force --time 0 {LISTENER}; rm --recursive --force /var/lib/handover/snapshots/{LISTENER}")
+
+
 def test_connections_over_a_bridge_have_lived_through_all_of_it(fleet: Hosts) -> None:
     """One over IPv4, one over IPv6, from the bridge of the host that the container was on first."""
     client = fleet.hosts[fleet.names[0]]

@@ -11,27 +11,37 @@ import typing as t
 
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
-from .podman import Podman
+from .podman import Podman, network_backend
+
+ESTABLISHED = ("--tcp-established", "--file-locks")
+# Has the helper's netavark, which the role pcopy lays down.
+STAND_IN = "/usr/local/libexec/handover/podman"
 
 
 @contextlib.contextmanager
 def halted(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], runs: t.Callable[[], bool]) -> t.Iterator[None]:
     """Nothing of it runs inside. It runs on afterwards in any case; if it does not, both reasons are told."""
-    options = ("--tcp-established", "--file-locks")
-    halt, go_on = ("container", "checkpoint", "--keep", *options), ("container", "restore", *options)
     try:
-        runtime.run([*_door(runtime, facts), podman.path, *halt, name])
+        runtime.run([*_door(runtime, facts), podman.path, "container", "checkpoint", "--keep", *ESTABLISHED, name])
         yield
     except BaseException as exc:
         # A halt that failed may have left it running.
         if runs():
             raise
         try:
-            podman.run(*go_on, name)
+            go_on(runtime, podman, name, facts)
         except HandoverError as second:
             raise HandoverError("{0}; and {1} does not run on: {2}".format(exc, name, second)) from exc
         raise
-    podman.run(*go_on, name)
+    go_on(runtime, podman, name, facts)
+
+
+def go_on(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any]) -> None:
+    """Its sockets need its addresses at once, also those of IPv6, for which the kernel would ask the segment first."""
+    network = network_backend(podman.info())
+    environment = ["CONTAINERS_HELPER_BINARY_DIR=" + STAND_IN, "HANDOVER_NETAVARK=" + network["path"], "HANDOVER_GATE=" + facts["checkpoint_dir"]]
+    through = [runtime.tool("env", "coreutils"), *environment] if network["backend"] == "netavark" and network["path"] else []
+    runtime.run([*through, podman.path, "container", "restore", *ESTABLISHED, name])
 
 
 def _door(runtime: Runtime, facts: t.Mapping[str, t.Any]) -> list[str]:

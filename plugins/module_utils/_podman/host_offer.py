@@ -18,7 +18,7 @@ from .._core.runtime import Runtime
 from .._core.sizes import parse_size
 from . import container_facts, file_flags, processes, sysctls, workload
 from .create_command import HIDDEN, Grammar
-from .podman import Podman
+from .podman import Podman, network_backend
 from .sessions import Sessions
 
 # runc hands this file to CRIU unless the container's annotations name another.
@@ -27,7 +27,6 @@ CONFIGURATION_ANNOTATION = "org.criu.config"
 PROBE_SECONDS = 20.0
 # Where podman packs and unpacks archives of images.
 TEMPORARY = "/var/tmp"
-HELPER_DIRECTORIES = ("/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman")
 
 # Asks a question, and gives the second where there is no answer; the reason is kept.
 Ask = t.Callable[[t.Callable[[], t.Any], t.Any], t.Any]
@@ -82,7 +81,7 @@ class HostOffer:
                 "path": self.runtime.find("podman") or "",
                 "runtime": runtime.get("name", ""),
                 "runtime_path": runtime.get("path", ""),
-                "network": self._network_backend(info),
+                "network": network_backend(info),
                 # Of a container that it removes by itself, the book has to be written to before a dump.
                 "sqlite": os.path.exists(os.path.join(store.get("graphRoot") or "", "db.sql")),
                 "store": {
@@ -111,15 +110,6 @@ class HostOffer:
                 "volumes": {volume["Name"]: volume.get("Options") or {} for volume in volumes},
             },
         }
-
-    @staticmethod
-    def _network_backend(info: t.Mapping[str, t.Any]) -> dict[str, str]:
-        """Which program makes podman's networks, and where it is: older versions of podman do not tell, but look in these places."""
-        of_host = info.get("host") or {}
-        backend = of_host.get("networkBackend", "")
-        places = [os.path.join(directory, backend) for directory in HELPER_DIRECTORIES if backend]
-        found = next((place for place in places if os.access(place, os.X_OK)), "")
-        return {"backend": backend, "path": (of_host.get("networkBackendInfo") or {}).get("path") or found}
 
     def _addresses(self) -> list[dict[str, t.Any]]:
         addresses = host.parse_addresses(self.runtime.run_json([self.runtime.tool("ip", "iproute2"), "-json", "address"]) or [])

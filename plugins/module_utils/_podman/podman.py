@@ -11,6 +11,7 @@ question here has a short time limit of its own; `Held` is raised where podman d
 from __future__ import annotations
 
 import json
+import os
 import typing as t
 from dataclasses import dataclass
 
@@ -21,10 +22,21 @@ from .create_command import CommandError, Grammar
 ANSWER_SECONDS = 15.0
 # For one of many, where it is enough to know that it is held.
 SHORT_SECONDS = 3.0
+# In podman's own order.
+HELPER_DIRECTORIES = ("/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman")
 
 
 class Held(HandoverError):
     """podman did not answer about this container: something holds it."""
+
+
+def network_backend(info: t.Mapping[str, t.Any]) -> dict[str, str]:
+    """Which program makes podman's networks, and where it is: older versions of podman do not tell, but look in these places."""
+    of_host = info.get("host") or {}
+    backend = of_host.get("networkBackend", "")
+    places = [os.path.join(directory, backend) for directory in HELPER_DIRECTORIES if backend]
+    found = next((place for place in places if os.access(place, os.X_OK)), "")
+    return {"backend": backend, "path": (of_host.get("networkBackendInfo") or {}).get("path") or found}
 
 
 @dataclass(frozen=True)

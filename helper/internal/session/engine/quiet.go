@@ -184,10 +184,14 @@ func (q *Quiet) end() {
 // NamespaceOf is the network namespace of a process.
 func NamespaceOf(pid string) string { return "/proc/" + pid + "/ns/net" }
 
+// inventoryImage is in each set of CRIU's images.
+const inventoryImage = "inventory.img"
+
 // SetUpNetwork is for the moment in which podman is about to make the interfaces of
 // the workload that CRIU will restore from the images in imageDir: the namespace is
-// silent before the first of them is there. It does nothing where no session asked
-// for that, as when the workload is started again later on.
+// silent before the first of them is there. Where no session asked for that, a memory
+// snapshot is restored if there are images: its addresses are its own, and sockets need
+// them at once. A workload that is started again later on has none.
 func SetUpNetwork(runDir, imageDir, namespace string) error {
 	dir, err := filepath.EvalSymlinks(imageDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -196,8 +200,14 @@ func SetUpNetwork(runDir, imageDir, namespace string) error {
 		return fmt.Errorf("session: the directory of CRIU's images: %w", err)
 	}
 	reg, err := hooks.Lookup(runDir, dir)
-	if err != nil || reg == nil {
+	if err != nil {
 		return err
+	}
+	if reg == nil {
+		if _, err := os.Lstat(filepath.Join(dir, inventoryImage)); err != nil {
+			return nil //nolint:nilerr // nothing is restored
+		}
+		return network.SkipDetection(namespace)
 	}
 	if _, err := reg.Ask(hooks.NetworkSetup, namespace); err != nil {
 		return fmt.Errorf("session: the network of what session %s restores: %w", reg.Session, err)

@@ -29,6 +29,7 @@ class Host:
         self.mounted = []
         self.mounts = [{"Type": "volume", "Name": "pgdata", "Destination": "/data"}]
         self.namespace = ""
+        self.backend = "cni"
         self.static = folder / "static"
         for name, text in (("pgdata.img", "data"), ("static/checkpoint/pages.img", "memory"), ("layer/file", "layer")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -48,6 +49,8 @@ class Host:
             }])  # fmt: skip
         elif rest[:2] == ["volume", "ls"]:
             out = json.dumps([{"Name": "pgdata", "Options": {"device": "/mnt", "o": "bind"}}])
+        elif rest[:1] == ["info"]:
+            out = json.dumps({"host": {"networkBackend": self.backend, "networkBackendInfo": {"path": "/usr/lib/podman/" + self.backend}}})
         elif tool == "pcopy" and rest[0] == "snapshot":
             out = self.pcopy(*[word for word in rest[1:] if word != "--json"])
         else:
@@ -65,7 +68,7 @@ class Host:
                 self.mounted = [each for each in self.mounted if each.mountpoint != rest[-1]]
             for word, state in (("pause", "paused"), ("unpause", "running"), ("checkpoint", "exited"), ("restore", "running"), ("start", "running"),
                                 ("stop", "exited"), ("kill", "exited")):  # fmt: skip
-                if (tool == "podman" or "shut-door" in rest) and word in rest:
+                if (tool in ("podman", "env") or "shut-door" in rest) and word in rest:
                     self.state = state
         return runtime.Completed(tuple(argv), 0, out, "")
 
@@ -187,6 +190,15 @@ def test_nobody_new_gets_in_while_its_memory_is_dumped(host, act):
         "pcopy internal shut-door --namespace=/run/netns/netns-1 -- /usr/bin/podman container checkpoint --keep --tcp-established --file-locks shop"
     )
     assert host.state == "running"
+
+
+def test_its_addresses_are_there_when_its_sockets_are_restored(host, act):
+    host.backend = "netavark"
+    act(memory=True)
+    act("restored", memory=True)
+    through = "env CONTAINERS_HELPER_BINARY_DIR=/usr/local/libexec/handover/podman HANDOVER_NETAVARK=/usr/lib/podman/netavark HANDOVER_GATE={0} "
+    restored = through.format(host.static / "checkpoint") + "/usr/bin/podman container restore --tcp-established --file-locks shop"
+    assert [verb for verb, _state in host.commands if "container restore" in verb] == [restored, restored]
 
 
 def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
