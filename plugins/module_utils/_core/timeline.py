@@ -25,10 +25,9 @@ DESTINATION_STAGES = ("armed", "attach", "restore", "criu_restore")
 def timeline(report: Status) -> dict[str, t.Any]:
     """Passes, how much was dirty when, the states of both sides and the stages of the cutover; empty where the events do not tell."""
     here, there = report.get("source_events") or [], report.get("destination_events") or []
-    frozen = [each for each in here if each["event"] == "stage" and each.get("stage") == "freeze"]
-    if not frozen:
+    origin = origin_ms(report)
+    if not origin:
         return {}
-    origin = _at(frozen[0]) - float(frozen[0]["ms"])
     clock: t.Mapping[str, t.Any] = next((each for each in here if each["event"] == "clock"), {})
     ahead = float(clock.get("ahead_ms") or 0.0)
     on_source = [dict(each, at_ms=_at(each) - origin) for each in here]
@@ -52,6 +51,14 @@ def timeline(report: Status) -> dict[str, t.Any]:
             "destination": [each for each in stages if each["stage"] in DESTINATION_STAGES],
         },
     }
+
+
+def origin_ms(report: Status) -> float:
+    """The moment from which all times count, in milliseconds since 1970; 0 where the events do not tell."""
+    for each in report.get("source_events") or []:
+        if each["event"] == "stage" and each.get("stage") == "freeze":
+            return _at(each) - float(each["ms"])
+    return 0.0
 
 
 def _at(event: Event) -> float:
