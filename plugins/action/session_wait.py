@@ -10,6 +10,7 @@ import typing as t
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.livefleet.handover.plugins.module_utils._core.progress import landmark, left, line, verdict
+from ansible_collections.livefleet.handover.plugins.plugin_utils._host_steps import ask
 from ansible_collections.livefleet.handover.plugins.plugin_utils._live import key, tell
 from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
@@ -80,11 +81,7 @@ class ActionModule(ActionBase):
     def _ask(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any] | None) -> dict[str, t.Any] | None:
         """The answer of session_info, or None where the host cannot be reached."""
         try:
-            answer = self._execute_module(
-                module_name="livefleet.handover.session_info",
-                module_args={"session": arguments["session"], "sessions": arguments["sessions"]},
-                task_vars=task_vars,
-            )
+            answer = ask(self, "session_info", {"session": arguments["session"], "sessions": arguments["sessions"]}, task_vars)
         except AnsibleConnectionFailure:
             return None
         return None if answer.get("unreachable") else answer

@@ -125,39 +125,13 @@ sessions:
       sample: ""
 """
 
-import typing as t
-
-from ansible.module_utils.basic import AnsibleModule
-
-from ..module_utils._core.pcopy import Pcopy
-from ..module_utils._core.runtime import HandoverError, Runtime
-from ..module_utils._podman.sessions import ROOT, Sessions
-
-
-def run(module: AnsibleModule) -> dict[str, t.Any]:
-    """The result of the module."""
-    sessions = Sessions(Pcopy(Runtime(module, module.params["timeout"])), module.params["sessions"])
-    if module.params["session"] is None:
-        return {"changed": False, "sessions": sessions.statuses()}
-    session = sessions.session(module.params["session"])
-    known = session.known()
-    return {"changed": False, "sessions": [] if known is None else [known]}
+from ..module_utils._core.step import alone
+from ..module_utils._podman.steps.session_info import STEP
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "session": {"type": "str"},
-            "sessions": {"type": "path", "default": ROOT},
-            "timeout": {"type": "int", "default": 30},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        module.exit_json(**run(module))
-    except HandoverError as exc:
-        module.fail_json(msg=str(exc))
+    alone(STEP)
 
 
 if __name__ == "__main__":

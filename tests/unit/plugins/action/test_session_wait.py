@@ -30,14 +30,14 @@ def wait(monkeypatch, clock):
         arguments = {"session": "shop-1", "until": "converged", "interval": 1.0, "timeout": 100, "sessions": "/s", **arguments}
         monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, arguments))
 
-        def execute(self, module_name, module_args, task_vars):
-            assert module_name == "livefleet.handover.session_info"
+        def execute(action, name, asked, task_vars):
+            assert (name, asked) == ("session_info", {"session": "shop-1", "sessions": "/s"})
             answer = answers.pop(0) if len(answers) > 1 else answers[0]
             if isinstance(answer, Exception):
                 raise answer
             return answer if "sessions" in answer or "failed" in answer else {"sessions": [answer]}
 
-        monkeypatch.setattr(ActionModule, "_execute_module", execute)
+        monkeypatch.setattr(session_wait, "ask", execute)
         return action.run(task_vars={}), shown
 
     return run

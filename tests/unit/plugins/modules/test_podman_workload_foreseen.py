@@ -11,7 +11,7 @@ import pathlib
 
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import bind_places, twin_init
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
-from ansible_collections.livefleet.handover.plugins.modules import podman_workload
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.steps import podman_workload
 
 # How a refusal begins → the checks that foresee it. One that nothing can foresee happens between the plan and the preparation.
 FORESEEN = {

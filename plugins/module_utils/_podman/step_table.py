@@ -1,0 +1,55 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The modules that can be steps of one call. meta/runtime.yml names the same."""
+
+from __future__ import annotations
+
+from .._core.step import Step, Table
+
+
+def _cutover() -> Step:
+    from .steps.cutover import STEP
+
+    return STEP
+
+
+def _image_volume() -> Step:
+    from .steps.image_volume import STEP
+
+    return STEP
+
+
+def _podman_workload() -> Step:
+    from .steps.podman_workload import STEP
+
+    return STEP
+
+
+def _session() -> Step:
+    from .steps.session import STEP
+
+    return STEP
+
+
+def _session_info() -> Step:
+    from .steps.session_info import STEP
+
+    return STEP
+
+
+def _workload_info() -> Step:
+    from .steps.workload_info import STEP
+
+    return STEP
+
+
+STEPS: Table = {
+    "cutover": _cutover,
+    "image_volume": _image_volume,
+    "podman_workload": _podman_workload,
+    "session": _session,
+    "session_info": _session_info,
+    "workload_info": _workload_info,
+}

@@ -1,0 +1,178 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A container and its host, as a move has to know them."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..._core import host, loop
+from ..._core.pcopy import Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from ..._core.step import Step
+from .. import container_facts, file_flags, processes, service, workload
+from ..bind_facts import of_mount
+from ..container_look import Look, required_by
+from ..create_command import CommandError, carried_options, files, parse, unsupported
+from ..essence import essence
+from ..host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION, HostOffer, ghost_limit
+from ..podman import Held, Podman
+from ..sessions import ROOT
+from ..volume_facts import image_volume_below
+
+
+class WorkloadInfo:
+    """A container and its host."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.params = module.params
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.podman = Podman(self.runtime)
+        self.has_podman = self.runtime.find("podman") is not None
+        self.problems: list[str] = []
+        self.look = HostOffer(self.runtime, self.podman, module.params, self._ask)
+        self.answers: dict[t.Callable[[], t.Any], t.Any] = {}
+
+    def run(self) -> dict[str, t.Any]:
+        """Asks everything; only the basis of further questions may fail."""
+        containers = self._ask(self.podman.containers, []) if self.has_podman else []
+        if self.params["brief"]:
+            found = workload.resolve(containers, self.params["workload"])
+            brief = self._brief(found, containers)
+            brief["conmon_gone"] = brief["running"] and container_facts.unattended(brief["id"])
+            return {"changed": False, "workload": brief, "sessions": self.look.sessions(), "problems": self.problems}
+        networks = self._ask(self.podman.networks, []) if self.has_podman else []
+        found = self._workload(containers, networks)
+        images, volumes = (self._ask_once(question) if self.has_podman else [] for question in (self.podman.images, self.podman.volumes))
+        grammars = self._ask_once(self.podman.grammars) if self.has_podman else []
+        return {"changed": False, "workload": found, "host": self.look.facts(containers, networks, images, volumes, grammars), "problems": self.problems}
+
+    def _ask(self, question: t.Callable[[], t.Any], otherwise: t.Any) -> t.Any:
+        """The answer, or the default; the reason is kept."""
+        try:
+            return question()
+        except HandoverError as exc:
+            self.problems.append(str(exc))
+            return otherwise
+
+    def _ask_once(self, question: t.Callable[[], t.Sequence[t.Any]]) -> t.Any:
+        """The same for the answers that serve both the workload and its host: podman takes a while for each."""
+        if question not in self.answers:
+            self.answers[question] = self._ask(question, [])
+        return self.answers[question]
+
+    # The workload
+
+    def _workload(self, containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+        listed = workload.resolve(containers, self.params["workload"])
+        brief = self._brief(listed, containers)
+        if listed is None:
+            starting = container_facts.units_of(brief["name"], brief["name"])
+            return {**brief, "units": self._ask(lambda: service.acting(self.runtime, starting), []) if starting else []}
+        try:
+            inspect = self.podman.inspect(listed["Id"])
+        except Held as exc:
+            self.problems.append(str(exc))
+            return {**brief, "held": True}
+        facts = {**brief, **workload.facts_of(inspect, networks), "essence": essence(inspect)}
+        volumes = {volume["Name"]: volume for volume in self._ask_once(self.podman.volumes)}
+        mounts = loop.read_mounts()
+        for mount in facts["mounts"]:
+            mount.update(self._volume(mount, volumes.get(mount["name"], {}), mounts, facts["name"]))
+            if mount["type"] == "bind":
+                mount.update(of_mount(mount["source"], mount["destination"], facts["pid"]))
+        options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
+        found = processes.Processes((), 0, ())
+        # Those of the host are no business of a container's, though one sees them all with --pid host.
+        if facts["running"] and not container_facts.shares_host_processes(facts["pid"]):
+            found = processes.processes_of(facts["pid"], ghost_limit(options))
+        look = Look(self.runtime, self.podman, inspect, facts)
+        seen = {**self._ask(look.still, {}), **(self._ask(lambda: look.running(found.pids), {}) if found.pids else {})}
+        facts.update(
+            pids=list(found.pids),
+            seccomp_filter=any(host.has_seccomp_filter(pid) for pid in found.pids),
+            # A tmpfs is packed into the dump.
+            memory=found.memory + sum(tmpfs["size"] for tmpfs in seen.get("tmpfs") or []),
+            required_by=self._ask(lambda: required_by(self.podman, facts["id"], containers), []),
+            **seen,
+            connections=host.connections(facts["pid"]) if facts["running"] else {},
+            obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
+            **self._recreation(facts["create_command"]),
+            layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
+            cgroup=host.freezable_cgroup(facts["pid"], facts["id"], options) if facts["running"] else "",
+            throttle=host.limitable_cgroup(facts["pid"], facts["id"]) if facts["running"] else {"cgroup": "", "why": "it does not run"},
+            criu_configuration=((inspect.get("Config") or {}).get("Annotations") or {}).get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION),
+        )
+        facts["image"].update(self._image(facts["image"]))
+        return facts
+
+    def _brief(self, listed: t.Mapping[str, t.Any] | None, containers: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+        """Its entry in podman's list of containers."""
+        name = self.params["workload"]
+        if listed is None:
+            members = sorted(workload.name_of(each, "") for each in containers if each.get("PodName") == name)
+            return {"exists": False, "running": False, "held": False, "name": name, "pod_members": members}
+        state = listed.get("State", "")
+        return {"exists": True, "running": state == "running", "held": False, "name": workload.name_of(listed, name), "id": listed["Id"], "state": state}
+
+    def _recreation(self, command: list[str]) -> dict[str, t.Any]:
+        """Why a twin cannot be made from the command that made it, or the options and files that its podman must have for it."""
+        grammars = self._ask_once(self.podman.grammars)
+        found: dict[str, t.Any] = {"cannot_recreate": "", "create_options": [], "files": []}
+        if not grammars:
+            return found
+        podman, run, create = grammars
+        try:
+            parsed = parse(command, podman, run | create)
+        except CommandError as exc:
+            return {**found, "cannot_recreate": str(exc)}
+        return {"cannot_recreate": unsupported(parsed) or "", "create_options": carried_options(parsed), "files": files(parsed)}
+
+    def _volume(self, mount: dict[str, t.Any], volume: dict[str, t.Any], mounts: list[loop.Mount], workload_name: str) -> dict[str, t.Any]:
+        """The path that podman's volume is bound to, and the image volume or plain directory that this is, if it is one."""
+        options = volume.get("Options") or {}
+        directory = options.get("device", "") if mount["type"] == "volume" else mount["source"]
+        return {
+            "volume": {"driver": volume.get("Driver", ""), "options": options, "labels": volume.get("Labels") or {}} if volume else None,
+            "directory": directory,
+            "image_volume": image_volume_below(directory, mounts) if directory else None,
+            "directory_volume": self._directory_volume(mount, volume, workload_name) if volume.get("Driver") == "local" and not options else None,
+        }
+
+    def _directory_volume(self, mount: dict[str, t.Any], volume: dict[str, t.Any], workload_name: str) -> dict[str, t.Any]:
+        """A volume that podman keeps as a plain directory of its own."""
+        users = self._ask(lambda: self.podman.users_of_volume(mount["name"]), [])
+        return {
+            "name": mount["name"],
+            "path": mount["source"],
+            "size": host.allocated(mount["source"]),
+            "flags": self._ask(lambda: file_flags.found(Pcopy(self.runtime), mount["source"]), []),
+            "anonymous": bool(volume.get("Anonymous")),
+            "shared_with": sorted(set(users) - {workload_name}),
+        }
+
+    def _image(self, image: dict[str, str]) -> dict[str, t.Any]:
+        """How large the image is, and whether its name still means it."""
+        for listed in self._ask_once(self.podman.images):
+            if listed["Id"] == image["id"]:
+                manifest = self._ask(lambda: self.podman.manifest_type(image["id"]), "")
+                return {"size": listed.get("Size", 0), "named": image["name"] in (listed.get("Names") or []), "manifest": manifest}
+        return {"size": 0, "named": False, "manifest": ""}
+
+
+STEP = Step(
+    arguments={
+        "workload": {"type": "str", "required": True},
+        "driver": {"type": "str", "choices": ["podman"], "default": "podman"},
+        "images": {"type": "path", "default": "/var/lib/handover/volumes"},
+        "sessions": {"type": "path", "default": ROOT},
+        "brief": {"type": "bool", "default": False},
+        "timeout": {"type": "int", "default": 120},
+    },
+    run=lambda module: WorkloadInfo(module).run(),
+)
