@@ -37,16 +37,20 @@ class ActionModule(ActionBase):
                 "on_host": {"type": "bool", "default": False},
             }
         )
-        directory = asked["directory"] if asked["on_host"] else os.path.expanduser(asked["directory"])
-        files = {name: str(text) for name, text in asked["files"].items()}
+        return self.put(asked["directory"], asked["files"], asked["required"], asked["on_host"], task_vars)
+
+    def put(self, directory: str, texts: t.Mapping[str, t.Any], required: bool, on_host: bool, task_vars: t.Any) -> dict[str, t.Any]:
+        """Writes them, and answers as the module does."""
+        directory = directory if on_host else os.path.expanduser(directory)
+        files = {name: str(text) for name, text in texts.items()}
         try:
-            changed = self._there(directory, files, task_vars) if asked["on_host"] else self._here(directory, files)
+            changed = self._there(directory, files, task_vars) if on_host else self._here(directory, files)
         except NotWritten as exc:
-            if asked["required"]:
+            if required:
                 return dict(failed=True, msg=str(exc))
             display.warning("the report was not written: {0}".format(exc))
             return {"changed": False, "written": False, "paths": [], "reasons": []}
-        host = self._task.delegate_to or (task_vars or {}).get("inventory_hostname", "") if asked["on_host"] else ""
+        host = self._task.delegate_to or (task_vars or {}).get("inventory_hostname", "") if on_host else ""
         return {
             "changed": bool(changed),
             "written": True,

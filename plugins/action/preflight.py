@@ -9,6 +9,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible_collections.livefleet.handover.plugins.modules.preflight import ARGUMENTS, run
 from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import prepares
+from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
 
 class ActionModule(ActionBase):
@@ -26,4 +27,8 @@ class ActionModule(ActionBase):
                 # Only the controller can see whether the run that prepares a move is still at work.
                 session["prepared_now"] = prepares(session)
         result = run(asked)
-        return dict(result, failed=True) if "msg" in result else result
+        if "msg" in result:
+            return dict(result, failed=True)
+        for line in result.get("told") or ():
+            say(line)
+        return result

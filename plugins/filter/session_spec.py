@@ -12,6 +12,8 @@ Rows = t.Sequence[t.Mapping[str, t.Any]]
 SOURCE_VOLUME = ("name", "device", "size", "mountpoint")
 DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options")
 DESTINATION_DIRECTORY = ("name", "file", "size")
+# The options by which image_volume knows one.
+VOLUME = ("name", "image", "mountpoint", "fstype", "podman_volume")
 
 
 def source_volumes(volumes: Rows, tracker: str) -> list[dict[str, t.Any]]:
@@ -30,13 +32,24 @@ def destination_directories(directories: Rows, mounts: Rows, bind_paths: t.Seque
     return [{**_only(directory, DESTINATION_DIRECTORY), "path": path[directory["name"]]} for directory in directories]
 
 
+def volume_steps(volumes: Rows, state: str) -> list[dict[str, t.Any]]:
+    """Steps of C(host_steps) that bring the image volumes to a state: as their home at each boot, or to nothing."""
+    more = {"absent": lambda _volume: {"force": True}, "mounted": lambda volume: {"discard": "discard" in volume["options"].split(",")}}[state]
+    return [{"image_volume": {**_only(volume, VOLUME), "state": state, **more(volume)}} for volume in volumes]
+
+
 def _only(row: t.Mapping[str, t.Any], keys: t.Sequence[str]) -> dict[str, t.Any]:
     return {key: row[key] for key in keys if key in row}
 
 
 class FilterModule:
-    """What the sides of a session are told."""
+    """What the sides of a session are told, and steps on their volumes."""
 
     def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""
-        return {"source_volumes": source_volumes, "destination_volumes": destination_volumes, "destination_directories": destination_directories}
+        return {
+            "source_volumes": source_volumes,
+            "destination_volumes": destination_volumes,
+            "destination_directories": destination_directories,
+            "volume_steps": volume_steps,
+        }

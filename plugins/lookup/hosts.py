@@ -54,6 +54,7 @@ from ansible.plugins.lookup import LookupBase
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _door
 from ansible_collections.livefleet.handover.plugins.plugin_utils._ansible import chosen_tasks, given, in_workflow, matcher, only_listed, standalone
 from ansible_collections.livefleet.handover.plugins.plugin_utils._declaration import of_playbook
+from ansible_collections.livefleet.handover.plugins.plugin_utils._forks import prepare
 
 
 class LookupModule(LookupBase):
@@ -77,6 +78,7 @@ class LookupModule(LookupBase):
             problems += _door.skipped(playbook, *chosen_tasks(variables), start_at=context.CLIARGS.get("start_at_task") or "")
         if problems:
             raise AnsibleLookupError(sentences(playbook.name, problems))
+        prepare()
         return [next((asked.values[_door.short(name)] for name in terms[1:] if asked.values[_door.short(name)]), "localhost")]
 
 

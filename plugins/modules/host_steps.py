@@ -34,8 +34,8 @@ options:
   steps:
     description:
       - "Each is the name of one module and its options, as in C({session_info: {session: shop}})."
-      - Possible are M(livefleet.handover.cutover), M(livefleet.handover.image_volume), M(livefleet.handover.podman_workload),
-        M(livefleet.handover.session), M(livefleet.handover.session_info), and M(livefleet.handover.workload_info).
+      - Possible are M(livefleet.handover.cutover), M(livefleet.handover.image_volume), M(livefleet.handover.podman_service),
+        M(livefleet.handover.podman_workload), M(livefleet.handover.session), M(livefleet.handover.session_info), and M(livefleet.handover.workload_info).
     type: list
     elements: dict
     required: true
@@ -83,7 +83,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import HandoverError
 from ..module_utils._core.step import in_turn
-from ..module_utils._podman.step_table import STEPS
+from ..module_utils._podman.steps.table import STEPS
 
 
 def main() -> None:

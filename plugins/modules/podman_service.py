@@ -119,71 +119,13 @@ cgroup:
   sample: /sys/fs/cgroup/system.slice/shop.service
 """
 
-import typing as t
-
-from ansible.module_utils.basic import AnsibleModule
-
-from ..module_utils._core.runtime import HandoverError, Runtime
-from ..module_utils._podman.podman import Podman
-from ..module_utils._podman.service_move import Unit
-from ..module_utils._podman.workload import find
-
-
-def run(module: AnsibleModule) -> dict[str, t.Any]:
-    """Brings the unit to the state asked for."""
-    params = module.params
-    runtime = Runtime(module, params["timeout"])
-    unit = Unit(runtime, params["service"], module.check_mode)
-    live = params["mode"] == "live"
-    result: dict[str, t.Any] = {}
-    state = params["state"]
-    if state == "prepared":
-        twin = _twin(runtime, params["container"])
-        if twin is None and not module.check_mode:
-            raise HandoverError("there is no container named {0} on this host that {1} could have".format(params["container"], unit.name))
-        known = {"id": (twin or {}).get("Id") or "", "oci_config": (twin or {}).get("OCIConfigPath") or ""}
-        result["cgroup"] = unit.prepare(params["session"], live, params["running"], known)
-    elif state == "settled":
-        unit.settle(_twin(runtime, params["container"]), params["start"])
-    else:
-        steps: dict[str, t.Callable[[], t.Any]] = {
-            "dumpable": lambda: unit.keep(False),
-            "held": lambda: unit.hold(params["session"], live),
-            "freed": lambda: unit.free(params["start"]),
-            "aside": unit.put_aside,
-            "withdrawn": unit.withdraw,
-        }
-        steps[state]()
-    return dict(result, changed=bool(unit.reasons), reasons=unit.reasons)
-
-
-def _twin(runtime: Runtime, name: str) -> dict[str, t.Any] | None:
-    podman = Podman(runtime)
-    listed = find(podman.containers(), name)
-    return podman.inspect(listed["Id"]) if listed else None
+from ..module_utils._core.step import alone
+from ..module_utils._podman.steps.podman_service import STEP
 
 
 def main() -> None:
     """Entry point."""
-    states = ("dumpable", "held", "freed", "aside", "prepared", "withdrawn", "settled")
-    module = AnsibleModule(
-        argument_spec={
-            "service": {"type": "dict", "required": True},
-            "state": {"type": "str", "choices": list(states), "required": True},
-            "container": {"type": "str"},
-            "session": {"type": "path"},
-            "mode": {"type": "str", "choices": ["live", "offline"], "default": "live"},
-            "running": {"type": "bool", "default": True},
-            "start": {"type": "bool", "default": False},
-            "timeout": {"type": "int", "default": 120},
-        },
-        required_if=[("state", "held", ["session"]), ("state", "prepared", ["session", "container"]), ("state", "settled", ["container"])],
-        supports_check_mode=True,
-    )
-    try:
-        module.exit_json(**run(module))
-    except HandoverError as exc:
-        module.fail_json(msg=str(exc))
+    alone(STEP)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ version_added: 0.1.0
 description:
   - Compares the results of M(livefleet.handover.workload_info) for the source and for the destination, and names everything
     that is in the way of the move, one sentence for each.
-  - Looks at nothing but its arguments, and so may run anywhere.
+  - Looks at nothing but its arguments, and runs on the controller. Of a move that can be made it shows RV(told).
 
 extends_documentation_fragment:
   - livefleet.handover._attributes

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 TASKS = {
     "preflight": "Preflight | Find the obstacles",
     "prepare": "Prepare | Listen on the destination",
-    "settle": "Settle | Have the destination's side come to its end",
-    "cleanup": "Cleanup | Remove the workload from the source",
+    "settle": "Settle | Make the destination its home",
+    "cleanup": "Cleanup | Remove the workload and its volumes from the source",
 }
 STATES = ("presync", "barrier", "frozen", "flushed", "prepared", "released", "resumed")
 STEPS = ("preflight", "prepare", *STATES, "settle", "cleanup")

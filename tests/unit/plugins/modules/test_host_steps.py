@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.step_table import STEPS
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.steps.table import STEPS
 from ansible_collections.livefleet.handover.plugins.modules import host_steps
 from ansible_collections.livefleet.handover.plugins.plugin_utils._host_steps import of_one
 

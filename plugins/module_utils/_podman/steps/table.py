@@ -6,41 +6,47 @@
 
 from __future__ import annotations
 
-from .._core.step import Step, Table
+from ..._core.step import Step, Table
 
 
 def _cutover() -> Step:
-    from .steps.cutover import STEP
+    from .cutover import STEP
 
     return STEP
 
 
 def _image_volume() -> Step:
-    from .steps.image_volume import STEP
+    from .image_volume import STEP
+
+    return STEP
+
+
+def _podman_service() -> Step:
+    from .podman_service import STEP
 
     return STEP
 
 
 def _podman_workload() -> Step:
-    from .steps.podman_workload import STEP
+    from .podman_workload import STEP
 
     return STEP
 
 
 def _session() -> Step:
-    from .steps.session import STEP
+    from .session import STEP
 
     return STEP
 
 
 def _session_info() -> Step:
-    from .steps.session_info import STEP
+    from .session_info import STEP
 
     return STEP
 
 
 def _workload_info() -> Step:
-    from .steps.workload_info import STEP
+    from .workload_info import STEP
 
     return STEP
 
@@ -48,6 +54,7 @@ def _workload_info() -> Step:
 STEPS: Table = {
     "cutover": _cutover,
     "image_volume": _image_volume,
+    "podman_service": _podman_service,
     "podman_workload": _podman_workload,
     "session": _session,
     "session_info": _session_info,
