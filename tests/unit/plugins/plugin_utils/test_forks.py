@@ -24,7 +24,10 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils import _forks
 before = gc.get_freeze_count()
 _forks.prepare()
 missing = [name for name in _forks.FILTERS if filter_loader.get(name) is None]
-loaded = [any(name.startswith("ansible.plugins.filter.core") for name in sys.modules), all(loader.get(name, class_only=True) for loader, name in _forks.PLUGINS)]
+loaded = [
+    any(name.startswith("ansible.plugins.filter.core") for name in sys.modules),
+    all(loader.get(name, class_only=True) for loader, name in _forks.PLUGINS),
+]
 print(json.dumps({"missing": missing, "loaded": loaded, "frozen": gc.get_freeze_count() > before, "ours": [
     name for name in sys.modules if name.startswith("ansible_collections.livefleet.handover.plugins.filter.")]}))
 """
