@@ -2,6 +2,9 @@ package hooks
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -26,19 +29,49 @@ func (c Cgroup) Memory() (int64, error) {
 	return own + shared, nil
 }
 
+// Forked is how much more memory its tasks would have if each had its own copy of the
+// pages that they share since they were forked.
+func (c Cgroup) Forked() (more int64, err error) {
+	err = c.EachTask(func(proc string) error {
+		rollup, err := os.ReadFile(filepath.Join(proc, "smaps_rollup"))
+		if gone(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		own, err := sizes(string(rollup), "Anonymous", "Pss_Anon")
+		if err != nil {
+			return fmt.Errorf("%s: %w", proc, err)
+		}
+		more += own["Anonymous"] - own["Pss_Anon"]
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("hooks: the memory that the container's tasks share: %w", err)
+	}
+	return more, nil
+}
+
 // resident reads RssAnon and RssShmem, in bytes. A task that has ended has none.
 func resident(status string) (anon, shmem int64, err error) {
-	for line := range strings.Lines(status) {
+	found, err := sizes(status, "RssAnon", "RssShmem")
+	return found["RssAnon"], found["RssShmem"], err
+}
+
+// sizes reads lines of a file of /proc, in bytes; what it does not say is nothing.
+func sizes(text string, keys ...string) (map[string]int64, error) {
+	found := map[string]int64{}
+	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, ":")
-		into := map[string]*int64{"RssAnon": &anon, "RssShmem": &shmem}[key]
-		if into == nil {
+		if !slices.Contains(keys, key) {
 			continue
 		}
 		number, unit, _ := strings.Cut(strings.TrimSpace(value), " ")
-		if *into, err = strconv.ParseInt(number, 10, 64); err != nil || unit != "kB" {
-			return 0, 0, fmt.Errorf("%s is %q, and not a number of kB", key, strings.TrimSpace(value))
+		kib, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+		if err != nil || unit != "kB" {
+			return nil, fmt.Errorf("%s is %q, and not a number of kB", key, strings.TrimSpace(value))
 		}
-		*into <<= 10
+		found[key] = kib << 10
 	}
-	return anon, shmem, nil
+	return found, nil
 }

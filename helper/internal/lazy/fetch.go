@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -16,9 +15,6 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/wire"
 )
-
-// restoreFinished is CRIU's message instead of a task's ID, when it has restored all.
-const restoreFinished = 0x52535446
 
 // Fetcher fills the memory of the tasks that CRIU restores.
 type Fetcher struct {
@@ -74,25 +70,11 @@ type Progress struct {
 // Listen waits for CRIU at a socket in its working directory; say hears of progress,
 // often.
 func Listen(workDir, images string, keeper Keeper, say func(Progress)) (*Fetcher, error) {
-	// The path may be longer than a socket's may be.
-	dir, err := os.Open(workDir)
+	l, err := listen(workDir)
 	if err != nil {
-		return nil, fmt.Errorf("lazy: CRIU's working directory: %w", err)
-	}
-	defer dir.Close()
-	if err := RemoveSocket(workDir); err != nil {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), SocketName), Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("lazy: %w", err)
-	}
-	l.SetUnlinkOnClose(false) // that path is good no longer
 	f := &Fetcher{socket: filepath.Join(workDir, SocketName), images: images, keeper: keeper, say: say, listener: l, window: 1, all: make(chan struct{}), ended: make(chan struct{})}
-	if err := os.Chmod(filepath.Join(workDir, SocketName), 0o600); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("lazy: %w", err)
-	}
 	if f.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("lazy: %w", err)
@@ -100,14 +82,6 @@ func Listen(workDir, images string, keeper Keeper, say func(Progress)) (*Fetcher
 	go f.accept()
 	go f.loop()
 	return f, nil
-}
-
-// RemoveSocket removes its socket from a working directory of CRIU's.
-func RemoveSocket(workDir string) error {
-	if err := os.Remove(filepath.Join(workDir, SocketName)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("lazy: %w", err)
-	}
-	return nil
 }
 
 // Connect gives it a connection to the source's Memory, in the place of one that broke
@@ -228,55 +202,12 @@ func (f *Fetcher) accept() {
 		return // it was closed
 	}
 	defer c.Close()
-	word := make([]byte, 4)
-	for {
-		if _, err := readFull(c, word); err != nil {
-			return // CRIU is gone: if it was not done yet, its restore fails, and its caller reports that
-		}
-		pid := int32(binary.NativeEndian.Uint32(word))
-		if pid == restoreFinished {
-			f.do(func() error { f.over = true; return nil })
-			return
-		}
-		if pid < 0 {
-			continue // a zombie has no memory
-		}
-		fd, err := readDescriptor(c)
-		if err == nil {
-			err = f.begin(uint32(pid), fd)
-		}
-		if err != nil {
-			f.do(func() error { return fmt.Errorf("lazy: the memory of task %d: %w", pid, err) })
-			return
-		}
-	}
-}
-
-func readFull(c *net.UnixConn, b []byte) (n int, err error) {
-	for n < len(b) && err == nil {
-		var m int
-		m, err = c.Read(b[n:])
-		n += m
-	}
-	return n, err
-}
-
-func readDescriptor(c *net.UnixConn) (int, error) {
-	oob := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := c.ReadMsgUnix(make([]byte, 1), oob)
+	over, err := handed(c, f.begin)
 	if err != nil {
-		return -1, err
+		f.do(func() error { return err })
+	} else if over {
+		f.do(func() error { f.over = true; return nil })
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(messages) != 1 {
-		return -1, errors.Join(err, errors.New("CRIU sent no descriptor"))
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return -1, errors.Join(err, errors.New("CRIU sent no descriptor"))
-	}
-	unix.CloseOnExec(fds[0])
-	return fds[0], nil
 }
 
 // begin takes up the memory of a task.

@@ -85,13 +85,18 @@ func alive(fd int) bool {
 
 // zero puts an empty page where there is none.
 func zero(fd int, at uint64) error {
+	_, err := zeroes(fd, at, PageSize)
+	return err
+}
+
+// zeroes puts empty pages where there are none, and says how many bytes came to lie there.
+func zeroes(fd int, at, size uint64) (int, error) {
 	arg := struct {
 		start, size, mode uint64
 		zeroed            int64
-	}{start: at, size: PageSize}
+	}{start: at, size: size}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uffdioZeropage, uintptr(unsafe.Pointer(&arg)))
-	_, err := outcome(arg.zeroed, errno)
-	return err
+	return outcome(arg.zeroed, errno)
 }
 
 // outcome is that of an ioctl which tells in its argument how far it came.

@@ -134,42 +134,94 @@ func (k *Known) Encode(b, data []byte, off int64) (piece []byte, literals int) {
 // digest is of a piece's content, and of its place.
 func digest(data []byte, off int64) [16]byte { return xxh3.Hash128Seed(data, uint64(off)).Bytes() }
 
-// Decode puts together a piece's content, in room if that is large enough, and
-// returns its place in the page file.
-func (s *Stock) Decode(room, piece []byte) (data []byte, off int64, err error) {
-	if len(piece) < pieceHead {
-		return nil, 0, fmt.Errorf("precopy: a piece of %d bytes, which is no piece", len(piece))
+// Piece is one that has come, taken apart.
+type Piece struct {
+	Off      int64 // where it begins: in the page file, or in a task's memory
+	sum      [16]byte
+	runs     []byte
+	literals []byte
+}
+
+// ParsePiece takes a piece apart. Its parts lie in b.
+func ParsePiece(b []byte) (p Piece, err error) {
+	if len(b) < pieceHead {
+		return p, fmt.Errorf("precopy: a piece of %d bytes, which is no piece", len(b))
 	}
-	off = int64(binary.LittleEndian.Uint64(piece[16:]))
-	n := int(binary.LittleEndian.Uint32(piece[24:]))
-	if off < 0 || n > PieceSize/PageSize || len(piece)-pieceHead < n*runSize {
-		return nil, 0, fmt.Errorf("precopy: a piece of %d bytes that says to have %d runs, at %d", len(piece), n, off)
+	p.Off = int64(binary.LittleEndian.Uint64(b[16:]))
+	n := int(binary.LittleEndian.Uint32(b[24:]))
+	if p.Off < 0 || n > PieceSize/PageSize || len(b)-pieceHead < n*runSize {
+		return p, fmt.Errorf("precopy: a piece of %d bytes that says to have %d runs, at %d", len(b), n, p.Off)
 	}
-	runs, literals := piece[pieceHead:pieceHead+n*runSize], piece[pieceHead+n*runSize:]
-	data = room[:0]
-	for ; len(runs) > 0; runs = runs[runSize:] {
+	p.sum, p.runs, p.literals = [16]byte(b), b[pieceHead:pieceHead+n*runSize], b[pieceHead+n*runSize:]
+	return p, nil
+}
+
+// each gives the content of a piece's runs, in their order: known ones lie in the stock,
+// the others in the piece.
+func (s *Stock) each(p Piece, do func(content []byte, known bool)) error {
+	var size int64
+	literals := p.literals
+	for runs := p.runs; len(runs) > 0; runs = runs[runSize:] {
 		length, at := int64(binary.LittleEndian.Uint32(runs)), int64(binary.LittleEndian.Uint64(runs[4:]))
+		if size += length; size > PieceSize {
+			return fmt.Errorf("precopy: a piece that stands for more than %d bytes", PieceSize)
+		}
 		switch {
-		case int64(len(data))+length > PieceSize:
-			return nil, 0, fmt.Errorf("precopy: a piece that stands for more than %d bytes", PieceSize)
 		case at != literal:
 			known, err := s.slice(at, length)
 			if err != nil {
-				return nil, 0, err
+				return err
 			}
-			data = append(data, known...)
+			do(known, true)
 		case length > int64(len(literals)):
-			return nil, 0, errors.New("precopy: a piece ends before what it says to carry")
+			return errors.New("precopy: a piece ends before what it says to carry")
 		default:
-			data = append(data, literals[:length]...)
+			do(literals[:length], false)
 			literals = literals[length:]
 		}
 	}
 	if len(literals) > 0 {
-		return nil, 0, fmt.Errorf("precopy: a piece with %d bytes behind its end", len(literals))
+		return fmt.Errorf("precopy: a piece with %d bytes behind its end", len(literals))
 	}
-	if sum := digest(data, off); [16]byte(piece[:16]) != sum {
-		return nil, 0, fmt.Errorf("precopy: %d bytes of the dump at offset %d are not what the source has: a page was taken for another one", len(data), off)
+	return nil
+}
+
+// wrong is the error about a piece whose content is not the source's.
+func (p Piece) wrong(of string, length int) error {
+	return fmt.Errorf("precopy: %d bytes of the %s at offset %d are not what the source has: a page was taken for another one", length, of, p.Off)
+}
+
+// Decode puts together a piece's content, in room if that is large enough, and
+// returns its place in the page file.
+func (s *Stock) Decode(room, piece []byte) (data []byte, off int64, err error) {
+	p, err := ParsePiece(piece)
+	if err != nil {
+		return nil, 0, err
 	}
-	return data, off, nil
+	data = room[:0]
+	if err := s.each(p, func(content []byte, _ bool) { data = append(data, content...) }); err != nil {
+		return nil, 0, err
+	}
+	if digest(data, p.Off) != p.sum {
+		return nil, 0, p.wrong("dump", len(data))
+	}
+	return data, p.Off, nil
+}
+
+// Look checks a piece where its content lies, and gives that, in its order, without
+// putting it together. Known content stays valid until the stock grows or is closed, and
+// the rest as long as the piece.
+func (s *Stock) Look(p Piece, give func(content []byte, known bool)) error {
+	h, size := xxh3.NewSeed128(uint64(p.Off)), 0
+	err := s.each(p, func(content []byte, _ bool) {
+		size += len(content)
+		_, _ = h.Write(content) // it never fails
+	})
+	if err != nil {
+		return err
+	}
+	if h.Sum128().Bytes() != p.sum {
+		return p.wrong("memory", size)
+	}
+	return s.each(p, give)
 }

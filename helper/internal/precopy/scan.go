@@ -45,6 +45,16 @@ const (
 // Task reads the pages of one task, by its folder in /proc, and gives them on in runs
 // of whole pages.
 func (s *Scan) Task(proc string, give func(pages []byte) error) error {
+	return s.task(proc, func(mapping) bool { return true }, func(_ uint64, pages []byte) error { return give(pages) })
+}
+
+// Own reads the pages that are a task's own and of no file, and gives them on with their
+// addresses. Mappings that hold code are left out.
+func (s *Scan) Own(proc string, give func(at uint64, pages []byte) error) error {
+	return s.task(proc, func(m mapping) bool { return m.own }, give)
+}
+
+func (s *Scan) task(proc string, want func(mapping) bool, give func(at uint64, pages []byte) error) error {
 	maps, err := os.Open(filepath.Join(proc, "maps"))
 	if gone(err) {
 		return nil
@@ -72,7 +82,7 @@ func (s *Scan) Task(proc string, give func(pages []byte) error) error {
 		if err != nil {
 			return fmt.Errorf("precopy: %s: %w", maps.Name(), err)
 		}
-		if !ok {
+		if !ok || !want(m) {
 			continue
 		}
 		if err := s.mapping(m, pagemap, mem, give); err != nil {
@@ -89,6 +99,7 @@ func (s *Scan) Task(proc string, give func(pages []byte) error) error {
 type mapping struct {
 	start, end, off uint64
 	shared          bool
+	own             bool // private, of no file, and no code
 	inode           string
 }
 
@@ -108,6 +119,7 @@ func parseMapping(line string) (m mapping, ok bool, err error) {
 		}
 	}
 	m.shared, m.inode = f[1][3] == 's', f[3]+" "+f[4]
+	m.own = !m.shared && f[4] == "0" && f[1][2] != 'x'
 	name := strings.Join(f[5:], " ")
 	switch {
 	case f[1][0] != 'r': // a mere reservation would take long to look through
@@ -121,7 +133,7 @@ func parseMapping(line string) (m mapping, ok bool, err error) {
 }
 
 // mapping reads the present pages of one mapping.
-func (s *Scan) mapping(m mapping, pagemap, mem *os.File, give func([]byte) error) error {
+func (s *Scan) mapping(m mapping, pagemap, mem *os.File, give func(uint64, []byte) error) error {
 	for at := m.start; at < m.end; {
 		n := min(int((m.end-at)/PageSize), len(s.maps)/entry)
 		got, _ := pagemap.ReadAt(s.maps[:n*entry], int64(at/PageSize*entry))
@@ -166,12 +178,12 @@ func (s *Scan) wanted(m mapping, at, page uint64) bool {
 }
 
 // read passes on the readable part of a run of pages.
-func (s *Scan) read(mem *os.File, at uint64, length int, give func([]byte) error) error {
+func (s *Scan) read(mem *os.File, at uint64, length int, give func(uint64, []byte) error) error {
 	n, _ := mem.ReadAt(s.buf[:length], int64(at)) // an unreadable page is gone, or not for reading
 	if n &^= pageMask; n == 0 {
 		return nil
 	}
-	return give(s.buf[:n])
+	return give(at, s.buf[:n])
 }
 
 // gone says that a task has ended.

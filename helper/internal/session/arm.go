@@ -75,6 +75,9 @@ func (s *source) arm(ctx context.Context) error {
 // armBoth arms the freeze command, and then tells the destination to get ready: the
 // command's output until then, and the present roots, are all that it needs for that.
 func (s *source) armBoth(ctx context.Context) error {
+	if err := s.choosePlacing(); err != nil {
+		return err
+	}
 	if err := s.freezer.Arm(ctx); err != nil {
 		return fmt.Errorf("session: preparing the freeze: %w", err)
 	}
@@ -85,7 +88,7 @@ func (s *source) armBoth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return protocol.Send(s.conn, &protocol.Arm{Warm: touched(s.Session), Mapped: mapped(s.Session), Settings: network, Own: s.settings.Own()})
+	return protocol.Send(s.conn, &protocol.Arm{Warm: touched(s.Session), Mapped: mapped(s.Session), Settings: network, Own: s.settings.Own(), Place: s.placing})
 }
 
 // rounds returns when both sides are armed and another round gains nothing.

@@ -156,7 +156,7 @@ func (d *destination) prepare() error {
 			return err
 		}
 	}
-	if err := d.listenLazy(); err != nil {
+	if err := errors.Join(d.listenLazy(), d.listenPlacer()); err != nil {
 		return err
 	}
 	var err error
@@ -278,6 +278,9 @@ func (d *destination) prepareWorkload(ctx context.Context) error {
 		return fmt.Errorf("session: restoring: %w", err)
 	}
 	took["criu_restore"] = report.MS(time.Since(began))
+	if err := d.placeAll(ctx, took); err != nil {
+		return err
+	}
 	began = time.Now()
 	if err := sync.Wait(); err != nil {
 		return err
@@ -385,12 +388,15 @@ func (d *destination) discard(why error) error {
 	var err error
 	if d.restorer != nil {
 		d.restorer.Deny()
+		err = d.memory.abandon() // or CRIU might wait for a page, and not come to where it is refused
 		if d.arming != nil {
 			<-d.arming.ready
 		}
 		d.warming.end()
-		if err = d.restorer.Refuse(ctx); err == nil {
-			err = d.closeLazy()
+		if refused := d.restorer.Refuse(ctx); refused != nil {
+			err = errors.Join(err, refused)
+		} else {
+			err = errors.Join(err, d.closeLazy())
 		}
 		if d.arming != nil {
 			err = errors.Join(err, d.uncover(d.arming))
@@ -425,7 +431,7 @@ func (d *destination) discard(why error) error {
 func (d *destination) release() {
 	d.warming.end()
 	d.leaveRooms()
-	err := errors.Join(d.memory.close(), d.closeLazy())
+	err := errors.Join(d.memory.placement.close(), d.memory.close(), d.closeLazy())
 	for _, t := range d.targets {
 		err = errors.Join(err, t.Close())
 	}

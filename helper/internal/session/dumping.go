@@ -15,17 +15,17 @@ import (
 
 // sendState sends the trees' changes since presync, and the dump when it is complete.
 func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- struct{}) error {
-	pages := s.sendPages(ctx)
+	pages, places := s.sendPages(ctx), s.sendPlaces(ctx)
 	// Nothing of the workload's runs any more: its own layer, and its memory
 	// that has a path, are as they will be.
 	at, err := s.dumped(ctx)
 	if err != nil {
-		return errors.Join(err, pages.abandon())
+		return errors.Join(err, pages.abandon(), places.abandon())
 	}
 	close(dumped)
 	s.stage("dump", frozen, at)
 	began := time.Now()
-	if err := pages.finish(); err != nil {
+	if err := errors.Join(pages.finish(), places.finish()); err != nil {
 		return err
 	}
 	if err := mendDump(s.Session); err != nil {

@@ -58,6 +58,9 @@ func (d *earlyRestore) arm(ctx context.Context, m *protocol.Arm) error {
 	if err := d.carried.Rehearse(m.Settings, m.Own); err != nil {
 		return err
 	}
+	if err := d.choosePlacing(m.Place); err != nil {
+		return err
+	}
 	if d.warming != nil {
 		return protocol.Send(d.conn, &protocol.Armed{})
 	}
@@ -106,8 +109,7 @@ func (d *earlyRestore) armAgain(ctx context.Context) {
 // dumped says that CRIU's images are complete: nothing else is in their folder
 // now.
 func (d *earlyRestore) dumped(context.Context, *protocol.Dumped) error {
-	// The restore is about to need the memory.
-	if err := d.memory.close(); err != nil {
+	if err := d.memory.complete(); err != nil {
 		return err
 	}
 	if r := d.Spec.Hooks.Restore; r.Given() && r.Gate != "" {

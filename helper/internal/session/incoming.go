@@ -50,7 +50,7 @@ type unpacking struct {
 // welcome says that this side is ready, and which round is under way.
 func (d *incoming) welcome(round int) error {
 	return protocol.Send(d.conn, &protocol.Welcome{
-		Answer: protocol.Answer{Echo: d.said, Heard: d.heard}, Round: round, Empty: d.empty && round == 0, Compare: d.compares, Can: understood(), Stock: d.memory.room, Lines: min(max(d.lines, 1), record.MaxConnections),
+		Answer: protocol.Answer{Echo: d.said, Heard: d.heard}, Round: round, Empty: d.empty && round == 0, Compare: d.compares, Can: d.able(), Stock: d.memory.room, Lines: min(max(d.lines, 1), record.MaxConnections),
 	})
 }
 
@@ -100,8 +100,11 @@ func (d *incoming) tree(stream uint32) (*record.Tree, error) {
 
 // chunk handles one piece of a tree.
 func (d *incoming) chunk(ctx context.Context, f *wire.Frame) error {
-	if f.Flags&flagStock != 0 { // of no tree
+	switch { // of no tree
+	case f.Flags&flagStock != 0:
 		return d.stock(f)
+	case f.Flags&flagPlace != 0:
+		return d.place(f)
 	}
 	t, err := d.tree(f.Stream)
 	if err != nil {

@@ -33,6 +33,8 @@ const (
 	lazySays     = "lazy-says"      // what it has found in its memory
 	letGo        = "let-go"         // systemd has been told to let go
 	lendingHolds = "/lending-holds" // no page is lent while this is there
+	handsOver    = "hands-over"     // the ID of the task that CRIU hands over, if it is another
+	toBePlaced   = "to-be-placed"   // the memory does not follow: it is there before
 )
 
 // playMemory is a task whose memory follows.
@@ -42,11 +44,17 @@ func playMemory(mark string) error {
 		return err
 	}
 	lazytest.Fill(m)
+	for i := range ballast {
+		ballast[i] = byte(i >> 12 * 31)
+	}
 	if err := os.WriteFile(mark, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
 	select {}
 }
+
+// ballast is more memory of that task, or none would be sent ahead.
+var ballast [worthwhile]byte
 
 // playLazy is that task, restored: systemd keeps what it would have handed to it.
 func playLazy(control, socket string) error {
@@ -54,7 +62,10 @@ func playLazy(control, socket string) error {
 	if err != nil {
 		return err
 	}
-	task, err := os.ReadFile(filepath.Join(control, frozenTask))
+	task, err := os.ReadFile(filepath.Join(control, handsOver))
+	if err != nil {
+		task, err = os.ReadFile(filepath.Join(control, frozenTask))
+	}
 	if err != nil {
 		return err
 	}
@@ -70,6 +81,10 @@ func playLazy(control, socket string) error {
 		return err
 	}
 	restored, keep, err := lazytest.HandOver(socket, uint32(pid))
+	if err == nil && exists(filepath.Join(control, toBePlaced)) {
+		err = unix.Close(keep)
+		keep = -1
+	}
 	if err != nil {
 		return err
 	}
@@ -77,11 +92,13 @@ func playLazy(control, socket string) error {
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return nil //nolint:nilerr // it was refused
 	}
-	go func() {
-		if await(filepath.Join(control, letGo)) == nil {
-			_ = unix.Close(keep)
-		}
-	}()
+	if keep >= 0 {
+		go func() {
+			if await(filepath.Join(control, letGo)) == nil {
+				_ = unix.Close(keep)
+			}
+		}()
+	}
 	if err := restored(); err != nil {
 		return err
 	}
@@ -155,9 +172,20 @@ func lendingHeld() bool { return exists(os.Getenv("RIG_CONTROL") + lendingHolds)
 // withLazyPages has the workload's memory follow. Held says that none of it does yet.
 func (r *rig) withLazyPages(held bool) (runs func() bool) {
 	r.t.Helper()
-	runs = r.withCgroup()
+	runs = r.withTask()
 	r.t.Setenv("RIG_CONTROL", r.control)
 	lendAtLeisure()
+	if held {
+		r.note(lendingHolds, "")
+	}
+	r.spec.src.Policy.LazyPages, r.spec.dst.Policy.LazyPages = true, true
+	return runs
+}
+
+// withTask has the workload be a task whose memory CRIU leaves alone.
+func (r *rig) withTask() (runs func() bool) {
+	r.t.Helper()
+	runs = r.withCgroup()
 	task := exec.Command("/proc/self/exe", actMemory, filepath.Join(r.control, frozenTask))
 	if err := task.Start(); err != nil {
 		r.t.Fatal(err)
@@ -181,10 +209,6 @@ func (r *rig) withLazyPages(held bool) (runs func() bool) {
 			r.t.Fatal(err)
 		}
 	}
-	if held {
-		r.note(lendingHolds, "")
-	}
-	r.spec.src.Policy.LazyPages, r.spec.dst.Policy.LazyPages = true, true
 	r.spec.src.Hooks.Freeze.Hold = filepath.Join(r.control, "hold")
 	r.spec.dst.Hooks.Restore.Log = filepath.Join(r.control, "restore.log")
 	r.spec.dst.Hooks.Restore.Container = fmt.Sprintf("%012x", os.Getpid())

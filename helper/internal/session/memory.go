@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ import (
 const (
 	flagStock uint16 = 2 // memory that comes ahead; pos = its place in the stock
 	flagPages uint16 = 4 // name and piece of a page file of the tree
+	flagPlace uint16 = 8 // a piece of a task's memory; stream = the task
 )
 
 const (
@@ -58,6 +60,7 @@ type ahead struct {
 	rate  int64 // bytes a second over the link, by the scan that sent most; 0: none says anything
 	late  bool  // the last one of all was done
 	pages bool  // the destination takes the dump's pages while it is written
+	place bool  // it can place memory
 }
 
 // memorySource is the source's end of the memory that goes ahead of the dump, and of the dump's pages.
@@ -100,7 +103,7 @@ func (s *memorySource) memorySize() int64 {
 // expectStock begins with the room that a destination announces, and with an empty
 // stock.
 func (s *memorySource) expectStock(welcome *protocol.Welcome) {
-	s.memory = ahead{room: welcome.Stock, pages: s.can(welcome, canPages, "the dump is sent when it is complete")}
+	s.memory = ahead{room: welcome.Stock, pages: s.can(welcome, canPages, "the dump is sent when it is complete"), place: slices.Contains(welcome.Can, canPlace)}
 }
 
 // carryAhead sends the memory that is not on the other side yet, while the workload
@@ -329,6 +332,7 @@ type arrivedMemory struct {
 	stock *precopy.Stock
 	files map[string]*os.File
 	buf   []byte
+	placement
 }
 
 func (a *arrivedMemory) close() (err error) {
@@ -338,7 +342,7 @@ func (a *arrivedMemory) close() (err error) {
 	if a.stock != nil {
 		err = errors.Join(err, a.stock.Close())
 	}
-	a.stock, a.files, a.buf = nil, nil, nil
+	a.stock, a.files, a.buf, a.plan = nil, nil, nil, nil
 	return err
 }
 

@@ -38,6 +38,7 @@ type source struct {
 	tmpfs    []string        // dump folders that we mounted
 	lender   *lender         // nil: the memory does not follow
 	wave     *wave.Companion // nil: it is cut over alone
+	placing  bool            // CRIU leaves the memory out, and it is placed
 	stopped  *atomic.Bool    // the workload must not be started here, see mayStart
 	settings engine.NetSettings
 	threads  affinity.Threads // of the workload, that are bound to processors

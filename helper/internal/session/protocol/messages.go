@@ -124,6 +124,7 @@ type (
 		Sent
 		Settings *settings.Net `json:"settings,omitempty"`    // of the workload's network namespace
 		Own      *ownnet.State `json:"own_network,omitempty"` // that namespace's other objects
+		Place    bool          `json:"place,omitempty"`       // CRIU dumps without the memory's content, which is to be placed
 	}
 
 	// Dumped: the state has been sent.

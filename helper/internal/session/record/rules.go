@@ -28,6 +28,17 @@ func (s *Spec) Lends(st State) bool {
 	return s.Policy.LazyPages && (st == Released || st == InDoubt || st == Resumed)
 }
 
+// leavesMemory names the policy by which CRIU leaves memory to us; none: it carries all.
+func (s *Spec) leavesMemory() string {
+	switch {
+	case s.Policy.LazyPages:
+		return "lazy_pages"
+	case s.Policy.PlaceMemory:
+		return "place_memory"
+	}
+	return ""
+}
+
 // rule is one thing that a spec must not say. The first broken rule is reported, so a rule may rely on those
 // before it.
 type rule struct {
@@ -164,24 +175,32 @@ var workloadRules = []rule{
 		always("hooks: resume is missing"),
 	},
 	{
-		func(s *Spec) bool { return s.Policy.LazyPages && s.Mode != Live },
+		func(s *Spec) bool { return s.Policy.LazyPages && s.Policy.PlaceMemory },
+		always("policy: lazy_pages has the memory follow, and place_memory has all of it there before: choose one of them"),
+	},
+	{
+		func(s *Spec) bool { return s.leavesMemory() != "" && s.Mode != Live },
 		func(s *Spec) string {
-			return fmt.Sprintf("policy: lazy_pages is for the mode live: mode %s moves no memory", s.Mode)
+			return fmt.Sprintf("policy: %s is for the mode live: mode %s moves no memory", s.leavesMemory(), s.Mode)
 		},
 	},
 	{
 		func(s *Spec) bool {
 			f := s.Hooks.Freeze
-			return s.Policy.LazyPages && s.Role == Source && (f.Cgroup == "" || f.Hold == "")
+			return s.leavesMemory() != "" && s.Role == Source && (f.Cgroup == "" || f.Hold == "")
 		},
-		always("policy: lazy_pages needs the workload's cgroup, of the second version, and what stands in for CRIU: hooks.freeze has cgroup or hold missing"),
+		func(s *Spec) string {
+			return "policy: " + s.leavesMemory() + " needs the workload's cgroup, of the second version, and what stands in for CRIU: hooks.freeze has cgroup or hold missing"
+		},
 	},
 	{
 		func(s *Spec) bool {
 			r := s.Hooks.Restore
-			return s.Policy.LazyPages && s.Role == Destination && (r.Hold == "" || r.Container == "" || !filepath.IsAbs(r.Log))
+			return s.leavesMemory() != "" && s.Role == Destination && (r.Hold == "" || r.Container == "" || !filepath.IsAbs(r.Log))
 		},
-		always("policy: lazy_pages needs to know what stands in for CRIU, where CRIU works, and whose tasks it restores: hooks.restore has hold, log or container missing"),
+		func(s *Spec) string {
+			return "policy: " + s.leavesMemory() + " needs to know what stands in for CRIU, where CRIU works, and whose tasks it restores: hooks.restore has hold, log or container missing"
+		},
 	},
 }
 

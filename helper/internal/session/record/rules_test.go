@@ -86,6 +86,7 @@ func broken() []struct {
 			hooksOf(s)["restore"].(m)["gate"] = ""
 		}},
 		{"hooks: resume is missing", func(s m) { destination(s); s["mode"] = "offline" }},
+		{"policy: lazy_pages has the memory follow, and place_memory has all of it there before: choose one of them", policy(m{"lazy_pages": true, "place_memory": true})},
 		{"policy: lazy_pages is for the mode live: mode offline moves no memory", func(s m) {
 			s["mode"], s["policy"] = "offline", m{"lazy_pages": true}
 			hooksOf(s)["thaw"] = m{"argv": []any{"x"}}

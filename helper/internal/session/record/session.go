@@ -14,6 +14,7 @@
 //	made          destination: the paths that it made, or was about to make
 //	criu.conf     lazy pages: CRIU's further options
 //	fetched       lazy pages, destination: all memory has come
+//	placing       CRIU leaves the memory alone: it is placed
 //	continue      a rehearsal goes on (Policy.PauseAt)
 //
 // The states, in the order in which a side reaches them, and the action of a side
@@ -66,6 +67,7 @@ const (
 	continueFile = "continue"
 	CRIUFile     = "criu.conf"
 	FetchedFile  = "fetched"
+	PlacingFile  = "placing"
 	WorkloadLock = "locks"
 )
 

@@ -152,6 +152,7 @@ type Policy struct {
 	Delta       *bool  `json:"delta,omitempty"`        // of a cluster that was sent before, only its changed sectors
 	Precopy     *bool  `json:"precopy,omitempty"`      // live: memory goes ahead of the dump, as far as the destination has room
 	LazyPages   bool   `json:"lazy_pages,omitempty"`   // live: memory follows when the workload runs on the destination
+	PlaceMemory bool   `json:"place_memory,omitempty"` // live: memory is placed beside CRIU's restore, where that is possible
 	Connections int    `json:"connections,omitempty"`  // over which volumes are sent side by side
 	PeerTimeout int    `json:"peer_timeout,omitempty"` // seconds that an answer may take beyond the work it is about
 	// HashLimit is how many bytes may be read in the pause, by a tracker that knows no

@@ -303,6 +303,15 @@ func (s *Status) AddStage(st Stage) {
 	})
 }
 
+// CRIULeavesMemory says that CRIU dumps, and restores, without the memory's content.
+func CRIULeavesMemory(dir string, spec *Spec) bool {
+	if !spec.Policy.PlaceMemory {
+		return spec.Policy.LazyPages
+	}
+	_, err := os.Lstat(filepath.Join(dir, PlacingFile))
+	return err == nil
+}
+
 // Lost says that a destination's memory has not all come.
 func Lost(dir string, spec *Spec) bool {
 	if !spec.Policy.LazyPages || spec.Role != Destination {

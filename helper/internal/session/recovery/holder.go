@@ -19,14 +19,14 @@ func (h Holder) MayStart(imageDir string) (bool, error) {
 	return Hook(h.RunDir, Call{Action: hooks.StartUp, ImageDir: imageDir, CRIU: h.PID})
 }
 
-// Lazy looks whether the session wants lazy pages.
+// Lazy looks whether the session has CRIU leave the memory alone.
 func (h Holder) Lazy(imageDir string) (*hooks.LazyPages, error) {
 	reg, err := hooks.Lookup(h.RunDir, imageDir)
 	if err != nil || reg == nil {
 		return nil, err
 	}
 	spec, err := record.LoadSpec(reg.Session)
-	if err != nil || !spec.Policy.LazyPages {
+	if err != nil || !record.CRIULeavesMemory(reg.Session, spec) {
 		return nil, err
 	}
 	return &hooks.LazyPages{Config: filepath.Join(reg.Session, record.CRIUFile)}, nil
