@@ -86,6 +86,11 @@ options:
       - Whether the workload is to run on the destination before its memory is there. Needs userfaultfd there, and a cgroup of the workload's own.
     type: bool
     default: false
+  place_memory:
+    description:
+      - Whether CRIU is to leave the workload's memory out, which is placed beside its restore. Needs the same as O(lazy_pages).
+    type: bool
+    default: false
   reserve_space:
     description:
       - Whether the destination is to take all the room that the image volumes can need, and not only as much as is in them.
@@ -283,6 +288,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "hash_limit": {"type": "int", "default": 0},
     "auto_converge": {"type": "bool", "default": False},
     "lazy_pages": {"type": "bool", "default": False},
+    "place_memory": {"type": "bool", "default": False},
     "reserve_space": {"type": "bool", "default": False},
     "bind_mounts": {"type": "str", "choices": ["carry", "same", "refuse"], "default": "refuse"},
     "source_binds": {"type": "dict", "default": {}},
@@ -312,6 +318,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         hash_limit=params["hash_limit"],
         auto_converge=params["auto_converge"],
         lazy_pages=params["lazy_pages"],
+        place_memory=params["place_memory"],
         reserve_space=params["reserve_space"],
         bind_mounts=params["bind_mounts"],
         binds_here=params["source_binds"],

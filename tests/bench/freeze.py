@@ -198,6 +198,14 @@ class HandoverLazy(Handover):
     asked: t.Mapping[str, t.Any] = {"handover_lazy_pages": True}
 
 
+class HandoverPlaced(Handover):
+    """The same, but its memory is placed while CRIU restores."""
+
+    workload = "bench-98"
+    number = 98
+    asked: t.Mapping[str, t.Any] = {"migrate_place_memory": True}
+
+
 class Scripted:
     """Moves by one script on the source, as one would write it: nothing of ours between the steps."""
 
@@ -341,8 +349,8 @@ class Floor(Scripted):
 
 
 CONTENDERS: dict[str, t.Callable[[Fleet], Handover | Scripted]] = {
-    "handover": Handover, "handover-lazy": HandoverLazy, "podman": Podman, "rsync-twice": RsyncTwice, "vz": Vz, "vz-shared": VzShared,
-    "vz-no-barrier": VzNoBarrier, "floor": Floor,
+    "handover": Handover, "handover-lazy": HandoverLazy, "handover-placed": HandoverPlaced, "podman": Podman, "rsync-twice": RsyncTwice,
+    "vz": Vz, "vz-shared": VzShared, "vz-no-barrier": VzNoBarrier, "floor": Floor,
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
-// Package lazy brings a workload's memory over after it runs on the other side: lazy
-// pages, or post-copy.
+// Package lazy brings the memory over that CRIU leaves out of a dump and a restore: before
+// the workload runs on the other side (Placer), or after that: lazy pages, or post-copy
+// (Fetcher).
 //
 // A dump that CRIU makes with lazy-pages leaves the private anonymous pages where they
 // are. CRIU would serve them itself when its post-dump script has agreed; but then it

@@ -45,23 +45,33 @@ def _auto_converge(plan: Plan) -> t.Iterator[str]:
         )
 
 
-def _lazy_pages(plan: Plan) -> t.Iterator[str]:
-    if not plan.lazy_pages or not plan.live:
-        return
+def _without_memory(plan: Plan, what: str, option: str) -> t.Iterator[str]:
+    """Why CRIU cannot leave the memory out."""
     if not plan.container["cgroup"] and plan.container["running"]:
-        yield "lazy pages are not possible for {0}: it has no cgroup of the second version of its own on {1}: move it without migrate_lazy_pages".format(
-            plan.workload, plan.source
+        yield "{0} not possible for {1}: it has no cgroup of the second version of its own on {2}: move it without {3}".format(
+            what, plan.workload, plan.source, option
         )
     criu = plan.there["host"]["criu"]
     if criu["version"] and not criu["lazy_pages"]:
         yield (
-            "lazy pages are not possible on {0}: `criu check --feature uffd-noncoop` finds no userfaultfd there that tells of what tasks do to their memory: "
-            "move {1} without migrate_lazy_pages, or to a host whose kernel has it (CONFIG_USERFAULTFD)"
-        ).format(plan.destination, plan.workload)
+            "{0} not possible on {1}: `criu check --feature uffd-noncoop` finds no userfaultfd there that tells of what tasks do to their memory: "
+            "move {2} without {3}, or to a host whose kernel has it (CONFIG_USERFAULTFD)"
+        ).format(what, plan.destination, plan.workload, option)
+
+
+def _lazy_pages(plan: Plan) -> t.Iterator[str]:
+    if plan.lazy_pages and plan.live:
+        yield from _without_memory(plan, "lazy pages are", "migrate_lazy_pages")
+
+
+def _place_memory(plan: Plan) -> t.Iterator[str]:
+    if plan.place_memory and plan.live:
+        yield from _without_memory(plan, "placing memory is", "migrate_place_memory")
 
 
 CHECKS: dict[str, Check] = {
     "tracker": _tracker,
     "auto_converge": _auto_converge,
     "lazy_pages": _lazy_pages,
+    "place_memory": _place_memory,
 }

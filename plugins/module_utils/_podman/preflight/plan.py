@@ -50,6 +50,7 @@ class Plan:
     secrets_here: Facts = field(default_factory=dict)  # by name, what podman_secrets_info of the source says
     secrets_there: Facts = field(default_factory=dict)
     reserve_space: bool = False  # the destination takes all the room that its images can need
+    place_memory: bool = False  # CRIU is to leave its memory out
     asked_within: float = 0.0  # seconds in which first the destination was asked, and then the source
     problems: tuple[str, ...] = field(default=())
 

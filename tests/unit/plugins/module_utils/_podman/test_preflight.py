@@ -144,7 +144,7 @@ class Facts:
         self.workload = "shop"
         self.tracker, self.hash_limit = "auto", 0
         self.auto_converge = False
-        self.lazy_pages = False
+        self.lazy_pages = self.place_memory = False
         self.reserve_space = False
         self.binds = ("refuse", {}, {})
         self.secrets = ("same", {}, {})
@@ -156,7 +156,7 @@ class Facts:
     def plan(self):
         return preflight.Plan(
             self.workload, self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge,
-            self.lazy_pages, *self.binds, *self.secrets, self.reserve_space,
+            self.lazy_pages, *self.binds, *self.secrets, self.reserve_space, self.place_memory,
         )
 
     def sentences(self, *ignore):
@@ -289,6 +289,8 @@ def test_where_memory_does_not_follow_nobody_needs_userfaultfd(facts):
     assert facts.sentences() == []
     facts.mode = "live"
     assert [check for check, _sentence in facts.sentences()] == ["lazy_pages", "lazy_pages"]
+    facts.lazy_pages, facts.place_memory = False, True
+    assert [check for check, _sentence in facts.sentences()] == ["place_memory", "place_memory"]
 
 
 def test_what_is_not_to_be_slowed_down_need_not_be_able_to(facts):
@@ -531,6 +533,10 @@ FAULTS = [
      "lazy pages are not possible for shop: it has no cgroup of the second version of its own on node1: move it without migrate_lazy_pages"),
     ("lazy_pages", both(put("there.host.criu.lazy_pages", False), lambda facts: setattr(facts, "lazy_pages", True)),
      "lazy pages are not possible on node2: `criu check --feature uffd-noncoop` finds no userfaultfd there"),
+    ("place_memory", both(put("here.workload.cgroup", ""), lambda facts: setattr(facts, "place_memory", True)),
+     "placing memory is not possible for shop: it has no cgroup of the second version of its own on node1: move it without migrate_place_memory"),
+    ("place_memory", both(put("there.host.criu.lazy_pages", False), lambda facts: setattr(facts, "place_memory", True)),
+     "placing memory is not possible on node2: `criu check --feature uffd-noncoop` finds no userfaultfd there"),
     ("systemd", put("there.host.systemd", []), "node2 does not run systemd"),
     ("systemd", put("here.host.systemd", [239]), "systemd is 239 on node1, and 240 or later is needed"),
     ("clock", put("there.host.clock", 1100.0), "the clocks of node1 and node2 are about 100 s apart"),
