@@ -2,7 +2,6 @@ package lazy
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -97,9 +96,9 @@ func (f *Frozen) Rest(images string, give Give) (left uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for pid, left1 := range maps {
-		left += left1.bytes()
-		missing := left1.without(f.given[pid])
+	for pid, own := range maps {
+		left += own.bytes()
+		missing := own.without(f.given[pid])
 		file := f.files[pid]
 		if file == nil && len(missing) > 0 {
 			return 0, fmt.Errorf("lazy: the dump leaves memory in task %d, and there is none", pid)
@@ -176,5 +175,3 @@ func (s spans) without(others spans) (rest spans) {
 	}
 	return rest
 }
-
-var errTwice = errors.New("lazy: a page has come twice")

@@ -86,7 +86,7 @@ func (p *Plan) arrange() error {
 		})
 		for i := 1; i < len(all); i++ {
 			if all[i].start < all[i-1].end() {
-				return fmt.Errorf("%w: that at %#x of task %d", errTwice, all[i].start, pid)
+				return fmt.Errorf("lazy: the page at %#x of task %d has come twice", all[i].start, pid)
 			}
 		}
 		for _, s := range all {
