@@ -233,8 +233,8 @@ func (a *arrivedMemory) complete() error {
 	return a.placer.Begin(a.plan)
 }
 
-// placeAll returns when all memory is in its place, and nothing is left of what came: the
-// restored tasks may be released.
+// placeAll returns when all memory is in its place: the restored tasks may be released. The
+// stock is given back when they run (release), since that takes its time.
 func (d *destination) placeAll(ctx context.Context, took map[string]float64) error {
 	if !d.memory.placing {
 		return nil
@@ -249,7 +249,7 @@ func (d *destination) placeAll(ctx context.Context, took map[string]float64) err
 	}
 	took["place"] = report.MS(time.Since(began))
 	d.Log.Emit("placed", map[string]any{"bytes": done.Bytes, "tasks": done.Tasks, "faults": done.Faults, "ms": took["place"]})
-	return d.memory.close()
+	return nil
 }
 
 // abandon lets go of the tasks that are to be refused.
