@@ -104,7 +104,8 @@ class Plays:
         """As an operator would see it."""
         command = self._command(playbook, variables)
         print(f"\n$ {' '.join([Path(command[0]).name, *command[1:]])}", flush=True)
-        done = subprocess.run(command, cwd=CHECKOUT, env=self.environment, stdin=subprocess.DEVNULL, timeout=PLAY_SECONDS, check=False)
+        environment = {"ANSIBLE_STDOUT_CALLBACK": "livefleet.handover.quiet", **self.environment}
+        done = subprocess.run(command, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, timeout=PLAY_SECONDS, check=False)
         if done.returncode != 0:
             raise Failure(f"{playbook} failed: see above")
 

@@ -23,16 +23,12 @@ author:
 
 import atexit
 import os
-import re
 import sys
 import typing as t
 
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.livefleet.handover.plugins.module_utils._core.progress import line
-from ansible_collections.livefleet.handover.plugins.plugin_utils._live import Live, key, tell
-
-# Tasks of the role say before a bar which stage they belong to.
-_STAGE = re.compile(r"^(?:.* : )?(Resume|Preflight|Trial|Prepare|Presync|Cutover|Settle|Cleanup|Report|Undo) \| ")
+from ansible_collections.livefleet.handover.plugins.plugin_utils._live import Live, key, stage_of, tell
 
 
 def words(known: dict[str, t.Any]) -> str:
@@ -61,10 +57,10 @@ class CallbackModule(CallbackBase):
             atexit.register(self._close)
 
     def v2_runner_on_start(self, host: t.Any, task: t.Any) -> None:
-        found = _STAGE.match(task.get_name())
-        if self.live is None or found is None:
+        stage = stage_of(task.get_name())
+        if self.live is None or not stage:
             return
-        name, stage = key(host.get_vars()), found.group(1).lower()
+        name = key(host.get_vars())
         if self.stages.get(name) != stage:
             self.stages[name] = stage
             tell(key=name, stage=stage)

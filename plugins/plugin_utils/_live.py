@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -22,6 +23,9 @@ import typing as t
 # The path of the socket, for the processes that Ansible starts for its tasks.
 ADDRESS = "HANDOVER_PROGRESS"
 
+# Tasks of the roles say before a bar which stage they belong to.
+_STAGE = re.compile(r"^(?:.* : )?(Resume|Preflight|Trial|Prepare|Prewarm|Presync|Cutover|Migrate|Fence|Down and up|Release|Settle|Cleanup|Report|Undo) \| ")
+
 # Rows are taken from the scrolling text: so many at most, and never more than half of them.
 ROWS = 16
 
@@ -29,6 +33,12 @@ ROWS = 16
 def key(variables: t.Mapping[str, t.Any]) -> str:
     """Whose line it is, from the variables of a host in the inventory: that of the move that it is a part of, if it is one."""
     return (variables.get("__handover_move") or {}).get("name") or variables.get("inventory_hostname") or ""
+
+
+def stage_of(task: str) -> str:
+    """The stage to which a task belongs, by its name; empty: to none."""
+    found = _STAGE.match(task)
+    return found.group(1).lower() if found else ""
 
 
 def tell(**news: t.Any) -> bool:
