@@ -100,6 +100,17 @@ func (s *limiter) lookAtMemory(ctx context.Context) error {
 	return nil
 }
 
+// sinceStep has the next look find what changes from here on: the changes before a step
+// would make it seem to be of no use.
+func (s *limiter) sinceStep(ctx context.Context) error {
+	if s.memory.scans == 0 {
+		return nil
+	}
+	err := s.lookAtMemory(ctx)
+	s.brake.stepped = time.Now()
+	return err
+}
+
 // goAhead sends all memory, and looks at it once more: only then is it known how fast
 // it changes. A second scan would send the changes too, and leave no room for those
 // before the pause.

@@ -133,30 +133,44 @@ func TestAThrottleThatDoesNotHelpIsLifted(t *testing.T) {
 	r.runsOnce(w, record.Source)
 }
 
-// heavyWriter writes random blocks past the page cache to one place after the other, as
-// fast as a processor lets it.
-const heavyWriter = `
-import mmap, os
-size, block = 32 << 20, 128 << 10
-f = os.open(%q, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o600)
-b = mmap.mmap(-1, block)
-at = 0
-while True:
-    b[:] = os.urandom(block)
-    os.pwritev(f, [b], at)
-    at = (at + block) %% size
+// A task that does so much, whatever else the machine does, until it is braked: as long as
+// it has more than a twenty-fifth of a processor.
+const given = `
+import mmap, os, time
+def given():
+    began, used = time.monotonic(), time.process_time()
+    while time.monotonic() < began + 0.05:
+        pass
+    return time.process_time() - used > (time.monotonic() - began) / 25
 `
 
-// heavyMemory changes its memory as fast as a processor lets it.
-const heavyMemory = `
-import mmap, os
-size, block = 24 << 20, 64 << 10
+// heavyWriter writes 4 MiB of random blocks past the page cache, again and again.
+const heavyWriter = given + `
+import random
+size, block, random_size = 32 << 20, 128 << 10, 4 << 20
+f = os.open(%q, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o600)
+b = mmap.mmap(-1, random_size)
+b[:] = os.urandom(random_size)
+view, at = memoryview(b), 0
+while True:
+    for _block in range(random_size // block if given() else 0):
+        start = random.randrange(0, random_size - block, 512)
+        os.pwritev(f, [view[start:start + block]], at)
+        at = (at + block) %% size
+`
+
+// heavyMemory changes all pages of its memory, again and again, an eighth at a time. The
+// destination has room to be sent all of it twice: before its brake, and in the end.
+const heavyMemory = given + `
+size, page = 12 << 20, 4096
+part, at, written = size // 8, 0, 0
 b = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-at = 0
 b.write(os.urandom(size))
 while True:
-    b[at:at + block] = os.urandom(block)
-    at = (at + block) % size
+    if given():
+        b[at + written:at + part:page] = os.urandom(len(range(at + written, at + part, page)))
+        at = (at + part) % size
+        written = (written + (at == 0)) % page
 `
 
 // A workload that writes too much is slowed down until it does not, and is frozen with
@@ -170,18 +184,18 @@ func TestAWorkloadIsSlowedDownUntilThePauseIsShortEnough(t *testing.T) {
 		limit   int64 // bytes a second
 		begin   func(r *rig) (file, original string)
 	}{
-		// What is written in the last 50 ms is to be sent in 25.
-		"disk": {25, 64 << 20, func(r *rig) (string, string) {
+		// What is written in the last 50 ms is to be sent in 10.
+		"disk": {10, 64 << 20, func(r *rig) (string, string) {
 			return r.withBrake(fmt.Sprintf(heavyWriter, filepath.Join(r.mountpoint, "heavy")))
 		}},
-		// Of 36 MiB and more, which would take 2.3 s and more; longer on a machine that is busy.
-		"memory": {1500, 16 << 20, func(r *rig) (string, string) {
+		// 12 MiB that always change take 0.75 s.
+		"memory": {400, 16 << 20, func(r *rig) (string, string) {
 			r.withCgroup()
 			file, original := r.withBrake(heavyMemory)
 			for range 1000 {
 				if has, err := r.spec.src.Hooks.Freeze.Cgroup.Memory(); err != nil {
 					r.t.Fatal(err)
-				} else if has > 28<<20 {
+				} else if has > 16<<20 {
 					return file, original
 				}
 				time.Sleep(10 * time.Millisecond)
@@ -191,7 +205,6 @@ func TestAWorkloadIsSlowedDownUntilThePauseIsShortEnough(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			quickly(t)
 			r := newRig(t)
 			r.spec.src.Policy.PauseBaseMS, r.spec.src.Policy.MaxFrozenMS, r.spec.src.Policy.Limit = 1, c.allowed, c.limit
 			r.fill(filepath.Join(r.mountpoint, "first"), 12<<20) // that tells how fast the link is

@@ -139,7 +139,11 @@ func (s *presyncer) goes(ctx context.Context, f forecast, askedAt time.Time) (bo
 		}
 		s.foreseeMemory(&f)
 	}
+	step := s.brake.stepped
 	if now, err := s.timely(f, askedAt); err != nil || !now {
+		if err == nil && s.brake.stepped != step {
+			err = s.sinceStep(ctx)
+		}
 		return false, err
 	}
 	if err := s.catchUp(ctx); err != nil {
