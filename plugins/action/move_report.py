@@ -12,6 +12,7 @@ from ansible_collections.livefleet.handover.plugins.action import controller_fil
 from ansible_collections.livefleet.handover.plugins.filter.move_lines import moved_lines
 from ansible_collections.livefleet.handover.plugins.filter.report_files import report_files
 from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
+from jinja2 import TemplateError
 
 
 class ActionModule(controller_files.ActionModule):
@@ -31,7 +32,11 @@ class ActionModule(controller_files.ActionModule):
             }
         )
         record = asked["record"]
-        files = report_files(json.dumps(record, indent=4, sort_keys=True), asked["templates"])
+        try:
+            files = report_files(json.dumps(record, indent=4, sort_keys=True), asked["templates"])
+        except (TemplateError, LookupError, TypeError, ValueError) as exc:
+            # Not raised: ansible-core 2.18 would take the page's text in the trace of calls for a template.
+            return {"failed": True, "msg": str(exc)}
         result = self.put(asked["directory"], files, False, asked["on_host"], task_vars)
         for line in moved_lines(record, asked["told"], result["paths"]):
             say(line)

@@ -16,8 +16,8 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils import _forks
 COLLECTION = Path(__file__).resolve().parents[4]
 MOVES = [COLLECTION / "playbooks" / "migrate.yml", *(COLLECTION / "roles" / "migrate").glob("[tv]a*/*.yml")]
 # In a process of its own, as a play is: what another test has loaded would count.
-LOOK = """
-import gc, json, sys
+LOOK = r"""
+import gc, json, re, sys
 from ansible.plugins.loader import filter_loader, init_plugin_loader
 init_plugin_loader()
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _forks
@@ -25,7 +25,8 @@ before = gc.get_freeze_count()
 _forks.prepare()
 missing = [name for name in _forks.FILTERS if filter_loader.get(name) is None]
 loaded = [
-    any(name.startswith("ansible.plugins.filter.core") for name in sys.modules),
+    # ansible-core 2.18 puts a number before the file's name.
+    any(re.match(r"ansible\.plugins\.filter\.(-?[0-9]+_)?core", name) for name in sys.modules),
     all(loader.get(name, class_only=True) for loader, name in _forks.PLUGINS),
 ]
 print(json.dumps({"missing": missing, "loaded": loaded, "frozen": gc.get_freeze_count() > before, "ours": [

@@ -57,7 +57,7 @@ def test_a_kill_at_any_step_leaves_all_old_or_all_new_or_an_image_missing(tmp_pa
         lay(folder)
         left = [struck]
 
-        def step(real, left=left):
+        def step(real, left):
             def act(*args, **kwargs):
                 if not left[0]:
                     raise Killed
@@ -68,8 +68,8 @@ def test_a_kill_at_any_step_leaves_all_old_or_all_new_or_an_image_missing(tmp_pa
 
         with monkeypatch.context() as patch:
             for name in names:
-                patch.setattr(os, name, step(getattr(os, name)))
-            patch.setattr(rollback.shutil, "rmtree", step(rollback.shutil.rmtree))
+                patch.setattr(os, name, step(getattr(os, name), left))
+            patch.setattr(rollback.shutil, "rmtree", step(rollback.shutil.rmtree, left))
             try:
                 swap(folder)
                 ended = True
