@@ -106,8 +106,9 @@ func (s *limiter) sinceStep(ctx context.Context) error {
 	if s.memory.scans == 0 {
 		return nil
 	}
+	fresh := s.memory.fresh // what changed in the moment since the look before says nothing of the step
 	err := s.lookAtMemory(ctx)
-	s.brake.stepped = time.Now()
+	s.memory.fresh, s.brake.stepped = fresh, time.Now()
 	return err
 }
 
