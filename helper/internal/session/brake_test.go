@@ -185,7 +185,7 @@ func TestAWorkloadIsSlowedDownUntilThePauseIsShortEnough(t *testing.T) {
 		begin   func(r *rig) (file, original string)
 	}{
 		// What is written in the last 50 ms is to be sent in 10.
-		"disk": {10, 64 << 20, func(r *rig) (string, string) {
+		"disk": {10, 16 << 20, func(r *rig) (string, string) {
 			return r.withBrake(fmt.Sprintf(heavyWriter, filepath.Join(r.mountpoint, "heavy")))
 		}},
 		// 12 MiB that always change take 0.75 s.
