@@ -10,7 +10,7 @@ type: stdout
 short_description: The stages of each move, its table, and the reason of a failure
 version_added: 0.1.0
 description:
-  - Prints a line when a workload comes to another stage, and the lines and tables that the playbooks print for people.
+  - Prints a line when a workload comes to another stage, the lines and tables that the playbooks print for people, and warnings.
   - A task that fails is named at the end, with its reason, unless a playbook has dealt with it.
   - With C(-v), prints everything, as Ansible's own P(ansible.builtin.default#callback) does.
 extends_documentation_fragment:
@@ -29,7 +29,7 @@ from ansible.plugins.callback.default import CallbackModule as Default
 from ansible_collections.livefleet.handover.plugins.filter.failure_reason import failure_reason
 from ansible_collections.livefleet.handover.plugins.plugin_utils._live import key, stage_of
 
-# All that Ansible's own callback prints for a task or a play.
+# All that Ansible's own callback prints for a play, or before a task.
 _SILENCED = (
     "v2_on_file_diff",
     "v2_playbook_on_cleanup_task_start",
@@ -39,16 +39,13 @@ _SILENCED = (
     "v2_playbook_on_play_start",
     "v2_playbook_on_start",
     "v2_playbook_on_task_start",
-    "v2_runner_item_on_failed",
-    "v2_runner_item_on_ok",
-    "v2_runner_item_on_skipped",
     "v2_runner_on_async_failed",
     "v2_runner_on_async_ok",
     "v2_runner_on_async_poll",
-    "v2_runner_on_ok",
-    "v2_runner_on_skipped",
     "v2_runner_retry",
 )
+# For a result, of which only the warnings are left.
+_WARNED = ("v2_runner_item_on_failed", "v2_runner_item_on_ok", "v2_runner_item_on_skipped", "v2_runner_on_ok", "v2_runner_on_skipped")
 
 
 def _nothing(*arguments: t.Any, **options: t.Any) -> None:
@@ -70,6 +67,8 @@ class CallbackModule(Default):
         if self.quiet:
             for name in _SILENCED:
                 setattr(self, name, _nothing)
+            for name in _WARNED:
+                setattr(self, name, self._warn)
 
     def v2_runner_on_start(self, host: t.Any, task: t.Any) -> None:
         if not self.quiet:
@@ -83,7 +82,9 @@ class CallbackModule(Default):
     def v2_runner_on_failed(self, result: t.Any, ignore_errors: bool = False) -> None:
         if not self.quiet:
             super().v2_runner_on_failed(result, ignore_errors)
-        elif not ignore_errors:
+        elif ignore_errors:
+            self._warn(result)
+        else:
             self._keep(result)
 
     def v2_runner_on_unreachable(self, result: t.Any) -> None:
@@ -103,6 +104,11 @@ class CallbackModule(Default):
                 said = self.reasons.get(host, "it failed, without a reason")
                 self._display.display("{0}: {1}".format(host, said), color=constants.COLOR_ERROR, stderr=self.get_option("display_failed_stderr"))
 
+    def _warn(self, result: t.Any) -> None:
+        """Shows the warnings of a result: many a finding is told by them alone."""
+        self._handle_warnings(result._result)
+
     def _keep(self, result: t.Any) -> None:
         """The last failure of a host, for the end."""
+        self._warn(result)
         self.reasons[result._host.get_name()] = failure_reason(result._result)

@@ -23,8 +23,8 @@ import typing as t
 # The path of the socket, for the processes that Ansible starts for its tasks.
 ADDRESS = "HANDOVER_PROGRESS"
 
-# Tasks of the roles say before a bar which stage they belong to.
-_STAGE = re.compile(r"^(?:.* : )?(Resume|Preflight|Trial|Prepare|Prewarm|Presync|Cutover|Migrate|Fence|Down and up|Release|Settle|Cleanup|Report|Undo) \| ")
+# Tasks of the roles say before a bar which stage they belong to. A look for an earlier attempt is none.
+_STAGE = re.compile(r"^(?:.* : )?(Preflight|Trial|Prepare|Prewarm|Presync|Cutover|Migrate|Fence|Down and up|Release|Settle|Cleanup|Report|Undo) \| ")
 
 # Rows are taken from the scrolling text: so many at most, and never more than half of them.
 ROWS = 16
