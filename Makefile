@@ -69,11 +69,13 @@ release-tools: has-go ## Build the programs that sign a release and list its mod
 release: release-tools ## Build VERSION=1.0.0 from this commit into dist: tarball, packages, sums, SBOM
 	@python3 release/release.py "$(VERSION)" $(if $(KEY),--key "$(KEY)")
 
-# Writes the changelog from the fragments, and the version into galaxy.yml. Commit the result before `make release`.
+# Writes the changelog from the fragments, and the version into galaxy.yml. Commit the result before `make release`. Until the version has a tag, the
+# same again adds the fragments that came later.
 .PHONY: release-prepare
 release-prepare: setup ## Write the changelog and the number of VERSION=1.0.0
+	@! git rev-parse --quiet --verify "refs/tags/v$(VERSION)" >/dev/null || { echo "v$(VERSION) has been released: prepare the next version." >&2; exit 1; }
 	@sed -i 's/^version: .*/version: $(VERSION)/' galaxy.yml
-	@cd .cache/collections/ansible_collections/livefleet/handover && $(CURDIR)/.cache/venv/bin/antsibull-changelog release --version "$(VERSION)"
+	@cd .cache/collections/ansible_collections/livefleet/handover && $(CURDIR)/.cache/venv/bin/antsibull-changelog release --version "$(VERSION)" --update-existing
 
 # --- the lab ----------------------------------------------------------------
 

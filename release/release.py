@@ -68,6 +68,9 @@ def must_be_ready(version: str, tree: Path) -> None:
     changes = (tree / "changelogs" / "changelog.yaml").read_text(encoding="utf-8")
     if not re.search(rf"^  '?{re.escape(version)}'?:$", changes, flags=re.M):
         raise Refused(f"the changelog has no {version}: run `make release-prepare VERSION={version}`, and commit the result")
+    left = sorted(path.name for path in (tree / "changelogs" / "fragments").glob("*.y*ml"))
+    if left:
+        raise Refused(f"the changelog lacks {', '.join(left)} in changelogs/fragments: run `make release-prepare VERSION={version}`, and commit the result")
 
 
 def export(commit: str, target: Path) -> None:

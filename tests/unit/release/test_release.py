@@ -170,10 +170,14 @@ def test_a_commit_that_is_not_this_version_is_refused(tmp_path, version, galaxy,
 
 
 def test_a_commit_that_is_this_version_is_taken(tmp_path):
-    (tmp_path / "changelogs").mkdir()
+    fragments = tmp_path / "changelogs" / "fragments"
+    fragments.mkdir(parents=True)
     (tmp_path / "galaxy.yml").write_text("version: 1.0.0\n", encoding="utf-8")
     (tmp_path / "changelogs" / "changelog.yaml").write_text("releases:\n  1.0.0:\n    changes: {}\n", encoding="utf-8")
     release.must_be_ready("1.0.0", tmp_path)
+    (fragments / "later.yml").write_text("bugfixes: [one]\n", encoding="utf-8")
+    with pytest.raises(release.Refused, match="the changelog lacks later.yml in changelogs/fragments"):
+        release.must_be_ready("1.0.0", tmp_path)
 
 
 def test_the_list_of_modules_is_that_of_the_binary(tmp_path, monkeypatch):
