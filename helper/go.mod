@@ -2,6 +2,9 @@ module github.com/livefleet/handover/helper
 
 go 1.25.0
 
+// The newest patch release that is known to be mended: releases are built with it. `make audit` tells when there is a newer one.
+toolchain go1.26.10
+
 require (
 	github.com/cilium/ebpf v0.22.0
 	github.com/google/nftables v0.3.0

@@ -80,9 +80,17 @@ def export(commit: str, target: Path) -> None:
         archive.extractall(target)
 
 
+def toolchain(tree: Path) -> str:
+    """The Go that releases are built with. Another one, also a newer, would give other bytes."""
+    found = re.search(r"^toolchain (go\d\S*)$", (tree / "helper" / "go.mod").read_text(encoding="utf-8"), flags=re.M)
+    if not found:
+        raise Refused("helper/go.mod names no toolchain: name the newest Go, as in `toolchain go1.26.10`")
+    return found[1]
+
+
 def build_helpers(tree: Path, version: str) -> None:
     """With the Makefile of the commit; it needs neither root nor the lab."""
-    run("make", "helper", cwd=tree, PATH=f"{os.environ['PATH']}:/usr/local/go/bin", GOFLAGS="-buildvcs=false")
+    run("make", "helper", cwd=tree, PATH=f"{os.environ['PATH']}:/usr/local/go/bin", GOFLAGS="-buildvcs=false", GOTOOLCHAIN=toolchain(tree))
 
 
 def add_licences(tree: Path, commit: str, version: str) -> list[str]:

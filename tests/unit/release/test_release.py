@@ -180,6 +180,15 @@ def test_a_commit_that_is_this_version_is_taken(tmp_path):
         release.must_be_ready("1.0.0", tmp_path)
 
 
+@needs_the_checkout
+def test_the_go_of_a_release_is_named(tmp_path):
+    assert release.toolchain(CHECKOUT).startswith("go1.")
+    (tmp_path / "helper").mkdir()
+    (tmp_path / "helper" / "go.mod").write_text("module helper\n\ngo 1.25.0\n", encoding="utf-8")
+    with pytest.raises(release.Refused, match="helper/go.mod names no toolchain"):
+        release.toolchain(tmp_path)
+
+
 def test_the_list_of_modules_is_that_of_the_binary(tmp_path, monkeypatch):
     """From the helper that `make helper` has built: its version, the time of the commit, and every module that it requires."""
     monkeypatch.setenv("PATH", f"{Path(program('cyclonedx-gomod')).parent}:{os.environ['PATH']}:/usr/local/go/bin")
