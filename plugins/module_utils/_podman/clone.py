@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From the command that made a container to the command of a clone: another container, with volumes, a name and an address of its own.
+
+Whatever the two would share is replaced, left out, or refused: two containers that write one folder, or have one address, destroy each other's work.
+Everything here is a pure function.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from .create_command import CreateCommand
+
+Option = t.Tuple[str, t.Optional[str]]
+
+_DESTINATION = ("destination", "dst", "target")
+_SOURCE = ("source", "src")
+_READ_ONLY = ("ro", "readonly")
+
+# Of the first container alone: host ports that it has, names by which others find it.
+_ITS_OWN = frozenset(("cidfile", "network-alias", "publish", "publish-all"))
+
+
+class CloneError(ValueError):
+    """There can be no clone; the text says why, and the way out."""
+
+
+def cloned(parsed: CreateCommand, volumes: t.Mapping[str, str]) -> CreateCommand:
+    """The command with each volume (name → name) replaced by the clone's."""
+    options = [_replaced(option, volumes) for option in parsed.options if option[0] not in _ITS_OWN]
+    return dataclasses.replace(parsed, options=tuple(options))
+
+
+def _replaced(option: Option, volumes: t.Mapping[str, str]) -> Option:
+    name, value = option
+    if name == "volume" and value and ":" in value:
+        source, _colon, rest = value.partition(":")
+        return name, "{0}:{1}".format(_other(source, rest.partition(":")[2].split(","), volumes), rest)
+    if name == "mount" and value:
+        return name, _mount(value, volumes)
+    return option
+
+
+def _mount(value: str, volumes: t.Mapping[str, str]) -> str:
+    parts = [part.partition("=") for part in value.split(",")]
+    given = {key: text for key, _equals, text in parts}
+    if given.get("type", "volume") not in ("volume", "bind"):
+        return value
+    read_only = ["ro"] if any(key in given and given[key] not in ("false", "0") for key in _READ_ONLY) else []
+    return ",".join(key + equals + (_other(text, read_only, volumes) if key in _SOURCE and text else text) for key, equals, text in parts)
+
+
+def _other(source: str, options: t.Sequence[str], volumes: t.Mapping[str, str]) -> str:
+    if source in volumes:
+        return volumes[source]
+    if "ro" in options:
+        return source
+    raise CloneError(
+        "{0} is no part of the snapshot, and the clone would write to it, too: mount it read-only in the container, or put it in an image volume".format(source)
+    )
