@@ -38,6 +38,8 @@ notes:
   - >-
     C(handover_accept_data_loss), of kvm_cache. Change it also where the guest may then lose its last writes, when the power goes.
   - >-
+    C(handover_addresses), of clone. Addresses of the new container, each in a subnet of one of the container's networks.
+  - >-
     C(handover_apart), of move, drain, refill. Workloads of which no two may be on one host, by a name for the group.
   - >-
     C(handover_auto_converge), of migrate, move, drain, refill. Whether the workload is throttled while the cutover waits for such a moment,
@@ -51,6 +53,8 @@ notes:
     C(handover_cache_mode), of kvm_cache. The mode, as libvirt calls it.
   - >-
     C(handover_cdrom), of kvm_migrate. Of media in drives of which the destination has no equal file.
+  - >-
+    C(handover_clone), of clone. Name of the new container.
   - >-
     C(handover_destination), of migrate, kvm_migrate. The host that the workload is to go to.
   - >-
@@ -112,16 +116,16 @@ notes:
   - >-
     C(handover_session), of recover. Only this move; also if its helpers are at work.
   - >-
-    C(handover_snapshot), of snapshot, rollback. Name of the snapshot.
+    C(handover_snapshot), of snapshot, rollback, clone. Name of the snapshot.
   - >-
-    C(handover_source), of migrate, drain, refill, snapshot, rollback, kvm_migrate, kvm_cache, kvm_consolidation. The host that the
+    C(handover_source), of migrate, drain, refill, snapshot, rollback, clone, kvm_migrate, kvm_cache, kvm_consolidation. The host that the
     container is on.
   - >-
     C(handover_spare_disk), of move, drain, refill. The disk space that stays free on each host.
   - >-
     C(handover_spare_memory), of move, drain, refill. The memory that stays free on each host.
   - >-
-    C(handover_state), of snapshot. V(present) takes the snapshot, V(mounted) mounts its volumes read-only, V(unmounted) ends that,
+    C(handover_state), of snapshot, clone. V(present) takes the snapshot, V(mounted) mounts its volumes read-only, V(unmounted) ends that,
     V(absent) removes it.
   - >-
     C(handover_storage), of kvm_migrate. Whether disks are shared or copied, see M(livefleet.handover.kvm_migrate).
@@ -133,7 +137,7 @@ notes:
   - >-
     C(handover_wave), of move, drain, refill. Containers that are frozen at the same moment and move as one, by a name for the wave.
   - >-
-    C(handover_workload), of migrate, snapshot, rollback, kvm_migrate, kvm_cache. The container, by name or id.
+    C(handover_workload), of migrate, snapshot, rollback, clone, kvm_migrate, kvm_cache. The container, by name or id.
 
 seealso:
   - plugin: livefleet.handover.hosts

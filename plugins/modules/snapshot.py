@@ -150,12 +150,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils._core import host
 from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime
-from ..module_utils._core.sizes import format_size
 from ..module_utils._podman import processes, rollback, workload
 from ..module_utils._podman.disk_store import DiskStore
 from ..module_utils._podman.halted import go_on, halted
 from ..module_utils._podman.podman import Podman
-from ..module_utils._podman.preflight.plan import SPARE_DISK, STOPPED
+from ..module_utils._podman.preflight.plan import STOPPED
+from ..module_utils._podman.snapshot_disks import SnapshotDisks, copy, look_for_room
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
 from ..module_utils._podman.snapshots import CONFIGURATION, ROOT, Snapshots
 
@@ -200,7 +200,7 @@ class Snapshot:
             raise HandoverError("{0} has no image volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(self.workload))
         if not facts["running"] and (memory or facts["state"] not in STOPPED):
             raise HandoverError("{0} is {1}: start it{2} first".format(self.workload, facts["state"], "" if memory else " or stop it"))
-        self._look_for_room(self._need(facts, memory), self.params["root"])
+        look_for_room(self.workload, self._need(facts, memory), self.params["root"])
         self.reasons.append("there is no snapshot {0}".format(name))
         if self.module.check_mode:
             return None
@@ -251,9 +251,9 @@ class Snapshot:
         with halted(self.runtime, self.podman, self.workload, facts, lambda: bool(self._container()["running"])):
             for volume in self.params["volumes"]:
                 self._sync(volume)
-                self._copy(volume["image"], os.path.join(folder, volume["name"] + ".img"))
-            self._copy(facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
-            self._copy(facts["upper_dir"], os.path.join(folder, "layer"))
+                copy(self.runtime, volume["image"], os.path.join(folder, volume["name"] + ".img"))
+            copy(self.runtime, facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
+            copy(self.runtime, facts["upper_dir"], os.path.join(folder, "layer"))
         return {"disks": False, "paused_ms": round(1000 * (time.monotonic() - began)), "size": host.allocated(folder)}
 
     def _container(self) -> dict[str, t.Any]:
@@ -262,20 +262,8 @@ class Snapshot:
             raise HandoverError("there is no container named {0} on this host".format(self.workload))
         return workload.facts_of(self.podman.inspect(listed["Id"]), ())
 
-    def _look_for_room(self, need: int, folder: str) -> None:
-        free = host.free_space(folder)
-        if need + SPARE_DISK > free:
-            raise HandoverError(
-                "the copy of {0} takes {1}, and {2} is free in {3}: free {4} there, or remove older snapshots".format(
-                    self.workload, format_size(need), format_size(free), folder, format_size(need + SPARE_DISK - free)
-                )
-            )
-
     def _sync(self, volume: t.Mapping[str, t.Any]) -> None:
         self.runtime.run([self.runtime.tool("sync", "coreutils"), "--file-system", volume["mountpoint"]])
-
-    def _copy(self, source: str, target: str) -> None:
-        self.runtime.run([self.runtime.tool("cp", "coreutils"), "--archive", "--no-target-directory", "--sparse=always", "--reflink=auto", source, target])
 
     # staged, placed and restored: the way back
 
@@ -301,7 +289,7 @@ class Snapshot:
         try:
             for source, path in copies.items():
                 rollback.remove(path + rollback.STAGED)  # of a run that was killed
-                self._copy(source, path + rollback.STAGED)
+                copy(self.runtime, source, path + rollback.STAGED)
         except BaseException:
             for path in copies.values():
                 rollback.remove(path + rollback.STAGED)
@@ -327,7 +315,7 @@ class Snapshot:
         if record.get("disks"):  # they are written in place, and take what they have no blocks for
             data = self.disks.data(self.name)
             need = sum(max(0, data[volume["name"]] - host.allocated(volume["image"])) for volume in record["volumes"])
-        self._look_for_room(need, os.path.dirname(images[0]) if images else self.params["root"])
+        look_for_room(self.workload, need, os.path.dirname(images[0]) if images else self.params["root"])
 
     def _keep(self, record: t.Mapping[str, t.Any]) -> None:
         """The disks as they are, as a snapshot of their own; not where an earlier rollback has left one of them half written."""
@@ -377,20 +365,12 @@ class Snapshot:
         record = self.snapshots.read(self.name)
         missing = sorted({volume["name"] for volume in record["volumes"]} - set(self.mounts.places(self.name)))
         if missing:
-            need = sum(self.disks.data(self.name).values()) if record.get("disks") else record["size"]
-            self._look_for_room(need, self.params["root"])
+            files = SnapshotDisks(self.runtime, self.snapshots, self.disks)
+            look_for_room(self.workload, files.need(record), self.params["root"])
             self.reasons.append("of {0} these are not mounted: {1}".format(self.name, ", ".join(missing)))
             if not self.module.check_mode:
-                self.mounts.mount(self.runtime, self.name, record["volumes"], lambda volume, path: self._lay(record, volume, path))
+                self.mounts.mount(self.runtime, self.name, record["volumes"], lambda volume, path: files.lay(record, volume["name"], path))
         return record
-
-    def _lay(self, record: t.Mapping[str, t.Any], volume: t.Mapping[str, t.Any], path: str) -> None:
-        if record.get("disks"):
-            self.disks.write(self.name, volume["name"], path)
-            return
-        rollback.remove(path + ".new")  # of a run that was killed
-        self._copy(os.path.join(self.snapshots.path(self.name), volume["name"] + ".img"), path + ".new")
-        os.rename(path + ".new", path)
 
     def _unmount(self) -> None:
         if self.mounts.left(self.name):

@@ -1,0 +1,262 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Makes a clone on this host from a plan, and removes one."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import stat
+import tempfile
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._core import host
+from .._core.pcopy import Pcopy
+from .._core.runtime import HandoverError, Runtime
+from .._core.step import in_turn
+from . import clone_plan, volume as image_volumes, workload
+from .address_probe import in_use
+from .clone import LABEL, CloneError
+from .clones import Clones, Record
+from .create_command import CommandError
+from .disk_store import DiskStore
+from .podman import Podman
+from .snapshot_disks import SnapshotDisks, copy, look_for_room
+from .snapshots import CONFIGURATION, Snapshots, check_name
+from .steps.table import STEPS
+
+
+class CloneMaker:
+    """One clone."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params = module.params
+        self.name: str = module.params["name"]
+        check_name("name", self.name)
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.podman = Podman(self.runtime)
+        self.clones = Clones(module.params["root"])
+        self.reasons: list[str] = []
+        self.command: list[str] = []
+        self.left_out: list[str] = []
+
+    def run(self) -> dict[str, t.Any]:
+        """Brings it to the state asked for."""
+        with self.clones.held(self.name):
+            clone = {"present": self._present, "absent": self._absent}[self.params["state"]]()
+        return {
+            "changed": bool(self.reasons), "reasons": self.reasons, "clone": clone, "command": self.command, "left_out": self.left_out,
+            "addresses": self._addresses() if clone else [],
+        }  # fmt: skip
+
+    # present
+
+    def _present(self) -> Record:
+        origin = "{0}@{1}".format(self.params["workload"], self.params["snapshot"])
+        record = self.clones.read(self.name)
+        if record is not None and record["whole"]:
+            return self._as_it_is(record, origin)
+        snapshots = Snapshots(self.params["root"], self.params["workload"])
+        store = DiskStore(Pcopy(self.runtime), self.params["root"], self.params["workload"])
+        snapshot = snapshots.read(self.params["snapshot"])
+        configuration = self._configuration(snapshots)
+        if snapshot.get("disks") and snapshot["name"] not in store.names():
+            raise HandoverError(
+                "the disks of the snapshot {0} of {1} are gone from {2}: remove the snapshot".format(snapshot["name"], self.params["workload"], store.folder)
+            )
+        if record is not None:
+            self.reasons.append("a run that was cut off has left a part of {0}".format(self.name))
+            if not self.module.check_mode:
+                self._undo(record)
+        try:
+            planned = clone_plan.plan(configuration, snapshot["volumes"], self.name, self.params["addresses"], self._here(record))
+            self.command = clone_plan.command(configuration, planned, origin, self._image(configuration["image"]), self.podman.grammars())
+        except (CloneError, CommandError) as exc:
+            raise HandoverError(str(exc)) from exc
+        self._look_at_devices(configuration)
+        self._look_at_places(planned, record)
+        self._look_around(planned)
+        files = SnapshotDisks(self.runtime, snapshots, store)
+        look_for_room(self.params["workload"], files.need(snapshot), os.path.dirname(planned.volumes[0]["image"]) if planned.volumes else self.params["root"])
+        self.left_out = list(planned.left_out)
+        self.reasons.append("there is no container named {0}".format(self.name))
+        mine = {"name": self.name, "origin": origin, "volumes": list(planned.volumes), "podman_volumes": [each["name"] for each in planned.podman_volumes]}
+        if self.module.check_mode:
+            return {**mine, "whole": False}
+        self.clones.write(self.name, {**mine, "whole": False})
+        try:
+            self._make(planned, snapshot, files)
+        except BaseException:
+            # The error that led here is the one to report. What cannot be removed now is removed by the next run.
+            with contextlib.suppress(HandoverError, OSError):
+                self._undo(mine)
+            raise
+        self.clones.write(self.name, {**mine, "whole": True})
+        return {**mine, "whole": True}
+
+    def _as_it_is(self, record: Record, origin: str) -> Record:
+        if record["origin"] != origin:
+            raise HandoverError("{0} is a clone of {1}: give this one another name, or remove that one (state: absent)".format(self.name, record["origin"]))
+        if self._container() is None:
+            raise HandoverError(
+                "the container {0} is gone, and the volumes of the clone are there: remove the clone (state: absent), or give this one another name".format(
+                    self.name
+                )
+            )
+        return record
+
+    def _configuration(self, snapshots: Snapshots) -> dict[str, t.Any]:
+        path = os.path.join(snapshots.path(self.params["snapshot"]), CONFIGURATION)
+        try:
+            with open(path, encoding="utf-8") as source:
+                configuration = json.load(source)
+        except FileNotFoundError:
+            configuration = {}
+        except ValueError as exc:
+            raise HandoverError("{0} cannot be read: {1}: take another snapshot".format(path, exc)) from exc
+        if not configuration.get("create_command") and "mounts" not in configuration:
+            raise HandoverError(
+                "the snapshot {0} of {1} was taken without the container's configuration: take another with the playbook snapshot".format(
+                    self.params["snapshot"], self.params["workload"]
+                )
+            )
+        return configuration
+
+    def _here(self, record: Record | None) -> clone_plan.Here:
+        """The host. In check mode what a killed run has left is there still, and is no obstacle."""
+        listed = self.podman.containers()
+        known = {each["Name"]: each for each in self.podman.inspect_many([each["Id"] for each in listed])}
+        ours = {volume["podman_volume"] for volume in record["volumes"]} | set(record["podman_volumes"]) if record else set()
+        addresses = self.runtime.run_json([self.runtime.tool("ip", "iproute2"), "-json", "address"]) or []
+        return clone_plan.Here(
+            containers=[known.get(name, {"Name": name}) for each in listed for name in each.get("Names") or [] if not self._left(known.get(name), record)],
+            networks=self.podman.networks(),
+            volumes={volume["Name"] for volume in self.podman.volumes()} - ours,
+            addresses=[each["address"] for each in host.parse_addresses(addresses)],
+        )
+
+    def _image(self, image: t.Mapping[str, t.Any]) -> str:
+        for present in self.podman.images():
+            if present["Id"] == image["id"]:
+                return image["name"] if image["name"] in (present.get("Names") or []) else image["id"]
+        raise HandoverError("the image {0} ({1}) is not on this host any more: bring it back with podman load".format(image["name"], image["id"][:12]))
+
+    def _look_at_devices(self, configuration: t.Mapping[str, t.Any]) -> None:
+        for path in configuration.get("devices") or []:
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISBLK(os.stat(path).st_mode):
+                    raise HandoverError(
+                        "{0} has the disk {1} (--device), and the clone would write to it, too: put its files in an image volume".format(
+                            self.params["workload"], path
+                        )
+                    )
+
+    def _look_at_places(self, planned: clone_plan.Plan, record: Record | None) -> None:
+        ours = {volume["image"] for volume in record["volumes"]} if record else set()
+        for volume in planned.volumes:
+            image_volumes.check_name("name", volume["name"])
+            for path in (volume["image"], volume["mountpoint"]):
+                if os.path.lexists(path) and volume["image"] not in ours and not (os.path.isdir(path) and not os.listdir(path)):
+                    raise HandoverError("{0} is there, where a volume of {1} is to be: give the clone another name, or remove that".format(path, self.name))
+
+    def _look_around(self, planned: clone_plan.Plan) -> None:
+        """On networks that lead out of the host podman does not know which addresses are in use."""
+        networks = {network["name"]: network for network in self.podman.networks()}
+        for attachment in planned.networks:
+            network = networks[attachment.network]
+            interface = network.get("network_interface") or host.gateway_interface()
+            for address in attachment.addresses if workload.is_shared(network) else ():
+                if in_use(interface, ipaddress.ip_address(address)):
+                    raise HandoverError(
+                        "the address {0} is in use on the segment of {1}, where a machine answers for it: give the clone another".format(address, interface)
+                    )
+
+    def _make(self, planned: clone_plan.Plan, snapshot: t.Mapping[str, t.Any], files: SnapshotDisks) -> None:
+        for volume in planned.volumes:
+            os.makedirs(os.path.dirname(volume["image"]), mode=0o700, exist_ok=True)
+            files.lay(snapshot, volume["of"], volume["image"])
+            if volume["fstype"] == "xfs":
+                self._renew_identity(volume["image"])
+        self._image_volumes(planned.volumes, "mounted")
+        for volume in planned.podman_volumes:
+            options = ["--opt={0}={1}".format(key, value) for key, value in sorted(volume["options"].items())]
+            labels = ["--label={0}={1}".format(key, value) for key, value in sorted(volume["labels"].items())]
+            self.podman.run("volume", "create", "--driver=" + volume["driver"], *options, *labels, volume["name"])
+        self.podman.run(*self.command)
+        layer = os.path.join(files.snapshots.path(snapshot["name"]), "layer")
+        if os.path.isdir(layer):
+            copy(self.runtime, layer, workload.facts_of(self.podman.inspect(self.name), ())["upper_dir"])
+        if self.params["start"]:
+            self.podman.run("start", self.name)
+
+    def _renew_identity(self, image: str) -> None:
+        """XFS refuses a second file system of the same identity. Its journal has to be empty before it can have another."""
+        place = tempfile.mkdtemp(prefix="handover-")
+        try:
+            self.runtime.run([self.runtime.tool("mount", "util-linux"), "-t", "xfs", "-o", "loop,nouuid,nodev,nosuid", image, place])
+            self.runtime.run([self.runtime.tool("umount", "util-linux"), place])
+        finally:
+            os.rmdir(place)
+        self.runtime.run([self.runtime.tool("xfs_admin", "xfsprogs"), "-U", "generate", image])
+
+    # absent
+
+    def _absent(self) -> None:
+        record, container = self.clones.read(self.name), self._container()
+        if record is None:
+            if container is not None:
+                raise HandoverError("{0} is no clone of a snapshot below {1}: remove it with podman".format(self.name, self.params["root"]))
+            return
+        if container is not None and not self._is_ours(container, record):
+            raise HandoverError("the container {0} is another than the clone of {1}: remove it first".format(self.name, record["origin"]))
+        self.reasons.append("there is a clone {0} of {1}".format(self.name, record["origin"]))
+        if not self.module.check_mode:
+            self._undo(record)
+
+    def _undo(self, record: Record) -> None:
+        """Nothing is left of it. Another container of the name stays."""
+        container = self._container()
+        if container is not None and self._is_ours(container, record):
+            # Of one that ends by itself podman may remove the container first.
+            self.podman.run("stop", "--ignore", self.name)
+            self.podman.run("rm", "--ignore", self.name)
+        defined = {volume["Name"] for volume in self.podman.volumes()}
+        for name in record["podman_volumes"]:
+            if name in defined:
+                self.podman.run("volume", "rm", name)
+        self._image_volumes(record["volumes"], "absent")
+        for volume in record["volumes"]:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(volume["image"] + ".new")
+        self.clones.forget(self.name)
+
+    def _image_volumes(self, volumes: t.Iterable[t.Mapping[str, t.Any]], state: str) -> None:
+        keys = ("name", "image", "mountpoint", "fstype", "podman_volume", "discard")
+        steps = [{"image_volume": {**{key: volume[key] for key in keys}, "state": state, "force": state == "absent"}} for volume in volumes]
+        result = in_turn(self.module, STEPS, steps)
+        if "msg" in result:
+            raise HandoverError(result["msg"])
+
+    # The container
+
+    def _container(self) -> dict[str, t.Any] | None:
+        listed = workload.find(self.podman.containers(), self.name)
+        return None if listed is None else self.podman.inspect(listed["Id"])
+
+    def _left(self, container: t.Mapping[str, t.Any] | None, record: Record | None) -> bool:
+        return container is not None and record is not None and container["Name"] == self.name and self._is_ours(container, record)
+
+    def _is_ours(self, container: t.Mapping[str, t.Any], record: Record) -> bool:
+        return ((container.get("Config") or {}).get("Labels") or {}).get(LABEL) == record["origin"]
+
+    def _addresses(self) -> list[str]:
+        container = self._container()
+        found = workload.networks_of(container, ()) if container else []
+        return [address for each in found for address in (each["ip"], each["ip6"]) if address]

@@ -1,0 +1,220 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plan of a clone: volumes, networks and a command of its own, or the reason why there can be none.
+
+Nothing in here touches the host. The configuration is that of the moment of the snapshot, as workload_info returned it; `Here` is the host as it is now.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import posixpath
+import typing as t
+from dataclasses import dataclass, field
+
+from .clone import LABEL, CloneError, cloned, unclaimed
+from .create_command import Attachment, Grammar, Identity, parse, twin, unsupported
+from .workload import asked, identity_of, is_shared
+
+Document = t.Mapping[str, t.Any]
+Address = t.Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
+
+
+@dataclass(frozen=True)
+class Here:
+    """What the host has that a clone could collide with."""
+
+    containers: t.Sequence[Document] = ()  # in full
+    networks: t.Sequence[Document] = ()  # as podman shows them
+    volumes: t.Collection[str] = ()  # names of podman's
+    addresses: t.Collection[str] = ()  # of the host itself
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is made for a clone."""
+
+    name: str
+    volumes: tuple[dict[str, t.Any], ...]  # image volumes, each with the name of the one that it is a copy of
+    podman_volumes: tuple[dict[str, t.Any], ...]  # that are folders of those
+    networks: tuple[Attachment, ...]
+    left_out: tuple[str, ...]
+    names: t.Mapping[str, str] = field(default_factory=dict)  # of volumes, and mount points: the container's → the clone's
+
+
+def plan(configuration: Document, volumes: t.Sequence[Document], name: str, addresses: t.Sequence[str], here: Here) -> Plan:
+    """The plan, or a CloneError with the first reason against it."""
+    original = configuration["name"]
+    if name == original:
+        raise CloneError("{0} is the name of the container itself: give the clone another".format(name))
+    if any(container.get("Name") == name for container in here.containers):
+        raise CloneError("there is a container named {0} on this host: give the clone another name, or remove that one".format(name))
+    if configuration.get("userns"):
+        raise CloneError(
+            "{0} has a user namespace of its own ({1}), and the clone would have other numbers than the files have: create it without --userns, "
+            "--uidmap and --gidmap, and take another snapshot".format(original, configuration["userns"])
+        )
+    images = tuple(_volume(volume, name) for volume in volumes)
+    made, names = _podman_volumes(configuration["mounts"], images, name)
+    for each in (*(image["podman_volume"] for image in images), *(volume["name"] for volume in made)):
+        if each in here.volumes:
+            raise CloneError("podman has a volume named {0} on this host: give the clone another name, or remove that one".format(each))
+    networks = tuple(_networks(configuration, addresses, here))
+    return Plan(name, images, made, networks, tuple(_left_out(configuration)), names)
+
+
+def command(configuration: Document, planned: Plan, origin: str, image: str, grammars: t.Sequence[Grammar]) -> list[str]:
+    """The arguments of `podman` that create the clone; `origin` says of which snapshot it is one."""
+    podman, run, create = grammars
+    parsed = parse(configuration["create_command"], podman, run | create)
+    reason = unsupported(parsed)
+    if reason:
+        raise CloneError("{0} cannot be created again: {1}".format(configuration["name"], reason))
+    mine = cloned(parsed, planned.names)
+    mine = type(mine)((("label", "{0}={1}".format(LABEL, origin)), *mine.options), mine.image, mine.arguments, mine.global_options)
+    first = identity_of(configuration, image)
+    identity = Identity(
+        name=planned.name,
+        image=image,
+        # One that was given may stand in the files, as the node names of a cluster do. Any other is drawn.
+        hostname=first.hostname if parsed.values("hostname") else None,
+        networks=planned.networks,
+        environment=first.environment,
+        labels=unclaimed(first.labels),
+        made_by_unit=first.made_by_unit,
+    )
+    return twin(mine, identity, create)
+
+
+def _volume(volume: Document, name: str) -> dict[str, t.Any]:
+    own = "{0}-{1}".format(name, volume["name"])
+    return {
+        "of": volume["name"],
+        "name": own,
+        "image": posixpath.join(posixpath.dirname(volume["image"]), own + ".img"),
+        "mountpoint": posixpath.join(posixpath.dirname(volume["mountpoint"]), own),
+        "fstype": volume["fstype"],
+        "podman_volume": own,
+        "discard": "discard" in (volume.get("options") or "").split(","),
+        "place": volume["mountpoint"],
+    }
+
+
+def _podman_volumes(mounts: t.Sequence[Document], images: t.Sequence[Document], name: str) -> tuple[tuple[dict[str, t.Any], ...], dict[str, str]]:
+    """podman's volumes that are folders of the image volumes, or further names for them; and the clone's name for each volume and mount point."""
+    own = {image["place"]: image for image in images}
+    names = {image["place"]: image["mountpoint"] for image in images}
+    made, called = [], set()
+    for mount in mounts:
+        below = mount["image_volume"]
+        if mount["type"] != "volume" or not below or below["mountpoint"] not in own or mount["name"] in names:
+            continue
+        image = own[below["mountpoint"]]
+        if mount["directory"] == image["place"] and image["name"] not in called:
+            names[mount["name"]] = image["podman_volume"]
+            called.add(image["name"])
+            continue
+        names[mount["name"]] = "{0}-{1}".format(name, mount["name"])
+        device = image["mountpoint"] + mount["directory"][len(image["place"]) :]
+        volume = mount["volume"] or {}
+        made.append(
+            {
+                "name": names[mount["name"]],
+                "driver": volume.get("driver") or "local",
+                "options": {**(volume.get("options") or {}), "device": device},
+                "labels": volume.get("labels") or {},
+            }
+        )
+    return tuple(made), names
+
+
+# Networks and addresses
+
+
+def _networks(configuration: Document, addresses: t.Sequence[str], here: Here) -> t.Iterator[Attachment]:
+    name, mode = configuration["name"], configuration.get("network_mode", "")
+    if mode.startswith(("host", "container:", "ns:")):
+        raise CloneError(
+            "{0} is on the network of {1} (--network {2}), and the clone would have the same address: a clone needs a container with a network of "
+            "its own".format(name, "its host" if mode == "host" else "another container or namespace", mode)
+        )
+    known = {network["name"]: network for network in here.networks}
+    wanted = [_parsed(address) for address in addresses]
+    _see_if_free(wanted, here)
+    for attached in configuration["networks"]:
+        network = known.get(attached["name"])
+        if network is None:
+            raise CloneError("podman has no network named {0} any more, which {1} was on: make it again".format(attached["name"], name))
+        subnets = [ipaddress.ip_network(subnet["subnet"]) for subnet in network.get("subnets") or []]
+        chosen = {address.version: address for address in wanted if any(address in subnet for subnet in subnets)}
+        wanted = [address for address in wanted if address not in chosen.values()]
+        _see_if_enough(attached, network, subnets, chosen)
+        yield Attachment(attached["name"], tuple(str(chosen[version]) for version in sorted(chosen)), "", attached["interface"])
+    if wanted:
+        subnets = ", ".join(subnet["subnet"] for attached in configuration["networks"] for subnet in known[attached["name"]].get("subnets") or [])
+        raise CloneError(
+            "{0} is an address too many, or in no network of {1}: {2}".format(
+                wanted[0], name, "name one of each of {0}".format(subnets) if subnets else "it has none with addresses"
+            )
+        )
+
+
+def _parsed(text: str) -> Address:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError as exc:
+        raise CloneError("{0} is no address: name one, as 10.88.0.50".format(text)) from exc
+
+
+def _see_if_free(wanted: t.Sequence[Address], here: Here) -> None:
+    taken = {ipaddress.ip_address(address): "this host" for address in here.addresses}
+    for network in here.networks:
+        taken.update((ipaddress.ip_address(subnet["gateway"]), "the gateway of the network " + network["name"])
+                     for subnet in network.get("subnets") or [] if subnet.get("gateway"))  # fmt: skip
+    for container in here.containers:
+        taken.update((address, "the container " + container["Name"]) for address in addresses_of(container))
+    for address in wanted:
+        if address in taken:
+            raise CloneError("the address {0} is that of {1}: give the clone another".format(address, taken[address]))
+
+
+def addresses_of(container: Document) -> set[Address]:
+    """The addresses that a container has, and those that it will ask for when it is started."""
+    words = list((container.get("Config") or {}).get("CreateCommand") or [])
+    found = [value for option in ("ip", "ip6") for value in asked(words, option)]
+    given = [part for option in ("network", "net") for value in asked(words, option) for part in value.partition(":")[2].split(",")]
+    found += [part.partition("=")[2] for part in given if part.startswith(("ip=", "ip6="))]
+    for endpoint in ((container.get("NetworkSettings") or {}).get("Networks") or {}).values():
+        found += [endpoint.get("IPAddress") or "", endpoint.get("GlobalIPv6Address") or ""]
+    addresses = set()
+    for text in found:
+        try:
+            addresses.add(ipaddress.ip_address(text))
+        except ValueError:  # an option's value that podman itself refused, or none
+            continue
+    return addresses
+
+
+def _see_if_enough(attached: Document, network: Document, subnets: t.Sequence[t.Any], chosen: t.Mapping[int, Address]) -> None:
+    """On a network that leads out of the host podman would draw an address that may be in use elsewhere."""
+    if not is_shared(network):
+        return
+    for version in sorted({subnet.version for subnet in subnets} - set(chosen)):
+        raise CloneError(
+            "the network {0} leads out of this host, where podman does not know which addresses are free: name one for the clone in {1}".format(
+                attached["name"], ", ".join(str(subnet) for subnet in subnets if subnet.version == version)
+            )
+        )
+
+
+def _left_out(configuration: Document) -> t.Iterator[str]:
+    name = configuration["name"]
+    for port in configuration["ports"]:
+        yield "port {0}/{1} of the host, which is {2}'s".format(port["host_port"] or port["container_port"], port["protocol"], name)
+    for mount in configuration["mounts"]:
+        if (mount.get("directory_volume") or {}).get("anonymous"):
+            yield "the files of {0}, which are no part of a snapshot: the clone has an empty volume there".format(mount["destination"])
+    if (configuration.get("service") or {}).get("unit"):
+        yield "the unit {0}: podman starts the clone".format(configuration["service"]["unit"])

@@ -1,0 +1,59 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The disks of one snapshot as new files, wherever the snapshot keeps them: in the store of disks, or as whole copies."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from dataclasses import dataclass
+
+from .._core import host
+from .._core.runtime import HandoverError, Runtime
+from .._core.sizes import format_size
+from .disk_store import DiskStore
+from .preflight.plan import SPARE_DISK
+from .rollback import remove
+from .snapshots import Snapshots
+
+
+@dataclass(frozen=True)
+class SnapshotDisks:
+    """Of one container."""
+
+    runtime: Runtime
+    snapshots: Snapshots
+    disks: DiskStore
+
+    def need(self, record: t.Mapping[str, t.Any]) -> int:
+        """Bytes that all of its disks take as new files."""
+        if not record.get("disks"):
+            return int(record["size"])
+        return sum(self.disks.data(record["name"]).values())
+
+    def lay(self, record: t.Mapping[str, t.Any], volume: str, path: str) -> None:
+        """One disk as a new file, whole or not at all."""
+        if record.get("disks"):
+            self.disks.write(record["name"], volume, path)
+            return
+        remove(path + ".new")  # of a run that was killed
+        copy(self.runtime, os.path.join(self.snapshots.path(record["name"]), volume + ".img"), path + ".new")
+        os.rename(path + ".new", path)
+
+
+def copy(runtime: Runtime, source: str, target: str) -> None:
+    """A file or folder with all that it has, by sharing its blocks where that is possible."""
+    runtime.run([runtime.tool("cp", "coreutils"), "--archive", "--no-target-directory", "--sparse=always", "--reflink=auto", source, target])
+
+
+def look_for_room(workload: str, need: int, folder: str) -> None:
+    """An error where a copy does not fit."""
+    free = host.free_space(folder)
+    if need + SPARE_DISK > free:
+        raise HandoverError(
+            "the copy of {0} takes {1}, and {2} is free in {3}: free {4} there, or remove older snapshots".format(
+                workload, format_size(need), format_size(free), folder, format_size(need + SPARE_DISK - free)
+            )
+        )

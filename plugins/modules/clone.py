@@ -1,0 +1,204 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: clone
+
+short_description: Make another container from a snapshot of one, or remove it
+
+version_added: 1.0.0
+
+description:
+  - A clone is a container of its own, with a name, volumes and addresses of its own, on the host that has the snapshot. The first container may go on
+    meanwhile.
+  - It is made by the command that made the first one, as it was at the moment of the snapshot. It starts on the files of that moment. With a snapshot that
+    has the memory, these are the container's own layer, too; the memory itself is not taken.
+  - Whatever two containers cannot share is replaced, left out and told (RV(left_out)), or refused.
+  - If it fails, nothing is left behind. What a run that was killed has left goes with the next run.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+
+options:
+  name:
+    description:
+      - Name of the clone. Its volumes are named after it and after those of the container.
+    type: str
+    required: true
+  state:
+    description:
+      - V(present) makes the clone. One of this snapshot that is there is left as it is, whether it runs or not.
+      - V(absent) removes it with its volumes and all data in them. It is for clones only.
+    type: str
+    choices: [present, absent]
+    default: present
+  workload:
+    description:
+      - Name of the container that the snapshot is of. Required with O(state=present).
+    type: str
+  snapshot:
+    description:
+      - Name of the snapshot. Required with O(state=present).
+    type: str
+  addresses:
+    description:
+      - Addresses of the clone, each in a subnet of one of the container's networks. Where none is named, podman draws one.
+      - Required on networks that lead out of the host (macvlan, ipvlan, unmanaged bridge), where podman does not know which addresses are in use.
+    type: list
+    elements: str
+    default: []
+  start:
+    description:
+      - Whether it is started.
+    type: bool
+    default: true
+  root:
+    description:
+      - The directory that holds the snapshots.
+    type: path
+    default: /var/lib/handover/snapshots
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 3600
+
+requirements:
+  - the helper on the host (role livefleet.handover.pcopy)
+  - podman on the host
+  - xfsprogs on the host, for volumes with XFS
+
+seealso:
+  - module: livefleet.handover.snapshot
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Try the upgrade on a clone
+  livefleet.handover.clone:
+    name: shop-try
+    workload: shop
+    snapshot: before-upgrade
+
+- name: Give it an address that others reach
+  livefleet.handover.clone:
+    name: shop-try
+    workload: shop
+    snapshot: before-upgrade
+    addresses: [10.213.0.60]
+
+- name: Remove it with its data
+  livefleet.handover.clone:
+    name: shop-try
+    state: absent
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: always
+  type: list
+  elements: str
+  sample: [there is no container named shop-try]
+clone:
+  description: Its record. None where there is none.
+  returned: always
+  type: dict
+  contains:
+    name:
+      description: Name of the clone.
+      type: str
+      returned: always
+    origin:
+      description: The container and the snapshot that it is of.
+      type: str
+      returned: always
+    volumes:
+      description: Its image volumes.
+      type: list
+      elements: dict
+      returned: always
+    podman_volumes:
+      description: Further volumes of podman's, which are folders of those.
+      type: list
+      elements: str
+      returned: always
+    whole:
+      description: Whether all of it is made.
+      type: bool
+      returned: always
+  sample:
+    name: shop-try
+    origin: shop@before-upgrade
+    volumes:
+      - {of: pgdata, name: shop-try-pgdata, image: /var/lib/handover/volumes/shop-try-pgdata.img, mountpoint: /var/lib/handover/mnt/shop-try-pgdata}
+    podman_volumes: []
+    whole: true
+addresses:
+  description: The addresses that it has now. Empty where it does not run.
+  returned: always
+  type: list
+  elements: str
+  sample: [10.88.0.7]
+command:
+  description: The arguments of podman with which it was made, or would be. Empty where it is there.
+  returned: always
+  type: list
+  elements: str
+  sample: [create, --pull=never, --name=shop-try, --network=podman, --volume=shop-try-pgdata:/var/lib/postgresql, localhost/shop:1]
+left_out:
+  description: What the container has and the clone has not.
+  returned: always
+  type: list
+  elements: str
+  sample: ["port 5432/tcp of the host, which is shop's"]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils._core.runtime import HandoverError
+from ..module_utils._podman.clone_maker import CloneMaker
+from ..module_utils._podman.snapshots import ROOT
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "workload": {"type": "str"},
+            "snapshot": {"type": "str"},
+            "addresses": {"type": "list", "elements": "str", "default": []},
+            "start": {"type": "bool", "default": True},
+            "root": {"type": "path", "default": ROOT},
+            "timeout": {"type": "int", "default": 3600},
+        },
+        required_if=[("state", "present", ["workload", "snapshot"])],
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**CloneMaker(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+    except OSError as exc:
+        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["name"], exc.strerror or exc))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import types
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import clone_maker, clones, snapshot_disks
+
+HELP = "Options:\n" + "".join(f"      --{name} string   x\n" for name in ("name", "pull", "network", "volume", "label", "hostname", "root"))
+
+
+class Host:
+    """A host with a snapshot of the container shop, podman, and the helper's store; it notes what is done."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.root = folder / "root"
+        self.containers = {}
+        self.podman_volumes = {"pgdata": {}}
+        self.mounted = []
+        self.commands = []
+        self.fails = ""
+        self.stored = ["before"]
+        self.images = [{"Id": "abc", "Names": ["localhost/shop:1"]}]
+        (folder / "images").mkdir()
+        (self.root / ".disks/shop").mkdir(parents=True)
+        (self.root / ".disks/shop/store.json").write_text("{}")
+
+    def take(self, name="before", memory=False, configuration=None, fstype="ext4"):
+        place = self.root / "shop" / name
+        place.mkdir(parents=True)
+        volume = {"name": "pgdata", "image": str(self.folder / "images/pgdata.img"), "mountpoint": str(self.folder / "mnt/pgdata"), "fstype": fstype,
+                  "options": "rw", "size": 4}  # fmt: skip
+        (place / "snapshot.json").write_text(json.dumps({"name": name, "disks": not memory, "size": 4, "memory": memory, "volumes": [volume]}))
+        if memory:
+            (place / "pgdata.img").write_text("data")
+            (place / "layer").mkdir()
+            (place / "layer" / "file").write_text("layer")
+        found = {
+            "name": "shop", "network_mode": "bridge", "uts_mode": "private", "hostname": "x", "ports": [], "environment": [], "labels": {}, "devices": [],
+            "image": {"id": "abc", "name": "localhost/shop:1"}, "networks": [{"name": "podman", "ip": "10.88.0.2", "ip6": "", "mac": "", "interface": "eth0"}],
+            "mounts": [{"type": "volume", "name": "pgdata", "destination": "/data", "directory": volume["mountpoint"], "image_volume": volume, "volume": {}}],
+            "create_command": ["podman", "run", "--name=shop", "--volume=pgdata:/data", "localhost/shop:1"],
+        }  # fmt: skip
+        (place / "configuration.json").write_text(json.dumps(found if configuration is None else configuration))
+
+    def run(self, argv, accept=(0,), stdin=None, timeout=None):
+        tool, *rest = [str(word) for word in argv]
+        tool, out = os.path.basename(tool), ""
+        if tool == "podman":
+            out = self.podman(*rest)
+        elif tool == "pcopy":
+            out = self.pcopy(*[word for word in rest[1:] if word != "--json"])
+        elif tool == "ip":
+            out = "[]"
+        else:
+            self.note(" ".join([tool, *rest[:1]]))
+            if tool == "cp":
+                if os.path.isdir(rest[-2]):
+                    shutil.copytree(rest[-2], rest[-1], dirs_exist_ok=True)
+                else:
+                    shutil.copy2(rest[-2], rest[-1])
+        return runtime.Completed(tuple(argv), 0, out, "")
+
+    def podman(self, *words):
+        if words[-1] == "--help":
+            return HELP
+        if words[0] == "ps":
+            return json.dumps([{"Id": name, "Names": [name], "State": "running"} for name in self.containers])
+        if words[:2] == ("container", "inspect"):
+            return json.dumps([self.containers[name] for name in words[2:]])
+        if words[:2] == ("network", "ls") or words[:2] == ("network", "inspect"):
+            return json.dumps([{"name": "podman", "driver": "bridge", "subnets": [{"subnet": "10.88.0.0/16"}]}])
+        if words[:2] == ("volume", "ls"):
+            return json.dumps([{"Name": name} for name in self.podman_volumes])
+        if words[:2] == ("image", "ls"):
+            return json.dumps(self.images)
+        self.note("podman " + " ".join(word for word in words[:2] if "=" not in word))
+        if words[0] == "create":
+            name = next(word[7:] for word in words if word.startswith("--name="))
+            labels = dict(word[8:].split("=", 1) for word in words if word.startswith("--label="))
+            upper = self.folder / "layers" / name
+            upper.mkdir(parents=True)
+            self.containers[name] = {"Id": name, "Name": name, "Config": {"Labels": labels}, "GraphDriver": {"Data": {"UpperDir": str(upper)}},
+                                     "NetworkSettings": {"Networks": {"podman": {"IPAddress": "10.88.0.3"}}}}  # fmt: skip
+        if words[0] == "rm":
+            self.containers.pop(words[-1], None)
+            shutil.rmtree(self.folder / "layers" / words[-1], ignore_errors=True)
+        return ""
+
+    def pcopy(self, verb, *words):
+        if verb == "list":
+            return json.dumps({"snapshots": [{"name": name} for name in self.stored]})
+        if verb == "show":
+            return json.dumps({"data": {"pgdata": 4}})
+        self.note("pcopy " + verb)
+        path = next(word for word in words if word.startswith("--volume=")).partition("=")[2].partition("=")[2]
+        assert not os.path.exists(path), "a new file is in nobody's use"
+        with open(path, "w", encoding="ascii") as out:
+            out.write("data")
+        return "{}"
+
+    def note(self, verb):
+        self.commands.append(verb)
+        if self.fails and self.fails in verb:
+            raise runtime.HandoverError(verb + " failed: as the test wants it")
+
+    def in_turn(self, module, table, steps):
+        for step in steps:
+            (options,) = step.values()
+            if self.fails and self.fails == options["state"]:
+                return {"msg": "as the test wants it"}
+            self.commands.append("image_volume " + options["state"])
+            if options["state"] == "absent":
+                assert options["force"]
+                self.podman_volumes.pop(options["podman_volume"], None)
+                if os.path.exists(options["image"]):
+                    os.unlink(options["image"])
+            else:
+                self.podman_volumes[options["podman_volume"]] = {}
+        return {}
+
+    @property
+    def left(self):
+        """All that a clone could leave."""
+        files = [path.name for path in (self.folder / "images").iterdir()]
+        return sorted([*files, *self.containers, *(set(self.podman_volumes) - {"pgdata"}), *(path.name for path in self.root.glob(".clones/*"))])
+
+
+@pytest.fixture
+def host(monkeypatch, tmp_path):
+    fake = Host(tmp_path)
+    monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(clone_maker, "in_turn", fake.in_turn)
+    monkeypatch.setattr(clones, "LOCKS", str(tmp_path))
+    monkeypatch.setattr(pcopy.Pcopy, "check_installed", lambda self: None)
+    return fake
+
+
+@pytest.fixture
+def act(host):
+    def run(state="present", check=False, **params):
+        given = {"name": "try", "workload": "shop", "snapshot": "before", "state": state, "addresses": [], "start": True, "root": str(host.root), "timeout": 60,
+                 **params}  # fmt: skip
+        return clone_maker.CloneMaker(types.SimpleNamespace(params=given, check_mode=check)).run()
+
+    return run
+
+
+def refused(act, text, **params):
+    with pytest.raises(runtime.HandoverError, match=text):
+        act(**params)
+
+
+ALL = ["try", "try-pgdata", "try-pgdata.img", "try.json"]
+
+
+def test_it_is_made_started_and_removed(host, act):
+    host.take()
+    result = act()
+    assert host.commands == ["pcopy restore", "image_volume mounted", "podman create", "podman start try"]
+    assert (result["changed"], result["addresses"], result["clone"]["whole"]) == (True, ["10.88.0.3"], True)
+    assert host.left == ALL
+    assert not act()["changed"]
+    assert act("absent")["changed"]
+    assert host.left == []
+    assert not act("absent")["changed"]
+
+
+def test_check_mode_makes_nothing(host, act):
+    host.take()
+    result = act(check=True)
+    assert result["changed"] and "--volume=try-pgdata:/data" in result["command"]
+    assert (host.commands, host.left) == ([], [])
+    act()
+    assert act("absent", check=True)["changed"]
+    assert host.left == ALL
+
+
+def test_the_layer_of_a_snapshot_with_memory_is_the_clones(host, act):
+    host.take(memory=True)
+    act(start=False)
+    assert (host.folder / "layers/try/file").read_text() == "layer"
+    assert (host.folder / "images/try-pgdata.img").read_text() == "data"
+    assert "podman start try" not in host.commands
+
+
+def test_xfs_gets_another_identity(host, act):
+    host.take(fstype="xfs")
+    act()
+    assert host.commands[:5] == ["pcopy restore", "mount -t", f"umount {host.commands[2][7:]}", "xfs_admin -U", "image_volume mounted"]
+
+
+@pytest.mark.parametrize("step", ["pcopy restore", "mounted", "podman create", "podman start"])
+def test_nothing_is_left_of_one_that_failed(host, act, step):
+    host.take()
+    host.fails = step
+    refused(act, "as the test wants it")
+    assert host.left == []
+
+
+def test_the_next_run_clears_up(host, act):
+    host.take()
+    act()
+    record = json.loads((host.root / ".clones/try.json").read_text())
+    (host.root / ".clones/try.json").write_text(json.dumps({**record, "whole": False}))
+    host.commands.clear()
+    assert act(check=True)["reasons"][0] == "a run that was cut off has left a part of try"
+    assert host.commands == []
+    act()
+    assert host.commands[:3] == ["podman stop --ignore", "podman rm --ignore", "image_volume absent"]
+    assert host.left == ALL
+
+
+def test_clearing_up_leaves_another_container_of_the_name(host, act):
+    host.take()
+    act()
+    path = host.root / ".clones/try.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "whole": False}))
+    host.containers["try"]["Config"]["Labels"] = {}
+    host.commands.clear()
+    refused(act, "there is a container named try on this host")
+    assert "podman rm --ignore" not in host.commands and host.left == ["try"]
+
+
+def test_two_runs_at_once(host, act):
+    host.take()
+    with clones.Clones(str(host.root)).held("try"):
+        refused(act, "another run makes or removes try on this host: wait until it has ended")
+        refused(act, "another run makes or removes try on this host", state="absent")
+    assert host.left == []
+
+
+def test_another_container_of_the_name_is_not_touched(host, act):
+    host.take()
+    host.containers["try"] = {"Id": "try", "Name": "try", "Config": {}}
+    refused(act, "there is a container named try on this host")
+    refused(act, "try is no clone of a snapshot below", state="absent")
+    host.containers.clear()
+    act()
+    host.containers["try"]["Config"]["Labels"] = {}
+    refused(act, "the container try is another than the clone of shop@before", state="absent")
+    assert "try" in host.containers
+
+
+def test_a_clone_of_another_snapshot_is_not_this_one(host, act):
+    host.take()
+    host.take("later")
+    act()
+    refused(act, "try is a clone of shop@before: give this one another name", snapshot="later")
+    host.containers.clear()
+    refused(act, "the container try is gone, and the volumes of the clone are there")
+    assert "try-pgdata.img" in host.left
+
+
+@pytest.mark.parametrize(
+    ("prepare", "text"),
+    [
+        (lambda host: host.stored.clear(), "the disks of the snapshot before of shop are gone"),
+        (lambda host: host.images.clear(), r"the image localhost/shop:1 \(abc\) is not on this host any more"),
+        (lambda host: (host.folder / "images/try-pgdata.img").write_text("x"), "try-pgdata.img is there, where a volume of try is to be"),
+        (lambda host: (host.root / "shop/before/configuration.json").write_text("{}"), "was taken without the container's configuration"),
+        (lambda host: (host.root / "shop/before/configuration.json").unlink(), "was taken without the container's configuration"),
+        (lambda host: (host.root / "shop/before/configuration.json").write_text("{"), "configuration.json cannot be read"),
+        (lambda host: (host.root / "shop/before/snapshot.json").unlink(), "there is no snapshot before"),
+    ],
+)
+def test_a_refusal_touches_nothing(host, act, prepare, text):
+    host.take()
+    prepare(host)
+    before = host.left
+    refused(act, text)
+    assert (host.commands, host.left) == ([], before)
+
+
+def test_a_disk_of_two_is_refused(host, act, monkeypatch):
+    host.take()
+    path = host.root / "shop/before/configuration.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "devices": ["/dev/fuse", "/dev/none", "/dev/sdx"]}))
+    real = os.stat
+    monkeypatch.setattr(clone_maker.os, "stat", lambda name, **given: types.SimpleNamespace(st_mode=0o060600) if name == "/dev/sdx" else real(name, **given))
+    refused(act, "shop has the disk /dev/sdx .--device., and the clone would write to it, too")
+
+
+def test_no_room(host, act, monkeypatch):
+    host.take()
+    monkeypatch.setattr(snapshot_disks.host, "free_space", lambda path: 3)
+    refused(act, "the copy of shop takes")
+    assert host.left == []
+
+
+@pytest.mark.parametrize("name", ["-x", "a/b", ""])
+def test_a_name_that_is_none(act, name):
+    refused(act, "name: '.*' is no name", name=name)
