@@ -96,7 +96,7 @@ func (a hostCommands) hostGuard() *cobra.Command {
 func (a hostCommands) version() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Tell the version, the protocol and the architecture", Args: between(0, 0), RunE: func(*cobra.Command, []string) error {
 		if a.json {
-			return a.print(map[string]any{"version": version, "protocol": wire.MaxVersion, "arch": runtime.GOARCH, "go": runtime.Version(), "can": session.Understood(), "needs": session.Needs()})
+			return a.print(map[string]any{"version": version, "protocol": wire.MaxVersion, "interface": record.Interface, "arch": runtime.GOARCH, "go": runtime.Version(), "can": session.Understood(), "needs": session.Needs()})
 		}
 		_, err := fmt.Fprintf(a.out, "pcopy %s (protocol %d, %s, %s)\n", version, wire.MaxVersion, runtime.GOARCH, runtime.Version())
 		return err

@@ -20,6 +20,9 @@ from .runtime import Completed, HandoverError, Runtime
 
 HELPER = "/usr/local/libexec/handover/pcopy"
 INSTALLED_BY = "apply the role livefleet.handover.pcopy to this host"
+# What this collection asks of the helper: the number in helper/internal/session/record/interface.go.
+INTERFACE = 1
+UNKNOWN_FIELD = "json: unknown field"
 
 
 class PcopyError(HandoverError):
@@ -75,7 +78,8 @@ class Pcopy:
     def _sentence(self, arguments: t.Sequence[str], completed: Completed) -> str:
         lines = [line.strip() for line in completed.stderr.splitlines() if line.strip()]
         if lines:
-            return lines[-1]
+            # A spec with a field that the helper does not know.
+            return f"{lines[-1]}: the installed helper is older than the collection; {INSTALLED_BY}" if UNKNOWN_FIELD in lines[-1] else lines[-1]
         if completed.rc < 0:
             return f"{self._name(arguments)} was ended by signal {-completed.rc}"
         return f"{self._name(arguments)} ended with status {completed.rc} and said nothing"

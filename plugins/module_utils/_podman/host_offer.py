@@ -161,6 +161,8 @@ class HostOffer:
         if found["installed"]:
             version = self._ask(self.pcopy.version, {})
             found.update(version=version.get("version", ""), protocol=version.get("protocol", 0), can=version.get("can", []), needs=version.get("needs", {}))
+            # Nothing was said by those before the first release.
+            found["interface"] = version.get("interface", 0)
             probed = self._ask(lambda: self.pcopy.call("probe", "--recall", timeout=PROBE_SECONDS), {})
             found.update(findings=probed.get("findings", []), silence=probed.get("silence"))
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ..._core.pcopy import INTERFACE
 from .plan import PCOPY_CURE, Check, Plan, dotted
 
 SYSTEMD_SINCE = 240
@@ -86,6 +87,8 @@ def _pcopy(plan: Plan) -> t.Iterator[str]:
     for name, host in plan.hosts:
         if not host["pcopy"]["installed"]:
             yield "the helper pcopy is missing on {0}: {1}".format(name, PCOPY_CURE)
+        elif host["pcopy"].get("interface", 0) < INTERFACE:
+            yield "pcopy on {0} is older than this collection, and does not know all that is asked of it: {1}".format(name, PCOPY_CURE)
     if here["pcopy"]["installed"] and there["pcopy"]["installed"] and here["pcopy"]["protocol"] != there["pcopy"]["protocol"]:
         yield "pcopy speaks protocol {0} on {1} and {2} on {3}: apply the role livefleet.handover.pcopy to both".format(
             here["pcopy"]["protocol"], plan.source, there["pcopy"]["protocol"], plan.destination

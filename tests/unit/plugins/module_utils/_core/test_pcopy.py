@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.livefleet.handover.plugins.module_utils._core.pcopy import Pcopy, PcopyError
+from ansible_collections.livefleet.handover.plugins.module_utils._core.pcopy import INTERFACE, Pcopy, PcopyError
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError, Runtime
 
 
@@ -48,6 +48,18 @@ def test_a_failure_is_the_helpers_own_last_sentence(helper: t.Callable[[str], Pc
         pcopy.call("send")
     assert caught.value.rc == 1
     assert caught.value.answers == ({"event": "pass"},)
+
+
+def test_a_field_that_the_helper_does_not_know_names_the_role(helper: t.Callable[[str], Pcopy]) -> None:
+    with pytest.raises(PcopyError, match='unknown field "new": the installed helper is older than the collection; apply the role livefleet.handover.pcopy'):
+        helper("echo 'pcopy: session: /s/spec.json: json: unknown field \"new\"' >&2; exit 1").call("session", "send")
+
+
+def test_the_collection_asks_of_the_helper_what_the_helper_says_it_knows() -> None:
+    source = Path(__file__).parents[5] / "helper" / "internal" / "session" / "record" / "interface.go"
+    if not source.exists():
+        pytest.skip("the helper's source is in a checkout")
+    assert f"const Interface = {INTERFACE}\n" in source.read_text(encoding="utf-8")
 
 
 def test_a_silent_failure_says_the_command_and_the_status(helper: t.Callable[[str], Pcopy]) -> None:

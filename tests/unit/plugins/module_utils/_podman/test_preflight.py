@@ -117,8 +117,8 @@ def host(address, **other):
             "lazy_pages": True,
             "network_lock": {"method": "nftables", "works": True},
         },
-        "pcopy": {"installed": True, "version": "0.1.0", "protocol": 1, "findings": [{"name": "kernel", "ok": True, "text": "Linux"}], "sessions": [],
-                  "silence": {"name": "silence", "ok": True, "text": ""}},
+        "pcopy": {"installed": True, "version": "0.1.0", "protocol": 1, "interface": 1, "findings": [{"name": "kernel", "ok": True, "text": "Linux"}],
+                  "sessions": [], "silence": {"name": "silence", "ok": True, "text": ""}},
         "podman": {
             "installed": True,
             "version": [5, 4, 2],
@@ -515,6 +515,7 @@ FAULTS = [
     ("action_script", put("here.host.criu.action_script_works", False), "CRIU's action script /usr/local/libexec/handover/criu-hook is missing on node1"),
     ("action_script", put("here.workload.criu_configuration", "/etc/own.conf"), "shop has a CRIU configuration of its own (/etc/own.conf)"),
     ("pcopy", put("there.host.pcopy.installed", False), "the helper pcopy is missing on node2: apply the role livefleet.handover.pcopy to it"),
+    ("pcopy", put("here.host.pcopy.interface", 0), "pcopy on node1 is older than this collection, and does not know all that is asked of it: apply the role"),
     ("pcopy", put("there.host.pcopy.protocol", 2), "pcopy speaks protocol 1 on node1 and 2 on node2"),
     ("pcopy", both(put("here.host.pcopy.needs", {"live": ["settings", "own-links"]}), put("there.host.pcopy.can", ["settings"])),
      "pcopy on node2 is older than on node1, and cannot take all that it would send (own-links): apply the role livefleet.handover.pcopy to both"),
