@@ -15,8 +15,8 @@ version_added: 0.1.0
 
 description:
   - Reads the configuration of a container (C(CTID.conf)) of OpenVZ 6, or of Virtuozzo 7 and later, and tells of each line whether it is carried to a
-    container on a stock kernel, translated, or only reported, and why.
-  - No line is left out. One that is not known is reported, and so is one that vzctl itself would not take.
+    container on a stock kernel, translated, only reported, or refused, and why.
+  - No line is left out. One that is not known is refused. One that vzctl itself would not take is reported.
   - Hosts of OpenVZ have a Python that Ansible no longer supports. Fetch the file with M(ansible.builtin.raw), and pass O(content) on another host.
 
 extends_documentation_fragment:
@@ -83,13 +83,17 @@ rows:
       description: Its value.
       type: str
     fate:
-      description: C(carried), C(translated) or C(reported).
+      description: C(carried), C(translated), C(reported) or C(refused).
       type: str
     text:
       description: The result, or the reason.
       type: str
+    sets:
+      description: The values of RV(container) that it sets.
+      type: list
+      elements: str
   sample:
-    - {line: 3, name: PHYSPAGES, value: "0:262144", fate: translated, text: "memory_bytes: 1073741824 bytes"}
+    - {line: 3, name: PHYSPAGES, value: "0:262144", fate: translated, text: "memory_bytes: 1073741824 bytes", sets: [memory_bytes]}
 container:
   description: The new container's values. A limit that is none is null.
   returned: success
@@ -99,7 +103,7 @@ fates:
   description: How many rows have each fate.
   returned: success
   type: dict
-  sample: {carried: 5, translated: 3, reported: 20}
+  sample: {carried: 5, translated: 3, reported: 20, refused: 0}
 lines:
   description: The rows for people.
   returned: success

@@ -56,7 +56,7 @@ notes:
   - >-
     C(handover_clone), of clone. Name of the new container.
   - >-
-    C(handover_destination), of migrate, kvm_migrate. The host that the workload is to go to.
+    C(handover_destination), of migrate, kvm_migrate, import_openvz. The host that the workload is to go to.
   - >-
     C(handover_destinations), of move, drain, refill. The hosts that may take something, if not all of them may.
   - >-
@@ -118,8 +118,8 @@ notes:
   - >-
     C(handover_snapshot), of snapshot, rollback, clone. Name of the snapshot.
   - >-
-    C(handover_source), of migrate, drain, refill, snapshot, rollback, clone, kvm_migrate, kvm_cache, kvm_consolidation. The host that the
-    container is on.
+    C(handover_source), of migrate, drain, refill, snapshot, rollback, clone, kvm_migrate, kvm_cache, kvm_consolidation, import_openvz. The
+    host that the container is on.
   - >-
     C(handover_spare_disk), of move, drain, refill. The disk space that stays free on each host.
   - >-
@@ -137,7 +137,7 @@ notes:
   - >-
     C(handover_wave), of move, drain, refill. Containers that are frozen at the same moment and move as one, by a name for the wave.
   - >-
-    C(handover_workload), of migrate, snapshot, rollback, clone, kvm_migrate, kvm_cache. The container, by name or id.
+    C(handover_workload), of migrate, snapshot, rollback, clone, kvm_migrate, kvm_cache, import_openvz. The container, by name or id.
 
 seealso:
   - plugin: livefleet.handover.hosts

@@ -4,8 +4,8 @@
 
 """The fate of each line of a container's configuration when the container leaves OpenVZ.
 
-A line is carried (it means the same for the new container), translated (in another unit, or by another means), or reported (it is not done, and why).
-No line is left out: one that is not known is reported, and so is a part of a line.
+A line is carried (it means the same for the new container), translated (in another unit, or by another means), reported (it is not done, and why), or
+refused: the container may need it, and somebody has to look. No line is left out: one that is not known is refused, and so is a part of a line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import typing as t
 
 from .config import PAGE, Line, amount, is_newer, limit, read, switches, yes_or_no
 
-CARRIED, TRANSLATED, REPORTED = "carried", "translated", "reported"
+CARRIED, TRANSLATED, REPORTED, REFUSED = "carried", "translated", "reported", "refused"
+FATES = (CARRIED, TRANSLATED, REPORTED, REFUSED)
 # A value of the new container's, by its name; the text says the result.
 Part = t.Tuple[str, t.Dict[str, t.Any], str]
 # Linux's capabilities by their names without CAP_; OpenVZ has VE_ADMIN beside them.
@@ -47,6 +48,10 @@ def words(key: str) -> t.Callable[[str], list[Part]]:
 
 def told(why: str) -> t.Callable[[str], list[Part]]:
     return lambda _value: [(REPORTED, {}, why)]
+
+
+def refused(why: str) -> t.Callable[[str], list[Part]]:
+    return lambda _value: [(REFUSED, {}, why)]
 
 
 def switch(key: str) -> t.Callable[[str], list[Part]]:
@@ -102,7 +107,7 @@ def interfaces(value: str) -> list[Part]:
             elif key in NETIF_CARRIED:
                 interface[NETIF_CARRIED[key]] = said
             else:
-                parts.append((REPORTED, {}, f"{word}: {NETIF_TOLD.get(key, 'it is not known here')}"))
+                parts.append((REPORTED if key in NETIF_TOLD else REFUSED, {}, f"{word}: {NETIF_TOLD.get(key, 'it is not known here')}"))
         if "name" not in interface:
             raise ValueError(f"{text!r} has no ifname")
         found.append(interface)
@@ -116,7 +121,8 @@ def capabilities(value: str) -> list[Part]:
     for name, on in switches(value):
         known = name.upper()
         if known not in CAPABILITIES:
-            parts.append((REPORTED, {}, f"{name}: this is no capability of Linux's" + (", but OpenVZ's own" if known == "VE_ADMIN" else "")))
+            fate, owner = (REPORTED, ", but OpenVZ's own") if known == "VE_ADMIN" else (REFUSED, "")
+            parts.append((fate, {}, f"{name}: this is no capability of Linux's{owner}"))
         else:
             (add if on else drop).append(known)
     return [(CARRIED, {"cap_add": add, "cap_drop": drop}, "cap_add and cap_drop"), *parts]
@@ -142,7 +148,7 @@ def features(value: str) -> list[Part]:
         elif name == "ppp":
             parts.append((TRANSLATED, {"devices": ["/dev/ppp"]}, "ppp: the device /dev/ppp; the container needs NET_ADMIN"))
         else:
-            parts.append((REPORTED, {}, f"{name}: {FEATURES.get(name, 'this feature is not known here')}"))
+            parts.append((REPORTED if name in FEATURES else REFUSED, {}, f"{name}: {FEATURES.get(name, 'this feature is not known here')}"))
     return parts
 
 
@@ -199,7 +205,7 @@ def mask(key: str) -> t.Callable[[str], list[Part]]:
 
 def disabled(value: str) -> list[Part]:
     if yes_or_no(value):
-        return [(REPORTED, {"disabled": True}, "the container must not be started: set it to no before it is imported, or leave it where it is")]
+        return [(REFUSED, {"disabled": True}, "the container must not be started: set it to no before it is imported, or leave it where it is")]
     return [(CARRIED, {"disabled": False}, "it may be started")]
 
 
@@ -242,7 +248,7 @@ RULES: dict[str, t.Callable[[str], list[Part]]] = {
     "VE_PRIVATE": lambda value: [(TRANSLATED, {"private": value}, "the place that the data come from")],
     "VE_LAYOUT": lambda value: [(TRANSLATED, {"layout": value}, "the way in which the data are read")],
     "DISKSPACE": limited("disk_bytes", 1024, "bytes, the size of the volume"),
-    "DISKINODES": told("the volume's file system is made with as many inodes as its size asks for"),
+    "DISKINODES": limited("disk_inodes", 1, "inodes of the volume"),
     "DISK_QUOTA": told("the volume's size is the limit"),
     "QUOTAUGIDLIMIT": second_quota,
     "JOURNALED_QUOTA": told("quota within the container is set up again on the new volume"),
@@ -250,10 +256,11 @@ RULES: dict[str, t.Callable[[str], list[Part]]] = {
     "MOUNT_OPTS": told("the volume is mounted with the image volume's own options: give them there"),
     "NOATIME": lambda value: [(TRANSLATED, {"noatime": yes_or_no(value)}, "an option of the volume's mount")],
     "BINDMOUNT": words("bind_mounts"),
-    "DISK": told("further disks are imported one by one: each is an image of its own"),
+    "DISK": refused("further disks are imported one by one: each is an image of its own"),
     "ROOT_DISK": told("the disk of the root is the image that is imported"),
     # Processor, memory, disk access
     "PHYSPAGES": limited("memory_bytes", PAGE, "bytes"),
+    "PRIVVMPAGES": limited("privvm_bytes", PAGE, "bytes"),
     "SWAPPAGES": limited("swap_bytes", PAGE, "bytes"),
     "NUMPROC": limited("pids_limit", 1, "processes and threads"),
     "CPUS": processors,
@@ -274,7 +281,7 @@ RULES: dict[str, t.Callable[[str], list[Part]]] = {
     "NETIF": interfaces,
     "NAMESERVER": names("nameservers"),
     "SEARCHDOMAIN": names("search_domains"),
-    "NETDEV": told("a network device of the host is given to the container by hand"),
+    "NETDEV": refused("a network device of the host is given to the container by hand"),
     "NETFILTER": told("a container that has NET_ADMIN has the whole of netfilter in its own network"),
     "IPTABLES": told("a container that has NET_ADMIN has the whole of netfilter in its own network"),
     "IPV6": told("the network decides whether there is IPv6"),
@@ -287,7 +294,7 @@ RULES: dict[str, t.Callable[[str], list[Part]]] = {
     "FEATURES": features,
     "DEVNODES": device_nodes,
     "DEVICES": device_numbers,
-    "PCI": told("a PCI device is not given to a container"),
+    "PCI": refused("a PCI device is not given to a container"),
     "VE_ENVIRONMENT": environment,
     "LOCAL_UID": number("first_uid"),
     "LOCAL_GID": number("first_gid"),
@@ -300,7 +307,7 @@ RULES: dict[str, t.Callable[[str], list[Part]]] = {
     "BURST_CPU_AVG_USAGE": told("a limit of the processor has no bursts here: set cpus"),
 }  # fmt: skip
 RULES.update(dict.fromkeys(
-    "KMEMSIZE LOCKEDPAGES PRIVVMPAGES SHMPAGES VMGUARPAGES OOMGUARPAGES NUMTCPSOCK NUMFLOCK NUMPTY NUMSIGINFO TCPSNDBUF TCPSENDBUF TCPRCVBUF OTHERSOCKBUF "
+    "KMEMSIZE LOCKEDPAGES SHMPAGES VMGUARPAGES OOMGUARPAGES NUMTCPSOCK NUMFLOCK NUMPTY NUMSIGINFO TCPSNDBUF TCPSENDBUF TCPRCVBUF OTHERSOCKBUF "
     "DGRAMRCVBUF NUMOTHERSOCK NUMFILE DCACHESIZE DCACHE NUMIPTENT IPTENTRIES AVNUMPROC TOTVMPAGES IPCSHMPAGES ANONSHPAGES RSSPAGES OOMGUAR NUMSOCK "
     "UNIXSOCKBUF SOCKRCVBUF NUMUNIXSOCK".split(), told(COUNTED),
 ))  # fmt: skip
@@ -310,8 +317,9 @@ RULES.update(dict.fromkeys(
 ))  # fmt: skip
 
 
-def row(line: Line, fate: str, text: str) -> dict[str, t.Any]:
-    return {"line": line.number, "name": line.name, "value": line.value, "fate": fate, "text": text}
+def row(line: Line, fate: str, text: str, values: t.Iterable[str] = ()) -> dict[str, t.Any]:
+    """One row of the table. `values` are the names of the new container's values that it sets."""
+    return {"line": line.number, "name": line.name, "value": line.value, "fate": fate, "text": text, "sets": list(values)}
 
 
 def translate(text: str, ctid: str | None = None) -> dict[str, t.Any]:
@@ -330,7 +338,7 @@ def translate(text: str, ctid: str | None = None) -> dict[str, t.Any]:
         elif line.number != chosen:
             rows.append(row(line, REPORTED, f"line {chosen} says it, too, and that one counts"))
         elif line.name not in RULES:
-            rows.append(row(line, REPORTED, "this parameter is not known here: find out if the container needs it"))
+            rows.append(row(line, REFUSED, "this parameter is not known here: find out if the container needs it"))
         elif not line.value.strip():
             rows.append(row(line, TRANSLATED, "nothing is set"))
         else:
@@ -340,7 +348,7 @@ def translate(text: str, ctid: str | None = None) -> dict[str, t.Any]:
                 rows.append(row(line, REPORTED, f"vzctl does not take this value: {exc}"))
                 continue
             for fate, values, said in parts or [(TRANSLATED, {}, "nothing is set")]:
-                rows.append(row(line, fate, said))
+                rows.append(row(line, fate, said, values))
                 merge(container, values)
     if ctid and "private" in container:
         container["private"] = container["private"].replace("$VEID", ctid)
@@ -349,7 +357,7 @@ def translate(text: str, ctid: str | None = None) -> dict[str, t.Any]:
         "generation": 7 if newer else 6,
         "rows": rows,
         "container": container,
-        "fates": {fate: fates.count(fate) for fate in (CARRIED, TRANSLATED, REPORTED)},
+        "fates": {fate: fates.count(fate) for fate in FATES},
     }
 
 
@@ -364,4 +372,4 @@ def merge(container: dict[str, t.Any], values: dict[str, t.Any]) -> None:
 
 def table(rows: t.Sequence[dict[str, t.Any]]) -> list[str]:
     """The rows for people."""
-    return [f"{each['line']:>4}  {each['fate']:10}  {each['name'] or each['value']}: {each['text']}" for each in rows]
+    return [f"{each['line'] or '':>4}  {each['fate']:10}  {each['name'] or each['value']}: {each['text']}" for each in rows]

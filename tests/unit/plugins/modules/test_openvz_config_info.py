@@ -45,7 +45,7 @@ def test_a_file_of_the_host(monkeypatch, tmp_path):
 
 
 def test_content_of_elsewhere(monkeypatch):
-    assert run(monkeypatch, content="ONBOOT=yes\n")["fates"] == {"carried": 1, "translated": 0, "reported": 0}
+    assert run(monkeypatch, content="ONBOOT=yes\n")["fates"] == {"carried": 1, "translated": 0, "reported": 0, "refused": 0}
 
 
 def test_a_file_that_is_not_there(monkeypatch, tmp_path):

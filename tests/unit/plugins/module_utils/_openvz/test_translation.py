@@ -52,7 +52,7 @@ def test_a_container_of_vzctl_4():
     assert told["generation"] == 6
     assert told["container"] == {
         "onboot": True, "boot_order": 10, "name": "shop", "hostname": "shop.example.org",
-        "memory_bytes": 1 << 30, "swap_bytes": 512 << 20, "pids_limit": 240, "disk_bytes": 2306867 * 1024,
+        "memory_bytes": 1 << 30, "swap_bytes": 512 << 20, "pids_limit": 240, "disk_bytes": 2306867 * 1024, "disk_inodes": 144179,
         "cpu_shares": 2048, "cpus": 2.0, "cpu_limit": 1.5, "cpuset_cpus": "0-3",
         "addresses": ["10.0.0.101", "2001:db8::65"],
         "interfaces": [{"name": "eth0", "mac": "00:18:51:AA:BB:CC", "bridge": "br0", "addresses": []}],
@@ -99,8 +99,8 @@ def test_a_container_of_libvzctl():
     assert container["disabled"] is True
     assert container["name"] == "second"
     assert rows_of(NEW, "NAME")[0] == ("reported", "line 14 says it, too, and that one counts")
-    assert rows_of(NEW, "SOMETHING_NEW") == [("reported", "this parameter is not known here: find out if the container needs it")]
-    assert ("reported", "colour=red: it is not known here") in rows_of(NEW, "NETIF")
+    assert rows_of(NEW, "SOMETHING_NEW") == [("refused", "this parameter is not known here: find out if the container needs it")]
+    assert ("refused", "colour=red: it is not known here") in rows_of(NEW, "NETIF")
     assert rows_of(NEW, "DISABLED")[0][1].startswith("the container must not be started")
     assert rows_of(NEW, "QUOTAUGIDLIMIT")[0][0] == "reported"
 

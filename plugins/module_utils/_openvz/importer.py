@@ -1,0 +1,225 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The steps of an import on the destination. A record says how far it is, so that each can be repeated, and the way back is known.
+
+The container never runs twice: it is stopped and locked on the source before it is made here, and stopped and gone here before it is unlocked there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import typing as t
+
+from .._core.host import listening_ports
+from .._core.pcopy import Pcopy
+from .._core.runtime import HandoverError, Runtime
+from . import disk, mends, unit
+from .look import ROOT_SCRIPT, root_of
+from .plan import fault_of
+from .root_files import mend
+from .source import IMAGES, TREE, Source
+
+ROOT = "/var/lib/handover/import"
+# The states of an import, in their order.
+BEGUN, STOPPED, IMPORTED = "begun", "stopped", "imported"
+
+
+def folder_of(name: str) -> str:
+    return os.path.join(ROOT, name)
+
+
+def read_record(name: str) -> dict[str, t.Any]:
+    """What is known of an import; empty where there is none."""
+    try:
+        with open(os.path.join(folder_of(name), "record.json"), encoding="utf-8") as file:
+            return json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+
+
+def find_record(ctid: str) -> tuple[str, dict[str, t.Any]]:
+    """The name that a container of the source has here, and its record; empty where it was never imported."""
+    for name in sorted(os.listdir(ROOT)) if os.path.isdir(ROOT) else []:
+        record = read_record(name)
+        if record.get("id") == ctid:
+            return name, record
+    return "", {}
+
+
+class Importer:
+    """One import."""
+
+    def __init__(self, runtime: Runtime, plan: t.Mapping[str, t.Any]) -> None:
+        self.runtime = runtime
+        self.plan = plan
+        self.name = plan["name"]
+        self.folder = folder_of(self.name)
+        self.source = Source(runtime, self.folder, plan["id"])
+        self.record = read_record(self.name)
+
+    def write(self, **values: t.Any) -> None:
+        """On the disk before the next step."""
+        self.record.update(values)
+        path = os.path.join(self.folder, "record.json")
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump(self.record, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".new", path)
+
+    # The copy
+
+    @property
+    def _ploop(self) -> bool:
+        return self.plan["layout"] == "ploop"
+
+    @property
+    def _staging(self) -> str:
+        return os.path.join(self.folder, "root.hdd")
+
+    def _copy(self, last: bool) -> float:
+        begun = time.monotonic()
+        if self._ploop:
+            self.source.copy(f"{self.plan['private']}/root.hdd", self._staging, IMAGES, last)
+        else:
+            self.source.copy(self.plan["private"], self.plan["mountpoint"], TREE, last)
+        return time.monotonic() - begun
+
+    def clear(self) -> dict[str, t.Any]:
+        """Takes the image of an earlier attempt out of the way. One that a container has written to is kept, under another name."""
+        image = self.plan["image"]
+        if not os.path.exists(image) or not (self.record.get("ran") or self._ploop):
+            return {}
+        if not self.record.get("ran"):
+            os.unlink(image)
+            return {}
+        kept = image + time.strftime(".%Y%m%dt%H%M%Sz", time.gmtime())
+        os.rename(image, kept)
+        self.write(ran=False)
+        return {"kept": kept}
+
+    def begin(self) -> dict[str, t.Any]:
+        """The first pass, beside the container if it runs."""
+        self.source.state()
+        # After the way back it may be another than it was.
+        if self.record.get("state", BEGUN) == BEGUN:
+            self.write(id=self.plan["id"], state=BEGUN, running=self.plan["running"], onboot=self.plan["onboot"])
+        return {"first_pass_s": round(self._copy(last=False), 3)}
+
+    @property
+    def came_up(self) -> bool:
+        """Whether the container has been started here since it was stopped there: then nothing may be copied over it any more."""
+        return self.record.get("state") == STOPPED and bool(self.record.get("ran"))
+
+    def stop(self) -> dict[str, t.Any]:
+        """The container is stopped and locked on the source, and the rest is copied."""
+        begun = time.time()
+        self.write(state=STOPPED, stopped_at=self.record.get("stopped_at") or begun)
+        self.source.stop()
+        stopped = time.time()
+        copied = self._copy(last=True)
+        times = {"stop_s": round(stopped - begun, 3), "second_pass_s": round(copied, 3)}
+        if self._ploop:
+            times.update(self._unpack())
+        return times
+
+    def _unpack(self) -> dict[str, t.Any]:
+        """The chain of images becomes one file system."""
+        begun = time.monotonic()
+        image = self.plan["image"]
+        whole = image + ".importing"
+        os.makedirs(os.path.dirname(image), exist_ok=True)
+        if os.path.lexists(whole):
+            os.unlink(whole)
+        Pcopy(self.runtime).call("image", "convert", "--format", "raw", self._staging, whole)
+        kind = disk.carve(self.runtime, whole, image)
+        return {"unpack_s": round(time.monotonic() - begun, 3), "fstype": kind}
+
+    # The container
+
+    def look(self) -> dict[str, t.Any]:
+        return root_of(self.runtime.run(["sh", "-c", ROOT_SCRIPT + 'look_at_root "$1"', "sh", self.plan["mountpoint"]]).stdout)
+
+    def start(self, offer: t.Mapping[str, t.Any], ignore: t.Sequence[str], port: int, wait: float) -> dict[str, t.Any]:
+        """The mends are made, the container, its unit; and it runs if it ran."""
+        root = self.look()
+        fault = fault_of(root, offer)
+        if fault and fault[0] not in ignore:
+            raise HandoverError(f"{fault[0]}: {fault[1]}")
+        done = mend(self.plan["mountpoint"], root, self.plan["interfaces"])
+        podman = self.runtime.tool("podman", "podman")
+        if not self._exists(podman):
+            self.runtime.run([podman, *create(self.plan, root)])
+        self._write_unit(podman)
+        result: dict[str, t.Any] = {"mends": done, "root": root}
+        if self.record["running"]:
+            self.write(ran=True)
+            self.runtime.run([self.runtime.tool("systemctl", "systemd"), "start", unit.name_of(self.name)])
+            self._await(podman, port, wait)
+            result["downtime_s"] = round(time.time() - self.record["stopped_at"], 3)
+        shutil.rmtree(self._staging, ignore_errors=True)
+        self.write(state=IMPORTED, **{key: result[key] for key in ("downtime_s",) if key in result})
+        return result
+
+    def _exists(self, podman: str) -> bool:
+        return self.runtime.run([podman, "container", "exists", self.name], accept=(0, 1)).rc == 0
+
+    def _inspect(self, podman: str, what: str) -> str:
+        return self.runtime.run([podman, "container", "inspect", "--format", "{{" + what + "}}", self.name]).stdout.strip()
+
+    def _write_unit(self, podman: str) -> None:
+        own = unit.name_of(self.name)
+        others = {name: order for name, order in unit.orders().items() if name != own}
+        said = unit.text(
+            self.name, self.plan["id"], self.plan["boot_order"], others, mountpoint=self.plan["mountpoint"], podman=podman,
+            pid_file=self._inspect(podman, ".ConmonPidFile"), stop=int(self._inspect(podman, ".Config.StopTimeout")) + 30,
+        )  # fmt: skip
+        with open(os.path.join(unit.FOLDER, own), "w", encoding="utf-8") as file:
+            file.write(said)
+        systemctl = self.runtime.tool("systemctl", "systemd")
+        self.runtime.run([systemctl, "daemon-reload"])
+        self.runtime.run([systemctl, "enable" if self.record["onboot"] else "disable", own])
+
+    def _await(self, podman: str, port: int, wait: float) -> None:
+        """It runs, and listens if it is to."""
+
+        def answers() -> bool:
+            pid = self._inspect(podman, ".State.Pid")
+            return pid != "0" and (not port or any(each["port"] == port and each["protocol"] == "tcp" for each in listening_ports(f"/proc/{pid}")))
+
+        if not self.runtime.wait_for(answers, wait):
+            state = self._inspect(podman, ".State.Status")
+            wanted = f"does not listen on port {port}" if port and state == "running" else f"is {state}"
+            raise HandoverError(f"{self.name} was started and {wanted} after {wait:g} s: see podman logs {self.name}")
+
+    # The way back
+
+    def undo(self) -> dict[str, t.Any]:
+        """Stopped and gone here; then as it was on the source. The volume stays."""
+        podman, systemctl = self.runtime.tool("podman", "podman"), self.runtime.tool("systemctl", "systemd")
+        own = unit.name_of(self.name)
+        if os.path.exists(os.path.join(unit.FOLDER, own)):
+            self.runtime.run([systemctl, "disable", "--now", own])
+            os.unlink(os.path.join(unit.FOLDER, own))
+            self.runtime.run([systemctl, "daemon-reload"])
+        if self._exists(podman):
+            self.runtime.run([podman, "rm", "--force", self.name])
+        if self._exists(podman):
+            raise HandoverError(f"podman rm has ended, and {self.name} is still there: it stays stopped on the source until it is gone here")
+        if self.record.get("state") in (STOPPED, IMPORTED):
+            self.source.unlock(self.record["onboot"], self.record["running"])
+        self.write(state=BEGUN, stopped_at=None)
+        return {}
+
+
+def create(plan: t.Mapping[str, t.Any], root: t.Mapping[str, t.Any]) -> list[str]:
+    """podman's arguments. A mount of /tmp is the container's own folder of that name."""
+    label = [f"--label=handover.openvz={plan['id']}"]
+    options = [*plan["options"], *mends.options(root, plan["mountpoint"])]
+    return ["create", f"--name={plan['name']}", *label, *options, "--rootfs", plan["mountpoint"], "/sbin/init"]

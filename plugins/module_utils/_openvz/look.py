@@ -1,0 +1,180 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Looks at a container on its OpenVZ host, by one program for a shell: such hosts have a Python that Ansible no longer supports.
+
+The program only reads. It answers in lines: `@word rest`, and files as `@file NAME` with a blank before each of their lines, up to `@end`.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+# Of a root file system, here or on a volume: the kind of its init, and the versions that the mends ask for.
+ROOT_SCRIPT = r"""
+look_at_root() {
+    echo "@root path $1"
+    for init in sbin/init usr/sbin/init; do
+        if [ -L "$1/$init" ]; then echo "@root init $(readlink "$1/$init")"; break; fi
+        if [ -f "$1/$init" ]; then echo "@root init $init"; break; fi
+    done
+    for each in etc/inittab etc/init/rc.conf sbin/initctl etc/rc.d/rc.sysinit etc/fstab run etc/network/interfaces \
+        etc/sysconfig/network-scripts/ifcfg-venet0; do
+        [ -e "$1/$each" ] && echo "@root has $each"
+    done
+    for each in "$1"/lib/systemd/libsystemd-shared-*.so "$1"/usr/lib/systemd/libsystemd-shared-*.so "$1"/usr/lib/*/systemd/libsystemd-shared-*.so; do
+        [ -e "$each" ] && echo "@root systemd $(basename "$each" .so | sed 's/libsystemd-shared-//')"
+    done
+    for each in "$1"/lib/libc-2.*.so "$1"/lib64/libc-2.*.so "$1"/lib/*/libc-2.*.so; do
+        [ -e "$each" ] && echo "@root glibc $(basename "$each" .so | sed 's/libc-//')"
+    done
+    for each in etc/debian_version etc/redhat-release; do
+        [ -f "$1/$each" ] && echo "@root release $each $(head -n 1 "$1/$each")"
+    done
+    return 0
+}
+"""
+
+# The container's id or name is the program's first argument.
+SCRIPT = (
+    r"""
+LC_ALL=C; export LC_ALL
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH
+"""
+    + ROOT_SCRIPT
+    + r"""
+word=$1
+conf=/etc/vz/conf/$word.conf
+[ -f "$conf" ] || conf=$(readlink -f "/etc/vz/names/$word" 2>/dev/null)
+if [ ! -f "$conf" ]; then
+    [ -d /etc/vz/conf ] || { echo "@none"; exit 0; }
+    for each in /etc/vz/conf/*.conf; do [ -f "$each" ] && echo "@other $(basename "$each" .conf)"; done
+    exit 0
+fi
+id=$(basename "$conf" .conf)
+file() { [ -f "$2" ] || return 0; echo "@file $1"; sed 's/^/ /' "$2"; echo; echo "@end"; }
+# Of a value that is set more than once, the container's own file counts.
+value() {
+    found=
+    for each in /etc/vz/vz.conf "$conf"; do
+        said=$(sed -n "s/^[[:space:]]*$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}[[:space:]]*\$/\1/p" "$each" 2>/dev/null | tail -n 1)
+        [ -n "$said" ] && found=$said
+    done
+    printf '%s\n' "$found" | sed "s/\${VEID}/$id/g; s/\$VEID/$id/g"
+}
+private=$(value VE_PRIVATE); private=${private:-/vz/private/$id}
+root=$(value VE_ROOT); root=${root:-/vz/root/$id}
+status=$(vzctl status "$id" 2>&1 | head -n 1)
+echo "@id $id"
+echo "@vzctl $(vzctl --version 2>&1 | head -n 1)"
+echo "@status $status"
+echo "@private $private"
+echo "@mountpoint $root"
+echo "@machine $(uname -m)"
+for each in vzctl rsync; do command -v $each >/dev/null 2>&1 || echo "@lacks $each"; done
+file conf "$conf"
+file vz.conf /etc/vz/vz.conf
+for each in prestart premount mount start stop umount postumount; do
+    file "script $id.$each" "/etc/vz/conf/$id.$each"
+    file "script vps.$each" "/etc/vz/conf/vps.$each"
+done
+seen=
+if [ -e "$private/root.hdd/DiskDescriptor.xml" ]; then
+    echo "@layout ploop"
+    echo "@kib $(du -sk "$private/root.hdd" | cut -f 1)"
+    file descriptor "$private/root.hdd/DiskDescriptor.xml"
+    case " $status " in *" mounted "*) seen=$root ;; esac
+elif [ -d "$private/fs/root" ]; then
+    echo "@layout vzfs"
+elif [ -d "$private/etc" ]; then
+    echo "@layout simfs"
+    echo "@kib $(du -skx "$private" | cut -f 1)"
+    seen=$private
+fi
+[ -d "$seen/etc" ] && look_at_root "$seen"
+exit 0
+"""
+)
+
+
+def parse(text: str) -> dict[str, t.Any]:
+    """The program's answer."""
+    found: dict[str, t.Any] = {
+        "id": "", "none": False, "others": [], "lacks": [], "files": {}, "scripts": {}, "root": empty_root(),
+        "vzctl": "", "status": "", "private": "", "mountpoint": "", "machine": "", "layout": "", "kib": 0,
+    }  # fmt: skip
+    name, lines = "", []
+    for line in text.replace("\r\n", "\n").split("\n"):
+        if name and line.startswith("@end"):
+            kind, _blank, rest = name.partition(" ")
+            (found["scripts"] if kind == "script" else found["files"])[rest or kind] = "\n".join(lines)
+            name, lines = "", []
+        elif name:
+            lines.append(line[1:])
+        elif line.startswith("@"):
+            word, _blank, rest = line[1:].strip().partition(" ")
+            if word == "file":
+                name = rest
+            elif word == "root":
+                add_root(found["root"], rest)
+            elif word == "none":
+                found["none"] = True
+            elif word in ("other", "lacks"):
+                found["others" if word == "other" else "lacks"].append(rest)
+            elif word == "kib":
+                found["kib"] = int(rest) if rest.isdigit() else 0
+            elif word in found:
+                found[word] = rest
+    return found
+
+
+def empty_root() -> dict[str, t.Any]:
+    return {"path": "", "init": "", "has": [], "systemd": 0, "glibc": "", "release": ""}
+
+
+def add_root(root: dict[str, t.Any], text: str) -> None:
+    """One line about a root file system."""
+    key, _blank, rest = text.partition(" ")
+    if key == "has":
+        root["has"].append(rest)
+    elif key == "systemd":
+        match = re.match(r"\d+", rest)
+        root["systemd"] = int(match.group(0)) if match else root["systemd"]
+    elif key == "release":
+        root["release"] = rest.partition(" ")[2]
+    elif key in root:
+        root[key] = rest
+
+
+def root_of(text: str) -> dict[str, t.Any]:
+    """The lines of ROOT_SCRIPT alone."""
+    root = empty_root()
+    for line in text.splitlines():
+        if line.startswith("@root "):
+            add_root(root, line[len("@root ") :].strip())
+    return root
+
+
+def init_of(root: t.Mapping[str, t.Any]) -> str:
+    """systemd, upstart, sysvinit, or nothing that is known here."""
+    if root["init"].endswith("systemd"):
+        return "systemd"
+    if "sbin/initctl" in root["has"] and "etc/init/rc.conf" in root["has"]:
+        return "upstart"
+    if root["init"] and "etc/inittab" in root["has"]:
+        return "sysvinit"
+    return ""
+
+
+def state_of(status: str) -> dict[str, bool]:
+    """The words of `vzctl status`, of both eras."""
+    words = status.split()
+    return {
+        "exists": "exist" in words,
+        "mounted": "mounted" in words,
+        "running": "running" in words,
+        "suspended": "suspended" in words,
+        "paused": "paused" in words,
+    }

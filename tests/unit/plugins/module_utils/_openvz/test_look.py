@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.action_scripts import bind_mounts, unknown_lines
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.look import SCRIPT, parse, state_of
+
+
+@pytest.fixture(name="host")
+def some_host(tmp_path):
+    """An OpenVZ host, as far as the program looks at it."""
+    for folder in ("conf", "names"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "bin").mkdir()
+    vzctl = '#!/bin/sh\n[ "$1" = --version ] && echo "vzctl version 4.11.1" || echo "CTID $2 exist mounted running"\n'
+    (tmp_path / "bin/vzctl").write_text(vzctl, encoding="utf-8")
+    (tmp_path / "bin/vzctl").chmod(0o755)
+    (tmp_path / "vz.conf").write_text("VE_ROOT=/vz/root/$VEID\nVE_PRIVATE=/vz/other/$VEID\n", encoding="utf-8")
+    (tmp_path / "names/shop").symlink_to("../conf/101.conf")
+
+    def look(word, conf):
+        (tmp_path / "conf/101.conf").write_text(conf.replace("TMP", str(tmp_path)), encoding="utf-8")
+        script = SCRIPT.replace("/etc/vz/", f"{tmp_path}/").replace("PATH=$PATH", f"PATH={tmp_path}/bin:$PATH")
+        return parse(subprocess.run(["sh", "-c", script, "sh", word], capture_output=True, text=True, check=True).stdout)
+
+    look.folder = tmp_path
+    return look
+
+
+def test_a_directory_container_by_its_name(host):
+    root = host.folder / "private" / "101"
+    for each in ("etc/network", "sbin", "usr/lib/x86_64-linux-gnu/systemd"):
+        (root / each).mkdir(parents=True)
+    (root / "sbin/init").symlink_to("/lib/systemd/systemd")
+    (root / "etc/debian_version").write_text("12.5\n", encoding="utf-8")
+    (root / "etc/network/interfaces").write_text("", encoding="utf-8")
+    (root / "usr/lib/x86_64-linux-gnu/systemd/libsystemd-shared-252.so").write_text("", encoding="utf-8")
+    (host.folder / "conf/101.mount").write_text("#!/bin/sh\n@end\nmount --bind /a $VE_ROOT/b", encoding="utf-8")
+    found = host("shop", 'NAME="shop"\nVE_PRIVATE="TMP/private/$VEID"\n')
+    assert (found["id"], found["layout"], found["vzctl"], found["mountpoint"]) == ("101", "simfs", "vzctl version 4.11.1", "/vz/root/101")
+    assert found["private"] == str(root) and found["kib"] > 0 and found["lacks"] in ([], ["rsync"])
+    assert found["files"]["conf"].splitlines()[0] == 'NAME="shop"'
+    # No line of a file is taken for one of the program's.
+    assert found["scripts"]["101.mount"].splitlines()[1:] == ["@end", "mount --bind /a $VE_ROOT/b"]
+    assert found["root"] == {
+        "path": str(root), "init": "/lib/systemd/systemd", "systemd": 252, "glibc": "", "release": "12.5", "has": ["etc/network/interfaces"],
+    }  # fmt: skip
+
+
+def test_a_ploop_container_by_its_id(host):
+    image = host.folder / "private/101/root.hdd"
+    image.mkdir(parents=True)
+    (image / "DiskDescriptor.xml").write_text("<x/>\n", encoding="utf-8")
+    (host.folder / "root/101/etc").mkdir(parents=True)
+    found = host("101", f'VE_PRIVATE=TMP/private/101\nVE_ROOT="{host.folder}/root/$VEID"\n')
+    assert (found["layout"], found["root"]["path"], found["files"]["descriptor"].strip()) == ("ploop", f"{host.folder}/root/101", "<x/>")
+
+
+def test_nothing_is_found(host):
+    assert host("102", "")["others"] == ["101"]
+    assert host("101", "")["layout"] == "" and host("101", "")["private"] == "/vz/other/101"
+
+
+@pytest.mark.parametrize(
+    ("status", "true"),
+    [
+        ("CTID 101 exist mounted running", {"exists", "mounted", "running"}),
+        ("CTID 101 exist unmounted down suspended", {"exists", "suspended"}),
+        ("VEID c2d5b2a1-3c66-4c6f-8f0a-6f0a8d9e0b11 exist mounted paused", {"exists", "mounted", "paused"}),
+        ("CTID 101 deleted unmounted down", set()),
+    ],
+)
+def test_the_words_of_both_eras(status, true):
+    assert {key for key, value in state_of(status).items() if value} == true
+
+
+@pytest.mark.parametrize(
+    ("script", "mounts", "strange"),
+    [
+        ("mount -n --bind /a ${VE_ROOT}/b", ["/a:/b"], []),
+        ('mount -o bind,ro "/a b" "$VE_ROOT/c d"', ["/a b:/c d:ro"], []),
+        ("SRC=/data\n/bin/mount -n -o bind $SRC/x $VE_ROOT/x", ["/data/x:/x"], []),
+        ("mount --bind /a /b", [], ["mount --bind /a /b"]),
+        ("mount -t tmpfs none $VE_ROOT/b", [], ["mount -t tmpfs none $VE_ROOT/b"]),
+        ("mount --bind /a $VE_ROOT/b; reboot", [], ["mount --bind /a $VE_ROOT/b; reboot"]),
+        ("mount --bind $(date) $VE_ROOT/b", [], ["mount --bind $(date) $VE_ROOT/b"]),
+        ("mount --bind '/a", [], ["mount --bind '/a"]),
+        ("#!/bin/sh\n\n. /etc/vz/vz.conf\nsource $VE_CONFFILE\nset -e\nexit 0", [], []),
+        ("if true; then", [], ["if true; then"]),
+    ],
+)
+def test_mount_scripts(script, mounts, strange):
+    assert bind_mounts(script) == (mounts, strange)
+
+
+def test_unmount_scripts_have_nothing_to_do():
+    text = "#!/bin/sh\numount -l $VE_ROOT/b\nrm -rf /\n"
+    assert unknown_lines(text, "101.umount") == ["rm -rf /"]
+    assert unknown_lines(text, "101.stop") == ["umount -l $VE_ROOT/b", "rm -rf /"]

@@ -1,0 +1,81 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz import importer
+from ansible_collections.livefleet.handover.plugins.modules import openvz_import_info
+
+LOOK = f"""\
+@id 101
+@status CTID 101 exist unmounted down
+@private /vz/private/101
+@machine {os.uname().machine}
+@file conf
+ NAME="shop"
+ DISKSPACE="1G"
+ DISABLED="yes"
+@end
+@layout simfs
+@kib 10
+"""
+
+
+class Podman:
+    """As far as the plan asks it."""
+
+    def __init__(self, _runtime):
+        pass
+
+    def containers(self):
+        return [{"Names": ["web"]}]
+
+    def networks(self):
+        return [{"name": "lan", "subnets": [{"subnet": "10.0.0.0/24"}], "driver": "macvlan"}]
+
+
+class Module:
+    def __init__(self, **params):
+        self.params = {"look": LOOK, "name": "", "size": "", "networks": {}, "ignore": [], "timeout": 10, **params}
+
+
+@pytest.fixture(autouse=True)
+def _host(monkeypatch, tmp_path):
+    monkeypatch.setattr(openvz_import_info, "Podman", Podman)
+    monkeypatch.setattr(importer, "ROOT", str(tmp_path))
+
+
+def test_the_program_alone():
+    assert set(openvz_import_info.run(Module(look=None))) == {"program"}
+
+
+def test_a_plan_of_this_host():
+    found = openvz_import_info.run(Module())
+    assert found["plan"]["name"] == "shop" and found["plan"]["image"].endswith("/shop.img") and found["plan"]["mountpoint"].endswith("/shop")
+    assert [each.partition(":")[0] for each in found["plan"]["refused"]] == ["DISABLED"] and found["record"] == {}
+    assert found["offer"]["networks"] == [{"name": "lan", "subnets": [{"subnet": "10.0.0.0/24"}]}] and found["offer"]["taken"][-1] == "web"
+
+
+def test_its_own_lock_and_container_are_not_in_the_way(tmp_path):
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web/record.json").write_text('{"id": "101", "state": "stopped"}', encoding="utf-8")
+    found = openvz_import_info.run(Module())
+    assert found["plan"]["refused"] == [] and found["plan"]["name"] == "web" and found["record"]["state"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"look": "@none\n"}, "no host of OpenVZ's"),
+        ({"look": "@other 101\n@other 102\n"}, r"name one of those that it has \(101, 102\)"),
+        ({"size": "20GB"}, "import_openvz_size: '20GB' is ambiguous"),
+    ],
+)
+def test_one_sentence_for_bad_input(params, says):
+    with pytest.raises(HandoverError, match=says):
+        openvz_import_info.run(Module(**params))
