@@ -38,12 +38,14 @@ notes:
   - >-
     C(handover_accept_data_loss), of kvm_cache. Change it also where the guest may then lose its last writes, when the power goes.
   - >-
-    C(handover_addresses), of clone. Addresses of the new container, each in a subnet of one of the container's networks.
+    C(handover_addresses), of clone, backup_restore. Addresses of the new container, each in a subnet of one of the container's networks.
   - >-
     C(handover_apart), of move, drain, refill. Workloads of which no two may be on one host, by a name for the group.
   - >-
     C(handover_auto_converge), of migrate, move, drain, refill. Whether the workload is throttled while the cutover waits for such a moment,
     in steps up to 99 % of its processor time.
+  - >-
+    C(handover_backup), of backup, backup_restore. Name of the backup.
   - >-
     C(handover_bandwidth), of move, drain, refill. Bytes per second that each host may send, divided among the copies on it.
   - >-
@@ -54,7 +56,7 @@ notes:
   - >-
     C(handover_cdrom), of kvm_migrate. Of media in drives of which the destination has no equal file.
   - >-
-    C(handover_clone), of clone. Name of the new container.
+    C(handover_clone), of clone, backup_restore. Name of the new container.
   - >-
     C(handover_destination), of migrate, kvm_migrate, import_openvz. The host that the workload is to go to.
   - >-
@@ -70,12 +72,14 @@ notes:
   - >-
     C(handover_host), of maintenance. The hosts to mark, as a pattern of Ansible's.
   - >-
-    C(handover_hosts), of migrate, move, drain, refill, recover, kvm_audit, vz_update. The hosts on which the container is looked for, as a
-    pattern of Ansible's.
+    C(handover_hosts), of migrate, move, drain, refill, recover, backup_restore, kvm_audit, vz_update. The hosts on which the container is
+    looked for, as a pattern of Ansible's.
   - >-
     C(handover_ignore_checks), of migrate, move, drain, refill. Checks of M(livefleet.handover.preflight) whose findings do not count.
   - >-
     C(handover_image), of kvm_consolidation. A guest's boot files, C(kernel), C(initrd), C(disk) and C(cmdline).
+  - >-
+    C(handover_keep), of backup. How many backups are kept, as a mapping.
   - >-
     C(handover_lazy_pages), of migrate, move, drain, refill. Whether a live workload runs on the destination before its memory is there,
     which follows.
@@ -105,6 +109,8 @@ notes:
     C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
     handover_report_dir, instead of the controller.
   - >-
+    C(handover_repository), of backup, backup_list, backup_restore. Folder of the backups on the host.
+  - >-
     C(handover_reserve_space), of migrate, move, drain, refill. Whether the destination takes all the room that the image volumes can ever
     need before the first byte is copied.
   - >-
@@ -118,8 +124,8 @@ notes:
   - >-
     C(handover_snapshot), of snapshot, rollback, clone. Name of the snapshot.
   - >-
-    C(handover_source), of migrate, drain, refill, snapshot, rollback, clone, kvm_migrate, kvm_cache, kvm_consolidation, import_openvz. The
-    host that the container is on.
+    C(handover_source), of migrate, drain, refill, snapshot, rollback, clone, backup, backup_list, backup_restore, kvm_migrate, kvm_cache,
+    kvm_consolidation, import_openvz. The host that the container is on.
   - >-
     C(handover_spare_disk), of move, drain, refill. The disk space that stays free on each host.
   - >-
@@ -135,9 +141,12 @@ notes:
   - >-
     C(handover_trial), of migrate. Freeze and dump the container once before the move and let it run on (true), or do nothing else (only).
   - >-
+    C(handover_verify), of backup_list. Whether all backups are read back and held against their digests.
+  - >-
     C(handover_wave), of move, drain, refill. Containers that are frozen at the same moment and move as one, by a name for the wave.
   - >-
-    C(handover_workload), of migrate, snapshot, rollback, clone, kvm_migrate, kvm_cache, import_openvz. The container, by name or id.
+    C(handover_workload), of migrate, snapshot, rollback, clone, backup, backup_list, backup_restore, kvm_migrate, kvm_cache, import_openvz.
+    The container, by name or id.
 
 seealso:
   - plugin: livefleet.handover.hosts

@@ -155,7 +155,7 @@ from ..module_utils._podman.disk_store import DiskStore
 from ..module_utils._podman.halted import go_on, halted
 from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.preflight.plan import STOPPED
-from ..module_utils._podman.snapshot_disks import SnapshotDisks, copy, look_for_room
+from ..module_utils._podman.snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
 from ..module_utils._podman.snapshots import CONFIGURATION, ROOT, Snapshots
 
@@ -171,7 +171,7 @@ class Snapshot:
         self.runtime = Runtime(module, module.params["timeout"])
         self.podman = Podman(self.runtime)
         self.snapshots = Snapshots(module.params["root"], self.workload)
-        self.disks = DiskStore(Pcopy(self.runtime), module.params["root"], self.workload)
+        self.disks = DiskStore.of(Pcopy(self.runtime), module.params["root"], self.workload)
         self.mounts = SnapshotMounts(module.params["root"], self.workload)
         self.reasons: list[str] = []
 
@@ -273,6 +273,9 @@ class Snapshot:
             raise HandoverError("the snapshot {0} of {1} has no memory: go back without it (memory: false)".format(self.name, self.workload))
         return record
 
+    def _disks_of(self, record: t.Mapping[str, t.Any]) -> DiskStore:
+        return DiskStore.of(self.disks.pcopy, self.params["root"], self.workload, record)
+
     def _stage(self) -> dict[str, t.Any]:
         record, facts = self._record(), self._container()
         if self.params["memory"] and record["container"] != facts["id"]:
@@ -313,7 +316,7 @@ class Snapshot:
         images = [volume["image"] for volume in record["volumes"]]
         need = record["size"]
         if record.get("disks"):  # they are written in place, and take what they have no blocks for
-            data = self.disks.data(self.name)
+            data = self._disks_of(record).data(point_of(record))
             need = sum(max(0, data[volume["name"]] - host.allocated(volume["image"])) for volume in record["volumes"])
         look_for_room(self.workload, need, os.path.dirname(images[0]) if images else self.params["root"])
 
@@ -345,7 +348,7 @@ class Snapshot:
         copies = self._copies(record, facts).values()
         rollback.swap([path for path in copies if path in images], [path for path in copies if path not in images])
         if record.get("disks"):
-            self.disks.roll_back(self.name, record["volumes"])
+            self._disks_of(record).roll_back(point_of(record), record["volumes"])
         return record
 
     def _restore(self) -> dict[str, t.Any]:
@@ -365,7 +368,7 @@ class Snapshot:
         record = self.snapshots.read(self.name)
         missing = sorted({volume["name"] for volume in record["volumes"]} - set(self.mounts.places(self.name)))
         if missing:
-            files = SnapshotDisks(self.runtime, self.snapshots, self.disks)
+            files = SnapshotDisks(self.runtime, self.snapshots, self._disks_of(record))
             look_for_room(self.workload, files.need(record), self.params["root"])
             self.reasons.append("of {0} these are not mounted: {1}".format(self.name, ", ".join(missing)))
             if not self.module.check_mode:

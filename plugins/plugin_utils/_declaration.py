@@ -17,7 +17,7 @@ COLLECTION = Path(__file__).resolve().parent.parent.parent
 Spec = t.Dict[str, t.Any]
 
 # A role's word for a variable is more common than its function: other software may have such names in an inventory.
-COMMON_PREFIXES = frozenset(("migrate", "snapshot", "clone", "recover", "relay"))
+COMMON_PREFIXES = frozenset(("migrate", "snapshot", "clone", "backup", "recover", "relay"))
 
 
 class Playbook(t.NamedTuple):

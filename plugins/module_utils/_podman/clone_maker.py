@@ -27,7 +27,7 @@ from .clones import Clones, Record
 from .create_command import CommandError
 from .disk_store import DiskStore
 from .podman import Podman
-from .snapshot_disks import SnapshotDisks, copy, look_for_room
+from .snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
 from .snapshots import CONFIGURATION, Snapshots, check_name
 from .steps.table import STEPS
 
@@ -64,10 +64,10 @@ class CloneMaker:
         if record is not None and record["whole"]:
             return self._as_it_is(record, origin)
         snapshots = Snapshots(self.params["root"], self.params["workload"])
-        store = DiskStore(Pcopy(self.runtime), self.params["root"], self.params["workload"])
         snapshot = snapshots.read(self.params["snapshot"])
+        store = DiskStore.of(Pcopy(self.runtime), self.params["root"], self.params["workload"], snapshot)
         configuration = self._configuration(snapshots)
-        if snapshot.get("disks") and snapshot["name"] not in store.names():
+        if snapshot.get("disks") and not store.has(point_of(snapshot)):
             raise HandoverError(
                 "the disks of the snapshot {0} of {1} are gone from {2}: remove the snapshot".format(snapshot["name"], self.params["workload"], store.folder)
             )
@@ -98,7 +98,10 @@ class CloneMaker:
             with contextlib.suppress(HandoverError, OSError):
                 self._undo(mine)
             raise
-        self.clones.write(self.name, {**mine, "whole": True})
+        if self.name == configuration["name"]:
+            self.clones.forget(self.name)  # it is the container itself, and its data are not to go with a clone
+        else:
+            self.clones.write(self.name, {**mine, "whole": True})
         return {**mine, "whole": True}
 
     def _as_it_is(self, record: Record, origin: str) -> Record:
@@ -182,7 +185,7 @@ class CloneMaker:
         for volume in planned.volumes:
             os.makedirs(os.path.dirname(volume["image"]), mode=0o700, exist_ok=True)
             files.lay(snapshot, volume["of"], volume["image"])
-            if volume["fstype"] == "xfs":
+            if volume["fstype"] == "xfs" and volume["name"] != volume["of"]:
                 self._renew_identity(volume["image"])
         self._image_volumes(planned.volumes, "mounted")
         for volume in planned.podman_volumes:

@@ -4,11 +4,14 @@
 
 """The plan of a clone: volumes, networks and a command of its own, or the reason why there can be none.
 
+A clone with the container's own name is the container itself, made again from a backup where it is no more: it has all that was its own.
+
 Nothing in here touches the host. The configuration is that of the moment of the snapshot, as workload_info returned it; `Here` is the host as it is now.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import posixpath
 import typing as t
@@ -47,8 +50,7 @@ class Plan:
 def plan(configuration: Document, volumes: t.Sequence[Document], name: str, addresses: t.Sequence[str], here: Here) -> Plan:
     """The plan, or a CloneError with the first reason against it."""
     original = configuration["name"]
-    if name == original:
-        raise CloneError("{0} is the name of the container itself: give the clone another".format(name))
+    again = name == original
     if any(container.get("Name") == name for container in here.containers):
         raise CloneError("there is a container named {0} on this host: give the clone another name, or remove that one".format(name))
     if configuration.get("userns"):
@@ -56,13 +58,14 @@ def plan(configuration: Document, volumes: t.Sequence[Document], name: str, addr
             "{0} has a user namespace of its own ({1}), and the clone would have other numbers than the files have: create it without --userns, "
             "--uidmap and --gidmap, and take another snapshot".format(original, configuration["userns"])
         )
-    images = tuple(_volume(volume, name) for volume in volumes)
-    made, names = _podman_volumes(configuration["mounts"], images, name)
+    prefix = "" if again else name + "-"
+    images = tuple(_volume(volume, prefix) for volume in volumes)
+    made, names = _podman_volumes(configuration["mounts"], images, prefix)
     for each in (*(image["podman_volume"] for image in images), *(volume["name"] for volume in made)):
-        if each in here.volumes:
+        if each and each in here.volumes:
             raise CloneError("podman has a volume named {0} on this host: give the clone another name, or remove that one".format(each))
-    networks = tuple(_networks(configuration, addresses, here))
-    return Plan(name, images, made, networks, tuple(_left_out(configuration)), names)
+    networks = tuple(_networks(configuration, addresses, here, again))
+    return Plan(name, images, made, networks, tuple(_not_there(configuration) if again else _left_out(configuration)), names)
 
 
 def command(configuration: Document, planned: Plan, origin: str, image: str, grammars: t.Sequence[Grammar]) -> list[str]:
@@ -72,9 +75,12 @@ def command(configuration: Document, planned: Plan, origin: str, image: str, gra
     reason = unsupported(parsed)
     if reason:
         raise CloneError("{0} cannot be created again: {1}".format(configuration["name"], reason))
-    mine = cloned(parsed, planned.names)
-    mine = type(mine)((("label", "{0}={1}".format(LABEL, origin)), *mine.options), mine.image, mine.arguments, mine.global_options)
     first = identity_of(configuration, image)
+    label = ("label", "{0}={1}".format(LABEL, origin))
+    if planned.name == first.name:
+        options = [option for option in parsed.options if option != ("cgroups", "split")]
+        return twin(dataclasses.replace(parsed, options=(label, *options)), dataclasses.replace(first, networks=planned.networks, volumes={}), create)
+    mine = cloned(parsed, planned.names)
     identity = Identity(
         name=planned.name,
         image=image,
@@ -85,38 +91,37 @@ def command(configuration: Document, planned: Plan, origin: str, image: str, gra
         labels=unclaimed(first.labels),
         made_by_unit=first.made_by_unit,
     )
-    return twin(mine, identity, create)
+    return twin(dataclasses.replace(mine, options=(label, *mine.options)), identity, create)
 
 
-def _volume(volume: Document, name: str) -> dict[str, t.Any]:
-    own = "{0}-{1}".format(name, volume["name"])
+def _volume(volume: Document, prefix: str) -> dict[str, t.Any]:
+    own = prefix + volume["name"]
     return {
         "of": volume["name"],
         "name": own,
-        "image": posixpath.join(posixpath.dirname(volume["image"]), own + ".img"),
-        "mountpoint": posixpath.join(posixpath.dirname(volume["mountpoint"]), own),
+        "image": posixpath.join(posixpath.dirname(volume["image"]), prefix + posixpath.basename(volume["image"])),
+        "mountpoint": posixpath.join(posixpath.dirname(volume["mountpoint"]), prefix + posixpath.basename(volume["mountpoint"])),
         "fstype": volume["fstype"],
-        "podman_volume": own,
+        "podman_volume": "",
         "discard": "discard" in (volume.get("options") or "").split(","),
         "place": volume["mountpoint"],
     }
 
 
-def _podman_volumes(mounts: t.Sequence[Document], images: t.Sequence[Document], name: str) -> tuple[tuple[dict[str, t.Any], ...], dict[str, str]]:
+def _podman_volumes(mounts: t.Sequence[Document], images: t.Sequence[dict[str, t.Any]], prefix: str) -> tuple[tuple[dict[str, t.Any], ...], dict[str, str]]:
     """podman's volumes that are folders of the image volumes, or further names for them; and the clone's name for each volume and mount point."""
     own = {image["place"]: image for image in images}
     names = {image["place"]: image["mountpoint"] for image in images}
-    made, called = [], set()
+    made = []
     for mount in mounts:
         below = mount["image_volume"]
         if mount["type"] != "volume" or not below or below["mountpoint"] not in own or mount["name"] in names:
             continue
         image = own[below["mountpoint"]]
-        if mount["directory"] == image["place"] and image["name"] not in called:
-            names[mount["name"]] = image["podman_volume"]
-            called.add(image["name"])
+        names[mount["name"]] = prefix + mount["name"]
+        if mount["directory"] == image["place"] and not image["podman_volume"]:
+            image["podman_volume"] = names[mount["name"]]
             continue
-        names[mount["name"]] = "{0}-{1}".format(name, mount["name"])
         device = image["mountpoint"] + mount["directory"][len(image["place"]) :]
         volume = mount["volume"] or {}
         made.append(
@@ -133,15 +138,15 @@ def _podman_volumes(mounts: t.Sequence[Document], images: t.Sequence[Document], 
 # Networks and addresses
 
 
-def _networks(configuration: Document, addresses: t.Sequence[str], here: Here) -> t.Iterator[Attachment]:
+def _networks(configuration: Document, addresses: t.Sequence[str], here: Here, again: bool) -> t.Iterator[Attachment]:
     name, mode = configuration["name"], configuration.get("network_mode", "")
-    if mode.startswith(("host", "container:", "ns:")):
+    if not again and mode.startswith(("host", "container:", "ns:")):
         raise CloneError(
             "{0} is on the network of {1} (--network {2}), and the clone would have the same address: a clone needs a container with a network of "
             "its own".format(name, "its host" if mode == "host" else "another container or namespace", mode)
         )
     known = {network["name"]: network for network in here.networks}
-    wanted = [_parsed(address) for address in addresses]
+    wanted = [_parsed(address) for address in addresses] or (_own(configuration, known) if again else [])
     _see_if_free(wanted, here)
     for attached in configuration["networks"]:
         network = known.get(attached["name"])
@@ -151,7 +156,7 @@ def _networks(configuration: Document, addresses: t.Sequence[str], here: Here) -
         chosen = {address.version: address for address in wanted if any(address in subnet for subnet in subnets)}
         wanted = [address for address in wanted if address not in chosen.values()]
         _see_if_enough(attached, network, subnets, chosen)
-        yield Attachment(attached["name"], tuple(str(chosen[version]) for version in sorted(chosen)), "", attached["interface"])
+        yield Attachment(attached["name"], tuple(str(chosen[version]) for version in sorted(chosen)), attached["mac"] if again else "", attached["interface"])
     if wanted:
         subnets = ", ".join(subnet["subnet"] for attached in configuration["networks"] for subnet in known[attached["name"]].get("subnets") or [])
         raise CloneError(
@@ -159,6 +164,13 @@ def _networks(configuration: Document, addresses: t.Sequence[str], here: Here) -
                 wanted[0], name, "name one of each of {0}".format(subnets) if subnets else "it has none with addresses"
             )
         )
+
+
+def _own(configuration: Document, known: t.Mapping[str, Document]) -> list[Address]:
+    """The addresses that it asks for itself, and those by which others outside the host know it."""
+    asked_for = addresses_of({"Config": {"CreateCommand": configuration["create_command"]}})
+    had = [(attached["name"], text) for attached in configuration["networks"] for text in (attached["ip"], attached["ip6"]) if text]
+    return [_parsed(text) for network, text in had if _parsed(text) in asked_for or is_shared(known.get(network, {}))]
 
 
 def _parsed(text: str) -> Address:
@@ -218,3 +230,12 @@ def _left_out(configuration: Document) -> t.Iterator[str]:
             yield "the files of {0}, which are no part of a snapshot: the clone has an empty volume there".format(mount["destination"])
     if (configuration.get("service") or {}).get("unit"):
         yield "the unit {0}: podman starts the clone".format(configuration["service"]["unit"])
+
+
+def _not_there(configuration: Document) -> t.Iterator[str]:
+    """Of a container that is made again."""
+    for mount in configuration["mounts"]:
+        if not mount["image_volume"] and not mount.get("read_only"):
+            yield "the files of {0}, which are in no image volume: the container has those of this host".format(mount["destination"])
+    if (configuration.get("service") or {}).get("unit"):
+        yield "the unit {0}: podman starts the container".format(configuration["service"]["unit"])

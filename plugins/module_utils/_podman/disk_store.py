@@ -22,22 +22,35 @@ INDEX = "store.json"
 class DiskStore:
     """The store of one container."""
 
-    def __init__(self, pcopy: Pcopy, root: str, workload: str) -> None:
+    def __init__(self, pcopy: Pcopy, folder: str) -> None:
         self.pcopy = pcopy
-        self.folder = os.path.join(root, FOLDER, workload)
+        self.folder = folder
 
-    def names(self) -> list[str]:
+    @classmethod
+    def of(cls, pcopy: Pcopy, root: str, workload: str, record: t.Mapping[str, t.Any] | None = None) -> DiskStore:
+        """The container's own, or the one of a record whose disks are in a repository of backups."""
+        return cls(pcopy, (record or {}).get("store") or os.path.join(root, FOLDER, workload))
+
+    def all(self) -> list[dict[str, t.Any]]:
         """The snapshots in it; none where there is no store."""
         if not os.path.exists(os.path.join(self.folder, INDEX)):
             return []
-        return [each["name"] for each in self.pcopy.call("snapshot", "list", "--json", self.folder)["snapshots"]]
+        return self.pcopy.call("snapshot", "list", "--json", self.folder)["snapshots"]
+
+    def names(self) -> list[str]:
+        """Their names."""
+        return [each["name"] for each in self.all()]
+
+    def has(self, word: str) -> bool:
+        """Whether one has this name or ID."""
+        return any(word in (each["name"], each.get("id")) for each in self.all())
 
     def take(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]], files: t.Mapping[str, str], track: bool) -> dict[str, t.Any]:
         """All volumes at one moment, while they are in use, and files beside them. What a killed run left under the name goes."""
         self.delete(name)
         along = ["--file={0}={1}".format(*each) for each in sorted(files.items())]
         # Without a tracker between two snapshots each compares digests, and no write costs more.
-        return self.pcopy.call("snapshot", "take", "--json", "--track=" + str(track).lower(), "--name=" + name, *along, *_places(volumes), self.folder)
+        return self.pcopy.call("snapshot", "take", "--json", "--track=" + str(track).lower(), "--name=" + name, *along, *places_of(volumes), self.folder)
 
     def write(self, name: str, volume: str, path: str) -> None:
         """A volume as a new file, whole or not at all."""
@@ -45,7 +58,7 @@ class DiskStore:
 
     def roll_back(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
         """Makes the images, which nothing uses, those of the snapshot. A kill leaves them such that they cannot be mounted."""
-        return self.pcopy.call("snapshot", "restore", "--json", "--current", *_places(volumes), self.folder, name)
+        return self.pcopy.call("snapshot", "restore", "--json", "--current", *places_of(volumes), self.folder, name)
 
     def data(self, name: str) -> dict[str, int]:
         """Bytes of data in each volume."""
@@ -59,5 +72,6 @@ class DiskStore:
         return True
 
 
-def _places(volumes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+def places_of(volumes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    """The words that name volumes to the helper."""
     return ["--volume={0[name]}={0[image]}".format(volume) for volume in volumes]

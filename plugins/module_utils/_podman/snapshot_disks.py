@@ -31,16 +31,21 @@ class SnapshotDisks:
         """Bytes that all of its disks take as new files."""
         if not record.get("disks"):
             return int(record["size"])
-        return sum(self.disks.data(record["name"]).values())
+        return sum(self.disks.data(point_of(record)).values())
 
     def lay(self, record: t.Mapping[str, t.Any], volume: str, path: str) -> None:
         """One disk as a new file, whole or not at all."""
         if record.get("disks"):
-            self.disks.write(record["name"], volume, path)
+            self.disks.write(point_of(record), volume, path)
             return
         remove(path + ".new")  # of a run that was killed
         copy(self.runtime, os.path.join(self.snapshots.path(record["name"]), volume + ".img"), path + ".new")
         os.rename(path + ".new", path)
+
+
+def point_of(record: t.Mapping[str, t.Any]) -> str:
+    """The name in the store of disks. A backup has an ID there."""
+    return str(record.get("point") or record["name"])
 
 
 def copy(runtime: Runtime, source: str, target: str) -> None:

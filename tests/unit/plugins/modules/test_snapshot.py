@@ -451,3 +451,20 @@ def test_removed_and_listed(host, act):
     assert act("absent")["changed"]
     assert not act("absent")["changed"]
     assert list(kept(host)) == list(disks(host)) == ["later"]
+
+
+def test_a_backup_is_gone_back_to_from_its_repository(host, act):
+    act(name="seed")
+    os.makedirs(host.folder / "repository")
+    os.rename(disks(host)["seed"], host.folder / "repository" / "0abc")
+    (host.folder / "repository" / "store.json").write_text("{}")
+    record = kept(host)["seed"] / "snapshot.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "store": str(host.folder / "repository"), "point": "0abc"}))
+    (host.folder / "pgdata.img").write_text("later")
+    host.commands.clear()
+    act("staged", name="seed")
+    act("placed", name="seed")
+    assert (host.folder / "pgdata.img").read_text() == "data"
+    assert "pcopy snapshot restore 0abc" in [verb for verb, _state in host.commands]
+    assert act("absent", name="seed")["changed"]
+    assert (host.folder / "repository" / "0abc").exists()

@@ -132,7 +132,6 @@ def test_a_network_that_leads_out_needs_an_address_of_each_kind():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (configuration(name="try"), "try is the name of the container itself"),
         (configuration(userns="auto"), "shop has a user namespace of its own"),
         (configuration(network_mode="host"), "shop is on the network of its host"),
         (configuration(network_mode="container:12"), "shop is on the network of another container"),
@@ -153,3 +152,37 @@ def test_what_its_unit_would_do_podman_does():
 def test_addresses_that_podman_refused_are_none():
     container = {"Config": {"CreateCommand": ["podman", "run", "--ip6", "fd00::1", "--network", "a:ip=x,ip6=fd00::2"]}}
     assert addresses_of(container) == {ipaddress.ip_address("fd00::1"), ipaddress.ip_address("fd00::2")}
+
+
+def again(given, addresses=(), **here):
+    made = plan(given, (VOLUME,), "shop", addresses, Here(**{"networks": [BRIDGE, LAN], **here}))
+    return made, command(given, made, "shop@backup", "localhost/shop:1", GRAMMARS)
+
+
+def test_the_container_itself_is_made_again_as_it_was():
+    given = configuration(
+        "-p", "80:80", "-v", "plain:/plain", "--ip=10.88.0.2", ports=[{"host_port": "80", "container_port": 80, "protocol": "tcp", "host_ip": ""}],
+        mounts=[mount("pgdata"), mount("plain", image_volume=None, destination="/plain")], service={"unit": "shop.service"},
+    )  # fmt: skip
+    made, words = again(given)
+    assert words == [
+        "create", "--pull=never", "--name=shop", "--hostname=shop-host", "--network=podman:ip=10.88.0.2,mac=02:00:00:00:00:01,interface_name=eth0",
+        "--publish=80:80/tcp", "--label=livefleet.handover.clone=shop@backup", "--volume=pgdata:/data", "--volume=plain:/plain", "localhost/shop:1", "serve",
+    ]  # fmt: skip
+    assert [made.volumes[0][key] for key in ("name", "image", "mountpoint", "podman_volume")] == ["pgdata", VOLUME["image"], PLACE, "pgdata"]
+    assert made.left_out == (
+        "the files of /plain, which are in no image volume: the container has those of this host",
+        "the unit shop.service: podman starts the container",
+    )
+
+
+def test_an_address_that_podman_drew_is_drawn_again():
+    assert "--network=podman:mac=02:00:00:00:00:01,interface_name=eth0" in again(configuration())[1]
+    given = configuration(networks=[{"name": "lan", "ip": "10.213.0.5", "ip6": "fd00::5", "interface": "eth0"}])
+    assert again(given)[0].networks[0].addresses == ("10.213.0.5", "fd00::5")
+    assert again(given, ["10.213.0.6", "fd00::6"])[0].networks[0].addresses == ("10.213.0.6", "fd00::6")
+
+
+def test_it_is_not_made_twice():
+    with pytest.raises(CloneError, match="there is a container named shop on this host"):
+        again(configuration(), containers=[{"Name": "shop"}])

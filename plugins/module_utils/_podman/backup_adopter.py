@@ -1,0 +1,67 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A backup as a snapshot of this host: a record whose disks are in the repository. So all that a snapshot can do, a backup can."""
+
+from __future__ import annotations
+
+import json
+import os
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._core.pcopy import Pcopy
+from .._core.runtime import Runtime
+from . import workload
+from .backups import RECORD, Backups
+from .podman import Podman
+from .snapshots import CONFIGURATION, Snapshots
+
+
+def adopt(module: AnsibleModule) -> dict[str, t.Any]:
+    """Makes the record, or forgets it."""
+    params = module.params
+    runtime = Runtime(module, params["timeout"])
+    backups = Backups(Pcopy(runtime), params["repository"], params["workload"])
+    snapshots = Snapshots(params["root"], params["workload"])
+    point = backups.find(params["backup"])
+    name = "backup-" + point["id"]
+    wanted = params["state"] == "present"
+    changed = wanted != snapshots.has(name)
+    if changed and not module.check_mode:
+        if wanted:
+            _record(backups, snapshots, point, name)
+        else:
+            snapshots.forget(name)
+    exists = workload.find(Podman(runtime).containers(), params["workload"]) is not None
+    return {"changed": changed, "snapshot": name, "backup": point["id"], "taken": point["taken"], "exists": exists}
+
+
+def _record(backups: Backups, snapshots: Snapshots, point: t.Mapping[str, t.Any], name: str) -> None:
+    record, configuration = backups.document(point["id"], RECORD), backups.configuration(point["id"])
+    folder = snapshots.begin(name)
+    try:
+        descriptor = os.open(os.path.join(folder, CONFIGURATION), os.O_WRONLY | os.O_CREAT, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as target:
+            json.dump(configuration, target)
+    except BaseException:
+        snapshots.forget(name)
+        raise
+    snapshots.finish(
+        name,
+        {
+            "name": name,
+            "taken": point["taken"],
+            "container": record["container"],
+            "memory": False,
+            "running": record["running"],
+            "volumes": record["volumes"],
+            "disks": True,
+            "store": backups.store.folder,
+            "point": point["id"],
+            "paused_ms": round(point["frozen_ms"]),
+            "size": point["stored"],
+        },
+    )

@@ -1,0 +1,116 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A repository of backups: a folder with one store of `pcopy snapshot` a container, `<repository>/<workload>`.
+
+Each backup is a snapshot of that store, with two files taken along: the container's configuration, and a record of its volumes. So a repository needs
+nothing of the host that it came from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import typing as t
+
+from .._core.pcopy import Pcopy, PcopyError
+from .._core.runtime import HandoverError
+from .disk_store import INDEX, DiskStore, places_of
+from .snapshots import CONFIGURATION, check_name
+
+RECORD = "backup.json"
+PERIODS = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
+
+Row = t.Dict[str, t.Any]
+
+
+def workloads(repository: str) -> list[str]:
+    """The containers that a repository has backups of."""
+    try:
+        names = sorted(os.listdir(repository))
+    except FileNotFoundError as exc:
+        raise HandoverError("there is no folder {0} on this host: name the repository that the backups are in".format(repository)) from exc
+    return [name for name in names if os.path.exists(os.path.join(repository, name, INDEX))]
+
+
+class Backups:
+    """The backups of one container."""
+
+    def __init__(self, pcopy: Pcopy, repository: str, workload: str) -> None:
+        check_name("workload", workload)
+        self.pcopy = pcopy
+        self.workload = workload
+        self.repository = repository
+        self.store = DiskStore(pcopy, os.path.join(repository, workload))
+
+    def all(self) -> list[Row]:
+        """The oldest first."""
+        listed = sorted(self.store.all(), key=lambda each: each["taken"])
+        return [{"workload": self.workload, **each, "taken": _seconds(each["taken"])} for each in listed]
+
+    def find(self, word: str) -> Row:
+        """By its name, its ID or the beginning of one; the latest where there is no word."""
+        listed = self.all()
+        if not listed:
+            raise HandoverError("there is no backup of {0} in {1}".format(self.workload, self.repository))
+        found = [each for each in listed if word == each["name"] or each["id"].startswith(word)] if word else listed[-1:]
+        if len(found) != 1:
+            raise HandoverError(
+                "{0} backups of {1} in {2} are called {3}: name one of {4}".format(
+                    len(found) or "no", self.workload, self.repository, word, ", ".join(each["name"] or each["id"] for each in listed)
+                )
+            )
+        return found[0]
+
+    def take(self, volumes: t.Sequence[t.Mapping[str, t.Any]], files: t.Mapping[str, t.Any], options: t.Sequence[str]) -> Row:
+        """All volumes at one moment, while they are in use, and documents beside them."""
+        os.makedirs(self.repository, mode=0o700, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="handover-") as folder:
+            along = []
+            for name, document in sorted(files.items()):
+                along.append("--file={0}={1}".format(name, os.path.join(folder, name)))
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as target:
+                    json.dump(document, target)
+            taken = self.pcopy.call("snapshot", "take", "--json", *options, *along, *places_of(volumes), self.store.folder)
+        # The helper's way out is for a tracker that was begun by hand: here the next backup has begun another.
+        volumes_taken = [{**volume, "why": volume.get("why", "").partition(": `pcopy track")[0]} for volume in taken["volumes"]]
+        return {**taken, "taken": _seconds(taken["taken"]), "volumes": volumes_taken}
+
+    def document(self, point: str, name: str) -> dict[str, t.Any]:
+        """A file that was taken along."""
+        with tempfile.TemporaryDirectory(prefix="handover-") as folder:
+            path = os.path.join(folder, name)
+            self.pcopy.events("snapshot", "export", "--file=" + name, self.store.folder, point, path)
+            try:
+                with open(path, encoding="utf-8") as source:
+                    return json.load(source)
+            except ValueError as exc:
+                raise HandoverError("{0} of the backup {1} of {2} is no JSON: verify the repository".format(name, point, self.workload)) from exc
+
+    def configuration(self, point: str) -> dict[str, t.Any]:
+        """The container as it was."""
+        return self.document(point, CONFIGURATION)
+
+    def prune(self, keep: t.Mapping[str, int], dry: bool) -> list[Row]:
+        """The verdict about each. Those that a policy does not keep are removed, unless dry."""
+        policy = ["--keep-{0}={1}".format(period, keep[period]) for period in PERIODS if keep.get(period)]
+        rows = self.pcopy.call("snapshot", "prune", "--json", *policy, *(["--dry-run"] if dry else []), self.store.folder)["snapshots"]
+        return [{**row, "taken": _seconds(row["taken"]), "why": ", ".join(row["why"])} for row in rows]
+
+    def faults(self) -> list[Row]:
+        """Files that are not as they were written, after all was read back."""
+        try:
+            self.pcopy.call("snapshot", "verify", "--json", self.store.folder)
+        except PcopyError as exc:
+            found = exc.answers[-1].get("faults") if exc.answers else None
+            if not found:
+                raise
+            return [{**fault, "workload": self.workload, "points": ", ".join(fault.get("points") or [])} for fault in found]
+        return []
+
+
+def _seconds(moment: str) -> str:
+    """The helper tells fractions, too."""
+    return moment[: len("2026-11-26T02:30:00")] + "Z"

@@ -1,0 +1,218 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: backup
+
+short_description: Back up the volumes of a container while it runs
+
+version_added: 1.0.0
+
+description:
+  - Takes one backup into a repository, which is a folder that this host has. That may be a file system of another host (NFS, sshfs).
+  - The first is full. Each later one stores the clusters that differ from the one before. They are known from the tracker. Where its marks are lost, as
+    after a restart of the host, all is read and compared with digests, and RV(backup) says so.
+  - The file systems of all image volumes stand still together for the last pass of the copy, as with M(livefleet.handover.snapshot). The thaw is certain.
+  - Then the backups that O(keep) does not keep are removed. What others need of them stays.
+  - The repository is described in C(docs/snapshots.md). C(qemu-img) opens each backup, and restic carries each new file once.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Tells also which backups O(keep) would remove of those that are there.
+  diff_mode:
+    support: none
+  idempotent:
+    support: none
+    details:
+      - Each run takes a backup.
+
+options:
+  workload:
+    description:
+      - The container, by name or ID.
+    type: str
+    required: true
+  repository:
+    description:
+      - The folder of the backups. It is made if it is missing. It cannot be on a volume of the container.
+    type: path
+    required: true
+  name:
+    description:
+      - Name of the backup. One with a name is kept whatever O(keep) says.
+    type: str
+  keep:
+    description:
+      - How many backups are kept. Each period keeps the last backup of each of so many hours, days and so on that have one, in the host's time zone.
+      - With none of them all are kept. Backups with a name and the latest are always kept.
+    type: dict
+    default: {}
+    suboptions:
+      last:
+        description: The last so many.
+        type: int
+      hourly:
+        description: Hours.
+        type: int
+      daily:
+        description: Days.
+        type: int
+      weekly:
+        description: Weeks.
+        type: int
+      monthly:
+        description: Months.
+        type: int
+      yearly:
+        description: Years.
+        type: int
+  track:
+    description:
+      - Whether the helper goes on tracking writes to the volumes, so that the next backup reads only the clusters written since. A write costs a little more
+        then.
+    type: bool
+    default: true
+  before:
+    description:
+      - A shell command on the host that runs before the file systems stand still, such as a database's own checkpoint. If it fails, no backup is taken.
+      - If not given, the command of the container's label C(livefleet.handover.backup.before), which runs in the container, by C(podman exec) and C(sh).
+    type: str
+  after:
+    description:
+      - A shell command on the host that runs after it, in any case.
+      - If not given, the command of the container's label C(livefleet.handover.backup.after), in the same way.
+    type: str
+  hook_timeout:
+    description:
+      - Seconds that O(before) and O(after) may take each.
+    type: int
+    default: 60
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 14400
+
+requirements:
+  - the helper on the host (role livefleet.handover.pcopy)
+  - podman on the host
+
+seealso:
+  - module: livefleet.handover.backup_info
+  - module: livefleet.handover.backup_snapshot
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Back up the shop, and keep a week and a year
+  livefleet.handover.backup:
+    workload: shop
+    repository: /srv/backups
+    keep: {last: 3, daily: 7, monthly: 12}
+
+- name: Back up the database after a checkpoint of its own
+  livefleet.handover.backup:
+    workload: shop-db
+    repository: /srv/backups
+    before: podman exec shop-db psql --user postgres --command checkpoint
+"""
+
+RETURN = r"""
+reasons:
+  description: Why something was changed, or in check mode would be.
+  returned: always
+  type: list
+  elements: str
+  sample: [a backup of shop was asked for]
+backup:
+  description: The backup. None in check mode.
+  returned: always
+  type: dict
+  contains:
+    id:
+      description: Its ID in the repository.
+      type: str
+      returned: always
+    name:
+      description: Its name. Missing where it has none.
+      type: str
+      returned: with O(name)
+    taken:
+      description: The moment that it is of.
+      type: str
+      returned: always
+    frozen_ms:
+      description: How long the file systems stood still, in milliseconds.
+      type: float
+      returned: always
+    volumes:
+      description:
+        - For each image volume its C(name) and C(size), C(how) the difference was found (C(full), C(marks) or C(digests)), C(why) not by marks, and the
+          bytes that were C(read) and C(stored).
+      type: list
+      elements: dict
+      returned: always
+  sample:
+    id: 5a3e7d04f11b22c8
+    taken: "2026-11-26T02:30:00Z"
+    frozen_ms: 12.1
+    volumes: [{name: pgdata, size: 268435456, how: marks, read: 4194304, stored: 2097152}]
+left_out:
+  description: Files that the container can write to and that are no part of the backup.
+  returned: always
+  type: list
+  elements: str
+  sample: ["/cache (podman's volume shop-cache)"]
+verdicts:
+  description: For each backup whether O(keep) keeps it (C(keep)), and the periods that do (C(why)). Empty without O(keep).
+  returned: always
+  type: list
+  elements: dict
+  sample: [{id: 5a3e7d04f11b22c8, taken: "2026-11-26T02:30:00Z", keep: true, why: "current, last"}]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils._core.runtime import HandoverError
+from ..module_utils._podman.backup_taker import BackupTaker
+from ..module_utils._podman.backups import PERIODS
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "workload": {"type": "str", "required": True},
+            "repository": {"type": "path", "required": True},
+            "name": {"type": "str"},
+            "keep": {"type": "dict", "default": {}, "options": {period: {"type": "int"} for period in PERIODS}},
+            "track": {"type": "bool", "default": True},
+            "before": {"type": "str"},
+            "after": {"type": "str"},
+            "hook_timeout": {"type": "int", "default": 60},
+            "timeout": {"type": "int", "default": 14400},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**BackupTaker(module).run())
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+    except OSError as exc:
+        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["repository"], exc.strerror or exc))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: backup_info
+
+short_description: Tell which backups a repository has, and whether they are as they were written
+
+version_added: 1.0.0
+
+description:
+  - Returns the backups of one container, or of all, in a repository of M(livefleet.handover.backup).
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+  - livefleet.handover._attributes.info_module
+
+options:
+  repository:
+    description:
+      - The folder of the backups.
+    type: path
+    required: true
+  workload:
+    description:
+      - Only the backups of this container. Those of all if not given.
+    type: str
+  verify:
+    description:
+      - Whether everything is read back and held against its digests.
+    type: bool
+    default: false
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 14400
+
+requirements:
+  - the helper on the host (role livefleet.handover.pcopy)
+
+seealso:
+  - module: livefleet.handover.backup
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: List all backups, and read them back
+  livefleet.handover.backup_info:
+    repository: /srv/backups
+    verify: true
+  register: kept
+"""
+
+RETURN = r"""
+backups:
+  description: The backups, by container, the oldest first. C(stored) has the bytes that each has added.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - {workload: shop, id: 5a3e7d04f11b22c8, name: "", taken: "2026-11-26T02:30:00Z", size: 268435456, stored: 2097152, frozen_ms: 12.1, current: true}
+faults:
+  description: Files that are not as they were written, with the backups that need them (C(points)). Empty without O(verify).
+  returned: success
+  type: list
+  elements: dict
+  sample: [{workload: shop, file: layers/0123456789abcdef.qcow2, text: it is not as it was written, points: "5a3e7d04f11b22c8, 77aa0c2b16de9f01"}]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils._core.pcopy import Pcopy
+from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._podman.backups import Backups, workloads
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "repository": {"type": "path", "required": True},
+            "workload": {"type": "str"},
+            "verify": {"type": "bool", "default": False},
+            "timeout": {"type": "int", "default": 14400},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        repository, workload = module.params["repository"], module.params["workload"]
+        names = [workload] if workload else workloads(repository)
+        kept = [Backups(Pcopy(Runtime(module, module.params["timeout"])), repository, name) for name in names]
+        found = [row for each in kept for row in each.all()]
+        faults = [fault for each in kept if module.params["verify"] and each.all() for fault in each.faults()]
+        module.exit_json(changed=False, backups=found, faults=faults)
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+    except OSError as exc:
+        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["repository"], exc.strerror or exc))
+
+
+if __name__ == "__main__":
+    main()

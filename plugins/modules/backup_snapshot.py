@@ -1,0 +1,137 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: backup_snapshot
+
+short_description: Make a backup usable as a snapshot of this host
+
+version_added: 1.0.0
+
+description:
+  - A backup that is a snapshot of the host can be gone back to, cloned and mounted like any other. Its data stay in the repository, and nothing is copied.
+  - The host needs not be the one that the backup is from.
+
+extends_documentation_fragment:
+  - livefleet.handover._attributes
+
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+
+options:
+  repository:
+    description:
+      - The folder of the backups.
+    type: path
+    required: true
+  workload:
+    description:
+      - Name of the container that the backup is of.
+    type: str
+    required: true
+  backup:
+    description:
+      - Its name, its ID, or the beginning of one. The latest if not given.
+    type: str
+    default: ''
+  state:
+    description:
+      - Whether the host has it as a snapshot. With V(absent) the backup itself stays in the repository.
+    type: str
+    choices: [present, absent]
+    default: present
+  root:
+    description:
+      - The directory that holds the snapshots.
+    type: path
+    default: /var/lib/handover/snapshots
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 300
+
+requirements:
+  - the helper on the host (role livefleet.handover.pcopy)
+  - podman on the host
+
+seealso:
+  - module: livefleet.handover.backup
+  - module: livefleet.handover.snapshot
+  - module: livefleet.handover.clone
+
+author:
+  - The Handover maintainers (@livefleet)
+"""
+
+EXAMPLES = r"""
+- name: Have the latest backup as a snapshot
+  livefleet.handover.backup_snapshot:
+    repository: /srv/backups
+    workload: shop
+  register: had
+"""
+
+RETURN = r"""
+snapshot:
+  description: Name of the snapshot.
+  returned: always
+  type: str
+  sample: backup-5a3e7d04f11b22c8
+backup:
+  description: ID of the backup.
+  returned: always
+  type: str
+  sample: 5a3e7d04f11b22c8
+taken:
+  description: The moment that the backup is of.
+  returned: always
+  type: str
+  sample: "2026-11-26T02:30:00Z"
+exists:
+  description: Whether this host has the container itself.
+  returned: always
+  type: bool
+  sample: true
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils._core.runtime import HandoverError
+from ..module_utils._podman.backup_adopter import adopt
+from ..module_utils._podman.snapshots import ROOT
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "repository": {"type": "path", "required": True},
+            "workload": {"type": "str", "required": True},
+            "backup": {"type": "str", "default": ""},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "root": {"type": "path", "default": ROOT},
+            "timeout": {"type": "int", "default": 300},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(**adopt(module))
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+    except OSError as exc:
+        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["repository"], exc.strerror or exc))
+
+
+if __name__ == "__main__":
+    main()

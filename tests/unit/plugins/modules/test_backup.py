@@ -1,0 +1,193 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import types
+from pathlib import Path
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_taker, snapshot_disks
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.backups import Backups, workloads
+
+VOLUME = {"name": "pgdata", "image": "/images/pgdata.img", "mountpoint": "/mnt/pgdata", "fstype": "ext4", "options": "rw", "size": 4, "device": "/dev/loop1"}
+
+
+class Helper:
+    """The helper's store, by its words: one folder a point, with the files that were taken along."""
+
+    def __init__(self):
+        self.words = []
+        self.faults = []
+
+    def run(self, argv, accept=(0,), stdin=None, timeout=None):
+        tool, *rest = [str(word) for word in argv]
+        if os.path.basename(tool) == "podman":
+            return runtime.Completed(tuple(argv), 0, json.dumps([{"Id": "1", "Names": ["shop"]}] if self.here else []), "")
+        verb, *words = [word for word in rest[1:] if word != "--json"]
+        self.words.append((verb, *words))
+        flags = [word[2:].partition("=")[::2] for word in words if word.startswith("--")]
+        store, *names = [Path(word) if n == 0 else word for n, word in enumerate(word for word in words if not word.startswith("--"))]
+        rc, answer = getattr(self, verb)(store, names, flags)
+        return runtime.Completed(tuple(argv), rc, json.dumps(answer), "files are damaged" if rc else "")
+
+    here = True
+
+    def take(self, store, names, flags):
+        number = len(list(store.glob("point-*")))
+        point = store / "point-{0}".format(number)
+        point.mkdir(parents=True)
+        (store / "store.json").write_text("{}")
+        given = dict(flags)
+        for value in [value for flag, value in flags if flag == "file"]:
+            name, _equals, path = value.partition("=")
+            shutil.copy2(path, point / name)
+        row = {
+            "id": "{0}abc".format(number),
+            "name": given.get("name", ""),
+            "taken": "2026-11-26T0{0}:00:00.807Z".format(number),
+            "stored": 4,
+            "frozen_ms": 1.2,
+        }
+        (point / "row").write_text(json.dumps(row))
+        return 0, {**row, "volumes": [{"name": "pgdata", "how": "digests", "why": "tracker: the marks are lost: `pcopy track stop x`, start again"}]}
+
+    def list(self, store, names, flags):
+        return 0, {"snapshots": [json.loads(path.read_text()) for path in sorted(store.glob("point-*/row"), reverse=True)]}
+
+    def export(self, store, names, flags):
+        shutil.copy2(store / "point-{0}".format(names[0][0]) / dict(flags)["file"], names[1])
+        return 0, {}
+
+    def prune(self, store, names, flags):
+        return 0, {"snapshots": [{"id": "0abc", "taken": "2026-11-26T00:00:00.5Z", "keep": True, "why": ["current", "last"]}]}
+
+    def verify(self, store, names, flags):
+        return (1 if self.faults else 0), {"faults": self.faults}
+
+
+@pytest.fixture
+def helper(monkeypatch):
+    fake = Helper()
+    monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(pcopy.Pcopy, "check_installed", lambda self: None)
+    return fake
+
+
+CONTAINER = {
+    "exists": True, "held": False, "running": True, "name": "shop", "id": "1", "labels": {},
+    "mounts": [
+        {"type": "volume", "name": "pgdata", "destination": "/data", "source": "/v", "read_only": False, "image_volume": VOLUME},
+        {"type": "bind", "name": "", "destination": "/again", "source": "/mnt/pgdata/x", "read_only": False, "image_volume": VOLUME},
+        {"type": "bind", "name": "", "destination": "/etc/shop", "source": "/etc/shop", "read_only": True, "image_volume": None},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def take(helper, monkeypatch, tmp_path):
+    def run(container=None, check=False, **given):
+        found = {**CONTAINER, **(container or {})}
+        monkeypatch.setattr(backup_taker, "in_turn", lambda module, table, steps: {"last": {"workload_info": {"workload": found}}})
+        warned = []
+        params = {"workload": "shop", "repository": str(tmp_path / "repository"), "name": None, "keep": {}, "track": True, "before": None, "after": None,
+                  "hook_timeout": 60, "timeout": 60, **given}  # fmt: skip
+        return {**backup_taker.BackupTaker(types.SimpleNamespace(params=params, check_mode=check, warn=warned.append)).run(), "warned": warned}
+
+    return run
+
+
+def backups(tmp_path):
+    return Backups(pcopy.Pcopy(runtime.Runtime(types.SimpleNamespace(), 60)), str(tmp_path / "repository"), "shop")
+
+
+def test_all_volumes_once_with_all_that_a_restore_needs(helper, take, tmp_path):
+    taken = take()["backup"]
+    assert (taken["id"], taken["taken"], taken["volumes"][0]["why"]) == ("0abc", "2026-11-26T00:00:00Z", "tracker: the marks are lost")
+    verb, *words = helper.words[-1]
+    assert (verb, words[-1]) == ("take", str(tmp_path / "repository/shop"))
+    assert [word for word in words if word.startswith(("--volume", "--track", "--hook"))] == [
+        "--hook-limit=60", "--track=true", "--volume=pgdata=/images/pgdata.img",
+    ]  # fmt: skip
+    assert backups(tmp_path).configuration("0abc")["mounts"][0]["destination"] == "/data"
+    record = backups(tmp_path).document("0abc", "backup.json")
+    assert (record["running"], [volume["mountpoint"] for volume in record["volumes"]]) == (True, ["/mnt/pgdata"])
+
+
+def test_a_command_of_a_label_runs_in_the_container(helper, take):
+    label = {"livefleet.handover.backup.before": "psql -c 'checkpoint'"}
+    take({"labels": label})
+    assert "--before=podman exec shop sh -c 'psql -c '\"'\"'checkpoint'\"'\"''" in helper.words[-1]
+    take({"labels": label}, before="true")
+    assert "--before=true" in helper.words[-1]
+    take({"labels": label, "running": False})
+    assert not [word for word in helper.words[-1] if word.startswith("--before")]
+
+
+def test_files_that_are_no_part_of_it_are_told(take):
+    mounts = [*CONTAINER["mounts"], {"type": "volume", "name": "cache", "destination": "/cache", "source": "/c", "read_only": False, "image_volume": None}]
+    result = take({"mounts": mounts})
+    assert result["left_out"] == ["/cache (podman's volume cache)"]
+    assert result["warned"] == ["/cache (podman's volume cache) is no part of the backup of shop: put it in an image volume"]
+
+
+@pytest.mark.parametrize(
+    ("container", "text"),
+    [
+        ({"exists": False}, "shop is no container of this host: name the host that it is on"),
+        ({"held": True}, "shop is being moved: wait until that has ended"),
+        ({"mounts": CONTAINER["mounts"][2:]}, "shop has no image volume to back up"),
+    ],
+)
+def test_refusals(helper, take, container, text):
+    with pytest.raises(runtime.HandoverError, match=text):
+        take(container)
+    assert "take" not in [verb for verb, *_words in helper.words]
+
+
+def test_a_name_is_given_once(take):
+    take(name="before-upgrade")
+    with pytest.raises(runtime.HandoverError, match="there is a backup before-upgrade of shop"):
+        take(name="before-upgrade")
+
+
+def test_a_first_backup_needs_room_for_all(take, monkeypatch):
+    monkeypatch.setattr(snapshot_disks.host, "free_space", lambda path: 3)
+    with pytest.raises(runtime.HandoverError, match="the copy of shop takes"):
+        take()
+
+
+def test_the_policy(helper, take):
+    verdicts = take(keep={"daily": 7, "last": None})["verdicts"]
+    assert verdicts == [{"id": "0abc", "taken": "2026-11-26T00:00:00Z", "keep": True, "why": "current, last"}]
+    assert helper.words[-1][:2] == ("prune", "--keep-daily=7")
+    result = take(keep={"daily": 7}, check=True)
+    assert helper.words[-1][1:3] == ("--keep-daily=7", "--dry-run") and result["backup"] is None
+    assert [verb for verb, *_words in helper.words].count("take") == 1
+    take(keep={"daily": None})
+    assert helper.words[-1][0] == "take"
+
+
+def test_check_mode_of_the_first(helper, take, tmp_path):
+    take(keep={"last": 1}, check=True)
+    assert not (tmp_path / "repository").exists()
+
+
+def test_the_latest_or_one_by_its_name(take, tmp_path):
+    with pytest.raises(runtime.HandoverError, match="there is no backup of shop in"):
+        backups(tmp_path).find("")
+    take(name="first")
+    take()
+    assert [row["id"] for row in backups(tmp_path).all()] == ["0abc", "1abc"]
+    assert [backups(tmp_path).find(word)["id"] for word in ("", "first", "0a")] == ["1abc", "0abc", "0abc"]
+    with pytest.raises(runtime.HandoverError, match="no backups of shop in .* are called x: name one of first, 1abc"):
+        backups(tmp_path).find("x")
+    assert workloads(str(tmp_path / "repository")) == ["shop"]
+    with pytest.raises(runtime.HandoverError, match="there is no folder /nowhere on this host"):
+        workloads("/nowhere")

@@ -1,0 +1,32 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import types
+
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_adopter, snapshots
+from unit.plugins.modules import test_backup
+
+backups, helper, take = test_backup.backups, test_backup.helper, test_backup.take
+
+
+def adopt(tmp_path, state="present", check=False, backup=""):
+    params = {"repository": str(tmp_path / "repository"), "workload": "shop", "backup": backup, "state": state, "root": str(tmp_path / "root"), "timeout": 60}
+    return backup_adopter.adopt(types.SimpleNamespace(params=params, check_mode=check))
+
+
+def test_a_backup_is_a_snapshot_whose_disks_are_in_the_repository(helper, take, tmp_path):
+    take()
+    assert adopt(tmp_path, check=True)["changed"]
+    assert not (tmp_path / "root").exists()
+    assert adopt(tmp_path) == {"changed": True, "snapshot": "backup-0abc", "backup": "0abc", "taken": "2026-11-26T00:00:00Z", "exists": True}
+    record = snapshots.Snapshots(str(tmp_path / "root"), "shop").read("backup-0abc")
+    assert (record["disks"], record["store"], record["point"]) == (True, str(tmp_path / "repository/shop"), "0abc")
+    assert record["volumes"][0]["image"] == "/images/pgdata.img"
+    assert (tmp_path / "root/shop/backup-0abc/configuration.json").stat().st_mode & 0o777 == 0o600
+    assert not adopt(tmp_path)["changed"]
+    helper.here = False
+    assert adopt(tmp_path, "absent") == {"changed": True, "snapshot": "backup-0abc", "backup": "0abc", "taken": "2026-11-26T00:00:00Z", "exists": False}
+    assert not adopt(tmp_path, "absent")["changed"]
