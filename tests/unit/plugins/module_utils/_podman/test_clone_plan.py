@@ -20,9 +20,9 @@ CREATE = Grammar({**dict.fromkeys(VALUED, True), "rm": False, "detach": False}, 
 GRAMMARS = (Grammar({"root": True}, {}), CREATE, CREATE)
 
 
-def mount(name, directory=PLACE, image_volume=VOLUME, **more):
+def mount(name, directory=PLACE, **more):
     options = {"device": directory, "o": "bind", "type": "none"}
-    return {"type": "volume", "name": name, "destination": "/data", "directory": directory, "image_volume": image_volume,
+    return {"type": "volume", "name": name, "destination": "/data", "directory": directory, "image_volume": VOLUME,
             "volume": {"driver": "local", "options": options, "labels": {}}, "directory_volume": None, **more}  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_folders_of_a_volume_are_those_of_the_copy():
 def test_a_volume_that_was_in_no_snapshot_is_refused():
     other = {**VOLUME, "mountpoint": "/mnt/late"}
     with pytest.raises(CloneError, match="late is no part of the snapshot, and the clone would write to it, too"):
-        created(configuration("-v", "late:/late", mounts=[mount("pgdata"), mount("late", "/mnt/late", other)]))
+        created(configuration("-v", "late:/late", mounts=[mount("pgdata"), mount("late", "/mnt/late", image_volume=other)]))
 
 
 def test_an_anonymous_volume_is_told():
