@@ -82,7 +82,7 @@ class Fleet:
         }
         asked = {name: value for name, value in asked.items() if value is not None}
         done = subprocess.run(
-            [str(ANSIBLE_PLAYBOOK), "playbooks/migrate.yml", "--extra-vars", json.dumps(asked), *words],
+            [str(ANSIBLE_PLAYBOOK), "livefleet.handover.migrate", "--extra-vars", json.dumps(asked), *words],
             cwd=CHECKOUT,
             env={**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_NOCOLOR": "1"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False,
