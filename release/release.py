@@ -116,12 +116,15 @@ def build_collection(tree: Path, version: str, moment: int, target: Path) -> Pat
         run("ansible-galaxy", "collection", "build", "--force", "--output-path", folder, cwd=tree)
         made = Path(folder) / f"livefleet-handover-{version}.tar.gz"
         packed = target / made.name
-        with tarfile.open(made) as source, packed.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, 0) as out, tarfile.open(fileobj=out, mode="w") as copy:
-            lists = in_one_order(*(source.extractfile(name).read() for name in ("FILES.json", "MANIFEST.json")))
-            for member in sorted(source.getmembers(), key=lambda member: member.name):
+        # Each member once and in the order of the archive: to go back in a compressed one is to read it from its beginning.
+        with tarfile.open(made) as source:
+            members = [(member, source.extractfile(member).read() if member.isfile() else b"") for member in source]
+        lists = in_one_order(*(content for name in ("FILES.json", "MANIFEST.json") for member, content in members if member.name == name))
+        with packed.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, 0) as out, tarfile.open(fileobj=out, mode="w") as copy:
+            for member, content in sorted(members, key=lambda each: each[0].name):
+                content = lists.get(member.name, content)
                 member.mtime, member.uid, member.gid, member.uname, member.gname = moment, 0, 0, "", ""
                 member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
-                content = lists.get(member.name) or (source.extractfile(member).read() if member.isfile() else b"")
                 member.size, member.pax_headers = len(content), {}
                 copy.addfile(member, io.BytesIO(content))
     return packed
