@@ -203,6 +203,13 @@ test-ceph-containers: setup helper ## The same with OSDs in containers, as cepha
 	@.cache/venv/bin/molecule reset --scenario-name ceph-containers
 	@CEPH_FAULTS="$(CEPH_FAULTS)" .cache/venv/bin/molecule test --scenario-name ceph-containers
 
+# --- the collection as users get it -------------------------------------------
+
+# CORES="2.18 2.21": only these. Each takes some minutes.
+.PHONY: sanity-cores
+sanity-cores: setup ## Run ansible-test sanity with every ansible-core that is supported, up to PyPI's newest
+	@.cache/venv/bin/python tests/sanity_cores $(CORES)
+
 # --- benchmarks, against contenders -----------------------------------------
 
 BENCH_PLAY = ansible-playbook -i tests/bench/fleet/inventory.yml -e @tests/bench/fleet/parameters.yml
