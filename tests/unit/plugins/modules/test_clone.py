@@ -199,6 +199,16 @@ def test_xfs_gets_another_identity(host, act):
     assert host.commands[:5] == ["pcopy restore", "mount -t", f"umount {host.commands[2][7:]}", "xfs_admin -U", "image_volume mounted"]
 
 
+def test_the_container_itself_made_again_is_no_clone(host, act):
+    """Its data would go with the clone. Its file system keeps its identity: nothing else has it."""
+    host.take(fstype="xfs")
+    host.podman_volumes.clear()
+    assert act(name="shop")["clone"]["volumes"][0]["image"] == str(host.folder / "images/pgdata.img")
+    assert not [verb for verb in host.commands if "xfs_admin" in verb]
+    refused(act, "shop is no clone of a snapshot below", name="shop", state="absent")
+    assert "pgdata.img" in host.left
+
+
 @pytest.mark.parametrize("step", ["pcopy restore", "mounted", "podman create", "podman start"])
 def test_nothing_is_left_of_one_that_failed(host, act, step):
     host.take()
