@@ -174,9 +174,15 @@ def first(pair: Pair) -> list[Contender]:
             "driver=raw,file.driver=nbd,file.host={there},file.port={port},file.tls-creds=tls", QEMU_NBD_TLS, lies_there=True,
         ),
         Contender(pair, "rsync", RSYNC.format(more="--whole-file")),
-        Contender(pair, "dd over ssh", "sh -c 'dd if={source} bs=4M status=none | ssh root@{there} " + DD + "'"),
+        Contender(pair, "dd over ssh", "bash -o pipefail -c 'dd if={source} bs=4M status=none | ssh root@{there} " + DD + "'"),
         Contender(pair, "scp", "sh -c 'scp -q {source} root@{there}:{target} && ssh root@{there} sync {target}'"),
     ]  # fmt: skip
+
+
+def packed(pair: Pair) -> Contender:
+    """zstd -3, with as many threads as there are processors, through ssh."""
+    there = "set -o pipefail\\; zstd -d -q -c \\| " + DD
+    return Contender(pair, "zstd -3 over ssh", "bash -o pipefail -c 'zstd -3 -T0 -q -c {source} | ssh root@{there} " + there + "'")
 
 
 def again(pair: Pair) -> list[Contender]:

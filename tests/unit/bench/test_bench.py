@@ -75,8 +75,9 @@ def test_figures() -> None:
     least = 2 * rows.GIB / rows.GIGABIT
     line = rows.line_bars({"pcopy": [{"seconds": least}], plain: [{"seconds": 1.06 * least}]})
     assert [b.met for b in line] == [True, True, False]
-    text = {f"{who}: {what}": [{"seconds": s, "sent": s}] for who, s in (("pcopy", 5), (plain, 10)) for what in ("text", "idle")}
-    assert [(b.figure, b.met) for b in rows.compress_bars(text)] == [(0.5, True), (0.5, False)]
+    packed = {f"{who}: {what}": [{"seconds": s}] for who, s in (("pcopy", 5), (plain, 10), (rows.ZSTD, 6)) for what in ("text", "idle")}
+    packed["pcopy: idle"] = [{"seconds": 7}]
+    assert [(b.figure, b.limit, b.met) for b in rows.compress_bars(packed)] == [(0.5, 0.4, True), (pytest.approx(0.3), 0.4, False)]
     wide = rows.sparse_bars({"pcopy: 1 TiB": [{"seconds": 6, "peak": 60 * MIB, "peak_there": 65 * MIB}], "1 GiB": [{"seconds": 5, "peak": 0}]})
     assert [(b.figure, b.met) for b in wide] == [(1.2, True), (65, False)]
     # By pairs: a machine that becomes slower from round to round is no fault of the tracker's.
