@@ -20,7 +20,13 @@ type directory struct {
 	round    int   // the one in which its last pass ended
 	entries  int   // that the next pass will look at
 	bytes    int64 // about how much that is
+	looked   bool  // in the pause: from now on every write is an event
 }
+
+// due says whether a pass has to look at the volume. Writes through a mapping and
+// asynchronous ones are no events, so the first pass in the pause looks at the files
+// that are in use, also where nothing was touched.
+func (d *directory) due(paused bool) bool { return d.entries > 0 || paused && !d.looked }
 
 // follow begins to watch the directory volumes. Their streams come after those
 // of the trees.
@@ -54,10 +60,11 @@ func (d *directory) collect() (err error) {
 	return nil
 }
 
-// send sends the touched entries, if there are any. It returns the reason why every
-// entry was looked at, if that was so.
+// send sends the entries that were changed, if there may be any. It returns the reason
+// why every entry was looked at, if that was so.
 func (d *directory) send(ctx context.Context, s *outgoing) (tree.Stats, string, error) {
-	if d.entries == 0 {
+	paused := !s.t0.IsZero()
+	if !d.due(paused) {
 		return tree.Stats{}, "", nil
 	}
 	d.follower.Count = s.count
@@ -66,14 +73,14 @@ func (d *directory) send(ctx context.Context, s *outgoing) (tree.Stats, string, 
 	var why string
 	err := s.stream(ctx, d.stream, func(w *bufio.Writer) (err error) {
 		// From the freeze on it is not used: mapped pages need not be written back.
-		sent, why, err = d.follower.Pass(w, !s.t0.IsZero())
+		sent, why, err = d.follower.Pass(w, paused)
 		return err
 	})
 	if err != nil {
 		return sent, why, fmt.Errorf("session: volume %s: %w", d.Name, err)
 	}
 	d.round = s.copy.Round()
-	d.entries, d.bytes = 0, 0
+	d.entries, d.bytes, d.looked = 0, 0, paused && !d.follower.Async()
 	s.Log.Emit("directory", map[string]any{"volume": d.Name, "entries": sent.Entries, "removed": sent.Removed, "bytes": sent.Bytes, "everything": why})
 	if why != "" {
 		s.Log.Emit("warning", map[string]any{"text": fmt.Sprintf("volume %s: every entry had to be looked at: %s", d.Name, why)})

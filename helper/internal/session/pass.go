@@ -31,7 +31,7 @@ func (s *outgoing) presyncPass(ctx context.Context) error {
 }
 
 // collect adds the writes since the last time to the next pass: about how many bytes,
-// and whether there are any.
+// and whether there may be any.
 func (s *outgoing) collect() (dirty int64, some bool, err error) {
 	began := time.Now()
 	if err := s.copy.Collect(); err != nil {
@@ -45,7 +45,7 @@ func (s *outgoing) collect() (dirty int64, some bool, err error) {
 			return 0, false, err
 		}
 		dirty += d.bytes
-		some = some || d.entries > 0
+		some = some || d.due(!s.t0.IsZero())
 	}
 	return dirty, some, nil
 }

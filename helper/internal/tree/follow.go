@@ -20,6 +20,7 @@ type Follower struct {
 	watch   *watch.Watch
 	pending watch.Set
 	first   bool
+	async   bool
 }
 
 // Follow begins to watch a folder.
@@ -38,6 +39,10 @@ func Follow(path string) (*Follower, error) {
 
 // First reports whether nothing was sent yet.
 func (f *Follower) First() bool { return f.first }
+
+// Async reports whether asynchronous I/O may have been under way at the last pass. Its
+// end is no event, but the next pass finds the file changed.
+func (f *Follower) Async() bool { return f.async }
 
 // Close ends the watch.
 func (f *Follower) Close() error {
@@ -144,6 +149,7 @@ func (f *Follower) changes(last bool) (Changes, error) {
 	if c.InUse, err = f.watch.InUse(f.Knows); err != nil {
 		return c, err
 	}
+	f.async = slices.ContainsFunc(c.InUse, func(u watch.Use) bool { return u.Async })
 	if !last {
 		err = f.writeBack(c.InUse)
 	}

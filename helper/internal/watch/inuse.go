@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,62 +30,94 @@ func (w *Watch) InUse(known func(inode uint64) bool) ([]Use, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)
 	}
-	type answer struct {
-		uses []Use
-		err  error
-	}
-	at, done := make(chan string, len(pids)), make(chan answer, 1)
-	go func() {
-		uses, err := w.inUse(pids, at, known)
-		done <- answer{uses, err}
-	}()
+	s := search{known: known, found: map[uint64]*Use{}, busy: map[string]bool{}}
+	done := make(chan error, 1)
+	go func() { done <- s.all(w, pids) }()
 	// A process that is stuck in a page fault can hold up the reader of its mappings,
 	// and this may be read while a workload is frozen.
 	t := time.NewTimer(stuck)
 	defer t.Stop()
 	select {
-	case a := <-done:
-		return a.uses, a.err
+	case err := <-done:
+		return s.uses(), err
 	case <-t.C:
+		return nil, fmt.Errorf("watch: the kernel does not tell within %s what process %s has mapped: is it stuck?", stuck, strings.Join(s.under(), ", "))
 	}
-	pid := ""
-	for len(at) > 0 {
-		pid = filepath.Base(<-at)
-	}
-	return nil, fmt.Errorf("watch: the kernel does not tell within %s what process %s has mapped: is it stuck?", stuck, pid)
 }
 
 // stuck is how long it may take to look at all processes.
 const stuck = 10 * time.Second
 
-func (w *Watch) inUse(pids []string, at chan<- string, known func(uint64) bool) ([]Use, error) {
-	found := map[uint64]*Use{}
-	note := func(st *unix.Stat_t, path string) *Use {
-		if path == "" && !known(st.Ino) {
+// search is one look at all processes. A large host has thousands, with hundreds of
+// mappings each, and a workload that stands still waits for it: every processor helps.
+type search struct {
+	known func(inode uint64) bool
+
+	mu    sync.Mutex
+	found map[uint64]*Use
+	busy  map[string]bool // the processes that are looked at now
+}
+
+func (s *search) all(w *Watch, procs []string) error {
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, proc := range procs {
+		g.Go(func() error {
+			s.mark(proc, true)
+			defer s.mark(proc, false)
+			if err := w.usedBy(proc, s.note); err != nil && !vanished(err) {
+				return fmt.Errorf("watch: what process %s has open: %w", filepath.Base(proc), err)
+			}
 			return nil
-		}
-		u := found[st.Ino]
-		if u == nil {
-			u = &Use{Inode: st.Ino}
-			found[st.Ino] = u
-		}
-		if u.Path == "" {
-			u.Path = path
-		}
-		return u
+		})
 	}
-	for _, pid := range pids {
-		at <- pid // has room
-		if err := w.usedBy(pid, note); err != nil && !vanished(err) {
-			return nil, fmt.Errorf("watch: what process %s has open: %w", filepath.Base(pid), err)
-		}
+	return g.Wait()
+}
+
+func (s *search) mark(proc string, busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if busy {
+		s.busy[proc] = true
+	} else {
+		delete(s.busy, proc)
 	}
-	var uses []Use
-	for _, u := range found {
+}
+
+// under are the numbers of the processes that are looked at now.
+func (s *search) under() (pids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for proc := range s.busy {
+		pids = append(pids, filepath.Base(proc))
+	}
+	return pids
+}
+
+// note adds a use of a file, if it is one of the folder's.
+func (s *search) note(st *unix.Stat_t, path string, mapped, async bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if path == "" && !s.known(st.Ino) {
+		return
+	}
+	u := s.found[st.Ino]
+	if u == nil {
+		u = &Use{Inode: st.Ino}
+		s.found[st.Ino] = u
+	}
+	if u.Path == "" {
+		u.Path = path
+	}
+	u.Mapped, u.Async = u.Mapped || mapped, u.Async || async
+}
+
+func (s *search) uses() (uses []Use) {
+	for _, u := range s.found {
 		uses = append(uses, *u)
 	}
 	slices.SortFunc(uses, func(a, b Use) int { return strings.Compare(a.Path, b.Path) })
-	return uses, nil
+	return uses
 }
 
 // vanished reports whether an error means that a process, or something of it, has
@@ -93,7 +128,7 @@ func vanished(err error) bool {
 
 // usedBy looks at one process: its mappings first, since they tell whether it
 // does asynchronous I/O.
-func (w *Watch) usedBy(proc string, note func(*unix.Stat_t, string) *Use) error {
+func (w *Watch) usedBy(proc string, note noter) error {
 	mapped, async, err := mappings(proc)
 	if err != nil {
 		return err
@@ -103,11 +138,8 @@ func (w *Watch) usedBy(proc string, note func(*unix.Stat_t, string) *Use) error 
 		if err != nil {
 			continue // unmapped since
 		}
-		if u, err := w.use(fd, note); err != nil {
+		if err := w.use(fd, note, true, async); err != nil {
 			return err
-		} else if u != nil {
-			u.Mapped = true
-			u.Async = u.Async || async
 		}
 	}
 	dir, err := os.Open(filepath.Join(proc, "fd"))
@@ -132,32 +164,35 @@ func (w *Watch) usedBy(proc string, note func(*unix.Stat_t, string) *Use) error 
 		if err != nil {
 			continue
 		}
-		if u, err := w.use(fd, note); err != nil {
+		if err := w.use(fd, note, false, async); err != nil {
 			return err
-		} else if u != nil {
-			u.Async = u.Async || async
 		}
 	}
 	return nil
 }
 
-// use notes a file that is open, if it is one of the folder's, and closes fd.
-func (w *Watch) use(fd int, note func(*unix.Stat_t, string) *Use) (*Use, error) {
+// noter takes a file that is in use: its path below the folder, if it was found, and
+// whether the process has it mapped, and asynchronous I/O set up.
+type noter func(st *unix.Stat_t, path string, mapped, async bool)
+
+// use notes a file that is open, if it may be one of the folder's, and closes fd.
+func (w *Watch) use(fd int, note noter, mapped, async bool) error {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Dev != w.dev || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink == 0 {
-		return nil, nil
+		return nil
 	}
 	// The process may see it under another path: by its handle it is found under ours.
 	h, err := handleOf(fd)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	path, err := w.resolve(h)
 	if err != nil && !gone(err) {
-		return nil, err
+		return err
 	}
-	return note(&st, path), nil
+	note(&st, path, mapped, async)
+	return nil
 }
 
 // mappings are the shared mappings of files, each file once, by their names in
@@ -174,8 +209,11 @@ func mappings(proc string) (shared []string, async bool, err error) {
 			async = true
 			continue
 		}
+		if rights := strings.IndexByte(line, ' ') + 1; len(line) < rights+4 || line[rights+3] != 's' {
+			continue // nearly all are private, and there are hundreds of thousands on a large host
+		}
 		f := strings.Fields(line)
-		if len(f) < 5 || len(f[1]) != 4 || f[1][3] != 's' || f[4] == "0" || seen[f[3]+" "+f[4]] {
+		if len(f) < 5 || f[4] == "0" || seen[f[3]+" "+f[4]] {
 			continue
 		}
 		seen[f[3]+" "+f[4]] = true

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/watch/aiotest"
 )
 
 func must(t *testing.T, errs ...error) {
@@ -197,30 +197,9 @@ func TestAsynchronousWritesAreKnown(t *testing.T) {
 	must(t, os.WriteFile(at("a"), make([]byte, 4096), 0o600))
 	f, err := os.OpenFile(at("a"), os.O_RDWR, 0)
 	must(t, err)
-	var aio uintptr
-	if _, _, e := unix.Syscall(unix.SYS_IO_SETUP, 1, uintptr(unsafe.Pointer(&aio)), 0); e != 0 {
-		t.Skipf("this kernel has no asynchronous I/O: %v", e)
-	}
-	defer unix.Syscall(unix.SYS_IO_DESTROY, aio, 0, 0)
+	write := aiotest.New(t)
 	w.swap(t)
-	buffer := []byte("asynchronous")
-	block := &struct {
-		data       uint64
-		key, flags uint32
-		opcode     uint16
-		priority   int16
-		fd         uint32
-		buf, bytes uint64
-		offset     int64
-		_          uint64
-		_, _       uint32
-	}{opcode: 1 /* IOCB_CMD_PWRITE */, fd: uint32(f.Fd()), buf: uint64(uintptr(unsafe.Pointer(&buffer[0]))), bytes: uint64(len(buffer))}
-	blocks := uintptr(unsafe.Pointer(block))
-	if n, _, e := unix.Syscall(unix.SYS_IO_SUBMIT, aio, 1, uintptr(unsafe.Pointer(&blocks))); n != 1 {
-		t.Fatalf("io_submit: %v", e)
-	}
-	runtime.KeepAlive(buffer)
-	runtime.KeepAlive(block)
+	write(f, []byte("asynchronous"))
 	uses, err := w.InUse(nobody)
 	must(t, err)
 	if len(uses) != 1 || uses[0].Path != "a" || !uses[0].Async {
