@@ -3,7 +3,6 @@ package blockprobe
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -211,6 +210,7 @@ const (
 // before block_bio_queue is attached is then an unknown one, which marks all, and not
 // an unseen one.
 func (l *Collection) attachFor(d *blockdev.Device) error {
+	defer l.k.letGo()
 	if !d.BioBased {
 		return l.once(kindQueue, func() error {
 			err := l.attachCopies("request_complete", "request_complete")
@@ -252,9 +252,7 @@ func (l *Collection) once(kind string, attach func() error) error {
 		return nil
 	}
 	before := len(l.links)
-	err := attach()
-	debug.FreeOSMemory() // the types of the kernel, tens of megabytes: before the copying takes as much for itself
-	if err != nil {
+	if err := attach(); err != nil {
 		return err
 	}
 	l.kinds[kind] = l.links[before:len(l.links):len(l.links)]

@@ -25,6 +25,17 @@ type kernel struct {
 	// rwPage: the kernel has a way to write pages to some drivers past all
 	// tracepoints (before 6.3).
 	rwPage bool
+
+	// types are the kernel's own, tens of megabytes, read once for all programs; nil
+	// while none is loaded.
+	types *btf.Cache
+}
+
+// letGo gives the memory of the kernel's types back, before the copying takes as much
+// for itself.
+func (k *kernel) letGo() {
+	k.types = nil
+	debug.FreeOSMemory()
 }
 
 // members are those that bpf/kernel.h reads. The loader finds where they lie; but of
@@ -48,17 +59,22 @@ var arguments = map[string]map[int]string{
 // errNoBTF says that the kernel does not describe itself.
 var errNoBTF = errors.New("this kernel has no BTF (/sys/kernel/btf/vmlinux), from which the layout of its structures is read: use a kernel with CONFIG_DEBUG_INFO_BTF, as all current distributions have")
 
-// lookKernel reads the layout from the running kernel.
+// lookKernel reads the layout from the running kernel. The caller lets the types go.
 func lookKernel() (*kernel, error) {
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		return nil, errNoBTF
 	}
-	spec, err := btf.LoadKernelSpec()
+	types := btf.NewCache()
+	spec, err := types.Kernel()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kernel's BTF: %w", err)
 	}
-	defer debug.FreeOSMemory() // the types of the kernel, tens of megabytes: before the copying takes as much for itself
-	return readLayout(spec)
+	k, err := readLayout(spec)
+	if err != nil {
+		return nil, err
+	}
+	k.types = types
+	return k, nil
 }
 
 // types is the part of a btf.Spec that is needed.

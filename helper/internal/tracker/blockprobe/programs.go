@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -65,7 +66,10 @@ func (l *Collection) loadProgram(name string) (*ebpf.Program, error) {
 	} else {
 		delete(spec.Maps, "bios") // the programs for request queues do not use it
 	}
-	set, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: ours})
+	if l.k.types == nil {
+		l.k.types = btf.NewCache()
+	}
+	set, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: ours, Cache: l.k.types})
 	if err != nil {
 		return nil, err
 	}
