@@ -94,6 +94,11 @@ func (s *outgoing) sendPass(ctx context.Context) error {
 			p.Everything = why[i]
 		}
 	}
+	if p.Bytes+p.Sent == 0 && p.Files == 0 { // nothing had changed
+		s.pass--
+		s.Update(false, func(st *record.Status) { st.Pass = s.pass })
+		return nil
+	}
 	p.MS = report.MS(time.Since(began))
 	s.Log.Emit("pass", map[string]any{
 		"pass": p.Pass.Pass, "bytes": p.Bytes, "sent": p.Sent, "zero": p.Zero, "payload": p.Payload, "files": p.Files, "everything": p.Everything, "ms": p.MS,
