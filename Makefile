@@ -205,6 +205,10 @@ test-ceph-containers: setup helper ## The same with OSDs in containers, as cepha
 
 # --- the collection as users get it -------------------------------------------
 
+.PHONY: test-import
+test-import: setup helper ## Have galaxy-importer look at the tarball, as Galaxy does
+	@.cache/venv/bin/python tests/artifact
+
 # CORES="2.18 2.21": only these. Each takes some minutes.
 .PHONY: sanity-cores
 sanity-cores: setup ## Run ansible-test sanity with every ansible-core that is supported, up to PyPI's newest
