@@ -180,6 +180,11 @@ test-fleet: setup helper ## Empty a host onto two others: placement, a wave, a b
 	@.cache/venv/bin/molecule reset --scenario-name fleet
 	@.cache/venv/bin/molecule test --scenario-name fleet
 
+.PHONY: test-openvz
+test-openvz: setup helper ## Import containers of a stand-in for OpenVZ
+	@.cache/venv/bin/molecule reset --scenario-name openvz
+	@.cache/venv/bin/molecule test --scenario-name openvz
+
 .PHONY: test-mixed
 test-mixed: setup helper ## Move containers from Debian 12 to Debian 13
 	@.cache/venv/bin/molecule reset --scenario-name mixed
