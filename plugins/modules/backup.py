@@ -186,8 +186,8 @@ verdicts:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import HandoverError
-from ..module_utils._podman.backup_taker import BackupTaker
 from ..module_utils._podman.backups import PERIODS
+from ..module_utils._podman.copies.backup_taker import BackupTaker
 
 
 def main() -> None:

@@ -172,7 +172,7 @@ left_out:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import HandoverError
-from ..module_utils._podman.clone_maker import CloneMaker
+from ..module_utils._podman.copies.clone_maker import CloneMaker
 from ..module_utils._podman.snapshots import ROOT
 
 

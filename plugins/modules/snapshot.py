@@ -151,11 +151,11 @@ from ..module_utils._core import host
 from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime
 from ..module_utils._podman import processes, rollback, workload
+from ..module_utils._podman.copies.snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
 from ..module_utils._podman.disk_store import DiskStore
 from ..module_utils._podman.halted import go_on, halted
 from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.preflight.plan import STOPPED
-from ..module_utils._podman.snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
 from ..module_utils._podman.snapshots import CONFIGURATION, ROOT, Snapshots
 

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""module_utils is a hall and four wings: a wing imports the hall and itself, the hall imports itself, and preflight and steps stand on top of podman's wing."""
+"""module_utils is a hall and four wings: a wing imports the hall and itself, the hall imports itself, preflight and steps stand on top of podman's wing,
+and copies on these."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ MAY = {
     "_podman": {"_core", "_podman"},
     "_podman.preflight": {"_core", "_podman", "_podman.preflight"},
     "_podman.steps": {"_core", "_podman", "_podman.steps"},
+    "_podman.copies": {"_core", "_podman", "_podman.preflight", "_podman.steps", "_podman.copies"},
     "_kvm": {"_core", "_kvm"},
     "_ceph": {"_core", "_ceph"},
     "_openvz": {"_core", "_openvz"},

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_taker, snapshot_disks
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.backups import Backups, workloads
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker, snapshot_disks
 
 VOLUME = {"name": "pgdata", "image": "/images/pgdata.img", "mountpoint": "/mnt/pgdata", "fstype": "ext4", "options": "rw", "size": 4, "device": "/dev/loop1"}
 

@@ -11,7 +11,8 @@ import types
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import clone_maker, clones, snapshot_disks
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import clones
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_maker, snapshot_disks
 
 HELP = "Options:\n" + "".join(f"      --{name} string   x\n" for name in ("name", "pull", "network", "volume", "label", "hostname", "root"))
 

@@ -16,20 +16,20 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._core import host
-from .._core.pcopy import Pcopy
-from .._core.runtime import HandoverError, Runtime
-from .._core.step import in_turn
-from . import clone_plan, volume as image_volumes, workload
-from .address_probe import in_use
-from .clone import LABEL, CloneError
-from .clones import Clones, Record
-from .create_command import CommandError
-from .disk_store import DiskStore
-from .podman import Podman
+from ..._core import host
+from ..._core.pcopy import Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from ..._core.step import in_turn
+from .. import clone_plan, volume as image_volumes, workload
+from ..address_probe import in_use
+from ..clone import LABEL, CloneError
+from ..clones import Clones, Record
+from ..create_command import CommandError
+from ..disk_store import DiskStore
+from ..podman import Podman
+from ..snapshots import CONFIGURATION, Snapshots, check_name
+from ..steps.table import STEPS
 from .snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
-from .snapshots import CONFIGURATION, Snapshots, check_name
-from .steps.table import STEPS
 
 
 class CloneMaker:

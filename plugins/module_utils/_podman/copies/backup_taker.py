@@ -12,14 +12,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._core import host
-from .._core.pcopy import Pcopy
-from .._core.runtime import HandoverError, Runtime
-from .._core.step import in_turn
-from .backups import RECORD, Backups
+from ..._core import host
+from ..._core.pcopy import Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from ..._core.step import in_turn
+from ..backups import RECORD, Backups
+from ..snapshots import CONFIGURATION, check_name
+from ..steps.table import STEPS
 from .snapshot_disks import look_for_room
-from .snapshots import CONFIGURATION, check_name
-from .steps.table import STEPS
 
 Document = t.Mapping[str, t.Any]
 
