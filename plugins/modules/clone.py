@@ -65,6 +65,12 @@ options:
       - Whether it is started.
     type: bool
     default: true
+  own_name:
+    description:
+      - Whether O(name) may be the name of the container itself, which is then made again where it is no more. It is no clone, and has all that was its own.
+      - It must run on no other host. This host cannot know that, so without this option its own name is refused.
+    type: bool
+    default: false
   root:
     description:
       - The directory that holds the snapshots.
@@ -186,6 +192,7 @@ def main() -> None:
             "snapshot": {"type": "str"},
             "addresses": {"type": "list", "elements": "str", "default": []},
             "start": {"type": "bool", "default": True},
+            "own_name": {"type": "bool", "default": False},
             "root": {"type": "path", "default": ROOT},
             "timeout": {"type": "int", "default": 3600},
         },

@@ -67,6 +67,12 @@ class CloneMaker:
         snapshot = snapshots.read(self.params["snapshot"])
         store = DiskStore.of(Pcopy(self.runtime), self.params["root"], self.params["workload"], snapshot)
         configuration = self._configuration(snapshots)
+        again = self.name == configuration["name"]
+        if again and not self.params["own_name"]:
+            raise HandoverError(
+                "{0} is the name of the container itself, which may run on another host: give the clone another name, or bring the container back from a "
+                "backup with the playbook backup_restore and without handover_clone, which asks all hosts".format(self.name)
+            )
         if snapshot.get("disks") and not store.has(point_of(snapshot)):
             raise HandoverError(
                 "the disks of the snapshot {0} of {1} are gone from {2}: remove the snapshot".format(snapshot["name"], self.params["workload"], store.folder)

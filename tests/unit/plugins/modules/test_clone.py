@@ -149,8 +149,8 @@ def host(monkeypatch, tmp_path):
 @pytest.fixture
 def act(host):
     def run(state="present", check=False, **params):
-        given = {"name": "try", "workload": "shop", "snapshot": "before", "state": state, "addresses": [], "start": True, "root": str(host.root), "timeout": 60,
-                 **params}  # fmt: skip
+        given = {"name": "try", "workload": "shop", "snapshot": "before", "state": state, "addresses": [], "start": True, "own_name": False,
+                 "root": str(host.root), "timeout": 60, **params}  # fmt: skip
         return clone_maker.CloneMaker(types.SimpleNamespace(params=given, check_mode=check)).run()
 
     return run
@@ -204,7 +204,9 @@ def test_the_container_itself_made_again_is_no_clone(host, act):
     """Its data would go with the clone. Its file system keeps its identity: nothing else has it."""
     host.take(fstype="xfs")
     host.podman_volumes.clear()
-    assert act(name="shop")["clone"]["volumes"][0]["image"] == str(host.folder / "images/pgdata.img")
+    refused(act, "shop is the name of the container itself, which may run on another host: .* backup_restore", name="shop")
+    assert host.commands == []
+    assert act(name="shop", own_name=True)["clone"]["volumes"][0]["image"] == str(host.folder / "images/pgdata.img")
     assert not [verb for verb in host.commands if "xfs_admin" in verb]
     refused(act, "shop is no clone of a snapshot below", name="shop", state="absent")
     assert "pgdata.img" in host.left
