@@ -69,7 +69,8 @@ class Clones:
         self._sync()
 
     def forget(self, name: str) -> None:
-        os.unlink(self.path(name))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(name))
         self._sync()
 
     def _sync(self) -> None:

@@ -99,13 +99,19 @@ class CloneMaker:
         self.clones.write(self.name, {**mine, "whole": False})
         try:
             self._make(planned, snapshot, files)
+            if again:
+                # From here on its volumes are those of the container itself: a later run may not clear them up, whatever becomes of this one.
+                self.clones.forget(self.name)
+            self._create(snapshot, files)
+            if not again:
+                self._start()
         except BaseException:
             # The error that led here is the one to report. What cannot be removed now is removed by the next run.
             with contextlib.suppress(HandoverError, OSError):
                 self._undo(mine)
             raise
-        if self.name == configuration["name"]:
-            self.clones.forget(self.name)  # it is the container itself, and its data are not to go with a clone
+        if again:
+            self._start()  # it may have written when this fails
         else:
             self.clones.write(self.name, {**mine, "whole": True})
         return {**mine, "whole": True}
@@ -198,10 +204,14 @@ class CloneMaker:
             options = ["--opt={0}={1}".format(key, value) for key, value in sorted(volume["options"].items())]
             labels = ["--label={0}={1}".format(key, value) for key, value in sorted(volume["labels"].items())]
             self.podman.run("volume", "create", "--driver=" + volume["driver"], *options, *labels, volume["name"])
+
+    def _create(self, snapshot: t.Mapping[str, t.Any], files: SnapshotDisks) -> None:
         self.podman.run(*self.command)
         layer = os.path.join(files.snapshots.path(snapshot["name"]), "layer")
         if os.path.isdir(layer):
             copy(self.runtime, layer, workload.facts_of(self.podman.inspect(self.name), ())["upper_dir"])
+
+    def _start(self) -> None:
         if self.params["start"]:
             self.podman.run("start", self.name)
 

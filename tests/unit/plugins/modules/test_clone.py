@@ -212,6 +212,42 @@ def test_the_container_itself_made_again_is_no_clone(host, act):
     assert "pgdata.img" in host.left
 
 
+def test_no_later_run_clears_up_the_volumes_of_the_container_itself(host, act, monkeypatch):
+    """It may have been killed when the container had begun to write."""
+    host.take()
+    host.podman_volumes.clear()
+    real = host.podman
+
+    def podman(*words):
+        if words[0] in ("create", "start") and words[-1] != "--help":
+            seen.append(clones.Clones(str(host.root)).read("shop"))
+        return real(*words)
+
+    seen = []
+    monkeypatch.setattr(host, "podman", podman)
+    act(name="shop", own_name=True)
+    assert seen == [None, None]
+    host.containers.clear()
+    refused(act, "podman has a volume named pgdata on this host", name="shop", own_name=True)
+    assert "pgdata.img" in host.left
+
+
+def test_the_container_itself_stays_if_it_does_not_start(host, act):
+    host.take()
+    host.podman_volumes.clear()
+    host.fails = "podman start"
+    refused(act, "as the test wants it", name="shop", own_name=True)
+    assert host.left == ["pgdata.img", "shop"]
+
+
+def test_nothing_is_left_of_the_container_itself_if_it_cannot_be_made(host, act):
+    host.take()
+    host.podman_volumes.clear()
+    host.fails = "podman create"
+    refused(act, "as the test wants it", name="shop", own_name=True)
+    assert host.left == []
+
+
 @pytest.mark.parametrize("step", ["pcopy restore", "mounted", "podman create", "podman start"])
 def test_nothing_is_left_of_one_that_failed(host, act, step):
     host.take()
