@@ -42,7 +42,12 @@ def cloned(parsed: CreateCommand, volumes: t.Mapping[str, str]) -> CreateCommand
 
 def unclaimed(labels: t.Iterable[str]) -> tuple[str, ...]:
     """The labels without those by which other programs take a container for theirs, or that say of what it is a clone."""
-    return tuple(label for label in labels if not label.startswith((*_CLAIMS, LABEL + "=")))
+    return tuple(label for label in labels if not label.startswith(_CLAIMS) and not is_origin(label))
+
+
+def is_origin(label: str) -> bool:
+    """Whether a label says of what a container is a clone."""
+    return label.startswith(LABEL + "=")
 
 
 def _is_its_own(option: Option) -> bool:

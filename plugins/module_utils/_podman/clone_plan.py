@@ -17,12 +17,19 @@ import posixpath
 import typing as t
 from dataclasses import dataclass, field
 
-from .clone import LABEL, CloneError, cloned, unclaimed
+from .clone import LABEL, CloneError, cloned, is_origin, unclaimed
 from .create_command import Attachment, Grammar, Identity, parse, twin, unsupported
 from .workload import asked, identity_of, is_shared
 
 Document = t.Mapping[str, t.Any]
 Address = t.Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
+
+
+# Where a volume's place is taken. That of the container itself may have newer data than the backup.
+WAY_OUT = {
+    False: "give the clone another name, or remove that one",
+    True: "make the container on it by what made it first, and go back to the backup then, or give a new container another name",
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ def plan(configuration: Document, volumes: t.Sequence[Document], name: str, addr
     made, names = _podman_volumes(configuration["mounts"], images, prefix)
     for each in (*(image["podman_volume"] for image in images), *(volume["name"] for volume in made)):
         if each and each in here.volumes:
-            raise CloneError("podman has a volume named {0} on this host: give the clone another name, or remove that one".format(each))
+            raise CloneError("podman has a volume named {0} on this host: {1}".format(each, WAY_OUT[again]))
     networks = tuple(_networks(configuration, addresses, here, again))
     return Plan(name, images, made, networks, tuple(_not_there(configuration) if again else _left_out(configuration)), names)
 
@@ -78,7 +85,8 @@ def command(configuration: Document, planned: Plan, origin: str, image: str, gra
     first = identity_of(configuration, image)
     label = ("label", "{0}={1}".format(LABEL, origin))
     if planned.name == first.name:
-        options = [option for option in parsed.options if option != ("cgroups", "split")]
+        # Of two labels of one name podman takes the last: it may have been made again before.
+        options = [option for option in parsed.options if option != ("cgroups", "split") and not (option[0] == "label" and is_origin(option[1] or ""))]
         return twin(dataclasses.replace(parsed, options=(label, *options)), dataclasses.replace(first, networks=planned.networks, volumes={}), create)
     mine = cloned(parsed, planned.names)
     identity = Identity(

@@ -119,7 +119,8 @@ class CloneMaker:
     def _as_it_is(self, record: Record, origin: str) -> Record:
         if record["origin"] != origin:
             raise HandoverError("{0} is a clone of {1}: give this one another name, or remove that one (state: absent)".format(self.name, record["origin"]))
-        if self._container() is None:
+        container = self._container()
+        if container is None or not self._is_ours(container, record):
             raise HandoverError(
                 "the container {0} is gone, and the volumes of the clone are there: remove the clone (state: absent), or give this one another name".format(
                     self.name
@@ -179,7 +180,9 @@ class CloneMaker:
             image_volumes.check_name("name", volume["name"])
             for path in (volume["image"], volume["mountpoint"]):
                 if os.path.lexists(path) and volume["image"] not in ours and not (os.path.isdir(path) and not os.listdir(path)):
-                    raise HandoverError("{0} is there, where a volume of {1} is to be: give the clone another name, or remove that".format(path, self.name))
+                    raise HandoverError(
+                        "{0} is there, where a volume of {1} is to be: {2}".format(path, self.name, clone_plan.WAY_OUT[volume["name"] == volume["of"]])
+                    )
 
     def _look_around(self, planned: clone_plan.Plan) -> None:
         """On networks that lead out of the host podman does not know which addresses are in use."""

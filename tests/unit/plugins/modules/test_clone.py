@@ -228,7 +228,7 @@ def test_no_later_run_clears_up_the_volumes_of_the_container_itself(host, act, m
     act(name="shop", own_name=True)
     assert seen == [None, None]
     host.containers.clear()
-    refused(act, "podman has a volume named pgdata on this host", name="shop", own_name=True)
+    refused(act, "podman has a volume named pgdata on this host: make the container on it by what made it first", name="shop", own_name=True)
     assert "pgdata.img" in host.left
 
 
@@ -297,6 +297,7 @@ def test_another_container_of_the_name_is_not_touched(host, act):
     act()
     host.containers["try"]["Config"]["Labels"] = {}
     refused(act, "the container try is another than the clone of shop@before", state="absent")
+    refused(act, "the container try is gone, and the volumes of the clone are there")
     assert "try" in host.containers
 
 

@@ -186,3 +186,9 @@ def test_an_address_that_podman_drew_is_drawn_again():
 def test_it_is_not_made_twice():
     with pytest.raises(CloneError, match="there is a container named shop on this host"):
         again(configuration(), containers=[{"Name": "shop"}])
+
+
+def test_one_that_was_made_again_before_has_the_label_of_the_last_time():
+    """podman takes the last of two, and the maker knows its container by it."""
+    _made, words = again(configuration("--label=livefleet.handover.clone=shop@older", "--label=mine=1"))
+    assert [word for word in words if word.startswith("--label=")] == ["--label=livefleet.handover.clone=shop@backup", "--label=mine=1"]
