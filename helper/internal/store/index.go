@@ -135,6 +135,9 @@ func readIndex(dir string) (*Index, error) {
 	path := filepath.Join(dir, indexFile)
 	st, err := os.Stat(path)
 	if err != nil {
+		if err := lost(dir); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	if st.Size() > maxIndex {
@@ -149,6 +152,16 @@ func readIndex(dir string) (*Index, error) {
 		return nil, fmt.Errorf("store: %s: %w", path, err)
 	}
 	return x, nil
+}
+
+// lost is the error of a folder whose index is missing, and was there: a new one would
+// know none of the files, and have them removed.
+func lost(dir string) error {
+	found, _ := filepath.Glob(filepath.Join(dir, layersDir, "*"))
+	if _, err := os.Lstat(filepath.Join(dir, copyFile)); err != nil && len(found) == 0 {
+		return nil
+	}
+	return fmt.Errorf("store: %s is missing, and files of a store are there: copy %s to it, or bring it back from a copy of the store", filepath.Join(dir, indexFile), copyFile)
 }
 
 var errDamaged = errors.New("the index is damaged: copy " + copyFile + " over it, and run `pcopy snapshot verify`")

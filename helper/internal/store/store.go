@@ -82,6 +82,9 @@ func open(dir string, create bool, d disk) (_ *Store, err error) {
 			return nil, err
 		}
 	} else if _, err := os.Stat(s.path(indexFile)); errors.Is(err, fs.ErrNotExist) {
+		if err := lost(dir); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("store: %s: there is no store here: name the folder of one, or take a first snapshot", dir)
 	}
 	if s.lock, err = hold(s.path(lockFile)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -105,6 +106,39 @@ func TestDamageIsNotMerged(t *testing.T) {
 	b[at] ^= 1
 	m.check(os.WriteFile(path, b, 0o600))
 	m.whole(true)
+}
+
+// A store whose index is lost is no new one: with a new index all layers would be files
+// that no point needs.
+func TestALostIndexIsNoNewStore(t *testing.T) {
+	for _, gone := range [][]string{{indexFile}, {indexFile, copyFile}} {
+		m := grown(t, 2)
+		files, err := filepath.Glob(filepath.Join(m.dir, layersDir, "*"))
+		m.check(err)
+		aside, err := os.ReadFile(filepath.Join(m.dir, indexFile))
+		m.check(err)
+		for _, name := range gone {
+			m.check(os.Remove(filepath.Join(m.dir, name)))
+		}
+		for _, create := range []bool{true, false, true} {
+			if s, err := Open(m.dir, create); err == nil || !strings.Contains(err.Error(), "is missing, and files of a store are there") {
+				t.Errorf("%v %v: %v", gone, create, err)
+				m.check(errors.Join(err, s.Close()))
+			}
+		}
+		if _, err := Peek(m.dir); err == nil || !strings.Contains(err.Error(), "is missing, and files of a store are there") {
+			t.Errorf("%v: %v", gone, err)
+		}
+		left, err := filepath.Glob(filepath.Join(m.dir, layersDir, "*"))
+		m.check(err)
+		if !slices.Equal(files, left) {
+			t.Errorf("%v: of %d files %d are left", gone, len(files), len(left))
+		}
+		for _, name := range gone {
+			m.check(os.WriteFile(filepath.Join(m.dir, name), aside, 0o600))
+		}
+		m.whole(true)
+	}
 }
 
 func TestRefusals(t *testing.T) {

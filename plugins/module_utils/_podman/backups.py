@@ -17,7 +17,7 @@ import typing as t
 
 from .._core.pcopy import Pcopy, PcopyError
 from .._core.runtime import HandoverError
-from .disk_store import INDEX, DiskStore, places_of
+from .disk_store import DiskStore, is_store, places_of
 from .snapshots import CONFIGURATION, check_name
 
 RECORD = "backup.json"
@@ -32,7 +32,7 @@ def workloads(repository: str) -> list[str]:
         names = sorted(os.listdir(repository))
     except FileNotFoundError as exc:
         raise HandoverError("there is no folder {0} on this host: name the repository that the backups are in".format(repository)) from exc
-    return [name for name in names if os.path.exists(os.path.join(repository, name, INDEX))]
+    return [name for name in names if is_store(os.path.join(repository, name))]
 
 
 class Backups:

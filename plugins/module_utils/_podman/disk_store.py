@@ -17,6 +17,7 @@ from .._core.pcopy import Pcopy
 
 FOLDER = ".disks"
 INDEX = "store.json"
+COPY = "store.copy.json"
 
 
 class DiskStore:
@@ -32,8 +33,8 @@ class DiskStore:
         return cls(pcopy, (record or {}).get("store") or os.path.join(root, FOLDER, workload))
 
     def all(self) -> list[dict[str, t.Any]]:
-        """The snapshots in it; none where there is no store."""
-        if not os.path.exists(os.path.join(self.folder, INDEX)):
+        """The snapshots in it; none where there is no store. The helper refuses one that has lost its index."""
+        if not is_store(self.folder):
             return []
         return self.pcopy.call("snapshot", "list", "--json", self.folder)["snapshots"]
 
@@ -70,6 +71,11 @@ class DiskStore:
             return False
         self.pcopy.events("snapshot", "delete", self.folder, name)
         return True
+
+
+def is_store(folder: str) -> bool:
+    """Whether a folder has a store, be its index lost."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in (INDEX, COPY))
 
 
 def places_of(volumes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:

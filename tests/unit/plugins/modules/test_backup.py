@@ -191,3 +191,12 @@ def test_the_latest_or_one_by_its_name(take, tmp_path):
     assert workloads(str(tmp_path / "repository")) == ["shop"]
     with pytest.raises(runtime.HandoverError, match="there is no folder /nowhere on this host"):
         workloads("/nowhere")
+
+
+def test_a_repository_that_has_lost_an_index_is_not_empty(helper, take, tmp_path, monkeypatch):
+    take()
+    (tmp_path / "repository/shop/store.json").rename(tmp_path / "repository/shop/store.copy.json")
+    monkeypatch.setattr(helper, "list", lambda store, names, flags: (1, {}))
+    assert workloads(str(tmp_path / "repository")) == ["shop"]
+    with pytest.raises(runtime.HandoverError, match="files are damaged"):
+        backups(tmp_path).all()
