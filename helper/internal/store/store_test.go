@@ -66,6 +66,12 @@ func TestOneFlippedByteIsNamed(t *testing.T) {
 				}
 				m.check(v.Close())
 			}
+			if along, found := strings.CutPrefix(name, filesDir+"/"); found {
+				if f, err := OpenFile(m.dir, filepath.Dir(along), filepath.Base(along)); err == nil || !strings.Contains(err.Error(), name+" is damaged") {
+					t.Errorf("byte %d of %s: %v", at, name, err)
+					f.Close()
+				}
+			}
 			b[at] = b[at] ^ 0xff
 			b, err = os.ReadFile(filepath.Join(start.dir, name))
 			m.check(err)

@@ -289,7 +289,7 @@ func OpenVolume(dir, point, volume string) (view *View, p *Point, err error) {
 	return view, p, err
 }
 
-// OpenFile opens a file that was taken along with a point.
+// OpenFile opens a file that was taken along with a point. It is held against its digest.
 func OpenFile(dir, point, name string) (*os.File, error) {
 	x, err := Peek(dir)
 	if err != nil {
@@ -299,8 +299,17 @@ func OpenFile(dir, point, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(p.Files, func(f File) bool { return f.Name == name }) {
+	i := slices.IndexFunc(p.Files, func(f File) bool { return f.Name == name })
+	if i < 0 {
 		return nil, fmt.Errorf("store: the snapshot %s has no file %q: %w", p.ID, name, fs.ErrNotExist)
 	}
-	return os.Open(filepath.Join(dir, filesDir, p.ID, name))
+	path := filepath.Join(dir, filesDir, p.ID, name)
+	found, err := digest(path)
+	if err != nil {
+		return nil, err
+	}
+	if found.Name = name; found != p.Files[i] {
+		return nil, fmt.Errorf("store: %s is damaged: it is not as it was written", path)
+	}
+	return os.Open(path)
 }
