@@ -281,32 +281,59 @@ func (a snapshotCommands) snapshotPrune() *cobra.Command {
 	f.IntVar(&policy.Monthly, "keep-monthly", 0, "keep the last of each of so many months")
 	f.IntVar(&policy.Yearly, "keep-yearly", 0, "keep the last of each of so many years")
 	f.BoolVar(&dry, "dry-run", false, "only tell what would be deleted")
-	return changing(c, func(ctx context.Context, s *store.Store, _ []string) error {
-		verdicts, err := store.Prune(s.Index().Points, s.Index().Current, policy, time.Local)
+	changing(c, func(ctx context.Context, s *store.Store, _ []string) error {
+		rows, gone, err := judged(s.Index(), policy)
+		if err == nil && len(gone) > 0 {
+			err = s.Delete(ctx, gone...)
+		}
 		if err != nil {
 			return err
 		}
-		type row struct {
-			ID    string    `json:"id"`
-			Name  string    `json:"name"`
-			Taken time.Time `json:"taken"`
-			Keep  bool      `json:"keep"`
-			Why   []string  `json:"why"`
-		}
-		rows, gone := []row{}, []string{}
-		for _, v := range verdicts {
-			rows = append(rows, row{v.Point.ID, v.Point.Name, v.Point.Taken, v.Keep, v.Why})
-			if !v.Keep {
-				gone = append(gone, v.Point.ID)
-			}
-		}
-		if !dry && len(gone) > 0 {
-			if err := s.Delete(ctx, gone...); err != nil {
-				return err
-			}
-		}
-		return a.printRows(rows, "id", "name", "taken", "keep", "why")
+		return a.printRows(rows, verdictColumns...)
 	})
+	prune := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if !dry {
+			return prune(c, args)
+		}
+		x, err := store.Peek(args[0]) // it holds up nobody, and changes nothing
+		if err != nil {
+			return err
+		}
+		rows, _, err := judged(x, policy)
+		if err != nil {
+			return err
+		}
+		return a.printRows(rows, verdictColumns...)
+	}
+	return c
+}
+
+// verdict is a snapshot with its fate.
+type verdict struct {
+	ID    string    `json:"id"`
+	Name  string    `json:"name"`
+	Taken time.Time `json:"taken"`
+	Keep  bool      `json:"keep"`
+	Why   []string  `json:"why"`
+}
+
+var verdictColumns = []string{"id", "name", "taken", "keep", "why"}
+
+// judged are the snapshots of a store with their fate, and the IDs of those that go.
+func judged(x *store.Index, policy store.Policy) (rows []verdict, gone []string, err error) {
+	verdicts, err := store.Prune(x.Points, x.Current, policy, time.Local)
+	if err != nil {
+		return nil, nil, err
+	}
+	rows = []verdict{}
+	for _, v := range verdicts {
+		rows = append(rows, verdict{v.Point.ID, v.Point.Name, v.Point.Taken, v.Keep, v.Why})
+		if !v.Keep {
+			gone = append(gone, v.Point.ID)
+		}
+	}
+	return rows, gone, nil
 }
 
 func (a snapshotCommands) snapshotVerify() *cobra.Command {
