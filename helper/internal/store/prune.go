@@ -41,7 +41,8 @@ var periods = []struct {
 	{"yearly", func(p Policy) int { return p.Yearly }, func(t time.Time) string { return t.Format("2006") }},
 }
 
-// Prune says which points a policy keeps, the latest first. Points with a name and the
+// Prune says which points a policy keeps, the latest first; they are given in the order
+// in which they were taken. Points with a name and the
 // current one are always kept: a name is given by a person, and the next increment is
 // built on the current one. Periods are those of zone.
 func Prune(points []*Point, current string, policy Policy, zone *time.Location) ([]Verdict, error) {
@@ -56,8 +57,10 @@ func Prune(points []*Point, current string, policy Policy, zone *time.Location) 
 	if !any {
 		return nil, fmt.Errorf("store: the policy keeps nothing: say how many snapshots are kept, such as --keep-last 7")
 	}
+	// By the order in which they were taken: the clock of a host can go back, and those of
+	// a time to come would outdo all that follow.
 	sorted := slices.Clone(points)
-	slices.SortStableFunc(sorted, func(a, b *Point) int { return b.Taken.Compare(a.Taken) })
+	slices.Reverse(sorted)
 	verdicts := make([]Verdict, len(sorted))
 	for i, p := range sorted {
 		verdicts[i] = Verdict{Point: p, Why: []string{}}

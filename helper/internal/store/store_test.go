@@ -314,6 +314,12 @@ func TestPrune(t *testing.T) {
 			t.Errorf("%+v keeps\n  %s\nand should\n  %s", c.policy, got, c.keeps)
 		}
 	}
+	// The clock was ahead for a while: what was taken then does not outdo what follows.
+	ahead := []*Point{at("2027-05-01 09:00"), at("2027-05-01 10:00"), at("2026-11-25 09:00"), at("2026-11-26 09:00")}
+	verdicts, err := Prune(ahead, ahead[3].ID, Policy{Last: 2, Daily: 2}, time.UTC)
+	if err != nil || !verdicts[0].Keep || !verdicts[1].Keep || verdicts[1].Point != ahead[2] || verdicts[2].Keep || verdicts[3].Keep {
+		t.Errorf("%v %+v", err, verdicts)
+	}
 	for _, bad := range []Policy{{}, {Last: -1}} {
 		if _, err := Prune(points, "", bad, time.UTC); err == nil {
 			t.Errorf("%+v", bad)
