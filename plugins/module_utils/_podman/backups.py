@@ -46,9 +46,8 @@ class Backups:
         self.store = DiskStore(pcopy, os.path.join(repository, workload))
 
     def all(self) -> list[Row]:
-        """The oldest first."""
-        listed = sorted(self.store.all(), key=lambda each: each["taken"])
-        return [{"workload": self.workload, **each, "taken": _seconds(each["taken"])} for each in listed]
+        """In the order in which they were taken, which the store keeps: the clock of a host can go back."""
+        return [{"workload": self.workload, **each, "taken": _seconds(each["taken"])} for each in self.store.all()]
 
     def find(self, word: str) -> Row:
         """By its name, its ID or the beginning of one; the latest where there is no word."""

@@ -24,6 +24,7 @@ class Helper:
     def __init__(self):
         self.words = []
         self.faults = []
+        self.times = ()
 
     def run(self, argv, accept=(0,), stdin=None, timeout=None):
         tool, *rest = [str(word) for word in argv]
@@ -50,7 +51,7 @@ class Helper:
         row = {
             "id": "{0}abc".format(number),
             "name": given.get("name", ""),
-            "taken": "2026-11-26T0{0}:00:00.807Z".format(number),
+            "taken": self.times[number] if self.times else "2026-11-26T0{0}:00:00.807Z".format(number),
             "stored": 4,
             "frozen_ms": 1.2,
         }
@@ -58,7 +59,7 @@ class Helper:
         return 0, {**row, "volumes": [{"name": "pgdata", "how": "digests", "why": "tracker: the marks are lost: `pcopy track stop x`, start again"}]}
 
     def list(self, store, names, flags):
-        return 0, {"snapshots": [json.loads(path.read_text()) for path in sorted(store.glob("point-*/row"), reverse=True)]}
+        return 0, {"snapshots": [json.loads(path.read_text()) for path in sorted(store.glob("point-*/row"))]}
 
     def export(self, store, names, flags):
         shutil.copy2(store / "point-{0}".format(names[0][0]) / dict(flags)["file"], names[1])
@@ -200,3 +201,19 @@ def test_a_repository_that_has_lost_an_index_is_not_empty(helper, take, tmp_path
     assert workloads(str(tmp_path / "repository")) == ["shop"]
     with pytest.raises(runtime.HandoverError, match="files are damaged"):
         backups(tmp_path).all()
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("2026-11-26T02:30:00.5Z", "2026-11-26T01:59:00.1Z"),  # the clock went back
+        ("2026-11-26T02:30:00Z", "2026-11-26T02:30:00.5Z"),  # two in one second, as the helper writes them
+        ("2026-11-26T02:30:00.12Z", "2026-11-26T02:30:00.123Z"),
+    ],
+)
+def test_the_latest_is_the_one_that_was_taken_last(helper, take, tmp_path, times):
+    helper.times = times
+    take()
+    take()
+    assert [row["id"] for row in backups(tmp_path).all()] == ["0abc", "1abc"]
+    assert backups(tmp_path).find("")["id"] == "1abc"
