@@ -95,7 +95,8 @@ def main() -> None:
     )
     try:
         repository, workload = module.params["repository"], module.params["workload"]
-        names = [workload] if workload else workloads(repository)
+        known = workloads(repository)
+        names = [workload] if workload else known
         kept = [Backups(Pcopy(Runtime(module, module.params["timeout"])), repository, name) for name in names]
         found = [row for each in kept for row in each.all()]
         faults = [fault for each in kept if module.params["verify"] and each.all() for fault in each.faults()]

@@ -28,6 +28,7 @@ Row = t.Dict[str, t.Any]
 
 def workloads(repository: str) -> list[str]:
     """The containers that a repository has backups of."""
+    check_repository(repository)
     try:
         names = sorted(os.listdir(repository))
     except FileNotFoundError as exc:
@@ -35,11 +36,18 @@ def workloads(repository: str) -> list[str]:
     return [name for name in names if is_store(os.path.join(repository, name))]
 
 
+def check_repository(repository: str) -> None:
+    """A relative path would mean another folder with each way of reaching the host."""
+    if not os.path.isabs(repository):
+        raise HandoverError("repository: '{0}' is no full path: name the folder from the root on, as in /srv/backups".format(repository))
+
+
 class Backups:
     """The backups of one container."""
 
     def __init__(self, pcopy: Pcopy, repository: str, workload: str) -> None:
         check_name("workload", workload)
+        check_repository(repository)
         self.pcopy = pcopy
         self.workload = workload
         self.repository = repository

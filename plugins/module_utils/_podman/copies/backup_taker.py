@@ -41,6 +41,9 @@ class BackupTaker:
         """Takes it, and prunes."""
         if self.params["name"]:
             check_name("name", self.params["name"])
+        for period, number in self.params["keep"].items():
+            if (number or 0) < 0:
+                raise HandoverError("keep: {0}: {1} is no number of backups: write 1 or more, or leave {0} out".format(period, number))
         container = self._container()
         volumes = volumes_of(container)
         if not volumes:

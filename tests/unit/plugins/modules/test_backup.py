@@ -217,3 +217,18 @@ def test_the_latest_is_the_one_that_was_taken_last(helper, take, tmp_path, times
     take()
     assert [row["id"] for row in backups(tmp_path).all()] == ["0abc", "1abc"]
     assert backups(tmp_path).find("")["id"] == "1abc"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"keep": {"daily": -1}}, "keep: daily: -1 is no number of backups: write 1 or more, or leave daily out"),
+        ({"repository": "backups"}, "repository: 'backups' is no full path: name the folder from the root on"),
+        ({"repository": ""}, "repository: '' is no full path"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_touched(helper, take, tmp_path, monkeypatch, given, text):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(runtime.HandoverError, match=text):
+        take(**given)
+    assert (helper.words, list(tmp_path.iterdir())) == ([], [])

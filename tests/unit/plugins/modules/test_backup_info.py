@@ -33,3 +33,9 @@ def test_the_module_tells_of_all_containers_or_one(helper, take, tmp_path, run_m
     for given, found, faults in (({}, ["shop"], 0), ({"verify": True}, ["shop"], 1), ({"workload": "gone", "verify": True}, [], 0)):
         answer = run_module(backup_info.main, {"repository": str(tmp_path / "repository"), **given})
         assert ([row["workload"] for row in answer["backups"]], len(answer["faults"]), answer["changed"]) == (found, faults, False)
+
+
+def test_a_repository_that_is_not_there_is_not_an_empty_one(helper, tmp_path, run_module):
+    for given in ({}, {"workload": "shop"}):
+        with pytest.raises(Exception, match="there is no folder"):
+            run_module(backup_info.main, {"repository": str(tmp_path / "repositroy"), **given})
