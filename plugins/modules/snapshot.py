@@ -283,7 +283,7 @@ class Snapshot:
                 "the memory in the snapshot {0} is of an earlier container named {1}: go back without it (memory: false)".format(self.name, self.workload)
             )
         self._look_for_volumes(record, facts)
-        self._look_for_room_beside(record)
+        self._look_where_it_is_written(record)
         self.reasons.append("{0} is to be as it was in {1}".format(self.workload, self.name))
         if self.module.check_mode:
             return record
@@ -312,11 +312,13 @@ class Snapshot:
         if missing:
             raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))
 
-    def _look_for_room_beside(self, record: t.Mapping[str, t.Any]) -> None:
+    def _look_where_it_is_written(self, record: t.Mapping[str, t.Any]) -> None:
         images = [volume["image"] for volume in record["volumes"]]
         need = record["size"]
         if record.get("disks"):  # they are written in place, and take what they have no blocks for
-            data = self._disks_of(record).data(point_of(record))
+            store = self._disks_of(record)
+            store.look_for_rollback()
+            data = store.data(point_of(record))
             need = sum(max(0, data[volume["name"]] - host.allocated(volume["image"])) for volume in record["volumes"])
         look_for_room(self.workload, need, os.path.dirname(images[0]) if images else self.params["root"])
 

@@ -10,14 +10,17 @@ whose record is missing was left by a run that was killed, and belongs to none.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import typing as t
 
 from .._core.pcopy import Pcopy
+from .._core.runtime import HandoverError
 
 FOLDER = ".disks"
 INDEX = "store.json"
 COPY = "store.copy.json"
+LOCK = ".lock"
 
 
 class DiskStore:
@@ -56,6 +59,21 @@ class DiskStore:
     def write(self, name: str, volume: str, path: str) -> None:
         """A volume as a new file, whole or not at all."""
         self.pcopy.call("snapshot", "restore", "--json", "--volume={0}={1}".format(volume, path), self.folder, name)
+
+    def look_for_rollback(self) -> None:
+        """An error where it could not be noted how far a rollback is: it would be found when the container has been stopped."""
+        try:
+            with open(os.path.join(self.folder, LOCK), "r+b") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise HandoverError("another process works on {0}, such as a backup: wait until it has ended".format(self.folder)) from exc
+        except FileNotFoundError:
+            return  # the helper makes it
+        except OSError as exc:
+            raise HandoverError(
+                "{0} cannot be written ({1}), and a rollback notes there how far it is: make it writable, or make a new container of it, which only "
+                "reads".format(self.folder, exc.strerror)
+            ) from exc
 
     def roll_back(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
         """Makes the images, which nothing uses, those of the snapshot. A kill leaves them such that they cannot be mounted."""

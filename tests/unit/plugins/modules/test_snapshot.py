@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import loop, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import rollback, snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import disk_store, rollback, snapshots
 from ansible_collections.livefleet.handover.plugins.modules import snapshot
 
 
@@ -453,18 +455,39 @@ def test_removed_and_listed(host, act):
     assert list(kept(host)) == list(disks(host)) == ["later"]
 
 
-def test_a_backup_is_gone_back_to_from_its_repository(host, act):
+def from_a_repository(host, act):
     act(name="seed")
     os.makedirs(host.folder / "repository")
     os.rename(disks(host)["seed"], host.folder / "repository" / "0abc")
     (host.folder / "repository" / "store.json").write_text("{}")
     record = kept(host)["seed"] / "snapshot.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "store": str(host.folder / "repository"), "point": "0abc"}))
-    (host.folder / "pgdata.img").write_text("later")
     host.commands.clear()
+
+
+def test_a_backup_is_gone_back_to_from_its_repository(host, act):
+    from_a_repository(host, act)
+    (host.folder / "pgdata.img").write_text("later")
     act("staged", name="seed")
     act("placed", name="seed")
     assert (host.folder / "pgdata.img").read_text() == "data"
     assert "pcopy snapshot restore 0abc" in [verb for verb, _state in host.commands]
     assert act("absent", name="seed")["changed"]
     assert (host.folder / "repository" / "0abc").exists()
+
+
+def test_a_repository_that_cannot_be_written_stops_nothing(host, act, monkeypatch):
+    from_a_repository(host, act)
+    (host.folder / "repository/.lock").touch()
+    with open(host.folder / "repository/.lock", "rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(runtime.HandoverError, match="another process works on .*repository, such as a backup: wait until it has ended"):
+            act("staged", name="seed")
+
+    def refuse(path, *mode):
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    monkeypatch.setattr(disk_store, "open", refuse, raising=False)
+    with pytest.raises(runtime.HandoverError, match=r"repository cannot be written \(Read-only file system\)"):
+        act("staged", name="seed")
+    assert (host.state, host.commands) == ("running", [])
