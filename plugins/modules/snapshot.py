@@ -140,6 +140,7 @@ snapshot:
     volumes: [{name: pgdata, image: /var/lib/handover/volumes/pgdata.img, size: 268435456}]
 """
 
+import itertools
 import json
 import os
 import time
@@ -173,6 +174,7 @@ class Snapshot:
         self.snapshots = Snapshots(module.params["root"], self.workload)
         self.disks = DiskStore.of(Pcopy(self.runtime), module.params["root"], self.workload)
         self.mounts = SnapshotMounts(module.params["root"], self.workload)
+        self.volumes: t.Sequence[t.Mapping[str, t.Any]] = module.params["volumes"]
         self.reasons: list[str] = []
 
     def run(self) -> dict[str, t.Any]:
@@ -195,8 +197,7 @@ class Snapshot:
         if self.snapshots.has(name):
             return self.snapshots.read(name)
         facts = self._container()
-        volumes = self.params["volumes"]
-        if not volumes and not memory:
+        if not self.volumes and not memory:
             raise HandoverError("{0} has no image volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(self.workload))
         if not facts["running"] and (memory or facts["state"] not in STOPPED):
             raise HandoverError("{0} is {1}: start it{2} first".format(self.workload, facts["state"], "" if memory else " or stop it"))
@@ -220,7 +221,7 @@ class Snapshot:
                 "container": facts["id"],
                 "memory": memory,
                 "running": facts["running"],
-                "volumes": [{key: volume.get(key) for key in ("name", "image", "mountpoint", "fstype", "options", "size")} for volume in volumes],
+                "volumes": [{key: volume.get(key) for key in ("name", "image", "mountpoint", "fstype", "options", "size")} for volume in self.volumes],
                 **how,
             },
         )
@@ -230,7 +231,7 @@ class Snapshot:
         """Bytes of a whole copy. Disks that a store has already need only what differs, which is known when it is written."""
         if not memory and self.disks.names():
             return 0
-        need = sum(host.allocated(volume["image"]) for volume in self.params["volumes"])
+        need = sum(host.allocated(volume["image"]) for volume in self.volumes)
         if memory:
             need += host.allocated(facts["upper_dir"]) + processes.processes_of(facts["pid"]).memory
         return need
@@ -243,13 +244,13 @@ class Snapshot:
     def _take_disks(self, name: str, folder: str) -> dict[str, t.Any]:
         """While it runs: its disks stand still for the last pass. The configuration is in the store, too, which can be taken elsewhere without the records."""
         along = {CONFIGURATION: os.path.join(folder, CONFIGURATION)}
-        point = self.disks.take(name, self.params["volumes"], along, self.params["track"])
+        point = self.disks.take(name, self.volumes, along, self.params["track"])
         return {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])}
 
     def _take_with_memory(self, facts: t.Mapping[str, t.Any], folder: str) -> dict[str, t.Any]:
         began = time.monotonic()
         with halted(self.runtime, self.podman, self.workload, facts, lambda: bool(self._container()["running"])):
-            for volume in self.params["volumes"]:
+            for volume in self.volumes:
                 self._sync(volume)
                 copy(self.runtime, volume["image"], os.path.join(folder, volume["name"] + ".img"))
             copy(self.runtime, facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
@@ -323,10 +324,18 @@ class Snapshot:
         look_for_room(self.workload, need, os.path.dirname(images[0]) if images else self.params["root"])
 
     def _keep(self, record: t.Mapping[str, t.Any]) -> None:
-        """The disks as they are, as a snapshot of their own; not where an earlier rollback has left one of them half written."""
-        mounted = {volume["image"] for volume in self.params["volumes"]}
-        if self.params["keep"] and record["volumes"] and mounted >= {volume["image"] for volume in record["volumes"]}:
-            self._take(time.strftime("undo-%Y%m%dT%H%M%S", time.gmtime()), memory=False)
+        """The disks as they are, as a snapshot of their own, mounted or not; not where an earlier rollback has left one of them half written."""
+        if not self.params["keep"] or not record["volumes"] or any(rollback.is_half(volume["image"]) for volume in record["volumes"]):
+            return
+        if not {volume["image"] for volume in self.volumes} >= {volume["image"] for volume in record["volumes"]}:
+            self.volumes = record["volumes"]
+        self._take(self._undo_name(), memory=False)
+
+    def _undo_name(self) -> str:
+        """One that is free: the clock of a host can go back."""
+        name = time.strftime("undo-%Y%m%dT%H%M%S", time.gmtime())
+        others = ("{0}-{1}".format(name, number) for number in itertools.count(2))
+        return next(each for each in itertools.chain([name], others) if not self.snapshots.has(each))
 
     def _copies(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> dict[str, str]:
         """What is laid beside the path whose place it takes. Disks in a store are written in place."""

@@ -15,9 +15,16 @@ import shutil
 import typing as t
 
 from .._core.runtime import HandoverError
+from . import volume_files as files
+from .volume_observer import ROLLBACK_BEGUN
 
 STAGED = ".rollback"
 ASIDE = ".before-rollback"
+
+
+def is_half(image: str) -> bool:
+    """Whether a rollback that was cut off has left no disk there, or one that is neither old nor new."""
+    return not os.path.exists(image) or files.begins_with(image, ROLLBACK_BEGUN)
 
 
 def swap(images: t.Sequence[str], others: t.Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 import types
 from pathlib import Path
 
@@ -293,9 +294,28 @@ def test_going_back_keeps_what_is_there(host, act):
     act("staged", keep=True)
     (undo,) = (name for name in kept(host) if name.startswith("undo-"))
     assert (disks(host)[undo] / "pgdata").read_text() == "later"
-    # Of a run that was cut off the volume is not mounted, and may be half written: it is no state to be kept.
+    # A volume that a restart of the host has not mounted is kept, too.
+    (host.folder / "pgdata.img").write_text("later still")
     act("staged", keep=True, volumes=[])
-    assert len(kept(host)) == 2
+    (again,) = (name for name in kept(host) if name.startswith("undo-") and name != undo)
+    assert (disks(host)[again] / "pgdata").read_text() == "later still"
+    # One that a rollback has left half written, or not at all, is no state to be kept.
+    (host.folder / "pgdata.img").write_text("handover: a rollback of this disk was begun, and has not ended. Run it again.")
+    act("staged", keep=True, volumes=[])
+    (host.folder / "pgdata.img").rename(host.folder / "aside")
+    assert rollback.is_half(str(host.folder / "pgdata.img"))
+    assert len(kept(host)) == 3
+
+
+def test_what_is_kept_has_a_name_of_its_own(host, act, monkeypatch):
+    """The clock went back to the second of an earlier rollback."""
+    monkeypatch.setattr(snapshot.time, "gmtime", lambda: time.struct_time((2026, 11, 26, 2, 30, 0, 3, 330, 0)))
+    act()
+    for text in ("first", "second"):
+        (host.folder / "pgdata.img").write_text(text)
+        act("staged", keep=True)
+    names = ["undo-20261126T023000", "undo-20261126T023000-2"]
+    assert [(disks(host)[name] / "pgdata").read_text() for name in names] == ["first", "second"]
 
 
 def test_a_rollback_that_was_cut_off_is_run_again(host, act):
