@@ -98,6 +98,8 @@ func ThawWhenGone(limit time.Duration, mountpoints []string) error {
 		select {
 		case word, alive := <-said:
 			switch {
+			case !alive && over == nil:
+				return nil // it froze nothing, and what is frozen is another's, such as a move's
 			case !alive:
 				return thaw(mountpoints)
 			case word == thawed:

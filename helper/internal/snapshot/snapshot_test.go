@@ -424,6 +424,21 @@ func TestTheThawIsCertain(t *testing.T) {
 	}
 }
 
+// A guard lets go only of a freeze that its process began: a move may have frozen the
+// file system meanwhile, and proves that nothing is written.
+func TestAFreezeOfOthersStays(t *testing.T) {
+	b := newBench(t, "ext4")
+	g, err := watch([]string{b.mnt}, time.Minute)
+	b.must(err)
+	b.must(image.Freeze(b.mnt))
+	defer image.Thaw(b.mnt)
+	b.must(g.end.Close()) // as when the process dies
+	b.must(g.cmd.Wait())
+	if err := image.Freeze(b.mnt); err == nil || !strings.Contains(err.Error(), "frozen already") {
+		t.Errorf("the guard has let go of it: %v", err)
+	}
+}
+
 // A disk that nothing uses is read as it is; one that a program writes is refused.
 func TestADiskAtRest(t *testing.T) {
 	b := newBench(t, "ext4")
