@@ -29,9 +29,12 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
     point = backups.find(params["backup"])
     name = "backup-" + point["id"]
     wanted = params["state"] == "present"
-    changed = wanted != snapshots.has(name)
+    # One that a killed run has left may be of the place where the repository was mounted then.
+    there = snapshots.has(name) and (not wanted or snapshots.read(name).get("store") == backups.store.folder)
+    changed = wanted != there
     if changed and not module.check_mode:
         if wanted:
+            snapshots.forget(name)
             _record(backups, snapshots, point, name)
         else:
             snapshots.forget(name)

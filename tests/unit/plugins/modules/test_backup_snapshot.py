@@ -30,3 +30,15 @@ def test_a_backup_is_a_snapshot_whose_disks_are_in_the_repository(helper, take, 
     helper.here = False
     assert adopt(tmp_path, "absent") == {"changed": True, "snapshot": "backup-0abc", "backup": "0abc", "taken": "2026-11-26T00:00:00Z", "exists": False}
     assert not adopt(tmp_path, "absent")["changed"]
+
+
+def test_a_repository_that_is_mounted_elsewhere_now(helper, take, tmp_path):
+    take()
+    adopt(tmp_path)
+    (tmp_path / "repository").rename(tmp_path / "moved")
+    (tmp_path / "repository").symlink_to(tmp_path / "moved")
+    assert not adopt(tmp_path)["changed"], "the same path"
+    (tmp_path / "repository").unlink()
+    params = {"repository": str(tmp_path / "moved"), "workload": "shop", "backup": "", "state": "present", "root": str(tmp_path / "root"), "timeout": 60}
+    assert backup_adopter.adopt(types.SimpleNamespace(params=params, check_mode=False))["changed"]
+    assert snapshots.Snapshots(str(tmp_path / "root"), "shop").read("backup-0abc")["store"] == str(tmp_path / "moved/shop")
