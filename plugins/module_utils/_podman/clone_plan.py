@@ -161,15 +161,15 @@ def _networks(configuration: Document, addresses: t.Sequence[str], here: Here, a
         if network is None:
             raise CloneError("podman has no network named {0} any more, which {1} was on: make it again".format(attached["name"], name))
         subnets = [ipaddress.ip_network(subnet["subnet"]) for subnet in network.get("subnets") or []]
-        chosen = {address.version: address for address in wanted if any(address in subnet for subnet in subnets)}
+        chosen: dict[int, Address] = {address.version: address for address in wanted if any(address in subnet for subnet in subnets)}
         wanted = [address for address in wanted if address not in chosen.values()]
         _see_if_enough(attached, network, subnets, chosen)
         yield Attachment(attached["name"], tuple(str(chosen[version]) for version in sorted(chosen)), attached["mac"] if again else "", attached["interface"])
     if wanted:
-        subnets = ", ".join(subnet["subnet"] for attached in configuration["networks"] for subnet in known[attached["name"]].get("subnets") or [])
+        known_subnets = ", ".join(subnet["subnet"] for attached in configuration["networks"] for subnet in known[attached["name"]].get("subnets") or [])
         raise CloneError(
             "{0} is an address too many, or in no network of {1}: {2}".format(
-                wanted[0], name, "name one of each of {0}".format(subnets) if subnets else "it has none with addresses"
+                wanted[0], name, "name one of each of {0}".format(known_subnets) if known_subnets else "it has none with addresses"
             )
         )
 
