@@ -41,6 +41,10 @@ func (d disk) mkdir(path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
+	// Those above it, too, have to be there after a loss of power.
+	if err := d.mkdir(filepath.Dir(path)); err != nil {
+		return err
+	}
 	if err := d.do("mkdir", path, func() error { return os.MkdirAll(path, 0o700) }); err != nil {
 		return err
 	}

@@ -147,6 +147,26 @@ func TestALostIndexIsNoNewStore(t *testing.T) {
 	}
 }
 
+// The folders above a new store are on the disk, and root's alone.
+func TestANewStoreStaysWithItsFolders(t *testing.T) {
+	top := t.TempDir()
+	synced := map[string]bool{}
+	s, err := open(filepath.Join(top, "repository", "shop"), true, disk{before: func(step, path string) error {
+		synced[path] = synced[path] || step == "syncdir"
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, dir := range []string{top, filepath.Join(top, "repository"), filepath.Join(top, "repository", "shop")} {
+		st, err := os.Stat(dir)
+		if err != nil || !synced[dir] || dir != top && st.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v %v %v", dir, err, st.Mode(), synced[dir])
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	m := grown(t, 2)
 	s, err := Open(m.dir, false)

@@ -73,7 +73,6 @@ class Backups:
 
     def take(self, volumes: t.Sequence[t.Mapping[str, t.Any]], files: t.Mapping[str, t.Any], options: t.Sequence[str]) -> Row:
         """All volumes at one moment, while they are in use, and documents beside them."""
-        os.makedirs(self.repository, mode=0o700, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="handover-") as folder:
             along = []
             for name, document in sorted(files.items()):

@@ -232,3 +232,11 @@ def test_bad_input_is_refused_before_anything_is_touched(helper, take, tmp_path,
     with pytest.raises(runtime.HandoverError, match=text):
         take(**given)
     assert (helper.words, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_a_repository_that_the_helper_refuses_is_not_begun(helper, take, tmp_path, monkeypatch):
+    """One on a volume of the container: a folder would be left in it. The helper makes its folder itself."""
+    monkeypatch.setattr(helper, "take", lambda store, names, flags: (1, {}))
+    with pytest.raises(runtime.HandoverError, match="files are damaged"):
+        take()
+    assert list(tmp_path.iterdir()) == []
