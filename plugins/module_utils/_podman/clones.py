@@ -20,7 +20,8 @@ from .._core.runtime import HandoverError
 from .snapshots import check_name
 
 FOLDER = ".clones"
-LOCKS = "/run/lock"
+# Root's alone: in /run/lock anyone could have put a file of the name.
+LOCKS = "/run/handover/clones"
 
 Record = t.Dict[str, t.Any]
 
@@ -39,7 +40,8 @@ class Clones:
     def held(self, name: str) -> t.Iterator[None]:
         """Only one run at a time makes or removes a clone of this name."""
         check_name("name", name)
-        with open(os.path.join(LOCKS, "handover-clone-{0}.lock".format(name)), "w", encoding="ascii") as lock:
+        os.makedirs(LOCKS, mode=0o700, exist_ok=True)
+        with open(os.path.join(LOCKS, name + ".lock"), "w", encoding="ascii") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as exc:

@@ -246,9 +246,9 @@ class CloneMaker:
         """Nothing is left of it. Another container of the name stays."""
         container = self._container()
         if container is not None and self._is_ours(container, record):
-            # Of one that ends by itself podman may remove the container first.
+            # Of one that ends by itself podman may remove the container first. --volumes is about those without a name.
             self.podman.run("stop", "--ignore", self.name)
-            self.podman.run("rm", "--ignore", self.name)
+            self.podman.run("rm", "--ignore", "--volumes", self.name)
         defined = {volume["Name"] for volume in self.podman.volumes()}
         for name in record["podman_volumes"]:
             if name in defined:

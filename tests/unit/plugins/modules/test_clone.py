@@ -141,7 +141,7 @@ def host(monkeypatch, tmp_path):
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setattr(clone_maker, "in_turn", fake.in_turn)
-    monkeypatch.setattr(clones, "LOCKS", str(tmp_path))
+    monkeypatch.setattr(clones, "LOCKS", str(tmp_path / "run/locks"))
     monkeypatch.setattr(pcopy.Pcopy, "check_installed", lambda self: None)
     return fake
 
@@ -286,6 +286,22 @@ def test_two_runs_at_once(host, act):
         refused(act, "another run makes or removes try on this host: wait until it has ended")
         refused(act, "another run makes or removes try on this host", state="absent")
     assert host.left == []
+
+
+def test_locks_are_in_a_folder_of_roots(host, act):
+    """In one that all may write to, a file of the name can be another user's, or a link."""
+    host.take()
+    act(check=True)
+    assert os.stat(clones.LOCKS).st_mode & 0o777 == 0o700
+
+
+def test_volumes_without_a_name_go_with_the_clone(host, act, monkeypatch):
+    host.take()
+    act()
+    real, words = host.podman, []
+    monkeypatch.setattr(host, "podman", lambda *given: words.append(given) or real(*given))
+    act("absent")
+    assert ("rm", "--ignore", "--volumes", "try") in words
 
 
 def test_another_container_of_the_name_is_not_touched(host, act):
