@@ -317,6 +317,7 @@ class Snapshot:
         images = [volume["image"] for volume in record["volumes"]]
         need = record["size"]
         if record.get("disks"):  # they are written in place, and take what they have no blocks for
+            rollback.look_at_sizes(record["volumes"])
             store = self._disks_of(record)
             store.look_for_rollback()
             data = store.data(point_of(record))

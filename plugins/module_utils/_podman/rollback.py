@@ -15,6 +15,7 @@ import shutil
 import typing as t
 
 from .._core.runtime import HandoverError
+from .._core.sizes import format_size
 from . import volume_files as files
 from .volume_observer import ROLLBACK_BEGUN
 
@@ -25,6 +26,17 @@ ASIDE = ".before-rollback"
 def is_half(image: str) -> bool:
     """Whether a rollback that was cut off has left no disk there, or one that is neither old nor new."""
     return not os.path.exists(image) or files.begins_with(image, ROLLBACK_BEGUN)
+
+
+def look_at_sizes(volumes: t.Iterable[t.Mapping[str, t.Any]]) -> None:
+    """An error where a disk has been grown since: it is written in place, which would be refused when the container has been stopped."""
+    for volume in volumes:
+        if volume.get("size") and os.path.isfile(volume["image"]) and os.path.getsize(volume["image"]) != volume["size"]:
+            raise HandoverError(
+                "the volume {0} has {1} now, and had {2} at the snapshot: make a new container of the snapshot (clone), or mount it and copy files out".format(
+                    volume["name"], format_size(os.path.getsize(volume["image"])), format_size(volume["size"])
+                )
+            )
 
 
 def swap(images: t.Sequence[str], others: t.Sequence[str]) -> None:

@@ -29,6 +29,7 @@ class Host:
         self.commands = []
         self.fails = ()
         self.tracked = ""
+        self.size = None
         self.mounted = []
         self.mounts = [{"Type": "volume", "Name": "pgdata", "Destination": "/data"}]
         self.namespace = ""
@@ -106,7 +107,7 @@ class Host:
 
     @property
     def volumes(self):
-        return [{"name": "pgdata", "image": str(self.folder / "pgdata.img"), "mountpoint": "/mnt", "fstype": "ext4", "options": "discard", "size": 4}]
+        return [{"name": "pgdata", "image": str(self.folder / "pgdata.img"), "mountpoint": "/mnt", "fstype": "ext4", "options": "discard", "size": self.size}]
 
 
 @pytest.fixture
@@ -510,4 +511,17 @@ def test_a_repository_that_cannot_be_written_stops_nothing(host, act, monkeypatc
     monkeypatch.setattr(disk_store, "open", refuse, raising=False)
     with pytest.raises(runtime.HandoverError, match=r"repository cannot be written \(Read-only file system\)"):
         act("staged", name="seed")
+    assert (host.state, host.commands) == ("running", [])
+
+
+def test_a_disk_that_was_grown_stops_nothing(host, act):
+    """The helper writes a disk of the same size only, and finds that out when the container has been stopped."""
+    host.size = 4
+    act()
+    act("staged")
+    host.state = "running"
+    host.commands.clear()
+    (host.folder / "pgdata.img").write_text("data and more")
+    with pytest.raises(runtime.HandoverError, match="the volume pgdata has 13 B now, and had 4 B at the snapshot: make a new container"):
+        act("staged", keep=True)
     assert (host.state, host.commands) == ("running", [])
