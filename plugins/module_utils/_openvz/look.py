@@ -14,24 +14,29 @@ import typing as t
 
 # Of a root file system, here or on a volume: the kind of its init, and the versions that the mends ask for.
 ROOT_SCRIPT = r"""
+# One line, whatever a name or a link in the container has in it: an answer of its own would be believed.
+say() { printf '%s\n' "$*" | head -n 1; }
 look_at_root() {
-    echo "@root path $1"
+    say "@root path $1"
     for init in sbin/init usr/sbin/init; do
-        if [ -L "$1/$init" ]; then echo "@root init $(readlink "$1/$init")"; break; fi
-        if [ -f "$1/$init" ]; then echo "@root init $init"; break; fi
+        if [ -L "$1/$init" ]; then say "@root init $(readlink "$1/$init")"; break; fi
+        if [ -f "$1/$init" ]; then say "@root init $init"; break; fi
     done
     for each in etc/inittab etc/init/rc.conf sbin/initctl etc/rc.d/rc.sysinit etc/fstab run etc/network/interfaces \
-        etc/sysconfig/network-scripts/ifcfg-venet0; do
-        [ -e "$1/$each" ] && echo "@root has $each"
+        etc/sysconfig/network-scripts; do
+        [ -e "$1/$each" ] && say "@root has $each"
     done
+    [ -d "$1/tmp" ] && [ ! -L "$1/tmp" ] && say "@root has tmp"
     for each in "$1"/lib/systemd/libsystemd-shared-*.so "$1"/usr/lib/systemd/libsystemd-shared-*.so "$1"/usr/lib/*/systemd/libsystemd-shared-*.so; do
-        [ -e "$each" ] && echo "@root systemd $(basename "$each" .so | sed 's/libsystemd-shared-//')"
+        [ -e "$each" ] && say "@root systemd $(basename "$each" .so | sed 's/libsystemd-shared-//')"
     done
     for each in "$1"/lib/libc-2.*.so "$1"/lib64/libc-2.*.so "$1"/lib/*/libc-2.*.so; do
-        [ -e "$each" ] && echo "@root glibc $(basename "$each" .so | sed 's/libc-//')"
+        [ -e "$each" ] && say "@root glibc $(basename "$each" .so | sed 's/libc-//')"
     done
+    # A link within the folder is usual (centos-release); another would show a file of the host.
     for each in etc/debian_version etc/redhat-release; do
-        [ -f "$1/$each" ] && echo "@root release $each $(head -n 1 "$1/$each")"
+        case $(readlink "$1/$each") in */*) continue ;; esac
+        [ -f "$1/$each" ] && say "@root release $each $(head -n 1 "$1/$each")"
     done
     return 0
 }

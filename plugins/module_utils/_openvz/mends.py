@@ -81,9 +81,11 @@ def _has(path: str) -> t.Callable[[Root], bool]:
 
 _OLD = _is("sysvinit", "upstart")
 MENDS = (
+    Mend("systemd", "systemd finds its control group and its tmpfs", _is("systemd"), options=lambda _mountpoint: ["--systemd=always"]),
+    # Of a link podman would mount the place on the host that it names.
     Mend(
-        "systemd", "systemd finds its control group and its tmpfs; /tmp stays on the volume, as it was", _is("systemd"),
-        options=lambda mountpoint: ["--systemd=always", f"--volume={mountpoint}/tmp:/tmp"],
+        "tmp", "/tmp stays on the volume, as it was: podman would mount a tmpfs there for systemd", lambda root: _is("systemd")(root) and "tmp" in root["has"],
+        options=lambda mountpoint: [f"--volume={mountpoint}/tmp:/tmp"],
     ),
     Mend(
         "no systemd", "nothing is prepared for systemd: this init needs no control group, of either version, and must not see one that it could mount over",
@@ -116,7 +118,7 @@ MENDS = (
     ),
     Mend(
         "network", "podman sets up the container's interfaces: the files of OpenVZ would take its routes away",
-        _has("etc/sysconfig/network-scripts/ifcfg-venet0"), files=[("etc/sysconfig/network-scripts/ifcfg-*", not_at_boot)],
+        _has("etc/sysconfig/network-scripts"), files=[("etc/sysconfig/network-scripts/ifcfg-*", not_at_boot)],
     ),
     Mend(
         "fstab", "the devices of OpenVZ's file systems are not there, and the root is mounted already",

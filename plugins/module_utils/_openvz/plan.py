@@ -225,6 +225,8 @@ def fault_of(root: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any]) -> tuple
             f"{age} needs control groups of version 1, and the destination has version 2: boot it with systemd.unified_cgroup_hierarchy=0, "
             "or upgrade the distribution in the container first"
         )
+    if kind == "systemd" and "tmp" not in root["has"]:
+        return "(tmp)", "/tmp is no folder, but a link or nothing: podman would mount an empty tmpfs there; make it a folder in the container first"
     glibc = [int(each) for each in re.findall(r"\d+", root["glibc"])]
     if glibc and tuple(glibc[:2]) <= VSYSCALL_GLIBC and not offer["vsyscall"]:
         return "(vsyscall)", f"programs of glibc {root['glibc']} call the kernel through the vsyscall page: boot the destination with vsyscall=emulate"

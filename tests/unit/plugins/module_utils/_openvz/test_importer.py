@@ -77,7 +77,7 @@ class World:
         if tool == "systemctl" and verb in ("start", "disable") and not lie:
             self.up = verb == "start"
         if tool == "sh":
-            return "@root path /mnt\n@root init /lib/systemd/systemd\n@root systemd 252\n"
+            return "@root path /mnt\n@root init /lib/systemd/systemd\n@root has tmp\n@root systemd 252\n"
         return ""
 
 

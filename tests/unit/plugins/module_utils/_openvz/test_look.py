@@ -52,6 +52,21 @@ def test_a_directory_container_by_its_name(host):
     }  # fmt: skip
 
 
+def test_names_and_links_in_the_container_say_nothing_of_their_own(host):
+    root = host.folder / "private" / "101"
+    for each in ("etc", "sbin", "lib/systemd"):
+        (root / each).mkdir(parents=True)
+    (root / "sbin/init").symlink_to("systemd\n@private /etc\n@layout ploop")
+    (root / "lib/systemd/libsystemd-shared-252\n@private x.so").write_text("", encoding="utf-8")
+    (root / "etc/debian_version").symlink_to(host.folder / "vz.conf")
+    (root / "etc/redhat-release").symlink_to("centos-release")
+    (root / "etc/centos-release").write_text("CentOS 7 \\n@private /srv\n", encoding="utf-8")
+    (root / "tmp").symlink_to("/etc")
+    found = host("101", 'VE_PRIVATE="TMP/private/$VEID"\n')
+    assert (found["private"], found["layout"], found["root"]["init"]) == (str(root), "simfs", "systemd")
+    assert (found["root"]["release"], found["root"]["systemd"], found["root"]["has"]) == ("CentOS 7 \\n@private /srv", 252, [])
+
+
 def test_a_ploop_container_by_its_id(host):
     image = host.folder / "private/101/root.hdd"
     image.mkdir(parents=True)

@@ -13,7 +13,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._openvz.root_fi
 
 SYSVINIT = root_of("@root path /x\n@root init sbin/init\n@root has etc/inittab\n@root has run\n@root has etc/network/interfaces\n@root has etc/fstab\n")
 UPSTART = root_of("@root path /x\n@root init sbin/init\n@root has sbin/initctl\n@root has etc/init/rc.conf\n@root has etc/rc.d/rc.sysinit\n")
-SYSTEMD = root_of("@root path /x\n@root init /lib/systemd/systemd\n@root systemd 252\n")
+SYSTEMD = root_of("@root path /x\n@root init /lib/systemd/systemd\n@root has tmp\n@root systemd 252\n")
 
 INTERFACES = """\
 # This configuration file is auto-generated.
@@ -63,6 +63,8 @@ def test_which_init_it_is():
 
 def test_the_mends_of_each_init():
     assert mends.options(SYSTEMD, "/mnt/a") == ["--systemd=always", "--volume=/mnt/a/tmp:/tmp"]
+    # A link would have podman mount a folder of the host.
+    assert mends.options({**SYSTEMD, "has": []}, "/mnt/a") == ["--systemd=always"]
     assert mends.options(UPSTART, "/mnt/a") == ["--systemd=false"]
     assert mends.options(SYSVINIT, "/mnt/a")[::3] == ["--systemd=false", "--stop-signal=SIGPWR"]
     assert {each.name for each in mends.needed(UPSTART)} == {"no systemd", "getty", "udev", "loginuid"}

@@ -47,6 +47,7 @@ LOOK = """\
 @root path /vz/private/101
 @root init /lib/systemd/systemd
 @root has etc/network/interfaces
+@root has tmp
 @root systemd 252
 @root release etc/debian_version 12.5
 """
@@ -127,6 +128,7 @@ REFUSED = {
     "a name that is taken": (dict(offer={**OFFER, "taken": ["shop"]}), ["(name)"]),
     "VZFS": (dict(**{"@layout__simfs": "@layout vzfs"}), ["(data)"]),
     "an old systemd": (dict(systemd__252="x", **{"@root__x": ""}), ["(cgroup)"]),
+    "a link for /tmp": (dict(**{"@root__has__tmp\n": ""}), ["(tmp)"]),
     "no init": (dict(**{"@root__init__/lib/systemd/systemd\n": ""}), ["(init)"]),
     "an old C library": (dict(more="@root glibc 2.12\n", offer={**OFFER, "vsyscall": False}), ["(vsyscall)"]),
     "shifted owners": (dict(conf=OLD + 'LOCAL_UID="100000"\n'), ["LOCAL_UID"]),
