@@ -163,9 +163,9 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
     except ValueError as exc:
         raise HandoverError(f"import_openvz_size: {exc}") from exc
     offer = offer_of(Runtime(module, params["timeout"]), looked)
-    name, record = importer.find_record(looked["id"])
+    name, record = importer.find_record(looked["id"], looked["host"])
     # A container that this import has made, and a lock that it has set, are not in its way.
-    offer["taken"] = [each for each in offer["taken"] if each != name]
+    offer["taken"] = sorted({*offer["taken"], *importer.records()} - {name})
     ignore = [*params["ignore"], *(["DISABLED"] if record else [])]
     wishes = Wishes(name=name or params["name"], size=size, networks=params["networks"], ignore=ignore)
     plan = make(looked, offer, wishes, MOUNT_ROOT + "/{name}")

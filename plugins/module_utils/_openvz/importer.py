@@ -42,11 +42,16 @@ def read_record(name: str) -> dict[str, t.Any]:
         return {}
 
 
-def find_record(ctid: str) -> tuple[str, dict[str, t.Any]]:
-    """The name that a container of the source has here, and its record; empty where it was never imported."""
-    for name in sorted(os.listdir(ROOT)) if os.path.isdir(ROOT) else []:
-        record = read_record(name)
-        if record.get("id") == ctid:
+def records() -> dict[str, dict[str, t.Any]]:
+    """The imports to this host, by the name that the container has here."""
+    found = {name: read_record(name) for name in (sorted(os.listdir(ROOT)) if os.path.isdir(ROOT) else [])}
+    return {name: record for name, record in found.items() if record.get("id")}
+
+
+def find_record(ctid: str, host: str) -> tuple[str, dict[str, t.Any]]:
+    """The name that a container of the source has here, and its record; empty where it was never imported. Other sources have the same ids."""
+    for name, record in records().items():
+        if (record["id"], record.get("host")) == (ctid, host):
             return name, record
     return "", {}
 
@@ -61,6 +66,9 @@ class Importer:
         self.folder = folder_of(self.name)
         self.source = Source(runtime, self.folder, plan["id"])
         self.record = read_record(self.name)
+        whose = {key: plan[key] for key in ("id", "host")}
+        if self.record.get("id") and any(self.record.get(key) != said for key, said in whose.items()):
+            raise HandoverError(f"{self.name} here is container {self.record['id']} of another host: give another name in import_openvz_name")
 
     def write(self, **values: t.Any) -> None:
         """On the disk before the next step."""
@@ -109,7 +117,7 @@ class Importer:
         self.source.state()
         # After the way back it may be another than it was.
         if self.record.get("state", BEGUN) == BEGUN:
-            self.write(id=self.plan["id"], state=BEGUN, running=self.plan["running"], onboot=self.plan["onboot"])
+            self.write(id=self.plan["id"], host=self.plan["host"], state=BEGUN, running=self.plan["running"], onboot=self.plan["onboot"])
         return {"first_pass_s": round(self._copy(last=False), 3)}
 
     @property
@@ -214,7 +222,8 @@ class Importer:
             raise HandoverError(f"podman rm has ended, and {self.name} is still there: it stays stopped on the source until it is gone here")
         if self.record.get("state") in (STOPPED, IMPORTED):
             self.source.unlock(self.record["onboot"], self.record["running"])
-        self.write(state=BEGUN, stopped_at=None)
+        # Also where the first copy was not begun: the volume that is there is this container's.
+        self.write(id=self.plan["id"], host=self.plan["host"], state=BEGUN, stopped_at=None)
         return {}
 
 

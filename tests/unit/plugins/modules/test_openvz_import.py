@@ -14,7 +14,7 @@ HOST_KEYS = "ssh-ed25519 AAAA root@old1\nssh-rsa BBBB\n\n"
 
 class Module:
     def __init__(self, state, **params):
-        plan = {"id": "101", "name": "shop"}
+        plan = {"id": "101", "host": "old1 7", "name": "shop"}
         self.params = {"plan": plan, "state": state, "timeout": 10, "address": "10.0.0.1", "port": 2222, "host_keys": HOST_KEYS, **params}
         self.asked = []
 

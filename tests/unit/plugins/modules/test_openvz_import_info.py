@@ -16,6 +16,7 @@ LOOK = f"""\
 @status CTID 101 exist unmounted down
 @private /vz/private/101
 @machine {os.uname().machine}
+@host old1 7
 @file conf
  NAME="shop"
  DISKSPACE="1G"
@@ -63,9 +64,16 @@ def test_a_plan_of_this_host():
 
 def test_its_own_lock_and_container_are_not_in_the_way(tmp_path):
     (tmp_path / "web").mkdir()
-    (tmp_path / "web/record.json").write_text('{"id": "101", "state": "stopped"}', encoding="utf-8")
+    (tmp_path / "web/record.json").write_text('{"id": "101", "host": "old1 7", "state": "stopped"}', encoding="utf-8")
     found = openvz_import_info.run(Module())
     assert found["plan"]["refused"] == [] and found["plan"]["name"] == "web" and found["record"]["state"] == "stopped"
+
+
+def test_a_container_of_the_same_id_on_another_host_is_another(tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/record.json").write_text('{"id": "101", "host": "old2 9", "state": "imported"}', encoding="utf-8")
+    found = openvz_import_info.run(Module())
+    assert found["record"] == {} and [each.partition(":")[0] for each in found["plan"]["refused"]] == ["DISABLED", "(name)"]
 
 
 @pytest.mark.parametrize(

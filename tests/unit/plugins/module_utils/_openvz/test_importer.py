@@ -82,7 +82,7 @@ class World:
 
 
 PLAN = {
-    "id": "101", "name": "shop", "layout": "simfs", "private": "/vz/private/101", "running": True, "onboot": True, "boot_order": 5,
+    "id": "101", "host": "old1 7", "name": "shop", "layout": "simfs", "private": "/vz/private/101", "running": True, "onboot": True, "boot_order": 5,
     "options": ["--hostname=shop"], "interfaces": [],
 }  # fmt: skip
 OFFER = {"cgroup": 2, "vsyscall": True}
@@ -107,10 +107,24 @@ def test_an_import_and_its_way_back(world):
     assert (world.running, world.mounted, world.disabled, world.onboot) == (False, False, True, False)
     result = world.start()
     assert world.up and result["downtime_s"] >= 0
-    assert importer.read_record("shop")["state"] == importer.IMPORTED and importer.find_record("101")[0] == "shop"
+    assert importer.read_record("shop")["state"] == importer.IMPORTED and importer.find_record("101", "old1 7")[0] == "shop"
     world.step("undo")
     assert (world.container, world.up, world.running, world.disabled, world.onboot) == (False, False, True, False, True)
     assert importer.read_record("shop")["state"] == importer.BEGUN
+
+
+def test_other_hosts_have_containers_of_the_same_id(world):
+    world.step("begin")
+    assert importer.find_record("101", "old2 7") == ("", {})
+    world.plan["host"] = "old2 7"
+    for step in ("begin", "stop", "undo"):
+        with pytest.raises(HandoverError, match="shop here is container 101 of another host: give another name in import_openvz_name"):
+            world.step(step)
+
+
+def test_the_volume_of_an_attempt_that_did_not_begin_is_in_nobody_s_way(world):
+    world.step("undo")
+    assert importer.find_record("101", "old1 7")[0] == "shop"
 
 
 def test_a_volume_that_the_container_has_run_on_is_kept(world, tmp_path):
