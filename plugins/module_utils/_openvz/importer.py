@@ -18,11 +18,11 @@ import typing as t
 from .._core.host import listening_ports
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
-from . import disk, mends, unit
+from . import disk, mends, second_look, unit
 from .look import ROOT_SCRIPT, root_of
 from .plan import fault_of
 from .root_files import mend
-from .source import IMAGES, TREE, Source
+from .source import IMAGES, LAST_IMAGES, TREE, Source
 
 ROOT = "/var/lib/handover/import"
 # The states of an import, in their order.
@@ -94,9 +94,12 @@ class Importer:
     def _copy(self, last: bool) -> float:
         begun = time.monotonic()
         if self._ploop:
-            self.source.copy(f"{self.plan['private']}/root.hdd", self._staging, IMAGES, last)
+            self.source.copy(f"{self.plan['private']}/root.hdd", self._staging, LAST_IMAGES if last else IMAGES, last)
         else:
+            clock = 0.0 if last else second_look.clock(self.source.run("date", "+%s").stdout)
             self.source.copy(self.plan["private"], self.plan["mountpoint"], TREE, last)
+            if not last:
+                second_look.mark(self.plan["mountpoint"], clock)
         return time.monotonic() - begun
 
     def clear(self) -> dict[str, t.Any]:

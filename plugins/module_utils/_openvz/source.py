@@ -44,6 +44,8 @@ VANISHED = 24
 TREE = ("--archive", "--hard-links", "--acls", "--xattrs", "--numeric-ids", "--sparse", "--delete", "--exclude=/lost+found")
 # Of an image in use only what changed is written, into the file that is there.
 IMAGES = ("--archive", "--numeric-ids", "--inplace", "--delete")
+# The kernel's ploop writes into an image past its file system, so that the file's time tells nothing: the last pass compares all.
+LAST_IMAGES = (*IMAGES, "--ignore-times")
 
 
 class Source:

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import struct
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import Completed, HandoverError
-from ansible_collections.livefleet.handover.plugins.module_utils._openvz import disk, importer, unit
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz import disk, importer, second_look, unit
 from ansible_collections.livefleet.handover.plugins.module_utils._openvz.importer import Importer
 
 
@@ -22,6 +23,7 @@ class World:
         self.running, self.mounted, self.disabled, self.onboot = True, True, False, True
         self.container, self.up = False, False
         self.lies = set()
+        self.clock = "1700000000"
 
     def remaining(self):
         return 100
@@ -64,6 +66,8 @@ class World:
             elif verb == "set":
                 self.disabled, self.onboot = words[words.index("--disabled") + 1] == "yes", words[words.index("--onboot") + 1] == "yes"
             return ""
+        if tool == "date":
+            return self.clock
         if tool == "grep":
             return 0 if self.disabled else 1
         if tool == "podman":
@@ -209,6 +213,36 @@ def test_files_may_go_away_before_the_last_pass_only(world, rc, last, fails):
     except HandoverError as exc:
         failed = "could not be copied from the source" in str(exc)
     assert failed == fails
+
+
+@pytest.mark.parametrize(("last", "compares"), [(False, False), (True, True)])
+def test_the_last_pass_believes_no_time_of_an_image(world, last, compares):
+    asked, run = [], world.run
+    world.run = lambda argv, *rest, **more: asked.append(argv) or run(argv, *rest, **more)
+    world.plan["layout"] = "ploop"
+    Importer(world, world.plan)._copy(last)
+    assert [("--ignore-times" in argv, "--inplace" in argv) for argv in asked if argv[0] == "rsync"] == [(compares, True)]
+
+
+def test_files_of_the_time_of_the_first_pass_are_compared_in_the_last(world, tmp_path):
+    root = tmp_path / "mnt"
+    (root / "var").mkdir()
+    (tmp_path / "outside").write_text("", encoding="utf-8")
+    for name, when in (("old", 9000), ("var/mapped", 9950), ("var/busy", 10000)):
+        (root / name).write_text("", encoding="utf-8")
+        os.utime(root / name, (when, when))
+    os.utime(tmp_path / "outside", (10000, 10000))
+    (root / "link").symlink_to(tmp_path / "outside")
+    world.clock = "10000\n"
+    world.step("begin")
+    assert [(root / name).stat().st_mtime for name in ("old", "var/mapped", "var/busy")] == [9000, 0, 0]
+    assert (tmp_path / "outside").stat().st_mtime == 10000
+    world.step("stop")
+    assert (root / "old").stat().st_mtime == 9000
+
+
+def test_a_clock_that_tells_nothing_has_all_compared():
+    assert [second_look.clock(each) for each in ("welcome\n1700000000\n", "", "date: no")] == [1700000000.0, 0.0, 0.0]
 
 
 def test_a_container_that_does_not_come_up_is_said(world):
