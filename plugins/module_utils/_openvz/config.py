@@ -5,7 +5,7 @@
 """Reads a container's configuration (CTID.conf) of OpenVZ 6, Virtuozzo 7 and later, as vzctl reads it.
 
 A line is NAME=value or NAME="value"; blanks around it and lines that begin with # mean nothing. Of a parameter that is set twice, vzctl 4 takes the
-first and libvzctl the last.
+first and libvzctl the last. libvzctl alone knows single quotes, and remarks behind a value.
 """
 
 from __future__ import annotations
@@ -43,14 +43,32 @@ def unescaped(text: str) -> str:
     return "".join(found)
 
 
-def read_line(number: int, text: str) -> Line | None:
+def without_remark(text: str) -> str:
+    """Up to a word that begins with #, outside of quotes."""
+    quote, between = "", True
+    for index, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character == "#" and between:
+            return text[:index]
+        else:
+            quote, between = character if character in "\"'" else "", character.isspace()
+    return text
+
+
+def read_line(number: int, text: str, newer: bool) -> Line | None:
     """A line of the file; None if it is empty or a remark."""
     text = unescaped(text).strip()
+    if newer:
+        text = without_remark(text).strip()
     if not text or text.startswith("#"):
         return None
     name, equals, value = text.partition("=")
     if not equals:
         return Line(number, "", text, "it has no equals sign")
+    if newer:
+        value = value[1:] if value[:1] in ('"', "'") else value
+        return Line(number, name, value[:-1] if value[-1:] in ('"', "'") else value)
     if value.startswith('"'):
         value, quote, behind = value[1:].rpartition('"')
         if not quote:
@@ -60,7 +78,13 @@ def read_line(number: int, text: str) -> Line | None:
 
 def read(text: str) -> list[Line]:
     """All lines that say something."""
-    lines = (read_line(number, line) for number, line in enumerate(text.splitlines(), 1))
+    found = _read(text, False)
+    return _read(text, True) if is_newer(found) else found
+
+
+def _read(text: str, newer: bool) -> list[Line]:
+    # Only this character ends a line: a description may have others that Python takes for an end.
+    lines = (read_line(number, line, newer) for number, line in enumerate(text.split("\n"), 1))
     return [line for line in lines if line is not None]
 
 

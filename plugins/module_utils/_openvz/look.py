@@ -52,7 +52,10 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH
     + r"""
 word=$1
 conf=/etc/vz/conf/$word.conf
-[ -f "$conf" ] || conf=$(readlink -f "/etc/vz/names/$word" 2>/dev/null)
+# The name is a link to the configuration: of vzctl 4 to that in conf, of libvzctl to that in the private area, to which the one in conf is a link, too.
+if [ ! -f "$conf" ] && [ -n "$word" ] && [ -f "/etc/vz/names/$word" ]; then
+    for each in /etc/vz/conf/*.conf; do [ "$each" -ef "/etc/vz/names/$word" ] && conf=$each; done
+fi
 if [ ! -f "$conf" ]; then
     [ -d /etc/vz/conf ] || { echo "@none"; exit 0; }
     for each in /etc/vz/conf/*.conf; do [ -f "$each" ] && echo "@other $(basename "$each" .conf)"; done
@@ -99,6 +102,12 @@ elif [ -d "$private/etc" ]; then
     echo "@layout simfs"
     echo "@kib $(du -skx "$private" | cut -f 1)"
     seen=$private
+fi
+# Here libvzctl has action scripts. In a directory container the same place is the container's own.
+if [ "$seen" != "$private" ]; then
+    for each in prestart premount mount start stop umount postumount; do
+        file "script scripts.$each" "$private/scripts/$each"
+    done
 fi
 [ -d "$seen/etc" ] && look_at_root "$seen"
 exit 0

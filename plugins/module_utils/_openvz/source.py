@@ -113,9 +113,9 @@ class Source:
     def locked(self) -> bool:
         return self.run("grep", "-Eq", '^[[:space:]]*DISABLED="?yes"?', f"/etc/vz/conf/{self.ctid}.conf", accept=(0, 1)).rc == 0
 
-    def unlock(self, onboot: bool, start: bool) -> None:
+    def unlock(self, onboot: bool | str, start: bool) -> None:
         """As it was before the import. Nothing else may run the container."""
-        self.run("vzctl", "set", self.ctid, "--disabled", "no", "--onboot", "yes" if onboot else "no", "--save")
+        self.run("vzctl", "set", self.ctid, "--disabled", "no", "--onboot", {True: "yes", False: "no"}.get(onboot, onboot), "--save")
         if start and not self.state()["running"]:
             self.run("vzctl", "start", self.ctid, accept=(0, 32))
             if not self.state()["running"]:

@@ -54,10 +54,6 @@ def refused(why: str) -> t.Callable[[str], list[Part]]:
     return lambda _value: [(REFUSED, {}, why)]
 
 
-def switch(key: str) -> t.Callable[[str], list[Part]]:
-    return lambda value: [(CARRIED, {key: yes_or_no(value)}, key)]
-
-
 def number(key: str) -> t.Callable[[str], list[Part]]:
     return lambda value: [(CARRIED, {key: int(value)}, key)]
 
@@ -203,6 +199,12 @@ def mask(key: str) -> t.Callable[[str], list[Part]]:
     return apply
 
 
+def at_boot(value: str) -> list[Part]:
+    if value == "auto":
+        return [(TRANSLATED, {"onboot": "auto"}, "it starts at each boot, also if it did not run before")]
+    return [(CARRIED, {"onboot": yes_or_no(value)}, "onboot")]
+
+
 def disabled(value: str) -> list[Part]:
     if yes_or_no(value):
         return [(REFUSED, {"disabled": True}, "the container must not be started: set it to no before it is imported, or leave it where it is")]
@@ -238,9 +240,10 @@ RULES: dict[str, t.Callable[[str], list[Part]]] = {
     "NAME": carried("name"),
     "HOSTNAME": carried("hostname"),
     "DESCRIPTION": carried("description"),
-    "ONBOOT": switch("onboot"),
+    "ONBOOT": at_boot,
     "BOOTORDER": number("boot_order"),
     "STOP_TIMEOUT": number("stop_timeout"),
+    "AUTOSTOP": told("it is shut down with the host, and not suspended"),
     "DISABLED": disabled,
     "OSTEMPLATE": lambda value: [(TRANSLATED, {"template": value}, "the mends that this distribution needs")],
     "DISTRIBUTION": lambda value: [(TRANSLATED, {"distribution": value}, "the mends that this distribution needs")],
@@ -274,6 +277,11 @@ RULES: dict[str, t.Callable[[str], list[Part]]] = {
     "IOLIMIT": inputs("io_bytes"),
     "IOPSLIMIT": inputs("io_operations"),
     "IOPRIO": told("the new host's scheduler knows weights and no priorities: set blkio_weight if it matters"),
+    "MEMGUARANTEE": told("no memory is kept for it: set memory_reservation if it matters"),
+    "MEMGUARANTEE_BYTES": told("no memory is kept for it: set memory_reservation if it matters"),
+    "PAGECACHE_ISOLATION": told("its limit of memory has its page cache in it"),
+    "NUMMEMORYSUBGROUPS": told("control groups within the container have no limit of their number"),
+    "NUMNETIF": told("the interfaces of a container have no limit of their number"),
     "VM_OVERCOMMIT": told("memory is not promised in advance on a stock kernel"),
     "MEMINFO": told("/proc/meminfo shows the host's memory, unless lxcfs is mounted into the container"),
     # The network
@@ -313,7 +321,8 @@ RULES.update(dict.fromkeys(
 ))  # fmt: skip
 RULES.update(dict.fromkeys(
     "VE_ROOT VEID UUID ORIGIN_SAMPLE CONFIGFILE TEMPLATE TEMPLATES TECHNOLOGIES VE_TYPE VEFORMAT VEFSTYPE APPLY_IPONLY USE_NET_RPS CONFIG_CUSTOMIZED "
-    "VE_STOP_MODE SLMMODE VETH".split(), told(ELSEWHERE),
+    "VE_STOP_MODE SLMMODE VETH VIRTUOZZO VE0CPUUNITS VZFASTBOOT NEIGHBOUR_DEVS ERROR_ON_ARPFAIL SKIP_ARPDETECT SKIP_SYSCTL_SETUP VZWDOG IPTABLES_MODULES "
+    "IP6TABLES VE_PARALLEL LOCKDIR DUMPDIR LOGGING LOG_LEVEL LOGFILE VERBOSE DEF_OSTEMPLATE USE_VENET_MASK".split(), told(ELSEWHERE),
 ))  # fmt: skip
 
 

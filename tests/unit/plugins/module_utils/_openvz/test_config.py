@@ -27,6 +27,26 @@ def test_lines_as_vzctl_reads_them(text, lines):
 
 
 @pytest.mark.parametrize(
+    ("line", "older", "newer"),
+    [
+        ("ONBOOT='yes'", "'yes'", "yes"),
+        ('ONBOOT="yes" # at boot', "yes", "yes"),
+        ("NAMESERVER=inherit # of the host", "inherit # of the host", "inherit"),
+        ('DESCRIPTION="it\'s #1 # really"', "it's #1 # really", "it's #1 # really"),
+        ("HOSTNAME=a#b", "a#b", "a#b"),
+        ('ONBOOT="yes', "yes", "yes"),
+    ],
+)
+def test_quotes_and_remarks_of_each_era(line, older, newer):
+    assert [each.value for each in read(line)] == [older]
+    assert [each.value for each in read(f'UUID="x"\n{line}\n')] == ["x", newer]
+
+
+def test_only_a_newline_ends_a_line():
+    assert [line.value for line in read('DESCRIPTION="a\x85b\u2028c\x0cd"\nNAME=x\n')] == ["a\x85b\u2028c\x0cd", "x"]
+
+
+@pytest.mark.parametrize(
     ("text", "unit", "number"),
     [
         ("262144", 4096, 1 << 30),

@@ -160,6 +160,15 @@ def test_a_stopped_one_stays_stopped_there_and_back(world):
     assert not world.running and not world.disabled and not world.onboot
 
 
+def test_a_word_of_its_own_for_the_boot_is_that_again(world):
+    said, run = [], world.run
+    world.run = lambda argv, *rest, **more: said.append(argv[-1]) or run(argv, *rest, **more)
+    world.plan["onboot"] = "auto"
+    for step in ("begin", "stop", "undo"):
+        world.step(step)
+    assert "vzctl set 101 --disabled no --onboot auto --save" in said
+
+
 @pytest.mark.parametrize(
     ("lie", "says"),
     [

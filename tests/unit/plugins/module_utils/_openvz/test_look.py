@@ -78,6 +78,28 @@ def test_a_ploop_container_by_its_id(host):
     assert (found["layout"], found["root"]["path"], found["files"]["descriptor"].strip()) == ("ploop", f"{host.folder}/root/101", "<x/>")
 
 
+def test_a_container_of_libvzctl_by_its_name(host):
+    """Its configuration and its action scripts are in its private area."""
+    private = host.folder / "private" / "c2d5"
+    (private / "root.hdd").mkdir(parents=True)
+    (private / "root.hdd/DiskDescriptor.xml").write_text("<x/>\n", encoding="utf-8")
+    (private / "scripts").mkdir()
+    (private / "scripts/mount").write_text("mount --bind /a $VE_ROOT/b\n", encoding="utf-8")
+    (private / "ve.conf").write_text(f'UUID="c2d5"\nVE_PRIVATE="{private}"\n', encoding="utf-8")
+    (host.folder / "conf/c2d5.conf").symlink_to(private / "ve.conf")
+    (host.folder / "names/web").symlink_to(private / "ve.conf")
+    found = host("web", "")
+    assert (found["id"], found["layout"], found["private"]) == ("c2d5", "ploop", str(private))
+    assert found["scripts"] == {"scripts.mount": "mount --bind /a $VE_ROOT/b\n"}
+
+
+def test_the_scripts_folder_of_a_directory_container_is_its_own(host):
+    for each in ("etc", "scripts"):
+        (host.folder / "private/101" / each).mkdir(parents=True)
+    (host.folder / "private/101/scripts/mount").write_text("mount --bind / $VE_ROOT/b\n", encoding="utf-8")
+    assert host("101", "VE_PRIVATE=TMP/private/101\n")["scripts"] == {}
+
+
 def test_nothing_is_found(host):
     assert host("102", "")["others"] == ["101"]
     assert host("101", "")["layout"] == "" and host("101", "")["private"] == "/vz/other/101"

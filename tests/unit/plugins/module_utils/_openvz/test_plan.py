@@ -149,6 +149,31 @@ def test_refused_by_name_with_the_cure(case):
         assert any("left out, as asked: " in line for line in again["lines"])
 
 
+def test_a_usual_container_of_virtuozzo_7_has_no_unknown_line():
+    conf = """\
+UUID="c2d5b2a1-3c66-4c6f-8f0a-6f0a8d9e0b11"
+VEID="c2d5b2a1-3c66-4c6f-8f0a-6f0a8d9e0b11"
+ONBOOT="auto"
+AUTOSTOP="suspend"
+PHYSPAGES="131072:131072"
+SWAPPAGES="0:9223372036854775807"
+MEMGUARANTEE="0%"
+NUMMEMORYSUBGROUPS="1024:1024"
+PAGECACHE_ISOLATION="no"
+NUMNETIF="unlimited"
+QUOTAUGIDLIMIT="10000"
+DISK_QUOTA="yes"
+DISKSPACE="10485760:10485760"
+CPUUNITS="1000"
+NETFILTER="stateless"
+HA_ENABLE="yes"
+SLMMODE="all"
+TECHNOLOGIES="x86_64 nptl sysfs"
+"""
+    found = planned(conf)
+    assert found["refused"] == [] and found["onboot"] == "auto"
+
+
 def test_limits_of_before_vswap():
     conf = OLD.replace('PHYSPAGES="0:256M"', 'PHYSPAGES="0:9223372036854775807"').replace('SWAPPAGES="0:512M"', 'PRIVVMPAGES="65536:69632"')
     assert f"--memory={69632 * 4096}" in planned(conf)["options"]
