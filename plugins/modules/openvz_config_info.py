@@ -16,7 +16,7 @@ version_added: 0.1.0
 description:
   - Reads the configuration of a container (C(CTID.conf)) of OpenVZ 6, or of Virtuozzo 7 and later, and tells of each line whether it is carried to a
     container on a stock kernel, translated, only reported, or refused, and why.
-  - No line is left out. One that is not known is refused. One that vzctl itself would not take is reported.
+  - No line is left out. One that is not known is refused, and so is a value that is not understood. A line that vzctl itself does not read is reported.
   - Hosts of OpenVZ have a Python that Ansible no longer supports. Fetch the file with M(ansible.builtin.raw), and pass O(content) on another host.
 
 extends_documentation_fragment:

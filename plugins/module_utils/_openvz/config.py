@@ -10,6 +10,7 @@ first and libvzctl the last. libvzctl alone knows single quotes, and remarks beh
 
 from __future__ import annotations
 
+import re
 import typing as t
 from dataclasses import dataclass
 
@@ -17,8 +18,9 @@ from dataclasses import dataclass
 NEWER = frozenset(("UUID", "VE_TYPE", "VEFORMAT", "DISTRIBUTION", "TECHNOLOGIES", "BINDMOUNT", "DISK", "TEMPLATES", "JOURNALED_QUOTA", "HA_ENABLE"))
 PAGE = 4096
 SUFFIXES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-# A limit that is none: the programs write the largest number of 32 or of 64 bits.
-UNLIMITED = ((1 << 31) - 1, (1 << 63) - 1)
+# A limit that is none: the programs write the largest number of 32 or of 64 bits. A product beyond the latter is none, too.
+LARGEST_OF_32, LARGEST = (1 << 31) - 1, (1 << 63) - 1
+_AMOUNT = re.compile(r"(\d+)(\.\d+)?([BKMGTP]?)", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -98,15 +100,15 @@ def amount(text: str, unit: int) -> int | None:
     word = text.strip()
     if word.lower() == "unlimited":
         return None
-    digits = word.rstrip("BbKkMmGgTtPp")
-    suffix = word[len(digits) :].upper()
-    if not digits.isdigit() or len(suffix) > 1:
+    match = _AMOUNT.fullmatch(word)
+    if not match:
         raise ValueError(f"{text!r} is no number")
-    if int(digits) in UNLIMITED and not suffix:
-        return None
-    if suffix == "P":
-        return int(digits) * PAGE
-    return int(digits) * (SUFFIXES[suffix] if suffix else unit)
+    digits, fraction, suffix = match.group(1), match.group(2), match.group(3).upper()
+    if not suffix:
+        return None if int(digits) == LARGEST_OF_32 or int(digits) * unit >= LARGEST else int(digits) * unit
+    size = PAGE if suffix == "P" else SUFFIXES[suffix]
+    found = int(float(digits + fraction) * size) if fraction else int(digits) * size
+    return None if found >= LARGEST else found
 
 
 def limit(text: str, unit: int) -> int | None:

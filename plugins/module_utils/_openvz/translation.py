@@ -11,6 +11,7 @@ refused: the container may need it, and somebody has to look. No line is left ou
 from __future__ import annotations
 
 import ipaddress
+import re
 import typing as t
 
 from .config import PAGE, Line, amount, is_newer, limit, read, switches, yes_or_no
@@ -25,6 +26,7 @@ CAPABILITIES = frozenset(
     LEASE LINUX_IMMUTABLE MAC_ADMIN MAC_OVERRIDE MKNOD NET_ADMIN NET_BIND_SERVICE NET_BROADCAST NET_RAW PERFMON SETFCAP SETGID SETPCAP SETUID SYS_ADMIN
     SYS_BOOT SYS_CHROOT SYS_MODULE SYS_NICE SYS_PACCT SYS_PTRACE SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG SYSLOG WAKE_ALARM""".split()
 )
+_NUMBERS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)
 NETIF_CARRIED = {"ifname": "name", "mac": "mac", "gw": "gateway", "gw6": "gateway6", "bridge": "bridge", "network": "network"}
 NETIF_TOLD = {
     "host_ifname": "podman names the host's end",
@@ -81,7 +83,8 @@ def addresses(value: str) -> list[Part]:
 
 def names(key: str) -> t.Callable[[str], list[Part]]:
     def apply(value: str) -> list[Part]:
-        if value.strip() == "inherit":
+        # The file that comes with vzctl 4 has a remark behind the word.
+        if value.split()[0] == "inherit":
             return [(TRANSLATED, {key: None}, f"{key}: those of the new host")]
         return [(CARRIED, {key: value.split()}, key)]
 
@@ -175,6 +178,8 @@ def device_numbers(value: str) -> list[Part]:
 
 
 def processors(value: str) -> list[Part]:
+    if value in ("unlimited", "0"):
+        return [(TRANSLATED, {"cpus": None}, "cpus: all of the new host's")]
     return [(TRANSLATED, {"cpus": float(int(value))}, "cpus: as much time as so many processors have; the container sees all of the host's")]
 
 
@@ -194,7 +199,9 @@ def mask(key: str) -> t.Callable[[str], list[Part]]:
     def apply(value: str) -> list[Part]:
         if value.strip() in ("all", "auto"):
             return [(TRANSLATED, {key: None}, f"{key}: all of the new host's")]
-        return [(CARRIED, {key: value}, f"{key}, if the new host has these numbers")]
+        if not _NUMBERS.fullmatch(value.strip()):
+            raise ValueError(f"{value!r} is no list of numbers, as 0,2-3")
+        return [(CARRIED, {key: value.strip()}, f"{key}, if the new host has these numbers")]
 
     return apply
 
@@ -354,7 +361,7 @@ def translate(text: str, ctid: str | None = None) -> dict[str, t.Any]:
             try:
                 parts = RULES[line.name](line.value)
             except ValueError as exc:
-                rows.append(row(line, REPORTED, f"vzctl does not take this value: {exc}"))
+                rows.append(row(line, REFUSED, f"this value is not understood here: {exc}: correct it, or leave it out"))
                 continue
             for fate, values, said in parts or [(TRANSLATED, {}, "nothing is set")]:
                 rows.append(row(line, fate, said, values))

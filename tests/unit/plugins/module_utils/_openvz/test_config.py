@@ -57,6 +57,11 @@ def test_only_a_newline_ends_a_line():
         ("9223372036854775807", 4096, None),
         ("2147483647", 4096, None),
         ("2147483648", 1024, 2147483648 * 1024),
+        ("2.2G", 1024, int(2.2 * (1 << 30))),
+        ("1.5", 1024, 1024),
+        ("18446744073709551615", 1, None),
+        ("9007199254740991", 4096, None),
+        ("9999999T", 1, None),
         ("0", 1, 0),
     ],
 )
@@ -64,7 +69,7 @@ def test_amounts(text, unit, number):
     assert amount(text, unit) == number
 
 
-@pytest.mark.parametrize("text", ["", "many", "1.5G", "12KB", "-1"])
+@pytest.mark.parametrize("text", ["", "many", "1.5.2G", ".5G", "12KB", "-1", "1 G", "\u0663"])
 def test_amounts_that_are_none(text):
     with pytest.raises(ValueError, match="is no number"):
         amount(text, 1)

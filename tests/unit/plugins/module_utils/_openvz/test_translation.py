@@ -120,16 +120,23 @@ def test_of_two_vzctl_4_takes_the_first():
         ("NETIF=ifname=eth0,broken", "'broken' has no equals sign"),
         ("NETIF=mac=00:18:51:AA:BB:CC", "has no ifname"),
         ("CPUS=two", "two"),
+        ("CPUMASK=0 2", "'0 2' is no list of numbers"),
+        ("NODEMASK=0x3", "'0x3' is no list of numbers"),
         ("DEVNODES=fuse", "'fuse' is no device and its rights"),
         ("DEVICES=c:10:229", "'c:10:229' is no kind, major, minor and rights"),
         ("CAPABILITY=SYS_TIME", "'SYS_TIME' is neither on nor off"),
     ],
 )
-def test_a_value_that_vzctl_would_not_take_is_reported(line, says):
+def test_a_value_that_is_not_understood_is_refused(line, says):
     told = translate(line)
     assert told["container"] == {}
-    assert [each["fate"] for each in told["rows"]] == ["reported"]
-    assert "vzctl does not take this value: " in told["rows"][0]["text"] and says in told["rows"][0]["text"]
+    assert [each["fate"] for each in told["rows"]] == ["refused"]
+    assert "this value is not understood here: " in told["rows"][0]["text"] and says in told["rows"][0]["text"]
+
+
+def test_values_that_vzctl_takes_as_well():
+    told = translate('CPUS="unlimited"\nNAMESERVER=inherit # of the host\nDISKSPACE="2G:2.2G"\nCPUMASK="0,2-3"\n')
+    assert told["container"] == {"cpus": None, "nameservers": None, "disk_bytes": int(2.2 * (1 << 30)), "cpuset_cpus": "0,2-3"}
 
 
 def test_lines_that_vzctl_does_not_read_are_reported():
