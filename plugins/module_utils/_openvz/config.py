@@ -84,6 +84,18 @@ def read(text: str) -> list[Line]:
     return _read(text, True) if is_newer(found) else found
 
 
+def read_defaults(text: str, lines: t.Iterable[Line]) -> list[Line]:
+    """The host's defaults (vz.conf) for what a container's lines leave open, each under the number 0."""
+    newer = is_newer(lines)
+    found: dict[str, Line] = {}
+    for line in _read(text, newer):
+        if not line.fault and (newer or line.name not in found):
+            found[line.name] = Line(0, line.name, line.value)
+    for line in lines:
+        found.pop(line.name, None)
+    return list(found.values())
+
+
 def _read(text: str, newer: bool) -> list[Line]:
     # Only this character ends a line: a description may have others that Python takes for an end.
     lines = (read_line(number, line, newer) for number, line in enumerate(text.split("\n"), 1))

@@ -109,7 +109,10 @@ if [ "$seen" != "$private" ]; then
         file "script scripts.$each" "$private/scripts/$each"
     done
 fi
-[ -d "$seen/etc" ] && look_at_root "$seen"
+if [ -d "$seen/etc" ]; then
+    say "@owner $(stat -c %u "$seen/etc")"
+    look_at_root "$seen"
+fi
 exit 0
 """
 )
@@ -119,7 +122,7 @@ def parse(text: str) -> dict[str, t.Any]:
     """The program's answer."""
     found: dict[str, t.Any] = {
         "id": "", "none": False, "others": [], "lacks": [], "files": {}, "scripts": {}, "root": empty_root(),
-        "vzctl": "", "status": "", "private": "", "mountpoint": "", "machine": "", "host": "", "layout": "", "kib": 0,
+        "vzctl": "", "status": "", "private": "", "mountpoint": "", "machine": "", "host": "", "owner": "", "layout": "", "kib": 0,
     }  # fmt: skip
     name, lines = "", []
     for line in text.replace("\r\n", "\n").split("\n"):

@@ -65,7 +65,7 @@ class _Table:
 
 def make(look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any], wishes: Wishes, mountpoint: str) -> dict[str, t.Any]:
     """The plan. `mountpoint` is where the volume will be mounted, with {name} in it."""
-    told = translate(look["files"].get("conf", ""), look["id"])
+    told = _translated(look)
     values = with_scripts(dict(told["container"]), look["scripts"])
     rows = _Table(wishes.ignore)
     options: list[str] = []
@@ -95,6 +95,10 @@ def make(look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any], wishes: Wish
     }  # fmt: skip
 
 
+def _translated(look: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return translate(look["files"].get("conf", ""), look["id"], look["files"].get("vz.conf", ""))
+
+
 def with_scripts(values: dict[str, t.Any], scripts: t.Mapping[str, str]) -> dict[str, t.Any]:
     """With the bind mounts of the mount scripts."""
     for name, text in scripts.items():
@@ -106,7 +110,7 @@ def with_scripts(values: dict[str, t.Any], scripts: t.Mapping[str, str]) -> dict
 
 def paths_of(look: t.Mapping[str, t.Any]) -> list[str]:
     """The devices and folders of a host that the container is to see."""
-    values = with_scripts(dict(translate(look["files"].get("conf", ""), look["id"])["container"]), look["scripts"])
+    values = with_scripts(dict(_translated(look)["container"]), look["scripts"])
     mounts = [*values.get("bind_mounts", []), *values.get("script_mounts", [])]
     return [each.partition(":")[0] for each in values.get("devices", [])] + [each.partition(",")[0].partition(":")[0] for each in mounts]
 
@@ -128,6 +132,8 @@ def _whole(rows: _Table, look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.An
         rows.add("(state)", TRANSLATED, "it runs: a first copy is made beside it, then it is stopped, and starts there")
     else:
         rows.add("(state)", CARRIED, "it is stopped, and so it stays")
+    if look["owner"] not in ("", "0"):
+        rows.add("(owner)", REFUSED, f"its files belong to users from {look['owner']} on: give them back their own (chown in a user namespace) first")
     if look["machine"] != offer["machine"]:
         rows.add("(machine)", REFUSED, f"the source is {look['machine']}, and the destination {offer['machine']}")
     if look["layout"] == "vzfs":

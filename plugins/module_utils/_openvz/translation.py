@@ -14,7 +14,7 @@ import ipaddress
 import re
 import typing as t
 
-from .config import PAGE, Line, amount, is_newer, limit, read, switches, yes_or_no
+from .config import PAGE, Line, amount, is_newer, limit, read, read_defaults, switches, yes_or_no
 
 CARRIED, TRANSLATED, REPORTED, REFUSED = "carried", "translated", "reported", "refused"
 FATES = (CARRIED, TRANSLATED, REPORTED, REFUSED)
@@ -326,22 +326,30 @@ RULES.update(dict.fromkeys(
     "DGRAMRCVBUF NUMOTHERSOCK NUMFILE DCACHESIZE DCACHE NUMIPTENT IPTENTRIES AVNUMPROC TOTVMPAGES IPCSHMPAGES ANONSHPAGES RSSPAGES OOMGUAR NUMSOCK "
     "UNIXSOCKBUF SOCKRCVBUF NUMUNIXSOCK".split(), told(COUNTED),
 ))  # fmt: skip
-RULES.update(dict.fromkeys(
+FOREIGN = frozenset(
     "VE_ROOT VEID UUID ORIGIN_SAMPLE CONFIGFILE TEMPLATE TEMPLATES TECHNOLOGIES VE_TYPE VEFORMAT VEFSTYPE APPLY_IPONLY USE_NET_RPS CONFIG_CUSTOMIZED "
     "VE_STOP_MODE SLMMODE VETH VIRTUOZZO VE0CPUUNITS VZFASTBOOT NEIGHBOUR_DEVS ERROR_ON_ARPFAIL SKIP_ARPDETECT SKIP_SYSCTL_SETUP VZWDOG IPTABLES_MODULES "
-    "IP6TABLES VE_PARALLEL LOCKDIR DUMPDIR LOGGING LOG_LEVEL LOGFILE VERBOSE DEF_OSTEMPLATE USE_VENET_MASK".split(), told(ELSEWHERE),
-))  # fmt: skip
+    "IP6TABLES VE_PARALLEL LOCKDIR DUMPDIR LOGGING LOG_LEVEL LOGFILE VERBOSE DEF_OSTEMPLATE USE_VENET_MASK".split()
+)  # fmt: skip
+RULES.update(dict.fromkeys(FOREIGN, told(ELSEWHERE)))
+# In vz.conf these are of the host, or for containers that are made later. The owners of files are looked at.
+OF_THE_HOST = FOREIGN | {"VE_PRIVATE", "VE_LAYOUT", "OSTEMPLATE", "LOCAL_UID", "LOCAL_GID"}
 
 
 def row(line: Line, fate: str, text: str, values: t.Iterable[str] = ()) -> dict[str, t.Any]:
     """One row of the table. `values` are the names of the new container's values that it sets."""
+    text = text if line.number else f"the host's default (vz.conf) {line.value}: {text}"
     return {"line": line.number, "name": line.name, "value": line.value, "fate": fate, "text": text, "sets": list(values)}
 
 
-def translate(text: str, ctid: str | None = None) -> dict[str, t.Any]:
-    """The rows of the table, the new container's values, and how many rows have each fate. The id stands for $VEID in paths."""
+def translate(text: str, ctid: str | None = None, defaults: str = "") -> dict[str, t.Any]:
+    """The rows of the table, the new container's values, and how many rows have each fate. The id stands for $VEID in paths.
+
+    `defaults` is the host's vz.conf: a parameter of a container's that stands there alone is the container's, too.
+    """
     lines = read(text)
     newer = is_newer(lines)
+    lines += [line for line in read_defaults(defaults, lines) if line.name in RULES and line.name not in OF_THE_HOST]
     counts: dict[str, list[int]] = {}
     for line in lines:
         counts.setdefault(line.name, []).append(line.number)

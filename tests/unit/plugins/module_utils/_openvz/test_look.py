@@ -44,6 +44,7 @@ def test_a_directory_container_by_its_name(host):
     (host.folder / "conf/101.mount").write_text("#!/bin/sh\n@end\nmount --bind /a $VE_ROOT/b", encoding="utf-8")
     found = host("shop", 'NAME="shop"\nVE_PRIVATE="TMP/private/$VEID"\n')
     assert (found["id"], found["layout"], found["vzctl"], found["mountpoint"]) == ("101", "simfs", "vzctl version 4.11.1", "/vz/root/101")
+    assert found["owner"] == str(os.getuid())
     assert found["host"].split()[0] == os.uname().nodename and len(found["host"].split()) == 3
     assert found["private"] == str(root) and found["kib"] > 0 and found["lacks"] in ([], ["rsync"])
     assert found["files"]["conf"].splitlines()[0] == 'NAME="shop"'

@@ -132,6 +132,8 @@ REFUSED = {
     "no init": (dict(**{"@root__init__/lib/systemd/systemd\n": ""}), ["(init)"]),
     "an old C library": (dict(more="@root glibc 2.12\n", offer={**OFFER, "vsyscall": False}), ["(vsyscall)"]),
     "shifted owners": (dict(conf=OLD + 'LOCAL_UID="100000"\n'), ["LOCAL_UID"]),
+    "files of shifted owners": (dict(more="@owner 100000\n"), ["(owner)"]),
+    "a default that is not understood": (dict(more="@file vz.conf\n CPULIMIT=much\n@end\n", conf=OLD.replace('CPULIMIT="150"\n', "")), ["CPULIMIT"]),
     "no rsync there": (dict(more="@lacks rsync\n"), ["(container)"]),
 }  # fmt: skip
 
@@ -193,6 +195,11 @@ def test_a_mount_script_and_a_bind_mount():
     found = planned(more=more)
     assert found["refused"] == [] and "--volume=/srv/data:/data:ro" in found["options"]
     assert [bind_mount(each) for each in ("/a:/b,nosuid,ro", "/a", "/a:/b:ro")] == ["/a:/b:nosuid,ro", "/a:/a", "/a:/b:ro"]
+
+
+def test_a_default_of_the_host_s_is_the_container_s():
+    found = planned(more="@file vz.conf\n STOP_TIMEOUT=30\n CPULIMIT=50\n@end\n")
+    assert "--stop-timeout=30" in found["options"] and "--cpus=1.5" in found["options"]
 
 
 def test_a_silent_configuration_has_openvz_s_defaults():

@@ -105,6 +105,26 @@ def test_a_container_of_libvzctl():
     assert rows_of(NEW, "QUOTAUGIDLIMIT")[0][0] == "reported"
 
 
+DEFAULTS = """\
+VIRTUOZZO=yes
+VE_PRIVATE=/vz/private/$VEID
+VE_LAYOUT=ploop
+LOCAL_UID=100000
+STOP_TIMEOUT=30
+STOP_TIMEOUT=40
+CPULIMIT=50
+NAMESERVER=inherit # Copy from host system's /etc/resolv.conf
+"""
+
+
+def test_what_a_container_has_of_its_host_s_defaults():
+    told = translate("CPULIMIT=100\n", "101", DEFAULTS)
+    assert told["container"] == {"cpu_limit": 1.0, "stop_timeout": 30, "nameservers": None}
+    assert [(each["line"], each["name"]) for each in told["rows"]] == [(1, "CPULIMIT"), (0, "STOP_TIMEOUT"), (0, "NAMESERVER")]
+    assert told["rows"][1]["text"] == "the host's default (vz.conf) 30: stop_timeout"
+    assert translate("UUID=x\n", None, DEFAULTS)["container"] == {"cpu_limit": 0.5, "stop_timeout": 40, "nameservers": None}
+
+
 def test_of_two_vzctl_4_takes_the_first():
     told = translate("NAME=first\nNAME=second\n")
     assert told["container"] == {"name": "first"}
