@@ -71,6 +71,17 @@ def _subnets(network: Network) -> list[ipaddress.IPv4Network | ipaddress.IPv6Net
     return [ipaddress.ip_network(each["subnet"]) for each in network.get("subnets") or [] if each.get("subnet")]
 
 
+def _gateway_fault(interface: t.Mapping[str, t.Any], network: Network) -> str:
+    """podman's routes are those of the network."""
+    there = [each["gateway"] for each in network.get("subnets") or [] if each.get("gateway")]
+    for key in ("gateway", "gateway6"):
+        wanted = interface.get(key)
+        if wanted and not ipaddress.ip_address(wanted).is_unspecified and wanted not in there:
+            has = f"the gateway {' and '.join(there)}" if there else "no gateway"
+            return f"{interface['name']}: its gateway is {wanted}, and the network {network['name']} there has {has}: make one with --gateway {wanted}"
+    return ""
+
+
 def _network_of(interface: t.Mapping[str, t.Any], networks: t.Sequence[Network], chosen: t.Mapping[str, str]) -> tuple[Network | None, str]:
     name, addresses = interface["name"], _addresses(interface)
     said = ", ".join(map(str, addresses))
@@ -91,6 +102,9 @@ def _network_of(interface: t.Mapping[str, t.Any], networks: t.Sequence[Network],
         inside = [str(address) for address in addresses if address in subnet]
         if len(inside) > 1:
             return None, f"{name}: podman gives a container one address of {subnet}, and not {' and '.join(inside)}: leave all but one to other containers"
+    problem = _gateway_fault(interface, fitting[0])
+    if problem:
+        return None, problem
     outside = [str(address) for address in addresses if not any(address in subnet for subnet in _subnets(fitting[0]))]
     if outside:
         return None, f"{name}: {', '.join(outside)} is in no subnet of the network {fitting[0]['name']} there"

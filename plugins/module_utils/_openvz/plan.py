@@ -82,9 +82,12 @@ def make(look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any], wishes: Wish
     size = wishes.size or (0 if look["layout"] == "ploop" else volume_size(values.get("disk_bytes")))
     _whole(rows, look, offer, name, size)
     options += _scripts(rows, look["scripts"], values, offer)
-    options += _network(rows, values, offer, wishes.networks)
+    reached = _network(rows, values, offer, wishes.networks)
+    if reached == ["--network=none"]:
+        options = [each for each in options if not each.startswith("--dns")]
+    options += reached
     options += _rights(rows, values.get("cap_drop") or [])
-    options += _defaults(rows, values, offer)
+    options += _defaults(rows, values, offer, reached)
     _init(rows, look["root"], offer)
     return {
         "id": look["id"], "host": look["host"], "name": name, "layout": look["layout"], "private": look["private"], "source_mountpoint": look["mountpoint"],
@@ -191,10 +194,12 @@ def _rights(rows: _Table, dropped: t.Sequence[str]) -> list[str]:
     return options
 
 
-def _defaults(rows: _Table, values: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any]) -> list[str]:
+def _defaults(rows: _Table, values: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any], reached: t.Sequence[str]) -> list[str]:
     """podman has defaults of its own where the configuration is silent."""
     options = ["--no-hosts"]
-    if not values.get("nameservers") and "nameservers" not in values:
+    if reached == ["--network=none"]:
+        rows.add("(network)", REPORTED, "without a network podman takes no word about DNS")
+    elif "nameservers" not in values:
         options.append("--dns=none")
     if "pids_limit" not in values and "pids" in offer["controllers"]:
         options.append("--pids-limit=-1")

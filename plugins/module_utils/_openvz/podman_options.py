@@ -146,6 +146,13 @@ def _names(name: str, key: str) -> Way:
     return lambda values, _offer: Answer([f"--{name}={each}" for each in values[key] or []])
 
 
+def _search(values: Values, offer: Offer) -> Answer:
+    """Where podman leaves resolv.conf alone, it takes no word about it."""
+    if "nameservers" not in values:
+        return Answer(told="as the container's own /etc/resolv.conf has them" if values["search_domains"] else "")
+    return _names("dns-search", "search_domains")(values, offer)
+
+
 def _io(values: Values, key: str) -> Answer:
     return Answer(told="" if values[key] is None else "podman's limit names a device whose number changes: set it on the host (systemctl set-property)")
 
@@ -180,7 +187,7 @@ WAYS: dict[str, Way] = {
     "addresses": elsewhere(f"those of {VENET}"),
     "interfaces": elsewhere("under their names"),
     "nameservers": _names("dns", "nameservers"),
-    "search_domains": _names("dns-search", "search_domains"),
+    "search_domains": _search,
     "cap_add": _rights,
     "cap_drop": elsewhere(""),
     "devices": _devices,

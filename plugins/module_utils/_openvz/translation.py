@@ -27,6 +27,7 @@ CAPABILITIES = frozenset(
     SYS_BOOT SYS_CHROOT SYS_MODULE SYS_NICE SYS_PACCT SYS_PTRACE SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG SYSLOG WAKE_ALARM""".split()
 )
 _NUMBERS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*", re.ASCII)
+_MAC = re.compile(r"([0-9A-F]{2}:?){5}[0-9A-F]{2}", re.ASCII | re.IGNORECASE)
 NETIF_CARRIED = {"ifname": "name", "mac": "mac", "gw": "gateway", "gw6": "gateway6", "bridge": "bridge", "network": "network"}
 NETIF_TOLD = {
     "host_ifname": "podman names the host's end",
@@ -91,6 +92,13 @@ def names(key: str) -> t.Callable[[str], list[Part]]:
     return apply
 
 
+def _checked(key: str, said: str) -> str:
+    """A value of an interface's that podman would not take fails here, and not after the stop."""
+    if key == "mac" and not _MAC.fullmatch(said):
+        raise ValueError(f"{said!r} is no MAC address")
+    return str(ipaddress.ip_address(said)) if key in ("gw", "gw6") and said else said
+
+
 def interfaces(value: str) -> list[Part]:
     """`ifname=eth0,mac=…;ifname=eth1,…`."""
     found: list[dict[str, t.Any]] = []
@@ -104,7 +112,9 @@ def interfaces(value: str) -> list[Part]:
             if key == "ip":
                 interface["addresses"].append(str(ipaddress.ip_interface(said)))
             elif key in NETIF_CARRIED:
-                interface[NETIF_CARRIED[key]] = said
+                interface[NETIF_CARRIED[key]] = _checked(key, said)
+                if key in ("bridge", "network"):
+                    parts.append((REPORTED, {}, f"{word}: podman's network that has its addresses takes its place"))
             else:
                 parts.append((REPORTED if key in NETIF_TOLD else REFUSED, {}, f"{word}: {NETIF_TOLD.get(key, 'it is not known here')}"))
         if "name" not in interface:

@@ -55,7 +55,7 @@ OFFER = {
     "machine": "x86_64", "processors": 4, "cgroup": 2, "controllers": ["cpu", "cpuset", "memory", "pids"], "vsyscall": True, "free": 10 << 30, "taken": [],
     "networks": [
         {"name": "lan", "subnets": [{"subnet": "10.0.0.0/24"}, {"subnet": "2001:db8::/64"}]},
-        {"name": "back", "subnets": [{"subnet": "10.1.0.0/24"}]},
+        {"name": "back", "subnets": [{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}]},
     ],
     "paths": ["/dev/net/tun", "/dev/fuse", "/srv/data"],
 }  # fmt: skip
@@ -118,6 +118,8 @@ REFUSED = {
     "no network with its address": (dict(conf=OLD.replace("10.0.0.101", "10.9.0.101")), ["(network)"]),
     "two addresses of one subnet": (dict(conf=OLD.replace("10.0.0.101", "10.0.0.101 10.0.0.102")), ["(network)"]),
     "an interface without an address": (dict(conf=OLD.replace(",ip=10.1.0.7/24", "")), ["(network)"]),
+    "another gateway": (dict(conf=OLD.replace("ip=10.1.0.7/24", "ip=10.1.0.7/24,gw=10.1.0.254")), ["(network)"]),
+    "no MAC address": (dict(conf=OLD.replace("00:18:51:AA:BB:CC", "auto")), ["NETIF"]),
     "a script that does more": (dict(more="@file script 101.mount\n #!/bin/sh\n modprobe fuse\n@end\n"), ["101.mount"]),
     "a bind mount of nothing": (dict(more="@file script 101.mount\n mount --bind /srv/other $VE_ROOT/data\n@end\n"), ["101.mount"]),
     "a start script": (dict(more="@file script 101.start\n echo started\n@end\n"), ["101.start"]),
@@ -206,7 +208,23 @@ def test_a_silent_configuration_has_openvz_s_defaults():
     found = planned('DISKSPACE="1G"\n')
     assert found["name"] == "ct101" and not found["onboot"]
     said = [each for each in found["options"] if not each.startswith("--cap")]
-    assert said == ["--network=none", "--no-hosts", "--dns=none", "--pids-limit=-1", "--stop-timeout=120"]
+    assert said == ["--network=none", "--no-hosts", "--pids-limit=-1", "--stop-timeout=120"]
+
+
+def test_podman_is_told_of_dns_only_where_it_takes_it():
+    def said(conf):
+        return [each for each in planned(conf)["options"] if each.startswith(("--dns", "--network=none"))]
+
+    dns = 'NAMESERVER="10.0.0.53"\nSEARCHDOMAIN="example.org"\n'
+    assert said('DISKSPACE="1G"\n' + dns) == ["--network=none"]
+    assert said('IP_ADDRESS="10.0.0.101"\nDISKSPACE="1G"\n' + dns) == ["--dns=10.0.0.53", "--dns-search=example.org"]
+    assert said('IP_ADDRESS="10.0.0.101"\nDISKSPACE="1G"\nSEARCHDOMAIN="example.org"\n') == ["--dns=none"]
+    assert said('IP_ADDRESS="10.0.0.101"\nDISKSPACE="1G"\nNAMESERVER="inherit"\nSEARCHDOMAIN="x.org"\n') == ["--dns-search=x.org"]
+
+
+def test_the_gateway_of_the_network_is_that_of_the_interface():
+    found = planned(OLD.replace("ip=10.1.0.7/24", "ip=10.1.0.7/24,gw=10.1.0.1,bridge=br0"))
+    assert found["refused"] == [] and any("bridge=br0: podman's network" in line for line in found["lines"])
 
 
 def test_an_answer_is_one_of_three():
