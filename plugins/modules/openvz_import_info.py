@@ -166,9 +166,13 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
     name, record = importer.find_record(looked["id"], looked["host"])
     # A container that this import has made, and a lock that it has set, are not in its way.
     offer["taken"] = sorted({*offer["taken"], *importer.records()} - {name})
-    ignore = [*params["ignore"], *(["DISABLED"] if record else [])]
+    state = record.get("state")
+    ignore = [*params["ignore"], *(["DISABLED"] if state in (importer.STOPPED, importer.IMPORTED) else [])]
     wishes = Wishes(name=name or params["name"], size=size, networks=params["networks"], ignore=ignore)
     plan = make(looked, offer, wishes, MOUNT_ROOT + "/{name}")
+    if state == importer.IMPORTED and plan["running"]:
+        both = f"(state): it was imported as {plan['name']}, and runs on the source again: stop it there, or take the import back (import_openvz_back=true)"
+        plan["refused"] = [*plan["refused"], both]
     plan.update(image=default_image(plan["name"]), mountpoint=default_mountpoint(plan["name"]))
     return {"program": SCRIPT, "plan": plan, "lines": plan["lines"], "offer": offer, "record": record}
 

@@ -120,7 +120,8 @@ class Importer:
         self.source.state()
         # After the way back it may be another than it was.
         if self.record.get("state", BEGUN) == BEGUN:
-            self.write(id=self.plan["id"], host=self.plan["host"], state=BEGUN, running=self.plan["running"], onboot=self.plan["onboot"])
+            known = {key: self.plan[key] for key in ("id", "host", "running", "onboot", "disabled")}
+            self.write(state=BEGUN, **known)
         return {"first_pass_s": round(self._copy(last=False), 3)}
 
     @property
@@ -131,7 +132,12 @@ class Importer:
     def stop(self) -> dict[str, t.Any]:
         """The container is stopped and locked on the source, and the rest is copied."""
         begun = time.time()
-        self.write(state=STOPPED, stopped_at=self.record.get("stopped_at") or begun)
+        state = self.source.state()
+        if state["suspended"] or state["paused"]:
+            raise HandoverError(f"{self.plan['id']} was suspended meanwhile, and its memory cannot come along: resume it, or stop it")
+        # Somebody may have started it during the first copy.
+        running = self.record["running"] or state["running"]
+        self.write(state=STOPPED, stopped_at=self.record.get("stopped_at") or begun, running=running)
         self.source.stop()
         stopped = time.time()
         copied = self._copy(last=True)
@@ -175,7 +181,8 @@ class Importer:
             self._await(podman, port, wait)
             result["downtime_s"] = round(time.time() - self.record["stopped_at"], 3)
         shutil.rmtree(self._staging, ignore_errors=True)
-        self.write(state=IMPORTED, **{key: result[key] for key in ("downtime_s",) if key in result})
+        # From here on others may start it, at any time: its volume is not written over again.
+        self.write(state=IMPORTED, ran=True, **{key: result[key] for key in ("downtime_s",) if key in result})
         return result
 
     def _exists(self, podman: str) -> bool:
@@ -224,7 +231,7 @@ class Importer:
         if self._exists(podman):
             raise HandoverError(f"podman rm has ended, and {self.name} is still there: it stays stopped on the source until it is gone here")
         if self.record.get("state") in (STOPPED, IMPORTED):
-            self.source.unlock(self.record["onboot"], self.record["running"])
+            self.source.unlock(self.record["onboot"], self.record["running"], self.record.get("disabled", False))
         # Also where the first copy was not begun: the volume that is there is this container's.
         self.write(id=self.plan["id"], host=self.plan["host"], state=BEGUN, stopped_at=None)
         return {}

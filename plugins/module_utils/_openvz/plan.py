@@ -93,7 +93,7 @@ def make(look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any], wishes: Wish
         "id": look["id"], "host": look["host"], "name": name, "layout": look["layout"], "private": look["private"], "source_mountpoint": look["mountpoint"],
         "running": state_of(look["status"])["running"], "rows": rows.rows, "lines": table(rows.rows), "refused": rows.refused(),
         "options": list(dict.fromkeys(options)), "mountpoint": mountpoint, "size": size, "inodes": values.get("disk_inodes") or 0,
-        "onboot": values.get("onboot") or False, "boot_order": values.get("boot_order") or 0,
+        "onboot": values.get("onboot") or False, "boot_order": values.get("boot_order") or 0, "disabled": bool(values.get("disabled")),
         "interfaces": [each["name"] for each in networks.interfaces_of(values)],
     }  # fmt: skip
 

@@ -113,13 +113,16 @@ class Source:
     def locked(self) -> bool:
         return self.run("grep", "-Eq", '^[[:space:]]*DISABLED="?yes"?', f"/etc/vz/conf/{self.ctid}.conf", accept=(0, 1)).rc == 0
 
-    def unlock(self, onboot: bool | str, start: bool) -> None:
+    def unlock(self, onboot: bool | str, start: bool, disabled: bool) -> None:
         """As it was before the import. Nothing else may run the container."""
-        self.run("vzctl", "set", self.ctid, "--disabled", "no", "--onboot", {True: "yes", False: "no"}.get(onboot, onboot), "--save")
+        boot = {True: "yes", False: "no"}.get(onboot, onboot)
+        self.run("vzctl", "set", self.ctid, *(() if disabled and not start else ("--disabled", "no")), "--onboot", boot, "--save")
         if start and not self.state()["running"]:
             self.run("vzctl", "start", self.ctid, accept=(0, 32))
             if not self.state()["running"]:
                 raise HandoverError(f"vzctl start has ended, and {self.ctid} does not run on the source: see its log there (/var/log/vzctl.log)")
+        if disabled and start:
+            self.run("vzctl", "set", self.ctid, "--disabled", "yes", "--save")
 
     def copy(self, path: str, place: str, how: t.Sequence[str], last: bool) -> None:
         """The contents of a folder of the source. Only before the last pass may files go away meanwhile."""

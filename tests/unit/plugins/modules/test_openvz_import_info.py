@@ -69,6 +69,22 @@ def test_its_own_lock_and_container_are_not_in_the_way(tmp_path):
     assert found["plan"]["refused"] == [] and found["plan"]["name"] == "web" and found["record"]["state"] == "stopped"
 
 
+def test_one_that_was_imported_and_runs_on_the_source_is_refused(tmp_path):
+    (tmp_path / "shop").mkdir()
+    record = tmp_path / "shop/record.json"
+    record.write_text('{"id": "101", "host": "old1 7", "state": "imported"}', encoding="utf-8")
+    look = LOOK.replace("unmounted down", "mounted running")
+    refused = openvz_import_info.run(Module(look=look))["plan"]["refused"]
+    assert len(refused) == 1 and "it was imported as shop, and runs on the source again" in refused[0]
+    assert openvz_import_info.run(Module())["plan"]["refused"] == []
+
+
+def test_a_lock_after_the_way_back_is_somebody_else_s(tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/record.json").write_text('{"id": "101", "host": "old1 7", "state": "begun"}', encoding="utf-8")
+    assert [each.partition(":")[0] for each in openvz_import_info.run(Module())["plan"]["refused"]] == ["DISABLED"]
+
+
 def test_a_container_of_the_same_id_on_another_host_is_another(tmp_path):
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop/record.json").write_text('{"id": "101", "host": "old2 9", "state": "imported"}', encoding="utf-8")

@@ -23,7 +23,7 @@ class World:
         self.running, self.mounted, self.disabled, self.onboot = True, True, False, True
         self.container, self.up = False, False
         self.lies = set()
-        self.clock = "1700000000"
+        self.clock, self.word = "1700000000", ""
 
     def remaining(self):
         return 100
@@ -53,7 +53,7 @@ class World:
         tool, verb = words[0], words[1] if len(words) > 1 else ""
         if tool == "vzctl":
             if verb == "status":
-                return f"CTID 101 exist {'mounted' if self.mounted else 'unmounted'} {'running' if self.running else 'down'}"
+                return f"CTID 101 exist {'mounted' if self.mounted else 'unmounted'} {'running' if self.running else 'down'} {self.word}"
             if lie:
                 return ""
             if verb == "stop":
@@ -64,7 +64,10 @@ class World:
             elif verb == "umount":
                 self.mounted = False
             elif verb == "set":
-                self.disabled, self.onboot = words[words.index("--disabled") + 1] == "yes", words[words.index("--onboot") + 1] == "yes"
+                if "--disabled" in words:
+                    self.disabled = words[words.index("--disabled") + 1] == "yes"
+                if "--onboot" in words:
+                    self.onboot = words[words.index("--onboot") + 1] == "yes"
             return ""
         if tool == "date":
             return self.clock
@@ -86,7 +89,8 @@ class World:
 
 
 PLAN = {
-    "id": "101", "host": "old1 7", "name": "shop", "layout": "simfs", "private": "/vz/private/101", "running": True, "onboot": True, "boot_order": 5,
+    "id": "101", "host": "old1 7", "name": "shop", "layout": "simfs", "private": "/vz/private/101", "running": True, "onboot": True,
+    "boot_order": 5, "disabled": False,
     "options": ["--hostname=shop"], "interfaces": [],
 }  # fmt: skip
 OFFER = {"cgroup": 2, "vsyscall": True}
@@ -158,6 +162,52 @@ def test_a_stopped_one_stays_stopped_there_and_back(world):
     assert world.container and not world.up
     world.step("undo")
     assert not world.running and not world.disabled and not world.onboot
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_one_that_was_disabled_before_is_so_again(world, running):
+    world.running = world.mounted = running
+    world.disabled = True
+    world.plan.update(running=running, onboot=True, disabled=True)
+    for step in ("begin", "stop"):
+        world.step(step)
+    world.start()
+    world.step("undo")
+    assert world.disabled and world.onboot and world.running == running
+
+
+def test_one_that_is_started_during_the_first_copy_runs_here_and_there_again(world):
+    world.running = False
+    world.plan["running"] = False
+    world.step("begin")
+    world.running = world.mounted = True
+    world.step("stop")
+    world.start()
+    assert world.up and not world.running
+    world.step("undo")
+    assert world.running
+
+
+def test_one_that_is_suspended_during_the_first_copy_is_left_alone(world):
+    world.step("begin")
+    world.word = "suspended"
+    with pytest.raises(HandoverError, match="101 was suspended meanwhile, and its memory cannot come along"):
+        world.step("stop")
+    assert not world.disabled and importer.read_record("shop")["state"] == importer.BEGUN
+
+
+def test_the_volume_of_one_that_came_stopped_is_kept_too(world, tmp_path):
+    """It may have been started by hand since then."""
+    image = tmp_path / "shop.img"
+    world.running = world.mounted = False
+    world.plan.update(image=str(image), running=False)
+    for step in ("begin", "stop"):
+        world.step(step)
+    world.start()
+    world.step("undo")
+    image.write_text("weeks of data", encoding="utf-8")
+    world.plan["layout"] = "ploop"
+    assert world.step("clear")["kept"].startswith(str(image) + ".2")
 
 
 def test_a_word_of_its_own_for_the_boot_is_that_again(world):
