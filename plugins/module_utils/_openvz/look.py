@@ -67,14 +67,17 @@ file() { [ -f "$2" ] || return 0; echo "@file $1"; sed 's/^/ /' "$2"; echo; echo
 value() {
     found=
     for each in /etc/vz/vz.conf "$conf"; do
-        said=$(sed -n "s/^[[:space:]]*$1=\"\{0,1\}\([^\"]*\)\"\{0,1\}[[:space:]]*\$/\1/p" "$each" 2>/dev/null | tail -n 1)
+        said=$(sed -n -e "s/^[[:space:]]*$1=\"\([^\"]*\)\".*/\1/p;t" -e "s/^[[:space:]]*$1=\([^\"[:space:]]*\).*/\1/p" "$each" 2>/dev/null | tail -n 1)
         [ -n "$said" ] && found=$said
     done
     printf '%s\n' "$found" | sed "s/\${VEID}/$id/g; s/\$VEID/$id/g"
 }
 private=$(value VE_PRIVATE); private=${private:-/vz/private/$id}
 root=$(value VE_ROOT); root=${root:-/vz/root/$id}
-status=$(vzctl status "$id" 2>&1 | head -n 1)
+# A warning may come first.
+status=$(vzctl status "$id" 2>&1)
+word=$(printf '%s\n' "$status" | grep -E '^(CTID|VEID) ' | head -n 1)
+status=${word:-$(printf '%s\n' "$status" | head -n 1)}
 echo "@id $id"
 echo "@vzctl $(vzctl --version 2>&1 | head -n 1)"
 echo "@status $status"
@@ -91,7 +94,9 @@ for each in prestart premount mount start stop umount postumount; do
     file "script vps.$each" "/etc/vz/conf/vps.$each"
 done
 seen=
-if [ -e "$private/root.hdd/DiskDescriptor.xml" ]; then
+if [ -e "$private/root.hdd/DiskDescriptor.xml" ] && [ -d "$private/etc" ]; then
+    echo "@layout both"
+elif [ -e "$private/root.hdd/DiskDescriptor.xml" ]; then
     echo "@layout ploop"
     echo "@kib $(du -sk "$private/root.hdd" | cut -f 1)"
     file descriptor "$private/root.hdd/DiskDescriptor.xml"
@@ -104,7 +109,7 @@ elif [ -d "$private/etc" ]; then
     seen=$private
 fi
 # Here libvzctl has action scripts. In a directory container the same place is the container's own.
-if [ "$seen" != "$private" ]; then
+if [ ! -d "$private/etc" ]; then
     for each in prestart premount mount start stop umount postumount; do
         file "script scripts.$each" "$private/scripts/$each"
     done

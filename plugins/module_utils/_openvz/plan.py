@@ -22,10 +22,12 @@ MIB = 1 << 20
 # The metadata of a file system take some of it. DISKSPACE is the room for files.
 OVERHEAD = 1.07
 SPARE = 64 * MIB
+INODE = 256
 # The first systemd that runs on control groups of version 2 alone, and the last C library that calls through the vsyscall page.
 SYSTEMD_V2 = 232
 VSYSCALL_GLIBC = (2, 13)
 INITS = {"systemd": "systemd", "upstart": "Upstart", "sysvinit": "System V's init"}
+_IMAGE = re.compile(r"<File>([^<]*)</File>")
 # podman's limits on a container's name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 # Rows about the container as a whole, which cannot be left out.
@@ -79,7 +81,7 @@ def make(look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any], wishes: Wish
     name = wishes.name or values.get("name") or "ct" + look["id"][:8]
     mountpoint = mountpoint.replace("{name}", name)
     # A ploop disk keeps its size, and grows if that is asked for.
-    size = wishes.size or (0 if look["layout"] == "ploop" else volume_size(values.get("disk_bytes")))
+    size = wishes.size or (0 if look["layout"] == "ploop" else volume_size(values.get("disk_bytes"), values.get("disk_inodes")))
     _whole(rows, look, offer, name, size)
     options += _scripts(rows, look["scripts"], values, offer)
     reached = _network(rows, values, offer, wishes.networks)
@@ -118,9 +120,9 @@ def paths_of(look: t.Mapping[str, t.Any]) -> list[str]:
     return [each.partition(":")[0] for each in values.get("devices", [])] + [each.partition(",")[0].partition(":")[0] for each in mounts]
 
 
-def volume_size(files: int | None) -> int:
+def volume_size(files: int | None, inodes: int | None) -> int:
     """The size of a volume that has so many bytes for files, in whole MiB; 0 where there is no limit."""
-    return 0 if not files else -(-int(files * OVERHEAD + SPARE) // MIB) * MIB
+    return 0 if not files else -(-int(files * OVERHEAD + SPARE + (inodes or 0) * INODE) // MIB) * MIB
 
 
 def _whole(rows: _Table, look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any], name: str, size: int) -> None:
@@ -143,9 +145,16 @@ def _whole(rows: _Table, look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.An
         rows.add("(data)", REFUSED, "its files are partly in a template (VZFS): convert it first (vzctl convert)")
     elif not look["layout"]:
         rows.add("(data)", REFUSED, f"neither a disk nor files are in {look['private']}: see VE_PRIVATE")
+    elif look["layout"] == "both":
+        rows.add("(data)", REFUSED, f"{look['private']} has a disk and files of a directory container: take away the one that it does not run from")
+    elif _beyond(look):
+        rows.add("(data)", REFUSED, f"its disk has images outside of its folder ({_beyond(look)[0]}): bring them into it first (ploop merge)")
     elif not size and look["layout"] != "ploop":
         rows.add("(data)", REFUSED, "DISKSPACE has no limit, and a volume has one: say how large it is to be, as in import_openvz_size=20G")
+    elif look["layout"] == "simfs" and look["kib"] * 1024 > size:
+        rows.add("(data)", REFUSED, f"it has {look['kib'] // 1024} MiB, and DISKSPACE is for less: say how large it is to be, as in import_openvz_size=20G")
     else:
+        _not_carried(rows, look)
         whence = f"{look['private']}/root.hdd" if look["layout"] == "ploop" else look["private"]
         volume = f"an image volume of {size // MIB} MiB" if size else "an image volume of the disk's size"
         rows.add("(data)", TRANSLATED, f"{look['kib'] // 1024} MiB of {whence} ({look['layout']}) → {volume}")
@@ -159,6 +168,19 @@ def _whole(rows: _Table, look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.An
         rows.add("(name)", REFUSED, f"the destination has a container or a volume {name} already: give another in import_openvz_name")
     else:
         rows.add("(name)", CARRIED, name)
+
+
+def _beyond(look: t.Mapping[str, t.Any]) -> list[str]:
+    """Images of the disk that are not in its own folder, which alone is copied."""
+    return [each for each in _IMAGE.findall(look["files"].get("descriptor", "")) if "/" in each.strip()]
+
+
+def _not_carried(rows: _Table, look: t.Mapping[str, t.Any]) -> None:
+    snapshots = max(0, look["files"].get("descriptor", "").count("<Shot>") - 1)
+    if snapshots:
+        rows.add("(snapshots)", REPORTED, f"its {snapshots} snapshots stay on the source: here it has the disk as it is now")
+    if look["layout"] == "simfs":
+        rows.add("(data)", REPORTED, "attributes of files that chattr sets, as immutable, are not carried: set them again")
 
 
 def _scripts(rows: _Table, scripts: t.Mapping[str, str], values: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any]) -> list[str]:

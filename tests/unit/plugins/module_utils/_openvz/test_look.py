@@ -101,6 +101,28 @@ def test_the_scripts_folder_of_a_directory_container_is_its_own(host):
     assert host("101", "VE_PRIVATE=TMP/private/101\n")["scripts"] == {}
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", " # a remark\n"])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_paths_as_people_write_them(host, end, quote):
+    assert host("101", f"VE_PRIVATE={quote}/vz/p/${{VEID}}{quote}{end}")["private"] == "/vz/p/101"
+
+
+def test_a_warning_before_the_status(host):
+    (host.folder / "bin/vzctl").write_text('#!/bin/sh\necho "Warning: old" >&2\necho "CTID 101 exist mounted running"\n', encoding="utf-8")
+    assert host("101", "")["status"] == "CTID 101 exist mounted running"
+    (host.folder / "bin/vzctl").write_text("#!/bin/sh\necho no module\necho more\n", encoding="utf-8")
+    assert host("101", "")["status"] == "no module"
+
+
+def test_a_disk_that_a_directory_container_has_made_is_none(host):
+    for each in ("etc", "root.hdd", "scripts"):
+        (host.folder / "private/101" / each).mkdir(parents=True)
+    for each in ("root.hdd/DiskDescriptor.xml", "scripts/mount"):
+        (host.folder / "private/101" / each).write_text("x\n", encoding="utf-8")
+    found = host("101", "VE_PRIVATE=TMP/private/101\n")
+    assert (found["layout"], found["scripts"], "descriptor" in found["files"]) == ("both", {}, False)
+
+
 def test_nothing_is_found(host):
     assert host("102", "")["others"] == ["101"]
     assert host("101", "")["layout"] == "" and host("101", "")["private"] == "/vz/other/101"

@@ -128,6 +128,12 @@ REFUSED = {
     "no room": (dict(offer={**OFFER, "free": 1 << 20}), ["(room)"]),
     "no limit of its disk": (dict(conf=OLD.replace("2097152:2306867", "unlimited")), ["(data)"]),
     "a name that is taken": (dict(offer={**OFFER, "taken": ["shop"]}), ["(name)"]),
+    "a disk beside files": (dict(**{"@layout__simfs": "@layout both"}), ["(data)"]),
+    "an image elsewhere": (
+        dict(more="@file descriptor\n <File>/vz/base/root.hds</File><File>root.hds.1</File>\n@end\n", **{"@layout__simfs": "@layout ploop"}),
+        ["(data)"],
+    ),
+    "more files than its limit": (dict(**{"@kib__409600": "@kib 3409600"}), ["(data)"]),
     "VZFS": (dict(**{"@layout__simfs": "@layout vzfs"}), ["(data)"]),
     "an old systemd": (dict(systemd__252="x", **{"@root__x": ""}), ["(cgroup)"]),
     "a link for /tmp": (dict(**{"@root__has__tmp\n": ""}), ["(tmp)"]),
@@ -225,6 +231,17 @@ def test_podman_is_told_of_dns_only_where_it_takes_it():
 def test_the_gateway_of_the_network_is_that_of_the_interface():
     found = planned(OLD.replace("ip=10.1.0.7/24", "ip=10.1.0.7/24,gw=10.1.0.1,bridge=br0"))
     assert found["refused"] == [] and any("bridge=br0: podman's network" in line for line in found["lines"])
+
+
+def test_a_volume_has_room_for_its_inodes():
+    assert plan.volume_size(1 << 30, 4 << 20) - plan.volume_size(1 << 30, None) == 1 << 30
+    assert plan.volume_size(None, 100) == 0
+
+
+def test_snapshots_are_told():
+    more = "@file descriptor\n <File>root.hds</File>\n <Shot>a</Shot>\n <Shot>b</Shot>\n@end\n"
+    found = planned(more=more, **{"@layout__simfs": "@layout ploop"})
+    assert found["refused"] == [] and any("its 1 snapshots stay on the source" in line for line in found["lines"])
 
 
 def test_an_answer_is_one_of_three():
