@@ -22,7 +22,8 @@ def interfaces_of(container: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
     """All interfaces, venet0 first."""
     addresses = container.get("addresses")
     found = [{"name": VENET, "addresses": addresses, "mac": _own_mac(addresses[0])}] if addresses else []
-    return [*found, *container.get("interfaces", [])]
+    # libvzctl may have an entry of it among the others, without its addresses.
+    return [*found, *(each for each in container.get("interfaces", []) if each["name"] != VENET)]
 
 
 def _own_mac(address: str) -> str:

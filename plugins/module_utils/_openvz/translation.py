@@ -37,6 +37,9 @@ NETIF_TOLD = {
     "dhcp": "a container gets its addresses from podman, and not by DHCP: give it fixed ones",
     "dhcp6": "a container gets its addresses from podman, and not by DHCP: give it fixed ones",
     "type": "podman makes the interface in its own way",
+    "ip_filter": "podman's bridges filter no addresses",
+    "ifaceid": "it means nothing outside of OpenVZ",
+    "vport": "podman makes the interface in its own way",
     "vporttype": "podman makes the interface in its own way",
 }
 
@@ -71,10 +74,15 @@ def limited(key: str, unit: int, what: str) -> t.Callable[[str], list[Part]]:
     return apply
 
 
+def listed(value: str) -> list[str]:
+    """Words with blanks between them, or the commas that libvzctl takes as well."""
+    return value.replace(",", " ").split()
+
+
 def addresses(value: str) -> list[Part]:
     found: list[str] = []
     parts: list[Part] = []
-    for word in value.split():
+    for word in listed(value):
         interface = ipaddress.ip_interface(word)
         found.append(str(interface) if "/" in word else str(interface.ip))
         if "/" in word and str(interface) != word:
@@ -87,9 +95,22 @@ def names(key: str) -> t.Callable[[str], list[Part]]:
         # The file that comes with vzctl 4 has a remark behind the word.
         if value.split()[0] == "inherit":
             return [(TRANSLATED, {key: None}, f"{key}: those of the new host")]
-        return [(CARRIED, {key: value.split()}, key)]
+        return [(CARRIED, {key: listed(value)}, key)]
 
     return apply
+
+
+def _settings(text: str) -> t.Iterator[tuple[str, str]]:
+    """`key=value` with commas between them. After ip6= stand further addresses: libvzctl writes it as the last one, and without a key to each."""
+    last = ""
+    for word in filter(None, text.split(",")):
+        key, equals, said = word.partition("=")
+        if not equals and last == "ip6" and ":" in word:
+            key, said = last, word
+        elif not equals:
+            raise ValueError(f"{word!r} has no equals sign")
+        last = key
+        yield key, said
 
 
 def _checked(key: str, said: str) -> str:
@@ -105,12 +126,12 @@ def interfaces(value: str) -> list[Part]:
     parts: list[Part] = []
     for text in filter(None, value.split(";")):
         interface: dict[str, t.Any] = {"addresses": []}
-        for word in filter(None, text.split(",")):
-            key, equals, said = word.partition("=")
-            if not equals:
-                raise ValueError(f"{word!r} has no equals sign")
-            if key == "ip":
-                interface["addresses"].append(str(ipaddress.ip_interface(said)))
+        for key, said in _settings(text):
+            word = f"{key}={said}"
+            if key in ("ip", "ip6"):
+                # Of several of IPv4 a colon is between.
+                several = [said] if key == "ip6" or said.count(":") > 1 and "." not in said else said.split(":")
+                interface["addresses"] += [str(ipaddress.ip_interface(each)) for each in several if each]
             elif key in NETIF_CARRIED:
                 interface[NETIF_CARRIED[key]] = _checked(key, said)
                 if key in ("bridge", "network"):
@@ -164,7 +185,7 @@ def features(value: str) -> list[Part]:
 def device_nodes(value: str) -> list[Part]:
     found: list[str] = []
     parts: list[Part] = []
-    for word in value.split():
+    for word in listed(value):
         name, _colon, mode = word.rpartition(":")
         if not name or not mode or set(mode) - set("rwmQ"):
             if mode != "none" or not name:
@@ -179,7 +200,7 @@ def device_nodes(value: str) -> list[Part]:
 def device_numbers(value: str) -> list[Part]:
     """`c:10:200:rw`, or `b:8:all:r`."""
     rules = []
-    for word in value.split():
+    for word in listed(value):
         said = word.split(":")
         if len(said) != 4 or said[0] not in ("b", "c"):
             raise ValueError(f"{word!r} is no kind, major, minor and rights")
@@ -195,7 +216,9 @@ def processors(value: str) -> list[Part]:
 
 def share(value: str) -> list[Part]:
     """Per cent of one processor; 0 is no limit."""
-    per_cent = float(value.rstrip("%"))
+    if value.endswith("%"):
+        raise ValueError(f"{value!r} is a part of all the source's processors: give the per cents of one")
+    per_cent = 0.0 if value == "unlimited" else float(value)
     return [(TRANSLATED, {"cpu_limit": per_cent / 100 if per_cent else None}, "cpus: " + (f"{per_cent / 100:g}" if per_cent else "no limit"))]
 
 

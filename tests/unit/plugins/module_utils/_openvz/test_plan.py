@@ -244,6 +244,11 @@ def test_snapshots_are_told():
     assert found["refused"] == [] and any("its 1 snapshots stay on the source" in line for line in found["lines"])
 
 
+def test_venet_among_the_interfaces_is_that_of_the_addresses():
+    found = planned(OLD.replace('NETIF="', 'NETIF="ifname=venet0,ifaceid=1;'))
+    assert found["refused"] == [] and found["interfaces"] == ["venet0", "eth0"]
+
+
 def test_an_answer_is_one_of_three():
     assert Answer(["--x"]).refused == "" and Answer(refused="no").options == ()
 

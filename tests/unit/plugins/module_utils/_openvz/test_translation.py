@@ -140,6 +140,8 @@ def test_of_two_vzctl_4_takes_the_first():
         ("NETIF=ifname=eth0,broken", "'broken' has no equals sign"),
         ("NETIF=mac=00:18:51:AA:BB:CC", "has no ifname"),
         ("CPUS=two", "two"),
+        ("CPULIMIT=50%", "is a part of all the source's processors"),
+        ("NETIF=ifname=eth0,ip=10.0.0.1,10.0.0.2", "'10.0.0.2' has no equals sign"),
         ("CPUMASK=0 2", "'0 2' is no list of numbers"),
         ("NODEMASK=0x3", "'0x3' is no list of numbers"),
         ("DEVNODES=fuse", "'fuse' is no device and its rights"),
@@ -157,6 +159,26 @@ def test_a_value_that_is_not_understood_is_refused(line, says):
 def test_values_that_vzctl_takes_as_well():
     told = translate('CPUS="unlimited"\nNAMESERVER=inherit # of the host\nDISKSPACE="2G:2.2G"\nCPUMASK="0,2-3"\n')
     assert told["container"] == {"cpus": None, "nameservers": None, "disk_bytes": int(2.2 * (1 << 30)), "cpuset_cpus": "0,2-3"}
+
+
+def test_interfaces_as_libvzctl_writes_them():
+    value = (
+        "ifname=eth0,mac=001851AABBCC,configure=all,ip=10.1.0.7/255.255.255.0:10.2.0.7/24,ip6=fd00::7/64,fd01::7/64,;"
+        "ifname=venet0,ifaceid=3;ifname=eth1,ip=,ip_filter=on,ip6=fd02::1"
+    )
+    told = translate(f'UUID=x\nNETIF="{value}"\n')
+    assert [(each["name"], each["addresses"]) for each in told["container"]["interfaces"]] == [
+        ("eth0", ["10.1.0.7/24", "10.2.0.7/24", "fd00::7/64", "fd01::7/64"]), ("venet0", []), ("eth1", ["fd02::1/128"]),
+    ]  # fmt: skip
+    assert told["fates"]["refused"] == 0
+
+
+def test_lists_with_commas():
+    told = translate('IP_ADDRESS="10.0.0.1, 10.1.0.1"\nNAMESERVER="9.9.9.9,8.8.8.8"\nDEVNODES="fuse:rw,net/tun:rw"\nDEVICES="c:10:200:rw,c:10:229:rw"\n')
+    assert told["container"] == {
+        "addresses": ["10.0.0.1", "10.1.0.1"], "nameservers": ["9.9.9.9", "8.8.8.8"], "devices": ["/dev/fuse:rw", "/dev/net/tun:rw"],
+        "device_rules": ["c 10:200 rw", "c 10:229 rw"],
+    }  # fmt: skip
 
 
 def test_lines_that_vzctl_does_not_read_are_reported():
