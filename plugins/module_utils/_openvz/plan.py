@@ -27,6 +27,7 @@ INODE = 256
 SYSTEMD_V2 = 232
 VSYSCALL_GLIBC = (2, 13)
 INITS = {"systemd": "systemd", "upstart": "Upstart", "sysvinit": "System V's init"}
+_SECTORS = re.compile(r"<Disk_size>\s*(\d+)\s*</Disk_size>")
 _IMAGE = re.compile(r"<File>([^<]*)</File>")
 # podman's limits on a container's name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -149,6 +150,8 @@ def _whole(rows: _Table, look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.An
         rows.add("(data)", REFUSED, f"{look['private']} has a disk and files of a directory container: take away the one that it does not run from")
     elif _beyond(look):
         rows.add("(data)", REFUSED, f"its disk has images outside of its folder ({_beyond(look)[0]}): bring them into it first (ploop merge)")
+    elif look["layout"] == "ploop" and 0 < size < _disk_size(look):
+        rows.add("(data)", REFUSED, f"its disk has {_disk_size(look) // MIB} MiB, and a disk is not made smaller here: leave import_openvz_size out")
     elif not size and look["layout"] != "ploop":
         rows.add("(data)", REFUSED, "DISKSPACE has no limit, and a volume has one: say how large it is to be, as in import_openvz_size=20G")
     elif look["layout"] == "simfs" and look["kib"] * 1024 > size:
@@ -173,6 +176,12 @@ def _whole(rows: _Table, look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.An
 def _beyond(look: t.Mapping[str, t.Any]) -> list[str]:
     """Images of the disk that are not in its own folder, which alone is copied."""
     return [each for each in _IMAGE.findall(look["files"].get("descriptor", "")) if "/" in each.strip()]
+
+
+def _disk_size(look: t.Mapping[str, t.Any]) -> int:
+    """Bytes of the disk; 0 where its descriptor says none."""
+    found = _SECTORS.search(look["files"].get("descriptor", ""))
+    return int(found.group(1)) * 512 if found else 0
 
 
 def _not_carried(rows: _Table, look: t.Mapping[str, t.Any]) -> None:

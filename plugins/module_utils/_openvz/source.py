@@ -9,6 +9,7 @@ vzctl's exit status is not believed alone: its status is asked after each verb.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import typing as t
@@ -36,7 +37,7 @@ Host source
   ServerAliveInterval 15
   ServerAliveCountMax 4
   ControlMaster auto
-  ControlPath {folder}/control
+  ControlPath {control}
   ControlPersist 300
 """
 # What rsync ends with where a file went away while it was copied.
@@ -55,6 +56,8 @@ class Source:
         self.runtime = runtime
         self.folder = folder
         self.ctid = ctid
+        # A socket's path has 107 characters at most, of which ssh needs 17.
+        self.control = "/run/handover-import-" + hashlib.sha256(folder.encode()).hexdigest()[:16]
 
     def make_key(self, name: str, address: str, port: int, host_keys: str) -> str:
         """The line for the source's authorized_keys."""
@@ -65,7 +68,7 @@ class Source:
             how = ["-q", "-t", "rsa", "-b", "3072", "-N", "", "-C", f"handover-import-{name}", "-f", key]
             self.runtime.run([self.runtime.tool("ssh-keygen", "openssh-client"), *how])
         known = "".join(f"source {' '.join(line.split()[:2])}\n" for line in host_keys.splitlines() if len(line.split()) >= 2)
-        for file, text in (("known_hosts", known), ("ssh_config", CONFIG.format(address=address, port=port, folder=self.folder))):
+        for file, text in (("known_hosts", known), ("ssh_config", CONFIG.format(address=address, port=port, folder=self.folder, control=self.control))):
             with open(os.path.join(self.folder, file), "w", encoding="utf-8") as target:
                 target.write(text)
         with open(key + ".pub", encoding="utf-8") as source:
@@ -73,9 +76,9 @@ class Source:
 
     def forget_key(self) -> None:
         """The connection ends, and the key goes."""
-        if os.path.exists(os.path.join(self.folder, "control")):
+        if os.path.exists(self.control) and os.path.exists(os.path.join(self.folder, "ssh_config")):
             self.runtime.run([*self._ssh(), "-O", "exit", "source"], accept=range(256))
-        for file in ("key", "key.pub", "known_hosts", "ssh_config", "control"):
+        for file in ("key", "key.pub", "known_hosts", "ssh_config"):
             if os.path.lexists(os.path.join(self.folder, file)):
                 os.unlink(os.path.join(self.folder, file))
 

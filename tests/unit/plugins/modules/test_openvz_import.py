@@ -42,6 +42,8 @@ def test_the_key_comes_and_goes(tmp_path):
     assert (tmp_path / "shop/known_hosts").read_text(encoding="utf-8") == "source ssh-ed25519 AAAA\nsource ssh-rsa BBBB\n"
     config = (tmp_path / "shop/ssh_config").read_text(encoding="utf-8")
     assert "HostName 10.0.0.1\n  Port 2222\n" in config and "StrictHostKeyChecking yes" in config and f"IdentityFile {tmp_path}/shop/key\n" in config
+    control = next(line.split()[1] for line in config.splitlines() if "ControlPath" in line)
+    assert control.startswith("/run/handover-import-") and len(control) + 17 < 108
     again = Module("keyed")
     assert openvz_import.step(again)["public_key"] == made["public_key"] and again.asked == []
     openvz_import.step(Module("keyless"))

@@ -233,6 +233,13 @@ def test_the_gateway_of_the_network_is_that_of_the_interface():
     assert found["refused"] == [] and any("bridge=br0: podman's network" in line for line in found["lines"])
 
 
+def test_a_disk_is_not_made_smaller():
+    more = "@file descriptor\n <Disk_size>20971520</Disk_size>\n@end\n"
+    ploop = {"@layout__simfs": "@layout ploop"}
+    assert names_of(planned(more=more, wishes=plan.Wishes(size=(10 << 30) - 1), **ploop)) == ["(data)"]
+    assert planned(more=more, wishes=plan.Wishes(size=10 << 30), **ploop)["refused"] == []
+
+
 def test_a_volume_has_room_for_its_inodes():
     assert plan.volume_size(1 << 30, 4 << 20) - plan.volume_size(1 << 30, None) == 1 << 30
     assert plan.volume_size(None, 100) == 0
