@@ -40,6 +40,7 @@ options:
   networks:
     description:
       - The network of podman's for an interface of the container's, by the interface's name. Found by the addresses if not given.
+      - An address that the configuration does not know is given with it, as in V(lan:ip=10.0.0.5).
     type: dict
     default: {}
   ignore:

@@ -31,6 +31,32 @@ def _own_mac(address: str) -> str:
     return "02" + hashlib.sha256(address.encode()).hexdigest()[:10]
 
 
+def choices(container: t.Mapping[str, t.Any], chosen: t.Mapping[str, str]) -> tuple[dict[str, t.Any], dict[str, str], list[str]]:
+    """The container and the chosen networks, where a choice may say addresses, too, as in `lan:ip=10.0.0.5,ip6=fd00::5`; and the sentences why not.
+
+    OpenVZ often does not know those of an interface of NETIF: they are in the container's own files alone.
+    """
+    said = {name: str(choice).partition(":")[::2] for name, choice in chosen.items()}
+    known = [each["name"] for each in interfaces_of(container)]
+    problems = [f"import_openvz_networks: the container has no interface {name}, but {' and '.join(known) or 'none'}" for name in said if name not in known]
+    if said.get(VENET, ("", ""))[1]:
+        problems.append(f"import_openvz_networks, {VENET}: its addresses are those of IP_ADDRESS: leave them out here")
+    found = []
+    for interface in container.get("interfaces", []):
+        own = list(interface["addresses"])
+        for word in filter(None, said.get(interface["name"], ("", ""))[1].split(",")):
+            key, _equals, address = word.partition("=")
+            try:
+                own += [str(ipaddress.ip_address(address))] if key in ("ip", "ip6") else []
+                fault = "" if key in ("ip", "ip6") else "it is none of ip and ip6"
+            except ValueError as exc:
+                fault = str(exc)
+            if fault:
+                problems.append(f"import_openvz_networks, {interface['name']}: {word!r}: {fault}: say it as in lan:ip=10.0.0.5")
+        found.append({**interface, "addresses": own})
+    return {**container, "interfaces": found}, {name: network for name, (network, _more) in said.items()}, problems
+
+
 def options(container: t.Mapping[str, t.Any], networks: t.Sequence[Network], chosen: t.Mapping[str, str]) -> tuple[list[str], list[str]]:
     """podman's options, and the sentences why one of them cannot be had."""
     found: list[str] = []
@@ -91,7 +117,7 @@ def _network_of(interface: t.Mapping[str, t.Any], networks: t.Sequence[Network],
         if not fitting:
             return None, f"{name}: podman has no network {chosen[name]} there: make it, or name another in import_openvz_networks"
     elif not addresses:
-        return None, f"{name} has no address here: name a network for it, as in import_openvz_networks: {{{name}: lan}}"
+        return None, f"{name} has no address here: name a network for it, as in import_openvz_networks: {{{name}: 'lan:ip=10.0.0.5'}}"
     else:
         fitting = [each for each in networks if all(any(address in subnet for subnet in _subnets(each)) for address in addresses)]
     if not fitting:

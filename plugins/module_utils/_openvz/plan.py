@@ -209,8 +209,9 @@ def _scripts(rows: _Table, scripts: t.Mapping[str, str], values: t.Mapping[str, 
 
 
 def _network(rows: _Table, values: t.Mapping[str, t.Any], offer: t.Mapping[str, t.Any], chosen: t.Mapping[str, str]) -> list[str]:
+    values, chosen, wrong = networks.choices(values, chosen)
     options, problems = networks.options(values, offer["networks"], chosen)
-    for problem in problems:
+    for problem in [*wrong, *problems]:
         rows.add("(network)", REFUSED, problem)
     rows.add("(network)", TRANSLATED, " ".join(options))
     for sentence in networks.unasked(values, offer["networks"], chosen):

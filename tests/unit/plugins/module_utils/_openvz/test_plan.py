@@ -256,6 +256,34 @@ def test_venet_among_the_interfaces_is_that_of_the_addresses():
     assert found["refused"] == [] and found["interfaces"] == ["venet0", "eth0"]
 
 
+@pytest.mark.parametrize(
+    ("choice", "option", "refused"),
+    [
+        ("back:ip=10.1.0.9", "--network=back:ip=10.1.0.9,mac=00:18:51:aa:bb:cc,interface_name=eth0", ""),
+        ("back", "--network=back:mac=00:18:51:aa:bb:cc,interface_name=eth0", ""),
+        ("back:ip=10.7.0.9", "", "10.7.0.9 is in no subnet of the network back"),
+        ("back:ip=ten", "", "'ten' does not appear to be an IPv4 or IPv6 address"),
+        ("back:mac=1", "", "it is none of ip and ip6"),
+        (5, "", "podman has no network 5 there"),
+    ],
+)
+def test_an_address_that_only_the_container_knows_is_given_with_the_network(choice, option, refused):
+    found = planned(OLD.replace(",ip=10.1.0.7/24", ""), wishes=plan.Wishes(networks={"eth0": choice}))
+    if refused:
+        assert names_of(found) == ["(network)"] and refused in found["refused"][0]
+    else:
+        assert found["refused"] == [] and option in found["options"]
+
+
+@pytest.mark.parametrize(
+    ("networks", "refused"),
+    [({"eht0": "lan"}, "the container has no interface eht0, but venet0 and eth0"), ({"venet0": "lan:ip=10.0.0.9"}, "those of IP_ADDRESS")],
+)
+def test_a_choice_that_would_do_nothing_is_refused(networks, refused):
+    found = planned(wishes=plan.Wishes(networks=networks))
+    assert names_of(found) == ["(network)"] and refused in found["refused"][0]
+
+
 def test_an_answer_is_one_of_three():
     assert Answer(["--x"]).refused == "" and Answer(refused="no").options == ()
 
