@@ -47,7 +47,7 @@ def _mount(line: str, variables: t.Mapping[str, str]) -> str:
     """`mount -n --bind SOURCE ${VE_ROOT}/PLACE`, or with `-o bind`; empty for any other line."""
     for name, value in variables.items():
         line = line.replace("${" + name + "}", value) if name not in ("VE_ROOT", "ROOT") else line
-        line = re.sub(r"\$" + name + r"\b", lambda _match, said=value: said, line) if name not in ("VE_ROOT", "ROOT") else line
+        line = re.sub(r"\$" + name + r"\b", value.replace("\\", r"\\"), line) if name not in ("VE_ROOT", "ROOT") else line
     try:
         words = shlex.split(line)
     except ValueError:

@@ -129,7 +129,8 @@ def parse(text: str) -> dict[str, t.Any]:
         "id": "", "none": False, "others": [], "lacks": [], "files": {}, "scripts": {}, "root": empty_root(),
         "vzctl": "", "status": "", "private": "", "mountpoint": "", "machine": "", "host": "", "owner": "", "layout": "", "kib": 0,
     }  # fmt: skip
-    name, lines = "", []
+    name = ""
+    lines: list[str] = []
     for line in text.replace("\r\n", "\n").split("\n"):
         if name and line.startswith("@end"):
             kind, _blank, rest = name.partition(" ")

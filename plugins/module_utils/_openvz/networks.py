@@ -75,7 +75,9 @@ def unasked(container: t.Mapping[str, t.Any], networks: t.Sequence[Network], cho
     found = []
     for interface in interfaces_of(container):
         network, _problem = _network_of(interface, networks, chosen)
-        for subnet in _subnets(network) if network else []:
+        if not network:
+            continue
+        for subnet in _subnets(network):
             if not any(address in subnet for address in _addresses(interface)):
                 found.append(f"{interface['name']} gets an address of podman's choice in {subnet}, too: it is in the network {network['name']}")
     return found

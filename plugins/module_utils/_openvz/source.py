@@ -118,7 +118,7 @@ class Source:
 
     def unlock(self, onboot: bool | str, start: bool, disabled: bool) -> None:
         """As it was before the import. Nothing else may run the container."""
-        boot = {True: "yes", False: "no"}.get(onboot, onboot)
+        boot = onboot if isinstance(onboot, str) else "yes" if onboot else "no"
         self.run("vzctl", "set", self.ctid, *(() if disabled and not start else ("--disabled", "no")), "--onboot", boot, "--save")
         if start and not self.state()["running"]:
             self.run("vzctl", "start", self.ctid, accept=(0, 32))
