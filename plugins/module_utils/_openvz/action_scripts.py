@@ -32,7 +32,7 @@ def bind_mounts(text: str) -> tuple[list[str], list[str]]:
         if _IDLE.match(line):
             continue
         assigned = _SET.match(line)
-        if assigned:
+        if assigned and assigned.group(1) not in ("VE_ROOT", "ROOT"):
             variables[assigned.group(1)] = assigned.group(2).strip('"')
             continue
         found = _mount(line, variables)

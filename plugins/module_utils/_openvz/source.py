@@ -98,15 +98,15 @@ class Source:
         return state_of(self.run("vzctl", "status", self.ctid).stdout)
 
     def stop(self) -> None:
-        """Stopped, unmounted, and not to be started by anyone until `unlock`."""
+        """Locked, so that nobody starts it until `unlock`, and stopped and unmounted. A cron job or a cluster may start what is stopped alone."""
+        self.run("vzctl", "set", self.ctid, "--disabled", "yes", "--onboot", "no", "--save")
+        if not self.locked():
+            raise HandoverError(f"vzctl set --disabled yes has ended, and {self.ctid} may still be started: see its configuration on the source")
         if self.state()["running"]:
             # 31 is vzctl's for a container that does not run.
             self.run("vzctl", "stop", self.ctid, accept=(0, 31))
         if self.state()["running"]:
             raise HandoverError(f"vzctl stop has ended, and {self.ctid} still runs: see its log on the source (/var/log/vzctl.log)")
-        self.run("vzctl", "set", self.ctid, "--disabled", "yes", "--onboot", "no", "--save")
-        if not self.locked():
-            raise HandoverError(f"vzctl set --disabled yes has ended, and {self.ctid} may still be started: see its configuration on the source")
         if self.state()["mounted"]:
             self.run("vzctl", "umount", self.ctid)
         state = self.state()

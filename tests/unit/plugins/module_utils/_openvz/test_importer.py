@@ -236,6 +236,21 @@ def test_a_source_that_lies_is_found_and_nothing_starts_here(world, lie, says):
     assert world.running and not world.disabled and not world.container
 
 
+def test_nobody_starts_it_between_the_stop_and_the_lock(world):
+    run = world.run
+
+    def cron(argv, *rest, **more):
+        done = run(argv, *rest, **more)
+        if argv[-1] == "vzctl stop 101" and not world.disabled:
+            world.running = world.mounted = True
+        return done
+
+    world.run = cron
+    world.step("begin")
+    world.step("stop")
+    assert not world.running
+
+
 def test_one_that_stays_mounted_there_is_refused(world):
     world.step("begin")
     world.running = False

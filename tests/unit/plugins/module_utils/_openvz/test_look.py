@@ -154,6 +154,7 @@ def test_the_words_of_both_eras(status, true):
         ("mount --bind '/a", [], ["mount --bind '/a"]),
         ("#!/bin/sh\n\n. /etc/vz/vz.conf\nsource $VE_CONFFILE\nset -e\nexit 0", [], []),
         ("if true; then", [], ["if true; then"]),
+        ("VE_ROOT=/srv/other", [], ["VE_ROOT=/srv/other"]),
     ],
 )
 def test_mount_scripts(script, mounts, strange):
