@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .config import NEWER
+
 # Of a root file system, here or on a volume: the kind of its init, and the versions that the mends ask for.
 ROOT_SCRIPT = r"""
 # One line, whatever a name or a link in the container has in it: an answer of its own would be believed.
@@ -63,11 +65,13 @@ if [ ! -f "$conf" ]; then
 fi
 id=$(basename "$conf" .conf)
 file() { [ -f "$2" ] || return 0; echo "@file $1"; sed 's/^/ /' "$2"; echo; echo "@end"; }
-# Of a value that is set more than once, the container's own file counts.
+# The container's own file counts before the host's. Of a value that is set twice there, vzctl 4 takes the first and libvzctl the last.
+pick=head
+grep -Eq '^[[:space:]]*(NEWER)=' "$conf" && pick=tail
 value() {
     found=
     for each in /etc/vz/vz.conf "$conf"; do
-        said=$(sed -n -e "s/^[[:space:]]*$1=\"\([^\"]*\)\".*/\1/p;t" -e "s/^[[:space:]]*$1=\([^\"[:space:]]*\).*/\1/p" "$each" 2>/dev/null | tail -n 1)
+        said=$(sed -n -e "s/^[[:space:]]*$1=\"\([^\"]*\)\".*/\1/p;t" -e "s/^[[:space:]]*$1=\([^\"[:space:]]*\).*/\1/p" "$each" 2>/dev/null | $pick -n 1)
         [ -n "$said" ] && found=$said
     done
     printf '%s\n' "$found" | sed "s/\${VEID}/$id/g; s/\$VEID/$id/g"
@@ -119,7 +123,7 @@ if [ -d "$seen/etc" ]; then
     look_at_root "$seen"
 fi
 exit 0
-"""
+""".replace("NEWER", "|".join(sorted(NEWER)))
 )
 
 

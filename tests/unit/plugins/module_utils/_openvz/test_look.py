@@ -107,6 +107,12 @@ def test_paths_as_people_write_them(host, end, quote):
     assert host("101", f"VE_PRIVATE={quote}/vz/p/${{VEID}}{quote}{end}")["private"] == "/vz/p/101"
 
 
+def test_of_two_private_areas_each_era_has_its_own(host):
+    twice = "VE_PRIVATE=/vz/a\nVE_PRIVATE=/vz/b\n"
+    assert host("101", twice)["private"] == "/vz/a"
+    assert host("101", twice + 'UUID="x"\n')["private"] == "/vz/b"
+
+
 def test_a_warning_before_the_status(host):
     (host.folder / "bin/vzctl").write_text('#!/bin/sh\necho "Warning: old" >&2\necho "CTID 101 exist mounted running"\n', encoding="utf-8")
     assert host("101", "")["status"] == "CTID 101 exist mounted running"
