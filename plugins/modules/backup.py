@@ -185,7 +185,7 @@ verdicts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._core.runtime import HandoverError
+from ..module_utils._core.runtime import finish
 from ..module_utils._podman.backups import PERIODS
 from ..module_utils._podman.copies.backup_taker import BackupTaker
 
@@ -206,12 +206,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**BackupTaker(module).run())
-    except HandoverError as exc:
-        module.fail_json(msg=str(exc))
-    except OSError as exc:
-        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["repository"], exc.strerror or exc))
+    finish(module, lambda: BackupTaker(module).run(), module.params["repository"])
 
 
 if __name__ == "__main__":

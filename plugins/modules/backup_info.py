@@ -75,11 +75,24 @@ faults:
   sample: [{workload: shop, file: layers/0123456789abcdef.qcow2, text: it is not as it was written, points: "5a3e7d04f11b22c8, 77aa0c2b16de9f01"}]
 """
 
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.pcopy import Pcopy
-from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._core.runtime import Runtime, finish
 from ..module_utils._podman.backups import Backups, workloads
+
+
+def listed(module: AnsibleModule) -> dict[str, t.Any]:
+    """The backups of one container, or of all."""
+    repository, workload = module.params["repository"], module.params["workload"]
+    known = workloads(repository)
+    names = [workload] if workload else known
+    kept = [Backups(Pcopy(Runtime(module, module.params["timeout"])), repository, name) for name in names]
+    found = [row for each in kept for row in each.all()]
+    faults = [fault for each in kept if module.params["verify"] and each.all() for fault in each.faults()]
+    return {"changed": False, "backups": found, "faults": faults}
 
 
 def main() -> None:
@@ -93,18 +106,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        repository, workload = module.params["repository"], module.params["workload"]
-        known = workloads(repository)
-        names = [workload] if workload else known
-        kept = [Backups(Pcopy(Runtime(module, module.params["timeout"])), repository, name) for name in names]
-        found = [row for each in kept for row in each.all()]
-        faults = [fault for each in kept if module.params["verify"] and each.all() for fault in each.faults()]
-        module.exit_json(changed=False, backups=found, faults=faults)
-    except HandoverError as exc:
-        module.fail_json(msg=str(exc))
-    except OSError as exc:
-        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["repository"], exc.strerror or exc))
+    finish(module, lambda: listed(module), module.params["repository"])
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._snapshots
 
 attributes:
   check_mode:
@@ -50,11 +51,6 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  root:
-    description:
-      - The directory that holds the snapshots.
-    type: path
-    default: /var/lib/handover/snapshots
   timeout:
     description:
       - Seconds that the whole module may take.
@@ -107,7 +103,7 @@ exists:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._core.runtime import HandoverError
+from ..module_utils._core.runtime import finish
 from ..module_utils._podman.backup_adopter import adopt
 from ..module_utils._podman.snapshots import ROOT
 
@@ -125,12 +121,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**adopt(module))
-    except HandoverError as exc:
-        module.fail_json(msg=str(exc))
-    except OSError as exc:
-        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["repository"], exc.strerror or exc))
+    finish(module, lambda: adopt(module), module.params["repository"])
 
 
 if __name__ == "__main__":

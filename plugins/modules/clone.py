@@ -23,6 +23,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._snapshots
 
 attributes:
   check_mode:
@@ -71,11 +72,6 @@ options:
       - It must run on no other host. This host cannot know that, so without this option its own name is refused.
     type: bool
     default: false
-  root:
-    description:
-      - The directory that holds the snapshots.
-    type: path
-    default: /var/lib/handover/snapshots
   timeout:
     description:
       - Seconds that the whole module may take.
@@ -177,7 +173,7 @@ left_out:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._core.runtime import HandoverError
+from ..module_utils._core.runtime import finish
 from ..module_utils._podman.copies.clone_maker import CloneMaker
 from ..module_utils._podman.snapshots import ROOT
 
@@ -199,12 +195,7 @@ def main() -> None:
         required_if=[("state", "present", ["workload", "snapshot"])],
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**CloneMaker(module).run())
-    except HandoverError as exc:
-        module.fail_json(msg=str(exc))
-    except OSError as exc:
-        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["name"], exc.strerror or exc))
+    finish(module, lambda: CloneMaker(module).run(), module.params["name"])
 
 
 if __name__ == "__main__":

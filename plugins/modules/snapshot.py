@@ -24,6 +24,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._snapshots
 
 attributes:
   check_mode:
@@ -86,11 +87,6 @@ options:
     type: list
     elements: dict
     default: []
-  root:
-    description:
-      - The directory that holds the snapshots.
-    type: path
-    default: /var/lib/handover/snapshots
   timeout:
     description:
       - Seconds that the whole module may take.
@@ -150,7 +146,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core import host
 from ..module_utils._core.pcopy import Pcopy
-from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._core.runtime import HandoverError, Runtime, finish
 from ..module_utils._podman import processes, rollback, workload
 from ..module_utils._podman.copies.snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
 from ..module_utils._podman.disk_store import DiskStore
@@ -426,12 +422,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        module.exit_json(**Snapshot(module).run())
-    except HandoverError as exc:
-        module.fail_json(msg=str(exc))
-    except OSError as exc:
-        module.fail_json(msg="{0}: {1}".format(exc.filename or module.params["name"], exc.strerror or exc))
+    finish(module, lambda: Snapshot(module).run(), module.params["name"])
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ description:
 extends_documentation_fragment:
   - livefleet.handover._attributes
   - livefleet.handover._attributes.info_module
+  - livefleet.handover._snapshots
 
 options:
   workload:
@@ -26,11 +27,6 @@ options:
       - Name of the container.
     type: str
     required: true
-  root:
-    description:
-      - The directory that holds the snapshots.
-    type: path
-    default: /var/lib/handover/snapshots
 
 seealso:
   - module: livefleet.handover.snapshot

@@ -173,3 +173,15 @@ class Runtime:
                 return False
             time.sleep(interval)
         return True
+
+
+def finish(module: AnsibleModule, work: t.Callable[[], t.Mapping[str, t.Any]], place: str) -> None:
+    """Ends the module with the result of its work. A fault of the system is told with its file, or else with this place."""
+    try:
+        result = work()
+    except HandoverError as exc:
+        module.fail_json(msg=str(exc))
+    except OSError as exc:
+        module.fail_json(msg="{0}: {1}".format(exc.filename or place, exc.strerror or exc))
+    else:
+        module.exit_json(**result)
