@@ -65,7 +65,7 @@ func (s *search) all(w *Watch, procs []string) error {
 		g.Go(func() error {
 			s.mark(proc, true)
 			defer s.mark(proc, false)
-			if err := w.usedBy(proc, s.note); err != nil && !vanished(err) {
+			if err := w.usedBy(proc, s); err != nil && !vanished(err) {
 				return fmt.Errorf("watch: what process %s has open: %w", filepath.Base(proc), err)
 			}
 			return nil
@@ -94,7 +94,8 @@ func (s *search) under() (pids []string) {
 	return pids
 }
 
-// note adds a use of a file, if it is one of the folder's.
+// note adds a use of a file, if it is one of the folder's: its path there, if it was found,
+// and whether the process has it mapped, and asynchronous I/O set up.
 func (s *search) note(st *unix.Stat_t, path string, mapped, async bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +129,7 @@ func vanished(err error) bool {
 
 // usedBy looks at one process: its mappings first, since they tell whether it
 // does asynchronous I/O.
-func (w *Watch) usedBy(proc string, note noter) error {
+func (w *Watch) usedBy(proc string, s *search) error {
 	mapped, async, err := mappings(proc)
 	if err != nil {
 		return err
@@ -138,7 +139,7 @@ func (w *Watch) usedBy(proc string, note noter) error {
 		if err != nil {
 			continue // unmapped since
 		}
-		if err := w.use(fd, note, true, async); err != nil {
+		if err := w.use(fd, s, true, async); err != nil {
 			return err
 		}
 	}
@@ -164,19 +165,15 @@ func (w *Watch) usedBy(proc string, note noter) error {
 		if err != nil {
 			continue
 		}
-		if err := w.use(fd, note, false, async); err != nil {
+		if err := w.use(fd, s, false, async); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// noter takes a file that is in use: its path below the folder, if it was found, and
-// whether the process has it mapped, and asynchronous I/O set up.
-type noter func(st *unix.Stat_t, path string, mapped, async bool)
-
 // use notes a file that is open, if it may be one of the folder's, and closes fd.
-func (w *Watch) use(fd int, note noter, mapped, async bool) error {
+func (w *Watch) use(fd int, s *search, mapped, async bool) error {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Dev != w.dev || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink == 0 {
@@ -191,7 +188,7 @@ func (w *Watch) use(fd int, note noter, mapped, async bool) error {
 	if err != nil && !gone(err) {
 		return err
 	}
-	note(&st, path, mapped, async)
+	s.note(&st, path, mapped, async)
 	return nil
 }
 

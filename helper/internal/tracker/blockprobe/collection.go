@@ -210,7 +210,6 @@ const (
 // before block_bio_queue is attached is then an unknown one, which marks all, and not
 // an unseen one.
 func (l *Collection) attachFor(d *blockdev.Device) error {
-	defer l.k.letGo()
 	if !d.BioBased {
 		return l.once(kindQueue, func() error {
 			err := l.attachCopies("request_complete", "request_complete")

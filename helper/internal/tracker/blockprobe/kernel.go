@@ -26,8 +26,8 @@ type kernel struct {
 	// tracepoints (before 6.3).
 	rwPage bool
 
-	// types are the kernel's own, tens of megabytes, read once for all programs; nil
-	// while none is loaded.
+	// types are the kernel's own, tens of megabytes, read once for all programs. Without
+	// them each program has them read anew.
 	types *btf.Cache
 }
 
@@ -59,7 +59,8 @@ var arguments = map[string]map[int]string{
 // errNoBTF says that the kernel does not describe itself.
 var errNoBTF = errors.New("this kernel has no BTF (/sys/kernel/btf/vmlinux), from which the layout of its structures is read: use a kernel with CONFIG_DEBUG_INFO_BTF, as all current distributions have")
 
-// lookKernel reads the layout from the running kernel. The caller lets the types go.
+// lookKernel reads the layout from the running kernel. The caller lets the types go when
+// all programs are loaded.
 func lookKernel() (*kernel, error) {
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		return nil, errNoBTF

@@ -48,6 +48,7 @@ func Probe() []Finding {
 	if !add("block layer", err, "all structures and tracepoints that are needed are there") {
 		return found
 	}
+	defer k.letGo()
 	// No block device has the major number 0, so nothing is ever marked.
 	none := &blockdev.Device{Path: "(probe)", Cluster: 64 << 10, Geometry: blockdev.Geometry{Sectors: 1 << 11}}
 	add("request queues", tryLoad(k, none), "writes can be tracked on disks, partitions and loop devices")

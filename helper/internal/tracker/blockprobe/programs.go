@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -65,9 +64,6 @@ func (l *Collection) loadProgram(name string) (*ebpf.Program, error) {
 		ours["bios"] = l.maps.bios
 	} else {
 		delete(spec.Maps, "bios") // the programs for request queues do not use it
-	}
-	if l.k.types == nil {
-		l.k.types = btf.NewCache()
 	}
 	set, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: ours, Cache: l.k.types})
 	if err != nil {

@@ -22,6 +22,7 @@ func (l *Collection) Track(d *blockdev.Device, name func(*Slot) error) (_ *Track
 	if l.k, err = lookKernel(); err != nil {
 		return nil, fmt.Errorf("tracker: %s: %w", d.Path, err)
 	}
+	defer l.k.letGo()
 	if err := l.k.sees(d); err != nil {
 		return nil, err
 	}

@@ -130,6 +130,7 @@ func Open(devs []*blockdev.Device) (trackers []*Tracker, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracker: %s: %w, or pass --tracker=hash", paths(devs), err)
 	}
+	defer k.letGo()
 	for _, d := range devs {
 		if err := k.sees(d); err != nil {
 			return nil, fmt.Errorf("%w, or pass --tracker=hash", err)
