@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from .runtime import Completed, HandoverError, Runtime
 
 HELPER = "/usr/local/libexec/handover/pcopy"
+# Where its sessions keep their records.
+SESSIONS = "/var/lib/handover/sessions"
 INSTALLED_BY = "apply the role livefleet.handover.pcopy to this host"
 # What this collection asks of the helper: the number in helper/internal/session/record/interface.go.
 INTERFACE = 1

@@ -50,29 +50,7 @@ class HostOffer:
         runtime = (info.get("host") or {}).get("ociRuntime") or {}
         store = info.get("store") or {}
         return {
-            "name": platform.node(),
-            "arch": platform.machine(),
-            "kernel": platform.release(),
-            "clock": time.time(),
-            "seccomp_filter": host.has_seccomp_filter(),
-            "cpu_features": host.cpu_features(),
-            "memory_available": host.memory_available(),
-            "huge_pages": container_facts.free_huge_pages(),
-            "network_settings": sysctls.known(),
-            "nft": bool(self.runtime.find("nft")),
-            "processors": sorted(os.sched_getaffinity(1)),
-            "systemd": self._first_version(["systemctl", "--version"]),
-            "addresses": self._ask(self._addresses, []),
-            "interfaces": [name for _index, name in socket.if_nameindex()],
-            "mtus": host.mtus(),
-            "gateway_interface": host.gateway_interface(),
-            "listening": host.listening_ports(),
-            "images": {**host.place(self.params["images"]), "present": _files(self.params["images"])},
-            "sessions": host.place(self.params["sessions"]),
-            "temporary": host.place(TEMPORARY),
-            "mountpoints": sorted({mount.mountpoint for mount in loop.read_mounts()}),
-            "criu": self._criu(),
-            "pcopy": self._pcopy(),
+            **self.host(),
             "podman": {
                 "installed": self.has_podman,
                 "create_options": sorted({*grammars[2].options, *HIDDEN}) if grammars else [],
@@ -109,6 +87,34 @@ class HostOffer:
                 "secrets": self._ask(self.podman.secrets, []) if self.has_podman else [],
                 "volumes": {volume["Name"]: volume.get("Options") or {} for volume in volumes},
             },
+        }
+
+    def host(self) -> dict[str, t.Any]:
+        """The facts that are no engine's."""
+        return {
+            "name": platform.node(),
+            "arch": platform.machine(),
+            "kernel": platform.release(),
+            "clock": time.time(),
+            "seccomp_filter": host.has_seccomp_filter(),
+            "cpu_features": host.cpu_features(),
+            "memory_available": host.memory_available(),
+            "huge_pages": container_facts.free_huge_pages(),
+            "network_settings": sysctls.known(),
+            "nft": bool(self.runtime.find("nft")),
+            "processors": sorted(os.sched_getaffinity(1)),
+            "systemd": self._first_version(["systemctl", "--version"]),
+            "addresses": self._ask(self._addresses, []),
+            "interfaces": [name for _index, name in socket.if_nameindex()],
+            "mtus": host.mtus(),
+            "gateway_interface": host.gateway_interface(),
+            "listening": host.listening_ports(),
+            "images": {**host.place(self.params["images"]), "present": _files(self.params["images"])},
+            "sessions": host.place(self.params["sessions"]),
+            "temporary": host.place(TEMPORARY),
+            "mountpoints": sorted({mount.mountpoint for mount in loop.read_mounts()}),
+            "criu": self._criu(),
+            "pcopy": self._pcopy(),
         }
 
     def _addresses(self) -> list[dict[str, t.Any]]:

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import typing as t
 
-CARRIED, SAME, ANEW, TOLD, REFUSED = "carried", "same", "made anew", "told", "refused"
+from .._core import inventory
+from .._core.inventory import ANEW, CARRIED, REFUSED, SAME, TOLD, Row, rows as _rows
+
+__all__ = ("ANEW", "CARRIED", "INSPECT", "REFUSED", "SAME", "TOLD", "Row", "refusal", "row_of", "unaccounted")
 
 # How the rows say it that many of them share.
 ESSENCE = "compared with the twin's"
@@ -20,18 +23,6 @@ CREATED = "by the command that created the container, which makes the twin"
 OF_THE_HOST = "the engine's own affair on each host"
 OF_THE_TWIN = "the twin has its own"
 UNUSED = "podman keeps it for Docker's clients and never fills it"
-
-
-class Row(t.NamedTuple):
-    """The fate of one piece of state."""
-
-    fate: str
-    how: str
-    check: str = ""  # of the preflight, where a fate is told or refused
-
-
-def _rows(fate: str, how: str, *keys: str, check: str = "") -> dict[str, Row]:
-    return {key: Row(fate, how, check) for key in keys}
 
 
 # By key of `podman container inspect`. A row is about all that is below its key; [] is any element of a list, * any key of a map.
@@ -128,26 +119,12 @@ INSPECT: dict[str, Row] = {
 
 def row_of(key: str) -> Row | None:
     """The row about a key of podman's inspect, if there is one."""
-    if key in INSPECT:
-        return INSPECT[key]
-    parts = key.split(".")
-    return next((INSPECT[star] for index in range(len(parts)) for star in [".".join([*parts[:index], "*", *parts[index + 1 :]])] if star in INSPECT), None)
+    return inventory.row_of(INSPECT, key)
 
 
-def unaccounted(inspect: t.Any, key: str = "") -> list[str]:
-    """The keys below that hold something and that no row is about."""
-    if not inspect or key and row_of(key):
-        return []
-    if isinstance(inspect, dict):
-        return sorted({found for name, value in inspect.items() for found in unaccounted(value, _below(key, name))})
-    if isinstance(inspect, list) and all(isinstance(each, dict) for each in inspect):
-        return sorted({found for each in inspect for found in unaccounted(each, key + "[]")})
-    return [key]
-
-
-def _below(key: str, name: str) -> str:
-    # Names of networks have dots, which part the keys here.
-    return "{0}.{1}".format(key, name.replace(".", "_")) if key else name
+def unaccounted(inspect: t.Any) -> list[str]:
+    """The keys that hold something and that no row is about."""
+    return inventory.unaccounted(INSPECT, inspect)
 
 
 def refusal(workload: str, source: str, key: str, name: str) -> str:

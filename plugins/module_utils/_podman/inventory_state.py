@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .._core.inventory import lines
 from .inventory import ANEW, CARRIED, REFUSED, SAME, TOLD, Row
 
 _CRIU = "by CRIU's dump"
@@ -170,9 +171,5 @@ def page(inspect: t.Mapping[str, Row]) -> str:
     for heading, rows in {**STATE, "Keys of podman's inspect": {"`{0}`".format(key): row for key, row in inspect.items()}}.items():
         parts.append("## {0}\n".format(heading))
         parts.append("| state | becomes | how, or the cure | check |\n|---|---|---|---|")
-        parts.append("\n".join(_line(key, row) for key, row in rows.items()) + "\n")
+        parts.append(lines(rows) + "\n")
     return "\n".join(parts)
-
-
-def _line(key: str, row: Row) -> str:
-    return "| {0} | {1} | {2} | {3} |".format(key, row.fate, row.how, "`{0}`".format(row.check) if row.check else "")

@@ -17,11 +17,11 @@ import shutil
 import typing as t
 from dataclasses import dataclass
 
-from .._core.pcopy import Pcopy, PcopyError
+from .._core.pcopy import SESSIONS, Pcopy, PcopyError
 from .._core.runtime import HandoverError
 from .._core.transient_unit import begin
 
-ROOT = "/var/lib/handover/sessions"
+ROOT = SESSIONS
 # Where the helper notes that it has let a session's container start.
 STARTED_NOTES = "/run/handover/started"
 SPEC = "spec.json"

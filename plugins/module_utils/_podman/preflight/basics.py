@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..sessions import ROOT
+from ..._core import move_checks
 from .plan import Check, Plan
-
-
-def _same_host(plan: Plan) -> t.Iterator[str]:
-    if plan.source == plan.destination:
-        yield "{0} is on {1} already, and that is also the destination: name another handover_destination".format(plan.workload, plan.source)
 
 
 def _unknown_workload(plan: Plan) -> t.Iterator[str]:
@@ -52,36 +47,12 @@ def _held(plan: Plan) -> t.Iterator[str]:
             )
 
 
-def _locked(plan: Plan) -> t.Iterator[str]:
-    told: set[str] = set()
-    for name, host in plan.hosts:
-        for session in host["pcopy"]["sessions"]:
-            if session["workload"] != plan.workload or session["id"] == plan.session or session["ended"] or session["id"] in told:
-                continue
-            told.add(session["id"])
-            if session["running"] or session.get("prepared_now"):
-                yield "{0} is being moved already{4}, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
-                    plan.workload, session["id"], name, session["state"], _by(session)
-                )
-            else:
-                way = "playbooks/recover.yml ends it, or `pcopy session abort {0}/{1}` there".format(ROOT, session["id"])
-                yield "the session {1} on {2} has left {0} in the state {3}, and nothing is at work on it: {4}".format(
-                    plan.workload, session["id"], name, session["state"], way
-                )
-
-
-def _by(session: t.Mapping[str, t.Any]) -> str:
-    """Where to, by whom and since when, as far as the record of the move says."""
-    by, to = session.get("by") or {}, session.get("destination")
-    return (" to {0}".format(to) if to else "") + (" by {who} on {on} since {since}".format(**by) if by else "")
-
-
 BASICS: dict[str, Check] = {
-    "same_host": _same_host,
+    "same_host": move_checks.same_host,
     "podman": _podman_missing,
     "workload": _unknown_workload,
     "name": _another_name,
     "held": _held,
     # Among the basics because the twin of a session under way on the destination is no rubbish to be removed.
-    "locked": _locked,
+    "locked": move_checks.locked,
 }

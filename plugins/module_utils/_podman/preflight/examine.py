@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import typing as t
 
+from ..._core.link import link_rate, listen_address
+from ..._core.move import UNACCOUNTED, out_of_reach, verdict
 from .. import inventory
 from ..workload import missing_volumes
 from . import binds, container, cpu, criu, flags, hosts, image, networks, options, processes, room, secrets, service, state, volumes
 from .basics import BASICS
 from .image import archive, image_present
-from .link import link_rate, listen_address
 from .plan import EBPF, HASH, Check, Finding, Plan
 from .told import TOLD, told
 
@@ -26,9 +27,6 @@ __all__ = (
     "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "directories", "examine", "image_present", "link_rate", "listen_address",
     "TOLD", "out_of_reach", "told", "twin", "unknown_names", "verdict",
 )  # fmt: skip
-
-# An ignore list names a key of podman's that has no row in the inventory by this and the key.
-UNACCOUNTED = "inventory:"
 
 # The order is that of the sentences that an operator reads.
 CHECKS: dict[str, Check] = {
@@ -47,13 +45,6 @@ CHECKS: dict[str, Check] = {
     **criu.CHECKS,
     **options.CHECKS,
 }
-
-
-def out_of_reach(destination: str, said: str) -> str:
-    """The sentence about a destination that did not answer at all; `said` is the connection's message, whose last line has the reason."""
-    why = (said.strip().splitlines() or ["it gave no reason"])[-1].strip()
-    why = why[len("Task failed: ") :] if why.startswith("Task failed: ") else why
-    return "the destination {0} cannot be reached: see whether it is up and `ansible {0} -m ping` works ({1})".format(destination, why)
 
 
 def twin(plan: Plan) -> dict[str, t.Any]:
@@ -92,19 +83,3 @@ def examine(plan: Plan, ignore: t.Container[str] = ()) -> tuple[list[Finding], l
 def unknown_names(ignore: t.Iterable[str]) -> list[str]:
     """Names on an ignore list that no check has."""
     return [name for name in ignore if name not in CHECKS and not name.startswith(UNACCOUNTED)]
-
-
-def verdict(plan: Plan, sentences: t.Sequence[str]) -> str:
-    """The one sentence in which the check of a workload ends."""
-    if not sentences:
-        mode = plan.mode if plan.container["running"] else "as it is, stopped"
-        return "{0} can move from {1} to {2} ({3})".format(plan.workload, plan.source, plan.destination, mode)
-    if len(sentences) == 1:
-        return "{0} cannot move from {1} to {2}: {3}".format(plan.workload, plan.source, plan.destination, sentences[0])
-    return "{0} cannot move from {1} to {2}: {3} things are in the way: {4}".format(
-        plan.workload,
-        plan.source,
-        plan.destination,
-        len(sentences),
-        "; ".join("({0}) {1}".format(number, sentence) for number, sentence in enumerate(sentences, 1)),
-    )

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..._core.pcopy import INTERFACE
+from ..._core import move_checks
 from .plan import PCOPY_CURE, Check, Plan, dotted
-
-SYSTEMD_SINCE = 240
-
-# Workloads keep time by the wall clock too: leases, certificates, tokens.
-CLOCK_SECONDS = 30.0
 
 
 def _runtime(plan: Plan) -> t.Iterator[str]:
@@ -82,59 +77,14 @@ def _action_script(plan: Plan) -> t.Iterator[str]:
         )
 
 
-def _pcopy(plan: Plan) -> t.Iterator[str]:
-    (_source, here), (_destination, there) = plan.hosts
-    for name, host in plan.hosts:
-        if not host["pcopy"]["installed"]:
-            yield "the helper pcopy is missing on {0}: {1}".format(name, PCOPY_CURE)
-        elif host["pcopy"].get("interface", 0) < INTERFACE:
-            yield "pcopy on {0} is older than this collection, and does not know all that is asked of it: {1}".format(name, PCOPY_CURE)
-    if here["pcopy"]["installed"] and there["pcopy"]["installed"] and here["pcopy"]["protocol"] != there["pcopy"]["protocol"]:
-        yield "pcopy speaks protocol {0} on {1} and {2} on {3}: apply the role livefleet.handover.pcopy to both".format(
-            here["pcopy"]["protocol"], plan.source, there["pcopy"]["protocol"], plan.destination
-        )
-    elif here["pcopy"]["installed"] and there["pcopy"]["installed"] and plan.live and plan.container["running"]:
-        needs = here["pcopy"].get("needs", {})
-        words = [*needs.get("live", []), *(needs.get("lazy_pages", []) if plan.lazy_pages else [])]
-        missing = [word for word in words if word not in there["pcopy"].get("can", [])]
-        if missing:
-            yield "pcopy on {0} is older than on {1}, and cannot take all that it would send ({2}): apply the role livefleet.handover.pcopy to both".format(
-                plan.destination, plan.source, ", ".join(missing)
-            )
-
-
-def _systemd(plan: Plan) -> t.Iterator[str]:
-    for name, host in plan.hosts:
-        if not host["systemd"]:
-            yield "{0} does not run systemd, which runs the sessions: choose a host that does".format(name)
-        elif host["systemd"][0] < SYSTEMD_SINCE:
-            yield "systemd is {0} on {1}, and {2} or later is needed: update it".format(host["systemd"][0], name, SYSTEMD_SINCE)
-
-
-def _clock(plan: Plan) -> t.Iterator[str]:
-    # The source was asked later, by up to so much: hosts that are busy with other moves take their time.
-    ahead = plan.there["host"]["clock"] - plan.here["host"]["clock"]
-    ahead += min(max(0.0, -ahead), plan.asked_within)
-    if abs(ahead) > CLOCK_SECONDS:
-        yield "the clocks of {0} and {1} are about {2:.0f} s apart, which {3} would see as a jump: set both by NTP".format(
-            plan.source, plan.destination, abs(ahead), plan.workload
-        )
-
-
-def _unanswered(plan: Plan) -> t.Iterator[str]:
-    for name, facts in ((plan.source, plan.here), (plan.destination, plan.there)):
-        for problem in facts["problems"]:
-            yield "{0} could not be examined in full: {1}".format(name, problem)
-
-
 CHECKS: dict[str, Check] = {
     "runtime": _runtime,
     "podman_version": _podman_version,
     "silence": _silence,
     "seccomp": _seccomp,
     "action_script": _action_script,
-    "pcopy": _pcopy,
-    "systemd": _systemd,
-    "clock": _clock,
-    "unanswered": _unanswered,
+    "pcopy": move_checks.pcopy,
+    "systemd": move_checks.systemd,
+    "clock": move_checks.clock,
+    "unanswered": move_checks.unanswered,
 }

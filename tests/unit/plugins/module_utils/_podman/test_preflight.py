@@ -154,10 +154,11 @@ class Facts:
         return self.here["workload"]
 
     def plan(self):
-        return preflight.Plan(
-            self.workload, self.source, self.destination, self.mode, self.here, self.there, self.session, self.tracker, self.hash_limit, self.auto_converge,
-            self.lazy_pages, *self.binds, *self.secrets, self.reserve_space, self.place_memory,
-        )
+        names = ("workload", "source", "destination", "mode", "here", "there", "session", "tracker", "hash_limit", "auto_converge", "lazy_pages",
+                 "reserve_space", "place_memory")  # fmt: skip
+        binds = zip(("bind_mounts", "binds_here", "binds_there"), self.binds)
+        secrets = zip(("secrets", "secrets_here", "secrets_there"), self.secrets)
+        return preflight.Plan(**{name: getattr(self, name) for name in names}, **dict(binds), **dict(secrets))
 
     def sentences(self, *ignore):
         found, ignored = preflight.examine(self.plan(), ignore)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 
-from .plan import Facts, Plan
+from .move import Facts, Move
 
 
-def listen_address(plan: Plan, wanted: str = "") -> str | None:
+def listen_address(plan: Move, wanted: str = "") -> str | None:
     """Where the destination is to listen, on a port of its own choice: the wanted address, else one in a subnet that both hosts are in."""
     theirs = plan.there["host"]["addresses"]
     if wanted:
@@ -29,7 +29,7 @@ def listen_address(plan: Plan, wanted: str = "") -> str | None:
 USUAL_MBITS = 1000
 
 
-def link_rate(plan: Plan, listen: str) -> int:
+def link_rate(plan: Move, listen: str) -> int:
     """Bytes per second of the slower of the links over which the hosts talk to each other."""
     there = [address for address in plan.there["host"]["addresses"] if listen.rpartition(":")[0].strip("[]") == address["address"]]
     here = [address for address in plan.here["host"]["addresses"] if there and ipaddress.ip_address(address["address"]) in _subnet(there[0])]

@@ -1,0 +1,94 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The conditions before any move of a container, whatever engine runs it.
+
+A check is a pure function of the facts about both hosts, and yields one sentence for each fault: the thing, the place, and the way out.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from .move import PCOPY_CURE, Move
+from .pcopy import INTERFACE, SESSIONS
+
+SYSTEMD_SINCE = 240
+
+# Workloads keep time by the wall clock too: leases, certificates, tokens.
+CLOCK_SECONDS = 30.0
+
+
+def same_host(plan: Move) -> t.Iterator[str]:
+    if plan.source == plan.destination:
+        yield "{0} is on {1} already, and that is also the destination: name another handover_destination".format(plan.workload, plan.source)
+
+
+def locked(plan: Move) -> t.Iterator[str]:
+    told: set[str] = set()
+    for name, host in plan.hosts:
+        for session in host["pcopy"]["sessions"]:
+            if session["workload"] != plan.workload or session["id"] == plan.session or session["ended"] or session["id"] in told:
+                continue
+            told.add(session["id"])
+            if session["running"] or session.get("prepared_now"):
+                yield "{0} is being moved already{4}, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
+                    plan.workload, session["id"], name, session["state"], _by(session)
+                )
+            else:
+                way = "playbooks/recover.yml ends it, or `pcopy session abort {0}/{1}` there".format(SESSIONS, session["id"])
+                yield "the session {1} on {2} has left {0} in the state {3}, and nothing is at work on it: {4}".format(
+                    plan.workload, session["id"], name, session["state"], way
+                )
+
+
+def _by(session: t.Mapping[str, t.Any]) -> str:
+    """Where to, by whom and since when, as far as the record of the move says."""
+    by, to = session.get("by") or {}, session.get("destination")
+    return (" to {0}".format(to) if to else "") + (" by {who} on {on} since {since}".format(**by) if by else "")
+
+
+def pcopy(plan: Move) -> t.Iterator[str]:
+    (_source, here), (_destination, there) = plan.hosts
+    for name, host in plan.hosts:
+        if not host["pcopy"]["installed"]:
+            yield "the helper pcopy is missing on {0}: {1}".format(name, PCOPY_CURE)
+        elif host["pcopy"].get("interface", 0) < INTERFACE:
+            yield "pcopy on {0} is older than this collection, and does not know all that is asked of it: {1}".format(name, PCOPY_CURE)
+    if here["pcopy"]["installed"] and there["pcopy"]["installed"] and here["pcopy"]["protocol"] != there["pcopy"]["protocol"]:
+        yield "pcopy speaks protocol {0} on {1} and {2} on {3}: apply the role livefleet.handover.pcopy to both".format(
+            here["pcopy"]["protocol"], plan.source, there["pcopy"]["protocol"], plan.destination
+        )
+    elif here["pcopy"]["installed"] and there["pcopy"]["installed"] and plan.live and plan.container["running"]:
+        needs = here["pcopy"].get("needs", {})
+        words = [*needs.get("live", []), *(needs.get("lazy_pages", []) if plan.lazy_pages else [])]
+        missing = [word for word in words if word not in there["pcopy"].get("can", [])]
+        if missing:
+            yield "pcopy on {0} is older than on {1}, and cannot take all that it would send ({2}): apply the role livefleet.handover.pcopy to both".format(
+                plan.destination, plan.source, ", ".join(missing)
+            )
+
+
+def systemd(plan: Move) -> t.Iterator[str]:
+    for name, host in plan.hosts:
+        if not host["systemd"]:
+            yield "{0} does not run systemd, which runs the sessions: choose a host that does".format(name)
+        elif host["systemd"][0] < SYSTEMD_SINCE:
+            yield "systemd is {0} on {1}, and {2} or later is needed: update it".format(host["systemd"][0], name, SYSTEMD_SINCE)
+
+
+def clock(plan: Move) -> t.Iterator[str]:
+    # The source was asked later, by up to so much: hosts that are busy with other moves take their time.
+    ahead = plan.there["host"]["clock"] - plan.here["host"]["clock"]
+    ahead += min(max(0.0, -ahead), plan.asked_within)
+    if abs(ahead) > CLOCK_SECONDS:
+        yield "the clocks of {0} and {1} are about {2:.0f} s apart, which {3} would see as a jump: set both by NTP".format(
+            plan.source, plan.destination, abs(ahead), plan.workload
+        )
+
+
+def unanswered(plan: Move) -> t.Iterator[str]:
+    for name, facts in ((plan.source, plan.here), (plan.destination, plan.there)):
+        for problem in facts["problems"]:
+            yield "{0} could not be examined in full: {1}".format(name, problem)
