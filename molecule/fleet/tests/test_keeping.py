@@ -1,0 +1,128 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A second container from a snapshot of one; and a container that is lost with its disk, and comes back from a backup.
+
+Of the scenario's containers it is tenant2, on the host that it is on by now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import typing as t
+from pathlib import Path
+
+import pytest
+from test_fleet import Hosts
+
+NAME = "tenant2"
+CLONE = "tenant6"
+REPOSITORY = "/var/lib/handover/test-backups"
+PCOPY = "/usr/local/libexec/handover/pcopy"
+VOLUME = f"{NAME}data"
+MOUNT = f"var-lib-handover-mnt-{VOLUME}.mount"
+IMAGE = f"/var/lib/handover/volumes/{VOLUME}.img"
+
+
+class Keeper:
+    """The container, and the host that it is on."""
+
+    def __init__(self, fleet: Hosts) -> None:
+        self.fleet = fleet
+        (self.name,) = [name for name, found in fleet.running().items() if NAME in found]
+        self.host = fleet.hosts[self.name]
+
+    def play(self, playbook: str, **more: t.Any) -> str:
+        status, text = self.fleet.play(playbook, **{"handover_source": self.name, "handover_workload": NAME, **more})
+        assert status == 0, text[-4000:]
+        return text
+
+    def say(self, name: str, command: str) -> str:
+        return self.host.check_output(f"podman exec {name} {command}")
+
+    def beats(self, name: str) -> dict[str, t.Any]:
+        found = json.loads(self.say(name, "heartbeat -gaps /data/heartbeat"))
+        assert (found["missed"], found["broken"]) == (0, 0)
+        return found
+
+    def addresses(self) -> list[str]:
+        """For the clone: outside the ranges of which podman gives each host's containers the first that is free."""
+        listed = self.host.check_output("podman network inspect lan --format '{{range .Subnets}}{{.Subnet}} {{end}}'").split()
+        subnet, subnet6 = sorted(listed, key=lambda each: ":" in each)
+        return [subnet.rpartition(".")[0] + ".66", subnet6.partition("/")[0] + "2:66"]
+
+    def backups(self) -> list[dict[str, t.Any]]:
+        return json.loads(self.host.check_output(f"{PCOPY} snapshot list --json {REPOSITORY}/{NAME}"))["snapshots"]
+
+    def lose(self) -> None:
+        """The container, its volume and its disk, as when the host's disk is gone."""
+        units = f"/etc/systemd/system/{MOUNT} /etc/systemd/system/handover-loop-{VOLUME}.service"
+        self.host.check_output(f"podman rm --force --time 0 {NAME}")
+        self.host.check_output(f"podman volume rm {VOLUME}")
+        self.host.check_output(f"systemctl disable --now {MOUNT}")
+        self.host.check_output(f"rm {units} {IMAGE}")
+        self.host.check_output("systemctl daemon-reload")
+
+
+@pytest.fixture(scope="module")
+def keeper() -> t.Iterator[Keeper]:
+    keeper = Keeper(Hosts(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports"))
+    try:
+        yield keeper
+    finally:
+        keeper.fleet.play("clone", handover_source=keeper.name, handover_clone=CLONE, handover_state="absent")
+        keeper.host.run(f"{PCOPY} snapshot untrack {REPOSITORY}/{NAME}; rm --recursive --force {REPOSITORY}")
+        for folder in (f"/var/lib/handover/snapshots/{NAME}", f"/var/lib/handover/snapshots/.disks/{NAME}"):
+            keeper.host.run(f"rm --recursive --force {folder}")
+
+
+def test_a_clone_has_the_files_of_its_snapshot_and_leaves_nothing(keeper: Keeper) -> None:
+    addresses = keeper.addresses()
+    keeper.say(NAME, "sh -c 'echo then > /data/said && sync /data/said'")
+    keeper.play("snapshot", handover_snapshot="tried")
+    keeper.say(NAME, "sh -c 'echo now > /data/said'")
+    asked = {"handover_snapshot": "tried", "handover_clone": CLONE}
+    keeper.play("clone", handover_addresses=addresses, **asked)
+    assert (keeper.say(CLONE, "cat /data/said"), keeper.say(NAME, "cat /data/said")) == ("then", "now")
+    found = keeper.host.check_output(f"podman inspect {CLONE}")
+    assert all(f'"{each}"' in found for each in addresses), found
+    keeper.say(CLONE, "sh -c 'echo clone > /data/said'")
+    assert keeper.say(NAME, "cat /data/said") == "now", "the clone writes to a volume of its own"
+    keeper.play("clone", handover_state="absent", handover_clone=CLONE)
+    assert CLONE not in keeper.host.check_output("podman ps --all; podman volume ls; ls /var/lib/handover/volumes; losetup --list")
+    keeper.play("snapshot", handover_snapshot="tried", handover_state="absent")
+    keeper.beats(NAME)
+
+
+def test_backups_are_incremental_and_those_that_a_policy_does_not_keep_go(keeper: Keeper) -> None:
+    for number in range(3):
+        keeper.say(NAME, f"sh -c 'echo {number} > /data/number && sync /data/number'")
+        text = keeper.play("backup", handover_repository=REPOSITORY, handover_keep={"last": 2})
+        (how,) = re.findall(rf"^  {VOLUME} +(\w+) ", text, flags=re.MULTILINE)
+        assert how == ("full" if number == 0 else "marks")
+        if number == 0:
+            (full,) = keeper.backups()
+    kept = keeper.backups()
+    assert len(kept) == 2 and full["id"] not in [each["id"] for each in kept]
+    assert all(each["stored"] < full["stored"] / 2 for each in kept), (full, kept)
+    text = keeper.play("backup_list", handover_repository=REPOSITORY, handover_verify=True)
+    assert [each["id"] for each in kept] == re.findall(rf"^  {NAME} +([0-9a-f]{{16}}) ", text, flags=re.MULTILINE)
+
+
+def test_a_container_that_is_lost_comes_back(keeper: Keeper) -> None:
+    latest = keeper.backups()[-1]
+    keeper.lose()
+    assert NAME not in keeper.host.check_output(f"podman ps --all --format '{{{{.Names}}}}'; ls {os.path.dirname(IMAGE)}")
+    keeper.play("backup_restore", handover_repository=REPOSITORY, handover_hosts=",".join(keeper.fleet.names))
+    assert keeper.say(NAME, "cat /data/number") == "2"
+    keeper.beats(NAME)
+    assert keeper.host.check_output(f"podman inspect {NAME} --format '{{{{.State.Running}}}}'") == "true"
+    assert keeper.host.run(f"ls /var/lib/handover/snapshots/{NAME}").stdout == "", "the backup was a snapshot only for the restore"
+    assert keeper.backups()[-1]["id"] == latest["id"]
+    # The disk is another: its marks are none of the backup before.
+    text = keeper.play("backup", handover_repository=REPOSITORY)
+    assert re.search(rf"^  {VOLUME} +digests ", text, flags=re.MULTILINE), text[-2000:]
+    keeper.play("backup_list", handover_repository=REPOSITORY, handover_verify=True)
