@@ -23,6 +23,7 @@ description:
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
+  - livefleet.handover._backup
 
 attributes:
   check_mode:
@@ -51,57 +52,6 @@ options:
     description:
       - Name of the backup. One with a name is kept whatever O(keep) says.
     type: str
-  keep:
-    description:
-      - How many backups are kept. Each period keeps the last backup of each of so many hours, days and so on that have one, in the host's time zone.
-      - With none of them all are kept. Backups with a name and the latest are always kept.
-    type: dict
-    default: {}
-    suboptions:
-      last:
-        description: The last so many.
-        type: int
-      hourly:
-        description: Hours.
-        type: int
-      daily:
-        description: Days.
-        type: int
-      weekly:
-        description: Weeks.
-        type: int
-      monthly:
-        description: Months.
-        type: int
-      yearly:
-        description: Years.
-        type: int
-  track:
-    description:
-      - Whether the helper goes on tracking writes to the volumes, so that the next backup reads only the clusters written since. A write costs a little more
-        then.
-    type: bool
-    default: true
-  before:
-    description:
-      - A shell command on the host that runs before the file systems stand still, such as a database's own checkpoint. If it fails, no backup is taken.
-      - If not given, the command of the container's label C(livefleet.handover.backup.before), which runs in the container, by C(podman exec) and C(sh).
-    type: str
-  after:
-    description:
-      - A shell command on the host that runs after it, in any case.
-      - If not given, the command of the container's label C(livefleet.handover.backup.after), in the same way.
-    type: str
-  hook_timeout:
-    description:
-      - Seconds that O(before) and O(after) may take each.
-    type: int
-    default: 60
-  timeout:
-    description:
-      - Seconds that the whole module may take.
-    type: int
-    default: 14400
 
 requirements:
   - the helper on the host (role livefleet.handover.pcopy)
@@ -186,26 +136,12 @@ verdicts:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
-from ..module_utils._podman.backups import PERIODS
-from ..module_utils._podman.copies.backup_taker import BackupTaker
+from ..module_utils._podman.copies.backup_taker import ARGUMENTS, BackupTaker
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "workload": {"type": "str", "required": True},
-            "repository": {"type": "path", "required": True},
-            "name": {"type": "str"},
-            "keep": {"type": "dict", "default": {}, "options": {period: {"type": "int"} for period in PERIODS}},
-            "track": {"type": "bool", "default": True},
-            "before": {"type": "str"},
-            "after": {"type": "str"},
-            "hook_timeout": {"type": "int", "default": 60},
-            "timeout": {"type": "int", "default": 14400},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=dict(ARGUMENTS), supports_check_mode=True)
     finish(module, lambda: BackupTaker(module).run(), module.params["repository"])
 
 

@@ -116,6 +116,8 @@ notes:
   - >-
     C(handover_results), of refill. The results of earlier moves, as the playbooks leave them for the next one of a workflow.
   - >-
+    C(handover_schedule), of backup. When the host takes backups by itself, as systemd writes it (V(daily), V(hourly), V(*-*-* 02:30)).
+  - >-
     C(handover_secrets), of migrate, move, drain, refill. The fate of podman's secrets that the container uses.
   - >-
     C(handover_serial), of move, drain, refill. How many workloads are on their way at once.

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A second container from a snapshot of one; and a container that is lost with its disk, and comes back from a backup.
+"""A second container from a snapshot of one; backups, also by a timer; and a container that is lost with its disk, and comes back from a backup.
 
 Of the scenario's containers it is tenant2, on the host that it is on by now.
 """
@@ -74,6 +74,7 @@ def keeper() -> t.Iterator[Keeper]:
         yield keeper
     finally:
         keeper.fleet.play("clone", handover_source=keeper.name, handover_clone=CLONE, handover_state="absent")
+        keeper.fleet.play("backup", handover_source=keeper.name, handover_workload=NAME, handover_repository=REPOSITORY, handover_schedule="never")
         keeper.host.run(f"{PCOPY} snapshot untrack {REPOSITORY}/{NAME}; rm --recursive --force {REPOSITORY}")
         for folder in (f"/var/lib/handover/snapshots/{NAME}", f"/var/lib/handover/snapshots/.disks/{NAME}"):
             keeper.host.run(f"rm --recursive --force {folder}")
@@ -110,6 +111,27 @@ def test_backups_are_incremental_and_those_that_a_policy_does_not_keep_go(keeper
     assert all(each["stored"] < full["stored"] / 2 for each in kept), (full, kept)
     text = keeper.play("backup_list", handover_repository=REPOSITORY, handover_verify=True)
     assert [each["id"] for each in kept] == re.findall(rf"^  {NAME} +([0-9a-f]{{16}}) ", text, flags=re.MULTILINE)
+
+
+def test_the_host_takes_backups_by_itself(keeper: Keeper) -> None:
+    """The timer's unit is started by hand here. What it cannot do is a failed unit, and stands in the metrics until it can."""
+    unit, asked = f"handover-backup-{NAME}", {"handover_repository": REPOSITORY, "handover_schedule": "yearly"}
+    failed = f"{PCOPY} host metrics | grep '^handover_backup_failed.*{NAME}'"
+    text = keeper.play("backup", handover_keep={"last": 1}, **asked)
+    assert f"by {unit}.timer, next at 2" in text
+    keeper.host.check_output(f"systemctl start {unit}.service")
+    assert len(keeper.backups()) == 1, "the policy is the timer's, too"
+    keeper.host.check_output(f"mv {REPOSITORY} {REPOSITORY}.away && touch {REPOSITORY}")
+    try:
+        assert keeper.host.run(f"systemctl start {unit}.service").rc != 0
+    finally:
+        keeper.host.check_output(f"rm {REPOSITORY} && mv {REPOSITORY}.away {REPOSITORY}")
+    assert f"{NAME} was not backed up: " in keeper.host.check_output(f"journalctl --priority err HANDOVER_WORKLOAD={NAME} --output cat")
+    assert keeper.host.check_output(failed).endswith(" 1")
+    keeper.host.check_output(f"systemctl start {unit}.service")
+    assert keeper.host.check_output(failed).endswith(" 0")
+    keeper.play("backup", **{**asked, "handover_schedule": "never"})
+    assert NAME not in keeper.host.check_output("systemctl list-timers --all; ls /var/lib/handover/backups/*")
 
 
 def test_a_container_that_is_lost_comes_back(keeper: Keeper) -> None:

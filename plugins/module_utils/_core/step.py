@@ -32,7 +32,7 @@ class Step(t.NamedTuple):
 Table = t.Mapping[str, t.Callable[[], Step]]
 
 
-class _Part:
+class Part:
     """The module as one of its steps sees it: with the options of that step."""
 
     def __init__(self, module: AnsibleModule, params: t.Mapping[str, t.Any]) -> None:
@@ -66,7 +66,7 @@ def in_turn(module: AnsibleModule, table: Table, asked: t.Sequence[t.Mapping[str
     results: list[Result] = []
     last: dict[str, Result] = {}
     for name, step, params in steps:
-        result = answer(step, t.cast(AnsibleModule, _Part(module, params)))
+        result = answer(step, t.cast(AnsibleModule, Part(module, params)))
         results.append(result)
         last[name] = result
         if "msg" in result:

@@ -45,7 +45,12 @@ func TestPage(t *testing.T) {
 			}
 		}
 	}
-	got := string(render("1.2.3", all, []string{"torn-1"}, tally))
+	backups := []backup{
+		{Workload: "shop", Taken: 1795234500, PauseMS: 12.5, Stored: 2 << 20},
+		{Workload: "wiki", Taken: 1795148100, PauseMS: 9, Stored: 1 << 20, Failed: 1795234500},
+		{Workload: "mail", Failed: 1795234500},
+	}
+	got := string(render("1.2.3", all, []string{"torn-1"}, tally, backups))
 	file := filepath.Join("testdata", "handover.prom")
 	if os.Getenv("HANDOVER_WRITE_GOLDEN") != "" {
 		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
@@ -184,6 +189,25 @@ func TestADamagedSessionIsCounted(t *testing.T) {
 	r.says(page, "handover_sessions_unreadable 1", `handover_session_held{session="shop-1",workload="shop",role="source",state="released"} 1`)
 	if strings.Contains(page, "aaa-1") {
 		t.Error("a session that cannot be read is told of")
+	}
+}
+
+// The last backup of each container is told, also where the one of another cannot be read.
+func TestTheLastBackups(t *testing.T) {
+	r := newRig(t)
+	dir := backupsDir(r.root)
+	r.must(os.MkdirAll(dir, 0o700))
+	r.must(os.WriteFile(filepath.Join(dir, "shop.json"), []byte(`{"workload": "shop", "taken": 1795234500.25, "pause_ms": 12, "stored": 7, "failed": null, "why": ""}`), 0o600))
+	r.says(r.page(), `handover_backup_failed{workload="shop"} 0`, `handover_backup_timestamp_seconds{workload="shop"} 1.79523450025e+09`, `handover_backup_stored_bytes{workload="shop"} 7`)
+	r.must(os.WriteFile(filepath.Join(dir, "mail.json"), []byte(`{"workload": "mail", "failed": 1795234500, "why": "there is no room"}`), 0o600))
+	r.must(os.WriteFile(filepath.Join(dir, "torn.json"), []byte(`{`), 0o600))
+	page, err := Page(r.root, "1")
+	if err == nil || !strings.Contains(err.Error(), "torn.json") {
+		t.Errorf("%v", err)
+	}
+	r.says(string(page), `handover_backup_failed{workload="shop"} 0`, `handover_backup_failed{workload="mail"} 1`)
+	if strings.Contains(string(page), `handover_backup_timestamp_seconds{workload="mail"}`) {
+		t.Error("a backup that was never taken has a time")
 	}
 }
 

@@ -52,7 +52,7 @@ func yes(is bool) float64 {
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Page is the metrics of the sessions below root, for a Prometheus. With an error beside it, a part is missing on the page.
+// Page is the metrics of the sessions below root and of this host's backups, for a Prometheus. With an error beside it, a part is missing on the page.
 func Page(root, version string) ([]byte, error) {
 	all, unreadable, err := list(root)
 	if err != nil {
@@ -62,10 +62,11 @@ func Page(root, version string) ([]byte, error) {
 	if t == nil {
 		return nil, err
 	}
-	return render(version, all, unreadable, t), err
+	backups, berr := listBackups(backupsDir(root))
+	return render(version, all, unreadable, t, backups), errors.Join(err, berr)
 }
 
-func render(version string, all []session, unreadable []string, t *Tally) []byte {
+func render(version string, all []session, unreadable []string, t *Tally, backups []backup) []byte {
 	p := &page{}
 	p.family("handover_build_info", "gauge", "The helper that wrote these metrics.")
 	p.series("handover_build_info", 1, label{"version", version})
@@ -77,6 +78,7 @@ func render(version string, all []session, unreadable []string, t *Tally) []byte
 		}
 	}
 	t.write(p, sending)
+	p.writeBackups(backups)
 	return p.Bytes()
 }
 

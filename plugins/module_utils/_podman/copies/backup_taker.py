@@ -16,7 +16,8 @@ from ..._core import host
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import in_turn
-from ..backups import RECORD, Backups
+from ..backup_log import BackupLog
+from ..backups import PERIODS, RECORD, Backups
 from ..snapshots import CONFIGURATION, check_name
 from ..steps.table import STEPS
 from .snapshot_disks import look_for_room
@@ -26,7 +27,23 @@ Document = t.Mapping[str, t.Any]
 # Of the container: commands in it before the file systems stand still, and after it.
 LABEL = "livefleet.handover.backup."
 
+ARGUMENTS: dict[str, t.Any] = {
+    "workload": {"type": "str", "required": True},
+    "repository": {"type": "path", "required": True},
+    "name": {"type": "str"},
+    "keep": {"type": "dict", "default": {}, "options": {period: {"type": "int"} for period in PERIODS}},
+    "track": {"type": "bool", "default": True},
+    "before": {"type": "str"},
+    "after": {"type": "str"},
+    "hook_timeout": {"type": "int", "default": 60},
+    "timeout": {"type": "int", "default": 14400},
+}
+
 _OF_A_VOLUME = ("name", "image", "mountpoint", "fstype", "options", "size")
+
+
+class NotHere(HandoverError):
+    """The host does not have the container."""
 
 
 class BackupTaker:
@@ -64,6 +81,7 @@ class BackupTaker:
             record = {"workload": container["name"], "container": container["id"], "running": container["running"], "host": os.uname().nodename}
             record["volumes"] = [{key: volume.get(key) for key in _OF_A_VOLUME} for volume in volumes]
             taken = backups.take(volumes, {CONFIGURATION: container, RECORD: record}, self._options(container))
+            BackupLog().taken(container["name"], taken)
         keep = {period: number for period, number in self.params["keep"].items() if number}
         verdicts = backups.prune(keep, dry=self.module.check_mode) if keep and (taken or listed) else []
         reasons = ["a backup of {0} was asked for".format(container["name"])]
@@ -75,7 +93,7 @@ class BackupTaker:
             raise HandoverError(result["msg"])
         container = result["last"]["workload_info"]["workload"]
         if not container["exists"]:
-            raise HandoverError("{0} is no container of this host: name the host that it is on".format(self.params["workload"]))
+            raise NotHere("{0} is no container of this host: name the host that it is on".format(self.params["workload"]))
         if container["held"]:
             raise HandoverError("{0} is being moved: wait until that has ended".format(container["name"]))
         return container

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_log
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.backups import Backups, workloads
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker, snapshot_disks
 
@@ -56,7 +57,8 @@ class Helper:
             "frozen_ms": 1.2,
         }
         (point / "row").write_text(json.dumps(row))
-        return 0, {**row, "volumes": [{"name": "pgdata", "how": "digests", "why": "tracker: the marks are lost: `pcopy track stop x`, start again"}]}
+        why = "tracker: the marks are lost: `pcopy track stop x`, start again"
+        return 0, {**row, "volumes": [{"name": "pgdata", "stored": 4, "how": "digests", "why": why}]}
 
     def list(self, store, names, flags):
         return 0, {"snapshots": [json.loads(path.read_text()) for path in sorted(store.glob("point-*/row"))]}
@@ -93,6 +95,8 @@ CONTAINER = {
 
 @pytest.fixture
 def take(helper, monkeypatch, tmp_path):
+    monkeypatch.setattr(backup_log, "FOLDER", str(tmp_path / "last"))
+
     def run(container=None, check=False, **given):
         found = {**CONTAINER, **(container or {})}
         monkeypatch.setattr(backup_taker, "in_turn", lambda module, table, steps: {"last": {"workload_info": {"workload": found}}})

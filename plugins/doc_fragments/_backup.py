@@ -1,0 +1,66 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Private to this collection: it may change in any release.
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """The options of a backup, taken now or by a timer."""
+
+    DOCUMENTATION = r"""
+options:
+  keep:
+    description:
+      - How many backups are kept. Each period keeps the last backup of each of so many hours, days and so on that have one, in the host's time zone.
+      - With none of them all are kept. Backups with a name and the latest are always kept.
+    type: dict
+    default: {}
+    suboptions:
+      last:
+        description: The last so many.
+        type: int
+      hourly:
+        description: Hours.
+        type: int
+      daily:
+        description: Days.
+        type: int
+      weekly:
+        description: Weeks.
+        type: int
+      monthly:
+        description: Months.
+        type: int
+      yearly:
+        description: Years.
+        type: int
+  track:
+    description:
+      - Whether the helper goes on tracking writes to the volumes, so that the next backup reads only the clusters written since. A write costs a little more
+        then.
+    type: bool
+    default: true
+  before:
+    description:
+      - A shell command on the host that runs before the file systems stand still, such as a database's own checkpoint. If it fails, no backup is taken.
+      - If not given, the command of the container's label C(livefleet.handover.backup.before), which runs in the container, by C(podman exec) and C(sh).
+    type: str
+  after:
+    description:
+      - A shell command on the host that runs after it, in any case.
+      - If not given, the command of the container's label C(livefleet.handover.backup.after), in the same way.
+    type: str
+  hook_timeout:
+    description:
+      - Seconds that O(before) and O(after) may take each.
+    type: int
+    default: 60
+  timeout:
+    description:
+      - Seconds that the whole module may take.
+    type: int
+    default: 14400
+"""

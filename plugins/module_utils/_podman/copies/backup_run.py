@@ -1,0 +1,71 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A backup that a timer of the host takes, without a controller: the program that backup_schedule has left there calls `main`.
+
+It is the module's own work. The lines are for the journal, and begin with their priority.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible.module_utils import basic
+from ansible.module_utils.basic import AnsibleModule
+
+from ..._core.runtime import HandoverError
+from ..._core.sizes import format_size
+from ..backup_log import BackupLog
+from .backup_taker import ARGUMENTS, BackupTaker, NotHere
+
+ERROR, WARNING, INFO = 3, 4, 6
+
+
+def main(words: t.Sequence[str]) -> int:
+    """The word is the file with the module's options. A failure is the unit's."""
+    with open(words[0], encoding="utf-8") as source:
+        settings = json.load(source)
+    workload = settings["options"]["workload"]
+    try:
+        result = BackupTaker(unattended(settings)).run()
+    except NotHere:
+        # It runs on another host, which has this timer, too.
+        say(INFO, "{0} is not on this host, and no backup of it is taken here".format(workload))
+        return 0
+    except Exception as exc:  # pylint: disable=broad-exception-caught
+        # Whatever it is, the backup was not taken, and that has to be seen.
+        why = str(exc) if isinstance(exc, HandoverError) else "{0}: {1}".format(type(exc).__name__, exc)
+        BackupLog().failed(workload, why)
+        say(ERROR, "{0} was not backed up: {1}".format(workload, why))
+        return 1
+    say(INFO, sentence(workload, result))
+    return 0
+
+
+def unattended(settings: t.Mapping[str, t.Any]) -> AnsibleModule:
+    """The module as Ansible would have made it, with the options of a file."""
+    # Ansible would write the options to the journal, and a command of them may have a password.
+    options = {**settings["options"], "_ansible_no_log": True}
+    basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": options}).encode()
+    basic._ANSIBLE_PROFILE = settings["profile"]
+    module = AnsibleModule(argument_spec=dict(ARGUMENTS), supports_check_mode=True)
+    module.warn = lambda warning: say(WARNING, warning)
+    return module
+
+
+def sentence(workload: str, result: t.Mapping[str, t.Any]) -> str:
+    """A backup that was taken, for the journal."""
+    backup = result["backup"]
+    parts = ["{0} by {1}{2}".format(volume["name"], volume["how"], " ({0})".format(volume["why"]) if volume["why"] else "") for volume in backup["volumes"]]
+    gone = sum(not verdict["keep"] for verdict in result["verdicts"])
+    stored = format_size(sum(volume["stored"] for volume in backup["volumes"]))
+    return "{0} was backed up as {1}: {2}; {3} stored, paused for {4:.0f} ms{5}".format(
+        workload, backup["id"], ", ".join(parts), stored, backup["frozen_ms"], "; {0} older removed".format(gone) if gone else ""
+    )
+
+
+def say(priority: int, text: str) -> None:
+    """One line of the journal."""
+    print("<{0}>{1}".format(priority, " ".join(text.split())), flush=True)
