@@ -47,7 +47,7 @@ options:
         preparation of a BlueStore, which would compact its log at every occasion until then; so nothing is done there.
       - With V(compacted) nothing is stopped or started either, and FileStores that run rewrite their object maps, as O(compact) says. Data that were
         written of late RocksDB merges with the rest as soon as it is opened again, and reads hundreds of megabytes for that. A BlueStore is compacted by
-        M(livefleet.handover.ceph_osd_hold), and not here.
+        M(livefleet.handover.ceph_osd_pin), and not here.
     type: str
     choices: [restarted, started, stopped, tidy, compacted]
     default: restarted

@@ -203,7 +203,7 @@ class Row:
             elif cell.locked:
                 self.pages("locked")
             elif cell.before:
-                cluster.module(HOST, "ceph_osd_hold", osd=osd, compact=cell.before)
+                cluster.module(HOST, "ceph_osd_pin", osd=osd, compact=cell.before)
             prewarm = time.monotonic() - began if cell.before or cell.warm or cell.locked else 0.0
             cluster.module(ADMIN, "ceph_noout", osds=[osd])
             cluster.module(ADMIN, "ceph_option", options=cell.options)
@@ -212,7 +212,7 @@ class Row:
             # It is to have seen a client's everyday before anything happens.
             time.sleep(5)
             if cell.before:
-                cluster.module(HOST, "ceph_osd_hold", osd=osd)
+                cluster.module(HOST, "ceph_osd_pin", osd=osd)
             up, inside = self.restart(cell)
             returned, busy = time.monotonic(), os.getloadavg()[0]
             cluster.module(ADMIN, "ceph_gate", osds=[osd], state="recovered", up_from=before["up_from"], timeout=RECORD_SECONDS - 30)
@@ -228,7 +228,7 @@ class Row:
             cluster.module(ADMIN, "ceph_option", options=cell.options, state="restored")
             if cell.locked:
                 self.pages("unlocked")
-            cluster.module(HOST, "ceph_osd_hold", osd=osd, state="released")
+            cluster.module(HOST, "ceph_osd_pin", osd=osd, state="released")
             cluster.module(HOST, "ceph_osd_boot", osd=osd, state="absent")
         down = min((each["at"] for each in seen["osds"] if each["osd"] == osd and not each["up"]), default=0.0)
         back = max((each["at"] for each in seen["osds"] if each["osd"] == osd and each["up"]), default=0.0)

@@ -17,8 +17,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/pagecache"
 )
 
-// held is a file whose pages are looked after, and which of them.
-type held struct {
+// cached is a file whose pages are looked after, and which of them.
+type cached struct {
 	*pagecache.File
 	ranges []pagecache.Range
 }
@@ -52,15 +52,15 @@ func described(description string) (map[string][][2]int64, error) {
 
 // openAll opens files with their ranges. Of a file that has none, all is meant
 // or nothing.
-func openAll(paths []string, ranges map[string][][2]int64, whole bool) ([]held, error) {
-	var all []held
+func openAll(paths []string, ranges map[string][][2]int64, whole bool) ([]cached, error) {
+	var all []cached
 	for _, path := range paths {
 		f, err := pagecache.Open(path)
 		if err != nil {
 			closeAll(all)
 			return nil, err
 		}
-		h := held{File: f}
+		h := cached{File: f}
 		named, ok := ranges[path]
 		for _, r := range named {
 			h.ranges = append(h.ranges, pagecache.Range{Offset: r[0], Length: r[1]})
@@ -74,13 +74,13 @@ func openAll(paths []string, ranges map[string][][2]int64, whole bool) ([]held, 
 	return all, nil
 }
 
-func closeAll(all []held) {
+func closeAll(all []cached) {
 	for _, h := range all {
 		h.Close()
 	}
 }
 
-func (h held) answer(read int64, began time.Time) (residency, error) {
+func (h cached) answer(read int64, began time.Time) (residency, error) {
 	resident, _, err := h.Resident(h.ranges)
 	return residency{h.Path(), h.Size(), pagecache.Total(h.ranges), resident, read, time.Since(began).Seconds()}, err
 }
@@ -88,9 +88,9 @@ func (h held) answer(read int64, began time.Time) (residency, error) {
 type cacheCommands struct{ *app }
 
 func (a cacheCommands) cache() *cobra.Command {
-	g := group("cache", "Look at the page cache, fill it, and keep it", a.cacheShow(), a.cacheHold())
+	g := group("cache", "Look at the page cache, fill it, and keep it", a.cacheShow(), a.cachePin())
 	g.Example = `  pcopy cache show --read /var/lib/mysql/ibdata1
-  pcopy cache hold --seconds 3600 --read --lock /dev/vdb`
+  pcopy cache pin --seconds 3600 --read --lock /dev/vdb`
 	return g
 }
 
@@ -155,39 +155,39 @@ func ofDatabase(ctx context.Context, home string, tool []string) ([]string, map[
 	return slices.Sorted(maps.Keys(ranges)), ranges, nil
 }
 
-// holding are the flags of cache hold.
-type holding struct {
+// pinning are the flags of cache pin.
+type pinning struct {
 	seconds, readyWithin float64
 	read, lock           bool
 	description, osd     string
 }
 
-// cacheHold keeps files open, and so the pages of block devices in memory, for a time
+// cachePin keeps files open, and so the pages of block devices in memory, for a time
 // or until it is told to end.
-func (a cacheCommands) cacheHold() *cobra.Command {
-	var h holding
-	c := &cobra.Command{Use: "hold --seconds N (PATH… | --osd DIR [TOOL WORD…])", Short: "Keep files open, and so the pages of block devices in memory", RunE: func(c *cobra.Command, args []string) error {
+func (a cacheCommands) cachePin() *cobra.Command {
+	var h pinning
+	c := &cobra.Command{Use: "pin --seconds N (PATH… | --osd DIR [TOOL WORD…])", Aliases: []string{"hold"}, Short: "Keep files open, and so the pages of block devices in memory", RunE: func(c *cobra.Command, args []string) error {
 		switch {
 		case h.seconds <= 0:
-			return usageError("hold: --seconds is missing: say how long at most")
+			return usageError("pin: --seconds is missing: say how long at most")
 		case h.osd == "" && len(args) == 0:
-			return usageError("hold: name the files and devices that are to be held, or with --osd the folder of an OSD")
+			return usageError("pin: name the files and devices that are to be kept, or with --osd the folder of an OSD")
 		case h.osd != "" && h.description != "":
-			return usageError("hold: --ranges and --osd exclude each other: an OSD's ranges are found out")
+			return usageError("pin: --ranges and --osd exclude each other: an OSD's ranges are found out")
 		}
-		return a.hold(c.Context(), h, args)
+		return a.pin(c.Context(), h, args)
 	}}
 	f := c.Flags()
 	f.Float64Var(&h.seconds, "seconds", 0, "end after so many seconds")
 	f.Float64Var(&h.readyWithin, "ready-within-seconds", math.Inf(1), "tell systemd that it is ready after so many seconds, also while it still reads")
 	f.BoolVar(&h.read, "read", false, "read the parts that are not in memory")
 	f.BoolVar(&h.lock, "lock", false, "lock the pages in memory")
-	f.StringVar(&h.osd, "osd", "", "hold the database of the OSD in this folder; the words are the tool that reads its layout")
+	f.StringVar(&h.osd, "osd", "", "keep the database of the OSD in this folder; the words are the tool that reads its layout")
 	rangesFlag(c, &h.description)
 	return c
 }
 
-func (a cacheCommands) hold(ctx context.Context, asked holding, paths []string) error {
+func (a cacheCommands) pin(ctx context.Context, asked pinning, paths []string) error {
 	ctx, cancel := within(ctx, asked.seconds)
 	defer cancel()
 	// Ended by a signal, or by its time limit, it has done its work.
@@ -227,9 +227,9 @@ func (a cacheCommands) hold(ctx context.Context, asked holding, paths []string) 
 	return nil
 }
 
-// bring reads the held ranges and locks them, as requested, and says how much of them is
+// bring reads the ranges and locks them, as requested, and says how much of them is
 // there.
-func (a cacheCommands) bring(ctx context.Context, h held, read, lock bool) error {
+func (a cacheCommands) bring(ctx context.Context, h cached, read, lock bool) error {
 	began := time.Now()
 	var n int64
 	var err error

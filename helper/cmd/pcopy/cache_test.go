@@ -35,7 +35,7 @@ func service(t *testing.T) <-chan string {
 	return messages
 }
 
-func holdable(t *testing.T) string {
+func pinnable(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
@@ -59,11 +59,11 @@ func openNow(t *testing.T, path string) bool {
 }
 
 func TestAHoldSaysWhenItIsReadyAndEndsWhenTold(t *testing.T) {
-	messages, path := service(t), holdable(t)
+	messages, path := service(t), pinnable(t)
 	ctx, tell := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- execute(ctx, io.Discard, []string{"cache", "hold", "--seconds=3600", "--read", "--lock", path})
+		ended <- execute(ctx, io.Discard, []string{"cache", "pin", "--seconds=3600", "--read", "--lock", path})
 	}()
 	select {
 	case m := <-messages:
@@ -89,7 +89,7 @@ func TestAHoldEndsByItself(t *testing.T) {
 	service(t)
 	done := make(chan error, 1)
 	go func() {
-		done <- execute(context.Background(), io.Discard, []string{"cache", "hold", "--seconds=0.01", holdable(t)})
+		done <- execute(context.Background(), io.Discard, []string{"cache", "pin", "--seconds=0.01", pinnable(t)})
 	}()
 	select {
 	case err := <-done:
@@ -102,11 +102,11 @@ func TestAHoldEndsByItself(t *testing.T) {
 }
 
 func TestAHoldIsReadyWhenOthersStopWaitingForIt(t *testing.T) {
-	messages, path := service(t), holdable(t)
+	messages, path := service(t), pinnable(t)
 	ctx, tell := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- execute(ctx, io.Discard, []string{"cache", "hold", "--seconds=3600", "--read", "--lock", "--ready-within-seconds=1e-9", path})
+		ended <- execute(ctx, io.Discard, []string{"cache", "pin", "--seconds=3600", "--read", "--lock", "--ready-within-seconds=1e-9", path})
 	}()
 	select {
 	case <-messages:
@@ -122,24 +122,24 @@ func TestAHoldIsReadyWhenOthersStopWaitingForIt(t *testing.T) {
 	}
 }
 
-func TestAHoldThatIsNoneIsRefused(t *testing.T) {
+func TestAPinThatIsNoneIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		words []string
 		says  string
 	}{
-		{[]string{holdable(t)}, "say how long at most"},
-		{[]string{"--seconds=1"}, "name the files and devices that are to be held"},
+		{[]string{pinnable(t)}, "say how long at most"},
+		{[]string{"--seconds=1"}, "name the files and devices that are to be kept"},
 		{[]string{"--seconds=1", "--osd", t.TempDir(), "--ranges", "ranges.json"}, "exclude each other"},
 		{[]string{"--seconds=1", "--osd", t.TempDir()}, "is not the folder of an OSD with BlueStore"},
 	} {
-		if err := execute(context.Background(), io.Discard, append([]string{"cache", "hold"}, c.words...)); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("hold %q says %v", c.words, err)
+		if err := execute(context.Background(), io.Discard, append([]string{"cache", "pin"}, c.words...)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("pin %q says %v", c.words, err)
 		}
 	}
 }
 
 func TestRangesThatAreNoneAreRefused(t *testing.T) {
-	path := holdable(t)
+	path := pinnable(t)
 	ranges := filepath.Join(t.TempDir(), "ranges.json")
 	if err := os.WriteFile(ranges, []byte(`[1, 2]`), 0o600); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ const (
 
 // examples are one for each command that people call, by its words.
 var examples = map[string]string{
-	"cache hold":       `pcopy cache hold --seconds 3600 --read --lock /dev/vdb`,
+	"cache pin":        `pcopy cache pin --seconds 3600 --read --lock /dev/vdb`,
 	"cache show":       `pcopy cache show --read /var/lib/mysql/ibdata1`,
 	"host guard":       `pcopy host guard --all`,
 	"host metrics":     `pcopy host metrics --write /var/lib/prometheus/node-exporter/handover.prom`,

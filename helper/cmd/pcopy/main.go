@@ -138,7 +138,7 @@ func (a *app) formerWords() []*cobra.Command {
 		hidden("stream", sessionCommands{a}.sessionStream()), hidden("identity", sessionCommands{a}.sessionIdentity()),
 		hidden("copy", ploopCommands{a}.ploopCopy()), hidden("bitmap", trackCommands{a}.trackBitmap()),
 		hidden("probe", hostCommands{a}.hostProbe()), hidden("digest", imageCommands{a}.imageDigest()), hidden("fdatasync", imageCommands{a}.imageSync()),
-		hidden("pages", cacheCommands{a}.cacheShow()), hidden("hold", cacheCommands{a}.cacheHold()), hidden("bluefs", internalCommands{a}.internalBluefs()),
+		hidden("pages", cacheCommands{a}.cacheShow()), hidden("hold", cacheCommands{a}.cachePin()), hidden("bluefs", internalCommands{a}.internalBluefs()),
 		hidden("criu-hook", internalCommands{a}.criuHook()), hidden("oci-hook", internalCommands{a}.ociHook()), hidden("criu-hold", internalCommands{a}.criuHold()),
 		hidden("netavark", internalCommands{a}.netavark()), hidden("run-on-behind", internalCommands{a}.runOnAfter()), hidden("lift-behind", internalCommands{a}.unthrottleAfter()),
 		hidden("run-way", internalCommands{a}.runTransport()),

@@ -74,7 +74,7 @@ func public(c *cobra.Command) bool {
 
 // A flag's former name still sets it.
 func TestFormerFlagsAnswer(t *testing.T) {
-	c, _, err := (&app{}).root().Find([]string{"cache", "hold"})
+	c, _, err := (&app{}).root().Find([]string{"cache", "hold"}) // its former name
 	if err != nil {
 		t.Fatal(err)
 	}

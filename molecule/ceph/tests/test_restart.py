@@ -136,7 +136,7 @@ def test_what_reads_past_the_cache_is_refused(cluster: Cluster) -> None:
         assert play.end() != 0, play.text[-4000:]
         assert "osd.0 read past the page cache (bluefs_buffered_io=false): nothing can be kept in memory for them" in sentences(play.text)
         assert cluster.up_from() == epochs
-        held = cluster.module("ceph1", "ceph_osd_hold", osd=0)
+        held = cluster.module("ceph1", "ceph_osd_pin", osd=0)
         assert (held["usable"], held["changed"]) == (False, False)
     finally:
         cluster.hosts["ceph1"].run("ceph tell osd.0 config unset bluefs_buffered_io")

@@ -126,7 +126,7 @@ FAULTS = {
         heal=empty(ADMIN, UNITS),
         says=r"the lease of noout of osd\.\d cannot be written to .*: No space left on device; nothing was set.*The flags of its OSDs are as before",
     ),
-    "disk of the holder full": Fault(
+    "disk of the pinned list full": Fault(
         osds=(2,),
         strike=fill("ceph2", "/run/handover-ceph"),
         heal=empty("ceph2", "/run/handover-ceph"),

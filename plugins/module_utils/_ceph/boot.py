@@ -19,13 +19,13 @@ import typing as t
 from .._core.pcopy import HELPER, Pcopy
 from .._core.runtime import HandoverError, Runtime
 from .compact import object_map_size
-from .hold import FOLDER
+from .pin import FOLDER
 from .object_map import read_first
 from .osd import Osd
 
 UNITS = "/etc/systemd/system"
 # The devices are held open for so long: by then the OSD has opened them, or does not come up.
-HOLD_SECONDS = 600
+PIN_SECONDS = 600
 # The time that the unit may take beyond the reading: BlueStore's tool has to find out where the database lies.
 LOOK_SECONDS = 60
 # Bytes of an object map that are searched for the part that a start reads: 4 s of a processor for each GiB. A larger one is read whole, within the time.
@@ -112,7 +112,7 @@ class Boot:
 
 def bluestore_command(home: str, seconds: int, tool: str) -> list[str]:
     """The page cache of a block device lives as long as a process has it open, so it is held until the OSD has opened it."""
-    return [HELPER, "hold", f"--seconds={HOLD_SECONDS}", f"--ready-within-seconds={seconds}", "--read", "--osd", home, tool]
+    return [HELPER, "cache", "pin", f"--seconds={PIN_SECONDS}", f"--ready-within-seconds={seconds}", "--read", "--osd", home, tool]
 
 
 def filestore_command(find: str, home: str, pieces: str, seconds: int, paths: t.Sequence[str]) -> list[str]:

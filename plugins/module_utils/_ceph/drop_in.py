@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The drop-in of an OSD's unit while the OSD is held, and how a daemon that was started with it gets its normal settings back."""
+"""The drop-in of an OSD's unit while the OSD is pinned, and how a daemon that was started with it gets its normal settings back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DropIn:
     def __init__(self, runtime: Runtime, osd: Osd) -> None:
         self.runtime = runtime
         self.osd = osd
-        self.path = os.path.join(UNITS, f"{osd.unit}.d", "handover-hold.conf")
+        self.path = os.path.join(UNITS, f"{osd.unit}.d", "handover-pin.conf")
 
     def exists(self) -> bool:
         return os.path.exists(self.path)
@@ -45,7 +45,7 @@ class DropIn:
         """Its required content."""
         before = {**self._may_differ(), **self.before()}
         lines = [
-            "# Written by livefleet.handover.ceph_osd_hold, which removes it.",
+            "# Written by livefleet.handover.ceph_osd_pin, which removes it.",
             "[Service]",
             "# Fails nothing: what it does not read the OSD reads.",
             f"ExecStartPre=-{helper} pages --read --seconds={READ_SECONDS} --ranges {ranges} {' '.join(devices)}",

@@ -17,12 +17,12 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
     asok,
     drop_in as ceph_drop_in,
-    hold as ceph_hold,
+    pin as ceph_pin,
     osd as _ceph_osd,
     restart as ceph_restart,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._core import memory, pcopy, runtime
-from ansible_collections.livefleet.handover.plugins.modules import ceph_osd, ceph_osd_hold
+from ansible_collections.livefleet.handover.plugins.modules import ceph_osd, ceph_osd_pin
 
 DEFAULTS = {"bluefs_log_compact_min_ratio": "5.0", "bluefs_log_compact_min_size": "16777216", "osd_fast_shutdown": "true", "bluefs_buffered_io": "true"}
 DEFAULTS["bdev_aio_poll_ms"] = "250"
@@ -164,7 +164,7 @@ class OsdHost:
         self.journal = ""
         self.comes_up = True
         self.restart_rc = 0
-        self.hold = "inactive"
+        self.pin = "inactive"
         self.wal, self.tables, self.cached = 100 * MIB, 200 * MIB, 250 * MIB
         self.commands: list[str] = []
         self.asked: list[str] = []
@@ -200,14 +200,14 @@ class OsdHost:
         out, rc = "", 0
         if tool == "systemctl" and argv[1] in ("restart", "start", "stop"):
             rc = self.restart_rc
-            if "hold" in argv[-1]:
-                self.hold = "inactive"
+            if "pin" in argv[-1]:
+                self.pin = "inactive"
             elif not rc:
                 self.pid = {"stop": None}.get(argv[1], 200) if self.comes_up else None
         elif tool == "systemctl" and argv[1] == "show":
             name = argv[2].removeprefix("--property=")
             if name == "ActiveState":
-                out = self.hold if "hold" in argv[-1] else self.unit
+                out = self.pin if "pin" in argv[-1] else self.unit
             elif name == "Environment":
                 out = self.environment
             elif name == "Nice":
@@ -215,7 +215,7 @@ class OsdHost:
             elif name == "InactiveEnterTimestampMonotonic":
                 out = str(int(time.monotonic() * 1e6))
         elif tool == "systemd-run":
-            self.hold, self.cached = "active", self.wal + self.tables
+            self.pin, self.cached = "active", self.wal + self.tables
         elif tool == "journalctl":
             out = self.journal
         return runtime.Completed(tuple(argv), rc, out + "\n", "Job failed" if rc else "")
@@ -236,14 +236,14 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OsdHost:
     monkeypatch.setattr(_ceph_osd.Osd, "devices", lambda self: {"block": "/dev/dm-1"})
     monkeypatch.setattr(_ceph_osd.Osd, "disks", lambda self: [])
     monkeypatch.setattr(_ceph_osd.Osd, "shared", str(tmp_path))
-    for module in (ceph_osd, ceph_osd_hold):
+    for module in (ceph_osd, ceph_osd_pin):
         monkeypatch.setattr(module, "find_osd", lambda runtime, number: osd)
     monkeypatch.setattr(asok.AdminSocket, "call", lambda self, *args, **kwargs: fake.call(*args, **kwargs))
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, *args, **kwargs: fake.run(*args, **kwargs))
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setattr(pcopy.Pcopy, "events", lambda self, *args, **kwargs: fake.pcopy(*args, **kwargs))
     monkeypatch.setattr(memory, "memory_available", lambda: 1 << 30)
-    monkeypatch.setattr(ceph_hold, "FOLDER", str(tmp_path / "run"))
+    monkeypatch.setattr(ceph_pin, "FOLDER", str(tmp_path / "run"))
     monkeypatch.setattr(ceph_drop_in, "UNITS", str(tmp_path / "units"))
     monkeypatch.setattr(ceph_drop_in, "set_niceness", lambda *change: fake.niceness.append(change))
     monkeypatch.setattr(ceph_restart, "_PAUSE", 0.001)

@@ -79,7 +79,7 @@ def test_an_object_map_is_written_anew_while_the_osd_serves(restart, host, objec
     assert (host.commands, host.options, host.pid) == ([], host.DEFAULTS, 100)
 
 
-def test_a_bluestore_is_left_to_the_hold(restart, host) -> None:
+def test_a_bluestore_is_left_to_ceph_osd_pin(restart, host) -> None:
     assert not restart(state="compacted")["changed"]
     assert host.asked == []
 

@@ -106,7 +106,7 @@ def test_a_bluestore_is_held_until_the_osd_has_its_devices_open(boot: Boot, host
     boot(seconds=7)
     text = host.unit.read_text()
     assert "Type=notify\n" in text and "RemainAfterExit=yes" in text
-    assert f"hold --seconds=600 --ready-within-seconds=7 --read --osd {host.home} /usr/bin/ceph-bluestore-tool\n" in text
+    assert f"cache pin --seconds=600 --ready-within-seconds=7 --read --osd {host.home} /usr/bin/ceph-bluestore-tool\n" in text
     assert f"ConditionPathExists=!{host.mark}\n" in text
 
 

@@ -4,7 +4,7 @@
 
 """Keeps the devices of a BlueStore OSD open, and its database in memory, over a restart.
 
-Three things belong to a hold, and go together: a file that says where the database lies, a transient unit that keeps the
+Three things belong to it, and go together: a file that says where the database lies, a transient unit that keeps the
 devices open and the pages locked, and a drop-in of the OSD's unit that reads later writes, which bypass the cache (drop_in).
 All of them are below /run, so that nothing is left after a reboot.
 """
@@ -44,14 +44,14 @@ class Layout:
         return sorted(self.extents)
 
 
-class Hold:
-    """The hold on one OSD."""
+class Pin:
+    """The unit, the drop-in and the list of one OSD."""
 
     def __init__(self, runtime: Runtime, osd: Osd, helper: str = HELPER) -> None:
         self.runtime = runtime
         self.osd = osd
         self.pcopy = Pcopy(runtime, helper)
-        self.unit = TransientUnit(runtime, f"handover-hold-osd.{osd.id}")
+        self.unit = TransientUnit(runtime, f"handover-pin-osd.{osd.id}")
         self.ranges = os.path.join(FOLDER, f"osd.{osd.id}.json")
         self.drop_in = DropIn(runtime, osd)
 
@@ -87,11 +87,11 @@ class Hold:
             overrides.restore()
 
     def begin(self, layout: Layout, seconds: int, lock: bool) -> None:
-        """Opens the devices, and returns when the database is in memory. A hold that there was before ends; the OSD has its devices open itself."""
+        """Opens the devices, and returns when the database is in memory. One that there was before ends; the OSD has its devices open itself."""
         self._write(self.ranges, json.dumps(layout.extents))
         text = self.drop_in.text(self.pcopy.path, self.ranges, layout.devices)
         self.unit.stop()
-        argv = [self.pcopy.path, "hold", f"--seconds={seconds}", "--read", *(["--lock"] if lock else []), "--ranges", self.ranges, *layout.devices]
+        argv = [self.pcopy.path, "cache", "pin", f"--seconds={seconds}", "--read", *(["--lock"] if lock else []), "--ranges", self.ranges, *layout.devices]
         self.unit.start(argv, f"Database of osd.{self.osd.id} kept in memory over its restart", "notify", seconds)
         self._write(self.drop_in.path, text)
         self.drop_in.reload()
@@ -115,4 +115,4 @@ class Hold:
         except OSError as exc:
             if os.path.exists(path):
                 os.unlink(path)
-            raise HandoverError(f"{path} cannot be written: {exc.strerror}; make room there, for osd.{self.osd.id} is not held without it") from exc
+            raise HandoverError(f"{path} cannot be written: {exc.strerror}; make room there, for osd.{self.osd.id} is not pinned without it") from exc

@@ -10,8 +10,8 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph import hold as ceph_hold
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph.hold import Hold, Layout
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph import pin as ceph_pin
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph.pin import Pin, Layout
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph.osd import LAYOUTS, Osd
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
 
@@ -40,9 +40,9 @@ class FullDisk:
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceph_hold, "FOLDER", str(tmp_path))
-    monkeypatch.setattr(ceph_hold, "open", FullDisk, raising=False)
-    hold = Hold(t.cast(t.Any, Idle()), Osd(2, LAYOUTS[0], {"cluster": "ceph", "id": "2"}, "/var/lib/ceph/osd/ceph-2"))
-    with pytest.raises(HandoverError, match=r"osd\.2\.json cannot be written: No space left on device; make room there, for osd\.2 is not held without it"):
-        hold.begin(Layout({"/dev/loop1": [[0, 4096]]}, 4096, 0), 60, True)
+    monkeypatch.setattr(ceph_pin, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(ceph_pin, "open", FullDisk, raising=False)
+    pin = Pin(t.cast(t.Any, Idle()), Osd(2, LAYOUTS[0], {"cluster": "ceph", "id": "2"}, "/var/lib/ceph/osd/ceph-2"))
+    with pytest.raises(HandoverError, match=r"osd\.2\.json cannot be written: No space left on device; make room there, for osd\.2 is not pinned without it"):
+        pin.begin(Layout({"/dev/loop1": [[0, 4096]]}, 4096, 0), 60, True)
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: ceph_osd_hold
+module: ceph_osd_pin
 
 short_description: Carry the cached database of a BlueStore OSD over its restart
 
@@ -18,10 +18,10 @@ description:
     so that every OSD starts with nothing in memory, however much of it there is. This module has a small process keep the devices open in that time.
   - While the old process still serves, the missing part of the database is read into memory, in the order of the disk and in large pieces. All of it is
     locked in memory, so that it stays under memory pressure too.
-  - The OSD's writes to its write-ahead log between now and its stop bypass the cache. Until the hold is released, the OSD's unit therefore has a
+  - The OSD's writes to its write-ahead log between now and its stop bypass the cache. Until the OSD is released, its unit therefore has a
     drop-in that reads it in large pieces before each start.
   - By the same drop-in a daemon that is not in a container closes its devices without waiting (C(bdev_aio_poll_ms)), and comes before others on the processors
-    until M(livefleet.handover.ceph_osd) has seen it up or the hold is released (C(Nice)). Existing settings stay.
+    until M(livefleet.handover.ceph_osd) has seen it up or it is released (C(Nice)). Existing settings stay.
   - The process opens the devices for reading only, takes no lock, ends after O(seconds), and is the first to be ended if memory runs out.
 
 extends_documentation_fragment:
@@ -35,8 +35,8 @@ attributes:
   idempotent:
     support: full
     details:
-      - Of an OSD that is held already, and serves, recent writes are read too; if nothing is missing, nothing changes. One that is down is
-        left as it is held.
+      - Of an OSD that is pinned already, and serves, recent writes are read too; if nothing is missing, nothing changes. One that is down is
+        left as it is.
 
 options:
   osd:
@@ -46,11 +46,11 @@ options:
     required: true
   state:
     description:
-      - With V(held) the devices are held open, and the database is in memory.
+      - With V(pinned) the devices are kept open, and the database is in memory. V(held) is the former word for it.
       - With V(released) nothing of that is left; the drop-in is gone too.
     type: str
-    choices: [held, released]
-    default: held
+    choices: [pinned, released, held]
+    default: pinned
   seconds:
     description:
       - After this time the devices are released, even if the play has died.
@@ -83,7 +83,7 @@ options:
     default: true
   limit:
     description:
-      - The most of a database that may be held, as in V(16G). Refused if there is more.
+      - The most of a database that may be kept in memory, as in V(16G). Refused if there is more.
     type: str
   reserve:
     description:
@@ -106,7 +106,7 @@ author:
 
 EXAMPLES = r"""
 - name: Have the database of osd.2 in memory
-  livefleet.handover.ceph_osd_hold:
+  livefleet.handover.ceph_osd_pin:
     osd: 2
 
 - name: Restart it
@@ -115,7 +115,7 @@ EXAMPLES = r"""
     state: restarted
 
 - name: Let go
-  livefleet.handover.ceph_osd_hold:
+  livefleet.handover.ceph_osd_pin:
     osd: 2
     state: released
 """
@@ -127,42 +127,42 @@ reasons:
   type: list
   elements: str
   sample:
-    - nobody holds the devices of osd.2
+    - nobody keeps the devices open of osd.2
     - 421 MiB of 652 MiB are not in memory
 usable:
-  description: Whether a hold does any good for this OSD. One that reads its database past the page cache (C(bluefs_buffered_io=false)) has nothing to hold.
+  description: Whether this OSD gains anything by it. One that reads its database past the page cache (C(bluefs_buffered_io=false)) has nothing to pin.
   returned: success
   type: bool
   sample: true
 devices:
-  description: The devices that are held.
+  description: The devices that are pinned.
   returned: success
   type: list
   elements: str
   sample: [/dev/dm-3]
 size:
   description: Size of the database, in bytes.
-  returned: with O(state=held), if usable
+  returned: with O(state=pinned), if usable
   type: int
   sample: 683671552
 wal:
   description: How much of that is its write-ahead log.
-  returned: with O(state=held), if usable
+  returned: with O(state=pinned), if usable
   type: int
   sample: 3145728
 resident_before:
   description: Bytes of it that were in memory before.
-  returned: with O(state=held), if usable
+  returned: with O(state=pinned), if usable
   type: int
   sample: 242221056
 resident:
   description: Bytes of it that are in memory now.
-  returned: with O(state=held), if usable
+  returned: with O(state=pinned), if usable
   type: int
   sample: 683671552
 compacted:
   description: Whether the database was compacted, or in check mode would be.
-  returned: with O(state=held), if usable
+  returned: with O(state=pinned), if usable
   type: bool
   sample: true
 seconds:
@@ -171,10 +171,10 @@ seconds:
   type: float
   sample: 18.4
 unit:
-  description: The systemd unit that holds the devices.
+  description: The systemd unit that keeps the devices open.
   returned: success
   type: str
-  sample: handover-hold-osd.2.service
+  sample: handover-pin-osd.2.service
 """
 
 import time
@@ -184,15 +184,15 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._ceph.asok import NoAnswer
 from ..module_utils._ceph.compact import has_room
-from ..module_utils._ceph.hold import Hold
+from ..module_utils._ceph.pin import Pin
 from ..module_utils._ceph.osd import Osd, find_osd
 from ..module_utils._core.memory import check_room
 from ..module_utils._core.runtime import HandoverError, Runtime
 from ..module_utils._core.sizes import format_size, parse_size
 
 
-class OsdHold:
-    """The hold on one OSD."""
+class OsdPin:
+    """One OSD, and what keeps its database in memory."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
@@ -201,7 +201,7 @@ class OsdHold:
         self.runtime = Runtime(module, module.params["timeout"])
         self.sizes = {name: self._size(name) for name in ("compact_log", "compact_limit", "limit", "reserve")}
         self.osd: Osd = find_osd(self.runtime, module.params["osd"])
-        self.hold = Hold(self.runtime, self.osd)
+        self.pin = Pin(self.runtime, self.osd)
         self.reasons: list[str] = []
 
     def _size(self, option: str) -> int:
@@ -212,53 +212,53 @@ class OsdHold:
             raise HandoverError(f"{option}: {exc}") from exc
 
     def run(self) -> dict[str, t.Any]:
-        """Holds, or lets go."""
+        """Pins, or lets go."""
         began = time.monotonic()
-        result = getattr(self, "_" + self.params["state"])()
+        result = self._released() if self.params["state"] == "released" else self._pinned()
         return {
             **result,
             "changed": bool(self.reasons),
             "reasons": self.reasons,
-            "unit": self.hold.unit.service,
+            "unit": self.pin.unit.service,
             "seconds": round(time.monotonic() - began, 2),
         }
 
-    def _held(self) -> dict[str, t.Any]:
+    def _pinned(self) -> dict[str, t.Any]:
         name = f"osd.{self.osd.id}"
         if self.osd.store() != "bluestore":
             raise HandoverError(f"{name} is no BlueStore: what a FileStore reads are files, which livefleet.handover.vmtouch keeps in memory")
         buffered = self._buffered()
         if buffered is False:
-            self.module.warn(f"{name} has bluefs_buffered_io=false and reads its database past the page cache: there is nothing to hold")
+            self.module.warn(f"{name} has bluefs_buffered_io=false and reads its database past the page cache: there is nothing to pin")
             return {"usable": False, "devices": []}
         serves = buffered is not None
-        layout = self.hold.layout()
-        held = self.hold.unit.running()
-        before = self.hold.resident(layout)
-        self._check_room(layout, before if held and self.params["lock"] else 0)
-        if not held:
-            self.reasons.append(f"nobody holds the devices of {name}")
-        compact = not held and serves and self._wants_compaction(layout)
-        compact = compact and has_room(self.hold.runtime, self.osd, layout.size, self.params["compact"], "replays its log when it starts")
+        layout = self.pin.layout()
+        pinned = self.pin.unit.running()
+        before = self.pin.resident(layout)
+        self._check_room(layout, before if pinned and self.params["lock"] else 0)
+        if not pinned:
+            self.reasons.append(f"nobody keeps the devices open of {name}")
+        compact = not pinned and serves and self._wants_compaction(layout)
+        compact = compact and has_room(self.pin.runtime, self.osd, layout.size, self.params["compact"], "replays its log when it starts")
         if compact:
             self.reasons.append(f"the write-ahead log of {name} has {format_size(layout.wal)}")
         if compact and not self.check_mode:
-            self.hold.compact()
-            layout = self.hold.layout()
+            self.pin.compact()
+            layout = self.pin.layout()
             self._check_room(layout)
-        # Only the hold on one that is down keeps its pages, and nothing writes in that time.
-        missing = 0 if held and not serves else layout.size - self.hold.resident(layout)
+        # Of one that is down the pages are still there, and nothing writes in that time.
+        missing = 0 if pinned and not serves else layout.size - self.pin.resident(layout)
         if missing:
             self.reasons.append(f"{format_size(missing)} of {format_size(layout.size)} are not in memory")
         if self.reasons and not self.check_mode:
-            self.hold.begin(layout, self.params["seconds"], self.params["lock"])
+            self.pin.begin(layout, self.params["seconds"], self.params["lock"])
         return {
             "usable": True,
             "devices": layout.devices,
             "size": layout.size,
             "wal": layout.wal,
             "resident_before": before,
-            "resident": self.hold.resident(layout),
+            "resident": self.pin.resident(layout),
             "compacted": compact,
         }
 
@@ -278,10 +278,10 @@ class OsdHold:
         return policy == "always" or (policy == "auto" and large)
 
     def _released(self) -> dict[str, t.Any]:
-        if self.hold.exists():
-            self.reasons.append(f"the devices of osd.{self.osd.id} are held, or its unit still has the drop-in")
+        if self.pin.exists():
+            self.reasons.append(f"osd.{self.osd.id} is pinned, or its unit still has the drop-in")
             if not self.check_mode:
-                self.hold.end()
+                self.pin.end()
         return {"usable": True, "devices": []}
 
 
@@ -290,7 +290,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "osd": {"type": "int", "required": True},
-            "state": {"type": "str", "choices": ["held", "released"], "default": "held"},
+            "state": {"type": "str", "choices": ["pinned", "released", "held"], "default": "pinned"},
             "seconds": {"type": "int", "default": 1800},
             "compact": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
             "compact_log": {"type": "str", "default": "64M"},
@@ -303,7 +303,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        module.exit_json(**OsdHold(module).run())
+        module.exit_json(**OsdPin(module).run())
     except HandoverError as exc:
         module.fail_json(msg=str(exc))
 
