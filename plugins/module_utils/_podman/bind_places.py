@@ -24,7 +24,9 @@ def make(paths: t.Iterable[str], mounts: t.Iterable[t.Mapping[str, t.Any]]) -> N
     for path in reversed(list(paths)):
         try:
             if path in files:
+                # It may be the program that the container starts with: a runtime wants that to be one.
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+                os.chmod(path, 0o755)
             else:
                 os.mkdir(path, 0o755)
         except OSError as exc:

@@ -12,7 +12,7 @@ import typing as t
 
 from .._core import loop
 from .._core.runtime import HandoverError, Runtime
-from . import bind_places, workload
+from . import bind_places, command_places, workload
 from .podman import Podman
 
 
@@ -30,21 +30,33 @@ class Initialisation:
         podman fills a volume that is used for the first time with what the image has at that path. The image volumes come
         later and bring their own files, and so do directory volumes; what is filled now is a tmpfs that goes again.
         """
-        plain = {mount["name"] for mount in source["mounts"] if mount.get("directory_volume")}
         with contextlib.ExitStack() as covers:
-            for volume in self.podman.volumes() if plain else []:
-                if volume["Name"] in plain:
-                    covers.enter_context(self._covered(volume["Mountpoint"]))
-            for directory in bind_places.empty_folders(source["mounts"]):
-                covers.enter_context(self._covered(directory))
-            for directory in sorted({mount["image_volume"]["mountpoint"] for mount in source["mounts"] if mount["image_volume"]}):
-                covers.enter_context(self._covered(directory))
-            for directory in sorted({mount["directory"] for mount in source["mounts"] if mount["image_volume"]}):
-                os.makedirs(directory, mode=0o711, exist_ok=True)
+            shown = self._cover(covers, source["mounts"])
+            command_places.make(self.podman.inspect(self.name), shown)
             apart = [*self._own_scope(source), *covers.enter_context(self._apart(source["networks"]))]
             self.runtime.run([*apart, self.podman.path, "init", self.name])
             self.runtime.run([*apart, self.podman.path, "container", "cleanup", self.name])
         return self.podman.inspect(self.name)
+
+    def _cover(self, covers: contextlib.ExitStack, mounts: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, str]:
+        """Has the places of volumes covered while `covers` lasts. The folders that the container sees, by where it sees them."""
+        shown = {}
+        plain = [mount for mount in mounts if mount.get("directory_volume")]
+        places = {volume["Name"]: volume["Mountpoint"] for volume in self.podman.volumes()} if plain else {}
+        for name in sorted({mount["name"] for mount in plain} & set(places)):
+            covers.enter_context(self._covered(places[name]))
+            shown.update({mount["destination"]: places[name] for mount in plain if mount["name"] == name})
+        empty = bind_places.empty_folders(mounts)
+        for directory in empty:
+            covers.enter_context(self._covered(directory))
+        shown.update({mount["destination"]: mount["source"] for mount in mounts if mount["source"] in empty})
+        images = [mount for mount in mounts if mount["image_volume"]]
+        for directory in sorted({mount["image_volume"]["mountpoint"] for mount in images}):
+            covers.enter_context(self._covered(directory))
+        for mount in images:
+            os.makedirs(mount["directory"], mode=0o711, exist_ok=True)
+            shown[mount["destination"]] = mount["directory"]
+        return shown
 
     def _own_scope(self, source: t.Mapping[str, t.Any]) -> list[str]:
         """Where podman divides the cgroup that it is in for the container: one that no other process is in."""
