@@ -21,7 +21,7 @@ type Follower struct {
 	pending watch.Set
 	first   bool
 	async   bool
-	around  *[]watch.Use // by all processes, shortly before the last pass; nil: not looked at
+	around  *[]watch.Use // by all processes, before the last pass; nil: not looked at
 	used    []watch.Use  // that the last pass knew of
 	again   chan look    // of a look that is under way, or has ended
 }
@@ -217,14 +217,12 @@ func (f *Follower) changes(last bool, own ...string) (Changes, error) {
 	return c, err
 }
 
-// inUse lists the files that are in use. A look around is good for the last pass that
-// comes after it, and for no later move.
+// inUse lists the files that are in use. Each pass before the last one is a look around.
 func (f *Follower) inUse(last bool, own []string) ([]watch.Use, error) {
-	if !last {
-		f.around = nil
-	}
-	if f.around == nil || len(own) == 0 {
-		return f.watch.InUse(f.Knows)
+	if !last || f.around == nil || len(own) == 0 {
+		uses, err := f.watch.InUse(f.Knows)
+		f.around = &uses
+		return uses, err
 	}
 	uses, err := f.watch.InUseBy(own, f.Knows)
 	return watch.MergeUses(*f.around, uses), err
