@@ -112,8 +112,10 @@ type Journal struct {
 	role    Role
 	f       *os.File
 	fsync   func(*os.File) error
-	records []Record
 	notices notices
+
+	mu      sync.Mutex
+	records []Record
 }
 
 // OpenJournal opens, or begins, the journal of the session in dir.
@@ -131,7 +133,7 @@ func openJournal(dir string, role Role, fsync func(*os.File) error) (*Journal, e
 		return nil, err
 	}
 	err = j.sync()
-	if len(j.records) == 0 {
+	if len(j.known()) == 0 {
 		// The names, before the first record: of the journal in its folder, and of
 		// the folder.
 		err = errors.Join(syncDir(dir), syncDir(filepath.Dir(dir)))
@@ -152,7 +154,7 @@ func OpenBegunJournal(dir string, role Role) (*Journal, error) {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	j, err := OpenJournal(dir, role)
-	if err == nil && len(j.records) == 0 {
+	if err == nil && len(j.known()) == 0 {
 		j.Close()
 		return nil, fmt.Errorf("session: the journal %s is empty, and the session had begun", path)
 	}
@@ -231,18 +233,33 @@ func (j *Journal) Close() error {
 
 // State is the last one recorded, prepare if there is none.
 func (j *Journal) State() State {
-	if len(j.records) == 0 {
+	records := j.known()
+	if len(records) == 0 {
 		return Prepare
 	}
-	return j.records[len(j.records)-1].State
+	return records[len(records)-1].State
 }
 
 // Records are all of them.
-func (j *Journal) Records() []Record { return slices.Clone(j.records) }
+func (j *Journal) Records() []Record { return slices.Clone(j.known()) }
+
+// known are the records, which nobody may write to: an operator's request asks for them
+// while the session appends.
+func (j *Journal) known() []Record {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.records
+}
+
+func (j *Journal) knows(records []Record) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.records = records
+}
 
 // Reached reports whether the state was ever recorded.
 func (j *Journal) Reached(s State) bool {
-	return slices.ContainsFunc(j.records, func(r Record) bool { return r.State == s })
+	return slices.ContainsFunc(j.known(), func(r Record) bool { return r.State == s })
 }
 
 var table = crc32.MakeTable(crc32.Castagnoli)
@@ -257,19 +274,19 @@ func (j *Journal) load() error {
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
-	j.records = j.records[:0]
+	var records []Record
 	good := 0
 	for len(data) > good {
 		line, _, whole := bytes.Cut(data[good:], []byte("\n"))
 		r, err := parseRecord(line)
 		last := good+len(line)+1 >= len(data)
 		if err != nil || !whole {
-			if last && (!whole || len(j.records) == 0 || j.records[len(j.records)-1].Boot != thisBoot()) {
+			if last && (!whole || len(records) == 0 || records[len(records)-1].Boot != thisBoot()) {
 				break
 			}
 			return fmt.Errorf("session: the journal %s is damaged at byte %d: %v: do not guess: ask both hosts which of them runs the workload", j.f.Name(), good, err)
 		}
-		j.records = append(j.records, r)
+		records = append(records, r)
 		good += len(line) + 1
 	}
 	if good < len(data) {
@@ -280,6 +297,7 @@ func (j *Journal) load() error {
 	if _, err := j.f.Seek(int64(good), 0); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
+	j.knows(records)
 	return nil
 }
 
@@ -327,7 +345,7 @@ func (j *Journal) Append(s State, why string) error {
 	if _, err := j.f.Write(line); err != nil {
 		return fmt.Errorf("session: writing %s: %w", j.f.Name(), diskfull.Explain(j.f.Name(), err))
 	}
-	j.records = append(j.records, r)
+	j.knows(append(slices.Clip(j.known()), r))
 	if err := j.sync(); err != nil {
 		return err
 	}
@@ -337,7 +355,7 @@ func (j *Journal) Append(s State, why string) error {
 
 // Restarted reports whether the host was restarted since this state was reached.
 func (j *Journal) Restarted(since State) bool {
-	for _, r := range j.records {
+	for _, r := range j.known() {
 		if r.State == since {
 			return r.Boot != thisBoot()
 		}
@@ -347,7 +365,8 @@ func (j *Journal) Restarted(since State) bool {
 
 // OfAnEarlierBoot reports whether the host was restarted since the session began.
 func (j *Journal) OfAnEarlierBoot() bool {
-	return len(j.records) > 0 && j.records[0].Boot != thisBoot()
+	records := j.known()
+	return len(records) > 0 && records[0].Boot != thisBoot()
 }
 
 // bootID reads the kernel's id of this boot once.

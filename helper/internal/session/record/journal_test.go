@@ -332,3 +332,41 @@ func FuzzJournal(f *testing.F) {
 		_ = j.State()
 	})
 }
+
+// A request to abort is answered by what the journal says, while the session writes to it.
+func TestAJournalIsReadWhileItGrows(t *testing.T) {
+	j, err := OpenJournal(t.TempDir(), Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if err := j.Append(Presync, ""); err != nil {
+		t.Fatal(err)
+	}
+	ended, forgot := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		for {
+			select {
+			case <-ended:
+				forgot <- false
+				return
+			default:
+				if !j.Reached(Presync) {
+					forgot <- true
+					return
+				}
+			}
+		}
+	}()
+	for range 50 {
+		for _, s := range []State{Barrier, Frozen, Flushed, Prepared, Released} {
+			if err := j.Append(s, ""); err != nil {
+				break // it has been there
+			}
+		}
+	}
+	close(ended)
+	if <-forgot {
+		t.Error("a state that was reached was forgotten for a moment")
+	}
+}

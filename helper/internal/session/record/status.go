@@ -105,14 +105,14 @@ func Show(dir string) (*Status, error) {
 		return nil, err
 	}
 	s.Running, s.State = running, j.State()
-	for _, r := range j.records {
+	for _, r := range j.known() {
 		if r.Why != "" {
 			s.Error = r.Why
 		}
 	}
 	s.Ended = s.State.Ended()
 	s.Fenced = j.Reached(Fenced)
-	s.Restarted = len(j.records) > 0 && j.Restarted(j.records[0].State)
+	s.Restarted = j.OfAnEarlierBoot()
 	if !s.Running && s.Error == "" && (s.State == Resumed || s.State == InDoubt) && Lost(dir, spec) {
 		s.Error = LostText(spec)
 	}
