@@ -11,7 +11,10 @@ import re
 import typing as t
 from pathlib import Path
 
-PREFLIGHT = Path(__file__).resolve().parents[2] / "plugins" / "module_utils" / "_podman" / "preflight"
+_MODULE_UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
+PREFLIGHT = _MODULE_UTILS / "_podman" / "preflight"
+# The checks that rest on no engine; the tables name them as `move_checks.NAME`.
+SHARED = _MODULE_UTILS / "_core" / "move_checks.py"
 HEAD = """\
 # Troubleshooting by the error's text
 
@@ -28,8 +31,8 @@ def checks(tree: ast.Module) -> t.Iterator[tuple[str, str]]:
     for table in ast.walk(tree):
         if isinstance(table, ast.AnnAssign) and getattr(table.target, "id", "") in ("BASICS", "CHECKS") and isinstance(table.value, ast.Dict):
             for name, function in zip(table.value.keys, table.value.values):
-                if isinstance(name, ast.Constant) and isinstance(function, ast.Name):
-                    yield name.value, function.id
+                if isinstance(name, ast.Constant) and isinstance(function, (ast.Name, ast.Attribute)):
+                    yield name.value, function.id if isinstance(function, ast.Name) else function.attr
 
 
 def sentences(node: ast.AST) -> list[str]:
@@ -44,13 +47,22 @@ def sentences(node: ast.AST) -> list[str]:
 def by_check() -> dict[str, list[str]]:
     """Every check that has a sentence of its own, in the order of the files."""
     found: dict[str, list[str]] = {}
+    shared = functions_of(parsed(SHARED))
     for path in sorted(PREFLIGHT.glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        tree = parsed(path)
+        functions = {**shared, **functions_of(tree)}
         for name, function in checks(tree):
             found.setdefault(name, []).extend(reached(function, functions, set()))
         found.update(obstacles(tree))
     return {name: list(dict.fromkeys(texts)) for name, texts in found.items() if texts}
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
 def obstacles(tree: ast.Module) -> t.Iterator[tuple[str, list[str]]]:
