@@ -214,6 +214,11 @@ test-ceph-containers: setup helper ## The same with OSDs in containers, as cepha
 test-import: setup helper ## Have galaxy-importer look at the tarball, as Galaxy does
 	@.cache/venv/bin/python tests/artifact
 
+.PHONY: test-artifact
+test-artifact: setup helper ## Move a container there and back with the collection from its tarball
+	@.cache/venv/bin/molecule reset --scenario-name default
+	@.cache/venv/bin/python tests/artifact default
+
 # CORES="2.18 2.21": only these. Each takes some minutes.
 .PHONY: sanity-cores
 sanity-cores: setup ## Run ansible-test sanity with every ansible-core that is supported, up to PyPI's newest
