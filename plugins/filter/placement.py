@@ -193,6 +193,7 @@ def _workload(entry: t.Mapping[str, t.Any], source: str, to: str, answers: Answe
         kind=kind,
         storage=entry.get("storage", ""),
         disks=tuple(entry.get("disks") or ()),
+        members=frozenset(entry.get("members") or ()),
     )
 
 
@@ -218,7 +219,7 @@ def _host(name: str, answer: t.Mapping[str, t.Any], options: t.Mapping[str, t.An
         memory=answer["memory"],
         disk=answer["disk"],
         labels=frozenset(_list(options["labels"].get(name))),
-        names=frozenset(workload["name"] for workload in answer["workloads"]),
+        names=frozenset(name for workload in answer["workloads"] for name in [workload["name"], *(workload.get("members") or [])]),
         kinds=frozenset(answer.get("kinds", [planner.CONTAINER])),
         apart=apart,
         obstacle="it is under maintenance ({0})".format(mark["reason"]) if mark else "",

@@ -55,12 +55,6 @@ def _let_go(session: t.Mapping[str, t.Any], workload: str) -> bool:
 
 
 def _nowhere(answers: Answers, workload: str) -> str:
-    for host, answer in answers.items():
-        members = ((answer or {}).get("workload") or {}).get("pod_members")
-        if members:
-            return "{0} is a pod on {1} (with {2}), and pods do not move: create its members as containers of their own".format(
-                workload, host, ", ".join(members)
-            )
     silent = sorted(host for host, answer in answers.items() if "workload" not in (answer or {}))
     spoke = ", ".join(sorted(set(answers) - set(silent)))
     causes = "; ".join("{0}: {1}".format(host, silence(answers[host])) for host in silent)

@@ -91,6 +91,11 @@ workloads:
       description: Its kind, V(container) or V(guest).
       type: str
       sample: container
+    members:
+      description: Of containers that cannot be parted, and move as one under their pod's or project's name, the names of all.
+      type: list
+      elements: str
+      sample: [shop-db, shop-web]
     storage:
       description: Of a guest, V(copy) where it has disks of this host alone, and V(shared) where others reach all of them.
       type: str
@@ -139,7 +144,7 @@ from ..module_utils._core.pcopy import HELPER, Pcopy
 from ..module_utils._core.placement import CONTAINER, GUEST
 from ..module_utils._core.runtime import HandoverError, Runtime
 from ..module_utils._kvm import guests
-from ..module_utils._podman import processes
+from ..module_utils._podman import groups, processes
 from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.sessions import ROOT, Sessions
 
@@ -173,9 +178,25 @@ class HostInfo:
     def _containers(self, mounts: list[loop.Mount]) -> list[dict[str, t.Any]]:
         listed = self.podman.containers()
         volumes = {volume["Name"]: volume for volume in self.podman.volumes()}
-        return [self._workload(each, volumes, mounts) for each in listed if not each.get("IsInfra")]
+        inspects = {each["Id"]: found for each in listed if not each.get("IsInfra") for found in [self._inspect(each["Id"])] if found}
+        pods = {each["Pod"]: each["PodName"] for each in listed if each.get("PodName")}
+        rows = {each["Id"]: self._workload(each, inspects.get(each["Id"], {}), volumes, mounts) for each in listed if not each.get("IsInfra")}
+        known = [{"Id": identifier, "Name": rows[identifier]["name"], **found} for identifier, found in inspects.items()]
+        for unit in groups.units(known, projects=False):
+            if len(unit) > 1 or unit[0].get("Pod"):
+                members = [rows.pop(each["Id"]) for each in unit]
+                rows[unit[0]["Id"]] = _together(groups.name_of_unit(unit, pods), members)
+        return list(rows.values())
 
-    def _workload(self, listed: t.Mapping[str, t.Any], volumes: t.Mapping[str, t.Any], mounts: list[loop.Mount]) -> dict[str, t.Any]:
+    def _inspect(self, identifier: str) -> dict[str, t.Any]:
+        try:
+            return self.podman.inspect(identifier)
+        except HandoverError:
+            return {}
+
+    def _workload(
+        self, listed: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any], volumes: t.Mapping[str, t.Any], mounts: list[loop.Mount]
+    ) -> dict[str, t.Any]:
         running = listed.get("State") == "running"
         return {
             "name": (listed.get("Names") or [""])[0],
@@ -184,22 +205,8 @@ class HostInfo:
             "state": listed.get("State") or "",
             "labels": listed.get("Labels") or {},
             "memory": processes.processes_of(int(listed.get("Pid") or 0)).memory if running else 0,
-            "disk": self._disk(listed["Id"], volumes, mounts),
+            "disk": _disk(inspect, volumes, mounts),
         }
-
-    def _disk(self, identifier: str, volumes: t.Mapping[str, t.Any], mounts: list[loop.Mount]) -> int:
-        try:
-            inspect = self.podman.inspect(identifier)
-        except HandoverError:
-            return 0
-        layer = ((inspect.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""
-        paths = {layer} if layer else set()
-        for mount in inspect.get("Mounts") or []:
-            options = (volumes.get(mount.get("Name") or "") or {}).get("Options") or {}
-            directory = options.get("device") or mount.get("Source") or ""
-            if mount.get("Type") == "volume" and directory:
-                paths.add(_image_of(directory, mounts) or directory)
-        return sum(host.allocated(path) for path in paths)
 
     def _sessions(self) -> list[dict[str, t.Any]]:
         if not os.access(HELPER, os.X_OK):
@@ -210,6 +217,33 @@ class HostInfo:
             {**{key: status.get(key) for key in keys}, "destination": (sessions.session(status["id"]).plan() or {}).get("destination") or ""}
             for status in sessions.statuses()
         ]
+
+
+def _disk(inspect: t.Mapping[str, t.Any], volumes: t.Mapping[str, t.Any], mounts: list[loop.Mount]) -> int:
+    """Bytes of its layer and its volumes; of a container that podman does not answer about there are none."""
+    layer = ((inspect.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""
+    paths = {layer} if layer else set()
+    for mount in inspect.get("Mounts") or []:
+        options = (volumes.get(mount.get("Name") or "") or {}).get("Options") or {}
+        directory = options.get("device") or mount.get("Source") or ""
+        if mount.get("Type") == "volume" and directory:
+            paths.add(_image_of(directory, mounts) or directory)
+    return sum(host.allocated(path) for path in paths)
+
+
+def _together(name: str, members: t.Sequence[dict[str, t.Any]]) -> dict[str, t.Any]:
+    """One row of containers that move as one."""
+    running = any(member["running"] for member in members)
+    return {
+        "name": name,
+        "kind": CONTAINER,
+        "running": running,
+        "state": "running" if running else "exited",
+        "labels": {key: value for member in members for key, value in member["labels"].items()},
+        "memory": sum(member["memory"] for member in members),
+        "disk": sum(member["disk"] for member in members),
+        "members": sorted(member["name"] for member in members),
+    }
 
 
 def _image_of(directory: str, mounts: list[loop.Mount]) -> str:

@@ -194,18 +194,19 @@ ignored:
   type: list
   elements: dict
   sample: []
-image_present:
-  description: Whether the destination has the container's image, under the same ID.
-  returned: success
-  type: bool
-  sample: true
-image_archive:
-  description: How the image is to be saved, should the destination lack it, in the C(format) in which it keeps its ID, and by which C(reference).
+images:
+  description:
+    - The images that the destination lacks under the same ID, and how each is to be saved, in the C(format) in which it keeps its ID, and by which
+      C(reference).
   returned: when nothing is in the way
-  type: dict
+  type: list
+  elements: dict
   sample:
-    format: oci-archive
-    reference: localhost/shop:1
+    - id: 8f0df627f72d6a2fd8960f99108e2ce6f2df8a9f33dd1418bbc74d97c48e7a76
+      name: localhost/shop:1
+      size: 4790000
+      format: oci-archive
+      reference: localhost/shop:1
 link_rate:
   description: Bytes per second of the slower of the links between the two hosts, as their kernels tell it; of a gigabit where they do not.
   returned: when nothing is in the way
@@ -349,8 +350,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
                 else "{0} has no address at which {1} could reach it: give it one".format(plan.destination, plan.source)
             )
         result.update(
-            image_present=preflight.image_present(plan),
-            image_archive=preflight.archive(plan),
+            images=preflight.missing(plan),
             listen=address,
             link_rate=preflight.link_rate(plan, address or ""),
             volumes=plan.volumes,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -28,5 +29,29 @@ func (a internalCommands) within() *cobra.Command {
 			return usageError("within: a cgroup's folder and a program are needed, each by its whole path")
 		}
 		return hooks.Within(args[0], args[1:])
+	}}
+}
+
+// inTurn runs commands for the members of a workload.
+func (a internalCommands) inTurn() *cobra.Command {
+	return &cobra.Command{Use: "in-turn WORKLOAD PROGRAM ARGUMENT… -- NAME… [--- PROGRAM ARGUMENT… -- NAME…]", Short: "Run programs for the members of a workload, one after the other", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
+		var turns []hooks.Turn
+		for rest := args[min(1, len(args)):]; len(rest) > 0; {
+			part := rest
+			if end := slices.Index(rest, "---"); end >= 0 {
+				part, rest = rest[:end], rest[end+1:]
+			} else {
+				rest = nil
+			}
+			dash := slices.Index(part, "--")
+			if dash < 1 || !filepath.IsAbs(part[0]) {
+				return usageError("in-turn: a program by its whole path is needed, and behind -- the names of members")
+			}
+			turns = append(turns, hooks.Turn{Argv: part[:dash], Members: part[dash+1:]})
+		}
+		if len(turns) == 0 {
+			return usageError("in-turn: a workload and a program are needed")
+		}
+		return hooks.InTurn(c.Context(), record.RunDir, args[0], turns)
 	}}
 }

@@ -203,3 +203,31 @@ func TestNothingStartsOnTheFolderForAVolume(t *testing.T) {
 		t.Errorf("without its volume: %v", err)
 	}
 }
+
+// Of several containers that move as one, the hook knows each.
+func TestNoMemberStartsBesideTheOthers(t *testing.T) {
+	r := newRig(t)
+	r.stoppedAt(theWay[:4]...)
+	spec := r.spec.src
+	spec.Mode, spec.Trees, spec.Directories, spec.Network = record.Offline, nil, nil, record.Network{}
+	members := []string{filepath.Join(r.top, "web"), filepath.Join(r.top, "db")}
+	spec.Bundle, spec.Bundles = "", members
+	stop := &hooks.Command{Argv: []string{"true"}}
+	spec.Hooks = record.Hooks{Freeze: stop, Thaw: stop}
+	r.write(r.src, spec)
+	j, err := record.OpenJournal(r.src, record.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goAlong(t, j, theWay[4:6]...)
+	state := j.State()
+	j.Close()
+	for _, bundle := range members {
+		if err := recovery.MayStart(brief(t), r.top, r.srcRun, &recovery.OCIState{Bundle: bundle}); err == nil {
+			t.Errorf("%s starts in the state %s", bundle, state)
+		}
+	}
+	if err := recovery.MayStart(brief(t), r.top, r.srcRun, &recovery.OCIState{Bundle: filepath.Join(r.top, "other")}); err != nil {
+		t.Errorf("a container that is no member: %v", err)
+	}
+}

@@ -56,6 +56,16 @@ class Move:
         return bool(self.container["exists"]) and not self.container["held"]
 
     @property
+    def members(self) -> t.Sequence[Facts]:
+        """Those of several containers that move as one; none of a container alone."""
+        return self.container.get("members") or []
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, without the infra container of a pod, which is called otherwise on each host."""
+        return [member["name"] for member in self.members if not member["infra"]]
+
+    @property
     def hosts(self) -> tuple[tuple[str, Facts], tuple[str, Facts]]:
         return (self.source, self.here["host"]), (self.destination, self.there["host"])
 
@@ -93,7 +103,8 @@ def verdict(move: Move, sentences: t.Sequence[str]) -> str:
     """The one sentence in which the check of a workload ends."""
     if not sentences:
         mode = move.mode if move.container["running"] else "as it is, stopped"
-        return "{0} can move from {1} to {2} ({3})".format(move.workload, move.source, move.destination, mode)
+        with_all = ", with {0}".format(", ".join(move.names)) if move.names else ""
+        return "{0} can move from {1} to {2} ({3}{4})".format(move.workload, move.source, move.destination, mode, with_all)
     if len(sentences) == 1:
         return "{0} cannot move from {1} to {2}: {3}".format(move.workload, move.source, move.destination, sentences[0])
     return "{0} cannot move from {1} to {2}: {3} things are in the way: {4}".format(

@@ -27,9 +27,10 @@ def same_host(plan: Move) -> t.Iterator[str]:
 
 def locked(plan: Move) -> t.Iterator[str]:
     told: set[str] = set()
+    own = {plan.workload, *plan.names}
     for name, host in plan.hosts:
         for session in host["pcopy"]["sessions"]:
-            if session["workload"] != plan.workload or session["id"] == plan.session or session["ended"] or session["id"] in told:
+            if not own & {session["workload"], *(session.get("members") or [])} or session["id"] == plan.session or session["ended"] or session["id"] in told:
                 continue
             told.add(session["id"])
             if session["running"] or session.get("prepared_now"):

@@ -69,6 +69,7 @@ class Workload:
     kind: str = CONTAINER
     storage: str = ""  # of a guest: whether its disks are shared, or copied
     disks: tuple[str, ...] = ()  # those that are copied
+    members: frozenset[str] = frozenset()  # of several containers that move as one, the names of all
 
 
 @dataclass(frozen=True)
@@ -119,14 +120,14 @@ class _Room:
     def put(self, workload: Workload) -> None:
         self.memory -= workload.memory
         self.disk -= workload.disk
-        self.names.add(workload.name)
+        self.names |= {workload.name} | workload.members
         self.apart.update(dict.fromkeys(workload.apart, workload.name))
 
     def take(self, workload: Workload) -> None:
         """Undoes put."""
         self.memory += workload.memory
         self.disk += workload.disk
-        self.names -= {workload.name} - self.host.names
+        self.names -= ({workload.name} | workload.members) - self.host.names
         for group in workload.apart:
             del self.apart[group]
 
@@ -139,8 +140,9 @@ class _Room:
             return ""
         if self.host.obstacle:
             return self.host.obstacle
-        if workload.name in self.names:
-            return "it has a workload of that name"
+        taken = sorted(({workload.name} | workload.members) & self.names)
+        if taken:
+            return "it has a workload of that name" if taken == [workload.name] else "it has a container named {0}".format(taken[0])
         if workload.kind not in self.host.kinds:
             return "it has no {0}".format(ENGINES[workload.kind])
         if not workload.needs <= self.host.labels:

@@ -130,13 +130,3 @@ def _userns(host: Document) -> str:
     """How it has a user namespace of its own; empty if it has none."""
     mode = host.get("UsernsMode") or ""
     return mode if mode not in ("", "host") else "mapped" if host.get("IDMappings") else ""
-
-
-def required_by(podman: Podman, identifier: str, containers: t.Iterable[Document]) -> list[str]:
-    """Names of the containers that cannot be without this one. One that podman does not answer about is being moved itself."""
-    others = [container for container in containers if container["Id"] != identifier]
-    found = []
-    for answer in podman.inspect_many([other["Id"] for other in others]):
-        if identifier in (answer.get("Dependencies") or []) and not answer.get("IsInfra"):
-            found.append(answer["Name"])
-    return sorted(found)

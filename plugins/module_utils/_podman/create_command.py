@@ -53,6 +53,9 @@ _NOT_CARRIED = frozenset(
 # Written again from the running container's values.
 _PINNED = frozenset(("hostname", "ip", "ip6", "mac-address", "name", "network", "publish", "publish-all"))
 
+# Whose values name another container, or a pod.
+_TIES = frozenset(("pod", "requires", "volumes-from"))
+
 # Files of the first host that the second one's podman would read again, and whose contents are not remembered.
 _FILES = frozenset(("hosts-file", "init-path"))
 _LABELS = "label-file"
@@ -156,6 +159,10 @@ class Identity:
     volumes: t.Mapping[str, str] = field(default_factory=dict)
     # A unit of systemd makes it anew at each start, and removes it at each stop.
     made_by_unit: bool = False
+    # Of a group: the pod that it is a member of, whether it has the network of another container, and the names of those that it names by their IDs.
+    pod: str = ""
+    joined: bool = False
+    others: t.Mapping[str, str] = field(default_factory=dict)
 
 
 def parse(command: t.Sequence[str], podman: Grammar, verb: Grammar) -> CreateCommand:
@@ -163,13 +170,13 @@ def parse(command: t.Sequence[str], podman: Grammar, verb: Grammar) -> CreateCom
     words = list(command)
     if not words:
         raise CommandError("podman has not kept the command that made it (it was made through the API or by `podman kube play`)")
-    global_options, rest = _read_options(words[1:], podman)
+    global_options, rest = read_options(words[1:], podman)
     if rest[:1] == ["container"]:
         rest = rest[1:]
     if not rest or rest[0] not in ("run", "create"):
         raise CommandError("it was made by '{0}', not by podman run or podman create".format(" ".join(words[: len(words) - len(rest) + 1])))
     # A global option may also stand behind the verb.
-    mixed, rest = _read_options(rest[1:], verb | podman)
+    mixed, rest = read_options(rest[1:], verb | podman)
     options = [(name, value) for name, value in mixed if verb.takes_value(name) is not None]
     global_options += [(name, value) for name, value in mixed if verb.takes_value(name) is None]
     if not rest:
@@ -177,7 +184,7 @@ def parse(command: t.Sequence[str], podman: Grammar, verb: Grammar) -> CreateCom
     return CreateCommand(tuple(options), rest[0], tuple(rest[1:]), tuple(global_options))
 
 
-def _read_options(words: list[str], grammar: Grammar) -> tuple[list[Option], list[str]]:
+def read_options(words: list[str], grammar: Grammar) -> tuple[list[Option], list[str]]:
     """The options up to the first word that is none, and that word with all that follows."""
     found: list[Option] = []
     position = 0
@@ -224,10 +231,10 @@ def _read_word(word: str, grammar: Grammar) -> t.Iterator[tuple[str, str | None,
         yield name, None, False
 
 
-def unsupported(parsed: CreateCommand) -> str | None:
-    """Why a twin cannot be made on another host from this command, or None."""
+def unsupported(parsed: CreateCommand, in_group: bool = False) -> str | None:
+    """Why a twin cannot be made on another host from this command, or None; `in_group` if all that it needs moves with it."""
     for name, value in parsed.options:
-        if value in ("false", "0"):
+        if value in ("false", "0") or in_group and name in _TIES:
             continue
         if name in ("pod", "pod-id-file"):
             return "it belongs to a pod"
@@ -262,7 +269,7 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> list[str
     written: list[Option] = [("pull", "never"), ("name", identity.name)]
     if identity.hostname is not None:
         written.append(("hostname", identity.hostname))
-    written += _networks(parsed, identity)
+    written += networks_of(parsed, identity)
     written += [("publish", str(port)) for port in identity.ports]
     written += _environment(parsed, identity)
     if parsed.values(_LABELS):
@@ -277,17 +284,29 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> list[str
             raise CommandError("podman create on this host does not know the option --{0}: install the podman of the source here".format(name))
         written.append((name, value))
     written = pinned(written, identity.volumes)
-    flags = _spell(parsed.global_options, ("cgroup-manager", "runtime-flag"))
-    return [*flags, "create", *_spell(written), identity.image, *parsed.arguments]
+    written = [(name, _tied(name, value, identity)) for name, value in written]
+    flags = spell(parsed.global_options, ("cgroup-manager", "runtime-flag"))
+    return [*flags, "create", *spell(written), identity.image, *parsed.arguments]
 
 
-def _spell(options: t.Iterable[Option], only: t.Container[str] | None = None) -> list[str]:
+def _tied(name: str, value: str | None, identity: Identity) -> str | None:
+    """The value of an option, with other members by their names: an ID, also a short one, is another on each host."""
+    if name == "pod" and identity.pod:
+        return identity.pod
+    if not value or name not in ("requires", "volumes-from", "network", "ipc", "pid", "uts"):
+        return value
+    words = re.split("([,:])", value)
+    known = {word: [other for identifier, other in identity.others.items() if len(word) >= 12 and identifier.startswith(word)] for word in words}
+    return "".join(known[word][0] if len(known[word]) == 1 else word for word in words)
+
+
+def spell(options: t.Iterable[Option], only: t.Container[str] | None = None) -> list[str]:
     """Options with `=` between name and value: a value that looks like an option stays a value."""
     return ["--" + name if value is None else "--{0}={1}".format(name, value) for name, value in options if only is None or name in only]
 
 
-def _networks(parsed: CreateCommand, identity: Identity) -> list[Option]:
-    if not identity.networks:
+def networks_of(parsed: CreateCommand, identity: Identity) -> list[Option]:
+    if identity.joined or not identity.networks:
         return [("network", value) for value in parsed.values("network")]
     asked = _asked_for(parsed)
     options: list[Option] = []

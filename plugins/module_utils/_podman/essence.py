@@ -167,14 +167,14 @@ def first_difference(source: Document, twin: Document) -> tuple[str, t.Any, t.An
         found = twin.get(key)
         if key == "Config.Env" and found is not None:
             own = _names(value)
-            found = [word for word in found if _names([word]) <= own or not _names([word]) <= _ADDED_AT_FIRST_START]
+            found = [word for word in found if _names([word]) <= own or not _names([word]) <= ADDED_AT_FIRST_START]
         if found != value:
             return key, value, twin.get(key)
     return None
 
 
 # Variables that podman gives a container when it is readied for the first time: one that never was does not have them.
-_ADDED_AT_FIRST_START = {"HOME", "HOSTNAME"}
+ADDED_AT_FIRST_START = {"HOME", "HOSTNAME"}
 
 
 def _names(environment: t.Iterable[str]) -> set[str]:

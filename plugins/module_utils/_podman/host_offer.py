@@ -18,7 +18,7 @@ from .._core.runtime import Runtime
 from .._core.sizes import parse_size
 from . import container_facts, file_flags, processes, sysctls, workload
 from .create_command import HIDDEN, Grammar
-from .podman import Podman, network_backend
+from .podman import HELPER_DIRECTORIES, Podman, network_backend
 from .sessions import Sessions
 
 # runc hands this file to CRIU unless the container's annotations name another.
@@ -27,6 +27,9 @@ CONFIGURATION_ANNOTATION = "org.criu.config"
 PROBE_SECONDS = 20.0
 # Where podman packs and unpacks archives of images.
 TEMPORARY = "/var/tmp"
+
+# Where podman looks for the program of a pod's infra container.
+CATATONIT = (*HELPER_DIRECTORIES, "/usr/bin", "/usr/libexec/catatonit")
 
 # Asks a question, and gives the second where there is no answer; the reason is kept.
 Ask = t.Callable[[t.Callable[[], t.Any], t.Any], t.Any]
@@ -57,6 +60,7 @@ class HostOffer:
                 "defaults": host.engine_defaults(),
                 "version": host.parse_version((info.get("version") or {}).get("Version", "")),
                 "path": self.runtime.find("podman") or "",
+                "catatonit": any(os.access(os.path.join(folder, "catatonit"), os.X_OK) for folder in CATATONIT),
                 "runtime": runtime.get("name", ""),
                 "runtime_path": runtime.get("path", ""),
                 "network": network_backend(info),
@@ -181,7 +185,13 @@ class HostOffer:
         keys = ("id", "role", "workload", "state", "ended", "running", "error", "restarted")
         plans = [status.get("plan") or {} for status in statuses]
         return [
-            {**{key: status.get(key) for key in keys}, "by": plan.get("by"), "destination": plan.get("destination")} for status, plan in zip(statuses, plans)
+            {
+                **{key: status.get(key) for key in keys},
+                "by": plan.get("by"),
+                "destination": plan.get("destination"),
+                "members": plan.get("members") or [],
+            }
+            for status, plan in zip(statuses, plans)
         ]
 
 

@@ -56,6 +56,10 @@ class Podman:
         """All containers; answered without their locks."""
         return self._documents("ps", "--all", "--pod", "--format", "json")
 
+    def pods(self, names: t.Iterable[str]) -> list[dict[str, t.Any]]:
+        """These pods in full."""
+        return [pod for name in names for pod in _listed(self._answer("pod", "inspect", name))]
+
     def inspect(self, container: str) -> dict[str, t.Any]:
         """One container in full; waits for its lock, and so not for long."""
         before = self.runtime.remaining()
@@ -127,6 +131,13 @@ class Podman:
         except CommandError as exc:
             raise HandoverError("{0} on this host".format(exc)) from exc
 
+    def pod_grammar(self) -> Grammar:
+        """Of `pod create`."""
+        try:
+            return Grammar.from_help(self.run("pod", "create", "--help").stdout)
+        except CommandError as exc:
+            raise HandoverError("{0} on this host".format(exc)) from exc
+
     def _documents(self, *arguments: str) -> list[dict[str, t.Any]]:
         return self._answer(*arguments) or []
 
@@ -136,3 +147,8 @@ class Podman:
             return json.loads(completed.stdout or "null")
         except ValueError as exc:
             raise HandoverError("podman {0} answered something that is not JSON: {1}".format(arguments[0], exc)) from exc
+
+
+def _listed(answer: t.Any) -> list[dict[str, t.Any]]:
+    """podman 4 answers with the one pod that was asked for, podman 5 with a list of it."""
+    return answer if isinstance(answer, list) else [answer] if answer else []

@@ -188,6 +188,7 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.A
 
 def identity_of(facts: Document, image: str) -> Identity:
     """The values that the twin's create command has to pin; `image` is the image's name on the other host."""
+    joined = facts["network_mode"].startswith("container:")
     networks = []
     for network in facts["networks"]:
         addresses = tuple(address for address in (network["ip"], network["ip6"]) if address)
@@ -195,11 +196,14 @@ def identity_of(facts: Document, image: str) -> Identity:
     return Identity(
         name=facts["name"],
         image=image,
-        hostname=None if facts["uts_mode"] == "host" else facts["hostname"] or None,
+        hostname=None if facts["uts_mode"] == "host" or facts["uts_mode"].startswith("container:") else facts["hostname"] or None,
         networks=tuple(networks),
-        ports=tuple(Port(**port) for port in facts["ports"]),
+        ports=() if joined else tuple(Port(**port) for port in facts["ports"]),
         environment=tuple(facts["environment"]),
         labels=tuple("{0}={1}".format(key, value) for key, value in sorted(facts["labels"].items())),
         volumes={mount["destination"]: mount["name"] for mount in facts["mounts"] if (mount.get("directory_volume") or {}).get("anonymous")},
         made_by_unit=bool((facts.get("service") or {}).get("made_by_unit")),
+        pod=facts.get("pod_name") or "",
+        joined=joined,
+        others=facts.get("others") or {},
     )

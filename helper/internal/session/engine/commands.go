@@ -64,5 +64,5 @@ func NoteStart(runDir string, spec *record.Spec) error {
 // bundle no hook saw it.
 func StartedHere(runDir string, spec *record.Spec) bool {
 	_, err := os.Lstat(startNote(runDir, spec))
-	return spec.Bundle == "" || !errors.Is(err, os.ErrNotExist)
+	return !spec.Hooked() || !errors.Is(err, os.ErrNotExist)
 }

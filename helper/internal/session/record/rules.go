@@ -23,6 +23,14 @@ func (s *Spec) StartsNothing() bool {
 	return nothing
 }
 
+// Has reports whether the workload, or a member of it, is the container in an OCI bundle.
+func (s *Spec) Has(bundle string) bool {
+	return bundle != "" && (s.Bundle == bundle || slices.Contains(s.Bundles, bundle))
+}
+
+// Hooked reports whether the OCI hook knows the workload.
+func (s *Spec) Hooked() bool { return s.Bundle != "" || len(s.Bundles) > 0 }
+
 // Lends says that a source in this state has memory that the destination may need.
 func (s *Spec) Lends(st State) bool {
 	return s.Policy.LazyPages && (st == Released || st == InDoubt || st == Resumed)
@@ -136,6 +144,20 @@ var workloadRules = []rule{
 	{
 		func(s *Spec) bool { return relative(s.Bundle) },
 		func(s *Spec) string { return fmt.Sprintf("bundle %q is not an absolute path", s.Bundle) },
+	},
+	{
+		func(s *Spec) bool {
+			return slices.ContainsFunc(s.Bundles, func(b string) bool { return !filepath.IsAbs(b) })
+		},
+		func(s *Spec) string {
+			return fmt.Sprintf("bundles %q: not each of them is an absolute path", s.Bundles)
+		},
+	},
+	{
+		func(s *Spec) bool { return len(s.Bundles) > 0 && s.dumps() },
+		func(s *Spec) string {
+			return fmt.Sprintf("bundles: several containers are one workload only where they are stopped and started, and not in mode %s", s.Mode)
+		},
 	},
 	{
 		func(s *Spec) bool { return s.Role == Source && s.Mode != Copy && !s.Hooks.Freeze.Given() },

@@ -74,6 +74,8 @@ func broken() []struct {
 		{`network: the namespace "n" is not an absolute path`, func(s m) { s["network"] = m{"namespace": "n"} }},
 		{"network: mode offline moves no connections, and nothing has to be silent", func(s m) { s["mode"], s["network"] = "offline", m{"namespace": "/n"} }},
 		{`bundle "b" is not an absolute path`, func(s m) { s["bundle"] = "b" }},
+		{`bundles ["/a" "b"]: not each of them is an absolute path`, func(s m) { s["bundles"] = []any{"/a", "b"} }},
+		{"bundles: several containers are one workload only where they are stopped and started, and not in mode live", func(s m) { s["bundles"] = []any{"/a"} }},
 		{"hooks: freeze is missing", func(s m) { s["hooks"] = m{} }},
 		{"hooks: thaw is missing: what is stopped must be startable again", func(s m) { s["mode"] = "offline" }},
 		{"hooks: a live freeze needs a gate, the directory that CRIU writes to", func(s m) { freeze(s)["gate"] = "" }},

@@ -53,8 +53,9 @@ type Spec struct {
 	Mode        string      `json:"mode"`
 	Workload    string      `json:"workload,omitempty"`
 	Driver      string      `json:"driver,omitempty"`
-	Bundle      string      `json:"bundle,omitempty"` // the workload's OCI bundle here: the OCI hook knows it by this
-	Listen      string      `json:"listen,omitempty"` // destination: IP:PORT, port 0 for any, or unix:/PATH
+	Bundle      string      `json:"bundle,omitempty"`  // the workload's OCI bundle here: the OCI hook knows it by this
+	Bundles     []string    `json:"bundles,omitempty"` // those of its members, where it is several containers that move as one
+	Listen      string      `json:"listen,omitempty"`  // destination: IP:PORT, port 0 for any, or unix:/PATH
 	Peer        Peer        `json:"peer"`
 	Volumes     []Vol       `json:"volumes,omitempty"`
 	Directories []Directory `json:"directories,omitempty"`
@@ -199,7 +200,7 @@ const (
 // it took a third of the time in which CRIU's hook starts, in the pause.
 var (
 	idPattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
-	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.+-]*$`)
 
 	// The tasks below it are ended: a few digits might match another container's.
 	containerPattern = regexp.MustCompile(`^[0-9a-f]{12}[0-9a-f]*$`)

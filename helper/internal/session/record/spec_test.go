@@ -36,6 +36,7 @@ func TestSpec(t *testing.T) {
 		{"workload", func(s map[string]any) { s["workload"] = "a/b" }, "is no name"},
 		{"workload as long as a file name", func(s map[string]any) { s["workload"] = strings.Repeat("a", 255) }, ""},
 		{"workload too long", func(s map[string]any) { s["workload"] = strings.Repeat("a", 256) }, "is no name"},
+		{"workload of several", func(s map[string]any) { s["workload"] = "db+web" }, ""},
 		{"no workload", func(s map[string]any) { delete(s, "workload") }, "mode live needs a workload"},
 		{"print", func(s map[string]any) { s["peer"].(map[string]any)["fingerprint"] = "md5:0" }, "peer: "},
 		{"address", func(s map[string]any) { s["peer"].(map[string]any)["address"] = "node7" }, "IP:PORT is needed"},

@@ -73,7 +73,7 @@ func MayStart(ctx context.Context, root, runDir string, c *OCIState) error {
 			continue // not this container's, or no session yet
 		}
 		spec, err := record.LoadSpec(dir)
-		if err == nil && spec.Bundle == c.Bundle {
+		if err == nil && spec.Has(c.Bundle) {
 			err = mayStart(ctx, dir, runDir, spec)
 		}
 		if err != nil {

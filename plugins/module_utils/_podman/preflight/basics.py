@@ -9,18 +9,13 @@ from __future__ import annotations
 import typing as t
 
 from ..._core import move_checks
+from . import group
 from .plan import Check, Plan
 
 
 def _unknown_workload(plan: Plan) -> t.Iterator[str]:
     if not plan.container["exists"]:
         listed = plan.here["host"]["podman"]["containers"]
-        members = sorted(container["name"] for container in listed if container.get("pod") == plan.workload)
-        if members:
-            yield "{0} is a pod on {1} (with {2}), and pods do not move: create its members as containers of their own".format(
-                plan.workload, plan.source, ", ".join(members)
-            )
-            return
         names = sorted(container["name"] for container in listed)
         yield "there is no container named {0} on {1}: name one of its containers{2}".format(
             plan.workload, plan.source, " ({0})".format(", ".join(names)) if names else ", of which it has none"
@@ -55,4 +50,5 @@ BASICS: dict[str, Check] = {
     "held": _held,
     # Among the basics because the twin of a session under way on the destination is no rubbish to be removed.
     "locked": move_checks.locked,
+    **group.BASICS,
 }

@@ -28,12 +28,14 @@ def _not_running(plan: Plan) -> t.Iterator[str]:
 
 
 def _create_command(plan: Plan) -> t.Iterator[str]:
-    if plan.container.get("pod"):
+    if plan.container.get("pod") and not plan.in_group:
         return  # all of this follows from the pod, which is told
     if plan.container["cannot_recreate"]:
         yield "{0} cannot be created again on {1}: {2}: make it with podman run or podman create, by itself".format(
             plan.workload, plan.destination, plan.container["cannot_recreate"]
         )
+    elif plan.in_group or plan.container.get("together"):
+        return  # what it needs moves with it, or is told
     elif plan.container["dependencies"] and not any(plan.container[mode].startswith("container:") for _what, mode in _NAMESPACES):
         yield "{0} needs another container ({1}), which would stay behind: create it without that".format(
             plan.workload, ", ".join(_name_of(plan, each) for each in plan.container["dependencies"])
@@ -85,8 +87,10 @@ def _devices(plan: Plan) -> t.Iterator[str]:
 def _namespaces(plan: Plan) -> t.Iterator[str]:
     for what, mode in _NAMESPACES:
         value = plan.container[mode]
-        if plan.container.get("pod"):
+        if plan.container.get("pod") and not plan.in_group:
             return
+        if value.startswith("container:") and (plan.in_group or plan.container.get("together")):
+            continue  # of one that moves along
         if value == "host" or value.startswith(("container:", "ns:")):
             yield "{0} uses the {1} namespace of {2} and not one of its own ({3}), which cannot move: create it without that".format(
                 plan.workload,

@@ -17,14 +17,15 @@ from ..._core.link import link_rate, listen_address
 from ..._core.move import UNACCOUNTED, out_of_reach, verdict
 from .. import inventory
 from ..workload import missing_volumes
-from . import binds, container, cpu, criu, flags, hosts, image, networks, options, processes, room, secrets, service, state, volumes
+from . import binds, container, cpu, criu, flags, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
 from .basics import BASICS
-from .image import archive, image_present
+from .image import archive, image_present, missing
 from .plan import EBPF, HASH, Check, Finding, Plan
 from .told import TOLD, told
 
 __all__ = (
     "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "directories", "examine", "image_present", "link_rate", "listen_address",
+    "missing",
     "TOLD", "out_of_reach", "told", "twin", "unknown_names", "verdict",
 )  # fmt: skip
 
@@ -35,6 +36,7 @@ CHECKS: dict[str, Check] = {
     **volumes.CHECKS,
     **flags.CHECKS,
     **state.CHECKS,
+    **group.CHECKS,
     **secrets.CHECKS,
     **processes.CHECKS,
     **image.CHECKS,
@@ -46,12 +48,16 @@ CHECKS: dict[str, Check] = {
     **options.CHECKS,
 }
 
+# Of several containers that move as one: the checks of what they take together, and those of the hosts themselves.
+OF_ALL = frozenset((*room.CHECKS, *group.CHECKS))
+OF_HOSTS = frozenset((*cpu.CHECKS, *hosts.CHECKS, *criu.CHECKS, *options.CHECKS))
+
 
 def twin(plan: Plan) -> dict[str, t.Any]:
     """Everything that a move makes on the destination, and removes again if it is undone: the container, unless it is there, and podman's volumes."""
     podman = plan.there["host"]["podman"]
     return {
-        "made": not any(each["name"] == plan.workload for each in podman["containers"]),
+        "made": not any(each["name"] in (plan.names or [plan.workload]) for each in podman["containers"]),
         "volumes": sorted(missing_volumes(plan.container["mounts"], podman["volumes"])),
         "folders": binds.folders(plan),
         "secrets": secrets.carried(plan),
@@ -67,17 +73,31 @@ def examine(plan: Plan, ignore: t.Container[str] = ()) -> tuple[list[Finding], l
     """The faults that count, and those to be ignored. Where the basics are wrong, the rest is not asked."""
     found: list[Finding] = []
     ignored: list[Finding] = []
-    for stage in (BASICS, CHECKS):
-        for name, check in stage.items():
-            for sentence in check(plan):
-                # The basics cannot be ignored: without them nothing can be moved.
-                (ignored if name in ignore and stage is CHECKS else found).append(Finding(name, sentence))
-        if found and stage is BASICS:
-            return found, ignored
-    for key in plan.container.get("unaccounted", []):
-        name = UNACCOUNTED + key
-        (ignored if name in ignore else found).append(Finding(name, inventory.refusal(plan.workload, plan.source, key, name)))
+    for name, check in BASICS.items():
+        # The basics cannot be ignored: without them nothing can be moved.
+        found += [Finding(name, sentence) for sentence in check(plan)]
+    if found:
+        return found, ignored
+    for each, checks in _asked(plan):
+        for name, check in checks.items():
+            for sentence in check(each):
+                finding = Finding(name, sentence)
+                # Members of one host, and of one pod, have much in common.
+                if finding not in found:
+                    (ignored if name in ignore else found).append(finding)
+        for key in each.container.get("unaccounted", []):
+            name = UNACCOUNTED + key
+            (ignored if name in ignore else found).append(Finding(name, inventory.refusal(each.workload, each.source, key, name)))
     return found, ignored
+
+
+def _asked(plan: Plan) -> list[tuple[Plan, dict[str, Check]]]:
+    """Who is asked what: a container all; of several that move as one each by itself, and all of them for what they need together."""
+    if not plan.members:
+        return [(plan, CHECKS)]
+    each = {name: check for name, check in CHECKS.items() if name not in OF_ALL and name not in OF_HOSTS}
+    together = {name: check for name, check in CHECKS.items() if name in OF_ALL or name in OF_HOSTS}
+    return [*((member, each) for member in plan.member_plans()), (plan, together)]
 
 
 def unknown_names(ignore: t.Iterable[str]) -> list[str]:

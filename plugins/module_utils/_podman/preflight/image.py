@@ -39,6 +39,15 @@ def _image_format(plan: Plan) -> t.Iterator[str]:
         )
 
 
+def missing(plan: Plan) -> list[dict[str, t.Any]]:
+    """The images that the destination lacks, each once, and how each is to be saved."""
+    lacking = [each for each in plan.member_plans() or [plan] if not image_present(each)]
+    return [
+        {"id": identifier, "name": each.container["image"]["name"], "size": each.container["image"]["size"], **archive(each)}
+        for identifier, each in {each.container["image"]["id"]: each for each in lacking if each.known}.items()
+    ]
+
+
 CHECKS: dict[str, Check] = {
     "image_format": _image_format,
 }

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..._core.move import IGNORE, LIVE, OFFLINE, PCOPY_CURE, SPARE_DISK, Facts, Finding, Move, dotted
 
@@ -17,6 +17,9 @@ __all__ = ("EBPF", "HASH", "IGNORE", "LIVE", "OFFLINE", "PCOPY_CURE", "SPARE_DIS
 STOPPED = ("created", "exited", "stopped")
 
 EBPF, HASH = "ebpf", "hash"
+
+# The destination's word of a member: whether it has that is asked of all of them.
+_NONE: Facts = {"exists": False, "running": False, "held": False}
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,18 @@ class Plan(Move):
     secrets_there: Facts = field(default_factory=dict)
     reserve_space: bool = False  # the destination takes all the room that its images can need
     place_memory: bool = False  # CRIU is to leave its memory out
+
+    @property
+    def in_group(self) -> bool:
+        """Whether it is a member of several that move as one."""
+        return "infra" in self.container
+
+    def member_plans(self) -> list[Plan]:
+        """The same move, of each of them by itself."""
+        return [
+            replace(self, workload=member["name"], here={**self.here, "workload": dict(member, required_by=[])}, there={**self.there, "workload": _NONE})
+            for member in self.members if not member["infra"]
+        ]  # fmt: skip
 
     @property
     def pod_name(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..._core.sizes import format_size
 from .binds import directories
-from .image import archive_format, image_present
+from .image import missing
 from .plan import SPARE_DISK, Check, Facts, Plan
 
 # The dump in memory holds CRIU's own records too, and the helper needs its buffers.
@@ -19,7 +19,7 @@ SPARE_MEMORY = 128 * 2**20
 
 
 def _already_there(plan: Plan) -> t.Iterator[str]:
-    if plan.there["workload"]["exists"]:
+    if plan.there["workload"]["exists"] and not plan.members:
         yield "{1} has a container named {0} already, which is {2}: remove it with `podman rm {0}` there, or rename it".format(
             plan.workload, plan.destination, plan.there["workload"]["state"]
         )
@@ -39,7 +39,8 @@ def needs(plan: Plan) -> list[Need]:
     """All that is laid down anywhere by the move, but for its own records."""
     there = plan.there["host"]
     own = sum(volume["size"] for volume in plan.directories) + plan.container["layer"]
-    image = 0 if image_present(plan) else plan.container["image"]["size"]
+    images = missing(plan)
+    image = sum(each["size"] for each in images)
     found = [
         Need("its image volumes", plan.destination, there["images"], sum(_room(plan, volume) for volume in plan.volumes)),
         Need("its own layer, image and directory volumes", plan.destination, there["podman"]["store"], own + image),
@@ -51,7 +52,7 @@ def needs(plan: Plan) -> list[Need]:
     ]
     if image:
         found += [Need("the archive of its image", name, host["sessions"], image) for name, host in plan.hosts]
-    if image and archive_format(plan.container["image"]["manifest"]) == "oci-archive":
+    if any(each["format"] == "oci-archive" for each in images):
         # podman packs and unpacks it there.
         found += [Need("its image, packed", name, host["temporary"], image) for name, host in plan.hosts]
     return [need for need in found if need.size]

@@ -10,6 +10,7 @@ import typing as t
 
 from ..._core.sizes import format_size
 from .. import sysctls
+from ..groups import JOINT
 from .plan import IGNORE, Check, Plan
 
 
@@ -150,16 +151,17 @@ def _log_folder(plan: Plan) -> t.Iterator[str]:
 
 
 def _required_by(plan: Plan) -> t.Iterator[str]:
-    others = plan.container.get("required_by", [])
-    if others:
-        yield "{0} cannot leave {1}: {2} there {3} it (--requires, --network container:, --volumes-from): remove {4} first, or create {4} without that".format(
-            plan.workload, plan.source, ", ".join(others), "requires" if len(others) == 1 else "require", "it" if len(others) == 1 else "them"
+    together = plan.container.get("together", [])
+    if together and not plan.container.get("pod") and not plan.in_group:
+        yield (
+            "{0} on {1} cannot be parted (--requires, --network container:, --volumes-from, or a volume that they share): "
+            "move them as one with -e handover_workload={2} -e migrate_mode=offline".format(", ".join(together), plan.source, JOINT.join(together))
         )
 
 
 def _pod(plan: Plan) -> t.Iterator[str]:
-    if plan.container.get("pod"):
-        yield "{0} is a member of the pod {1} on {2}, whose members share namespaces and cannot move one by one: create it outside of a pod".format(
+    if plan.container.get("pod") and not plan.in_group:
+        yield "{0} is a member of the pod {1} on {2}, which moves as one: move it with -e handover_workload={1} -e migrate_mode=offline".format(
             plan.workload, plan.pod_name, plan.source
         )
 

@@ -116,4 +116,5 @@ TOLD: dict[str, Check] = {
 
 def told(plan: Plan) -> list[str]:
     """All sentences that hold for this move."""
-    return [sentence for tell in TOLD.values() for sentence in tell(plan)] if plan.known else []
+    asked = plan.member_plans() or [plan]
+    return list(dict.fromkeys(sentence for each in asked if each.known for tell in TOLD.values() for sentence in tell(each)))

@@ -29,7 +29,7 @@ def _directories(plan: Plan) -> t.Iterator[str]:
 
 def _directory_volumes(plan: Plan) -> t.Iterator[str]:
     for volume in plan.directories:
-        if volume["shared_with"]:
+        if volume["shared_with"] and not plan.in_group and not plan.container.get("together"):
             yield "{0} shares the volume {1} on {2} with {3}, and only one of them would have it afterwards: give each a volume of its own".format(
                 plan.workload, volume["name"], plan.source, ", ".join(volume["shared_with"])
             )

@@ -18,6 +18,7 @@ from .. import bind_places, inode_flags, workload
 from ..book import started_at
 from ..create_command import CommandError, parse, twin
 from ..essence import essence, first_difference
+from ..group_twin import Group
 from ..health_check import HealthTimer
 from ..podman import Held, Podman
 from ..twin_init import Initialisation
@@ -36,6 +37,10 @@ class PodmanWorkload:
 
     def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
+        if self.params["members"] or (self.params["source"] or {}).get("members"):
+            group = Group(self.module, self.podman, self.params, self.reasons)
+            result = group.run()
+            return dict(result, changed=bool(self.reasons), reasons=self.reasons)
         states = {"prepared": self._prepare, "started": self._start, "settled": self._settle, "absent": self._remove}
         result = states[self.params["state"]]()
         return dict(result, changed=bool(self.reasons), reasons=self.reasons)
@@ -236,6 +241,8 @@ STEP = Step(
                 "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
             },
         },
+        "members": {"type": "list", "elements": "str", "default": []},
+        "pods": {"type": "list", "elements": "str", "default": []},
         "volumes": {"type": "list", "elements": "str", "default": []},
         "aside": {"type": "list", "elements": "str", "default": []},
         "folders": {"type": "list", "elements": "str", "default": []},

@@ -28,6 +28,11 @@ def _run(plan: t.Mapping[str, t.Any]) -> tuple[t.Any, ...]:
     return tuple(by.get(key) for key in ("on", "boot", "pid", "began")) if by else ()
 
 
+def _moved(of: t.Mapping[str, t.Any]) -> set[t.Any]:
+    """What a plan or a session is about: a workload, and the members of one that is several containers."""
+    return {of.get("workload"), *(of.get("members") or []), *((of.get("plan") or {}).get("members") or [])} - {None}
+
+
 def _being_moved(plan: t.Mapping[str, t.Any], identifier: str) -> str:
     to, by = plan.get("destination"), plan.get("by") or {}
     return "{0} is being moved already{1}{2}, by session {3}: wait until that has ended".format(
@@ -76,7 +81,7 @@ class OneSession:
         self.session.write_plan(plan)
         mine = (self.session.planned_at(), self.session.identifier)
         for other in self.sessions.statuses():
-            same = other["id"] != self.session.identifier and other.get("workload") == plan.get("workload") and other["role"] == plan.get("role")
+            same = other["id"] != self.session.identifier and bool(_moved(other) & _moved(plan)) and other["role"] == plan.get("role")
             earlier = self.sessions.session(other["id"])
             if fresh and same and plan.get("workload") and not other["ended"] and (earlier.planned_at(), other["id"]) < mine and earlier.planned_at():
                 shutil.rmtree(self.session.directory)

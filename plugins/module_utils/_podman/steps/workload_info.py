@@ -15,11 +15,12 @@ from ..._core import host, loop
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from .. import container_facts, file_flags, processes, service, workload
+from .. import container_facts, file_flags, groups, pod_command, processes, service, workload
 from ..bind_facts import of_mount
-from ..container_look import Look, required_by
+from ..container_look import Look
 from ..create_command import CommandError, carried_options, files, parse, unsupported
 from ..essence import essence
+from ..group_facts import group_facts, pod_facts
 from ..host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION, HostOffer, ghost_limit
 from ..podman import Held, Podman
 from ..sessions import ROOT
@@ -43,8 +44,9 @@ class WorkloadInfo:
         containers = self._ask(self.podman.containers, []) if self.has_podman else []
         if self.params["brief"]:
             found = workload.resolve(containers, self.params["workload"])
-            brief = self._brief(found, containers)
-            brief["conmon_gone"] = brief["running"] and container_facts.unattended(brief["id"])
+            members = [] if found else groups.resolve(containers, self.params["workload"])[1]
+            brief = self._brief_group(members) if members else self._brief(found, containers)
+            brief["conmon_gone"] = brief["running"] and not members and container_facts.unattended(brief["id"])
             return {"changed": False, "workload": brief, "sessions": self.look.sessions(), "problems": self.problems}
         networks = self._ask(self.podman.networks, []) if self.has_podman else []
         found = self._workload(containers, networks)
@@ -70,6 +72,36 @@ class WorkloadInfo:
 
     def _workload(self, containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]]) -> dict[str, t.Any]:
         listed = workload.resolve(containers, self.params["workload"])
+        if listed is None:
+            kind, members = groups.resolve(containers, self.params["workload"])
+            if members:
+                return self._group(kind, members, containers, networks)
+        return self._container(listed, containers, networks)
+
+    def _group(
+        self, kind: str, listed: list[dict[str, t.Any]], containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]]
+    ) -> dict[str, t.Any]:
+        """Several containers that move as one."""
+        inspects = self._ask(lambda: self.podman.inspect_many([each["Id"] for each in containers]), [])
+        mine = {each["Id"] for each in listed}
+        known = [each for each in inspects if each["Id"] in mine]
+        pods = [self._pod(pod) for pod in self._ask(lambda: self.podman.pods(sorted({each["PodName"] for each in listed if each.get("PodName")})), [])]
+        order = [each["Id"] for each in groups.in_order(known)]
+        members = []
+        for each in sorted(listed, key=lambda each: order.index(each["Id"]) if each["Id"] in order else len(order)):
+            facts = self._container(each, containers, networks, in_group=True)
+            infra = bool(each.get("IsInfra"))
+            members.append({"pod": each.get("Pod") or "", **facts, "infra": infra})
+        outsiders = {
+            other["Name"] for unit in groups.units(inspects, projects=False) if mine & {each["Id"] for each in unit}
+            for other in unit if other["Id"] not in mine and not other.get("IsInfra")
+        }  # fmt: skip
+        return group_facts(self.params["workload"], kind, members, pods, sorted(outsiders))
+
+    def _container(
+        self, listed: dict[str, t.Any] | None, containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]], in_group: bool = False
+    ) -> dict[str, t.Any]:
+        """One container."""
         brief = self._brief(listed, containers)
         if listed is None:
             starting = container_facts.units_of(brief["name"], brief["name"])
@@ -98,11 +130,11 @@ class WorkloadInfo:
             seccomp_filter=any(host.has_seccomp_filter(pid) for pid in found.pids),
             # A tmpfs is packed into the dump.
             memory=found.memory + sum(tmpfs["size"] for tmpfs in seen.get("tmpfs") or []),
-            required_by=self._ask(lambda: required_by(self.podman, facts["id"], containers), []),
+            together=[] if in_group else self._ask(lambda: self._together(facts["id"], containers), []),
             **seen,
             connections=host.connections(facts["pid"]) if facts["running"] else {},
             obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
-            **self._recreation(facts["create_command"]),
+            **self._recreation(facts["create_command"], in_group),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             cgroup=host.freezable_cgroup(facts["pid"], facts["id"], options) if facts["running"] else "",
             throttle=host.limitable_cgroup(facts["pid"], facts["id"]) if facts["running"] else {"cgroup": "", "why": "it does not run"},
@@ -111,16 +143,40 @@ class WorkloadInfo:
         facts["image"].update(self._image(facts["image"]))
         return facts
 
+    def _together(self, identifier: str, containers: list[dict[str, t.Any]]) -> list[str]:
+        """Names of the containers that cannot be parted, if this is one of several."""
+        inspects = self.podman.inspect_many([each["Id"] for each in containers])
+        unit = next((unit for unit in groups.units(inspects, projects=False) if identifier in {each["Id"] for each in unit}), [])
+        names = sorted(each["Name"] for each in unit if not each.get("IsInfra"))
+        return names if len(names) > 1 else []
+
+    def _pod(self, pod: dict[str, t.Any]) -> dict[str, t.Any]:
+        """A pod, and why it cannot be made on another host."""
+        facts = pod_facts(pod)
+        grammars = self._ask_once(self.podman.grammars)
+        try:
+            why = pod_command.unsupported(pod_command.parse(facts["create_command"], grammars[0], self.podman.pod_grammar())) if grammars else ""
+        except CommandError as exc:
+            why = str(exc)
+        return {**facts, "cannot_recreate": why}
+
     def _brief(self, listed: t.Mapping[str, t.Any] | None, containers: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
         """Its entry in podman's list of containers."""
         name = self.params["workload"]
         if listed is None:
-            members = sorted(workload.name_of(each, "") for each in containers if each.get("PodName") == name)
-            return {"exists": False, "running": False, "held": False, "name": name, "pod_members": members}
+            return {"exists": False, "running": False, "held": False, "name": name}
         state = listed.get("State", "")
-        return {"exists": True, "running": state == "running", "held": False, "name": workload.name_of(listed, name), "id": listed["Id"], "state": state}
+        name = workload.name_of(listed, "" if listed.get("IsInfra") else name)
+        return {"exists": True, "running": state == "running", "held": False, "name": name, "id": listed["Id"], "state": state}
 
-    def _recreation(self, command: list[str]) -> dict[str, t.Any]:
+    def _brief_group(self, listed: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
+        """The same of several that move as one: it runs if one of them does."""
+        running = groups.names(each for each in listed if each.get("State") == "running")
+        state = "running" if running else "exited"
+        name = self.params["workload"]
+        return {"exists": True, "running": bool(running), "held": False, "name": name, "id": "", "state": state, "running_members": running}
+
+    def _recreation(self, command: list[str], in_group: bool) -> dict[str, t.Any]:
         """Why a twin cannot be made from the command that made it, or the options and files that its podman must have for it."""
         grammars = self._ask_once(self.podman.grammars)
         found: dict[str, t.Any] = {"cannot_recreate": "", "create_options": [], "files": []}
@@ -131,7 +187,7 @@ class WorkloadInfo:
             parsed = parse(command, podman, run | create)
         except CommandError as exc:
             return {**found, "cannot_recreate": str(exc)}
-        return {"cannot_recreate": unsupported(parsed) or "", "create_options": carried_options(parsed), "files": files(parsed)}
+        return {"cannot_recreate": unsupported(parsed, in_group) or "", "create_options": carried_options(parsed), "files": files(parsed)}
 
     def _volume(self, mount: dict[str, t.Any], volume: dict[str, t.Any], mounts: list[loop.Mount], workload_name: str) -> dict[str, t.Any]:
         """The path that podman's volume is bound to, and the image volume or plain directory that this is, if it is one."""

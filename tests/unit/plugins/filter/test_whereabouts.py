@@ -46,8 +46,6 @@ def test_it_is_told_why_nothing_can_move():
         return whereabouts(answers, "shop", "node2", **more)["problem"]
 
     assert problem({"node1": RUNS, "node3": RUNS}) == "shop is on node1 and node3: say which of them is meant, as in -e handover_source=node1"
-    pod = {"workload": {"exists": False, "pod_members": ["a", "b"]}, "sessions": []}
-    assert problem({"node1": pod, "node2": NOT_HERE}).startswith("shop is a pod on node1 (with a, b), and pods do not move: create its members")
     assert problem({"node1": SILENT, "node2": NOT_HERE, "node3": GONE}) == (
         "there is no container named shop on node2 (node1: it could not be asked (podman is missing: install it); node3: it could not be asked "
         "(Failed to connect)): name one that is there, or look further with -e handover_hosts=GROUP"

@@ -84,6 +84,15 @@ def test_containers_with_their_disk_and_without_those_of_a_pod_itself(ask, host,
     assert shop["disk"] == 2 * till["disk"] > 0
 
 
+def test_containers_that_cannot_be_parted_are_one_workload(ask, host):
+    host.containers = {
+        "web": ("exited", {"Dependencies": ["id-db"]}),
+        "db": ("exited", {"Dependencies": []}),
+        "other": ("exited", {}),
+    }
+    assert sorted((each["name"], each.get("members")) for each in ask()["workloads"]) == [("db+web", ["db", "web"]), ("other", None)]
+
+
 def test_a_container_that_podman_does_not_answer_about_has_no_disk(ask, host):
     host.containers = {"shop": ("exited", {})}
     host.silent = {"container inspect"}

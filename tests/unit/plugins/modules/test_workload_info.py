@@ -46,6 +46,7 @@ class Host:
             "ps --all --pod": [listed] if self.listed else [],
             "ps --all --filter": None,
             "container inspect": [self.document],
+            "pod inspect": [{"Name": "front", "Id": "f" * 64, "CreateCommand": ["podman", "pod", "create", "front"]}],
             "network ls": [],
             "volume ls": [],
             "image ls": [{"Id": self.image, "Names": self.names, "Size": 4096}],
@@ -98,10 +99,17 @@ def test_an_image_whose_name_means_another_by_now(ask, host):
 
 @pytest.mark.parametrize("brief", [False, True])
 def test_a_name_that_is_none_is_no_error(ask, host, brief):
-    host.pod = "front"
     assert not ask(workload="gone", brief=brief)["workload"]["exists"]
-    # The name of a pod gets its containers told.
-    assert ask(workload="front", brief=brief)["workload"]["pod_members"] == [host.document["Name"]]
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_the_name_of_a_pod_is_that_of_its_members(ask, host, brief):
+    host.pod, host.document["Pod"] = "front", "f" * 64
+    facts = ask(workload="front", brief=brief)["workload"]
+    assert (facts["exists"], facts["running"], facts["name"], facts["running_members"]) == (True, False, "front", [])
+    if not brief:
+        assert [(member["name"], member["infra"]) for member in facts["members"]] == [(host.document["Name"], False)]
+        assert (facts["kind"], [pod["name"] for pod in facts["pods"]], facts["outsiders"]) == ("pod", ["front"], [])
 
 
 def test_a_host_without_podman_has_no_container_and_says_so_of_itself(ask, host):

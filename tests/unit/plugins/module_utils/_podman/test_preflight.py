@@ -10,6 +10,8 @@ import pathlib
 import re
 
 import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core.pcopy import INTERFACE
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.group_facts import group_facts
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
 
 MIB = 2**20
@@ -117,7 +119,7 @@ def host(address, **other):
             "lazy_pages": True,
             "network_lock": {"method": "nftables", "works": True},
         },
-        "pcopy": {"installed": True, "version": "0.1.0", "protocol": 1, "interface": 1, "findings": [{"name": "kernel", "ok": True, "text": "Linux"}],
+        "pcopy": {"installed": True, "version": "0.1.0", "protocol": 1, "interface": INTERFACE, "findings": [{"name": "kernel", "ok": True, "text": "Linux"}],
                   "sessions": [], "silence": {"name": "silence", "ok": True, "text": ""}},
         "podman": {
             "installed": True,
@@ -249,6 +251,32 @@ def flagged(name, carried=True):
         facts.there["host"]["podman"]["store"]["flags_missing"] = ["synchronous", "immutable"]
 
     return change
+
+
+def grouped(mode="offline", names=("db", "shop"), outsiders=(), pod=None, **member):
+    """It is a pod of two instead: the first has what is said."""
+
+    def change(facts):
+        one = facts.shop
+        plain = {**one, "mounts": [], "networks": [], "ports": [], "pod": "f" * 64, "network_mode": "container:" + "e" * 64, "dependencies": ["e" * 64]}
+        members = [{**plain, "name": name, "id": name * 32, "infra": False, **(member if name == "db" else {})} for name in names]
+        infra = {**plain, "name": "ffff-infra", "id": "e" * 64, "infra": True, "network_mode": "bridge"}
+        pods = [{"name": "front", "id": "f" * 64, "infra": "e" * 64, "create_command": ["podman", "pod", "create", "front"], **(pod or {})}]
+        facts.workload, facts.mode = "front", mode
+        facts.there["host"]["podman"]["containers"] = []
+        facts.here["workload"] = group_facts("front", "pod", [infra, *members], pods, outsiders)
+
+    return change
+
+
+def test_a_pod_that_can_move(facts):
+    grouped()(facts)
+    assert facts.sentences() == []
+    assert preflight.verdict(facts.plan(), []) == "front can move from node1 to node2 (offline, with db, shop)"
+    assert preflight.twin(facts.plan())["made"] is True
+    # What all of them lack is brought once.
+    facts.there["host"]["podman"]["images"] = []
+    assert len(preflight.missing(facts.plan())) == 1
 
 
 def other_session(side, **status):
@@ -392,15 +420,31 @@ FAULTS = [
     ("pressure_triggers", obstacles("pressure_triggers", "/sys/fs/cgroup/memory.pressure"),
      "db (pid 7) has a trigger on /sys/fs/cgroup/memory.pressure, which CRIU does not set again, so the process would be woken without end"),
     ("traced", obstacles("traced", "9"), "db (pid 7) is traced by the process 9"),
-    ("workload", both(lambda facts: setattr(facts, "workload", "web"), put("here.workload", {"exists": False, "running": False, "held": False, "name": "web"}),
-                      put("here.host.podman.containers", [{"name": "a", "id": "1", "state": "running", "pod": "web"}])),
-     "web is a pod on node1 (with a), and pods do not move"),
     ("running", both(put("here.workload.running", False), put("here.workload.state", "removing")), "start it or stop it there first"),
     ("pod", both(put("here.workload.pod", "f" * 64), put("here.workload.dependencies", ["e" * 64]), put("here.workload.network_mode", "container:eee"),
                  put("here.workload.cannot_recreate", "it belongs to a pod"),
                  put("here.host.podman.containers", [{"name": "shop", "id": "1", "state": "running", "pod": "web"}])),
-     "shop is a member of the pod web on node1, whose members share namespaces"),
-    ("required_by", put("here.workload.required_by", ["sidecar"]), "shop cannot leave node1: sidecar there requires it (--requires, --network container:"),
+     "shop is a member of the pod web on node1, which moves as one: move it with -e handover_workload=web -e migrate_mode=offline"),
+    ("required_by", both(put("here.workload.together", ["shop", "sidecar"]), put("here.workload.network_mode", "container:eee"),
+                         put("here.workload.dependencies", ["e" * 64])),
+     "shop, sidecar on node1 cannot be parted (--requires, --network container:, --volumes-from, or a volume that they share): "
+     "move them as one with -e handover_workload=shop+sidecar -e migrate_mode=offline"),
+    ("group", grouped(mode="live"), "front is a pod (db, shop), which moves as one and is stopped for it: move it with -e migrate_mode=offline"),
+    ("group", grouped(outsiders=["cron"]),
+     "cron, db, shop on node1 cannot be parted, and front is only a part of them: move them as one with -e handover_workload=cron+db+shop"),
+    ("group", grouped(names=()), "the pod front on node1 has no members"),
+    ("group_names", both(grouped(), put("there.host.podman.containers", [{"name": "db", "id": "1", "state": "exited", "pod": ""}])),
+     "node2 has containers named db already, of which front has its own"),
+    ("group_names", both(grouped(), put("there.host.podman.containers", [{"name": "x", "id": "1", "state": "exited", "pod": "front"}])),
+     "node2 has a pod named front already"),
+    ("group_pods", grouped(pod={"cannot_recreate": "it has a user namespace (--userns)"}),
+     "the pod front cannot be made again on node2: it has a user namespace (--userns): make it with podman pod create"),
+    ("group_pods", both(grouped(), put("there.host.podman.catatonit", False)), "podman on node2 has no catatonit"),
+    ("group_units", grouped(service={"unit": "db.service"}), "members of front are started by units of systemd on node1 (db.service)"),
+    ("group_states", grouped(state="paused"), "db of front is paused on node1: start it or stop it there first"),
+    ("devices", grouped(devices=["/dev/fuse"]), "db has devices of node1 (/dev/fuse), which cannot move"),
+    ("locked", both(grouped(), lambda facts: other_session("here", workload="db")(facts)), "front is being moved already"),
+    ("locked", both(grouped(), lambda facts: other_session("here", workload="x", members=["db"])(facts)), "front is being moved already"),
     ("conmon", put("here.workload.conmon_gone", True),
      "the conmon of shop on node1 has died, so podman neither keeps its output nor sees its end: run `podman stop shop; podman start shop` there"),
     ("secrets", sealed("same"),

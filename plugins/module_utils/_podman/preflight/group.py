@@ -1,0 +1,89 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Several containers that move as one: what is in the way of all of them."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..groups import JOINT, POD
+from .plan import STOPPED, Check, Plan
+
+_WHAT = {POD: "a pod", "project": "a project of compose"}
+_MOVABLE = ("running", *STOPPED)
+
+
+def _incomplete(plan: Plan) -> t.Iterator[str]:
+    outsiders = plan.container["outsiders"]
+    if outsiders:
+        everybody = sorted([*plan.names, *outsiders])
+        yield "{0} on {1} cannot be parted, and {2} is only a part of them: move them as one with -e handover_workload={3} -e migrate_mode=offline".format(
+            ", ".join(everybody), plan.source, plan.workload, JOINT.join(everybody)
+        )
+
+
+def _live(plan: Plan) -> t.Iterator[str]:
+    if plan.live and plan.container["running"]:
+        yield "{0} is {1} ({2}), which moves as one and is stopped for it: move it with -e migrate_mode=offline".format(
+            plan.workload, _WHAT.get(plan.container["kind"], "several containers"), ", ".join(plan.names)
+        )
+
+
+def _empty(plan: Plan) -> t.Iterator[str]:
+    if not plan.names:
+        yield "the pod {0} on {1} has no members: make it on {2} with the same command, as nothing of it would move".format(
+            plan.workload, plan.source, plan.destination
+        )
+
+
+# One sentence of these is enough, and the first says most.
+_FIRST = (_empty, _incomplete, _live)
+
+
+def _why_not(plan: Plan) -> t.Iterator[str]:
+    """Why several containers do not move at all, in one sentence."""
+    if plan.members:
+        yield from [sentence for check in _FIRST for sentence in check(plan)][:1]
+
+
+def _names_taken(plan: Plan) -> t.Iterator[str]:
+    listed = plan.there["host"]["podman"]["containers"]
+    taken = sorted(each["name"] for each in listed if each["name"] in plan.names)
+    pods = sorted({each["pod"] for each in listed if each.get("pod")} & {pod["name"] for pod in plan.container.get("pods", [])})
+    if taken:
+        yield "{0} has containers named {1} already, of which {2} has its own: remove them there, or rename them".format(
+            plan.destination, ", ".join(taken), plan.workload
+        )
+    if pods and not taken:
+        yield "{0} has a pod named {1} already: remove it there, or rename it".format(plan.destination, ", ".join(pods))
+
+
+def _pods(plan: Plan) -> t.Iterator[str]:
+    for pod in plan.container.get("pods", []):
+        if pod.get("cannot_recreate"):
+            yield "the pod {0} cannot be made again on {1}: {2}: make it with podman pod create".format(pod["name"], plan.destination, pod["cannot_recreate"])
+        if pod["infra"] and not plan.there["host"]["podman"].get("catatonit", True) and not any("--infra-image" in word for word in pod["create_command"]):
+            yield "podman on {0} has no catatonit, which is in the infra container of the pod {1}: install the package catatonit there".format(
+                plan.destination, pod["name"]
+            )
+
+
+def _units(plan: Plan) -> t.Iterator[str]:
+    started = sorted({member["service"]["unit"] for member in plan.members if member.get("service")})
+    if started:
+        yield "members of {0} are started by units of systemd on {1} ({2}), and only the unit of a single container moves: make them without units".format(
+            plan.workload, plan.source, ", ".join(started)
+        )
+
+
+def _states(plan: Plan) -> t.Iterator[str]:
+    for member in plan.members:
+        if member.get("state") not in _MOVABLE:
+            yield "{0} of {1} is {2} on {3}: start it or stop it there first".format(member["name"], plan.workload, member.get("state"), plan.source)
+
+
+BASICS: dict[str, Check] = {"group": _why_not}
+# Of a container alone none has anything to say.
+CHECKS: dict[str, Check] = {"group_names": _names_taken, "group_pods": _pods, "group_units": _units, "group_states": _states}
