@@ -87,6 +87,19 @@ options:
         type: list
         elements: str
         default: []
+  members:
+    description:
+      - Names of several containers that move as one, in the order of their start. O(name) is their pod's, their project's, or all of theirs.
+      - For O(state=started) those that are to run, for O(state=absent) all.
+    type: list
+    elements: str
+    default: []
+  pods:
+    description:
+      - For O(state=absent), the pods of the O(members), which go with them.
+    type: list
+    elements: str
+    default: []
   volumes:
     description:
       - For O(state=absent), names of podman volumes to remove with the container. Of an image volume only

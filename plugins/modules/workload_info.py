@@ -95,11 +95,31 @@ workload:
       type: list
       elements: str
       sample: []
-    required_by:
-      description: Names of the containers that cannot be without this one.
+    together:
+      description: Names of the containers that cannot be parted, if this is one of several.
       type: list
       elements: str
-      sample: [sidecar]
+      sample: [shop, sidecar]
+    members:
+      description: Of several containers that move as one, what is said here about each, in the order of their start.
+      type: list
+      elements: dict
+      sample: []
+    pods:
+      description: The pods that they are in.
+      type: list
+      elements: dict
+      sample: []
+    running_members:
+      description: Names of those that run.
+      type: list
+      elements: str
+      sample: [db, web]
+    outsiders:
+      description: Names of further containers that cannot be parted from them.
+      type: list
+      elements: str
+      sample: []
     service:
       description:
         - The unit of systemd that starts and stops it, with the files that it consists of, and why it cannot move if it cannot. Empty where there
@@ -140,11 +160,6 @@ workload:
       description: The MTU of each of its interfaces.
       type: dict
       sample: {eth0: 1500}
-    pod_members:
-      description: Where the name is that of a pod and of no container, the names of its containers.
-      type: list
-      elements: str
-      sample: []
     held:
       description: Whether podman did not answer about it.
       type: bool

@@ -38,7 +38,7 @@ func TestACommandForAllOfAWorkloadIsNotOvertaken(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		t.Errorf("it was overtaken: %v", err)
+		t.Fatalf("it was overtaken: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	held.Close()
