@@ -38,14 +38,11 @@ def _empty(plan: Plan) -> t.Iterator[str]:
         )
 
 
-# One sentence of these is enough, and the first says most.
-_FIRST = (_empty, _incomplete, _live)
-
-
 def _why_not(plan: Plan) -> t.Iterator[str]:
     """Why several containers do not move at all, in one sentence."""
     if plan.members:
-        yield from [sentence for check in _FIRST for sentence in check(plan)][:1]
+        # One is enough, and the first says most.
+        yield from [*_empty(plan), *_incomplete(plan), *_live(plan)][:1]
 
 
 def _names_taken(plan: Plan) -> t.Iterator[str]:
