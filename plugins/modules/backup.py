@@ -14,7 +14,7 @@ short_description: Back up the volumes of a container while it runs
 version_added: 1.0.0
 
 description:
-  - Takes one backup into a repository, which is a folder that this host has. That may be a file system of another host (NFS, sshfs).
+  - Takes one backup into a repository, which is a folder of this host or of another one.
   - The first is full. Each later one stores the clusters that differ from the one before. They are known from the tracker. Where its marks are lost, as
     after a restart of the host, all is read and compared with digests, and RV(backup) says so.
   - The file systems of all image volumes stand still together for the last pass of the copy, as with M(livefleet.handover.snapshot). The thaw is certain.
@@ -46,6 +46,8 @@ options:
   repository:
     description:
       - The folder of the backups. It is made if it is missing. It cannot be on a volume of the container.
+      - On another host it is C(HOST:/FOLDER), or C(USER@HOST:/FOLDER). That host has the helper, and root of this one logs in there by C(ssh), with a key
+        that needs no passphrase.
     type: path
     required: true
   name:

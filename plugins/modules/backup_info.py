@@ -23,7 +23,7 @@ extends_documentation_fragment:
 options:
   repository:
     description:
-      - The folder of the backups.
+      - The folder of the backups on the host. On another host, C(HOST:/FOLDER).
     type: path
     required: true
   workload:
@@ -87,9 +87,9 @@ from ..module_utils._podman.backups import Backups, workloads
 def listed(module: AnsibleModule) -> dict[str, t.Any]:
     """The backups of one container, or of all."""
     repository, workload = module.params["repository"], module.params["workload"]
-    known = workloads(repository)
-    names = [workload] if workload else known
-    kept = [Backups(Pcopy(Runtime(module, module.params["timeout"])), repository, name) for name in names]
+    pcopy = Pcopy(Runtime(module, module.params["timeout"]))
+    known = workloads(pcopy, repository)
+    kept = [Backups(pcopy, repository, name) for name in ([workload] if workload else known)]
     found = [row for each in kept for row in each.all()]
     faults = [fault for each in kept if module.params["verify"] and each.all() for fault in each.faults()]
     return {"changed": False, "backups": found, "faults": faults}

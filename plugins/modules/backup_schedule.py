@@ -41,7 +41,8 @@ options:
     required: true
   repository:
     description:
-      - The folder of the backups. It is made if it is missing. If it lies on a file system that systemd mounts, no backup is taken while that is not mounted.
+      - The folder of the backups, as for M(livefleet.handover.backup). It is made if it is missing. If it lies on a file system that systemd
+        mounts, no backup is taken while that is not mounted.
       - Required with O(state=present).
     type: path
   calendar:

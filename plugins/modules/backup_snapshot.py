@@ -15,6 +15,7 @@ version_added: 1.0.0
 
 description:
   - A backup that is a snapshot of the host can be gone back to, cloned and mounted like any other. Its data stay in the repository, and nothing is copied.
+  - Of a repository on another host the one backup is brought here, and removed again with O(state=absent). It takes as much room as its data.
   - The host needs not be the one that the backup is from.
 
 extends_documentation_fragment:
@@ -32,7 +33,7 @@ attributes:
 options:
   repository:
     description:
-      - The folder of the backups.
+      - The folder of the backups on the host. On another host, C(HOST:/FOLDER).
     type: path
     required: true
   workload:

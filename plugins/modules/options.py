@@ -109,7 +109,7 @@ notes:
     C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
     handover_report_dir, instead of the controller.
   - >-
-    C(handover_repository), of backup, backup_list, backup_restore. Folder of the backups on the host.
+    C(handover_repository), of backup, backup_list, backup_restore. Folder of the backups on the host, or on another one as HOST:/FOLDER.
   - >-
     C(handover_reserve_space), of migrate, move, drain, refill. Whether the destination takes all the room that the image volumes can ever
     need before the first byte is copied.

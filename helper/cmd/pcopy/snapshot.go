@@ -18,6 +18,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/image/convert"
 	"github.com/livefleet/handover/helper/internal/snapshot"
 	"github.com/livefleet/handover/helper/internal/store"
+	"github.com/livefleet/handover/helper/internal/store/elsewhere"
 	"github.com/livefleet/handover/helper/internal/tracker"
 )
 
@@ -25,8 +26,9 @@ type snapshotCommands struct{ *app }
 
 func (a snapshotCommands) snapshot() *cobra.Command {
 	g := group("snapshot", "Keep volumes in use as they were at certain points in time, and go back to one",
-		a.snapshotTake(), a.snapshotList(), a.snapshotShow(), a.snapshotRestore(), a.snapshotExport(), a.snapshotDelete(), a.snapshotPrune(), a.snapshotVerify(), a.snapshotForget())
-	g.Long = g.Short + ".\n\nSTORE is a folder that the first snapshot makes. SNAPSHOT is a name, an ID, or the beginning of one."
+		a.snapshotTake(), a.there(a.snapshotList()), a.there(a.snapshotShow()), a.snapshotRestore(), a.snapshotExport(), a.snapshotCopy(), a.there(a.snapshotDelete()),
+		a.there(a.snapshotPrune()), a.there(a.snapshotVerify()), a.snapshotForget(), a.there(a.snapshotStores()))
+	g.Long = g.Short + ".\n\nSTORE is a folder that the first snapshot makes, on this host or, as HOST:/FOLDER, on another one that root of this host reaches by ssh. SNAPSHOT is a name, an ID, or the beginning of one."
 	g.Example = `  pcopy snapshot take /backup/shop --volume data=/var/lib/handover/volumes/shop.img --name before-upgrade
   pcopy snapshot list /backup/shop
   pcopy snapshot restore /backup/shop before-upgrade --volume data=/srv/restored.img`
@@ -182,6 +184,9 @@ func (a snapshotCommands) snapshotShow() *cobra.Command {
 func (a snapshotCommands) snapshotRestore() *cobra.Command {
 	var r snapshot.Return
 	c := &cobra.Command{Use: "restore STORE SNAPSHOT --volume NAME=PATH…", Short: "Write volumes of a snapshot to files or devices, and only what differs", RunE: func(c *cobra.Command, args []string) error {
+		if err := here(args[0]); err != nil {
+			return err
+		}
 		r.Store, r.Point = args[0], args[1]
 		done, err := snapshot.Restore(c.Context(), r)
 		if err != nil {
@@ -226,6 +231,9 @@ func (a snapshotCommands) snapshotExport() *cobra.Command {
 }
 
 func (a snapshotCommands) exportVolume(ctx context.Context, dir, point, volume, format, out string) error {
+	if err := here(dir); err != nil {
+		return err
+	}
 	v, _, err := store.OpenVolume(dir, point, volume)
 	if err != nil {
 		return err
@@ -238,6 +246,9 @@ func (a snapshotCommands) exportVolume(ctx context.Context, dir, point, volume, 
 }
 
 func (a snapshotCommands) exportFile(dir, point, name, out string) (err error) {
+	if p, ok := elsewhere.Parse(dir); ok {
+		return exportThere(p, point, name, out)
+	}
 	from, err := store.OpenFile(dir, point, name)
 	if err != nil {
 		return err
@@ -353,7 +364,7 @@ func (a snapshotCommands) snapshotVerify() *cobra.Command {
 func (a snapshotCommands) snapshotForget() *cobra.Command {
 	var root string
 	c := &cobra.Command{Use: "untrack STORE", Short: "End the trackers that a store's snapshots have left in the kernel", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
-		x, err := store.Peek(args[0])
+		x, err := index(args[0])
 		if err != nil {
 			return err
 		}

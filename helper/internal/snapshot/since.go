@@ -21,7 +21,7 @@ func trackerName(id, volume string) string {
 
 // since finds the clusters that were written since the parent, and has only these read.
 // The session's own tracker runs already: it has all that is written from now on.
-func (j *job) since(s *store.Store, v *volume, kind string) error {
+func (j *job) since(s store.Keeper, v *volume, kind string) error {
 	var k *kept
 	why := ""
 	switch {

@@ -30,12 +30,13 @@ import (
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/store"
+	"github.com/livefleet/handover/helper/internal/store/elsewhere"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
 // Request is a snapshot to be taken.
 type Request struct {
-	Store       string // the folder
+	Store       string // the folder; HOST:/FOLDER on another host
 	Name        string
 	Description string
 	Volumes     []Place
@@ -74,7 +75,7 @@ const (
 type job struct {
 	Request
 	volumes []*volume
-	take    *store.Take
+	take    store.Taking
 	copy    *passes.Copy
 	passes  []passes.Pass
 	taken   time.Time // the moment that the snapshot is of
@@ -99,7 +100,7 @@ func Take(ctx context.Context, r Request) (_ *Taken, err error) {
 	if err := j.apart(); err != nil {
 		return nil, err
 	}
-	s, err := store.Open(r.Store, true)
+	s, err := open(r.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +139,27 @@ func Take(ctx context.Context, r Request) (_ *Taken, err error) {
 	return &Taken{Point: p, Store: s.Dir(), Passes: j.passes, Dirty: j.dirty}, nil
 }
 
+// open takes hold of a store, on this host or another one.
+func open(word string) (store.Keeper, error) {
+	if p, ok := elsewhere.Parse(word); ok {
+		l, err := elsewhere.Open(p, true)
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	}
+	s, err := store.Open(word, true)
+	if err != nil {
+		return nil, err
+	}
+	return s.Keeper(), nil
+}
+
 // apart refuses a store on one of the volumes: it could not be written during the freeze.
 func (j *job) apart() error {
+	if _, ok := elsewhere.Parse(j.Store); ok {
+		return nil
+	}
 	for _, v := range j.volumes {
 		within, err := v.carries(j.Store)
 		if err != nil {
@@ -153,7 +173,7 @@ func (j *job) apart() error {
 }
 
 // begin starts the trackers, and finds what has to be read.
-func (j *job) begin(s *store.Store) error {
+func (j *job) begin(s store.Keeper) error {
 	sender, err := pipeline.NewSender([]pipeline.FrameWriter{j}, pipeline.SendOptions{})
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ type volume struct {
 	device     string // that is tracked; empty: an image file that nothing uses
 	mountpoint string // empty: no file system is mounted from it
 	source     *image.Source
-	writing    *store.Writing
+	writing    store.VolumeWriter
 	pass       *passes.Volume
 	stat       unix.Stat_t // of a file that nothing uses
 }
@@ -75,7 +75,7 @@ func find(p Place) (_ *volume, err error) {
 
 // settle ends what a store has noted of a rollback, if none of its disks has a gate: of
 // these volumes that was seen.
-func (j *job) settle(s *store.Store) error {
+func (j *job) settle(s store.Keeper) error {
 	x := s.Index()
 	if x.Restoring == "" {
 		return nil

@@ -302,3 +302,15 @@ func Peek(dir string) (*Index, error) {
 	}
 	return index, err
 }
+
+// Is reports whether a folder has a store, be its index lost.
+func Is(dir string) (bool, error) {
+	for _, name := range []string{indexFile, copyFile} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return true, nil
+		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			return false, fmt.Errorf("store: %w", err)
+		}
+	}
+	return false, nil
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image/qcow2"
 )
 
@@ -24,6 +25,24 @@ func sumOf(b []byte) (s sum) {
 	whole := sha256.Sum256(b)
 	copy(s[:], whole[:])
 	return s
+}
+
+// SumSize is the length of a sum, and Cluster what it is of.
+const (
+	SumSize = len(sum{})
+	Cluster = cluster
+)
+
+// SumOf is the sum of a cluster's content. A last one that is short counts as filled up
+// with zeroes, and zeroes have the sum of nothing.
+func SumOf(p []byte) [SumSize]byte {
+	if codec.IsZero(p) {
+		return sum{}
+	}
+	if len(p) < cluster {
+		p = append(make([]byte, 0, cluster), p...)[:cluster]
+	}
+	return sumOf(p)
 }
 
 // entry is a cluster that a layer has something of its own for.

@@ -288,3 +288,19 @@ func (t *Take) Abandon() error {
 	t.ended = true
 	return errors.Join(t.close(), t.s.sweep())
 }
+
+// BaseSums are the sums of all clusters of the parent's volume, one after the other;
+// nothing where nothing of it is used.
+func (w *Writing) BaseSums() []byte {
+	if w.base == nil {
+		return nil
+	}
+	all := make([]byte, 0, len(w.base.sums)*SumSize)
+	for i := range w.base.sums {
+		all = append(all, w.base.sums[i][:]...)
+	}
+	return all
+}
+
+// ReadElsewhere says how many bytes of the disk were read for what was written here.
+func (w *Writing) ReadElsewhere(n int64) { w.volume.Read = n }

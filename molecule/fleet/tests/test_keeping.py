@@ -34,6 +34,7 @@ class Keeper:
         self.fleet = fleet
         (self.name,) = [name for name, found in fleet.running().items() if NAME in found]
         self.host = fleet.hosts[self.name]
+        self.other = next(name for name in fleet.names if name != self.name)
 
     def play(self, playbook: str, **more: t.Any) -> str:
         status, text = self.fleet.play(playbook, **{"handover_source": self.name, "handover_workload": NAME, **more})
@@ -76,7 +77,9 @@ def keeper() -> t.Iterator[Keeper]:
         keeper.fleet.play("clone", handover_source=keeper.name, handover_clone=CLONE, handover_state="absent")
         keeper.fleet.play("backup", handover_source=keeper.name, handover_workload=NAME, handover_repository=REPOSITORY, handover_schedule="never")
         keeper.host.run(f"{PCOPY} snapshot untrack {REPOSITORY}/{NAME}; rm --recursive --force {REPOSITORY}")
-        for folder in (f"/var/lib/handover/snapshots/{NAME}", f"/var/lib/handover/snapshots/.disks/{NAME}"):
+        keeper.host.run(f"{PCOPY} snapshot untrack {keeper.other}:{REPOSITORY}/{NAME}")
+        keeper.fleet.hosts[keeper.other].run(f"rm --recursive --force {REPOSITORY}")
+        for folder in (f"/var/lib/handover/snapshots/{NAME}", f"/var/lib/handover/snapshots/.disks/{NAME}", "/var/lib/handover/snapshots/.brought"):
             keeper.host.run(f"rm --recursive --force {folder}")
 
 
@@ -135,16 +138,21 @@ def test_the_host_takes_backups_by_itself(keeper: Keeper) -> None:
 
 
 def test_a_container_that_is_lost_comes_back(keeper: Keeper) -> None:
-    latest = keeper.backups()[-1]
+    """From another host, for its own may have lost the repository, too. The backups go there over ssh, from host to host."""
+    there = f"{keeper.other}:{REPOSITORY}"
+    for how in ("full", "marks"):
+        keeper.say(NAME, f"sh -c 'echo {how} > /data/number && sync /data/number'")
+        text = keeper.play("backup", handover_repository=there)
+        assert re.search(rf"^  {VOLUME} +{how} ", text, flags=re.MULTILINE), text[-2000:]
     keeper.lose()
     assert NAME not in keeper.host.check_output(f"podman ps --all --format '{{{{.Names}}}}'; ls {os.path.dirname(IMAGE)}")
-    keeper.play("backup_restore", handover_repository=REPOSITORY, handover_hosts=",".join(keeper.fleet.names))
-    assert keeper.say(NAME, "cat /data/number") == "2"
+    keeper.play("backup_restore", handover_repository=there, handover_hosts=",".join(keeper.fleet.names))
+    assert keeper.say(NAME, "cat /data/number") == "marks"
     keeper.beats(NAME)
     assert keeper.host.check_output(f"podman inspect {NAME} --format '{{{{.State.Running}}}}'") == "true"
-    assert keeper.host.run(f"ls /var/lib/handover/snapshots/{NAME}").stdout == "", "the backup was a snapshot only for the restore"
-    assert keeper.backups()[-1]["id"] == latest["id"]
+    left = keeper.host.run(f"ls /var/lib/handover/snapshots/{NAME} /var/lib/handover/snapshots/.brought/{NAME}").stdout
+    assert re.findall(r"^[^/\s].*", left, flags=re.MULTILINE) == [], "the backup was a snapshot only for the restore"
     # The disk is another: its marks are none of the backup before.
-    text = keeper.play("backup", handover_repository=REPOSITORY)
+    text = keeper.play("backup", handover_repository=there)
     assert re.search(rf"^  {VOLUME} +digests ", text, flags=re.MULTILINE), text[-2000:]
-    keeper.play("backup_list", handover_repository=REPOSITORY, handover_verify=True)
+    keeper.play("backup_list", handover_repository=there, handover_verify=True)

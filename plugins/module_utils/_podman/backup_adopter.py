@@ -2,22 +2,30 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A backup as a snapshot of this host: a record whose disks are in the repository. So all that a snapshot can do, a backup can."""
+"""A backup as a snapshot of this host: a record whose disks are in the repository. So all that a snapshot can do, a backup can.
+
+Of a repository on another host the one backup is brought here first, as a store of its own that goes with the record.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from .._core.pcopy import Pcopy
-from .._core.runtime import Runtime
+from .._core.runtime import HandoverError, Runtime
 from . import workload
 from .backups import RECORD, Backups
+from .disk_store import is_elsewhere
 from .podman import Podman
 from .snapshots import CONFIGURATION, Snapshots
+
+# Below the folder of snapshots: backups from another host.
+BROUGHT = ".brought"
 
 
 def adopt(module: AnsibleModule) -> dict[str, t.Any]:
@@ -29,20 +37,33 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
     point = backups.find(params["backup"])
     name = "backup-" + point["id"]
     wanted = params["state"] == "present"
+    brought = os.path.join(params["root"], BROUGHT, params["workload"], point["id"]) if is_elsewhere(params["repository"]) else ""
+    store = brought or backups.store.folder
     # One that a killed run has left may be of the place where the repository was mounted then.
-    there = snapshots.has(name) and (not wanted or snapshots.read(name).get("store") == backups.store.folder)
+    there = snapshots.has(name) and (not wanted or snapshots.read(name).get("store") == store)
     changed = wanted != there
     if changed and not module.check_mode:
+        snapshots.forget(name)
+        if brought:
+            shutil.rmtree(brought, ignore_errors=True)
         if wanted:
-            snapshots.forget(name)
-            _record(backups, snapshots, point, name)
-        else:
-            snapshots.forget(name)
+            if brought:
+                _bring(backups, point, brought)
+            _record(backups, snapshots, point, name, store)
     exists = workload.find(Podman(runtime).containers(), params["workload"]) is not None
     return {"changed": changed, "snapshot": name, "backup": point["id"], "taken": point["taken"], "exists": exists}
 
 
-def _record(backups: Backups, snapshots: Snapshots, point: t.Mapping[str, t.Any], name: str) -> None:
+def _bring(backups: Backups, point: t.Mapping[str, t.Any], folder: str) -> None:
+    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+    try:
+        backups.pcopy.events("snapshot", "copy", backups.store.folder, point["id"], folder)
+    except HandoverError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _record(backups: Backups, snapshots: Snapshots, point: t.Mapping[str, t.Any], name: str, store: str) -> None:
     record, configuration = backups.document(point["id"], RECORD), backups.configuration(point["id"])
     folder = snapshots.begin(name)
     try:
@@ -62,7 +83,7 @@ def _record(backups: Backups, snapshots: Snapshots, point: t.Mapping[str, t.Any]
             "running": record["running"],
             "volumes": record["volumes"],
             "disks": True,
-            "store": backups.store.folder,
+            "store": store,
             "point": point["id"],
             "paused_ms": round(point["frozen_ms"]),
             "size": point["stored"],

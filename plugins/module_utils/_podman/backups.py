@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A repository of backups: a folder with one store of `pcopy snapshot` a container, `<repository>/<workload>`.
+"""A repository of backups: a folder with one store of `pcopy snapshot` a container, `<repository>/<workload>`. It is on this host, or on another one
+that root of this host reaches by ssh (`backup1:/srv/backups`).
 
 Each backup is a snapshot of that store, with two files taken along: the container's configuration, and a record of its volumes. So a repository needs
 nothing of the host that it came from.
@@ -17,7 +18,7 @@ import typing as t
 
 from .._core.pcopy import Pcopy, PcopyError
 from .._core.runtime import HandoverError
-from .disk_store import DiskStore, is_store, places_of
+from .disk_store import DiskStore, is_elsewhere, is_store, places_of
 from .snapshots import CONFIGURATION, check_name
 
 RECORD = "backup.json"
@@ -26,20 +27,37 @@ PERIODS = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
 Row = t.Dict[str, t.Any]
 
 
-def workloads(repository: str) -> list[str]:
+def workloads(pcopy: Pcopy, repository: str) -> list[str]:
     """The containers that a repository has backups of."""
     check_repository(repository)
+    stores = _stores(pcopy, repository)
+    if stores is None:
+        raise HandoverError("there is no folder {0}{1}: name the repository that the backups are in".format(repository, _ON[is_elsewhere(repository)]))
+    return sorted(stores)
+
+
+_ON = {True: "", False: " on this host"}
+
+
+def _stores(pcopy: Pcopy, repository: str) -> list[str] | None:
+    """None where there is no such folder."""
+    if is_elsewhere(repository):
+        answer = pcopy.call("snapshot", "stores", "--json", repository)
+        return None if answer["missing"] else answer["stores"]
     try:
-        names = sorted(os.listdir(repository))
-    except FileNotFoundError as exc:
-        raise HandoverError("there is no folder {0} on this host: name the repository that the backups are in".format(repository)) from exc
-    return [name for name in names if is_store(os.path.join(repository, name))]
+        return [name for name in os.listdir(repository) if is_store(os.path.join(repository, name))]
+    except FileNotFoundError:
+        return None
 
 
 def check_repository(repository: str) -> None:
     """A relative path would mean another folder with each way of reaching the host."""
-    if not os.path.isabs(repository):
-        raise HandoverError("repository: '{0}' is no full path: name the folder from the root on, as in /srv/backups".format(repository))
+    if not os.path.isabs(repository) and not is_elsewhere(repository):
+        raise HandoverError(
+            "repository: '{0}' is no full path: name the folder from the root on, as in /srv/backups, or backup1:/srv/backups on another host".format(
+                repository
+            )
+        )
 
 
 class Backups:
@@ -55,6 +73,8 @@ class Backups:
 
     def all(self) -> list[Row]:
         """In the order in which they were taken, which the store keeps: the clock of a host can go back."""
+        if is_elsewhere(self.repository) and self.workload not in (_stores(self.pcopy, self.repository) or ()):
+            return []
         return [{"workload": self.workload, **each, "taken": _seconds(each["taken"])} for each in self.store.all()]
 
     def find(self, word: str) -> Row:

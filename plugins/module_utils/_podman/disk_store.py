@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import typing as t
 
 from .._core.pcopy import Pcopy
@@ -21,6 +22,9 @@ FOLDER = ".disks"
 INDEX = "store.json"
 COPY = "store.copy.json"
 LOCK = ".lock"
+
+# A folder of another host, as the helper takes it: HOST:/FOLDER.
+_ELSEWHERE = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\]):/")
 
 
 class DiskStore:
@@ -37,7 +41,7 @@ class DiskStore:
 
     def all(self) -> list[dict[str, t.Any]]:
         """The snapshots in it; none where there is no store. The helper refuses one that has lost its index."""
-        if not is_store(self.folder):
+        if not is_elsewhere(self.folder) and not is_store(self.folder):
             return []
         return self.pcopy.call("snapshot", "list", "--json", self.folder)["snapshots"]
 
@@ -89,6 +93,11 @@ class DiskStore:
             return False
         self.pcopy.events("snapshot", "delete", self.folder, name)
         return True
+
+
+def is_elsewhere(folder: str) -> bool:
+    """Whether a folder is one of another host."""
+    return bool(_ELSEWHERE.match(folder))
 
 
 def is_store(folder: str) -> bool:

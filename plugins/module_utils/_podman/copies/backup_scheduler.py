@@ -23,6 +23,7 @@ from ..._core.step import Part
 from ..backup_log import BackupLog
 from ..backup_units import backup_units, unit_name
 from ..backups import check_repository
+from ..disk_store import is_elsewhere
 from ..snapshots import check_name
 from ..volume_units import UNIT_DIRECTORY
 from .backup_run import main as scheduled
@@ -70,7 +71,8 @@ class BackupScheduler:
         settings = os.path.join(SETTINGS, self.workload + ".json")
         profile = getattr(basic, "_ANSIBLE_PROFILE", None)
         argv = [sys.executable, PROGRAM, settings]
-        units = backup_units(self.workload, self.params["calendar"], self.params["repository"], argv, self.params["timeout"])
+        folder = "" if is_elsewhere(self.params["repository"]) else self.params["repository"]
+        units = backup_units(self.workload, self.params["calendar"], folder, argv, self.params["timeout"])
         self._put(PROGRAM, program(scheduled.__module__, sent_archive()), 0o644)
         self._put(settings, json.dumps({"options": options, "profile": profile}, sort_keys=True).encode(), 0o600)
         changed = [self._put(os.path.join(UNIT_DIRECTORY, name), text.encode(), 0o644) for name, text in sorted(units.items())]

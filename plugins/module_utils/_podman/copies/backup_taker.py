@@ -18,6 +18,7 @@ from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import in_turn
 from ..backup_log import BackupLog
 from ..backups import PERIODS, RECORD, Backups
+from ..disk_store import is_elsewhere
 from ..snapshots import CONFIGURATION, check_name
 from ..steps.table import STEPS
 from .snapshot_disks import look_for_room
@@ -71,7 +72,7 @@ class BackupTaker:
             raise HandoverError(
                 "there is a backup {0} of {1} in {2}: choose another name".format(self.params["name"], container["name"], self.params["repository"])
             )
-        if not listed:  # what a later one needs is known when it is written
+        if not listed and not is_elsewhere(self.params["repository"]):  # what a later one needs is known when it is written
             look_for_room(container["name"], sum(host.allocated(volume["image"]) for volume in volumes), self.params["repository"])
         left_out = left_out_of(container)
         for each in left_out:

@@ -35,7 +35,7 @@ class Helper:
         self.words.append((verb, *words))
         flags = [word[2:].partition("=")[::2] for word in words if word.startswith("--")]
         store, *names = [Path(word) if n == 0 else word for n, word in enumerate(word for word in words if not word.startswith("--"))]
-        rc, answer = getattr(self, verb)(store, names, flags)
+        rc, answer = getattr(self, verb)(self._place(store) if verb not in ("stores", "copy") else store, names, flags)
         return runtime.Completed(tuple(argv), rc, json.dumps(answer), "files are damaged" if rc else "")
 
     here = True
@@ -65,6 +65,21 @@ class Helper:
 
     def export(self, store, names, flags):
         shutil.copy2(store / "point-{0}".format(names[0][0]) / dict(flags)["file"], names[1])
+        return 0, {}
+
+    # Of the host backup1 the folders are below `there`.
+    there = None
+
+    def _place(self, store):
+        host, colon, folder = str(store).partition(":")
+        return Path(str(self.there) + folder) if colon else store
+
+    def stores(self, folder, names, flags):
+        place = self._place(folder)
+        return 0, {"missing": not place.exists(), "stores": sorted(path.parent.name for path in place.glob("*/store.json"))}
+
+    def copy(self, store, names, flags):
+        shutil.copytree(self._place(store), names[1])
         return 0, {}
 
     def prune(self, store, names, flags):
@@ -108,8 +123,16 @@ def take(helper, monkeypatch, tmp_path):
     return run
 
 
+def helper_here():
+    return pcopy.Pcopy(runtime.Runtime(types.SimpleNamespace(), 60))
+
+
+def known(repository):
+    return workloads(helper_here(), repository)
+
+
 def backups(tmp_path):
-    return Backups(pcopy.Pcopy(runtime.Runtime(types.SimpleNamespace(), 60)), str(tmp_path / "repository"), "shop")
+    return Backups(helper_here(), str(tmp_path / "repository"), "shop")
 
 
 def test_all_volumes_once_with_all_that_a_restore_needs(helper, take, tmp_path):
@@ -168,6 +191,22 @@ def test_a_first_backup_needs_room_for_all(take, monkeypatch):
         take()
 
 
+def test_a_repository_on_another_host(helper, take, tmp_path, monkeypatch):
+    """All goes through the helper, which reaches it: nothing of the folder is looked at here."""
+    monkeypatch.setattr(snapshot_disks.host, "free_space", lambda path: 3)  # of this host, which needs none
+    helper.there = tmp_path / "there"
+    there = "backup@backup1:/srv/backups"
+    with pytest.raises(runtime.HandoverError, match="there is no folder backup@backup1:/srv/backups: name the repository"):
+        known(there)
+    assert Backups(helper_here(), there, "shop").all() == []
+    take(repository=there)
+    assert helper.words[-1][-1] == there + "/shop"
+    assert (known(there), [each["id"] for each in Backups(helper_here(), there, "shop").all()]) == (["shop"], ["0abc"])
+    assert Backups(helper_here(), there, "shop").configuration("0abc")["name"] == "shop"
+    with pytest.raises(runtime.HandoverError, match="is no full path"):
+        take(repository="backup1:backups")
+
+
 def test_the_policy(helper, take):
     verdicts = take(keep={"daily": 7, "last": None})["verdicts"]
     assert verdicts == [{"id": "0abc", "taken": "2026-11-26T00:00:00Z", "keep": True, "why": "current, last"}]
@@ -193,16 +232,16 @@ def test_the_latest_or_one_by_its_name(take, tmp_path):
     assert [backups(tmp_path).find(word)["id"] for word in ("", "first", "0a")] == ["1abc", "0abc", "0abc"]
     with pytest.raises(runtime.HandoverError, match="no backups of shop in .* are called x: name one of first, 1abc"):
         backups(tmp_path).find("x")
-    assert workloads(str(tmp_path / "repository")) == ["shop"]
+    assert known(str(tmp_path / "repository")) == ["shop"]
     with pytest.raises(runtime.HandoverError, match="there is no folder /nowhere on this host"):
-        workloads("/nowhere")
+        known("/nowhere")
 
 
 def test_a_repository_that_has_lost_an_index_is_not_empty(helper, take, tmp_path, monkeypatch):
     take()
     (tmp_path / "repository/shop/store.json").rename(tmp_path / "repository/shop/store.copy.json")
     monkeypatch.setattr(helper, "list", lambda store, names, flags: (1, {}))
-    assert workloads(str(tmp_path / "repository")) == ["shop"]
+    assert known(str(tmp_path / "repository")) == ["shop"]
     with pytest.raises(runtime.HandoverError, match="files are damaged"):
         backups(tmp_path).all()
 

@@ -84,6 +84,11 @@ def test_the_timer_is_set_up_once_and_taken_away(host, run_module):
     assert run_module(backup_schedule.main, {"workload": "shop", "state": "absent"})["changed"] is False
 
 
+def test_a_repository_on_another_host_is_no_folder_to_wait_for(host, run_module):
+    run_module(backup_schedule.main, {**WANTED, "repository": "backup1:/srv/backups"})
+    assert "RequiresMountsFor" not in (host.root / "units/handover-backup-shop.service").read_text()
+
+
 def test_check_mode_sets_up_nothing(host, run_module):
     result = run_module(backup_schedule.main, WANTED, check=True)
     assert (result["changed"], result["next"]) == (True, "")

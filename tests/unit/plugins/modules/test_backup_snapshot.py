@@ -32,6 +32,25 @@ def test_a_backup_is_a_snapshot_whose_disks_are_in_the_repository(helper, take, 
     assert not adopt(tmp_path, "absent")["changed"]
 
 
+def test_a_backup_on_another_host_is_brought_here_and_removed_again(helper, take, tmp_path):
+    helper.there = tmp_path / "there"
+    take(repository="backup1:/srv/backups")
+    params = {"repository": "backup1:/srv/backups", "workload": "shop", "backup": "", "state": "present", "root": str(tmp_path / "root"), "timeout": 60}
+    module = types.SimpleNamespace(params=params, check_mode=False)
+    brought = tmp_path / "root/.brought/shop/0abc"
+    brought.mkdir(parents=True)
+    (brought / "half").touch()  # of a run that was killed
+    assert backup_adopter.adopt(module)["changed"]
+    record = snapshots.Snapshots(str(tmp_path / "root"), "shop").read("backup-0abc")
+    assert (record["store"], record["point"]) == (str(brought), "0abc")
+    assert (brought / "store.json").exists() and not (brought / "half").exists()
+    assert not backup_adopter.adopt(module)["changed"]
+    assert [verb for verb, *_words in helper.words].count("copy") == 1
+    params["state"] = "absent"
+    assert backup_adopter.adopt(module)["changed"]
+    assert not brought.exists()
+
+
 def test_a_repository_that_is_mounted_elsewhere_now(helper, take, tmp_path):
     take()
     adopt(tmp_path)
