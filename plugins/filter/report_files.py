@@ -23,7 +23,7 @@ SCHEMA = "https://github.com/livefleet/handover/blob/main/docs/reference/move-re
 def report_files(record: str, templates: str) -> dict[str, str]:
     """The two files of a report, by name: the record of a move as it is, and the page that is drawn from it."""
     report = json.loads(record)
-    return {report["session"] + ".json": record + "\n", report["session"] + ".html": _drawn(PAGE, templates, report=report, schema=SCHEMA)}
+    return {report["session"] + ".json": record + "\n", report["session"] + ".html": drawn(PAGE, templates, report=report, schema=SCHEMA)}
 
 
 def moves_files(moves: t.Sequence[t.Mapping[str, t.Any]], templates: str, title: str, name: str, finished: str) -> dict[str, str]:
@@ -35,11 +35,12 @@ def moves_files(moves: t.Sequence[t.Mapping[str, t.Any]], templates: str, title:
     links = [posixpath.basename(move.get("path") or "") for move in moves]
     return {
         name + ".json": json.dumps(record, indent=4) + "\n",
-        name + ".html": _drawn(MOVES, templates, moves=moves, links=links, title=title, finished=finished, name=name),
+        name + ".html": drawn(MOVES, templates, moves=moves, links=links, title=title, finished=finished, name=name),
     }
 
 
-def _drawn(page: str, templates: str, **variables: t.Any) -> str:
+def drawn(page: str, templates: str | t.Sequence[str], **variables: t.Any) -> str:
+    """A page from its template, which is in one of these folders."""
     # Each task of a play has a process of its own. One compiled template serves all of them, where Ansible would compile it for each move.
     compiled = FileSystemBytecodeCache(constants.DEFAULT_LOCAL_TMP)
     jinja = Environment(loader=FileSystemLoader(templates), bytecode_cache=compiled, trim_blocks=True, keep_trailing_newline=True)

@@ -103,8 +103,8 @@ notes:
   - >-
     C(handover_reason), of drain, maintenance. The reason for the maintenance, shown to anyone who asks.
   - >-
-    C(handover_report_dir), of migrate, move, drain, refill, recover, kvm_audit, kvm_consolidation, ceph_restart_osds. Directory on the
-    controller for reports.
+    C(handover_report_dir), of migrate, move, drain, refill, recover, backup_list, kvm_audit, kvm_consolidation, ceph_restart_osds.
+    Directory on the controller for reports.
   - >-
     C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
     handover_report_dir, instead of the controller.

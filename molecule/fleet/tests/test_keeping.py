@@ -37,7 +37,8 @@ class Keeper:
         self.other = next(name for name in fleet.names if name != self.name)
 
     def play(self, playbook: str, **more: t.Any) -> str:
-        status, text = self.fleet.play(playbook, **{"handover_source": self.name, "handover_workload": NAME, **more})
+        reports = {"handover_report_dir": str(self.fleet.reports)} if playbook == "backup_list" else {}
+        status, text = self.fleet.play(playbook, **{"handover_source": self.name, "handover_workload": NAME, **reports, **more})
         assert status == 0, text[-4000:]
         return text
 
@@ -114,6 +115,9 @@ def test_backups_are_incremental_and_those_that_a_policy_does_not_keep_go(keeper
     assert all(each["stored"] < full["stored"] / 2 for each in kept), (full, kept)
     text = keeper.play("backup_list", handover_repository=REPOSITORY, handover_verify=True)
     assert [each["id"] for each in kept] == re.findall(rf"^  {NAME} +([0-9a-f]{{16}}) ", text, flags=re.MULTILINE)
+    (page,) = re.findall(r"Report: (/\S+)", text)
+    drawn = Path(page).read_text(encoding="utf-8")
+    assert all(f"<code>{each['id']}</code>" in drawn for each in kept)
 
 
 def test_the_host_takes_backups_by_itself(keeper: Keeper) -> None:
