@@ -44,6 +44,17 @@ class TestIdentity:
         (known,) = run_module(session_info.main, {"sessions": str(helper.root)})["sessions"]
         assert (known["workload"], known["restarted"]) == ("shop", False)
 
+    def test_a_member_is_not_moved_beside_the_others(self, helper, module):
+        def plan(workload, members=()):
+            by = {"who": "alice", "on": "bastion", "since": "2026-11-21T00:00:00Z", "boot": "b", "pid": len(members), "began": "1"}
+            return {"workload": workload, "members": list(members), "role": "source", "destination": "node2", "by": by}
+
+        module("identity", name="front-1", plan=plan("front", ["db", "web"]))
+        for name, second in (("db-1", plan("db")), ("dbweb-1", plan("db+web", ["db", "web", "x"]))):
+            with pytest.raises(Exception, match="front is being moved already to node2"):
+                module("identity", name=name, plan=second)
+        module("identity", name="other-1", plan=plan("other", ["y"]))
+
     def test_the_second_of_two_runs_gives_way(self, helper, module):
         def plan(pid, role="source"):
             by = {"who": "alice", "on": "bastion", "since": "2026-11-21T00:00:00Z", "boot": "b", "pid": pid, "began": "1"}

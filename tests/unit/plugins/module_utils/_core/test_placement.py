@@ -90,6 +90,15 @@ def test_no_two_of_a_name():
     assert "it has a workload of that name" in why(both, [host("node2")])
 
 
+def test_no_host_has_a_member_twice():
+    front = workload("front", members=frozenset({"db", "web"}))
+    assert "node2: it has a container named db" in why([front], [host("node2", names=frozenset({"db"}))])
+    assert "it has a workload of that name" in why([front, workload("web", source="node4")], [host("node2")])
+    assert placed(place([front, workload("web", source="node4")], [host("node2"), host("node3")])) in (
+        {"front": "node2", "web": "node3"}, {"front": "node3", "web": "node2"},
+    )  # fmt: skip
+
+
 def test_a_destination_that_is_named_is_the_only_one():
     hosts = [host("node2", memory=2), host("node3", memory=64)]
     assert placed(place([workload("shop", destination="node2")], hosts)) == {"shop": "node2"}
