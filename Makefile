@@ -145,7 +145,7 @@ audit: setup has-go ## Look for known vulnerabilities in the Go modules, and in 
 
 .PHONY: docs
 docs: setup ## Write the pages of variables, surveys and inventories from their tables
-	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/awx/test_surveys.py tests/unit/plugins/module_utils/_podman/test_inventory.py
+	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/awx/test_surveys.py tests/unit/plugins/module_utils/_podman/test_inventory.py tests/unit/plugins/module_utils/_docker/test_inventory.py
 	@.cache/venv/bin/python tests/guest_inventory.py
 
 .cache/docs/ready: docs/site/requirements.txt
@@ -191,6 +191,11 @@ test-mixed: setup helper ## Move containers from Debian 12 to Debian 13
 	@.cache/venv/bin/molecule test --scenario-name mixed
 
 # KVM_FAULTS=all injects every fault into a guest's move at every step, KVM_FAULTS=switch only there; KVM_FEATURES=all adds post-copy, TLS and auto-converge.
+.PHONY: test-docker
+test-docker: setup helper ## Move containers of Docker's: there and back, struck in the middle
+	@.cache/venv/bin/molecule reset --scenario-name docker
+	@.cache/venv/bin/molecule test --scenario-name docker
+
 .PHONY: test-kvm
 test-kvm: setup helper ## Move KVM guests: their disks with them or shared, offline, refused, struck in the middle
 	@.cache/venv/bin/molecule reset --scenario-name kvm

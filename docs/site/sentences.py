@@ -12,7 +12,7 @@ import typing as t
 from pathlib import Path
 
 _MODULE_UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
-PREFLIGHT = _MODULE_UTILS / "_podman" / "preflight"
+PREFLIGHT = (_MODULE_UTILS / "_podman" / "preflight", _MODULE_UTILS / "_docker")
 # The checks that rest on no engine; the tables name them as `move_checks.NAME`.
 SHARED = _MODULE_UTILS / "_core" / "move_checks.py"
 HEAD = """\
@@ -48,7 +48,7 @@ def by_check() -> dict[str, list[str]]:
     """Every check that has a sentence of its own, in the order of the files."""
     found: dict[str, list[str]] = {}
     shared = functions_of(parsed(SHARED))
-    for path in sorted(PREFLIGHT.glob("*.py")):
+    for path in (path for folder in PREFLIGHT for path in sorted(folder.glob("*.py"))):
         tree = parsed(path)
         functions = {**shared, **functions_of(tree)}
         for name, function in checks(tree):

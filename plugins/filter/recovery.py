@@ -42,6 +42,7 @@ def _row(name: str, by_role: t.Mapping[str, tuple[str, Side]], answers: t.Mappin
         "destination": hosts["destination"],
         "source_was": states["source"],
         "destination_was": states["destination"],
+        "driver": plan.get("driver") or "podman",
     }
     return dict(row, **_way(by_role, hosts, answers, named))
 

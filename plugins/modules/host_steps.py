@@ -83,7 +83,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import HandoverError
 from ..module_utils._core.step import in_turn
-from ..module_utils._podman.steps.table import STEPS
+from ..module_utils._drivers.steps import STEPS
 
 
 def main() -> None:

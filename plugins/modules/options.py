@@ -64,6 +64,8 @@ notes:
   - >-
     C(handover_disks), of kvm_migrate, kvm_cache. Targets of the disks to copy.
   - >-
+    C(handover_driver), of migrate. The engine that runs the workload.
+  - >-
     C(handover_empty), of move, drain, refill. Hosts from which everything is to move.
   - >-
     C(handover_fence), of migrate, recover. A command that switches the destination off, word by word.
@@ -93,7 +95,7 @@ notes:
   - >-
     C(handover_memory), of snapshot, rollback. Whether the memory is in the snapshot, or comes back from it, too.
   - >-
-    C(handover_mode), of move, drain, refill, kvm_migrate. live, or offline, which stops a container here and starts it there.
+    C(handover_mode), of migrate, move, drain, refill, kvm_migrate. live, or offline, which stops a container here and starts it there.
   - >-
     C(handover_moves), of move, drain, refill. The moves, a list of {workload, from, to}.
   - >-

@@ -48,6 +48,12 @@ options:
       - The result of M(livefleet.handover.workload_info) on the destination. It may be that the destination was not reached.
     type: dict
     required: true
+  driver:
+    description:
+      - The engine that runs the workload.
+    type: str
+    choices: [docker, podman]
+    default: podman
   mode:
     description:
       - With V(live) the memory moves too, and the workload is only paused. With V(offline) it is stopped and started; one that is stopped already stays so.
@@ -269,7 +275,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._podman.preflight import examine as preflight
+from ..module_utils._core.link import link_rate, listen_address
+from ..module_utils._core.move import out_of_reach, verdict
+from ..module_utils._drivers.examiners import EXAMINERS
 
 LAZY_PAGES = (
     "lazy pages: from when {0} runs on {2} until the last page of its memory has come, the death of {1} or {2} is the end of what it has in memory, "
@@ -282,10 +290,11 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "destination": {"type": "str", "required": True},
     "source_facts": {"type": "dict", "required": True},
     "destination_facts": {"type": "dict", "required": True},
+    "driver": {"type": "str", "choices": sorted(EXAMINERS), "default": "podman"},
     "mode": {"type": "str", "choices": ["live", "offline"], "default": "live"},
     "session": {"type": "str", "default": ""},
     "listen": {"type": "str", "default": ""},
-    "tracker": {"type": "str", "choices": ["auto", preflight.EBPF, preflight.HASH], "default": "auto"},
+    "tracker": {"type": "str", "choices": ["auto", "ebpf", "hash"], "default": "auto"},
     "hash_limit": {"type": "int", "default": 0},
     "auto_converge": {"type": "bool", "default": False},
     "lazy_pages": {"type": "bool", "default": False},
@@ -306,8 +315,9 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
 def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """The result of the module; with `msg` where it fails."""
     if params["destination_facts"].get("unreachable"):
-        return {"msg": preflight.out_of_reach(params["destination"], str(params["destination_facts"].get("msg") or ""))}
-    plan = preflight.Plan(
+        return {"msg": out_of_reach(params["destination"], str(params["destination_facts"].get("msg") or ""))}
+    examiner = EXAMINERS[params["driver"]]
+    plan = examiner.plan(
         workload=params["workload"],
         source=params["source"],
         destination=params["destination"],
@@ -329,10 +339,10 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         secrets_there=params["destination_secrets"],
         asked_within=params["asked_within_seconds"],
     )
-    unknown = preflight.unknown_names(params["ignore"])
+    unknown = examiner.unknown_names(params["ignore"])
     if unknown:
-        return {"msg": "ignore: there is no check named {0}: name some of {1}".format(", ".join(unknown), ", ".join(sorted(preflight.CHECKS)))}
-    found, ignored = preflight.examine(plan, params["ignore"])
+        return {"msg": "ignore: there is no check named {0}: name some of {1}".format(", ".join(unknown), ", ".join(sorted(examiner.checks)))}
+    found, ignored = examiner.examine(plan, params["ignore"])
     result: dict[str, t.Any] = {
         "changed": False,
         "findings": [dataclasses.asdict(finding) for finding in found],
@@ -342,7 +352,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         result["warnings"] = [LAZY_PAGES.format(plan.workload, plan.source, plan.destination)]
     sentences = [finding.sentence for finding in found]
     if not found:
-        address = preflight.listen_address(plan, params["listen"])
+        address = listen_address(plan, params["listen"])
         if address is None:
             sentences.append(
                 "{0} has no address {1}: name one of its own".format(plan.destination, params["listen"])
@@ -350,14 +360,14 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
                 else "{0} has no address at which {1} could reach it: give it one".format(plan.destination, plan.source)
             )
         result.update(
-            images=preflight.missing(plan),
+            images=examiner.images(plan),
             listen=address,
-            link_rate=preflight.link_rate(plan, address or ""),
-            volumes=plan.volumes,
-            directories=preflight.directories(plan),
-            twin=preflight.twin(plan),
+            link_rate=link_rate(plan, address or ""),
+            volumes=examiner.volumes(plan),
+            directories=examiner.directories(plan),
+            twin=examiner.twin(plan),
         )
-    result.update(verdict=preflight.verdict(plan, sentences), told=preflight.told(plan))
+    result.update(verdict=verdict(plan, sentences), told=examiner.told(plan))
     if sentences and params["fail"]:
         result["msg"] = (
             sentences[0]

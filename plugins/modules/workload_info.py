@@ -14,7 +14,7 @@ short_description: Return a host's facts about a workload, and its offers to one
 version_added: 0.1.0
 
 description:
-  - Returns podman's and the kernel's facts about one container on this host, and the host's features that matter when a
+  - Returns the engine's and the kernel's facts about one container on this host, and the host's features that matter when a
     container is to leave it or to arrive.
   - Never waits for a container that a handover holds frozen. Every question has a time limit of its own; what could not
     be learned within it stands in RV(problems).
@@ -34,7 +34,7 @@ options:
     description:
       - The engine that runs the workload.
     type: str
-    choices: [podman]
+    choices: [docker, podman]
     default: podman
   images:
     description:
@@ -53,7 +53,7 @@ options:
     default: 120
 
 requirements:
-  - podman on the host; without it only the host is described
+  - podman or Docker on the host, whichever O(driver) names; without it only the host is described
 
 seealso:
   - module: livefleet.handover.preflight
@@ -258,7 +258,7 @@ problems:
 """
 
 from ..module_utils._core.step import alone
-from ..module_utils._podman.steps.workload_info import STEP
+from ..module_utils._drivers.workload_info import STEP
 
 
 def main() -> None:

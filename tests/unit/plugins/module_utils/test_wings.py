@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""module_utils is a hall and four wings: a wing imports the hall and itself, the hall imports itself, preflight and steps stand on top of podman's wing,
-and copies on these."""
+"""module_utils is a hall and five wings: a wing imports the hall and itself, the hall imports itself, preflight and steps stand on top of podman's wing,
+and copies on these. The tables of the drivers stand on the wings of both engines."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ MAY = {
     "_kvm": {"_core", "_kvm"},
     "_ceph": {"_core", "_ceph"},
     "_openvz": {"_core", "_openvz"},
+    "_docker": {"_core", "_docker"},
+    "_drivers": {"_core", "_docker", "_podman", "_podman.preflight", "_podman.steps", "_drivers"},
 }
 OURS = "ansible_collections.livefleet.handover.plugins.module_utils"
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))

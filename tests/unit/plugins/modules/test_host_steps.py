@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.steps.table import STEPS
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.steps import STEPS
 from ansible_collections.livefleet.handover.plugins.modules import host_steps
 from ansible_collections.livefleet.handover.plugins.plugin_utils._host_steps import of_one
 
@@ -45,7 +45,7 @@ def test_nothing_follows_a_step_that_fails(helper, steps):
         ({"session": {"session": "shop-2", "state": "absent"}}, "session: state is absent but all of the following are missing: role"),
         ({"session": {"session": "shop-2", "state": "gone"}}, "session: value of state must be one of: identity, started, recovered, resolved, absent"),
         ({"session": {"session": "shop-2", "state": "identity", "roll": "source"}}, "session: roll. Supported parameters include"),
-        ({"sesion": {}}, "steps: sesion is not a step: use one of cutover, image_volume"),
+        ({"sesion": {}}, "steps: sesion is not a step: use one of cutover, docker_workload, image_volume"),
         ({"session": {}, "session_info": {}}, "steps: one of them has 2 names .session, session_info.: each is one module"),
     ],
 )

@@ -1,0 +1,148 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Docker's facts about a container, in the words of this collection: pure functions of the API's documents."""
+
+from __future__ import annotations
+
+import posixpath
+import typing as t
+
+from .inventory import COMPARED, INSPECT
+
+Document = t.Mapping[str, t.Any]
+
+# So many digits of an ID are printed by `docker ps`.
+SHORT_ID = 12
+# containerd's folder of bundles for Docker's containers: the OCI hook knows a container by its bundle.
+BUNDLES = "/run/containerd/io.containerd.runtime.v2.task/moby"
+# Docker's networks that are none, and the host's own.
+NO_NETWORKS = ("none", "host")
+# Drivers that put a container on the segment of its host, so that an address can move with it.
+SHARED_DRIVERS = ("macvlan", "ipvlan")
+
+
+def name_of(listed: Document) -> str:
+    """The name of a listed container."""
+    return next((name.lstrip("/") for name in listed.get("Names") or [] if name.count("/") == 1), "")
+
+
+def resolve(containers: t.Sequence[Document], word: str) -> Document | None:
+    """The container that an operator means by a name, or by an ID as Docker prints it, short or in full."""
+    for container in containers:
+        if name_of(container) == word or container["Id"] == word:
+            return container
+    begun = [container for container in containers if len(word) >= SHORT_ID and container["Id"].startswith(word)]
+    return begun[0] if len(begun) == 1 else None
+
+
+def networks_of(inspect: Document, networks: t.Iterable[Document]) -> list[dict[str, t.Any]]:
+    """The networks that the container is on, with its addresses there."""
+    known = {network["Name"]: network for network in networks}
+    found = []
+    for name, endpoint in sorted(((inspect.get("NetworkSettings") or {}).get("Networks") or {}).items()):
+        if name in NO_NETWORKS:
+            continue
+        asked = endpoint.get("IPAMConfig") or {}
+        driver = known.get(name, {}).get("Driver") or ""
+        found.append(
+            {
+                "name": name,
+                "driver": driver,
+                "subnets": subnets_of(known.get(name, {})),
+                "shared": driver in SHARED_DRIVERS,
+                "ip": asked.get("IPv4Address") or "",
+                "ip6": asked.get("IPv6Address") or "",
+                "mac": endpoint.get("MacAddress") or "",
+            }
+        )
+    return found
+
+
+def subnets_of(network: Document) -> list[str]:
+    """The subnets of a network."""
+    return sorted(config["Subnet"] for config in (network.get("IPAM") or {}).get("Config") or [] if config.get("Subnet"))
+
+
+def mounts_of(inspect: Document) -> list[dict[str, t.Any]]:
+    """Its volumes and binds, by destination."""
+    return [
+        {
+            "type": mount.get("Type") or "",
+            "name": mount.get("Name") or "",
+            "source": mount.get("Source") or "",
+            "destination": mount.get("Destination") or "",
+            "driver": mount.get("Driver") or "",
+            "read_only": not mount.get("RW", True),
+            "propagation": mount.get("Propagation") or "",
+        }
+        for mount in sorted(inspect.get("Mounts") or [], key=lambda each: each.get("Destination") or "")
+    ]
+
+
+# The same thing in two forms: a daemon writes either.
+_NORMAL: t.Mapping[str, t.Callable[[t.Any], t.Any]] = {
+    "HostConfig.OomKillDisable": bool,
+    "HostConfig.CapAdd": lambda value: sorted(value or []),
+    "HostConfig.CapDrop": lambda value: sorted(value or []),
+}
+
+
+def essence(inspect: Document) -> dict[str, t.Any]:
+    """All that has to be equal on both hosts for it to be the same container: the inventory's rows say what is compared."""
+    found: dict[str, t.Any] = {}
+    for key, row in INSPECT.items():
+        if row.how == COMPARED:
+            value: t.Any = inspect
+            for part in key.split("."):
+                value = (value or {}).get(part)
+            # Nothing is written as null, as an empty text, list or map, or not at all.
+            found[key] = _NORMAL.get(key, lambda each: each)(value) or None
+    found["Mounts"] = [{**mount, "source": mount["source"] if mount["type"] == "bind" else ""} for mount in mounts_of(inspect)]
+    found["Networks"] = sorted((inspect.get("NetworkSettings") or {}).get("Networks") or {})
+    return found
+
+
+def first_difference(source: Document, twin: Document) -> tuple[str, t.Any, t.Any] | None:
+    """(key, on the source, here) of the first key in which two essences differ."""
+    return next(((key, value, twin.get(key)) for key, value in source.items() if twin.get(key) != value), None)
+
+
+def restart_policy(inspect: Document) -> str:
+    """The restart policy as `docker update --restart` takes it."""
+    policy = (inspect.get("HostConfig") or {}).get("RestartPolicy") or {}
+    name, count = policy.get("Name") or "no", int(policy.get("MaximumRetryCount") or 0)
+    return "{0}:{1}".format(name, count) if name == "on-failure" and count else name
+
+
+def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.Any]:
+    """The facts from a container's own inspect; those of its volumes and files are added by a caller on the host."""
+    config, host, state = inspect.get("Config") or {}, inspect.get("HostConfig") or {}, inspect.get("State") or {}
+    return {
+        "id": inspect["Id"],
+        "name": inspect["Name"].lstrip("/"),
+        "state": state.get("Status") or "",
+        "running": bool(state.get("Running")) and not state.get("Paused") and not state.get("Restarting"),
+        "pid": int(state.get("Pid") or 0),
+        "exit_code": int(state.get("ExitCode") or 0),
+        "image": {"id": inspect.get("Image") or "", "name": config.get("Image") or ""},
+        "auto_remove": bool(host.get("AutoRemove")),
+        "restart_policy": restart_policy(inspect),
+        "runtime": host.get("Runtime") or "",
+        "namespaces": {name: host.get(key) or "" for name, key in NAMESPACES},
+        "labels": dict(config.get("Labels") or {}),
+        "links": sorted([*(host.get("Links") or []), *(host.get("VolumesFrom") or [])]),
+        "devices": [device.get("PathOnHost", "") for device in host.get("Devices") or []] + ["--gpus"] * bool(host.get("DeviceRequests")),
+        "ports": sorted(key for key, bindings in (host.get("PortBindings") or {}).items() if bindings) + ["all of them"] * bool(host.get("PublishAllPorts")),
+        "storage_driver": (inspect.get("GraphDriver") or {}).get("Name") or "",
+        "upper_dir": ((inspect.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or "",
+        "bundle": posixpath.join(BUNDLES, inspect["Id"]),
+        "networks": networks_of(inspect, networks),
+        "mounts": mounts_of(inspect),
+        "exec_sessions": len(inspect.get("ExecIDs") or []),
+        "log": {"driver": (host.get("LogConfig") or {}).get("Type") or "", "path": inspect.get("LogPath") or ""},
+    }
+
+
+NAMESPACES = (("network", "NetworkMode"), ("process", "PidMode"), ("IPC", "IpcMode"), ("host name's", "UTSMode"), ("user", "UsernsMode"))

@@ -1,0 +1,176 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One container of Docker's on this host: made as another's twin, started, removed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._core.runtime import HandoverError, Runtime
+from .._core.step import Step
+from . import facts as facts_of
+from .api import Docker
+from .twin import request
+
+Document = t.Mapping[str, t.Any]
+
+
+class DockerWorkload:
+    """One container of this host."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params = module.params
+        self.name: str = module.params["name"]
+        self.docker = Docker(Runtime(module, module.params["timeout"]))
+        self.reasons: list[str] = []
+
+    def run(self) -> dict[str, t.Any]:
+        """Brings it to the state asked for."""
+        states = {"prepared": self._prepare, "started": self._start, "absent": self._remove}
+        result = states[self.params["state"]]()
+        return dict(result, changed=bool(self.reasons), reasons=self.reasons)
+
+    def _here(self) -> dict[str, t.Any] | None:
+        """The container of this name."""
+        found = next((each for each in self.docker.containers() if facts_of.name_of(each) == self.name), None)
+        return self.docker.inspect(found["Id"]) if found else None
+
+    # prepared
+
+    def _prepare(self) -> dict[str, t.Any]:
+        source = self.params["source"]
+        volumes = {mount["name"]: mount["volume"] for mount in source["mounts"] if mount["directory_volume"]}
+        there = {volume["Name"] for volume in self.docker.volumes()}
+        missing = [name for name in sorted(volumes) if name not in there]
+        existing = self._here()
+        self._as_planned(existing, missing)
+        if existing is not None:
+            # Made by an earlier run, or by another program: only an equal of the source is accepted.
+            self._verify(source, existing)
+            return self._result(existing, [])
+        self.reasons += ["Docker has no volume named {0}".format(name) for name in missing]
+        self.reasons.append("there is no container named {0}".format(self.name))
+        if self.module.check_mode:
+            return {"volumes": missing, "workload": {}}
+        body = request(source["inspect"], self._image(source["image"]), {network["name"]: network["driver"] for network in source["networks"]})
+        made: list[str] = []
+        try:
+            for name in missing:
+                volume = volumes[name]
+                self.docker.post("volumes", "create", body={"Name": name, "Driver": volume["driver"], "Labels": volume["labels"]})
+                made.append(name)
+            identifier = self.docker.post("containers", "create", body=body, name=self.name)["Id"]
+            inspect = self.docker.inspect(identifier) or {}
+            self._verify(source, inspect)
+        except HandoverError:
+            self._undo(made)
+            raise
+        return self._result(inspect, made)
+
+    def _image(self, image: Document) -> str:
+        """How to call the image here: by its name where that means the same image, else by its ID."""
+        for present in self.docker.images():
+            if present["Id"] == image["id"]:
+                return image["name"] if image["name"] in (present.get("RepoTags") or []) else image["id"]
+        raise HandoverError("the image {0} ({1}) is not on this host: bring it here with docker save and docker load".format(image["name"], image["id"][:19]))
+
+    def _as_planned(self, existing: Document | None, missing: t.Sequence[str]) -> None:
+        """Everything recorded as made by this move is removed if it is undone: nothing foreign may be among it."""
+        planned = self.params["planned"]
+        if planned is None:
+            return
+        changed = [self.name] if (existing is None) != planned["made"] else []
+        if existing is None:
+            changed += sorted(set(missing) ^ set(planned["volumes"]))
+        if changed:
+            raise HandoverError(
+                "what Docker has on this host of {0} is not what was there when the move was planned: see who makes or removes it here, "
+                "then move it again".format(", ".join(changed))
+            )
+
+    def _verify(self, source: Document, inspect: Document) -> None:
+        if (inspect.get("State") or {}).get("Running"):
+            raise HandoverError("{0} runs on this host already: it must not run twice".format(self.name))
+        difference = facts_of.first_difference(source["essence"], facts_of.essence(inspect))
+        if difference is not None:
+            raise HandoverError(
+                "{0} would not be the same here: {1} is {2} on the source and {3} on this host".format(
+                    self.name, difference[0], json.dumps(difference[1]), json.dumps(difference[2])
+                )
+            )
+
+    def _result(self, inspect: Document, volumes: list[str]) -> dict[str, t.Any]:
+        return {"volumes": volumes, "workload": {"exists": True, "held": False, **facts_of.facts_of(inspect, self.docker.networks())}}
+
+    def _undo(self, volumes: t.Iterable[str]) -> None:
+        """Leaves nothing half made; the error that led here is the one to report."""
+        with contextlib.suppress(HandoverError):
+            self.docker.delete("containers", self.name)
+        for name in volumes:
+            with contextlib.suppress(HandoverError):
+                self.docker.delete("volumes", name)
+
+    # started
+
+    def _start(self) -> dict[str, t.Any]:
+        existing = self._here()
+        if existing is None:
+            raise HandoverError("there is no container named {0} on this host, so it cannot be started".format(self.name))
+        if not existing["State"]["Running"]:
+            self.reasons.append("{0} is {1}".format(self.name, existing["State"]["Status"]))
+            if not self.module.check_mode:
+                self.docker.post("containers", existing["Id"], "start")
+        return {}
+
+    # absent
+
+    def _remove(self) -> dict[str, t.Any]:
+        existing = self._here()
+        if existing is not None:
+            state = existing["State"]["Status"]
+            if state not in ("created", "exited", "dead"):
+                raise HandoverError("{0} is {1} on this host, so it is not removed: stop it first if that is meant".format(self.name, state))
+            self.reasons.append("there is a container named {0}, which is {1}".format(self.name, state))
+        there = {volume["Name"] for volume in self.docker.volumes()}
+        volumes = [name for name in self.params["volumes"] if name in there]
+        self.reasons += ["Docker has a volume named {0}".format(name) for name in volumes]
+        if self.module.check_mode:
+            return {}
+        if existing is not None:
+            self.docker.delete("containers", existing["Id"])
+        for name in volumes:
+            self.docker.delete("volumes", name)
+        return {}
+
+
+STEP = Step(
+    arguments={
+        "name": {"type": "str", "required": True},
+        "state": {"type": "str", "choices": ["prepared", "started", "absent"], "required": True},
+        "source": {"type": "dict"},
+        "planned": {
+            "type": "dict",
+            "options": {
+                "made": {"type": "bool", "required": True},
+                "volumes": {"type": "list", "elements": "str", "required": True},
+                "folders": {"type": "list", "elements": "str", "default": []},
+                "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
+            },
+        },
+        "volumes": {"type": "list", "elements": "str", "default": []},
+        "aside": {"type": "list", "elements": "str", "default": []},
+        "folders": {"type": "list", "elements": "str", "default": []},
+        "members": {"type": "list", "elements": "str", "default": []},
+        "pods": {"type": "list", "elements": "str", "default": []},
+        "timeout": {"type": "int", "default": 120},
+    },
+    required_if=[("state", "prepared", ["source"])],
+    run=lambda module: DockerWorkload(module).run(),
+)

@@ -1,0 +1,56 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The conditions before a move, by the driver that runs the workload."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._core.move import Facts, Finding, Move
+from .._docker import checks as docker, told as docker_told
+from .._podman.preflight import examine as podman
+
+
+class Examiner(t.NamedTuple):
+    """The questions about a move of one driver's."""
+
+    plan: t.Callable[..., t.Any]
+    checks: t.Iterable[str]
+    unknown_names: t.Callable[[t.Iterable[str]], list[str]]
+    examine: t.Callable[[t.Any, t.Container[str]], tuple[list[Finding], list[Finding]]]
+    images: t.Callable[[t.Any], list[dict[str, t.Any]]]
+    volumes: t.Callable[[t.Any], list[Facts]]
+    directories: t.Callable[[t.Any], list[Facts]]
+    twin: t.Callable[[t.Any], dict[str, t.Any]]
+    told: t.Callable[[t.Any], list[str]]
+
+
+_MOVE = frozenset(Move.__dataclass_fields__)
+
+EXAMINERS: t.Mapping[str, Examiner] = {
+    "docker": Examiner(
+        # What is asked for besides is of no concern to it.
+        plan=lambda **asked: Move(**{name: value for name, value in asked.items() if name in _MOVE}),
+        checks=docker.CHECKS,
+        unknown_names=docker.unknown_names,
+        examine=docker.examine,
+        images=docker.images,
+        volumes=lambda _move: [],
+        directories=lambda move: move.directories,
+        twin=docker.twin,
+        told=docker_told.told,
+    ),
+    "podman": Examiner(
+        plan=podman.Plan,
+        checks=podman.CHECKS,
+        unknown_names=podman.unknown_names,
+        examine=podman.examine,
+        images=podman.missing,
+        volumes=lambda plan: plan.volumes,
+        directories=podman.directories,
+        twin=podman.twin,
+        told=podman.told,
+    ),
+}

@@ -1,0 +1,40 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A workload and its host, by the driver that runs it."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._core.runtime import Runtime
+from .._core.step import Result, Step
+from .._docker.look import Look
+from .._podman.host_offer import HostOffer
+from .._podman.podman import Podman
+from .._podman.steps import workload_info as podman
+
+
+def _docker(module: AnsibleModule) -> Result:
+    """A container of Docker's. The part of the host that is no engine's is asked for as for any other."""
+    runtime = Runtime(module, module.params["timeout"])
+    look = Look(runtime, module.params["workload"])
+    offer = HostOffer(runtime, Podman(runtime), module.params, look.ask)
+    if module.params["brief"]:
+        return {"changed": False, "workload": look.brief(), "sessions": offer.sessions(), "problems": look.problems}
+    workload, docker = look.whole()
+    return {"changed": False, "workload": workload, "host": {**offer.host(), "docker": docker}, "problems": look.problems}
+
+
+LOOKS: t.Mapping[str, t.Callable[[AnsibleModule], Result]] = {
+    "docker": _docker,
+    "podman": podman.STEP.run,
+}
+
+STEP = Step(
+    arguments={**podman.STEP.arguments, "driver": {"type": "str", "choices": sorted(LOOKS), "default": "podman"}},
+    run=lambda module: LOOKS[module.params["driver"]](module),
+)

@@ -1,0 +1,165 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Two hosts between which the ledger can move; each test breaks one fact and reads the sentence."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pathlib
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
+from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks, facts, told
+
+RECORDED = pathlib.Path(__file__).parent / "recorded"
+LEDGER = json.loads((RECORDED / "docker-26.1-inspect.json").read_text(encoding="utf-8"))[0]
+NETWORKS = json.loads((RECORDED / "docker-26.1-networks.json").read_text(encoding="utf-8"))
+GIB = 2**30
+
+
+def host(address):
+    return {
+        "arch": "x86_64", "clock": 1000.0, "systemd": [257], "interfaces": ["lo", "host0"],
+        "addresses": [{"address": address, "prefix": 24, "interface": "host0"}],
+        "sessions": {"path": "/var/lib/handover/sessions", "free": GIB},
+        "pcopy": {"installed": True, "interface": 99, "protocol": 1, "sessions": []},
+        "docker": {
+            "installed": True, "path": "/usr/bin/docker", "version": [26, 1, 5], "storage_driver": "overlay2", "gate": "", "runtimes": ["runc"],
+            "store": {"path": "/var/lib/docker", "free": GIB}, "containers": [], "volumes": [], "images": [{"id": LEDGER["Image"], "names": []}],
+            "networks": [{"name": "lan", "driver": "macvlan", "subnets": ["192.0.2.0/24"], "parent": "host0", "taken": []}],
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture
+def world():
+    workload = {"exists": True, "held": False, **facts.facts_of(copy.deepcopy(LEDGER), NETWORKS), "unaccounted": [], "required_by": [], "layer": 4096, "memory": 0}
+    workload["bundle_seen"] = workload["bundle"]
+    workload["log"]["size"] = 0
+    workload["image"].update(size=GIB, named=True)
+    for mount in workload["mounts"]:
+        mount["volume"] = {"driver": "local", "options": {}, "labels": {}}
+        mount["directory_volume"] = {"name": mount["name"], "path": mount["source"], "size": 8192, "anonymous": False, "shared_with": []}
+    here, there = host("192.0.2.1"), host("192.0.2.2")
+    here["docker"]["containers"] = [{"name": "ledger", "id": "1", "state": "running"}]
+    return {
+        "here": {"workload": workload, "host": here, "problems": []},
+        "there": {"workload": {"exists": False, "running": False, "held": False}, "host": there, "problems": []},
+        "mode": "offline",
+        "source": "node1",
+    }
+
+
+def move(world):
+    return Move("ledger", world["source"], "node2", world["mode"], world["here"], world["there"])
+
+
+def put(path, value):
+    def break_it(world):
+        *keys, last = [int(key) if key.isdigit() else key for key in path.split("/")]
+        for key in keys:
+            world = world[key]
+        world[last] = value
+
+    return break_it
+
+
+def test_nothing_is_in_the_way(world):
+    assert checks.examine(move(world)) == ([], [])
+    assert checks.images(move(world)) == [] and told.told(move(world)) == []
+    assert checks.twin(move(world)) == {
+        "made": True, "folders": [], "secrets": [], "volumes": sorted(mount["name"] for mount in world["here"]["workload"]["mounts"]),
+    }  # fmt: skip
+
+
+BASICS = [
+    ("same_host", put("source", "node2"), "ledger is on node2 already, and that is also the destination"),
+    ("docker", put("there/host/docker/installed", False), "Docker does not run on node2: install it there"),
+    ("docker", put("here/host/docker/path", ""), "the program docker is missing on node1: install the package docker-cli"),
+    ("workload", put("here/workload/exists", False), "Docker has no container named ledger on node1: name one of its containers (ledger)"),
+    ("name", put("here/workload/name", "shop"), "ledger is the container shop on node1: name it shop"),
+    ("mode", put("mode", "live"), "whose memory stays behind: stop it here and start it there with migrate_mode=offline"),
+    ("gate", put("there/host/docker/gate", "containerd starts /usr/sbin/runc"), "nothing would keep Docker on node2 from starting ledger while the other host"),
+    ("gate", put("here/workload/bundle_seen", "/elsewhere"), "keeps ledger in /elsewhere, and the helper knows it by"),
+]
+FAULTS = [
+    ("running", lambda world: world["here"]["workload"].update(running=False, state="paused"), "is paused on node1 and not running: unpause it with `docker"),
+    ("restart_policy", lambda world: world["here"]["workload"].update(running=False, state="exited"), "by its restart policy always: take that off with"),
+    ("auto_remove", put("here/workload/auto_remove", True), "was started with --rm"),
+    ("namespaces", put("here/workload/namespaces/network", "host"), "uses the network namespace of the host"),
+    ("namespaces", put("here/workload/namespaces/IPC", "container:x"), "uses the IPC namespace of another container"),
+    ("links", put("here/workload/links", ["db"]), "was created with --link or --volumes-from (db)"),
+    ("required_by", put("here/workload/required_by", ["sidecar"]), "ledger cannot leave node1: sidecar there share its network"),
+    ("swarm", put("here/workload/labels", {"com.docker.swarm.service.id": "x"}), "is a task of a swarm"),
+    ("devices", put("here/workload/devices", ["/dev/fuse"]), "has devices of node1 (/dev/fuse)"),
+    ("storage_driver", put("there/host/docker/storage_driver", "vfs"), "Docker on node2 keeps containers with the storage driver vfs"),
+    ("directories", put("here/workload/mounts/0/directory_volume", None), "mounts the volume ledgerdata on /data, which is no plain volume of Docker's"),
+    ("directory_volumes", put("here/workload/mounts/0/directory_volume/shared_with", ["web"]), "shares the volume ledgerdata on node1 with web"),
+    ("volumes", put("there/host/docker/volumes", ["ledgerdata"]), "has a volume named ledgerdata already, and what is in it is never overwritten"),
+    ("already_there", put("there/workload", {"exists": True, "held": False, "state": "exited"}), "node2 has a container named ledger already, which is exited"),
+    ("arch", put("there/host/arch", "aarch64"), "node1 is x86_64 and node2 is aarch64, which cannot run the programs of ledger"),
+    ("space", put("there/host/docker/store/free", 1), "for its volumes, layer and image, and 1 B are free there"),
+    ("networks", put("there/host/docker/networks", []), "Docker on node2 has no network named lan, which ledger is on: create it there with the driver macvlan"),
+    ("networks", put("here/workload/networks/0/driver", "overlay"), "of the driver overlay, and only macvlan, ipvlan, bridge can move"),
+    ("networks", put("there/host/docker/networks/0/driver", "bridge"), "is made by the driver macvlan on node1 and by bridge on node2"),
+    ("networks", put("there/host/docker/networks/0/subnets", ["198.51.100.0/24"]), "so ledger could not keep its address"),
+    ("networks", put("there/host/docker/networks/0/parent", "eth9"), "on the interface eth9, which is not there"),
+    ("networks", put("here/workload/networks/0/ip", ""), "has no fixed address on the network lan"),
+    ("addresses", put("there/host/addresses/0/address", "192.0.2.20"), "which is also an address of node2 itself"),
+    ("addresses", put("there/host/docker/networks/0/taken", [{"address": "192.0.2.20", "container": "web"}]), "which the container web on node2 uses"),
+    ("ports", put("here/workload/ports", ["80/tcp"]), "ledger publishes 80/tcp on node1"),
+    ("docker_version", put("here/host/docker/version", [28, 0, 0]), "Docker is 28.0.0 on node1 and 26.1.5 on node2, which is older"),
+    ("runtime", put("here/workload/runtime", "runsc"), "runs under the runtime runsc"),
+    ("pcopy", put("there/host/pcopy/installed", False), "the helper pcopy is missing on node2"),
+    ("systemd", put("here/host/systemd", []), "node1 does not run systemd"),
+    ("clock", put("here/host/clock", 0.0), "the clocks of node1 and node2 are about 1000 s apart"),
+    ("unanswered", put("here/problems", ["no answer"]), "node1 could not be examined in full: no answer"),
+    ("inventory:HostConfig.New", put("here/workload/unaccounted", ["HostConfig.New"]), "Docker on node1 calls HostConfig.New"),
+]
+
+
+@pytest.mark.parametrize(("name", "break_it", "said"), BASICS + FAULTS, ids=[each[0] for each in BASICS + FAULTS])
+def test_each_fault_is_named(world, name, break_it, said):
+    break_it(world)
+    found, _ignored = checks.examine(move(world))
+    assert [finding.check for finding in found] == [name] * len(found) and len(found) >= 1
+    assert said in found[0].sentence
+
+
+@pytest.mark.parametrize(("name", "break_it", "said"), FAULTS, ids=[each[0] for each in FAULTS])
+def test_a_finding_can_be_ignored_by_its_name(world, name, break_it, said):
+    break_it(world)
+    found, ignored = checks.examine(move(world), [name])
+    assert found == [] and said in ignored[0].sentence
+    assert checks.unknown_names([name]) == [] and checks.unknown_names(["no such"]) == ["no such"]
+
+
+def test_every_check_has_a_fault_that_it_finds():
+    assert {*checks.BASICS, *checks.CHECKS} - {name for name, _break, _said in BASICS + FAULTS} == {"locked"}
+
+
+def test_a_session_of_another_move_is_in_the_way(world):
+    session = {"id": "other", "workload": "ledger", "ended": False, "running": True, "state": "presync"}
+    world["there"]["host"]["pcopy"]["sessions"] = [session]
+    assert [finding.check for finding in checks.examine(move(world))[0]] == ["locked"]
+
+
+def test_an_image_that_is_missing_takes_room_for_its_archive_too(world):
+    world["there"]["host"]["docker"]["images"] = []
+    sentences = [finding.sentence for finding in checks.examine(move(world))[0]]
+    assert [sentence.rpartition(" for ")[2].partition(",")[0] for sentence in sentences] == ["its volumes", "the archive of its image", "the archive of its image"]
+    assert checks.images(move(world))[0]["reference"] == "localhost/handover/tools:lab"
+    world["there"]["host"]["docker"]["images"] = [{"id": "sha256:other", "names": ["localhost/handover/tools:lab"]}]
+    assert checks.images(move(world))[0]["reference"] == LEDGER["Image"]
+
+
+def test_state_that_stays_behind_is_told(world):
+    workload = world["here"]["workload"]
+    workload.update(state="exited", exec_sessions=2)
+    workload["log"]["size"] = 4096
+    workload["networks"][0].update(shared=False, ip="")
+    said = told.told(move(world))
+    assert [any(word in sentence for sentence in said) for word in ("docker exec", "goes with the container", "will call it created", "another address")] == [True] * 4

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The gate before runc: the preflight's proof that it stands, and the script itself."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._docker import gate
+
+SCRIPT = pathlib.Path(__file__).parents[5] / "roles" / "pcopy" / "files" / "docker-runc"
+
+
+def program(path, text="#!/bin/sh\n"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """One containerd, whose PATH begins with the gate's folder."""
+    monkeypatch.setattr(gate, "FIRST", (str(tmp_path / "opt"),))
+    ours, real = program(tmp_path / "ours" / "runc"), program(tmp_path / "real" / "runc")
+    process = tmp_path / "proc" / "17"
+    process.mkdir(parents=True)
+    (process / "comm").write_text("containerd\n", encoding="utf-8")
+    (process / "environ").write_text(f"LANG=C\0PATH={ours.parent}:{real.parent}\0", encoding="utf-8")
+    return tmp_path
+
+
+def seen(host):
+    return gate.obstacle(str(host / "proc"), str(host / "ours" / "runc"))
+
+
+def test_the_gate_stands(host):
+    assert seen(host) == ""
+
+
+def test_a_containerd_that_was_not_restarted_has_the_old_path(host):
+    (host / "proc" / "17" / "environ").write_text(f"PATH={host / 'real'}\0", encoding="utf-8")
+    assert seen(host) == f"containerd starts {host / 'real' / 'runc'}"
+
+
+def test_a_runc_in_the_folder_that_containerd_puts_first(host):
+    program(host / "opt" / "runc")
+    assert seen(host) == f"containerd starts {host / 'opt' / 'runc'}"
+
+
+def test_a_gate_that_is_gone(host):
+    (host / "ours" / "runc").unlink()
+    assert seen(host) == f"{host / 'ours' / 'runc'} is missing"
+
+
+def test_no_containerd(host):
+    (host / "proc" / "17" / "comm").write_text("dockerd\n", encoding="utf-8")
+    assert seen(host) == "no containerd runs"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The script with a helper that answers, and a runc that prints its words; ours may stand anywhere in the PATH."""
+    own = tmp_path / "own"
+    text = SCRIPT.read_text(encoding="utf-8").replace("/usr/local/libexec/handover/docker", str(own))
+    program(own / "runc", text.replace("/usr/local/libexec/handover/pcopy", str(tmp_path / "pcopy")))
+    program(tmp_path / "real" / "runc", '#!/bin/sh\necho "runc: $*"\n')
+
+    def call(*words, may_start=True, path=""):
+        program(tmp_path / "pcopy", f"#!/bin/sh\necho \"asked: $*\"\nexit {0 if may_start else 1}\n")
+        folders = path or f"/nothing:{own}:{tmp_path / 'real'}:/usr/bin:/bin"
+        done = subprocess.run([own / "runc", *words], env={"PATH": folders}, capture_output=True, text=True, check=False, timeout=30)
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    return call
+
+
+CREATE = ("--root", "/run/r", "create", "--bundle", "/a bundle", "0123")
+
+
+@pytest.mark.parametrize("word", ["create", "restore", "run"])
+def test_the_helper_is_asked_before_a_container_is_made(run, word):
+    words = [word if each == "create" else each for each in CREATE]
+    assert run(*words)[1] == [f"asked: internal runc-hook {' '.join(words)}", f"runc: {' '.join(words)}"]
+    assert run(*words, may_start=False)[:2] == (1, [f"asked: internal runc-hook {' '.join(words)}"])
+
+
+@pytest.mark.parametrize("word", ["kill", "delete", "state", "exec", "start", "pause"])
+def test_what_runs_can_be_stopped_without_the_helper(run, word):
+    assert run("--root", "/run/r", word, "0123", may_start=False)[:2] == (0, [f"runc: --root /run/r {word} 0123"])
+
+
+def test_without_a_runc_beside_it_does_not_call_itself(run, tmp_path):
+    status, _out, said = run("state", "0123", path=f"{tmp_path / 'own'}:/nothing")
+    assert status == 127 and "there is no runc in" in said
+
+
+def test_the_script_is_a_shells_own():
+    assert os.access(SCRIPT, os.R_OK) and SCRIPT.read_text(encoding="utf-8").startswith("#!/bin/sh\n")

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A driver is a row of a table: nothing branches on its name but the tables themselves."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+import yaml
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.workload_info import LOOKS
+
+COLLECTION = pathlib.Path(__file__).resolve().parents[4]
+NAMES = "podman|docker"
+# A comparison of something with a driver's name, in Python, in Jinja, or as a test of a condition.
+BRANCH = re.compile(rf"""(?:==|!=|\bin\b|\bis\b|equalto'?,?)\s*[\[({{]*\s*['"](?:{NAMES})['"]|['"](?:{NAMES})['"]\s*(?:==|!=)|\bcase\s+['"](?:{NAMES})['"]""")
+FILES = [
+    path
+    for folder, pattern in (("playbooks", "*.yml"), ("roles", "*.yml"), ("plugins", "*.py"))
+    for path in sorted((COLLECTION / folder).rglob(pattern))
+    if "argument_specs" not in path.name
+]
+
+
+def branches(text):
+    return [line.strip() for line in text.splitlines() if BRANCH.search(line) and "find(" not in line and "comm" not in line]
+
+
+def test_nothing_branches_on_a_drivers_name():
+    found = {str(path.relative_to(COLLECTION)): branches(path.read_text(encoding="utf-8")) for path in FILES}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "when: migrate_driver == 'docker'", 'if driver in ("docker",):', "if 'podman' != driver:", 'case "docker":', "selectattr('driver', 'equalto', 'podman')",
+        "when: migrate_driver in ['docker']", "when: migrate_driver is 'docker'",
+    ],
+)  # fmt: skip
+def test_a_branch_is_seen(line):
+    assert branches(line) == [line]
+
+
+def test_each_driver_has_a_row_everywhere():
+    tables = {path.stem for path in (COLLECTION / "roles" / "migrate" / "vars").glob("*.yml")} - {"main"}
+    specs = yaml.safe_load((COLLECTION / "roles" / "migrate" / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    choices = specs["argument_specs"]["main"]["options"]["migrate_driver"]["choices"]
+    assert set(EXAMINERS) == set(LOOKS) == tables == set(choices)
+
+
+def test_each_table_has_the_variables_that_the_role_reads():
+    folder = COLLECTION / "roles" / "migrate" / "vars"
+    rows = {name: yaml.safe_load(re.sub(r"!unsafe ", "", (folder / f"{name}.yml").read_text(encoding="utf-8"))) for name in EXAMINERS}
+    tasks = "".join(path.read_text(encoding="utf-8") for path in [*(folder.parent / "tasks").glob("*.yml"), folder / "main.yml"])
+    for one, other in (("podman", "docker"), ("docker", "podman")):
+        read = {name for name in rows[one] if re.search(rf"\b{name}\b", tasks)}
+        assert read <= set(rows[other]), (one, read - set(rows[other]))
+        assert set(rows[one]["__migrate_driver"]) == set(rows[other]["__migrate_driver"])
+    # Ansible looks for the module of a task even if the task is left out.
+    for row in rows.values():
+        names = [row["__migrate_driver"][key].rpartition(".")[2] for key in ("module", "service")]
+        assert all((COLLECTION / "plugins" / "modules" / f"{name}.py").is_file() for name in names)

@@ -1,0 +1,237 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""docker_workload and workload_info against a daemon that answers over a socket as Docker does, and keeps what it is told to make."""
+
+from __future__ import annotations
+
+import copy
+import http.server
+import json
+import pathlib
+import socketserver
+import threading
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._docker import api, facts, look
+from ansible_collections.livefleet.handover.plugins.modules import docker_workload, workload_info
+
+RECORDED = pathlib.Path(__file__).parents[1] / "module_utils" / "_docker" / "recorded"
+LEDGER = json.loads((RECORDED / "docker-26.1-inspect.json").read_text(encoding="utf-8"))[0]
+NETWORKS = json.loads((RECORDED / "docker-26.1-networks.json").read_text(encoding="utf-8"))
+
+
+class Daemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Docker's containers, volumes and images, by name."""
+
+    daemon_threads = True
+
+    def __init__(self, path):
+        super().__init__(str(path), Handler)
+        self.containers = {}
+        self.volumes = {}
+        self.images = [{"Id": LEDGER["Image"], "RepoTags": ["localhost/handover/tools:lab"], "Size": 4096}]
+        self.spoil = lambda inspect: None  # of a container that is made
+        self.started = []
+
+    def have(self, inspect):
+        self.containers[inspect["Name"].lstrip("/")] = inspect
+
+    def make(self, name, body):
+        inspect = copy.deepcopy(LEDGER)
+        inspect.update(Id="b" * 64, Name="/" + name, State={"Status": "created", "Running": False, "Pid": 0})
+        inspect["Config"] = {key: value for key, value in body.items() if key not in ("HostConfig", "NetworkingConfig")}
+        inspect["HostConfig"] = body["HostConfig"]
+        self.spoil(inspect)
+        self.have(inspect)
+        return {"Id": inspect["Id"]}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """The paths of the API that a move uses."""
+
+    def log_message(self, *_words):
+        pass
+
+    def address_string(self):
+        return "socket"
+
+    def _answer(self, document, status=200):
+        content = b"" if document is None else json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if content:
+            self.wfile.write(content)
+
+    def _one(self, word):
+        found = [each for name, each in self.server.containers.items() if word in (name, each["Id"])]
+        return found[0] if found else None
+
+    def do_GET(self):
+        path = self.path.partition("?")[0].strip("/").split("/")
+        if path == ["containers", "json"]:
+            self._answer([{"Id": each["Id"], "Names": [each["Name"]], "State": each["State"]["Status"], "Mounts": each["Mounts"]}
+                          for each in self.server.containers.values()])  # fmt: skip
+        elif path[0] == "containers":
+            found = self._one(path[1])
+            self._answer(found or {"message": "No such container"}, 200 if found else 404)
+        elif path == ["images", "json"]:
+            self._answer(self.server.images)
+        elif path == ["volumes"]:
+            self._answer({"Volumes": list(self.server.volumes.values()), "Warnings": None})
+        elif path == ["networks"]:
+            self._answer(NETWORKS)
+        elif path[0] == "networks":
+            self._answer(next(each for each in NETWORKS if each["Id"] == path[1]))
+        else:
+            self._answer({"message": "page not found"}, 404)
+
+    def do_POST(self):
+        path, _mark, query = self.path.partition("?")
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
+        if path == "/containers/create":
+            self._answer(self.server.make(query.partition("=")[2], body), 201)
+        elif path == "/volumes/create":
+            self.server.volumes[body["Name"]] = body
+            self._answer(body, 201)
+        else:
+            self.server.started.append(path)
+            self._answer(None, 204)
+
+    def do_DELETE(self):
+        kind, word = self.path.strip("/").split("/")
+        if kind == "volumes" and self.server.volumes.pop(word, None) is not None:
+            return self._answer(None, 204)
+        found = self._one(word) if kind == "containers" else None
+        if found is None:
+            return self._answer({"message": "no such thing"}, 404)
+        if found["State"]["Running"]:
+            return self._answer({"message": "cannot remove container: it is running"}, 409)
+        del self.server.containers[found["Name"].lstrip("/")]
+        return self._answer(None, 204)
+
+
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    path = tmp_path / "docker.sock"
+    server = Daemon(path)
+    monkeypatch.setattr(api.Docker.__init__, "__defaults__", (str(path),))
+    monkeypatch.setattr(look, "SOCKET", str(path))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def ask(run_module, daemon):
+    def run(check=False, **params):
+        return run_module(docker_workload.main, {"name": "ledger", **params}, check=check)
+
+    return run
+
+
+def source():
+    """The ledger, as workload_info tells of it on the source."""
+    inspect = copy.deepcopy(LEDGER)
+    found = {**facts.facts_of(inspect, NETWORKS), "essence": facts.essence(inspect), "inspect": inspect}
+    for mount in found["mounts"]:
+        mount.update(volume={"driver": "local", "options": {}, "labels": {"a": "b"}}, directory_volume={"name": mount["name"]})
+    return found
+
+
+VOLUMES = sorted(mount["Name"] for mount in LEDGER["Mounts"])
+PLANNED = {"made": True, "volumes": VOLUMES}
+
+
+def test_a_twin_is_made_with_its_volumes_and_is_not_started(ask, daemon):
+    result = ask(state="prepared", source=source(), planned=PLANNED)
+    assert result["volumes"] == VOLUMES == sorted(daemon.volumes) and daemon.volumes["ledgerdata"]["Labels"] == {"a": "b"}
+    assert daemon.containers["ledger"]["HostConfig"]["RestartPolicy"]["Name"] == "no" and daemon.started == []
+    assert result["workload"]["id"] == "b" * 64 and result["reasons"][-1] == "there is no container named ledger"
+    assert not ask(state="prepared", source=source())["changed"]
+
+
+def test_a_check_makes_nothing(ask, daemon):
+    assert ask(check=True, state="prepared", source=source())["volumes"] == VOLUMES
+    assert daemon.containers == daemon.volumes == {}
+
+
+def test_a_twin_that_differs_goes_again_with_its_volumes(ask, daemon):
+    daemon.spoil = lambda inspect: inspect["HostConfig"].update(ShmSize=1)
+    with pytest.raises(Exception, match="ledger would not be the same here: HostConfig.ShmSize is 67108864 on the source and 1 on this host"):
+        ask(state="prepared", source=source(), planned=PLANNED)
+    assert daemon.containers == daemon.volumes == {}
+
+
+def test_one_that_was_made_meanwhile_is_not_taken_for_the_moves_own(ask, daemon):
+    daemon.volumes["ledgerdata"] = {"Name": "ledgerdata"}
+    with pytest.raises(Exception, match="of ledgerdata is not what was there when the move was planned"):
+        ask(state="prepared", source=source(), planned=PLANNED)
+    assert daemon.containers == {} and list(daemon.volumes) == ["ledgerdata"]
+
+
+def test_an_image_that_is_missing_is_named(ask, daemon):
+    daemon.images = []
+    with pytest.raises(Exception, match="the image localhost/handover/tools:lab .* is not on this host"):
+        ask(state="prepared", source=source(), planned=PLANNED)
+    assert daemon.volumes == {}
+
+
+def test_one_that_runs_is_not_removed(ask, daemon):
+    daemon.have(copy.deepcopy(LEDGER))
+    daemon.volumes["ledgerdata"] = {"Name": "ledgerdata"}
+    with pytest.raises(Exception, match="ledger is running on this host, so it is not removed"):
+        ask(state="absent", volumes=["ledgerdata"])
+    assert "ledger" in daemon.containers and "ledgerdata" in daemon.volumes
+
+
+def test_one_that_is_stopped_goes_with_the_volumes_that_are_named(ask, daemon):
+    stopped = copy.deepcopy(LEDGER)
+    stopped["State"].update(Status="exited", Running=False)
+    daemon.have(stopped)
+    daemon.volumes = {name: {"Name": name} for name in ("ledgerdata", "other")}
+    assert len(ask(check=True, state="absent", volumes=["ledgerdata"])["reasons"]) == 2 and "ledger" in daemon.containers
+    assert ask(state="absent", volumes=["ledgerdata", "gone"])["changed"]
+    assert daemon.containers == {} and list(daemon.volumes) == ["other"]
+    assert not ask(state="absent", volumes=["ledgerdata"])["changed"]
+
+
+def test_one_that_a_boot_has_ended_is_started(ask, daemon):
+    with pytest.raises(Exception, match="there is no container named ledger on this host"):
+        ask(state="started")
+    stopped = copy.deepcopy(LEDGER)
+    stopped["State"].update(Status="exited", Running=False)
+    daemon.have(stopped)
+    assert ask(state="started")["reasons"] == ["ledger is exited"]
+    assert daemon.started == ["/containers/{0}/start".format(LEDGER["Id"])]
+
+
+def test_a_daemon_that_does_not_answer_is_told(ask, daemon, monkeypatch):
+    monkeypatch.setattr(api.Docker.__init__, "__defaults__", ("/nowhere.sock",))
+    with pytest.raises(Exception, match="Docker does not answer at /nowhere.sock .*: see `systemctl status docker`"):
+        ask(state="absent")
+
+
+def test_the_facts_of_a_container_and_its_host(run_module, daemon, tmp_path):
+    daemon.have(copy.deepcopy(LEDGER))
+    daemon.volumes = {name: {"Name": name, "Driver": "local", "Labels": None, "Options": None} for name in VOLUMES[1:]}
+    asked = {"workload": LEDGER["Id"][:12], "driver": "docker", "images": str(tmp_path), "sessions": str(tmp_path)}
+    answer = run_module(workload_info.main, asked)
+    workload = answer["workload"]
+    assert (workload["name"], workload["running"], workload["unaccounted"]) == ("ledger", True, [])
+    assert [bool(mount["directory_volume"]) for mount in sorted(workload["mounts"], key=lambda each: each["name"])] == [False, True, True]
+    assert answer["host"]["docker"]["installed"] and {"name": "lan", "driver": "macvlan"}.items() <= answer["host"]["docker"]["networks"][3].items()
+    brief = run_module(workload_info.main, {**asked, "brief": True})["workload"]
+    assert (brief["exists"], brief["running"], brief["name"]) == (True, True, "ledger")
+    assert not run_module(workload_info.main, {**asked, "workload": "gone", "brief": True})["workload"]["exists"]
+
+
+def test_a_host_without_docker_has_no_container(run_module, daemon, monkeypatch, tmp_path):
+    monkeypatch.setattr(look, "SOCKET", str(tmp_path / "none"))
+    asked = {"workload": "ledger", "driver": "docker", "images": str(tmp_path), "sessions": str(tmp_path)}
+    answer = run_module(workload_info.main, asked)
+    assert not answer["workload"]["exists"] and not answer["host"]["docker"]["installed"]
