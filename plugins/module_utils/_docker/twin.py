@@ -25,13 +25,9 @@ def request(inspect: Document, image: str, drivers: t.Mapping[str, str]) -> dict
     host["RestartPolicy"] = {"Name": "no", "MaximumRetryCount": 0}
     host.pop("ContainerIDFile", None)
     _name_volumes(host, inspect.get("Mounts") or [])
-    endpoints = ((inspect.get("NetworkSettings") or {}).get("Networks") or {}).items()
-    return {
-        **config,
-        "Image": image,
-        "HostConfig": host,
-        "NetworkingConfig": {"EndpointsConfig": {name: _endpoint(each, inspect["Id"], drivers.get(name, "")) for name, each in endpoints if name not in NO_NETWORKS}},
-    }
+    connected = ((inspect.get("NetworkSettings") or {}).get("Networks") or {}).items()
+    endpoints = {name: _endpoint(each, inspect["Id"], drivers.get(name, "")) for name, each in connected if name not in NO_NETWORKS}
+    return {**config, "Image": image, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": endpoints}}
 
 
 def _endpoint(endpoint: Document, identifier: str, driver: str) -> dict[str, t.Any]:
