@@ -136,7 +136,8 @@ STRUCK = [
     ("sender killed", "flushed", True),
     ("receiver killed", "prepared", True),
     ("sender killed", "released", False),
-    ("receiver killed", "released", False),
+    # It had not begun to start it, so it refuses, and the source goes on.
+    ("receiver killed", "released", True),
     ("controller killed", "released", False),
 ]
 
