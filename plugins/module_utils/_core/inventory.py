@@ -60,4 +60,5 @@ def below(key: str, name: str) -> str:
 
 def lines(inventory: Rows) -> str:
     """The rows as lines of a table of the documentation."""
-    return "\n".join("| {0} | {1} | {2} | {3} |".format(key, row.fate, row.how, "`{0}`".format(row.check) if row.check else "") for key, row in inventory.items())
+    checks = {key: "`{0}`".format(row.check) if row.check else "" for key, row in inventory.items()}
+    return "\n".join("| {0} | {1} | {2} | {3} |".format(key, row.fate, row.how, checks[key]) for key, row in inventory.items())
