@@ -31,14 +31,15 @@ def branches(text):
 
 
 def test_nothing_branches_on_a_drivers_name():
-    found = {str(path.relative_to(COLLECTION)): branches(path.read_text(encoding="utf-8")) for path in FILES}
+    found = {str(path.relative_to(COLLECTION)): branches(path.read_text("utf-8")) for path in FILES}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "when: migrate_driver == 'docker'", 'if driver in ("docker",):', "if 'podman' != driver:", 'case "docker":', "selectattr('driver', 'equalto', 'podman')",
+        "when: migrate_driver == 'docker'", 'if driver in ("docker",):', "if 'podman' != driver:", 'case "docker":',
+        "selectattr('driver', 'equalto', 'podman')",
         "when: migrate_driver in ['docker']", "when: migrate_driver is 'docker'",
     ],
 )  # fmt: skip

@@ -36,7 +36,8 @@ def host(address):
 
 @pytest.fixture
 def world():
-    workload = {"exists": True, "held": False, **facts.facts_of(copy.deepcopy(LEDGER), NETWORKS), "unaccounted": [], "required_by": [], "layer": 4096, "memory": 0}
+    workload = {"exists": True, "held": False, **facts.facts_of(copy.deepcopy(LEDGER), NETWORKS)}
+    workload.update(unaccounted=[], required_by=[], layer=4096, memory=0)
     workload["bundle_seen"] = workload["bundle"]
     workload["log"]["size"] = 0
     workload["image"].update(size=GIB, named=True)
@@ -102,7 +103,7 @@ FAULTS = [
     ("already_there", put("there/workload", {"exists": True, "held": False, "state": "exited"}), "node2 has a container named ledger already, which is exited"),
     ("arch", put("there/host/arch", "aarch64"), "node1 is x86_64 and node2 is aarch64, which cannot run the programs of ledger"),
     ("space", put("there/host/docker/store/free", 1), "for its volumes, layer and image, and 1 B are free there"),
-    ("networks", put("there/host/docker/networks", []), "Docker on node2 has no network named lan, which ledger is on: create it there with the driver macvlan"),
+    ("networks", put("there/host/docker/networks", []), "Docker on node2 has no network named lan, which ledger is on: create it there"),
     ("networks", put("here/workload/networks/0/driver", "overlay"), "of the driver overlay, and only macvlan, ipvlan, bridge can move"),
     ("networks", put("there/host/docker/networks/0/driver", "bridge"), "is made by the driver macvlan on node1 and by bridge on node2"),
     ("networks", put("there/host/docker/networks/0/subnets", ["198.51.100.0/24"]), "so ledger could not keep its address"),
@@ -150,7 +151,8 @@ def test_a_session_of_another_move_is_in_the_way(world):
 def test_an_image_that_is_missing_takes_room_for_its_archive_too(world):
     world["there"]["host"]["docker"]["images"] = []
     sentences = [finding.sentence for finding in checks.examine(move(world))[0]]
-    assert [sentence.rpartition(" for ")[2].partition(",")[0] for sentence in sentences] == ["its volumes", "the archive of its image", "the archive of its image"]
+    archive = "the archive of its image"
+    assert [sentence.rpartition(" for ")[2].partition(",")[0] for sentence in sentences] == ["its volumes", archive, archive]
     assert checks.images(move(world))[0]["reference"] == "localhost/handover/tools:lab"
     world["there"]["host"]["docker"]["images"] = [{"id": "sha256:other", "names": ["localhost/handover/tools:lab"]}]
     assert checks.images(move(world))[0]["reference"] == LEDGER["Image"]
@@ -162,4 +164,5 @@ def test_state_that_stays_behind_is_told(world):
     workload["log"]["size"] = 4096
     workload["networks"][0].update(shared=False, ip="")
     said = told.told(move(world))
-    assert [any(word in sentence for sentence in said) for word in ("docker exec", "goes with the container", "will call it created", "another address")] == [True] * 4
+    words = ("docker exec", "goes with the container", "will call it created", "another address")
+    assert [any(word in sentence for sentence in said) for word in words] == [True] * 4
