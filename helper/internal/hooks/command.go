@@ -169,8 +169,9 @@ func (p *Process) Wait(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// criuError is a line of CRIU's log with an error: (seconds) Error (place): text.
-var criuError = regexp.MustCompile(`^\([0-9.]+\)\s+(?:[0-9]+: )?Error \([^)]*\): (.*)`)
+// criuError is a line of CRIU's log with an error: (seconds) Error (place): text. Its last part
+// names itself: pie: process: Error.
+var criuError = regexp.MustCompile(`^\([0-9.]+\)\s+(?:pie:\s+)?(?:[0-9]+: )?Error \([^)]*\): (.*)`)
 
 // criuGoesOn is in errors that CRIU tells and gets over.
 const criuGoesOn = "rlimit: Can't setup"

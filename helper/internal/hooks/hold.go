@@ -33,8 +33,8 @@ const criuProgram = "criu"
 type Holder interface {
 	// MayStart says whether CRIU may come up to restore; it may take its time.
 	MayStart(imageDir string) (bool, error)
-	// Lazy says whether to restore with lazy pages; nil: without.
-	Lazy(imageDir string) (*LazyPages, error)
+	// Options are those of this one dump or restore; nil: there are none.
+	Options(imageDir string, restores bool) (*Options, error)
 }
 
 // Held is the stand-in for CRIU: the program own, called with args. It returns only if
@@ -75,11 +75,11 @@ func hold(ctx context.Context, socket string, holder Holder) error {
 			return err
 		}
 	}
-	lazy, err := holder.Lazy(dir)
-	if err != nil || lazy == nil {
+	options, err := holder.Options(dir, r.kind == typeRestore)
+	if err != nil || options == nil {
 		return err
 	}
-	return lazy.apply(fd, r)
+	return options.apply(fd, r)
 }
 
 func mayStart(ctx context.Context, dir string, ask func(string) (bool, error)) error {

@@ -37,11 +37,11 @@ func (h holder) MayStart(dir string) (bool, error) {
 	return reg.Ask(StartUp, "")
 }
 
-func (h holder) Lazy(string) (*LazyPages, error) {
+func (h holder) Options(string, bool) (*Options, error) {
 	if _, err := os.Stat(filepath.Join(string(h), "lazy")); err != nil {
 		return nil, nil
 	}
-	return &LazyPages{Config: filepath.Join(string(h), "criu.conf")}, nil
+	return &Options{Config: filepath.Join(string(h), "criu.conf"), Lazy: true, Cgroups: true}, nil
 }
 
 // beCRIU takes the request and says that it came up.
@@ -189,9 +189,9 @@ func TestABrokenRequestRestoresNothing(t *testing.T) {
 	}
 }
 
-// A session that wants lazy pages has its own file named in the request, as if the runtime
+// A session that has options of its own has its own file named in the request, as if the runtime
 // had named it, and what was in the file that it had named is in there, too.
-func TestARequestIsMadeOneForLazyPages(t *testing.T) {
+func TestARequestIsMadeOneWithOptions(t *testing.T) {
 	for _, kind := range []uint64{typeDump, typeRestore} {
 		g, run, images := gate(t)
 		g.Answer(StartUp, true)
@@ -223,7 +223,7 @@ func TestARequestIsMadeOneForLazyPages(t *testing.T) {
 			t.Error(err)
 		}
 		text, err := os.ReadFile(filepath.Join(run, "criu.conf"))
-		if err != nil || !strings.HasPrefix(string(text), "action-script /x\nlazy-pages\n") || strings.Contains(string(text), "ps-socket ") != (kind == typeDump) {
+		if err != nil || !strings.HasPrefix(string(text), "action-script /x\nmanage-cgroups=soft\nlazy-pages\n") || strings.Contains(string(text), "ps-socket ") != (kind == typeDump) {
 			t.Errorf("%d: CRIU is told %q, %v", kind, text, err)
 		}
 		if err := g.Close(); err != nil {

@@ -25,19 +25,27 @@ func killLeft(ctx context.Context, container string, runtimes map[string]string)
 	if container == "" {
 		return nil
 	}
+	if err := eachOf(container, func(c Cgroup) error { return errors.Join(c.Kill(ctx), c.removeBelow()) }); err != nil {
+		return err
+	}
+	return forgetEntry(ctx, container, runtimes)
+}
+
+// eachOf calls do with the cgroup of a container in each hierarchy.
+func eachOf(container string, do func(Cgroup) error) error {
+	if container == "" {
+		return nil
+	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return fmt.Errorf("hooks: %w", err)
 	}
 	for line := range strings.Lines(string(mounts)) {
 		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup2" {
-			err = errors.Join(err, killBelow(ctx, f[1], container))
+			err = errors.Join(err, eachBelow(f[1], container, do))
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return forgetEntry(ctx, container, runtimes)
+	return err
 }
 
 // entryLimit is how long a runtime may take to remove an entry.
@@ -64,7 +72,7 @@ func forgetEntry(ctx context.Context, container string, runtimes map[string]stri
 	return err
 }
 
-func killBelow(ctx context.Context, root, container string) error {
+func eachBelow(root, container string, do func(Cgroup) error) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV): // they come and go
@@ -76,7 +84,7 @@ func killBelow(ctx context.Context, root, container string) error {
 		case strings.Contains(entry.Name(), "conmon"): // the engine's own, which cleans up after the container
 			return fs.SkipDir
 		}
-		if err := Cgroup(path).Kill(ctx); err != nil {
+		if err := do(Cgroup(path)); err != nil {
 			return err
 		}
 		return fs.SkipDir

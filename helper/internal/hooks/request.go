@@ -14,23 +14,31 @@ import (
 // A runtime's request decides CRIU's work, and podman and runc know of no lazy pages.
 // CRIU reads one more file after the request, and that file counts: runc names
 // /etc/criu/runc.conf, which is the host's. So the stand-in for CRIU takes the request of
-// a session that wants lazy pages off the socket, and puts it there again with the
+// a session that has options of its own off the socket, and puts it there again with the
 // session's own file named in it, as the runtime would have: by the runtime's end of the
 // socket, of which it asks the kernel for a copy. No other CRIU of the host is touched,
 // and no process stays between the two.
 
-// LazyPages is a dump or a restore with lazy pages.
-type LazyPages struct {
-	Config string // the path of CRIU's file to be, in the session's folder
+// Options are those of one dump or one restore.
+type Options struct {
+	Config  string // the path of CRIU's file to be, in the session's folder
+	Lazy    bool   // the memory is left out
+	Cgroups bool   // CRIU puts the tasks into their cgroups, whatever the host says of it
 }
 
 // Field of criu_opts in criu's rpc.proto.
 const fieldConfig protowire.Number = 51
 
 // apply changes the request that waits on a runtime's socket.
-func (l LazyPages) apply(fd int, r criuRequest) error {
-	lines := "lazy-pages\n"
-	if r.kind == typeDump {
+func (o Options) apply(fd int, r criuRequest) error {
+	lines := ""
+	if o.Cgroups {
+		lines += "manage-cgroups=soft\n"
+	}
+	if o.Lazy {
+		lines += "lazy-pages\n"
+	}
+	if o.Lazy && r.kind == typeDump {
 		socket, err := deadSocket()
 		if err != nil {
 			return err
@@ -47,10 +55,10 @@ func (l LazyPages) apply(fd int, r criuRequest) error {
 			return fmt.Errorf("hooks: CRIU's configuration: %w", err)
 		}
 	}
-	if err := os.WriteFile(l.Config, append(append(was, '\n'), lines...), 0o600); err != nil {
+	if err := os.WriteFile(o.Config, append(append(was, '\n'), lines...), 0o600); err != nil {
 		return fmt.Errorf("hooks: CRIU's configuration: %w", err)
 	}
-	changed, err := r.withConfig(l.Config)
+	changed, err := r.withConfig(o.Config)
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,9 @@ func mendDump(b *record.Session) error {
 		if err != nil {
 			return fmt.Errorf("session: %w", err)
 		}
+		if err := errors.Join(engine.WriteCgroups(b, t.Path), engine.WriteAttributes(b, t.Path)); err != nil {
+			return err
+		}
 		if timers+sleeps > 0 {
 			b.Log.Emit("mended", map[string]any{"timers": timers, "sleeps": sleeps})
 		}

@@ -36,7 +36,7 @@ func Needs() map[string][]string {
 func Understood() []string { return understood() }
 
 func understood() []string {
-	return append(codec.Understood(), canCompare, canReconnect, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks)
+	return append(codec.Understood(), canCompare, canReconnect, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks, engine.CanSystem)
 }
 
 // can reports whether the destination can do something that not every version does.

@@ -265,6 +265,22 @@ def freezable_cgroup(pid: int, container: str, criu_options: t.Mapping[str, str]
     return ""
 
 
+def divided_cgroup(pid: int, container: str, cgroup: str, proc: str = "/proc") -> bool:
+    """Whether a container's processes have made cgroups below its own, as an init of a whole system does."""
+    below = _cgroups(pid, proc).get("", "").partition(container)[2]
+    if re.sub(r"^(\.scope)?(/container)?", "", below):
+        return True
+    return bool(cgroup) and any(entry.is_dir(follow_symlinks=False) for entry in _scan(cgroup))
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
 def limitable_cgroup(pid: int, container: str, proc: str = "/proc", root: str = "/") -> dict[str, str]:
     """The directory of a container's cgroup whose processor time can be limited; or why there is none.
 

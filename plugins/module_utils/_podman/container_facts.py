@@ -98,7 +98,8 @@ def attributes_below(directory: str) -> str:
 
 
 def layer_watches(pids: t.Iterable[int], mounts: t.Iterable[Mount], proc: str = "/proc") -> list[dict[str, t.Any]]:
-    """Processes that watch files of the container's own layer by inotify or fanotify: overlayfs gives CRIU no way to open them again."""
+    """Processes that watch files of the container's own layer by inotify or fanotify; and of how many the kernel tells no handle, by which
+    CRIU knows a watch."""
     layers = {_device(mount.device) for mount in mounts if mount.fstype == "overlay"}
     found = []
     for pid in pids:
@@ -108,10 +109,10 @@ def layer_watches(pids: t.Iterable[int], mounts: t.Iterable[Mount], proc: str = 
         except OSError:
             continue
         for number in numbers:
-            watches = re.findall(r"^(?:inotify|fanotify) .*?\bsdev:([0-9a-f]+)", read_text(os.path.join(directory, number)), re.MULTILINE)
-            count = sum(int(device, 16) in layers for device in watches)
-            if count:
-                found.append({"process": name_of(pid, proc), "pid": pid, "count": count})
+            watches = re.findall(r"^(?:inotify|fanotify) .*?\bsdev:([0-9a-f]+)(.*)", read_text(os.path.join(directory, number)), re.MULTILINE)
+            ours = [rest for device, rest in watches if int(device, 16) in layers]
+            if ours:
+                found.append({"process": name_of(pid, proc), "pid": pid, "count": len(ours), "without_handle": sum("f_handle:" not in rest for rest in ours)})
                 break
     return found
 

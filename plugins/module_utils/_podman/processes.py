@@ -38,6 +38,8 @@ _FAMILY_NAMES = {29: "CAN", 31: "Bluetooth", 38: "the kernel's cryptography", 40
 _O_EXCL, _O_DIRECT = 0o200, os.O_DIRECT
 # The kernel's files about waiting for memory, processors and disks. One that is open for writing has a trigger.
 _PRESSURE = re.compile(r"/proc/pressure/\w+|/sys/fs/cgroup/(.*/)?\w+\.pressure")
+# The process that systemd keeps beside the manager of one user, to end the login in the end.
+_USER_MANAGER = "(sd-pam)"
 _PIDFD_GETFD = 438  # on every architecture
 
 # Namespaces that CRIU restores only if they are the container's own; mount and network namespaces may be nested. The second is the link
@@ -120,6 +122,8 @@ class _Inspector:
         tracer = _number(status, "TracerPid")
         if tracer:
             yield Obstacle("traced", name, pid, str(tracer))
+        if name == _USER_MANAGER:
+            yield Obstacle("user_managers", name, pid)
         for link, reference in _NAMESPACES:
             theirs, ours = _link(self.proc, pid, "ns/" + link), _link(self.proc, self.root, "ns/" + reference)
             if theirs and ours and theirs != ours:
@@ -158,9 +162,18 @@ class _Inspector:
             if refused:
                 yield "sockets", refused, 0
         elif file.flags & os.O_ACCMODE and _PRESSURE.fullmatch(file.target):
-            yield "pressure_triggers", file.target, 0
+            if not self._trigger_told(file):
+                yield "pressure_triggers", file.target, 0
         elif file.target.startswith("/"):
             yield from self._file(file, hidden)
+
+    def _trigger_told(self, file: _File) -> bool:
+        """Whether it can be told what was written there, and the session writes it again: as systemd tells a service, or as its own daemons do."""
+        environment = read_text(os.path.join(self.proc, str(file.pid), "environ")).split("\0")
+        if "MEMORY_PRESSURE_WATCH=" + file.target in environment and any(word.startswith("MEMORY_PRESSURE_WRITE=") for word in environment):
+            return True
+        program = os.path.basename(_link(self.proc, file.pid, "exe"))
+        return program == "systemd" or program.startswith("systemd-")
 
     def _file(self, file: _File, hidden: t.Container[int]) -> t.Iterator[tuple[str, str, int]]:
         deleted = file.target.endswith(" (deleted)")

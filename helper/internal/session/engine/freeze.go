@@ -168,7 +168,7 @@ func (d *criuDump) Arm(ctx context.Context) error {
 		return nil
 	}
 	d.h.Freeze.Cgroup.BringUp()
-	return hooks.NoteFrozen(d.h.Freeze.Gate)
+	return errors.Join(d.nameWatched(), hooks.NoteFrozen(d.h.Freeze.Gate))
 }
 
 func (d *criuDump) Shut(ctx context.Context) error { return d.quiet.turnAway(ctx) }
@@ -231,7 +231,7 @@ func (d *criuDump) Thaw(ctx context.Context) error {
 		d.p = nil
 	}
 	// CRIU leaves the cgroup as it found it: frozen.
-	return errors.Join(heard, d.runOn(), d.gate.Close())
+	return errors.Join(heard, d.runOn(), forgetWatched(d.h.Freeze), d.gate.Close())
 }
 
 // released waits for the end of a command whose CRIU was refused. Its failure is
@@ -256,7 +256,7 @@ func (d *criuDump) Reclaim(ctx context.Context) error {
 	// again.
 	err = errors.Join(err, d.h.Freeze.Cgroup.Kill(ctx))
 	d.quiet.end()
-	return errors.Join(err, d.gate.Close(), runIfGiven(ctx, d.h.Reclaim))
+	return errors.Join(err, forgetWatched(d.h.Freeze), d.gate.Close(), runIfGiven(ctx, d.h.Reclaim))
 }
 
 // starter is for offline on the destination: restore prepares the workload, and
@@ -392,7 +392,7 @@ func (r *criuRestore) Wants(ctx context.Context) error {
 func (r *criuRestore) Restore(ctx context.Context) error {
 	if !r.isArmed() {
 		var err error
-		if r.p, err = r.h.Restore.Start(); err != nil {
+		if r.p, err = r.startWhole(); err != nil {
 			return err
 		}
 		if err := r.settleAtStart(ctx); err != nil {
@@ -403,7 +403,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 	if err := r.await(ctx, hooks.PostRestore); err != nil {
 		return err
 	}
-	if err := errors.Join(r.settleLast(), r.bindThreads()); err != nil || !r.Spec.Network.Silent {
+	if err := errors.Join(r.settleLast(), r.bindThreads(), r.armTriggers(), r.giveAttributes()); err != nil || !r.Spec.Network.Silent {
 		return err
 	}
 	silent, err := network.Silent(NamespaceOf(r.gate.Root()))
@@ -427,6 +427,7 @@ func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
 	if !ok {
 		at = time.Now()
 	}
+	hooks.RemoveAside(r.h.Restore.Container)
 	return at, errors.Join(r.gate.Close(), runIfGiven(ctx, r.h.Resume))
 }
 

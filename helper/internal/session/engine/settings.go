@@ -27,7 +27,7 @@ const CanSettings = "settings"
 
 // NeedsOfDump are the features that the destination of a workload has to have that is
 // dumped.
-func NeedsOfDump() []string { return []string{CanSettings, CanOwnNetwork, CanOwnLinks} }
+func NeedsOfDump() []string { return []string{CanSettings, CanOwnNetwork, CanOwnLinks, CanSystem} }
 
 // NetSettings are the settings of the workload's network namespace, which the source reads.
 type NetSettings struct {

@@ -19,17 +19,27 @@ func (h Holder) MayStart(imageDir string) (bool, error) {
 	return Hook(h.RunDir, Call{Action: hooks.StartUp, ImageDir: imageDir, CRIU: h.PID})
 }
 
-// Lazy looks whether the session has CRIU leave the memory alone.
-func (h Holder) Lazy(imageDir string) (*hooks.LazyPages, error) {
+// Options looks whether the session has CRIU leave the memory alone, and whether the workload
+// has cgroups below its own.
+func (h Holder) Options(imageDir string, restores bool) (*hooks.Options, error) {
 	reg, err := hooks.Lookup(h.RunDir, imageDir)
 	if err != nil || reg == nil {
 		return nil, err
 	}
 	spec, err := record.LoadSpec(reg.Session)
-	if err != nil || !record.CRIULeavesMemory(reg.Session, spec) {
+	if err != nil {
 		return nil, err
 	}
-	return &hooks.LazyPages{Config: filepath.Join(reg.Session, record.CRIUFile)}, nil
+	o := &hooks.Options{Config: filepath.Join(reg.Session, record.CRIUFile), Lazy: record.CRIULeavesMemory(reg.Session, spec)}
+	if restores {
+		o.Cgroups, err = hooks.StandAside(imageDir)
+	} else {
+		o.Cgroups = spec.Hooks.Freeze.Given() && spec.Hooks.Freeze.Cgroup.Divided()
+	}
+	if err != nil || !o.Lazy && !o.Cgroups {
+		return nil, err
+	}
+	return o, nil
 }
 
 // endLost ends tasks that run on without all of their memory, on behalf of a process

@@ -278,6 +278,7 @@ func forgetDestination(ctx context.Context, dir, runDir string, spec *record.Spe
 	if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
 		return err
 	}
+	hooks.RemoveAside(r.Container)
 	if spec.Policy.LazyPages || spec.Policy.PlaceMemory {
 		if err := lazy.RemoveSocket(filepath.Dir(r.Log)); err != nil {
 			return err

@@ -39,8 +39,12 @@ OBSTACLES: dict[str, Obstacle] = {
     ),
     "files": Obstacle("holds something open that CRIU does not know, {detail}", "end what opened it"),
     "pressure_triggers": Obstacle(
-        "has a trigger on {detail}, which CRIU does not set again, so the process would be woken without end",
+        "has a trigger on {detail}, and nothing tells which one, so it cannot be set again and the process would be woken without end",
         "start it with MEMORY_PRESSURE_WATCH=/dev/null in its environment, or what it has for that",
+    ),
+    "user_managers": Obstacle(
+        "belongs to the systemd of one user, which CRIU does not restore",
+        "have `systemctl mask user@.service` and `systemctl stop 'user@*.service'` done in it (logins work without)",
     ),
     "traced": Obstacle("is traced by the process {detail}, and CRIU has to trace it itself", "end the debugger or strace"),
 }

@@ -69,14 +69,14 @@ def _own_mounts(plan: Plan) -> t.Iterator[str]:
 
 def _tmpfs_attributes(plan: Plan) -> t.Iterator[str]:
     for tmpfs in plan.container.get("tmpfs", []) if plan.live else []:
-        if tmpfs["attributes"]:
+        if tmpfs["attributes"] == "…" or tmpfs["attributes"] and not plan.container["cgroup"]:
             yield (
-                "the tmpfs {0} of {1} has {2}, and CRIU does not carry attributes: "
+                "the tmpfs {0} of {1} has {2}, which CRIU does not carry: "
                 "move its files to a volume, or list the check 'tmpfs_attributes' in {3} if they do not matter".format(
                     tmpfs["place"],
                     plan.workload,
                     (
-                        "too many files to look at for extended attributes"
+                        "too many files to be looked at for extended attributes in the pause"
                         if tmpfs["attributes"] == "…"
                         else "extended attributes on {0}".format(tmpfs["attributes"])
                     ),
@@ -86,12 +86,27 @@ def _tmpfs_attributes(plan: Plan) -> t.Iterator[str]:
 
 
 def _layer_watches(plan: Plan) -> t.Iterator[str]:
+    """The session finds the ways to them, in the container's cgroup; CRIU knows a watch by its handle."""
     for watch in plan.container.get("layer_watches", []) if plan.live else []:
+        if plan.container["cgroup"] and not watch["without_handle"]:
+            continue
         yield (
-            "{0} (pid {1}) in {2} watches {3} of the container's own layer by inotify, which CRIU finds no way to: "
+            "{0} (pid {1}) in {2} watches {3} of the container's own layer by inotify, which CRIU finds no way to, as {4}: "
             "have it watch a volume, end it, or use migrate_mode=offline".format(
-                watch["process"], watch["pid"], plan.workload, "a file" if watch["count"] == 1 else "{0} files".format(watch["count"])
+                watch["process"],
+                watch["pid"],
+                plan.workload,
+                "a file" if watch["count"] == 1 else "{0} files".format(watch["count"]),
+                "the kernel of {0} tells no handle of them".format(plan.source) if plan.container["cgroup"] else "it has no cgroup of its own to be looked at",
             )
+        )
+
+
+def _own_cgroups(plan: Plan) -> t.Iterator[str]:
+    if plan.live and plan.container.get("divided") and not plan.container["cgroup"]:
+        yield (
+            "{0} has made cgroups below its own, as systemd does, and on {1} that is none of the second version that can be frozen: "
+            "boot {1} with the second version alone, or use migrate_mode=offline".format(plan.workload, plan.source)
         )
 
 
@@ -176,6 +191,7 @@ CHECKS: dict[str, Check] = {
     "own_mounts": _own_mounts,
     "tmpfs_attributes": _tmpfs_attributes,
     "layer_watches": _layer_watches,
+    "own_cgroups": _own_cgroups,
     "huge_pages": _huge_pages,
     "multicast": _multicast,
     "sysctls": _sysctls,

@@ -123,6 +123,7 @@ class WorkloadInfo:
         # Those of the host are no business of a container's, though one sees them all with --pid host.
         if facts["running"] and not container_facts.shares_host_processes(facts["pid"]):
             found = processes.processes_of(facts["pid"], ghost_limit(options))
+        cgroup = host.freezable_cgroup(facts["pid"], facts["id"], options) if facts["running"] else ""
         look = Look(self.runtime, self.podman, inspect, facts)
         seen = {**self._ask(look.still, {}), **(self._ask(lambda: look.running(found.pids), {}) if found.pids else {})}
         facts.update(
@@ -136,7 +137,8 @@ class WorkloadInfo:
             obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
             **self._recreation(facts["create_command"], in_group),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
-            cgroup=host.freezable_cgroup(facts["pid"], facts["id"], options) if facts["running"] else "",
+            cgroup=cgroup,
+            divided=facts["running"] and host.divided_cgroup(facts["pid"], facts["id"], cgroup),
             throttle=host.limitable_cgroup(facts["pid"], facts["id"]) if facts["running"] else {"cgroup": "", "why": "it does not run"},
             criu_configuration=((inspect.get("Config") or {}).get("Annotations") or {}).get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION),
         )

@@ -102,6 +102,23 @@ class TestTheCgroupToFreeze:
         assert self.found(tmp_path, *hybrid, criu_options={"manage-cgroups": "ignore"}) == "/sys/fs/cgroup/unified/libpod-4c6b8ac0c5c4"
 
 
+@pytest.mark.parametrize(
+    ("path", "divided"),
+    [
+        ("/libpod-4c6b8ac0c5c4", False),
+        ("/machine.slice/libpod-4c6b8ac0c5c4.scope", False),
+        ("/machine.slice/libpod-4c6b8ac0c5c4.scope/container", False),
+        ("/machine.slice/libpod-4c6b8ac0c5c4.scope/container/init.scope", True),
+        ("/libpod-4c6b8ac0c5c4/init.scope", True),
+    ],
+)
+def test_cgroups_that_a_container_has_made(tmp_path, path, divided):
+    write(tmp_path, "7/cgroup", "0::{0}\n".format(path))
+    assert host.divided_cgroup(7, "4c6b8ac0c5c4", "", proc=str(tmp_path)) is divided
+    (tmp_path / "own" / "below").mkdir(parents=True)
+    assert host.divided_cgroup(7, "4c6b8ac0c5c4", str(tmp_path / "own"), proc=str(tmp_path))
+
+
 class TestTheCgroupToSlowDown:
     CONTAINER = "4c6b8ac0c5c4"
     MOUNTS = (

@@ -127,7 +127,10 @@ class TestFacts:
             (folder / "comm").write_text(name + "\n")
             (folder / "smaps_rollup").write_text("Private_Hugetlb:  {0} kB\nShared_Hugetlb:  4096 kB\n".format(2048 if pid == 11 else 0))
         (tmp_path / "10" / "mountinfo").write_text(self.MOUNTINFO)
-        (tmp_path / "11" / "fdinfo" / "5").write_text("pos:\t0\ninotify wd:2 ino:8 sdev:ac mask:fc6 x\ninotify wd:1 ino:3 sdev:700001 mask:fc6 x\n")
+        (tmp_path / "11" / "fdinfo" / "5").write_text(
+            "pos:\t0\ninotify wd:2 ino:8 sdev:ac mask:fc6 x\n"
+            "inotify wd:3 ino:9 sdev:ac mask:fc6 f_handle:00\ninotify wd:1 ino:3 sdev:700001 mask:fc6 x\n"
+        )
         (tmp_path / "21" / "fdinfo" / "5").write_text("pos:\t0\ninotify wd:1 ino:3 sdev:700001 mask:fc6 x\n")
         return str(tmp_path)
 
@@ -141,7 +144,9 @@ class TestFacts:
         assert {"/data", "/proc/acpi", "/proc/sys", "/"} <= facts.configured_places(document)
 
     def test_a_watch_on_the_layer_and_none_on_a_volume(self, proc):
-        assert facts.layer_watches([10, 11, 21], facts.mounts_of(10, proc), proc) == [{"process": "worker", "pid": 11, "count": 1}]
+        assert facts.layer_watches([10, 11, 21], facts.mounts_of(10, proc), proc) == [
+            {"process": "worker", "pid": 11, "count": 2, "without_handle": 1}
+        ]
 
     @pytest.mark.parametrize(("pid", "gone"), ((0, False), (12, False), (11, True), (99, True)))
     def test_a_conmon_that_has_died(self, proc, tmp_path, pid, gone):

@@ -77,6 +77,24 @@ def test_kinds_of_open_files(tmp_path, target, flags, check):
 
 
 @pytest.mark.parametrize(
+    ("environment", "program", "told"),
+    [
+        ("MEMORY_PRESSURE_WATCH=/sys/fs/cgroup/memory.pressure\0MEMORY_PRESSURE_WRITE=c29tZQ==\0", "/usr/sbin/server", True),
+        ("MEMORY_PRESSURE_WATCH=/sys/fs/cgroup/memory.pressure\0", "/usr/sbin/server", False),
+        ("MEMORY_PRESSURE_WATCH=/sys/fs/cgroup/a/memory.pressure\0MEMORY_PRESSURE_WRITE=c29tZQ==\0", "/usr/sbin/server", False),
+        ("", "/usr/lib/systemd/systemd", True),
+        ("", "/usr/lib/systemd/systemd-logind", True),
+    ],
+)
+def test_a_trigger_that_can_be_set_again(tmp_path, environment, program, told):
+    process(tmp_path, 70)
+    file(tmp_path, 70, 4, "/sys/fs/cgroup/memory.pressure")
+    (tmp_path / "70" / "environ").write_text(environment)
+    os.symlink(program, tmp_path / "70" / "exe")
+    assert [obstacle.check for obstacle in found(tmp_path)] == ([] if told else ["pressure_triggers"])
+
+
+@pytest.mark.parametrize(
     ("link", "namespace"), [("user", "user"), ("pid_for_children", "pid"), ("cgroup", "cgroup"), ("uts", "uts"), ("ipc", "ipc")]
 )
 def test_a_namespace_inside_the_containers_own(tmp_path, link, namespace):
@@ -88,6 +106,12 @@ def test_a_namespace_inside_the_containers_own(tmp_path, link, namespace):
 def test_one_that_is_traced(tmp_path):
     process(tmp_path, 70, status="TracerPid:\t68\n")
     assert found(tmp_path) == (Obstacle("traced", "db", 70, "68"),)
+
+
+def test_the_manager_of_a_user(tmp_path):
+    process(tmp_path, 70)
+    (tmp_path / "70" / "comm").write_text("(sd-pam)\n")
+    assert found(tmp_path) == (Obstacle("user_managers", "(sd-pam)", 70),)
 
 
 MOUNTS = """\

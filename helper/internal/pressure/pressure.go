@@ -1,0 +1,133 @@
+// Package pressure sets triggers again on the kernel's files about waiting for memory,
+// processors and disks.
+//
+// A process that is to be woken opens such a file, writes a trigger to it and polls it. The
+// trigger belongs to the open file, and nothing tells it: CRIU restores the file without
+// one, and a poll of that is over at once, for ever. So the trigger is written again before
+// the first instruction of the workload. Systemd tells its services by two variables of the
+// environment which file they watch and what they write; it and its own daemons write a
+// default where they have been told nothing.
+package pressure
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The variables, and what is written where they are not set: with the byte at its end.
+const (
+	watchVariable = "MEMORY_PRESSURE_WATCH"
+	writeVariable = "MEMORY_PRESSURE_WRITE"
+	byDefault     = "some 200000 2000000\x00"
+)
+
+var pressureFile = regexp.MustCompile(`^(/proc/pressure/\w+|/sys/fs/cgroup/(.*/)?\w+\.pressure)$`)
+
+// Arm writes the triggers of root, a process ID on this host, and of the processes that
+// descend from it, which stand still; it returns how many there are.
+func Arm(root string) (armed int, err error) {
+	for pids := []string{root}; len(pids) > 0; pids = pids[1:] {
+		n, err := armProcess(pids[0])
+		if err != nil {
+			return armed, err
+		}
+		armed += n
+		tasks, err := os.ReadDir(filepath.Join("/proc", pids[0], "task"))
+		if err != nil {
+			return armed, fmt.Errorf("pressure: %w", err)
+		}
+		for _, task := range tasks {
+			children, err := os.ReadFile(filepath.Join("/proc", pids[0], "task", task.Name(), "children"))
+			if err != nil {
+				return armed, fmt.Errorf("pressure: %w", err)
+			}
+			pids = append(pids, strings.Fields(string(children))...)
+		}
+	}
+	return armed, nil
+}
+
+func armProcess(pid string) (armed int, err error) {
+	proc := filepath.Join("/proc", pid)
+	files, err := os.ReadDir(filepath.Join(proc, "fd"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) { // it has ended, and is not buried yet
+		return 0, nil
+	} else if err != nil {
+		return 0, fmt.Errorf("pressure: %w", err)
+	}
+	for _, f := range files {
+		path, err := os.Readlink(filepath.Join(proc, "fd", f.Name()))
+		if err != nil || !pressureFile.MatchString(path) {
+			continue
+		}
+		info, err := f.Info()
+		if err != nil || info.Mode()&0o200 == 0 { // the link has the file's own rights
+			continue
+		}
+		text, err := trigger(proc, path)
+		if err == nil {
+			err = write(pid, f.Name(), text)
+		}
+		if err != nil {
+			return armed, fmt.Errorf("pressure: the trigger of process %s on %s: %w", pid, path, err)
+		}
+		armed++
+	}
+	return armed, nil
+}
+
+// trigger is what a process has written to a file.
+func trigger(proc, path string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(proc, "environ"))
+	if err != nil {
+		return "", err
+	}
+	told := map[string]string{}
+	for _, word := range strings.Split(string(b), "\x00") {
+		if name, value, ok := strings.Cut(word, "="); ok {
+			told[name] = value
+		}
+	}
+	if told[watchVariable] == path && told[writeVariable] != "" {
+		text, err := base64.StdEncoding.DecodeString(told[writeVariable])
+		return string(text), err
+	}
+	program, err := os.Readlink(filepath.Join(proc, "exe"))
+	if err != nil {
+		return "", err
+	}
+	if name := filepath.Base(program); name == "systemd" || strings.HasPrefix(name, "systemd-") {
+		return byDefault, nil
+	}
+	return "", fmt.Errorf("nothing tells what %s has written there", program)
+}
+
+// write writes to an open file of another process.
+func write(pid, descriptor, text string) error {
+	p, err1 := strconv.Atoi(pid)
+	d, err2 := strconv.Atoi(descriptor)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	process, err := unix.PidfdOpen(p, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(process)
+	fd, err := unix.PidfdGetfd(process, d, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(text))
+	return err
+}

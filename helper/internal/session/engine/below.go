@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/criuimage"
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/pressure"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
+)
+
+// CanSystem is the word of a destination that restores what an init of a whole system has
+// besides its processes: cgroups of its own, triggers, and attributes on a tmpfs.
+const CanSystem = "system"
+
+// nameWatched tells CRIU, which waits at its pre-dump, the ways to the files of the layer that
+// the workload watches. CRIU looks for them where it writes its log.
+func (d *criuDump) nameWatched() error {
+	if d.h.Freeze.Log == "" {
+		return nil
+	}
+	found, err := d.h.Freeze.Cgroup.FindWatched()
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return criuimage.WriteWatched(filepath.Dir(d.h.Freeze.Log), found)
+}
+
+// forgetWatched removes that list.
+func forgetWatched(freeze *hooks.Command) error {
+	if freeze.Log == "" {
+		return nil
+	}
+	err := os.Remove(filepath.Join(filepath.Dir(freeze.Log), criuimage.WatchedFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// WriteCgroups has the dump in dir know all cgroups of a workload that has made some.
+func WriteCgroups(s *record.Session, dir string) error {
+	f := s.Spec.Hooks.Freeze
+	if !f.Given() || !f.Cgroup.Divided() {
+		return nil
+	}
+	began := time.Now()
+	all, err := f.Cgroup.ReadCgroups()
+	if err == nil {
+		err = criuimage.WriteCgroups(dir, all)
+	}
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	s.Log.Emit("cgroups", map[string]any{"cgroups": len(all), "took": map[string]float64{"cgroups": report.MS(time.Since(began))}})
+	return nil
+}
+
+// startWhole starts a restore whose state is here: by the stand-in for CRIU only where it has
+// cgroups to make.
+func (r *criuRestore) startWhole() (*hooks.Process, error) {
+	all, err := criuimage.ReadCgroups(r.h.Restore.Gate)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	if len(all) == 0 {
+		return r.h.Restore.Start()
+	}
+	r.gate.Again(hooks.StartUp)
+	r.gate.Answer(hooks.StartUp, true)
+	return r.h.Restore.StartEarly()
+}
+
+// armTriggers sets the triggers of the restored tasks, which have not run yet.
+func (r *criuRestore) armTriggers() error {
+	if r.gate.Root() == "" { // what has restored has told no process
+		return nil
+	}
+	armed, err := pressure.Arm(r.gate.Root())
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	if armed > 0 {
+		r.Log.Emit("triggers", map[string]any{"armed": armed})
+	}
+	return nil
+}

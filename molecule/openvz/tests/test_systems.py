@@ -1,0 +1,170 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A whole Debian with its init, made by podman, moves live there and back under a login by ssh that stays open."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+from test_openvz import CHECKOUT, INVENTORY, PARAMETERS, PROGRAMS, Hosts
+
+IMAGES = "/srv/images"
+ATTRIBUTES = """\
+import os, sys
+for folder, below, names in os.walk(sys.argv[1]):
+    for name in (*below, *names):
+        path = os.path.join(folder, name)
+        for key in os.listxattr(path, follow_symlinks=False):
+            print(path[len(sys.argv[1]):], key, os.getxattr(path, key, follow_symlinks=False).hex())
+"""
+
+
+ANSWER = "while read x; do echo $x $$ $(cat /proc/sys/kernel/random/boot_id); done"
+
+
+class System:
+    """One container, and who is logged in."""
+
+    def __init__(self, hosts: Hosts, image: str, number: int) -> None:
+        self.hosts, self.image, self.name = hosts, image, f"box-{image}"
+        self.address = f"{hosts.network}.{number}"
+        self.there = hosts.source
+        parameters: dict[str, t.Any] = {}
+        for file in PARAMETERS:
+            parameters.update(yaml.safe_load(file.read_text(encoding="utf-8")))
+        self.key = Path(parameters["lab_state"]) / "fleet" / "id_ed25519"
+
+    def start(self) -> None:
+        for host in (self.hosts.source, self.hosts.destination):
+            host.check_output(f"podman image exists localhost/handover/{self.image}:lab || podman load --quiet --input {IMAGES}/{self.image}/image.tar")
+        here, key = self.there, self.key.with_suffix(".pub").read_text(encoding="utf-8").strip()
+        image = f"localhost/handover/{self.image}:lab"
+        here.check_output(f"podman create --name {self.name} --systemd=always --hostname box --network lan --ip {self.address} {image}")
+        root = here.check_output(f"podman mount {self.name}")
+        here.check_output(f"install -d -m 700 {root}/root/.ssh && printf '%%s\\n' %s > {root}/root/.ssh/authorized_keys", key)
+        # CRIU does not restore the manager of a user.
+        here.check_output(f"mkdir -p {root}/etc/systemd/system && ln -sfn /dev/null {root}/etc/systemd/system/user@.service; podman umount {self.name}")
+        here.check_output(f"podman start {self.name}")
+
+    def remove(self) -> None:
+        for host in (self.hosts.source, self.hosts.destination):
+            host.run(f"podman rm --force --time=0 --ignore {self.name}; podman image rm --force localhost/handover/{self.image}:lab")
+
+    def inside(self, command: str) -> str:
+        return self.there.check_output(f"timeout 60 podman exec {self.name} {command}")
+
+    def move(self) -> None:
+        names = self.hosts.names if self.there is self.hosts.source else self.hosts.names[::-1]
+        asked = {"handover_workload": self.name, "handover_source": names[0], "handover_destination": names[1]}
+        done = subprocess.run(
+            [str(PROGRAMS / "ansible-playbook"), f"--inventory={INVENTORY}", "playbooks/migrate.yml", "--extra-vars", json.dumps(asked)],
+            cwd=CHECKOUT, env={**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:]
+        left, self.there = self.there, self.hosts.destination if self.there is self.hosts.source else self.hosts.source
+        assert left.run(f"podman container exists {self.name}").rc == 1
+
+    def cgroup(self) -> str:
+        path = self.there.check_output(f"podman inspect --format '{{{{.State.CgroupPath}}}}' {self.name}")
+        identifier = self.there.check_output(f"podman inspect --format '{{{{.Id}}}}' {self.name}")
+        assert identifier in path
+        return "/sys/fs/cgroup" + path
+
+    def used(self) -> int:
+        return int(self.there.check_output(f"sed -n 's/^usage_usec //p' {self.cgroup()}/cpu.stat"))
+
+    def attributes(self) -> str:
+        """Those of the files on its tmpfs."""
+        pid = self.there.check_output(f"podman inspect --format '{{{{.State.Pid}}}}' {self.name}")
+        return self.there.check_output(f"python3 -c %s /proc/{pid}/root/var/log/journal", ATTRIBUTES)
+
+
+class Login:
+    """One by ssh that answers each line."""
+
+    def __init__(self, system: System) -> None:
+        options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectionAttempts=20", "ServerAliveInterval=0"]
+        words = [word for option in options for word in ("-o", option)]
+        self.client = subprocess.Popen(
+            ["ssh", "-F", "/dev/null", "-T", "-i", str(system.key), *words, f"root@{system.address}", ANSWER],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+
+    def says(self, word: str) -> str:
+        self.client.stdin.write(word + "\n")
+        said = self.client.stdout.readline().split()
+        assert said[:1] == [word], "the login has ended"
+        return " ".join(said[1:])
+
+    def end(self) -> None:
+        self.client.kill()
+        self.client.wait(timeout=30)
+
+
+@pytest.fixture(scope="module", name="hosts")
+def both_hosts():
+    return Hosts()
+
+
+@pytest.fixture(name="system")
+def started(hosts, request):
+    made = System(hosts, *request.param)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture(name="login")
+def logged_in(system):
+    made = Login(system)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.mark.parametrize("system", [("debian-sysvinit", 108)], indirect=True)
+def test_a_system_with_system_v_init(system, login):
+    before = login.says("before")
+    system.move()
+    assert login.says("there") == before
+    assert {"init", "cron", "sshd"} <= set(system.there.check_output(f"podman top {system.name} comm").split())
+
+
+@pytest.mark.parametrize("system", [("debian13-systemd", 109)], indirect=True)
+def test_a_system_with_systemd(system, login):
+    before = login.says("before")
+    system.inside("systemctl is-system-running --wait")
+    attributes = system.attributes()
+    assert "posix_acl" in attributes
+    for turn in ("there", "back"):
+        system.move()
+        assert login.says(turn) == before
+        assert system.attributes() == attributes
+        assert system.inside("systemctl is-system-running") == "running"
+        # Each process is under its unit, in the cgroup of this host's container; the empty ones are there, and no other.
+        assert "/usr/sbin/cron" in system.inside("systemctl status cron --no-pager")
+        below = system.there.check_output(f"cd {system.cgroup()} && find . -type d").split()
+        assert {"./init.scope", "./user.slice", "./system.slice/ssh.service"} <= set(below) and "./handover-restore" not in below
+        assert system.there.check_output("find /sys/fs/cgroup -name '*libpod-*' -type d").split().count(system.cgroup()) == 1
+        system.inside("systemctl restart cron")
+        assert system.inside("systemctl is-active cron dbus ssh systemd-journald systemd-logind").split() == ["active"] * 5
+        system.inside(f"logger went-{turn}")
+        system.inside("journalctl --sync")
+        assert f"went-{turn}" in system.inside("journalctl --output=cat")
+        # A trigger that was not set again wakes its process without end: that is more than nine tenths of one processor.
+        used = system.used()
+        system.there.check_output("sleep 3")
+        assert system.used() - used < 1_000_000, "a process of it turns in a circle"
+    assert system.there.check_output(f"podman stop --time=30 {system.name}") == system.name
