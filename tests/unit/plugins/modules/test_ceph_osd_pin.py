@@ -81,7 +81,8 @@ def test_one_that_was_started_under_its_pin_and_is_held_again(pin, host, tmp_pat
 def test_the_keeper_ends_by_itself_and_goes_first(pin, host) -> None:
     pin(compact="never", seconds=77)
     (started,) = [command for command in host.commands if command.startswith("systemd-run")]
-    for word in ("--property=RuntimeMaxSec=77", "--property=OOMScoreAdjust=1000", "--property=Type=notify", "cache pin --seconds=77 --read --lock", "--collect"):
+    properties = ("--property=RuntimeMaxSec=77", "--property=OOMScoreAdjust=1000", "--property=Type=notify")
+    for word in (*properties, "cache pin --seconds=77 --read --lock", "--collect"):
         assert word in started
 
 
