@@ -10,6 +10,7 @@ It is the module's own work. The lines are for the journal, and begin with their
 from __future__ import annotations
 
 import json
+import sys
 import typing as t
 
 from ansible.module_utils import basic
@@ -68,4 +69,5 @@ def sentence(workload: str, result: t.Mapping[str, t.Any]) -> str:
 
 def say(priority: int, text: str) -> None:
     """One line of the journal."""
-    print("<{0}>{1}".format(priority, " ".join(text.split())), flush=True)
+    sys.stdout.write("<{0}>{1}\n".format(priority, " ".join(text.split())))
+    sys.stdout.flush()

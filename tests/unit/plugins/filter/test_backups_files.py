@@ -29,17 +29,17 @@ def backup(taken, stored, name="", workload="shop"):
     }
 
 
-BACKUPS = [
+BACKUPS = (
     backup("2026-09-30T23:59:59Z", 2**30),
     backup("2026-11-01T02:30:00Z", 2**20, name="<before>"),
     backup("2026-11-26T02:30:00Z", 0),
     backup("2026-11-26T14:30:00Z", 600 * 2**20),
     backup("2026-11-25T02:30:00Z", 5, workload="wiki"),
-]
+)
 
 
 def drawn(backups=BACKUPS, faults=(), verified=False):
-    return backups_files({"backups": backups, "faults": list(faults)}, TEMPLATES, "backups-node1", "/srv/a&b on node1", verified)
+    return backups_files({"backups": list(backups), "faults": list(faults)}, TEMPLATES, "backups-node1", "/srv/a&b on node1", verified)
 
 
 def test_the_calendar_has_the_months_with_backups_and_what_each_day_stored():
@@ -61,7 +61,7 @@ def test_a_year_and_a_month_are_in_the_calendar():
 
 def test_the_page_and_its_data():
     files = drawn()
-    assert json.loads(files["backups-node1.json"])["backups"] == BACKUPS
+    assert json.loads(files["backups-node1.json"])["backups"] == list(BACKUPS)
     page = files["backups-node1.html"]
     assert "/srv/a&amp;b on node1" in page and "&lt;before&gt;" in page and "<before>" not in page
     assert re.findall(r"<h2>(\w+)</h2>", page) == ["shop", "wiki"]

@@ -153,7 +153,10 @@ def timer(monkeypatch, tmp_path):
     (tmp_path / "shop.json").write_text(json.dumps({"options": {"workload": "shop", "repository": "/srv/backups"}, "profile": "legacy"}))
 
     def run(ends):
-        monkeypatch.setattr(backup_run, "BackupTaker", lambda module: types.SimpleNamespace(run=lambda: ends(module)))
+        def taker(module):
+            return types.SimpleNamespace(run=lambda: ends(module))
+
+        monkeypatch.setattr(backup_run, "BackupTaker", taker)
         return backup_run.main([str(tmp_path / "shop.json")]), backup_log.BackupLog().last("shop")
 
     return run

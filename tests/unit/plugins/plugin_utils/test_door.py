@@ -25,7 +25,7 @@ def test_values_come_out_with_their_types():
     assert asked.problems == []
     assert asked.values == {
         "workload": "shop", "destination": "node2", "source": None, "hosts": "all", "report_dir": "handover-reports",
-        "report_host": None, "trial": "first",
+        "report_host": None, "trial": "first", "driver": "podman", "mode": "live",
         "max_frozen_ms": 300, "auto_converge": False, "lazy_pages": False, "transport": "tcp", "bind_mounts": "refuse", "secrets": "same",
         "reserve_space": False, "fence": ["true", "{host}"],
         "ignore_checks": ["cpu", "clock"],
@@ -48,7 +48,7 @@ def test_all_that_is_wrong_is_told_at_once():
     ("handover_colour", "there is no variable handover_colour: docs/variables.md lists them"),
     ("migrate_verfy", "there is no variable migrate_verfy: did you mean migrate_verify?"),
     ("kvm_migrate_tls", "kvm_migrate_tls is no variable of the playbook migrate, and nothing would come of it: leave it out"),
-    ("handover_mode", "handover_mode is no variable of the playbook migrate, and nothing would come of it: did you mean migrate_mode?"),
+    ("handover_verify", "handover_verify is no variable of the playbook migrate, and nothing would come of it: did you mean migrate_verify?"),
     ("handover_snapshot", "handover_snapshot is no variable of the playbook migrate, and nothing would come of it: leave it out"),
 ])  # fmt: skip
 def test_a_variable_that_nothing_would_read_is_refused(name, sentence):
