@@ -184,8 +184,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._ceph.asok import NoAnswer
 from ..module_utils._ceph.compact import has_room
-from ..module_utils._ceph.pin import Pin
 from ..module_utils._ceph.osd import Osd, find_osd
+from ..module_utils._ceph.pin import Pin
 from ..module_utils._core.memory import check_room
 from ..module_utils._core.runtime import HandoverError, Runtime
 from ..module_utils._core.sizes import format_size, parse_size

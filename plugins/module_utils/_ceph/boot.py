@@ -19,9 +19,9 @@ import typing as t
 from .._core.pcopy import HELPER, Pcopy
 from .._core.runtime import HandoverError, Runtime
 from .compact import object_map_size
-from .pin import FOLDER
 from .object_map import read_first
 from .osd import Osd
+from .pin import FOLDER
 
 UNITS = "/etc/systemd/system"
 # The devices are held open for so long: by then the OSD has opened them, or does not come up.

@@ -17,8 +17,8 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
     asok,
     drop_in as ceph_drop_in,
-    pin as ceph_pin,
     osd as _ceph_osd,
+    pin as ceph_pin,
     restart as ceph_restart,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._core import memory, pcopy, runtime

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph import pin as ceph_pin
-from ansible_collections.livefleet.handover.plugins.module_utils._ceph.pin import Pin, Layout
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph.osd import LAYOUTS, Osd
+from ansible_collections.livefleet.handover.plugins.module_utils._ceph.pin import Layout, Pin
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
 
 
