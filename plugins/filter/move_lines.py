@@ -25,7 +25,7 @@ def moved_lines(report: Names, told: t.Sequence[str] = (), paths: t.Sequence[str
         *(["", *told] if told else []),
         *(["", f"Worth a look: {status['error']}"] if status["error"] else []),
     ]
-    return with_page(lines, next((path for path in paths if path.endswith(".html")), ""))
+    return with_page(lines, paths)
 
 
 def move_record(words: Names, status: Names, written: Names) -> dict[str, t.Any]:

@@ -13,8 +13,9 @@ def report_folder(folder: str) -> str:
     return folder if folder.startswith("/") else os.environ.get("PWD", "") + "/" + folder
 
 
-def with_page(lines: t.Sequence[str], page: str) -> list[str]:
-    """The lines, and at their end where the page of a report is, if one was written."""
+def with_page(lines: t.Sequence[str], files: t.Sequence[str] | None) -> list[str]:
+    """The lines, and at their end where the page of a report is, if one of the files that were written is a page."""
+    page = next((path for path in files or () if path.endswith(".html")), "")
     return [*lines, *(["", f"Report: {page}"] if page else [])]
 
 

@@ -74,7 +74,7 @@ notes:
   - >-
     C(handover_host), of maintenance. The hosts to mark, as a pattern of Ansible's.
   - >-
-    C(handover_hosts), of migrate, move, drain, refill, recover, backup_restore, kvm_audit, vz_update. The hosts on which the container is
+    C(handover_hosts), of migrate, move, drain, refill, recover, kvm_audit, vz_update, backup_restore. The hosts on which the container is
     looked for, as a pattern of Ansible's.
   - >-
     C(handover_ignore_checks), of migrate, move, drain, refill. Checks of M(livefleet.handover.preflight) whose findings do not count.
@@ -105,7 +105,7 @@ notes:
   - >-
     C(handover_reason), of drain, maintenance. The reason for the maintenance, shown to anyone who asks.
   - >-
-    C(handover_report_dir), of migrate, move, drain, refill, recover, backup_list, kvm_audit, kvm_consolidation, ceph_restart_osds.
+    C(handover_report_dir), of migrate, move, drain, refill, recover, kvm_audit, kvm_consolidation, ceph_restart_osds, backup_list.
     Directory on the controller for reports.
   - >-
     C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
@@ -118,7 +118,7 @@ notes:
   - >-
     C(handover_results), of refill. The results of earlier moves, as the playbooks leave them for the next one of a workflow.
   - >-
-    C(handover_schedule), of backup. When the host takes backups by itself, as systemd writes it (V(daily), V(hourly), V(*-*-* 02:30)).
+    C(handover_schedule), of backup. When the host takes backups automatically, as systemd writes it (V(daily), V(hourly), V(*-*-* 02:30)).
   - >-
     C(handover_secrets), of migrate, move, drain, refill. The fate of podman's secrets that the container uses.
   - >-
@@ -128,8 +128,8 @@ notes:
   - >-
     C(handover_snapshot), of snapshot, rollback, clone. Name of the snapshot.
   - >-
-    C(handover_source), of migrate, drain, refill, snapshot, rollback, clone, backup, backup_list, backup_restore, kvm_migrate, kvm_cache,
-    kvm_consolidation, import_openvz. The host that the container is on.
+    C(handover_source), of migrate, drain, refill, kvm_migrate, kvm_cache, kvm_consolidation, import_openvz, snapshot, rollback, clone,
+    backup, backup_list, backup_restore. The host that the container is on.
   - >-
     C(handover_spare_disk), of move, drain, refill. The disk space that stays free on each host.
   - >-
@@ -149,7 +149,7 @@ notes:
   - >-
     C(handover_wave), of move, drain, refill. Containers that are frozen at the same moment and move as one, by a name for the wave.
   - >-
-    C(handover_workload), of migrate, snapshot, rollback, clone, backup, backup_list, backup_restore, kvm_migrate, kvm_cache, import_openvz.
+    C(handover_workload), of migrate, kvm_migrate, kvm_cache, import_openvz, snapshot, rollback, clone, backup, backup_list, backup_restore.
     The container, by name or id.
 
 seealso:

@@ -40,7 +40,11 @@ def _load(path: Path) -> t.Any:
 @functools.lru_cache(maxsize=None)
 def table() -> dict[str, t.Any]:
     """All that is declared in playbooks/vars: variables, their old names, units, facts, playbooks."""
-    return {key: value for path in sorted((COLLECTION / "playbooks" / "vars").glob("*.yml")) for key, value in _load(path).items()}
+    merged: dict[str, t.Any] = {}
+    for path in sorted((COLLECTION / "playbooks" / "vars").glob("*.yml")):
+        for key, value in _load(path).items():
+            merged[key] = {**merged.get(key, {}), **value} if isinstance(value, dict) else value
+    return merged
 
 
 def roles() -> list[str]:

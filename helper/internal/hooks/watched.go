@@ -58,7 +58,7 @@ func watchedError(err error) error {
 
 type inode struct{ device, number uint64 }
 
-// watchedBy adds what one process watches.
+// watchedBy adds the files that one process watches.
 func watchedBy(proc string, wanted map[inode]bool) error {
 	folder := filepath.Join(proc, "fdinfo")
 	files, err := os.ReadDir(folder)

@@ -5,7 +5,7 @@
 // trigger belongs to the open file, and nothing tells it: CRIU restores the file without
 // one, and a poll of that is over at once, for ever. So the trigger is written again before
 // the first instruction of the workload. Systemd tells its services by two variables of the
-// environment which file they watch and what they write; it and its own daemons write a
+// environment which file they watch and which words they write; it and its own daemons write a
 // default where they have been told nothing.
 package pressure
 
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The variables, and what is written where they are not set: with the byte at its end.
+// The variables, and the words where they are not set: with the byte at its end.
 const (
 	watchVariable = "MEMORY_PRESSURE_WATCH"
 	writeVariable = "MEMORY_PRESSURE_WRITE"
@@ -85,7 +85,7 @@ func armProcess(pid string) (armed int, err error) {
 	return armed, nil
 }
 
-// trigger is what a process has written to a file.
+// trigger is the text that a process has written to a file.
 func trigger(proc, path string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(proc, "environ"))
 	if err != nil {

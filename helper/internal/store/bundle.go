@@ -10,7 +10,7 @@ import (
 )
 
 // Bundle is one point with the files that it needs, in the order of an index that
-// speaks of nothing else. The files are open: what is merged or deleted meanwhile can
+// speaks of nothing else. The files are open: one that is merged or deleted meanwhile can
 // be read nevertheless.
 type Bundle struct {
 	Index *Index

@@ -27,7 +27,7 @@ func sumOf(b []byte) (s sum) {
 	return s
 }
 
-// SumSize is the length of a sum, and Cluster what it is of.
+// SumSize is the length of a sum, and Cluster that of the piece that it is of.
 const (
 	SumSize = len(sum{})
 	Cluster = cluster

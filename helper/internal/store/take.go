@@ -302,5 +302,5 @@ func (w *Writing) BaseSums() []byte {
 	return all
 }
 
-// ReadElsewhere says how many bytes of the disk were read for what was written here.
+// ReadElsewhere says how many bytes of the disk were read for this point.
 func (w *Writing) ReadElsewhere(n int64) { w.volume.Read = n }

@@ -60,8 +60,8 @@ func (f *Follower) LookAround() error {
 }
 
 // LookAgain begins a look at all processes, beside the last pass: Quiet names the files that
-// one has come to use since the look around. What it wrote to them through a mapping may
-// not be in that pass.
+// one has come to use since the look around. Its writes through a mapping may not be in
+// that pass.
 func (f *Follower) LookAgain() {
 	if f.around == nil {
 		return
@@ -73,7 +73,7 @@ func (f *Follower) LookAgain() {
 	}()
 }
 
-// look is what a look at all processes has found.
+// look is the result of a look at all processes.
 type look struct {
 	uses []watch.Use
 	err  error

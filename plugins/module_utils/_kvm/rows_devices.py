@@ -26,7 +26,7 @@ def _character(kind: str) -> t.Iterator[Row]:
         Row(
             f"{at}/source/@path",
             SAME,
-            "the destination has the device, or the folder that the file or socket is in; what is in such a file so far is told to stay",
+            "the destination has the device, or the folder that the file or socket is in; the content of such a file is told to stay",
             "channels",
         ),
         Row(f"{at}/source/@host", SAME, "an address that is listened on is the destination's, too", "channels"),

@@ -14,7 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from .._core.runtime import HandoverError
 from . import bind_places, inode_flags, workload
-from .create_command import CommandError, parse, twin
+from .create_command import CommandError, Grammar, parse, twin
 from .essence import essence, first_difference
 from .group_facts import essence_of_member, pod_facts
 from .groups import names_by_id
@@ -76,19 +76,20 @@ class Group:
             self._make_volume(name, volume)
         for pod in source["pods"]:
             infra = next((member for member in source["members"] if member["id"] == pod["infra"]), None)
-            self.podman.run(*self._of(pod["name"], lambda pod=pod, infra=infra: pod_twin(pod, infra, podman, self.podman.pod_grammar())))
+            self.podman.run(*self._of(pod["name"], pod_twin, pod, infra, podman, self.podman.pod_grammar()))
         for member in members:
             image = self._image(member["image"])
-            command = self._of(
-                member["name"],
-                lambda member=member, image=image: twin(parse(member["create_command"], podman, run | create), workload.identity_of(member, image), create),
-            )
+            command = self._of(member["name"], self._twin_of, member, image, podman, run, create)
             self._fill_volumes(member, image)
             self.podman.run(*command)
 
-    def _of(self, name: str, command: t.Callable[[], list[str]]) -> list[str]:
+    @staticmethod
+    def _twin_of(member: Facts, image: str, podman: Grammar, run: Grammar, create: Grammar) -> list[str]:
+        return twin(parse(member["create_command"], podman, run | create), workload.identity_of(member, image), create)
+
+    def _of(self, name: str, command: t.Callable[..., list[str]], *arguments: t.Any) -> list[str]:
         try:
-            return command()
+            return command(*arguments)
         except CommandError as exc:
             raise HandoverError("{0} cannot be created again here: {1}".format(name, exc)) from exc
 

@@ -19,7 +19,7 @@ PUBLISHED = json.loads((COLLECTION / PAGE).read_text(encoding="utf-8"))
 
 
 def test_the_schema_knows_each_property_of_a_report_and_no_other():
-    words = yaml.safe_load((COLLECTION / "roles/migrate/vars/main.yml").read_text(encoding="utf-8"))["__migrate_report_words"]
+    words = yaml.safe_load((COLLECTION / "roles/migrate/vars/main/record.yml").read_text(encoding="utf-8"))["__migrate_report_words"]
     record = move_record(words, {"frozen_ms": 1.0}, {"memory": 1})
     assert set(PUBLISHED["properties"]) == set(PUBLISHED["required"]) == set(record)
 

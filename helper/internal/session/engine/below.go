@@ -14,8 +14,8 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
-// CanSystem is the word of a destination that restores what an init of a whole system has
-// besides its processes: cgroups of its own, triggers, and attributes on a tmpfs.
+// CanSystem is the word of a destination that restores all that an init of a whole system has
+// beside its processes: cgroups of its own, triggers, and attributes on a tmpfs.
 const CanSystem = "system"
 
 // nameWatched tells CRIU, which waits at its pre-dump, the ways to the files of the layer that
@@ -78,7 +78,7 @@ func (r *criuRestore) startWhole() (*hooks.Process, error) {
 
 // armTriggers sets the triggers of the restored tasks, which have not run yet.
 func (r *criuRestore) armTriggers() error {
-	if r.gate.Root() == "" { // what has restored has told no process
+	if r.gate.Root() == "" { // no process was told
 		return nil
 	}
 	armed, err := pressure.Arm(r.gate.Root())

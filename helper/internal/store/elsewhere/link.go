@@ -143,7 +143,7 @@ func (l *Link) Dir() string { return l.place.String() }
 // Index is the index as it was when the store was opened.
 func (l *Link) Index() *store.Index { return l.index }
 
-// Settle ends what the store has noted of a rollback.
+// Settle ends the store's note of a rollback.
 func (l *Link) Settle() error { return l.load(order{Do: "settle"}) }
 
 // Close lets go of the store.

@@ -21,7 +21,7 @@ const (
 	mostOf  = 1 << 30 // bytes in one answer: an index, or the sums of a disk of 4 TiB
 )
 
-// order is what this side wants. Only the members of its kind are set.
+// order is a wish of this side. Only the members of its kind are set.
 type order struct {
 	Do          string    `json:"do"`
 	Dir         string    `json:"dir,omitempty"`

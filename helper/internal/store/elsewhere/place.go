@@ -2,7 +2,7 @@
 //
 // The store is the same there, and a pcopy of that host writes it (Serve): all that
 // package store promises holds there. This side (Link) reaches it over the standard
-// streams of ssh, with root's own keys, and says what is to be done:
+// streams of ssh, with root's own keys, and gives the orders:
 //
 //	this host                            the other one
 //	open, folder           ───────────►  takes hold of the store
@@ -71,7 +71,7 @@ var argv = func(host string, words []string) []string {
 // Command is pcopy on that host, with these words.
 func (p Place) Command(words ...string) []string { return argv(p.Host, words) }
 
-// failed is an error of the way there, with what can be done.
+// failed is an error of the way there, with its cure.
 func (p Place) failed(err error) error {
 	return fmt.Errorf("%s: %w: see that `ssh -o BatchMode=yes %s %s version` works here for root", p, err, p.Host, Program)
 }

@@ -21,8 +21,8 @@ type server struct {
 	over    bool
 }
 
-// Serve does what the other end of the streams asks for, until that closes them. What is
-// not finished then is given up.
+// Serve carries out the orders from the other end of the streams, until that closes them.
+// One that is not finished then is given up.
 func Serve(rw io.ReadWriteCloser) error {
 	s := &server{conn: wire.NewConn(rw)}
 	err := s.serve(rw)

@@ -13,7 +13,7 @@ type volume struct {
 	full   bool
 	found  found
 	sums   []byte         // of the parent's clusters, if all are compared
-	sent   map[int64]bool // clusters that differed once: what they become later has to be told
+	sent   map[int64]bool // clusters that differed once: their later content has to be told
 	err    error
 }
 

@@ -79,7 +79,7 @@ class WorkloadInfo:
         return self._container(listed, containers, networks)
 
     def _group(
-        self, kind: str, listed: list[dict[str, t.Any]], containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]]
+        self, kind: str, listed: t.Sequence[t.Mapping[str, t.Any]], containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]]
     ) -> dict[str, t.Any]:
         """Several containers that move as one."""
         inspects = self._ask(lambda: self.podman.inspect_many([each["Id"] for each in containers]), [])
@@ -99,7 +99,7 @@ class WorkloadInfo:
         return group_facts(self.params["workload"], kind, members, pods, sorted(outsiders))
 
     def _container(
-        self, listed: dict[str, t.Any] | None, containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]], in_group: bool = False
+        self, listed: t.Mapping[str, t.Any] | None, containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]], in_group: bool = False
     ) -> dict[str, t.Any]:
         """One container."""
         brief = self._brief(listed, containers)

@@ -116,7 +116,7 @@ def test_the_figures_of_a_record_are_figures():
 
 
 def test_the_page_is_named_if_there_is_one():
-    assert (with_page(["a"], "/p.html"), with_page(["a"], "")) == (["a", "", "Report: /p.html"], ["a"])
+    assert (with_page(["a"], ["/p.json", "/p.html"]), with_page(["a"], None)) == (["a", "", "Report: /p.html"], ["a"])
 
 
 def test_a_report_goes_where_the_operator_stands(monkeypatch):

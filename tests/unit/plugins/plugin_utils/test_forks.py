@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.plugin_utils import _forks
 
 COLLECTION = Path(__file__).resolve().parents[4]
-MOVES = [COLLECTION / "playbooks" / "migrate.yml", *(COLLECTION / "roles" / "migrate").glob("[tv]a*/*.yml")]
+MOVES = [COLLECTION / "playbooks" / "migrate.yml", *(COLLECTION / "roles" / "migrate").glob("[tv]a*/**/*.yml")]
 # In a process of its own, as a play is: what another test has loaded would count.
 LOOK = r"""
 import gc, json, re, sys
