@@ -150,7 +150,7 @@ notes:
     C(handover_wave), of move, drain, refill. Containers that are frozen at the same moment and move as one, by a name for the wave.
   - >-
     C(handover_workload), of migrate, kvm_migrate, kvm_cache, import_openvz, snapshot, rollback, clone, backup, backup_list, backup_restore.
-    The container, by name or id.
+    The container, pod or project, by name; several as in db+web.
 
 seealso:
   - plugin: livefleet.handover.hosts

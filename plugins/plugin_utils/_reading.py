@@ -30,6 +30,8 @@ _DURATION = re.compile(r"(?P<number>\d+(?:[.]\d+)?)\s*(?P<unit>{0})?".format("|"
 
 # podman's own rule for names, and an inventory's names of hosts.
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+# One container, or several that move as one.
+_WORKLOAD = re.compile(rf"{_CONTAINER.pattern}(\+{_CONTAINER.pattern})*")
 # libvirt takes every name that is one line and can be a file's.
 _GUEST = re.compile(r"[^/\n]*[^/\s][^/\n]*")
 _SESSION = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -211,6 +213,7 @@ _READERS: dict[str, t.Callable[[t.Any, t.Mapping[str, t.Any]], t.Any]] = {
     "raw": _as_it_is,
     "command": _command,
     "container": _named(_CONTAINER, "letters, digits, dots, dashes and underscores, as in shop"),
+    "workload": _named(_WORKLOAD, "letters, digits, dots, dashes and underscores, as in shop, or several such names as in db+web"),
     "hosts": _pattern,
     "host": _named(_CONTAINER, "one host of the inventory, as in node1"),
     "guest": _named(_GUEST, "the guest's name, one line without a slash"),

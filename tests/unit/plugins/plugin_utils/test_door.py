@@ -39,7 +39,7 @@ def test_all_that_is_wrong_is_told_at_once():
         "handover_destination is not a name: 'no de': write one host of the inventory, as in node1",
         "handover_lazy_pages is 'maybe': write true or false",
         "handover_transport is 'shh': write tcp or ssh",
-        "handover_workload is missing (the container, by name or id): give it as in -e handover_workload=shop",
+        "handover_workload is missing (the container, pod or project, by name; several as in db+web): give it as in -e handover_workload=shop",
     ]
 
 

@@ -35,7 +35,7 @@ FENCE = {"type": "list", "elements": "str", "kind": "command"}
     ('{"shop": "ssd"}', {"type": "dict", "lists_of": "label"}, {"shop": ["ssd"]}), ("shop: [ssd, fast]", {"type": "dict"}, {"shop": ["ssd", "fast"]}),
     ({"web": ["a", "b"]}, {"type": "dict", "lists_of": "workload"}, {"web": ["a", "b"]}),
     # Words that YAML makes something else of.
-    (True, {"type": "str", "choices": ["true", "only"]}, "true"), (7, {"kind": "container"}, "7"),
+    (True, {"type": "str", "choices": ["true", "only"]}, "true"), (7, {"kind": "container"}, "7"), ("db+web", {"kind": "workload"}, "db+web"),
     (["node1", "node2"], {"kind": "hosts"}, "node1,node2"), ('["node1"]', {"kind": "hosts"}, "node1"), ("lab:!node3", {"kind": "hosts"}, "lab:!node3"),
 ])  # fmt: skip
 def test_what_is_sent_is_what_is_meant(value, spec, meant):
@@ -67,6 +67,9 @@ def test_a_blank_answer_says_nothing(blank, spec):
     ("[1, 2", OSDS, "is neither JSON nor YAML: write it as a list"),
     (["shop"], {"kind": "container"}, "is a list: write one word"),
     ("sh op", {"kind": "container"}, "is not a name: 'sh op': write letters, digits, dots, dashes and underscores, as in shop"),
+    ("db+web", {"kind": "container"}, "is not a name: 'db+web': write letters, digits, dots, dashes and underscores, as in shop"),
+    ("db+", {"kind": "workload"},
+     "is not a name: 'db+': write letters, digits, dots, dashes and underscores, as in shop, or several such names as in db+web"),
     ("a/b", {"kind": "guest"}, "is not a name: 'a/b': write the guest's name, one line without a slash"),
 ])  # fmt: skip
 def test_what_cannot_be_meant_is_told(value, spec, sentence):
