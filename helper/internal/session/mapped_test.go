@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +62,7 @@ func TestAWriteWithoutAnEventMoves(t *testing.T) {
 }
 
 // Processes that are not the workload's are looked at before the pause. One that comes to
-// use a volume after that may have written what no pass has.
+// map a file after that may have written what no pass has.
 func TestAStrangerThatJoinsStopsTheMove(t *testing.T) {
 	r := newRig(t)
 	runs := r.withCgroup()
@@ -84,7 +85,11 @@ func TestAStrangerThatJoinsStopsTheMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	page, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(page) //nolint:errcheck // the process's own
 	if err := os.Remove(arms); err != nil {
 		t.Fatal(err)
 	}

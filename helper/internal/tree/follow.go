@@ -60,8 +60,8 @@ func (f *Follower) LookAround() error {
 }
 
 // LookAgain begins a look at all processes, beside the last pass: Quiet names the files that
-// one has come to use since the look around. Its writes through a mapping may not be in
-// that pass.
+// one has come to map since the look around, or may write to asynchronously. Such writes
+// are no events, and may not be in that pass.
 func (f *Follower) LookAgain() {
 	if f.around == nil {
 		return
@@ -86,15 +86,16 @@ func (f *Follower) joined() (names []string, err error) {
 	}
 	l := <-f.again
 	f.again = nil
+	silent := func(u watch.Use) bool { return u.Mapped || u.Async }
 	known := map[uint64]bool{}
 	for _, u := range f.used {
-		known[u.Inode] = true
+		known[u.Inode] = silent(u)
 	}
 	for _, u := range l.uses {
 		if u.Path == "" && f.Knows(u.Inode) {
 			u.Path = f.names(u.Inode)[0]
 		}
-		if u.Path != "" && !known[u.Inode] {
+		if u.Path != "" && silent(u) && !known[u.Inode] {
 			names = append(names, u.Path)
 		}
 	}
