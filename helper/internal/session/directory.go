@@ -71,13 +71,9 @@ func (d *directory) send(ctx context.Context, s *outgoing) (tree.Stats, string, 
 	d.round = math.MaxInt // unless all of it goes out
 	var sent tree.Stats
 	var why string
-	own, err := s.standing(paused)
-	if err != nil {
-		return tree.Stats{}, "", err
-	}
-	err = s.stream(ctx, d.stream, func(w *bufio.Writer) (err error) {
+	err := s.stream(ctx, d.stream, func(w *bufio.Writer) (err error) {
 		// From the freeze on it is not used: mapped pages need not be written back.
-		sent, why, err = d.follower.Pass(w, paused, own...)
+		sent, why, err = d.follower.Pass(w, paused)
 		return err
 	})
 	if err != nil {
@@ -90,38 +86,6 @@ func (d *directory) send(ctx context.Context, s *outgoing) (tree.Stats, string, 
 		s.Log.Emit("warning", map[string]any{"text": fmt.Sprintf("volume %s: every entry had to be looked at: %s", d.Name, why)})
 	}
 	return sent, why, nil
-}
-
-// standing are the folders in /proc of the workload's processes, in the pause: none before
-// it, and where it has no cgroup of its own.
-func (s *outgoing) standing(paused bool) (procs []string, err error) {
-	if !paused || !s.standsStill() {
-		return nil, nil
-	}
-	err = s.Spec.Hooks.Freeze.Cgroup.EachTask(func(proc string) error {
-		procs = append(procs, proc)
-		return nil
-	})
-	return procs, err
-}
-
-// standsStill says whether the workload has processes in the pause, in a cgroup that is known.
-func (s *outgoing) standsStill() bool {
-	f := s.Spec.Hooks.Freeze
-	return f != nil && f.Cgroup != ""
-}
-
-// lookAround has the files found that other processes than the workload's use.
-func (s *outgoing) lookAround() error {
-	if !s.standsStill() {
-		return nil
-	}
-	for _, d := range s.directories {
-		if err := d.follower.LookAround(); err != nil {
-			return fmt.Errorf("session: volume %s: %w", d.Name, err)
-		}
-	}
-	return nil
 }
 
 // stream writes the output of give as one byte stream, to its end.

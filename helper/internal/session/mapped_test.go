@@ -2,17 +2,13 @@ package session
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/session/record"
-	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/watch/aiotest"
 )
 
@@ -59,47 +55,6 @@ func TestAWriteWithoutAnEventMoves(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Processes that are not the workload's are looked at before the pause. One that comes to
-// map a file after that may have written what no pass has.
-func TestAStrangerThatJoinsStopsTheMove(t *testing.T) {
-	r := newRig(t)
-	runs := r.withCgroup()
-	arms := filepath.Join(r.control, "armed-takes")
-	if err := os.WriteFile(arms, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.playStill() // each pass before the pause is a look at all processes
-	path := filepath.Join(r.files, "stranger")
-	if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.start()
-	r.wait(r.src, record.UntilConverged)
-	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
-	if err := await(filepath.Join(r.control, "arming")); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err := errors.Join(err, file.Close()); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(page) //nolint:errcheck // the process's own
-	if err := os.Remove(arms); err != nil {
-		t.Fatal(err)
-	}
-	<-r.send
-	if s := r.wait(r.src, record.UntilEnded); s.State != record.Thawed || !strings.Contains(s.Error, "something outside of the workload writes to it: stranger") {
-		t.Fatalf("the source is %s (%s)", s.State, s.Error)
-	}
-	comesBack(t, runs)
-	<-r.receive
-	r.cleanDestination()
 }
 
 // playStill says what the writer says when it stands still, so that nothing else writes.

@@ -146,11 +146,8 @@ func (s *source) barrier(ctx context.Context) error {
 	if err := protocol.Send(s.conn, &protocol.Barrier{}); err != nil {
 		return err
 	}
-	var g errgroup.Group
-	g.Go(s.lookAround) // as late as it costs no time
 	// A disk may have gigabytes to write: the limit is for a peer that is gone.
-	_, err := expect[*protocol.Synced](ctx, s.link, 10*time.Minute)
-	if err := errors.Join(err, g.Wait()); err != nil {
+	if _, err := expect[*protocol.Synced](ctx, s.link, 10*time.Minute); err != nil {
 		return err
 	}
 	s.before("barrier", began, time.Now())
@@ -183,9 +180,6 @@ func (s *source) freeze(ctx context.Context) error {
 	}
 	if err := protocol.Send(s.conn, &protocol.Frozen{}); err != nil {
 		return err
-	}
-	for _, d := range s.directories {
-		d.follower.LookAgain()
 	}
 
 	dumped := make(chan struct{})

@@ -21,9 +21,6 @@ type Follower struct {
 	pending watch.Set
 	first   bool
 	async   bool
-	around  *[]watch.Use // by all processes, before the last pass; nil: not looked at
-	used    []watch.Use  // that the last pass knew of
-	again   chan look    // of a look that is under way, or has ended
 }
 
 // Follow begins to watch a folder.
@@ -47,68 +44,10 @@ func (f *Follower) First() bool { return f.first }
 // end is no event, but the next pass finds the file changed.
 func (f *Follower) Async() bool { return f.async }
 
-// LookAround looks at the files that any process of this machine uses, shortly before the
-// last pass: that one then has only the workload's own processes to look at, and a large
-// host has thousands of others.
-func (f *Follower) LookAround() error {
-	if f.only != "" {
-		return nil
-	}
-	uses, err := f.watch.InUse(f.Knows)
-	f.around = &uses
-	return err
-}
-
-// LookAgain begins a look at all processes, beside the last pass: Quiet names the files that
-// one has come to map since the look around, or may write to asynchronously. Such writes
-// are no events, and may not be in that pass.
-func (f *Follower) LookAgain() {
-	if f.around == nil {
-		return
-	}
-	f.again = make(chan look, 1)
-	go func() {
-		uses, err := f.watch.InUse(func(uint64) bool { return true })
-		f.again <- look{uses, err}
-	}()
-}
-
-// look is the result of a look at all processes.
-type look struct {
-	uses []watch.Use
-	err  error
-}
-
-// joined are the files of which LookAgain found a use that the last pass did not know of.
-func (f *Follower) joined() (names []string, err error) {
-	if f.again == nil {
-		return nil, nil
-	}
-	l := <-f.again
-	f.again = nil
-	silent := func(u watch.Use) bool { return u.Mapped || u.Async }
-	known := map[uint64]bool{}
-	for _, u := range f.used {
-		known[u.Inode] = silent(u)
-	}
-	for _, u := range l.uses {
-		if u.Path == "" && f.Knows(u.Inode) {
-			u.Path = f.names(u.Inode)[0]
-		}
-		if u.Path != "" && silent(u) && !known[u.Inode] {
-			names = append(names, u.Path)
-		}
-	}
-	return names, l.err
-}
-
 // Close ends the watch.
 func (f *Follower) Close() error {
 	if f.only != "" {
 		return f.Mirror.Close()
-	}
-	if f.again != nil {
-		<-f.again
 	}
 	return errors.Join(f.watch.Close(), f.Mirror.Close())
 }
@@ -173,16 +112,16 @@ func (f *Follower) List() (names []string, why string, err error) {
 	return names, "", err
 }
 
-// Pass writes one pass to w. With last, nothing uses the folder any more; own are the
-// workload's processes then, if they are known. The text says why every entry was looked
-// at, if they were for another reason than that the pass is the first.
-func (f *Follower) Pass(w io.Writer, last bool, own ...string) (Stats, string, error) {
+// Pass writes one pass to w. With last, nothing uses the folder any more. The
+// text says why every entry was looked at, if they were for another reason than
+// that the pass is the first.
+func (f *Follower) Pass(w io.Writer, last bool) (Stats, string, error) {
 	if f.only != "" {
 		f.first = false
 		s, err := f.Everything(w, Changes{Since: never})
 		return s, "", err
 	}
-	c, err := f.changes(last, own...)
+	c, err := f.changes(last)
 	if err != nil {
 		return Stats{}, "", err
 	}
@@ -200,33 +139,21 @@ func (f *Follower) Pass(w io.Writer, last bool, own ...string) (Stats, string, e
 }
 
 // changes takes the input of a pass.
-func (f *Follower) changes(last bool, own ...string) (Changes, error) {
+func (f *Follower) changes(last bool) (Changes, error) {
 	if _, _, err := f.Collect(); err != nil {
 		return Changes{}, err
 	}
 	c := Changes{Set: f.pending, Since: time.Now()}
 	f.pending = watch.Set{}
 	var err error
-	if c.InUse, err = f.inUse(last, own); err != nil {
+	if c.InUse, err = f.watch.InUse(f.Knows); err != nil {
 		return c, err
 	}
-	f.used = c.InUse
 	f.async = slices.ContainsFunc(c.InUse, func(u watch.Use) bool { return u.Async })
 	if !last {
 		err = f.writeBack(c.InUse)
 	}
 	return c, err
-}
-
-// inUse lists the files that are in use. Each pass before the last one is a look around.
-func (f *Follower) inUse(last bool, own []string) ([]watch.Use, error) {
-	if !last || f.around == nil || len(own) == 0 {
-		uses, err := f.watch.InUse(f.Knows)
-		f.around = &uses
-		return uses, err
-	}
-	uses, err := f.watch.InUseBy(own, f.Knows)
-	return watch.MergeUses(*f.around, uses), err
 }
 
 // writeBack has the pages of mapped files written to the disk, so that the next
@@ -270,13 +197,10 @@ func (f *Follower) Quiet() error {
 	if f.pending.Everything != "" {
 		return fmt.Errorf("tree: %s: %s", f.path, f.pending.Everything)
 	}
-	names, err := f.joined()
-	if err != nil {
-		return err
-	}
-	if n == 0 && len(names) == 0 {
+	if n == 0 {
 		return nil
 	}
+	var names []string
 	for _, t := range f.pending.Touched {
 		names = append(names, t.Path)
 	}

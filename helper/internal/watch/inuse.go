@@ -26,18 +26,13 @@ type Use struct {
 // InUse lists the files that some process of this machine has open for writing,
 // or mapped shared, and that known says yes to, or that are found below the folder.
 func (w *Watch) InUse(known func(inode uint64) bool) ([]Use, error) {
-	procs, err := filepath.Glob("/proc/[0-9]*")
+	pids, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)
 	}
-	return w.InUseBy(procs, known)
-}
-
-// InUseBy lists those that some processes have, given by their folders in /proc.
-func (w *Watch) InUseBy(procs []string, known func(inode uint64) bool) ([]Use, error) {
 	s := search{known: known, found: map[uint64]*Use{}, busy: map[string]bool{}}
 	done := make(chan error, 1)
-	go func() { done <- s.all(w, procs) }()
+	go func() { done <- s.all(w, pids) }()
 	// A process that is stuck in a page fault can hold up the reader of its mappings,
 	// and this may be read while a workload is frozen.
 	t := time.NewTimer(stuck)
@@ -50,19 +45,10 @@ func (w *Watch) InUseBy(procs []string, known func(inode uint64) bool) ([]Use, e
 	}
 }
 
-// MergeUses makes one list of two.
-func MergeUses(a, b []Use) []Use {
-	s := search{found: map[uint64]*Use{}}
-	for _, u := range slices.Concat(a, b) {
-		s.add(u)
-	}
-	return s.uses()
-}
-
 // stuck is how long it may take to look at all processes.
 const stuck = 10 * time.Second
 
-// search is one look at processes. A large host has thousands, with hundreds of
+// search is one look at all processes. A large host has thousands, with hundreds of
 // mappings each, and a workload that stands still waits for it: every processor helps.
 type search struct {
 	known func(inode uint64) bool
@@ -113,21 +99,18 @@ func (s *search) under() (pids []string) {
 func (s *search) note(st *unix.Stat_t, path string, mapped, async bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if path != "" || s.known(st.Ino) {
-		s.add(Use{Inode: st.Ino, Path: path, Mapped: mapped, Async: async})
-	}
-}
-
-func (s *search) add(u Use) {
-	had := s.found[u.Inode]
-	if had == nil {
-		s.found[u.Inode] = &u
+	if path == "" && !s.known(st.Ino) {
 		return
 	}
-	if had.Path == "" {
-		had.Path = u.Path
+	u := s.found[st.Ino]
+	if u == nil {
+		u = &Use{Inode: st.Ino}
+		s.found[st.Ino] = u
 	}
-	had.Mapped, had.Async = had.Mapped || u.Mapped, had.Async || u.Async
+	if u.Path == "" {
+		u.Path = path
+	}
+	u.Mapped, u.Async = u.Mapped || mapped, u.Async || async
 }
 
 func (s *search) uses() (uses []Use) {
