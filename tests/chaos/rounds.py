@@ -210,6 +210,7 @@ def run(seed: int, seconds: float, rounds: int, prepared: bool = False, only: t.
             except Exception as error:
                 report.finding(move, f"{type(error).__name__}: {error}")
                 print(f"FINDING  {type(error).__name__}: {error}\n         again: make test-chaos SEED={number} ROUNDS=1", flush=True)
+                report.write(OUTPUT)  # what it left may be more than the harness can take away
                 harness.evidence(number)
                 harness.empty(power=True)
                 shape = None

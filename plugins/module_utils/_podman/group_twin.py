@@ -197,7 +197,10 @@ class Group:
         if strangers:
             raise HandoverError("the pod {0} has got another member since, {1}: remove that first".format(", ".join(pods), ", ".join(strangers)))
         volumes = {volume["Name"]: volume for volume in self.podman.volumes() if volume["Name"] in self.params["volumes"]}
+        left = self.podman.remains(listed)
+        remains = [each for each in (workload.find(left, name) for name in self.params["members"]) if each]
         self.reasons += ["there is a container named {0}".format(workload.name_of(each, "")) for each in found]
+        self.reasons += ["a removal of {0} was cut off, and podman's storage still has it".format(workload.name_of(each, "")) for each in remains]
         self.reasons += ["there is a pod named {0}".format(name) for name in pods]
         self.reasons += ["podman has a volume named {0}".format(name) for name in volumes]
         self.reasons += ["{0} is there".format(path) for path in bind_places.to_put_aside(self.params["aside"])]
@@ -208,6 +211,8 @@ class Group:
                 inode_flags.unlock(workload.facts_of(self.podman.inspect(each["Id"]), ())["upper_dir"])
             force = ["--force", "--time=0"] if self.params["running"] == "kill" else []
             self.podman.run("rm", "--ignore", *force, each["Id"])
+        for each in remains:
+            self.podman.remove_remains(each["Id"])
         for name in pods:
             # Its infra container runs as long as the pod is there.
             self.podman.run("pod", "rm", "--force", "--time=0", "--ignore", name)

@@ -75,6 +75,7 @@ class HostOffer:
                     {"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", ""), "pod": each.get("PodName", "")}
                     for each in containers
                 ],
+                "remains": self._ask(lambda: [name for each in self.podman.remains(containers) for name in each.get("Names") or []], []) if self.has_podman else [],
                 "networks": [
                     {
                         "name": each["name"],

@@ -56,6 +56,18 @@ class Podman:
         """All containers; answered without their locks."""
         return self._documents("ps", "--all", "--pod", "--format", "json")
 
+    def remains(self, containers: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
+        """What podman's storage still has of others than these, its own containers: their making or removal was cut off, and their names are taken.
+
+        The working containers of buildah are others', and stay.
+        """
+        known = {each["Id"] for each in containers}
+        return [each for each in self._documents("ps", "--all", "--external", "--format", "json") if each["Id"] not in known and each.get("Command") == ["storage"]]
+
+    def remove_remains(self, name: str) -> None:
+        """The storage counts how often they are mounted, and nobody has lowered that: so by force."""
+        self.run("rm", "--force", "--ignore", name)
+
     def pods(self, names: t.Iterable[str]) -> list[dict[str, t.Any]]:
         """These pods in full."""
         return [pod for name in names for pod in _listed(self._answer("pod", "inspect", name))]

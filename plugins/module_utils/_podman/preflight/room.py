@@ -23,6 +23,11 @@ def _already_there(plan: Plan) -> t.Iterator[str]:
         yield "{1} has a container named {0} already, which is {2}: remove it with `podman rm {0}` there, or rename it".format(
             plan.workload, plan.destination, plan.there["workload"]["state"]
         )
+    if plan.workload in plan.there["host"]["podman"]["remains"]:
+        yield (
+            "podman's storage on {1} still has a container named {0} whose removal was cut off, and podman would not make another: "
+            "remove it with `podman rm --force {0}` there"
+        ).format(plan.workload, plan.destination)
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,11 @@ class PodmanWorkload:
     # absent
 
     def _remove(self) -> dict[str, t.Any]:
-        existing = workload.find(self.podman.containers(), self.name)
+        listed = self.podman.containers()
+        existing = workload.find(listed, self.name)
+        remains = workload.find(self.podman.remains(listed), self.name) if existing is None else None
+        if remains is not None:
+            self.reasons.append("a removal of {0} was cut off, and podman's storage still has it".format(self.name))
         if existing is not None:
             if existing.get("State") in ("running", "paused", "stopping") and self.params["running"] == "refuse":
                 raise HandoverError("{0} is {1} on this host, so it is not removed: stop it first if that is meant".format(self.name, existing["State"]))
@@ -216,6 +220,8 @@ class PodmanWorkload:
             # One that podman removes by itself may be gone by now.
             self.podman.run("rm", "--ignore", *force, existing["Id"])
             HealthTimer(self.runtime, existing["Id"]).remove()
+        if remains is not None:
+            self.podman.remove_remains(remains["Id"])
         for name, volume in volumes.items():
             inode_flags.unlock("" if volume.get("Options") else volume.get("Mountpoint") or "")  # one with options is bound to a folder that stays
             self.podman.run("volume", "rm", name)

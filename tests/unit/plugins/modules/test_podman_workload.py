@@ -62,6 +62,7 @@ class Host:
         self.failing = ()
         self.networks = []
         self.units = []
+        self.external = []  # what the storage has, and podman does not list
 
     def run(self, argv, accept=(0,), stdin=None, timeout=None):
         words = [str(word) for word in argv]
@@ -73,7 +74,8 @@ class Host:
         if rest[-1:] == ["--help"]:
             return HELP if len(rest) > 1 else "      --log-level string   Log\n"
         if rest[:2] == ["ps", "--all"]:
-            return json.dumps([{"Id": each["Id"], "Names": [name], "State": each["State"]["Status"]} for name, each in self.containers.items()])
+            listed = [{"Id": each["Id"], "Names": [name], "State": each["State"]["Status"]} for name, each in self.containers.items()]
+            return json.dumps(listed + (self.external if "--external" in rest else []))
         if rest[:2] == ["container", "inspect"]:
             return json.dumps([each for each in self.containers.values() if each["Id"] == rest[2] or each["Name"] == rest[2]])
         if rest[:2] == ["volume", "ls"]:
@@ -296,5 +298,17 @@ class TestAbsent:
 
     def test_check_mode_touches_nothing(self, host, module):
         host.containers["shop"] = inspect_of("111", State={"Status": "exited", "Running": False})
+        host.external = [{"Id": "999", "Names": ["shop"], "Command": ["storage"], "State": "storage"}]
         assert module("absent", check=True)["changed"]
+        assert host.commands == []
+
+    def test_what_a_removal_that_was_cut_off_has_left(self, host, module):
+        host.external = [{"Id": "999", "Names": [name], "Command": ["storage"], "State": "storage"} for name in ("shop", "other")]
+        result = module("absent")
+        assert result["reasons"] == ["a removal of shop was cut off, and podman's storage still has it"]
+        assert host.commands == ["podman rm --force --ignore 999"]
+
+    def test_a_working_container_of_buildah_stays(self, host, module):
+        host.external = [{"Id": "999", "Names": ["shop"], "Command": ["buildah"], "State": "buildah"}]
+        assert not module("absent")["changed"]
         assert host.commands == []
