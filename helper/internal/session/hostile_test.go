@@ -99,6 +99,7 @@ func TestAHostileSource(t *testing.T) {
 		}, "the source has not come back within 1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			d, received, h := receiving(t)
 			conn := h.Conn
 			beside := filepath.Join(filepath.Dir(d.arrived), "beside")

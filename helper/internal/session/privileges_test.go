@@ -273,6 +273,7 @@ func TestWhatEachPrivilegeIsFor(t *testing.T) {
 		for _, have := range []bool{true, false} {
 			name := fmt.Sprintf("%s, to %s, with %s: %v", n.side, n.what, n.without, have)
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				if ours(t)&(1<<n.without) == 0 {
 					t.Skip("this process has not got it")
 				}
