@@ -158,7 +158,7 @@ addresses:
   elements: str
   sample: [10.88.0.7]
 command:
-  description: The arguments of podman with which it was made, or would be. Empty where it is there.
+  description: The arguments of podman with which it was made, or would be; values of its variables are not shown. Empty where it is there.
   returned: always
   type: list
   elements: str

@@ -79,16 +79,14 @@ reasons:
     - there is a container named shop, which is exited
 """
 
-from ansible.module_utils.basic import AnsibleModule
-
 from ..module_utils._core.runtime import HandoverError
-from ..module_utils._core.step import in_turn
+from ..module_utils._core.step import discreet, in_turn
 from ..module_utils._drivers.steps import STEPS
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec={"steps": {"type": "list", "elements": "dict", "required": True}}, supports_check_mode=True)
+    module = discreet(argument_spec={"steps": {"type": "list", "elements": "dict", "required": True}}, supports_check_mode=True)
     try:
         result = in_turn(module, STEPS, module.params["steps"])
     except HandoverError as exc:

@@ -175,7 +175,7 @@ reasons:
     - podman has no volume named pgdata
     - there is no container named shop
 command:
-  description: The arguments with which the container was made.
+  description: The arguments with which the container was made; values of its variables are not shown.
   returned: when O(state=prepared)
   type: list
   elements: str

@@ -273,10 +273,9 @@ twin:
 import dataclasses
 import typing as t
 
-from ansible.module_utils.basic import AnsibleModule
-
 from ..module_utils._core.link import link_rate, listen_address
 from ..module_utils._core.move import out_of_reach, verdict
+from ..module_utils._core.step import discreet
 from ..module_utils._drivers.examiners import EXAMINERS
 
 LAZY_PAGES = (
@@ -381,7 +380,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
+    module = discreet(
         argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )

@@ -147,6 +147,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils._core import host
 from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime, finish
+from ..module_utils._core.step import discreet
 from ..module_utils._podman import processes, rollback, workload
 from ..module_utils._podman.copies.snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
 from ..module_utils._podman.disk_store import DiskStore
@@ -407,7 +408,7 @@ class Snapshot:
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(
+    module = discreet(
         argument_spec={
             "workload": {"type": "str", "required": True},
             "name": {"type": "str", "required": True},

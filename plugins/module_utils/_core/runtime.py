@@ -29,6 +29,22 @@ class HandoverError(Exception):
     """One sentence for the user."""
 
 
+# The option of podman and docker after which NAME=VALUE stands, and the value may be a password.
+_ENVIRONMENT = "--env"
+
+
+def shown(command: t.Sequence[str]) -> list[str]:
+    """A command for people: without the values of a container's variables."""
+    found = []
+    before = ""
+    for word in command:
+        option, equals, variable = word.partition("=") if word.startswith(_ENVIRONMENT + "=") else ("", "", word if before == _ENVIRONMENT else "")
+        name, valued, _value = variable.partition("=")
+        found.append(option + equals + name + "=***" if valued else word)
+        before = word
+    return found
+
+
 @dataclass(frozen=True)
 class Completed:
     """A command that ran to its end."""
@@ -126,7 +142,7 @@ class Runtime:
         command = [str(argument) for argument in argv]
         limit = self.remaining() if timeout is None else min(timeout, self.remaining())
         if limit <= 0:
-            raise HandoverError(f"the timeout of {self.timeout:g} s was used up before this command: {shlex.join(command)}")
+            raise HandoverError(f"the timeout of {self.timeout:g} s was used up before this command: {shlex.join(shown(command))}")
         watchdog = _Watchdog(limit)
         try:
             rc, stdout, stderr = self.module.run_command(
@@ -146,10 +162,10 @@ class Runtime:
         completed = Completed(tuple(command), rc, stdout, stderr)
         if watchdog.fired and rc != 0:
             raise HandoverError(
-                f"this command did not finish within {limit:.1f} s and was ended; raise timeout if the host is only slow: {shlex.join(command)}"
+                f"this command did not finish within {limit:.1f} s and was ended; raise timeout if the host is only slow: {shlex.join(shown(command))}"
             )
         if rc not in accept:
-            raise HandoverError(f"{shlex.join(command)} failed: {completed.last_words}")
+            raise HandoverError(f"{shlex.join(shown(command))} failed: {completed.last_words}")
         return completed
 
     def run_json(self, argv: t.Sequence[str], accept: t.Container[int] = (0,)) -> t.Any:
@@ -160,7 +176,7 @@ class Runtime:
         try:
             return json.loads(completed.stdout)
         except ValueError as exc:
-            raise HandoverError(f"{shlex.join(completed.argv)} answered something that is not JSON: {exc}") from exc
+            raise HandoverError(f"{shlex.join(shown(completed.argv))} answered something that is not JSON: {exc}") from exc
 
     def wait_for(self, condition: t.Callable[[], bool], seconds: float, interval: float = 0.05) -> bool:
         """Waits until the condition holds, and says whether it does.

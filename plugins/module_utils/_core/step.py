@@ -43,6 +43,11 @@ class Part:
         return getattr(self.module, name)
 
 
+def discreet(**arguments: t.Any) -> AnsibleModule:
+    """A module whose options are not written into the host's journal: those of a container have the values of its variables."""
+    return AnsibleModule(no_log=True, **arguments)
+
+
 def answer(step: Step, module: AnsibleModule) -> Result:
     """The step's result, also of one that failed."""
     try:
@@ -53,7 +58,7 @@ def answer(step: Step, module: AnsibleModule) -> Result:
 
 def alone(step: Step) -> None:
     """Runs it as a module of its own."""
-    module = AnsibleModule(argument_spec=dict(step.arguments), required_if=list(step.required_if), supports_check_mode=True)
+    module = discreet(argument_spec=dict(step.arguments), required_if=list(step.required_if), supports_check_mode=True)
     result = answer(step, module)
     if "msg" in result:
         module.fail_json(**result)

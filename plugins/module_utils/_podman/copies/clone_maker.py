@@ -18,7 +18,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
 from ..._core.pcopy import Pcopy
-from ..._core.runtime import HandoverError, Runtime
+from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.step import in_turn
 from .. import clone_plan, volume as image_volumes, workload
 from ..address_probe import in_use
@@ -52,7 +52,7 @@ class CloneMaker:
         with self.clones.held(self.name):
             clone = {"present": self._present, "absent": self._absent}[self.params["state"]]()
         return {
-            "changed": bool(self.reasons), "reasons": self.reasons, "clone": clone, "command": self.command, "left_out": self.left_out,
+            "changed": bool(self.reasons), "reasons": self.reasons, "clone": clone, "command": shown(self.command), "left_out": self.left_out,
             "addresses": self._addresses() if clone else [],
         }  # fmt: skip
 

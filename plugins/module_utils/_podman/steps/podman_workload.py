@@ -12,7 +12,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..._core.runtime import HandoverError, Runtime
+from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.step import Step
 from .. import bind_places, inode_flags, workload
 from ..book import started_at
@@ -65,7 +65,7 @@ class PodmanWorkload:
             self.reasons.append("podman has no volume named {0}".format(name))
         self.reasons.append("there is no container named {0}".format(self.name))
         if self.module.check_mode:
-            return {"command": command, "volumes": sorted(volumes), "workload": {}}
+            return {"command": shown(command), "volumes": sorted(volumes), "workload": {}}
         made: list[str] = []
         initialisation = Initialisation(self.runtime, self.podman, self.name)
         try:
@@ -148,7 +148,7 @@ class PodmanWorkload:
 
     def _result(self, inspect: t.Mapping[str, t.Any], command: list[str], volumes: list[str]) -> dict[str, t.Any]:
         facts = {"exists": True, "held": False, **workload.facts_of(inspect, self.podman.networks())}
-        return {"command": command, "volumes": volumes, "workload": facts}
+        return {"command": shown(command), "volumes": volumes, "workload": facts}
 
     def _note_start(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
         """One that is restored keeps the time at which it was started; podman itself notes only its own starts."""

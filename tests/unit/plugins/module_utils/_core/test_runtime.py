@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
@@ -28,6 +29,12 @@ def test_a_failure_says_the_command_and_its_last_words(runtime: Runtime) -> None
     code = "import sys; print('out'); print('first\\nthe disk is gone', file=sys.stderr); sys.exit(3)"
     with pytest.raises(HandoverError, match="failed: the disk is gone$"):
         runtime.run([sys.executable, "-c", code])
+
+
+def test_a_failure_does_not_tell_the_values_of_variables(runtime: Runtime) -> None:
+    words = ["false", "create", "--env=PASSWORD=a=b c", "--env", "TOKEN=d", "--env=PLAIN", "--name=e", "f=g"]
+    with pytest.raises(HandoverError, match=re.escape("false create '--env=PASSWORD=***' --env 'TOKEN=***' --env=PLAIN --name=e f=g failed")):
+        runtime.run(words)
 
 
 def test_an_accepted_status_is_no_failure(runtime: Runtime) -> None:
