@@ -157,10 +157,10 @@ docs: setup ## Write the pages of variables, surveys and inventories from their 
 site: .cache/docs/ready ## Build the documentation as a site into .cache/site; a warning is an error
 	@.cache/docs/bin/python docs/site/build.py $(or $(TARGET),.cache/site) $(if $(LINKS),--links)
 
-# PARTS=go, or "go lint": only these. The parts are listed in tests/suite.
+# PARTS=go, or "go lint": only these. The parts are listed in tests/suite. WHOLE=1 has the scenarios, too, whose turn it is not.
 .PHONY: test
 test: setup helper ## Run the whole test suite
-	@.cache/venv/bin/python tests/suite $(PARTS)
+	@WHOLE="$(WHOLE)" .cache/venv/bin/python tests/suite $(PARTS)
 
 # --- parts of the test suite, with more in them -----------------------------
 

@@ -48,7 +48,9 @@ for each in /var/lib/handover/sessions /var/lib/handover/volumes /var/lib/contai
 rm -f /var/tmp/chaos-disk
 systemctl stop 'handover-fault*' handover-recover.service; systemctl reset-failed
 for each in /etc/systemd/system/handover-loop-*.service; do test -e "$each" && systemctl disable --now "$(basename "$each")"; done
-timeout 60 podman rm --all --force --time 0; timeout 60 podman ps --all --external --quiet | xargs --no-run-if-empty podman rm --force; timeout 60 podman volume rm --all --force
+timeout 60 podman rm --all --force --time 0
+timeout 60 podman ps --all --external --quiet | xargs --no-run-if-empty podman rm --force
+timeout 60 podman volume rm --all --force
 findmnt --list --noheadings --output TARGET | grep ^/var/lib/handover/ | xargs --no-run-if-empty umount
 chattr -i /var/lib/handover/mnt/* 2>/dev/null
 rm -rf /run/handover/started/* /run/handover/gates/* /var/lib/handover/mnt/* /var/lib/handover/sessions/* /var/lib/handover/volumes/*

@@ -75,7 +75,7 @@ class HostOffer:
                     {"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", ""), "pod": each.get("PodName", "")}
                     for each in containers
                 ],
-                "remains": self._ask(lambda: [name for each in self.podman.remains(containers) for name in each.get("Names") or []], []) if self.has_podman else [],
+                "remains": self._ask(lambda: self._remains(containers), []) if self.has_podman else [],
                 "networks": [
                     {
                         "name": each["name"],
@@ -93,6 +93,10 @@ class HostOffer:
                 "volumes": {volume["Name"]: volume.get("Options") or {} for volume in volumes},
             },
         }
+
+    def _remains(self, containers: Documents) -> list[str]:
+        """Names that podman gives to no container, since its storage still has one of that name."""
+        return [name for each in self.podman.remains(containers) for name in each.get("Names") or []]
 
     def host(self) -> dict[str, t.Any]:
         """The facts that are no engine's."""

@@ -62,7 +62,8 @@ class Podman:
         The working containers of buildah are others', and stay.
         """
         known = {each["Id"] for each in containers}
-        return [each for each in self._documents("ps", "--all", "--external", "--format", "json") if each["Id"] not in known and each.get("Command") == ["storage"]]
+        stored = self._documents("ps", "--all", "--external", "--format", "json")
+        return [each for each in stored if each["Id"] not in known and each.get("Command") == ["storage"]]
 
     def remove_remains(self, name: str) -> None:
         """The storage counts how often they are mounted, and nobody has lowered that: so by force."""

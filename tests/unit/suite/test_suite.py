@@ -77,6 +77,18 @@ def test_every_part_is_named_once_and_has_commands():
     assert all(each.commands for each in every)
 
 
+@pytest.mark.parametrize(("seed", "names", "whole", "run"), ((4, [], "", "ab"), (5, [], "", "ac"), (5, [], "1", "abc"), (5, ["b"], "", "b")))
+def test_scenarios_take_turns(monkeypatch, seed, names, whole, run):
+    monkeypatch.setattr(suite, "faults_seed", lambda: seed)
+    monkeypatch.setenv("WHOLE", whole)
+    every = tuple(suite.Part(name, "", (), turn=turn) for name, turn in (("a", None), ("b", 0), ("c", 1)))
+    assert "".join(each.name for each in suite.due(every, names)) == run
+
+
+def test_each_turn_has_parts():
+    assert {each.turn for each in suite.parts()} == {None, *range(suite.TURNS)}
+
+
 def test_the_seed_of_the_faults_is_that_of_the_code(monkeypatch, tmp_path):
     assert suite.faults_seed() == suite.faults_seed()
     monkeypatch.setattr(suite, "CHECKOUT", tmp_path)

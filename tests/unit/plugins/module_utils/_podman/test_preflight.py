@@ -513,7 +513,7 @@ FAULTS = [
     ("already_there", put("there.workload", {"exists": True, "running": False, "held": False, "name": "shop", "state": "exited"}),
      "node2 has a container named shop already, which is exited: remove it with `podman rm shop` there"),
     ("already_there", put("there.host.podman.remains", ["shop"]),
-     "podman's storage on node2 still has a container named shop whose removal was cut off, and podman would not make another: remove it with `podman rm --force shop`"),
+     "podman's storage on node2 still has a container named shop whose removal was cut off, and podman would not make another: remove it with"),
     ("images", put("there.host.images.present", ["pgdata.img"]), "/var/lib/handover/volumes/pgdata.img exists on node2 already and is never overwritten"),
     ("image_directories", put("here.workload.mounts.0.image_volume.image", "/srv/pgdata.img"),
      "the image volume pgdata of shop is /srv/pgdata.img, outside of"),
