@@ -164,10 +164,10 @@ test: setup helper ## Run the whole test suite
 
 # --- parts of the test suite, with more in them -----------------------------
 
-# FAULTS=25 is a sample (FAULTS_SEED chooses it), FAULTS="sender killed" one row.
+# FAULTS=25 is a sample (FAULTS_SEED chooses it), FAULTS="sender killed" one row. FLEETS=3 has so many fleets at it side by side.
 .PHONY: test-faults
 test-faults: setup helper ## Break a move at every step in every way; the table goes into docs/safety-tests.md
-	@FAULTS_TABLE=1 FAULTS="$(or $(FAULTS),all)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/molecule test --scenario-name faults
+	@FAULTS_TABLE=1 FAULTS="$(or $(FAULTS),all)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/$(if $(FLEETS),python tests/faults/wide.py $(FLEETS),molecule test --scenario-name faults)
 
 # SEED=n is that of the first round and chooses everything; SEED=n ROUNDS=1 is one round again.
 .PHONY: test-chaos
