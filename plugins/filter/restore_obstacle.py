@@ -15,7 +15,7 @@ Answer = t.Mapping[str, t.Any]
 _OPEN = frozenset(("released", "in_doubt"))
 
 
-def restore_obstacle(answers: t.Mapping[str, Answer | None], workload: str, source: str) -> str:
+def restore_obstacle(answers: t.Mapping[str, Answer | None], workload: str, source: str, addresses: t.Sequence[str] = ()) -> str:
     """From workload_info's answer on each host: why a container cannot be brought back on one of them, which must not run twice; empty if it can."""
     given = {host: answer or {} for host, answer in answers.items()}
     others = {host: answer for host, answer in given.items() if host != source}
@@ -30,6 +30,11 @@ def restore_obstacle(answers: t.Mapping[str, Answer | None], workload: str, sour
         return (
             "it is not known whether {0} runs on another host, and it must not run twice: {1}: mend that, or leave a host out that is off, as in "
             "-e 'handover_hosts=all:!{2}'".format(workload, "; ".join(silent), silent[0].partition(":")[0])
+        )
+    if addresses and (given.get(source, {}).get("workload") or {}).get("exists"):
+        return (
+            "{0} is on {1} and goes back to the backup with the addresses that it has: leave handover_addresses ({2}) away, "
+            "or have another container beside it with handover_clone".format(workload, source, ", ".join(addresses))
         )
     return ""
 
@@ -53,11 +58,11 @@ def _unknown(answer: Answer | None) -> str:
     return str(problems[0]) if problems and not ((answer or {}).get("workload") or {}).get("exists") else ""
 
 
-def checked(answers: t.Any, workload: str, source: str) -> str:
+def checked(answers: t.Any, workload: str, source: str, addresses: t.Sequence[str] = ()) -> str:
     """The filter: its input comes from a playbook."""
     if not isinstance(answers, t.Mapping):
         raise AnsibleFilterError("restore_obstacle: what each host answered is needed, by its name, not {0}".format(type(answers).__name__))
-    return restore_obstacle(answers, workload, source)
+    return restore_obstacle(answers, workload, source, addresses)
 
 
 class FilterModule:

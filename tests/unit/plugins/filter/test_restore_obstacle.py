@@ -50,6 +50,12 @@ def test_a_move_that_begins_on_the_host_itself_is_one():
     assert "has not ended on node1 (copying)" in restore_obstacle({"node1": moves(state="copying", running=True, ended=False)}, "shop", "node1")
 
 
+def test_addresses_are_for_one_that_is_made():
+    assert "leave handover_addresses (10.0.0.9) away, or have another" in restore_obstacle({"node1": STOPPED}, "shop", "node1", ["10.0.0.9"])
+    assert restore_obstacle({"node1": STOPPED}, "shop", "node1", []) == ""
+    assert restore_obstacle({"node1": NONE, "node2": STOPPED}, "shop", "node1", ["10.0.0.9"]) == ""
+
+
 def test_the_filter_wants_answers():
     with pytest.raises(AnsibleFilterError, match="not list"):
         checked([], "shop", "node1")
