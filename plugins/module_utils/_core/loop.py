@@ -118,6 +118,14 @@ def read_mounts(proc: str = "/proc", pid: str = "self") -> list[Mount]:
         return []
 
 
+def unmounted(path: str, fstab: str, mounts: t.Iterable[Mount]) -> str:
+    """The mount point of this fstab that a path is to be below, if nothing is mounted there: its folder is another one, on another disk."""
+    places = [_unescape(words[1]) for words in map(str.split, fstab.splitlines()) if len(words) > 1 and not words[0].startswith("#")]
+    above = [place.rstrip("/") for place in places if place.startswith("/") and os.path.join(path, "").startswith(os.path.join(place, ""))]
+    nearest = max(above, key=len, default="")
+    return nearest if nearest and nearest not in {mount.mountpoint for mount in mounts} else ""
+
+
 def openers(paths: t.Collection[str], proc: str = "/proc") -> list[Holder]:
     """Processes that have one of these files or block devices open, under any path."""
     identities = {_identity(os.stat(path)) for path in paths}

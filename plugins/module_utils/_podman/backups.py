@@ -16,6 +16,7 @@ import os
 import tempfile
 import typing as t
 
+from .._core import host, loop
 from .._core.pcopy import Pcopy, PcopyError
 from .._core.runtime import HandoverError
 from .disk_store import DiskStore, is_elsewhere, is_store, places_of
@@ -51,11 +52,18 @@ def _stores(pcopy: Pcopy, repository: str) -> list[str] | None:
 
 
 def check_repository(repository: str) -> None:
-    """A relative path would mean another folder with each way of reaching the host."""
+    """A relative path would mean another folder with each way of reaching the host, and below a mount point another disk than the one that is missing."""
     if not os.path.isabs(repository) and not is_elsewhere(repository):
         raise HandoverError(
             "repository: '{0}' is no full path: name the folder from the root on, as in /srv/backups, or backup1:/srv/backups on another host".format(
                 repository
+            )
+        )
+    missing = "" if is_elsewhere(repository) else loop.unmounted(os.path.realpath(repository), host.read_text("/etc/fstab"), loop.read_mounts())
+    if missing:
+        raise HandoverError(
+            "the repository {0} is on {1}, which /etc/fstab has as a file system of its own and which is not mounted: mount it first (`mount {1}`)".format(
+                repository, missing
             )
         )
 

@@ -18,6 +18,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core.loop impo
     parse_losetup,
     parse_mountinfo,
     read_mounts,
+    unmounted,
     users_of_mount,
 )
 
@@ -144,3 +145,27 @@ def test_a_process_that_has_gone_has_no_mounts(proc: Path) -> None:
 
 def test_a_holder_is_named_with_its_number() -> None:
     assert str(Holder(42, "postgres")) == "postgres (pid 42)"
+
+
+FSTAB = """# <file system> <mount point> <type> <options> <dump> <pass>
+UUID=1 / ext4 errors=remount-ro 0 1
+nas:/backups /srv/backups/ nfs4 defaults 0 0
+nas:/more /srv/back\\040ups nfs4 defaults 0 0
+/swapfile none swap sw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "mounted", "missing"),
+    [
+        ("/srv/backups", [], "/srv/backups"),
+        ("/srv/backups/handover", [], "/srv/backups"),
+        ("/srv/back ups/handover", [], "/srv/back ups"),
+        ("/srv/backups/handover", ["/srv/backups"], ""),
+        ("/srv/backups2", [], ""),
+        ("/var/backups", [], ""),
+    ],
+)
+def test_a_folder_below_what_is_not_mounted_is_another(path, mounted, missing):
+    mounts = [Mount(device="0:1", mountpoint=place, fstype="nfs4", source="nas:/x") for place in mounted]
+    assert unmounted(path, FSTAB, mounts) == missing
