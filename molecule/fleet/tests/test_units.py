@@ -35,7 +35,7 @@ ContainerName={name}
 Network=lan:ip={address},ip6={address6}
 Volume={name}.volume:/data
 StopSignal=9
-Exec=sh -c "heartbeat -file /data/heartbeat & exec nc -ll -p 7007 -e cat"
+Exec=sh -c "heartbeat -file /data/heartbeat -every 5ms & exec nc -ll -p 7007 -e cat"
 
 [Service]
 Restart=always
