@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,18 +28,127 @@ func (a internalCommands) runcHook() *cobra.Command {
 	return &cobra.Command{Use: "runc-hook WORD…", Short: "The gate before runc creates a container", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(c.Context(), runtimePatience)
 		defer cancel()
-		return mayCreate(ctx, args, sessionsDir, record.RunDir)
+		return saidInLog(args, mayCreate(ctx, args, sessionsDir, record.RunDir))
 	}}
 }
 
-// mayCreate is an error for a container that must not start here. Docker shows the
-// user the last error in runc's log, so the sentence is written there, too.
+// runcRestore is the gate before runc restores a container, and becomes runc. It is
+// called with runc's own words, and with the real one in PATH.
+func (a internalCommands) runcRestore() *cobra.Command {
+	return &cobra.Command{Use: "runc-restore WORD…", Short: "The gate before runc restores a container", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(c.Context(), runtimePatience)
+		defer cancel()
+		words, hold, err := restoring(ctx, args, sessionsDir, record.RunDir)
+		if err != nil {
+			return saidInLog(args, err)
+		}
+		runc, err := exec.LookPath("runc")
+		if err != nil {
+			return saidInLog(args, err)
+		}
+		if hold != "" {
+			if err := os.Setenv("PATH", hold+string(filepath.ListSeparator)+os.Getenv("PATH")); err != nil {
+				return err
+			}
+		}
+		return saidInLog(args, syscall.Exec(runc, append([]string{"runc"}, words...), os.Environ()))
+	}}
+}
+
+// runcEntered is the hook that runcRestore gives to a container: see recovery.Enter.
+func (a internalCommands) runcEntered() *cobra.Command {
+	return &cobra.Command{Use: "runc-entered", Short: "The hook of a container that runc restores", Args: between(0, 0), RunE: func(c *cobra.Command, _ []string) error {
+		state, err := recovery.ReadOCIState(os.Stdin)
+		if err != nil {
+			return err
+		}
+		return recovery.Enter(c.Context(), sessionsDir, record.RunDir, state)
+	}}
+}
+
 func mayCreate(ctx context.Context, words []string, root, runDir string) error {
-	bundle := option(words, "--bundle", "-b")
-	err := errors.New("session: runc was not told the bundle of the container, so it is not known whether it may start")
-	if bundle != "" {
-		err = recovery.MayStart(ctx, root, runDir, &recovery.OCIState{Bundle: bundle})
+	bundle, err := bundleOf(words)
+	if err != nil {
+		return err
 	}
+	return recovery.MayCreate(ctx, root, runDir, &recovery.OCIState{Bundle: bundle})
+}
+
+// restoring are the words with which runc restores a container, and the folder in front of
+// PATH that stands in for CRIU. For a session they are its own: the images are where that
+// has them and not where the engine has copied them to, and the network is the helper's
+// before it is the engine's.
+func restoring(ctx context.Context, words []string, root, runDir string) (changed []string, hold string, err error) {
+	bundle, err := bundleOf(words)
+	if err != nil {
+		return nil, "", err
+	}
+	spec, err := recovery.Restoring(root, runDir, bundle)
+	if err != nil {
+		return nil, "", err
+	}
+	if spec == nil { // an operator's own
+		return words, "", recovery.MayStart(ctx, root, runDir, &recovery.OCIState{Bundle: bundle})
+	}
+	r := spec.Hooks.Restore
+	return restoreWords(words, r.Gate, filepath.Dir(r.Log)), r.Hold, enterFirst(filepath.Join(bundle, "config.json"))
+}
+
+// restoreWords are runc's words with other images, and with all that a session carries.
+func restoreWords(words []string, images, work string) (changed []string) {
+	for i := 0; i < len(words); i++ {
+		switch words[i] {
+		case "restore":
+			changed = append(changed, words[i], "--image-path", images, "--work-path", work, "--tcp-established", "--file-locks")
+		case "--image-path", "--work-path":
+			i++
+		default:
+			changed = append(changed, words[i])
+		}
+	}
+	return changed
+}
+
+// enterFirst puts the helper's hook before the engine's own in a bundle's configuration.
+func enterFirst(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("the container's bundle: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var config map[string]any
+	if err := d.Decode(&config); err != nil {
+		return fmt.Errorf("%s is damaged: %w", path, err)
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	hooks, _ := config["hooks"].(map[string]any)
+	if hooks == nil {
+		hooks = map[string]any{}
+	}
+	before, _ := hooks["prestart"].([]any)
+	first := map[string]any{"path": own, "args": []string{"pcopy", "internal", "runc-entered"}, "timeout": int(runtimePatience.Seconds())}
+	hooks["prestart"] = append([]any{first}, before...)
+	config["hooks"] = hooks
+	if b, err = json.Marshal(config); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+// bundleOf is the bundle that runc was told.
+func bundleOf(words []string) (string, error) {
+	if bundle := option(words, "--bundle", "-b"); bundle != "" {
+		return bundle, nil
+	}
+	return "", errors.New("session: runc was not told the bundle of the container, so it is not known whether it may start")
+}
+
+// saidInLog writes an error to runc's log, too: Docker shows the user the last one in it.
+func saidInLog(words []string, err error) error {
 	if err == nil {
 		return nil
 	}

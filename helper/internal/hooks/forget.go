@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,10 +13,13 @@ import (
 // Forget removes the gate that a session left whose process died, once CRIU is done.
 // Not earlier: a script that finds no gate takes the run for another program's and
 // lets CRIU continue, and the session has just decided that it must not.
+//
+// An engine that removes a container may remove the folder of the images with it: the gate
+// is known by its session then.
 func Forget(ctx context.Context, runDir, imageDir, session string) error {
 	dir, err := filepath.EvalSymlinks(imageDir)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return forgetGone(runDir, session)
 	} else if err != nil {
 		return fmt.Errorf("hooks: %w", err)
 	}
@@ -26,6 +30,29 @@ func Forget(ctx context.Context, runDir, imageDir, session string) error {
 	if err := done(ctx, dir); err != nil {
 		return err
 	}
+	return forget(runDir, dir)
+}
+
+// forgetGone removes the gates of a session before folders that are not there any more.
+func forgetGone(runDir, session string) error {
+	all, err := filepath.Glob(filepath.Join(Gates(runDir), "*.json"))
+	if err != nil {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	for _, path := range all {
+		var reg Registration
+		b, e := os.ReadFile(path)
+		if e != nil || json.Unmarshal(b, &reg) != nil || reg.Session != session {
+			continue // another's, and none of our business
+		}
+		if _, e := os.Lstat(reg.ImageDir); errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, forget(runDir, reg.ImageDir))
+		}
+	}
+	return err
+}
+
+func forget(runDir, dir string) error {
 	base := filepath.Join(Gates(runDir), key(dir))
 	_ = os.Remove(base + ".sock")
 	if err := os.Remove(base + ".json"); err != nil && !errors.Is(err, os.ErrNotExist) {

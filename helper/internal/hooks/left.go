@@ -17,7 +17,7 @@ import (
 // restored: they wait for it forever, and keep their mounts. The runtime names a
 // container's cgroup by its ID.
 func KillLeft(ctx context.Context, container string) error {
-	return killLeft(ctx, container, map[string]string{"/run/runc": "runc", "/run/crun": "crun"})
+	return killLeft(ctx, container, map[string]string{"/run/runc": "runc", "/run/crun": "crun", "/run/docker/runtime-runc/moby": "runc"})
 }
 
 // killLeft knows the programs that run containers, by the folder of their entries.

@@ -59,3 +59,31 @@ func TestTheEntryOfAKilledRuntimeGoes(t *testing.T) {
 		}
 	}
 }
+
+// An engine that removes the container takes the folder of the images along, and the gate
+// before it must not stay: it would be of a session that is over.
+func TestAGateBeforeAFolderThatIsGoneGoes(t *testing.T) {
+	run, ours, theirs := t.TempDir(), filepath.Join(t.TempDir(), "ours"), filepath.Join(t.TempDir(), "theirs")
+	for dir, session := range map[string]string{ours: "/sessions/shop-1", theirs: "/sessions/shop-2"} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenGate(run, dir, session); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // the second time there is nothing
+		if err := Forget(t.Context(), run, ours, "/sessions/shop-1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if reg, err := Lookup(run, ours); err != nil || reg != nil {
+		t.Errorf("it is there still: %v, %v", reg, err)
+	}
+	if reg, err := Lookup(run, theirs); err != nil || reg == nil {
+		t.Errorf("another session's gate is gone: %v", err)
+	}
+}

@@ -252,7 +252,7 @@ func TestANetworkThatWouldBeHeardIsRefused(t *testing.T) {
 	r.start()
 	r.wait(r.src, record.UntilConverged)
 	src, dst := r.cutover()
-	if src.State != record.Thawed || dst.State != record.Discarded || !strings.Contains(src.Error, "podman did not take the helper's netavark") {
+	if src.State != record.Thawed || dst.State != record.Discarded || !strings.Contains(src.Error, "came up without being silent") {
 		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
 	}
 	r.runsOnce(w, record.Source)

@@ -68,11 +68,12 @@ func (r *criuRestore) startWhole() (*hooks.Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
+	// Some engines have the stand-in come up in any case.
+	r.gate.Again(hooks.StartUp)
+	r.gate.Answer(hooks.StartUp, true)
 	if len(all) == 0 {
 		return r.h.Restore.Start()
 	}
-	r.gate.Again(hooks.StartUp)
-	r.gate.Answer(hooks.StartUp, true)
 	return r.h.Restore.StartEarly()
 }
 

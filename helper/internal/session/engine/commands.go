@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
@@ -33,6 +34,15 @@ func StartAgain(ctx context.Context, dir string, spec *record.Spec) error {
 		return err
 	}
 	return runIfGiven(ctx, spec.Hooks.Thaw)
+}
+
+// RunBeside runs the command that a driver has beside CRIU when the workload runs: on the
+// source again, or on the destination. Whatever becomes of it, the workload does run, so
+// a failure is told and ends nothing.
+func RunBeside(ctx context.Context, log *report.Log, c *hooks.Command) {
+	if err := runIfGiven(ctx, c); err != nil {
+		log.Emit("warning", map[string]any{"text": err.Error()})
+	}
 }
 
 func runIfGiven(ctx context.Context, c *hooks.Command) error {

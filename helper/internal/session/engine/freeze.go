@@ -224,6 +224,7 @@ func (d *criuDump) Thaw(ctx context.Context) error {
 	// only while the other may be heard.
 	heard := d.quiet.Lift()
 	d.gate.Refuse()
+	armed := d.p != nil
 	if d.p != nil {
 		if err := released(ctx, d.p, d.h.Freeze.Argv); err != nil {
 			return err
@@ -231,7 +232,11 @@ func (d *criuDump) Thaw(ctx context.Context) error {
 		d.p = nil
 	}
 	// CRIU leaves the cgroup as it found it: frozen.
-	return errors.Join(heard, d.runOn(), forgetWatched(d.h.Freeze), d.gate.Close())
+	err := errors.Join(heard, d.runOn(), forgetWatched(d.h.Freeze), d.gate.Close())
+	if armed {
+		RunBeside(ctx, d.quiet.Log, d.h.Thaw)
+	}
+	return err
 }
 
 // released waits for the end of a command whose CRIU was refused. Its failure is
@@ -408,7 +413,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 	}
 	silent, err := network.Silent(NamespaceOf(r.gate.Root()))
 	if err == nil && !silent {
-		err = errors.New("session: the workload's network came up without being silent: podman did not take the helper's netavark")
+		err = errors.New("session: the workload's network came up without being silent: the engine did not ask the helper before it made the first interface")
 	}
 	return err
 }
@@ -428,7 +433,9 @@ func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
 		at = time.Now()
 	}
 	hooks.RemoveAside(r.h.Restore.Container)
-	return at, errors.Join(r.gate.Close(), runIfGiven(ctx, r.h.Resume))
+	err := r.gate.Close()
+	RunBeside(ctx, r.Log, r.h.Resume)
+	return at, err
 }
 
 // beckonWhenItRuns is soon over: the command ends in any case.

@@ -187,7 +187,7 @@ func NamespaceOf(pid string) string { return "/proc/" + pid + "/ns/net" }
 // inventoryImage is in each set of CRIU's images.
 const inventoryImage = "inventory.img"
 
-// SetUpNetwork is for the moment in which podman is about to make the interfaces of
+// SetUpNetwork is for the moment in which the engine is about to make the interfaces of
 // the workload that CRIU will restore from the images in imageDir: the namespace is
 // silent before the first of them is there. Where no session asked for that, a memory
 // snapshot is restored if there are images: its addresses are its own, and sockets need

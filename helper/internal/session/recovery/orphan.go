@@ -273,7 +273,13 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *record.Spec, j
 	if err := j.Append(to, why); err != nil {
 		return err
 	}
-	return ForgetSource(ctx, dir, runDir, spec)
+	if err := ForgetSource(ctx, dir, runDir, spec); err != nil {
+		return err
+	}
+	if st != record.Prepare && st != record.Presync {
+		runBeside(ctx, dir, spec, spec.Hooks.Thaw)
+	}
+	return nil
 }
 
 // ForgetSource removes the leftovers of a source's dead process, when CRIU is done.

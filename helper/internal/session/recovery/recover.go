@@ -97,7 +97,14 @@ func recoverSource(ctx context.Context, dir, runDir string, spec *record.Spec, j
 		return nil
 	case record.Done, record.Thawed, record.Failed:
 		// CRIU's hook recorded it, and could not wait for CRIU's end.
-		return ForgetSource(ctx, dir, runDir, spec)
+		left, err := leftGate(runDir, dir, spec)
+		if err == nil {
+			err = ForgetSource(ctx, dir, runDir, spec)
+		}
+		if err == nil && left && j.State() != record.Done {
+			runBeside(ctx, dir, spec, spec.Hooks.Thaw)
+		}
+		return err
 	case record.Refused, record.Fenced, record.Settled:
 		return endSource(ctx, dir, runDir, spec, j)
 	}
@@ -133,7 +140,28 @@ func endSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *re
 	if err := ForgetSource(ctx, dir, runDir, spec); err != nil {
 		return err
 	}
-	return j.Append(record.Thawed, "")
+	if err := j.Append(record.Thawed, ""); err != nil {
+		return err
+	}
+	runBeside(ctx, dir, spec, spec.Hooks.Thaw)
+	return nil
+}
+
+// leftGate says whether the gate of a source's dead process is there still: the first
+// recovery after it removes it.
+func leftGate(runDir, dir string, spec *record.Spec) (bool, error) {
+	f := spec.Hooks.Freeze
+	if !f.Given() || f.Gate == "" {
+		return false, nil
+	}
+	gate, err := filepath.EvalSymlinks(f.Gate)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("session: %w", err)
+	}
+	reg, err := hooks.Lookup(runDir, gate)
+	return reg != nil && reg.Session == dir, err
 }
 
 func recoverDestination(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
@@ -204,6 +232,9 @@ func settleOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j 
 	}
 	if err := j.Append(record.Settled, ""); err != nil {
 		return err
+	}
+	if spec.Mode == record.Live {
+		runBeside(ctx, dir, spec, spec.Hooks.Resume)
 	}
 	err := attachOrphan(spec, j)
 	for _, v := range spec.Volumes { // a process that died may have left them so, see warm.go

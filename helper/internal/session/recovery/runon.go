@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/engine"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/undump"
 )
@@ -28,15 +30,28 @@ func runOn(dir string, spec *record.Spec) error {
 	return f.Cgroup.Thaw()
 }
 
-// tell writes to the events of a session whose process is gone; one that was removed has
-// none.
+// tell writes what was given back to the events of a session whose process is gone.
 func tell(dir string, r undump.Report, err error) {
+	withEvents(dir, func(log *report.Log) { r.Tell(log, err) })
+}
+
+// withEvents is for the events of a session whose process is gone; one that was removed
+// has none.
+func withEvents(dir string, write func(*report.Log)) {
 	f, e := os.OpenFile(filepath.Join(dir, record.EventsFile), os.O_APPEND|os.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if e != nil {
 		return
 	}
 	defer f.Close()
-	r.Tell(report.NewWriter(f), err)
+	write(report.NewWriter(f))
+}
+
+// runBeside runs the command that a driver has beside CRIU, in the place of a process that
+// is gone. Of a workload that is stopped and started it is no such command.
+func runBeside(ctx context.Context, dir string, spec *record.Spec, c *hooks.Command) {
+	if spec.Mode != record.Offline {
+		withEvents(dir, func(log *report.Log) { engine.RunBeside(ctx, log, c) })
+	}
 }
 
 // runOnLater leaves a process behind that lets the workload run on when CRIU has ended:

@@ -43,6 +43,7 @@ const startPatience = 10 * time.Second
 // OCIState is an OCI runtime's message to its hooks about a container.
 type OCIState struct {
 	Bundle string `json:"bundle"`
+	Pid    int    `json:"pid"` // the container's first process; 0 where there is none yet
 }
 
 // ReadOCIState reads the runtime's message to a hook.
@@ -60,6 +61,12 @@ func MayStart(ctx context.Context, root, runDir string, c *OCIState) error {
 	if err := onEmptyFolder(c.Bundle); err != nil {
 		return err
 	}
+	return eachOf(root, c.Bundle, func(dir string, spec *record.Spec) error { return mayStart(ctx, dir, runDir, spec) })
+}
+
+// eachOf calls do for each session below root that knows the container in a bundle, up to
+// the first error.
+func eachOf(root, bundle string, do func(dir string, spec *record.Spec) error) error {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -69,12 +76,12 @@ func MayStart(ctx context.Context, root, runDir string, c *OCIState) error {
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
 		text, err := os.ReadFile(filepath.Join(dir, record.SpecFile))
-		if err != nil || !bytes.Contains(text, []byte(c.Bundle)) {
+		if err != nil || !bytes.Contains(text, []byte(bundle)) {
 			continue // not this container's, or no session yet
 		}
 		spec, err := record.LoadSpec(dir)
-		if err == nil && spec.Has(c.Bundle) {
-			err = mayStart(ctx, dir, runDir, spec)
+		if err == nil && spec.Has(bundle) {
+			err = do(dir, spec)
 		}
 		if err != nil {
 			return err

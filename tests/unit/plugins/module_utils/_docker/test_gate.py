@@ -68,6 +68,7 @@ def run(tmp_path):
     """The script with a helper that answers, and a runc that prints its words; ours may stand anywhere in the PATH."""
     own = tmp_path / "own"
     text = SCRIPT.read_text(encoding="utf-8").replace("/usr/local/libexec/handover/docker", str(own))
+    text = text.replace("/sys/fs/cgroup", str(tmp_path / "cgroups"))
     program(own / "runc", text.replace("/usr/local/libexec/handover/pcopy", str(tmp_path / "pcopy")))
     program(tmp_path / "real" / "runc", '#!/bin/sh\necho "runc: $*"\n')
 
@@ -83,7 +84,13 @@ def run(tmp_path):
 CREATE = ("--root", "/run/r", "create", "--bundle", "/a bundle", "0123")
 
 
-@pytest.mark.parametrize("word", ["create", "restore", "run"])
+def test_the_helper_becomes_runc_where_one_is_restored(run):
+    words = ["restore" if each == "create" else each for each in CREATE]
+    for may_start in (True, False):
+        assert run(*words, may_start=may_start)[:2] == (0 if may_start else 1, [f"asked: internal runc-restore {' '.join(words)}"])
+
+
+@pytest.mark.parametrize("word", ["create", "run"])
 def test_the_helper_is_asked_before_a_container_is_made(run, word):
     words = [word if each == "create" else each for each in CREATE]
     assert run(*words)[1] == [f"asked: internal runc-hook {' '.join(words)}", f"runc: {' '.join(words)}"]
@@ -93,6 +100,16 @@ def test_the_helper_is_asked_before_a_container_is_made(run, word):
 @pytest.mark.parametrize("word", ["kill", "delete", "state", "exec", "start", "pause"])
 def test_what_runs_can_be_stopped_without_the_helper(run, word):
     assert run("--root", "/run/r", word, "0123", may_start=False)[:2] == (0, [f"runc: --root /run/r {word} 0123"])
+
+
+@pytest.mark.parametrize(("populated", "left"), [("0", "0\n"), ("1", "1\n")])
+def test_what_stands_frozen_and_is_empty_can_be_deleted(run, tmp_path, populated, left):
+    cgroup = tmp_path / "cgroups" / "system.slice" / "docker-0123.scope"
+    cgroup.mkdir(parents=True)
+    (cgroup / "cgroup.events").write_text(f"populated {populated}\nfrozen 1\n", encoding="ascii")
+    (cgroup / "cgroup.freeze").write_text("1\n", encoding="ascii")
+    assert run("--root", "/run/r", "delete", "0123")[:2] == (0, ["runc: --root /run/r delete 0123"])
+    assert (cgroup / "cgroup.freeze").read_text(encoding="ascii") == left
 
 
 def test_without_a_runc_beside_it_does_not_call_itself(run, tmp_path):
