@@ -39,6 +39,8 @@ class Move:
     session: str = ""  # our own, which is no obstacle
     asked_within: float = 0.0  # seconds in which first the destination was asked, and then the source
     lazy_pages: bool = False  # it is to run on the destination before its memory is there
+    place_memory: bool = False  # CRIU is to leave its memory out
+    auto_converge: bool = False  # it is to be slowed down where the pause would be too long
     bind_mounts: str = "refuse"  # the fate of bind mounts: carry, same, refuse
     problems: tuple[str, ...] = field(default=())
 

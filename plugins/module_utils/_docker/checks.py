@@ -10,11 +10,12 @@ A check is a pure function of the facts about both hosts, and yields one sentenc
 from __future__ import annotations
 
 import typing as t
+from types import MappingProxyType
 
 from .._core import move_checks
 from .._core.move import IGNORE, SPARE_DISK, UNACCOUNTED, Finding, Move, dotted
 from .._core.sizes import format_size
-from . import gate, inventory, networks
+from . import gate, inventory, live as of_live, networks
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
@@ -45,13 +46,13 @@ def _another_name(move: Move) -> t.Iterator[str]:
         yield "{0} is the container {1} on {2}: name it {1}, as its ID is another on each host".format(move.workload, move.container["name"], move.source)
 
 
-def _mode(move: Move) -> t.Iterator[str]:
-    if move.live:
-        yield "{0} is a container of Docker's, whose memory stays behind: stop it here and start it there with migrate_mode=offline".format(move.workload)
-
-
 def _running(move: Move) -> t.Iterator[str]:
-    if move.container["running"] or move.container["state"] in STOPPED:
+    if move.container["running"] or move.container["state"] in STOPPED and not move.live:
+        return
+    if move.container["state"] in STOPPED:
+        yield "{0} is {1} on {2} and has no memory to hand over: start it there first, or move it as it is with migrate_mode=offline".format(
+            move.workload, move.container["state"], move.source
+        )
         return
     way = "unpause it with `docker unpause {0}`".format(move.workload) if move.container["state"] == "paused" else "start it or stop it there first"
     yield "{0} is {1} on {2} and not running: {3}".format(move.workload, move.container["state"], move.source, way)
@@ -212,7 +213,6 @@ BASICS: dict[str, Check] = {
     "docker": _docker_missing,
     "workload": _unknown_workload,
     "name": _another_name,
-    "mode": _mode,
     # Among the basics because nothing else would keep it from running twice.
     "gate": _gate,
     # Among the basics because the twin of a session under way on the destination is no rubbish to be removed.
@@ -271,13 +271,16 @@ def twin(move: Move) -> dict[str, t.Any]:
     }
 
 
-def examine(move: Move, ignore: t.Container[str] = ()) -> tuple[list[Finding], list[Finding]]:
-    """The faults that count, and those to be ignored. Where the basics are wrong, the rest is not asked."""
-    found = [Finding(name, sentence) for name, check in BASICS.items() for sentence in check(move)]
+def examine(move: Move, ignore: t.Container[str] = (), live: t.Mapping[str, Check] = MappingProxyType({})) -> tuple[list[Finding], list[Finding]]:
+    """The faults that count, and those to be ignored. Where the basics are wrong, the rest is not asked. `live` are the checks of a live move."""
+    moves_live = move.live and move.known and move.container["running"]
+    basics = [*BASICS.items(), *(of_live.BASICS.items() if moves_live else ())]
+    found = [Finding(name, sentence) for name, check in basics for sentence in check(move)]
     ignored: list[Finding] = []
     if found:
         return found, ignored
-    every = [Finding(name, sentence) for name, check in CHECKS.items() for sentence in check(move)]
+    asked = {**CHECKS, **(live if moves_live else {})}
+    every = [Finding(name, sentence) for name, check in asked.items() for sentence in check(move)]
     for key in move.container.get("unaccounted", []):
         name = UNACCOUNTED + key
         every.append(Finding(name, inventory.refusal(move.workload, move.source, key, name)))
@@ -286,6 +289,6 @@ def examine(move: Move, ignore: t.Container[str] = ()) -> tuple[list[Finding], l
     return found, ignored
 
 
-def unknown_names(ignore: t.Iterable[str]) -> list[str]:
+def unknown_names(ignore: t.Iterable[str], live: t.Container[str] = ()) -> list[str]:
     """Names on an ignore list that no check has."""
-    return [name for name in ignore if name not in CHECKS and not name.startswith(UNACCOUNTED)]
+    return [name for name in ignore if name not in CHECKS and name not in live and not name.startswith(UNACCOUNTED)]

@@ -17,6 +17,11 @@ Document = t.Mapping[str, t.Any]
 SHORT_ID = 12
 # containerd's folder of bundles for Docker's containers: the OCI hook knows a container by its bundle.
 BUNDLES = "/run/containerd/io.containerd.runtime.v2.task/moby"
+# Docker's folder of state while it runs.
+EXEC_ROOT = "/run/docker"
+# CRIU's images of a session, in the container's own folder, and the checkpoint for which Docker looks there: it has to be, and is empty.
+IMAGES = "handover"
+CHECKPOINT = "handover"
 # Docker's networks that are none, and the host's own.
 NO_NETWORKS = ("none", "host")
 # Drivers that put a container on the segment of its host, so that an address can move with it.
@@ -127,6 +132,9 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.A
         "pid": int(state.get("Pid") or 0),
         "exit_code": int(state.get("ExitCode") or 0),
         "image": {"id": inspect.get("Image") or "", "name": config.get("Image") or ""},
+        "tty": bool(config.get("Tty")),
+        "stdin": bool(config.get("OpenStdin")),
+        "init": bool(host.get("Init")),
         "auto_remove": bool(host.get("AutoRemove")),
         "restart_policy": restart_policy(inspect),
         "runtime": host.get("Runtime") or "",
@@ -137,11 +145,28 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.A
         "ports": sorted(key for key, bindings in (host.get("PortBindings") or {}).items() if bindings) + ["all of them"] * bool(host.get("PublishAllPorts")),
         "storage_driver": (inspect.get("GraphDriver") or {}).get("Name") or "",
         "upper_dir": ((inspect.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or "",
+        **_places(inspect),
         "bundle": posixpath.join(BUNDLES, inspect["Id"]),
         "networks": networks_of(inspect, networks),
         "mounts": mounts_of(inspect),
         "exec_sessions": len(inspect.get("ExecIDs") or []),
         "log": {"driver": (host.get("LogConfig") or {}).get("Type") or "", "path": inspect.get("LogPath") or ""},
+    }
+
+
+def _places(inspect: Document) -> dict[str, str]:
+    """Where Docker and its runtime keep what a live move needs: the container's own folder and the images in it, runc's state, the network."""
+    layer = ((inspect.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir") or ""
+    root = posixpath.dirname(posixpath.dirname(posixpath.dirname(layer)))
+    own = posixpath.join(root, "containers", inspect["Id"])
+    namespace = (inspect.get("NetworkSettings") or {}).get("SandboxKey") or ""
+    state = posixpath.dirname(posixpath.dirname(namespace)) or EXEC_ROOT
+    return {
+        "own_dir": own,
+        "images_dir": posixpath.join(own, IMAGES),
+        "checkpoint_dir": posixpath.join(own, "checkpoints", CHECKPOINT),
+        "runtime_root": posixpath.join(state, "runtime-runc", "moby"),
+        "network_namespace": namespace,
     }
 
 

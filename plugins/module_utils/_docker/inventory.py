@@ -60,9 +60,11 @@ INSPECT: dict[str, Row] = {
            "NetworkSettings.LinkLocalIPv6PrefixLen", "NetworkSettings.SecondaryIPAddresses", "NetworkSettings.SecondaryIPv6Addresses"),
     # Config
     **rows(SAME, COMPARED, "Config.Hostname", "Config.Domainname", "Config.User", "Config.AttachStdin", "Config.AttachStdout", "Config.AttachStderr",
-           "Config.Tty", "Config.OpenStdin", "Config.StdinOnce", "Config.Env", "Config.Cmd", "Config.ArgsEscaped", "Config.Healthcheck", "Config.Volumes",
+           "Config.StdinOnce", "Config.Env", "Config.Cmd", "Config.ArgsEscaped", "Config.Healthcheck", "Config.Volumes",
            "Config.WorkingDir", "Config.Entrypoint", "Config.NetworkDisabled", "Config.OnBuild", "Config.Labels", "Config.StopSignal",
            "Config.StopTimeout", "Config.Shell", "Config.ExposedPorts"),
+    # A live move refuses what has one.
+    **rows(SAME, COMPARED, "Config.Tty", "Config.OpenStdin", check="terminal"),
     **rows(CARRIED, "as the address of its first network", "Config.MacAddress"),
     **rows(ANEW, "a name for the image, which itself is compared", "Config.Image"),
     # HostConfig
@@ -76,7 +78,9 @@ INSPECT: dict[str, Row] = {
            "HostConfig.CpuQuota", "HostConfig.CpuRealtimePeriod", "HostConfig.CpuRealtimeRuntime", "HostConfig.CpusetCpus", "HostConfig.CpusetMems",
            "HostConfig.DeviceCgroupRules", "HostConfig.KernelMemory", "HostConfig.KernelMemoryTCP", "HostConfig.MemoryReservation",
            "HostConfig.MemorySwap", "HostConfig.MemorySwappiness", "HostConfig.OomKillDisable", "HostConfig.PidsLimit", "HostConfig.Ulimits",
-           "HostConfig.MaskedPaths", "HostConfig.ReadonlyPaths", "HostConfig.Init"),
+           "HostConfig.MaskedPaths", "HostConfig.ReadonlyPaths"),
+    # A live move refuses it.
+    **rows(SAME, COMPARED, "HostConfig.Init", check="init"),
     **rows(CARRIED, "off while it moves, and on the destination from its start there", "HostConfig.RestartPolicy", check="restart_policy"),
     **rows(CARRIED, REQUEST + ", with the names that Docker gave to anonymous volumes; the mounts themselves are compared", "HostConfig.Binds",
            "HostConfig.Mounts"),
@@ -106,11 +110,45 @@ def refusal(workload: str, source: str, key: str, name: str) -> str:
     )
 
 
+_LIVE = "by CRIU's dump"
+
+# State of a container that runs, in a live move. CRIU takes an open file, a socket or a timer of Docker's as it does podman's.
+STATE: dict[str, Row] = {
+    "memory": Row(CARRIED, "by CRIU's dump and the pages sent before it", "memory"),
+    "open files, pipes, locks, timers, sockets of all kinds": Row(
+        CARRIED, _LIVE + ", as [of podman's containers](container-inventory.md); the same are refused, with the same names of checks", "files"
+    ),
+    "TCP connections over a macvlan or ipvlan": Row(CARRIED, _LIVE + ", with the address; the peers are told to wait, and that there is room again"),
+    "TCP connections over a bridge": Row(REFUSED, "put it on a macvlan or ipvlan network", "connections"),
+    "an address that nobody has fixed": Row(REFUSED, "create it with --ip, or move it offline", "fixed_address"),
+    "settings of its network namespace, routes, rules, tables of nftables": Row(CARRIED, "by the session, before the release, and compared"),
+    "Docker's own rules in it, which lead to its answers for names": Row(ANEW, "Docker makes them again for the twin"),
+    "interfaces, neighbours, rules of iptables and so on that the container has made": Row(REFUSED, "have Docker make them", "own_network"),
+    "a tmpfs with files, /dev/shm": Row(CARRIED, _LIVE),
+    "a /dev/shm that others share (--ipc shareable)": Row(REFUSED, "create it with --ipc private", "shared_memory"),
+    "cgroups that it has made below its own": Row(REFUSED, "move it offline", "cgroups"),
+    "its own cgroup": Row(ANEW, "the runtime makes the twin's, and CRIU leaves the processes in it"),
+    "a terminal or an open standard input": Row(REFUSED, "create it without --tty and --interactive", "terminal"),
+    "the program of --init": Row(REFUSED, "create it without, or move it offline", "init"),
+    "user namespaces (userns-remap)": Row(REFUSED, "move it offline", "user_namespace"),
+    "what a health check has found": Row(ANEW, "the checks begin again when it runs there"),
+}
+
 _ABOUT = """\
 # The fate of a container's state under Docker
 
 Made from the rows of `plugins/module_utils/_docker/inventory.py`; [container-inventory.md](container-inventory.md) explains the five fates. A key of
 `docker inspect` that holds a value and has no row is refused as `inventory:KEY`. [docker.md](docker.md) says how such a container moves.
+
+## State of a container that runs, in a live move
+
+| state | becomes | how, or the cure | check |
+|---|---|---|---|
+"""
+
+_KEYS = """
+
+## Keys of docker inspect
 
 | key of `docker inspect` | becomes | how, or the cure | check |
 |---|---|---|---|
@@ -119,4 +157,4 @@ Made from the rows of `plugins/module_utils/_docker/inventory.py`; [container-in
 
 def page() -> str:
     """The page of the documentation."""
-    return _ABOUT + inventory.lines({"`{0}`".format(key): row for key, row in INSPECT.items()}) + "\n"
+    return _ABOUT + inventory.lines(STATE) + _KEYS + inventory.lines({"`{0}`".format(key): row for key, row in INSPECT.items()}) + "\n"

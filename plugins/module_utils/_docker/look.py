@@ -100,6 +100,8 @@ class Look:
             "installed": self.installed,
             "path": self.runtime.find("docker") or "",
             "version": host.parse_version(info.get("ServerVersion") or ""),
+            "experimental": bool(info.get("ExperimentalBuild")),
+            "userns": any("name=userns" in option for option in info.get("SecurityOptions") or []),
             "storage_driver": info.get("Driver") or "",
             "store": host.place(root) if root else {"path": "", "free": 0, "device": 0},
             "gate": gate.obstacle() if self.installed else "",

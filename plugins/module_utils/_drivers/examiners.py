@@ -11,6 +11,7 @@ import typing as t
 from .._core.move import Facts, Finding, Move
 from .._docker import checks as docker, told as docker_told
 from .._podman.preflight import examine as podman
+from . import docker_live
 
 
 class Examiner(t.NamedTuple):
@@ -33,9 +34,9 @@ EXAMINERS: t.Mapping[str, Examiner] = {
     "docker": Examiner(
         # What is asked for besides is of no concern to it.
         plan=lambda **asked: Move(**{name: value for name, value in asked.items() if name in _MOVE}),
-        checks=docker.CHECKS,
-        unknown_names=docker.unknown_names,
-        examine=docker.examine,
+        checks={**docker.CHECKS, **docker_live.CHECKS},
+        unknown_names=lambda ignore: docker.unknown_names(ignore, docker_live.CHECKS),
+        examine=lambda move, ignore: docker.examine(move, ignore, docker_live.CHECKS),
         images=docker.images,
         volumes=lambda _move: [],
         directories=lambda move: move.directories,

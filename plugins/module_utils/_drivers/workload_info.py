@@ -16,6 +16,7 @@ from .._docker.look import Look
 from .._podman.host_offer import HostOffer
 from .._podman.podman import Podman
 from .._podman.steps import workload_info as podman
+from . import docker_live
 
 
 def _docker(module: AnsibleModule) -> Result:
@@ -26,6 +27,9 @@ def _docker(module: AnsibleModule) -> Result:
     if module.params["brief"]:
         return {"changed": False, "workload": look.brief(), "sessions": offer.sessions(), "problems": look.problems}
     workload, docker = look.whole()
+    workload.update(docker_live.STILL)
+    if workload["running"] and "inspect" in workload:
+        workload.update(look.ask(lambda: docker_live.running(runtime, workload, workload["inspect"]), {}))
     return {"changed": False, "workload": workload, "host": {**offer.host(), "docker": docker}, "problems": look.problems}
 
 

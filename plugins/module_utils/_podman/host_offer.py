@@ -146,6 +146,7 @@ class HostOffer:
             "action_script": options.get("action-script", ""),
             "action_script_works": os.access(options.get("action-script", ""), os.X_OK),
             "tcp_established": "tcp-established" in options,
+            "manage_cgroups": options.get("manage-cgroups", ""),
             "ghost_limit": ghost_limit(options),
             "lazy_pages": False,
             "network_lock": {"method": options.get("network-lock", "iptables"), "works": False},

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks as docker
+from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks as docker, live as docker_live
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -57,7 +57,7 @@ def test_a_link_that_leads_nowhere_is_told():
 def test_troubleshooting_has_every_check():
     """Each check of the preflight has an anchor and its sentences, names in them left out."""
     found = sentences.by_check()
-    assert set(found) == {*examine.BASICS, *examine.CHECKS, *docker.BASICS, *docker.CHECKS}
+    assert set(found) == {*examine.BASICS, *examine.CHECKS, *docker.BASICS, *docker.CHECKS, *docker_live.BASICS, *docker_live.CHECKS}
     page = sentences.page()
     assert all(f"(check-{name.replace('_', '-')})=" in page for name in found)
     assert "- CRIU is missing on …: install the package criu there, or use migrate\\_mode=offline" in page

@@ -82,12 +82,13 @@ BASICS = [
     ("docker", put("here/host/docker/path", ""), "the program docker is missing on node1: install the package docker-cli"),
     ("workload", put("here/workload/exists", False), "Docker has no container named ledger on node1: name one of its containers (ledger)"),
     ("name", put("here/workload/name", "shop"), "ledger is the container shop on node1: name it shop"),
-    ("mode", put("mode", "live"), "whose memory stays behind: stop it here and start it there with migrate_mode=offline"),
+    ("processes", put("mode", "live"), "the processes of ledger on node1 could not be looked at"),
     ("gate", put("there/host/docker/gate", "containerd starts /usr/sbin/runc"), "nothing would keep Docker on node2 from starting ledger while the other host"),
     ("gate", put("here/workload/bundle_seen", "/elsewhere"), "keeps ledger in /elsewhere, and the helper knows it by"),
 ]
 FAULTS = [
     ("running", lambda world: world["here"]["workload"].update(running=False, state="paused"), "is paused on node1 and not running: unpause it with `docker"),
+    ("running", lambda world: world.update(mode="live") or world["here"]["workload"].update(running=False, state="exited", restart_policy="no"), "no memory"),
     ("restart_policy", lambda world: world["here"]["workload"].update(running=False, state="exited"), "by its restart policy always: take that off with"),
     ("auto_remove", put("here/workload/auto_remove", True), "was started with --rm"),
     ("namespaces", put("here/workload/namespaces/network", "host"), "uses the network namespace of the host"),

@@ -11,7 +11,8 @@ import pathlib
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.inventory import REFUSED, TOLD, row_of
-from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks, facts, inventory, told
+from ansible_collections.livefleet.handover.plugins.module_utils._docker import facts, inventory, told
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
 
 RECORDED = json.loads((pathlib.Path(__file__).parent / "recorded" / "docker-26.1-inspect.json").read_text(encoding="utf-8"))
 PAGE = pathlib.Path(__file__).parents[5] / "docs" / "docker-inventory.md"
@@ -60,9 +61,9 @@ def test_a_row_that_says_compared_is_compared():
 
 
 def test_a_check_that_a_row_names_is_there():
-    named = {row.check for row in inventory.INSPECT.values() if row.check}
-    assert named <= {*checks.CHECKS, *told.TOLD}
-    assert all(row.check for row in inventory.INSPECT.values() if row.fate in (TOLD, REFUSED))
+    rows = [*inventory.INSPECT.values(), *inventory.STATE.values()]
+    assert {row.check for row in rows if row.check} <= {*EXAMINERS["docker"].checks, *told.TOLD}
+    assert all(row.check for row in rows if row.fate in (TOLD, REFUSED))
 
 
 def test_the_page_is_made_of_the_rows():

@@ -1,0 +1,135 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The conditions before a container of Docker's is moved with its memory that are Docker's own. CRIU's are told beside them, see _drivers."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._core.move import IGNORE, Move
+from . import gate
+
+OFFLINE_CURE = "or use migrate_mode=offline"
+# Docker keeps /dev/shm on the host then, where CRIU takes it for a part of the host.
+SHM_OF_THE_HOST = "shareable"
+
+
+def _unseen(move: Move) -> t.Iterator[str]:
+    """Without a look at them nothing is known of what CRIU would refuse."""
+    if "pids" not in move.container:
+        yield "the processes of {0} on {1} could not be looked at: {2}".format(
+            move.workload, move.source, "; ".join(move.here["problems"]) or "they are the host's, so move it with migrate_mode=offline"
+        )
+
+
+def _experimental(move: Move) -> t.Iterator[str]:
+    for name, host in move.hosts:
+        if not host["docker"]["experimental"]:
+            yield 'Docker on {0} restores no container: set "experimental": true in /etc/docker/daemon.json there and restart it, {1}'.format(
+                name, OFFLINE_CURE
+            )
+
+
+def _user_namespaces(move: Move) -> t.Iterator[str]:
+    for name, host in move.hosts:
+        if host["docker"]["userns"]:
+            yield "Docker on {0} gives its containers user namespaces (userns-remap), and they are not carried live: move {1} with migrate_mode=offline".format(
+                name, move.workload
+            )
+
+
+def _terminal(move: Move) -> t.Iterator[str]:
+    if move.container["tty"] or move.container["stdin"]:
+        yield "{0} was created with {1}, and Docker does not connect a restored container to it: create it without, {2}".format(
+            move.workload, "a terminal (--tty)" if move.container["tty"] else "an open standard input (--interactive)", OFFLINE_CURE
+        )
+
+
+def _init(move: Move) -> t.Iterator[str]:
+    if move.container["init"]:
+        yield "{0} was created with --init, whose program Docker mounts from {1} and CRIU cannot mount again: create it without --init, {2}".format(
+            move.workload, move.source, OFFLINE_CURE
+        )
+
+
+def _shared_memory(move: Move) -> t.Iterator[str]:
+    if move.container["namespaces"]["IPC"] == SHM_OF_THE_HOST:
+        yield "{0} has its /dev/shm on {1} for others to share (--ipc shareable), which CRIU does not carry: create it with --ipc private, {2}".format(
+            move.workload, move.source, OFFLINE_CURE
+        )
+
+
+def _fixed_address(move: Move) -> t.Iterator[str]:
+    """A running program and its peers know its address."""
+    for network in move.container["networks"]:
+        if not network["ip"] and not network["ip6"]:
+            yield "{0} has no fixed address on the network {1}, and would get another on {2} while it runs: create it with `docker run --ip`, {3}".format(
+                move.workload, network["name"], move.destination, OFFLINE_CURE
+            )
+
+
+def _connections(move: Move) -> t.Iterator[str]:
+    for network in move.container["networks"]:
+        number = sum(move.container["connections"].get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        if number and not network["shared"]:
+            yield (
+                "{0} has {1} TCP {2} open over the network {3}, which is a bridge of {4} alone, so they would break: "
+                "put it on a macvlan or ipvlan network, or list the check 'connections' in {5}".format(
+                    move.workload, number, "connection" if number == 1 else "connections", network["name"], move.source, IGNORE
+                )
+            )
+
+
+def _own_network(move: Move) -> t.Iterator[str]:
+    if move.container["own_network"]:
+        yield (
+            "{0} has made {1} in its network namespace, and nothing makes it on {2} before its sockets are restored: "
+            "have Docker make it (docker network create), {3}".format(move.workload, ", ".join(move.container["own_network"]), move.destination, OFFLINE_CURE)
+        )
+
+
+def _cgroups(move: Move) -> t.Iterator[str]:
+    if move.container["divided"]:
+        yield "{0} has made cgroups below its own, as systemd does, and under Docker they are not made again: move it with migrate_mode=offline".format(
+            move.workload
+        )
+    elif not move.container["cgroup"]:
+        yield "{0} has no cgroup of the second version of its own on {1} that can be frozen: boot {1} with that version alone, {2}".format(
+            move.workload, move.source, OFFLINE_CURE
+        )
+    for name, host in move.hosts:
+        if host["criu"]["version"] and host["criu"]["manage_cgroups"] != "ignore":
+            yield "CRIU on {0} would put {1} into the cgroup that it had, where Docker does not find its processes: {2}".format(name, move.workload, gate.CURE)
+
+
+def _memory_by_itself(move: Move) -> t.Iterator[str]:
+    for asked, option in ((move.lazy_pages, "migrate_lazy_pages"), (move.place_memory, "migrate_place_memory")):
+        if asked:
+            yield "{0} carries the memory of podman's containers alone, and {1} is Docker's: move it without {0}".format(option, move.workload)
+
+
+def _silence(move: Move) -> t.Iterator[str]:
+    for name, host in move.hosts if move.container["networks"] else []:
+        silence = host["pcopy"].get("silence")
+        if silence and not silence["ok"]:
+            yield "a workload's network cannot be kept silent on {0}: {1}".format(name, silence["text"])
+
+
+# Cannot be ignored.
+BASICS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {"processes": _unseen}
+
+CHECKS: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
+    "experimental": _experimental,
+    "user_namespace": _user_namespaces,
+    "terminal": _terminal,
+    "init": _init,
+    "shared_memory": _shared_memory,
+    "fixed_address": _fixed_address,
+    "connections": _connections,
+    "own_network": _own_network,
+    "cgroups": _cgroups,
+    "memory_options": _memory_by_itself,
+    "silence": _silence,
+}

@@ -1,0 +1,103 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A container of Docker's that is to move with its memory: the facts that the kernel has of it, and the conditions that are CRIU's and no engine's.
+
+CRIU dumps and restores Docker's containers as it does podman's, so podman's wing knows what it refuses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import typing as t
+
+from .._core import host
+from .._core.runtime import HandoverError, Runtime
+from .._docker.live import CHECKS as OF_DOCKER
+from .._podman import container_facts, processes, task_facts
+from .._podman.host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION, ghost_limit
+from .._podman.own_network import OwnNetwork
+from .._podman.preflight import cpu, criu, hosts, options, processes as of_processes, room, state
+
+Document = t.Mapping[str, t.Any]
+
+# Docker's embedded DNS server is reached by these.
+OF_RESOLVER = "the table ip nat of iptables"
+
+# Of one that does not run; the table of the driver reads these of any.
+STILL: Document = {"cgroup": "", "interfaces": [], "throttle": {"cgroup": "", "why": "it does not run"}}
+
+# In the order in which an operator reads them.
+CHECKS: dict[str, t.Callable[[t.Any], t.Iterator[str]]] = {
+    **OF_DOCKER,
+    **{name: state.CHECKS[name] for name in ("own_mounts", "tmpfs_attributes", "layer_watches", "huge_pages", "multicast")},
+    **of_processes.CHECKS,
+    "memory": room.CHECKS["memory"],
+    "cpu": cpu.CHECKS["cpu"],
+    **{name: hosts.CHECKS[name] for name in ("seccomp", "action_script")},
+    **criu.CHECKS,
+    "auto_converge": options.CHECKS["auto_converge"],
+}
+
+
+def running(runtime: Runtime, facts: Document, inspect: Document) -> dict[str, t.Any]:
+    """The facts about one that runs; of one that has the host's processes in it nothing is asked."""
+    pid, identifier = facts["pid"], facts["id"]
+    if container_facts.shares_host_processes(pid):
+        return {}
+    criu_options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
+    found = processes.processes_of(pid, ghost_limit(criu_options))
+    mounts = container_facts.mounts_of(pid)
+    tmpfs = container_facts.own_tmpfs(mounts, pid)
+    cgroup = host.freezable_cgroup(pid, identifier, criu_options)
+    annotations = (inspect.get("HostConfig") or {}).get("Annotations") or {}
+    return {
+        "pids": list(found.pids),
+        "memory": found.memory + sum(each["size"] for each in tmpfs),
+        "obstacles": [dataclasses.asdict(obstacle) for obstacle in found.obstacles],
+        "seccomp_filter": any(host.has_seccomp_filter(each) for each in found.pids),
+        "own_mounts": ["{0} ({1})".format(mount.place, mount.fstype) for mount in container_facts.own_mounts(mounts, _configured(facts["bundle"]))],
+        "tmpfs": tmpfs,
+        "layer_watches": container_facts.layer_watches(found.pids, mounts),
+        "entered": container_facts.entered(pid, found.pids),
+        "huge_pages": container_facts.huge_pages(found.pids),
+        "connections": host.connections(pid),
+        "multicast": task_facts.multicast_groups(pid) if facts["networks"] else [],
+        "cgroup": cgroup,
+        "divided": host.divided_cgroup(pid, identifier, cgroup),
+        "throttle": host.limitable_cgroup(pid, identifier),
+        "criu_configuration": annotations.get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION),
+        "interfaces": _interfaces(facts["networks"]),
+        "own_network": _own_network(runtime, pid, facts["networks"]),
+    }
+
+
+def _configured(bundle: str) -> set[str]:
+    path = os.path.join(bundle, "config.json")
+    try:
+        return container_facts.configured_places(json.loads(host.read_text(path) or "{}"))
+    except ValueError as exc:
+        raise HandoverError("the OCI configuration {0} is no JSON: {1}".format(path, exc)) from exc
+
+
+def _interfaces(networks: t.Sequence[Document]) -> list[str]:
+    """Docker's names for its interfaces."""
+    return ["eth{0}".format(number) for number in range(len(networks))]
+
+
+def _own_network(runtime: Runtime, pid: int, networks: t.Sequence[Document]) -> list[str]:
+    """What the container has made in its network namespace."""
+    own = OwnNetwork(runtime, pid)
+    left = own.left_behind({"lo", *_interfaces(networks)})
+    return [each for each in left if each != OF_RESOLVER or not resolver_alone(own.tables()[1])]
+
+
+def resolver_alone(ruleset: str) -> bool:
+    """Whether all that iptables keeps there is Docker's own way to its answers for names, which it makes again on each host."""
+    table = re.search(r"^table ip nat \{\n(.*?)^\}", ruleset, re.MULTILINE | re.DOTALL)
+    rules = re.findall(r"^\t\t(?!type )(.+)$", table.group(1), re.MULTILINE) if table else []
+    return all(re.match(r"ip [ds]addr 127\.0\.0\.11 .*(?: jump DOCKER_\w+| dnat to 127\.0\.0\.11:\d+| snat to :53)$", rule) for rule in rules)

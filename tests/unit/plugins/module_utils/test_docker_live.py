@@ -1,0 +1,124 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A container of Docker's that can move live; each test breaks one fact and reads the sentence, and the way that is left."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_live
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
+
+GIB = 2**30
+OFFLINE = "migrate_mode=offline"
+
+
+def host():
+    return {
+        "arch": "x86_64", "kernel": "6.12.1", "cpu_features": ["sse2"], "memory_available": GIB, "huge_pages": 0, "seccomp_filter": False,
+        "criu": {
+            "version": [4, 2], "check": True, "said": "", "action_script": "/hook", "action_script_works": True, "ghost_limit": 2**20,
+            "manage_cgroups": "ignore", "network_lock": {"method": "nftables", "works": True},
+        },
+        "pcopy": {"silence": {"ok": True, "text": ""}},
+        "docker": {"experimental": True, "userns": False},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def world():
+    workload = {
+        "exists": True, "held": False, "running": True, "state": "running", "pids": [7], "memory": 4096, "obstacles": [], "seccomp_filter": False,
+        "own_mounts": [], "tmpfs": [], "layer_watches": [], "huge_pages": 0, "multicast": [], "cgroup": "/sys/fs/cgroup/docker-1.scope", "divided": False,
+        "throttle": {"cgroup": "/sys/fs/cgroup/docker-1.scope", "why": ""}, "criu_configuration": "/etc/criu/runc.conf", "own_network": [],
+        "connections": {"192.0.2.20": 1}, "tty": False, "stdin": False, "init": False, "namespaces": {"IPC": "private"},
+        "networks": [{"name": "lan", "driver": "macvlan", "shared": True, "ip": "192.0.2.20", "ip6": ""}],
+    }  # fmt: skip
+    return {"here": {"workload": workload, "host": host(), "problems": []}, "there": {"workload": {}, "host": host(), "problems": []}, "asked": {}}
+
+
+def found(world):
+    move = Move("ledger", "node1", "node2", "live", world["here"], world["there"], **world["asked"])
+    return [(name, sentence) for name, check in docker_live.CHECKS.items() for sentence in check(move)]
+
+
+def put(path, value):
+    def break_it(world):
+        *keys, last = [int(key) if key.isdigit() else key for key in path.split("/")]
+        for key in keys:
+            world = world[key]
+        world[last] = value
+
+    return break_it
+
+
+def test_nothing_is_in_the_way(world):
+    assert found(world) == []
+
+
+def on_a_bridge(world):
+    world["here"]["workload"]["networks"][0].update(driver="bridge", shared=False)
+
+
+FAULTS = [
+    ("experimental", put("there/host/docker/experimental", False), ('"experimental": true', "node2", OFFLINE)),
+    ("user_namespace", put("here/host/docker/userns", True), ("userns-remap", "node1", OFFLINE)),
+    ("terminal", put("here/workload/tty", True), ("--tty", OFFLINE)),
+    ("terminal", put("here/workload/stdin", True), ("--interactive", OFFLINE)),
+    ("init", put("here/workload/init", True), ("--init", OFFLINE)),
+    ("shared_memory", put("here/workload/namespaces/IPC", "shareable"), ("--ipc private", OFFLINE)),
+    ("fixed_address", put("here/workload/networks/0/ip", ""), ("docker run --ip", OFFLINE)),
+    ("connections", on_a_bridge, ("1 TCP connection open", "macvlan")),
+    ("own_network", put("here/workload/own_network", ["the interface tun0"]), ("the interface tun0", OFFLINE)),
+    ("cgroups", put("here/workload/divided", True), ("cgroups below its own", OFFLINE)),
+    ("cgroups", put("here/workload/cgroup", ""), ("second version", OFFLINE)),
+    ("cgroups", put("there/host/criu/manage_cgroups", ""), ("CRIU on node2", "pcopy_docker_gate=true")),
+    ("memory_options", put("asked/lazy_pages", True), ("migrate_lazy_pages", "without")),
+    ("memory_options", put("asked/place_memory", True), ("migrate_place_memory", "without")),
+    ("silence", put("there/host/pcopy/silence/ok", False), ("cannot be kept silent on node2",)),
+    ("criu", put("there/host/criu/version", []), ("CRIU is missing on node2", OFFLINE)),
+    ("criu_versions", put("there/host/criu/version", [4, 1]), ("CRIU is 4.2 on node1",)),
+    ("kernel", put("there/host/kernel", "6.1.0"), ("the kernel is", OFFLINE)),
+    ("action_script", put("there/host/criu/action_script", ""), ("no action script", "node2")),
+    ("action_script", put("here/workload/criu_configuration", "/own.conf"), ("org.criu.config",)),
+    ("cpu", put("there/host/cpu_features", []), ("lacks sse2", OFFLINE)),
+    ("memory", put("there/host/memory_available", 0), ("on node2", OFFLINE)),
+    ("huge_pages", put("here/workload/huge_pages", 4096), ("huge pages", OFFLINE)),
+    ("multicast", put("here/workload/multicast", ["239.0.0.1"]), ("239.0.0.1", OFFLINE)),
+    ("own_mounts", put("here/workload/own_mounts", ["/x (fuse)"]), ("/x (fuse)", OFFLINE)),
+    ("io_uring", put("here/workload/obstacles", [{"check": "io_uring", "process": "pg", "pid": 7, "detail": "", "size": 0}]), ("io_uring", OFFLINE)),
+]
+
+
+@pytest.mark.parametrize(("name", "break_it", "said"), FAULTS, ids=[each[0] for each in FAULTS])
+def test_each_obstacle_is_named_with_the_way_out(world, name, break_it, said):
+    break_it(world)
+    [(check, sentence), *others] = found(world)
+    assert (check, [each for each, _sentence in others if each != name]) == (name, [])
+    assert all(word in sentence for word in said), sentence
+    assert EXAMINERS["docker"].unknown_names([name]) == []
+
+
+LISTED = """\
+table ip nat {
+\tchain DOCKER_OUTPUT {
+\t\tip daddr 127.0.0.11 tcp dport 53 counter packets 0 bytes 0 dnat to 127.0.0.11:37367
+\t}
+
+\tchain OUTPUT {
+\t\ttype nat hook output priority dstnat; policy accept;
+\t\tip daddr 127.0.0.11 counter packets 0 bytes 0 jump DOCKER_OUTPUT
+\t}
+
+\tchain DOCKER_POSTROUTING {
+\t\tip saddr 127.0.0.11 tcp sport 37367 counter packets 0 bytes 0 snat to :53
+\t}
+}
+"""
+
+
+def test_a_rule_of_the_containers_own_beside_dockers_is_seen():
+    assert docker_live.resolver_alone(LISTED)
+    assert not docker_live.resolver_alone(LISTED.replace("\t\tip saddr", "\t\tmasquerade\n\t\tip saddr"))
