@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -32,6 +33,9 @@ MOUNTED = f"/var/lib/handover/mnt/{VOLUME}"
 LEDGER = f"{MOUNTED}/ledger"
 SESSIONS = "/var/lib/handover/sessions"
 PCOPY = "/usr/local/libexec/handover/pcopy"
+
+# In each virtual machine of the lab.
+SHELL_PORT = 2323
 
 # Its number and its time. A look at a line that is being written may show only a part of it.
 LINE = re.compile(r"([0-9]+) ([0-9]{19})")
@@ -70,6 +74,18 @@ def until(what: str, true: t.Callable[[], t.Any], seconds: float = 120) -> t.Any
         if time.monotonic() > end:
             raise AssertionError(f"it did not happen within {seconds:.0f} s: {what}")
         time.sleep(0.2)
+
+
+def inside(address: str, script: str, seconds: float = 30) -> str:
+    """What a script says that runs in a virtual machine of the lab: each has a shell that only the lab's own network reaches."""
+    with socket.create_connection((address, SHELL_PORT), timeout=seconds) as shell:
+        shell.sendall(f"{script}; echo; echo said-$?-all; exit\n".encode())
+        said = b""
+        while b"said-0-all" not in said:
+            piece = shell.recv(65536)
+            assert piece, f"in the guest at {address}: {script}: {said.decode(errors='replace')}"
+            said += piece
+    return said.decode().partition("\nsaid-0-all")[0].strip()
 
 
 @dataclass(frozen=True)

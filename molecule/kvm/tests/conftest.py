@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import sys
 import typing as t
 from pathlib import Path
@@ -26,8 +25,6 @@ import fleet as hosts
 
 VARIABLES = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))
 IMAGES = VARIABLES["guest_folder"]
-# In each guest; nobody but the lab's own network can reach it.
-SHELL_PORT = 2323
 
 # What a move makes on a host, but for the guest itself: images that are on their way or were put aside, jobs, servers of images, modules at work
 # (Ansible looks only every five seconds whether one has ended, so its own process outlives them).
@@ -88,15 +85,7 @@ class Guests:
 
     def inside(self, guest: str, script: str, seconds: float = 30) -> str:
         """What a script says that runs in the guest."""
-        address = VARIABLES["guests"][guest]["address"]
-        with socket.create_connection((address, SHELL_PORT), timeout=seconds) as shell:
-            shell.sendall(f"{script}; echo; echo said-$?-all; exit\n".encode())
-            said = b""
-            while b"said-0-all" not in said:
-                piece = shell.recv(65536)
-                assert piece, f"in {guest}: {script}: {said.decode(errors='replace')}"
-                said += piece
-        return said.decode().partition("\nsaid-0-all")[0].strip()
+        return hosts.inside(VARIABLES["guests"][guest]["address"], script, seconds)
 
     def beats(self, guest: str) -> dict[str, t.Any]:
         """The heartbeat's own account of its file: read from the disk, but for the lines that were written meanwhile."""

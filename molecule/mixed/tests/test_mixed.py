@@ -20,8 +20,9 @@ import yaml
 
 SCENARIO = Path(__file__).resolve().parent.parent
 CHECKOUT = SCENARIO.parent.parent
-os.environ["FAULTS_INVENTORY"] = str(CHECKOUT / "lab" / "mixed" / "inventory.yml")
-os.environ["FAULTS_PARAMETERS"] = str(CHECKOUT / "lab" / "mixed" / "parameters.yml")
+# Another fleet of such hosts may be named.
+os.environ.setdefault("FAULTS_INVENTORY", str(CHECKOUT / "lab" / "mixed" / "inventory.yml"))
+os.environ.setdefault("FAULTS_PARAMETERS", str(CHECKOUT / "lab" / "mixed" / "parameters.yml"))
 sys.path.insert(0, str(CHECKOUT / "tests" / "faults"))
 
 import fleet as hosts

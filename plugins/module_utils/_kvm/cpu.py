@@ -5,7 +5,7 @@
 """Whether a host has the processor that a guest was given: libvirt's own comparison, with its own reason.
 
 https://libvirt.org/formatdomain.html#cpu-model-and-topology says when libvirt looks at it: never with check='none', but for modes that hand
-the host's processor on.
+the host's processor on. Those change with the release of QEMU, too, on one and the same machine.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from xml.etree import ElementTree
 
 # Modes that give a guest the host's processor.
 OF_THE_HOST = ("host-passthrough", "maximum")
+# So many are named.
+NAMED = 5
 CURE = "give it a processor that both hosts have (`virsh domcapabilities` names them), and restart it"
 
 
 def problem(libvirt: t.Any, here: t.Any, there: t.Any, root: ElementTree.Element, live: bool) -> str | None:
     """Why the destination is not to run this guest; None where it may. `here` and `there` are connections."""
-    if root.get("type") != "kvm":
-        return None  # an emulated processor follows the definition, on any host
-    cpu = root.find("cpu")
+    cpu, virt = root.find("cpu"), root.get("type", "")
     if cpu is None:
         return None  # QEMU's own, which is of no host
     mode = cpu.get("mode", "custom")
@@ -33,7 +33,7 @@ def problem(libvirt: t.Any, here: t.Any, there: t.Any, root: ElementTree.Element
         if not live:
             return None  # it has the destination's when it is started there
         try:
-            wanted = of_the_host(here.getDomainCapabilities(emulator, arch, machine, "kvm"))
+            wanted = of_the_host(here.getDomainCapabilities(emulator, arch, machine, virt))
         except libvirt.libvirtError as exc:
             return f"this host's libvirt does not say which processor it has ({exc}), and the guest has that one (mode {mode}): {CURE}"
         if wanted is None:
@@ -45,12 +45,26 @@ def problem(libvirt: t.Any, here: t.Any, there: t.Any, root: ElementTree.Element
         wanted, thing = cpu, f"the processor of the guest ({cpu.findtext('model') or mode})"
     text = ElementTree.tostring(wanted, encoding="unicode")
     try:
-        said = there.compareHypervisorCPU(emulator, arch, machine, "kvm", text, libvirt.VIR_CONNECT_COMPARE_CPU_FAIL_INCOMPATIBLE)
+        said = there.compareHypervisorCPU(emulator, arch, machine, virt, text, libvirt.VIR_CONNECT_COMPARE_CPU_FAIL_INCOMPATIBLE)
     except libvirt.libvirtError as exc:
         if exc.get_error_code() == libvirt.VIR_ERR_CPU_INCOMPATIBLE:
             return f"the destination lacks {thing}: {exc}: {CURE}"
         return f"the destination cannot tell whether it has {thing}: {exc}"
-    return f"the destination lacks {thing}: {CURE}" if said == libvirt.VIR_CPU_COMPARE_INCOMPATIBLE else None
+    if said == libvirt.VIR_CPU_COMPARE_INCOMPATIBLE:
+        return f"the destination lacks {thing}: {CURE}"
+    if mode not in OF_THE_HOST:
+        return None
+    its = of_the_host(there.getDomainCapabilities(emulator, arch, machine, virt))
+    other = sorted(_words(wanted) ^ (_words(its) if its is not None else set()))
+    if not other:
+        return None
+    names = ", ".join(other[:NAMED]) + (f" and {len(other) - NAMED} more" if len(other) > NAMED else "")
+    return f"the guest has the processor that QEMU gives it (mode {mode}), and would see it change in the middle of its run ({names}): {CURE}"
+
+
+def _words(cpu: ElementTree.Element) -> set[str]:
+    """A processor's model and features, each by its name and not without its policy."""
+    return {f"{part.get('name') or part.text} {part.get('policy', '')}".strip() for part in cpu if part.tag in ("model", "feature")}
 
 
 def of_the_host(capabilities: str) -> ElementTree.Element | None:

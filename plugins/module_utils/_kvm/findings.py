@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from .._core.runtime import HandoverError
-from . import check as guest_check, cpu, needs as guest_needs, state as guest_state
-from .inventory import ELEMENT, OFFLINE, Finding, paths
+from . import check as guest_check, cpu, needs as guest_needs, releases, state as guest_state
+from .inventory import ELEMENT, OFFLINE, Finding
 from .rows import BESIDE, INVENTORY
 from .rows_devices import CHARACTER
 
@@ -79,9 +79,7 @@ def examine(libvirt: t.Any, here: t.Any, there: t.Any, domain: t.Any, mode: str,
         arch, machine = (None, None) if kind is None else (kind.get("arch"), kind.get("machine"))
         capabilities = ElementTree.fromstring(there.getDomainCapabilities(roots[0].findtext("devices/emulator"), arch, machine, roots[0].get("type")))
     except libvirt.libvirtError as exc:
-        found.append(
-            Finding("machine", f"the destination cannot run the guest (machine {machine}, {roots[0].get('type')}): {exc}: install the same QEMU there")
-        )
+        found.append(releases.machine(here, there, roots[0], exc))
     sides = guest_check.Sides(libvirt, there, live, looks.cdrom, looks.here, looks.there, capabilities)
     for root in roots:
         rows = INVENTORY.findings(root, mode)
@@ -90,12 +88,13 @@ def examine(libvirt: t.Any, here: t.Any, there: t.Any, domain: t.Any, mode: str,
         found += written(root)
         # One sentence a cause: a part that may not travel at all need not be looked for.
         found += [each for each in guest_check.findings(guest_needs.needs(root, names=root is roots[-1]), sides) if each.check not in refused]
-    processor = cpu.problem(libvirt, here, there, roots[0], live)
+    # One sentence a cause: of a machine that it cannot run it takes no definition, and has no processor.
+    processor = cpu.problem(libvirt, here, there, roots[0], live) if capabilities is not None else None
     found += [Finding("cpu", processor)] if processor else []
     found += guest_state.findings(roots[0], domain.name(), looks.here, looks.there)
-    found += _versions(here, there, live)
-    found += _definition(libvirt, there, domain, live)
-    found += _parts(looks)
+    found += releases.versions(here, there, live)
+    found += releases.definition(libvirt, there, domain, live) if capabilities is not None else []
+    found += releases.parts(looks.here, looks.there)
     found += _beside(libvirt, domain)
     found += _hooks(looks)
     return Examined(
@@ -114,37 +113,6 @@ def written(root: ElementTree.Element) -> t.Iterator[Finding]:
             said.add(path)
             sentence = f"devices/{device.tag}/source/@path: {path} begins empty on the destination: what is in it so far stays on the source"
             yield Finding("logs", sentence, False)
-
-
-def _definition(libvirt: t.Any, there: t.Any, domain: t.Any, live: bool) -> t.Iterator[Finding]:
-    """The destination's libvirt makes QEMU's command line of the definition, and starts nothing."""
-    text = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE if live else libvirt.VIR_DOMAIN_XML_INACTIVE)
-    try:
-        _asked(libvirt, lambda: there.domainXMLToNative("qemu-argv", text, 0))
-    except libvirt.libvirtError as exc:
-        yield Finding("definition", f"the destination's libvirt does not take the definition: {exc}: upgrade it there, or change the definition")
-
-
-def _parts(looks: Looks) -> t.Iterator[Finding]:
-    """Parts that this host's libvirt knows, by its schema, and the destination's does not: it would refuse the definition, or leave them out."""
-    here, there = ((side or {}).get("unknown_parts") for side in (looks.here, looks.there))
-    for part in sorted(set(there or ()) - set(here or ())) if here is not None else ():
-        sentence = f"the destination's libvirt does not know <{part.replace('/', '> <')}>: upgrade it there, or take that out of the definition (`virsh edit`)"
-        yield Finding("definition", sentence)
-
-
-def _versions(here: t.Any, there: t.Any, live: bool) -> t.Iterator[Finding]:
-    older, newer = there.getLibVersion(), here.getLibVersion()
-    if live and older < newer:
-        yield Finding(
-            "versions",
-            f"the destination's libvirt ({_version(older)}) is older than this host's ({_version(newer)}), and libvirt moves running guests to the same or a "
-            "newer one: upgrade it there, or shut the guest down and move it with kvm_migrate_mode=offline",
-        )
-
-
-def _version(number: int) -> str:
-    return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
 
 
 def _beside(libvirt: t.Any, domain: t.Any) -> t.Iterator[Finding]:
@@ -208,7 +176,7 @@ def wanted(libvirt: t.Any, domain: t.Any) -> dict[str, list[str]]:
     """The things to look at on both hosts for a guest."""
     asked: dict[str, set[str]] = {"places": {guest_state.saved(domain.name())}, "files": set(), "trees": set(), "parts": set()}
     roots = definitions(libvirt, domain)
-    asked["parts"].update(paths(roots[-1]))
+    asked["parts"].update(releases.telling(roots[-1]))
     for root in roots:
         for key, named in guest_needs.wanted(guest_needs.needs(root)).items():
             asked[key].update(named)

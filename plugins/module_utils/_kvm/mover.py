@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 
 from .._core.loop import read_mounts
 from .._core.runtime import HandoverError
-from . import disk_plan, findings, keep, measure, migration, offline
+from . import disk_plan, findings, keep, measure, migration, offline, releases
 from .cache import left_behind, live_migration
 from .domain_xml import Guest, parse
 from .host import place_of
@@ -95,6 +95,11 @@ class Mover(Sides):
         # QEMU switches to fetching pages over a single plain stream.
         if wish.compression == "auto" and wish.mode == "postcopy":
             choice = migration.Choice("none", 1, "pages that are fetched after the switch are not packed")
+        unpacked = releases.packs(self.connection("source"), self.connection("destination")) if choice.compression in migration.PARALLEL_METHODS else None
+        if unpacked and wish.compression != "auto":
+            raise HandoverError(f"{unpacked}: choose kvm_migrate_compression=none, or xbzrle, which works on one connection")
+        if unpacked:
+            choice = migration.Choice("none", choice.connections, unpacked)
         wish = migration.Wish(**{**asdict(wish), "compression": choice.compression, "connections": wish.connections or choice.connections})
         refused = migration.refusal(wish)
         if refused:

@@ -16,6 +16,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._kvm import (
     findings as guest_findings,
     host_look,
     needs as guest_needs,
+    releases,
     rows as guest_rows,
     state,
 )
@@ -310,8 +311,8 @@ def test_variables_that_nobody_has_looked_at_keep_a_guest_where_it_is():
     [([], ["os/loader/@format"], True), ([], [], False), (["os/loader/@format"], ["os/loader/@format"], False), ([], None, False), (None, ["os"], False)],
 )
 def test_a_part_that_an_older_libvirt_does_not_know(here, there, refused):
-    looks = guest_findings.Looks({"unknown_parts": here}, {"unknown_parts": there})
-    assert [each.check for each in guest_findings._parts(looks)] == (["definition"] if refused else [])
+    found = releases.parts({"unknown_parts": here}, {"unknown_parts": there})
+    assert [each.check for each in found] == (["definition"] if refused else [])
 
 
 def test_all_that_is_in_the_way_is_said_at_once():

@@ -37,14 +37,15 @@ class Here:
         return self.capabilities
 
 
-class There:
+class There(Here):
     """Has no avx512f."""
 
-    def __init__(self):
+    def __init__(self, capabilities=HOST):
+        super().__init__(capabilities)
         self.asked = []
 
     def compareHypervisorCPU(self, _emulator, _arch, machine, kind, text, flags):
-        assert (machine, kind, flags) == ("pc-q35-9.2", "kvm", 1)
+        assert (machine, kind in ("kvm", "qemu"), flags) == ("pc-q35-9.2", True, 1)
         self.asked.append(ElementTree.fromstring(text))
         if "avx512f" in text:
             raise LibvirtError(91, "the CPU is incompatible with host CPU: Host CPU does not provide required features: avx512f")
@@ -93,8 +94,33 @@ def test_all_of_the_processor_is_compared():
     assert [part.tag for part in there.asked[0]] == ["model", "topology", "feature", "feature"]
 
 
-def test_an_emulated_processor_is_of_no_host():
-    assert guest_cpu.problem(LIBVIRT, Here(), There(), guest(MANY.format("avx512f"), "qemu"), True) is None
+def test_an_emulated_processor_is_the_emulators():
+    assert LACKS in guest_cpu.problem(LIBVIRT, Here(), There(), guest(MANY.format("avx512f"), "qemu"), True)
+    assert guest_cpu.problem(LIBVIRT, Here(), There(), guest(MANY.format("aes"), "qemu"), True) is None
+    assert guest_cpu.problem(LIBVIRT, Here(), There(), guest("<cpu mode='custom' check='none'><model>avx512f</model></cpu>", "qemu"), True) is None
+
+
+SMALL = HOST.replace("<feature policy='require' name='avx512f'/>", "<feature policy='disable' name='erms'/>")
+
+
+@pytest.mark.parametrize("kind", ["kvm", "qemu"])
+@pytest.mark.parametrize("mode", ["host-passthrough", "maximum"])
+@pytest.mark.parametrize(
+    ("there", "named"),
+    [
+        (SMALL, None),
+        # What is not disabled any more is there all of a sudden.
+        (SMALL.replace("<feature policy='disable' name='erms'/>", ""), "(erms disable)"),
+        (SMALL.replace("</mode>", "<feature policy='require' name='sbpb'/></mode>"), "(sbpb require)"),
+        (SMALL.replace("EPYC", "EPYC-Rome"), "(EPYC, EPYC-Rome)"),
+        ("<domainCapabilities/>", "(EPYC, erms disable)"),
+    ],
+)
+def test_a_running_guest_does_not_see_its_processor_change(kind, mode, there, named):
+    cpu = guest(f"<cpu mode='{mode}' check='none'/>", kind)
+    said = guest_cpu.problem(LIBVIRT, Here(SMALL), There(there), cpu, True)
+    assert (said is None) if named is None else (f"would see it change in the middle of its run {named}: give it a processor" in said)
+    assert guest_cpu.problem(LIBVIRT, Here(SMALL), There(there), cpu, False) is None
 
 
 @pytest.mark.parametrize(

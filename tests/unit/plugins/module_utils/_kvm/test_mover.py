@@ -15,7 +15,18 @@ from xml.etree import ElementTree
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm import cache, disk_look, findings, keep, measure, migration, mover, offline, sides
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import (
+    cache,
+    disk_look,
+    findings,
+    keep,
+    measure,
+    migration,
+    mover,
+    offline,
+    releases,
+    sides,
+)
 from ansible_collections.livefleet.handover.plugins.modules import kvm_disks_info
 
 WEB1 = "11111111-1111-4111-8111-111111111111"
@@ -29,6 +40,8 @@ def the_binding(libvirt, monkeypatch):
     monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_NVRAM", 0)
     monkeypatch.setattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_TPM", 0)
     monkeypatch.setattr(cache, "DROPS_CACHE_SINCE", (0, 0, 0))
+    # And the one of this machine may be old.
+    monkeypatch.setattr(releases, "PACKS_SINCE", 0)
     return libvirt
 
 
@@ -225,6 +238,18 @@ def test_a_plan_names_the_images_and_says_why(hosts, tmp_path, monkeypatch):
     assert plan.why == "1000 Mbit/s and 2.0 idle processors: 2 threads of zstd fill more than the link"
     assert (plan.parameters["compression"], plan.parameters["parallel.connections"]) == ("zstd", 2)
     assert "VIR_MIGRATE_NON_SHARED_DISK" in plan.flags
+
+
+def test_pages_are_not_packed_where_a_libvirt_cannot(hosts, monkeypatch):
+    monkeypatch.setattr(releases, "PACKS_SINCE", 99_000_000)
+    monkeypatch.setattr(measure, "idle_processors", lambda: 2.0)
+    put(hosts, "source")
+    plan = hosts.plan(migration.Wish(compression="auto", connections=0), 1000, IGNORE)
+    assert "compression" not in plan.parameters
+    assert plan.parameters["parallel.connections"] == 2
+    assert "cannot have QEMU pack memory on several connections, as 99.0.0 and later do" in plan.why
+    with pytest.raises(runtime.HandoverError, match="pack memory on several connections.*: choose kvm_migrate_compression=none"):
+        hosts.plan(migration.Wish(compression="zlib", connections=0), 1000, IGNORE)
 
 
 def test_an_image_that_is_not_copied_is_not_named(hosts, tmp_path):
