@@ -32,7 +32,7 @@ VARIABLES = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))
 IMAGES = VARIABLES["guest_folder"]
 (RUNNING,) = VARIABLES["guests"]
 NUMBER = 61  # the end of its address
-# Images and notes of a move, and files beside the disks that were put aside.
+# Images, and the notes of a move.
 LEFT = f"ls -A {IMAGES} /var/lib/handover/guests /var/lib/handover/guest-notes 2>/dev/null | grep -v ':$' | xargs"
 
 
