@@ -748,6 +748,7 @@ func (w *writer) run() {
 		w.mu.Lock()
 		w.acked = n
 		w.mu.Unlock()
+		time.Sleep(time.Millisecond) // without it, it takes a processor from the sessions
 	}
 }
 
