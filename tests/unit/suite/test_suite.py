@@ -80,6 +80,7 @@ def test_every_part_is_named_once_and_has_commands():
 @pytest.mark.parametrize(("seed", "names", "whole", "run"), ((4, [], "", "ab"), (5, [], "", "ac"), (5, [], "1", "abc"), (5, ["b"], "", "b")))
 def test_scenarios_take_turns(monkeypatch, seed, names, whole, run):
     monkeypatch.setattr(suite, "faults_seed", lambda: seed)
+    monkeypatch.setattr(suite, "TURNS", 2)
     monkeypatch.setenv("WHOLE", whole)
     every = tuple(suite.Part(name, "", (), turn=turn) for name, turn in (("a", None), ("b", 0), ("c", 1)))
     assert "".join(each.name for each in suite.due(every, names)) == run
