@@ -120,7 +120,7 @@ STATE: dict[str, Row] = {
     ),
     "TCP connections over a macvlan or ipvlan": Row(CARRIED, _LIVE + ", with the address; the peers are told to wait, and that there is room again"),
     "TCP connections over a bridge": Row(REFUSED, "put it on a macvlan or ipvlan network", "connections"),
-    "an address that nobody has fixed": Row(REFUSED, "create it with --ip, or move it offline", "fixed_address"),
+    "an address that was not fixed": Row(REFUSED, "create it with --ip, or move it offline", "fixed_address"),
     "settings of its network namespace, routes, rules, tables of nftables": Row(CARRIED, "by the session, before the release, and compared"),
     "Docker's own rules in it, which lead to its answers for names": Row(ANEW, "Docker makes them again for the twin"),
     "interfaces, neighbours, rules of iptables and so on that the container has made": Row(REFUSED, "have Docker make them", "own_network"),
