@@ -8,7 +8,8 @@ from __future__ import annotations
 
 # Everything, and not only what bears the workload's name: nothing else lives on these hosts. A stopped container that has moved was
 # made there and never ran there, which podman calls created. The lock of a workload and the kernel's probe may stay,
-# and a small disk of the harness lies over its folder until the round has been judged.
+# and a small disk of the harness lies over its folder until the round has been judged. A health check that is under way is one
+# more conmon and runc for an instant; what it runs is not the workload.
 MARKS = r"""
 line() { sort | xargs; }
 has=$(timeout 20 podman ps --all --external --format '{{.Names}}={{.State}}' | sed 's/=created$/=exited/' | line)
@@ -26,7 +27,8 @@ test -n "$has" || echo "health timers: $(systemctl list-units --plain --no-legen
 echo "entries of the runtime: $(ls /run/runc 2>/dev/null | wc -l | grep -v ^0)"
 echo "tables: $(nft list tables | grep -v netavark | line)"
 echo "namespaces: $(ls /run/netns 2>/dev/null | wc -l | grep -v ^0)"
-echo "processes: $(pgrep --list-name --exact 'pcopy|criu|heartbeat|conmon|runc|rsync' | cut -d' ' -f2 | line)"
+ours=$(ps -C pcopy,criu,heartbeat,conmon,runc,rsync -o comm=,args= | grep -Ev -- '--exec-process-spec| exec | init$' | cut -d' ' -f1)
+echo "processes: $(echo "$ours" | line)"
 """
 
 # For a person who looks into a finding.
