@@ -83,12 +83,20 @@ def without_names(text: str) -> str:
 
 
 def reached(name: str, functions: t.Mapping[str, ast.FunctionDef], seen: set[str]) -> list[str]:
-    """The sentences of a function, and of those of its file that it calls."""
+    """The sentences of a function, and of those that it calls, of its file or of the shared checks."""
     if name not in functions or name in seen:
         return []
     seen.add(name)
-    called = [each.func.id for each in ast.walk(functions[name]) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+    called = [called_by(each) for each in ast.walk(functions[name]) if isinstance(each, ast.Call)]
     return [*sentences(functions[name]), *(text for each in called for text in reached(each, functions, seen))]
+
+
+def called_by(call: ast.Call) -> str:
+    """The name of the function that a call means, if it can be one of these."""
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr if getattr(function.value, "id", "") == SHARED.stem else ""
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def page() -> str:

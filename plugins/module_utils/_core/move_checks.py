@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .move import PCOPY_CURE, Move
+from .move import IGNORE, PCOPY_CURE, Move
 from .pcopy import INTERFACE, SESSIONS
 
 SYSTEMD_SINCE = 240
@@ -93,3 +93,16 @@ def unanswered(plan: Move) -> t.Iterator[str]:
     for name, facts in ((plan.source, plan.here), (plan.destination, plan.there)):
         for problem in facts["problems"]:
             yield "{0} could not be examined in full: {1}".format(name, problem)
+
+
+def connections(plan: Move, cure: str) -> t.Iterator[str]:
+    """Of one that runs: what its peers outside would lose. A way out to another network is the engine's."""
+    for network in plan.container["networks"]:
+        number = sum(plan.container["connections"].get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        if number and not network["shared"]:
+            yield (
+                "{0} has {1} TCP {2} open over the network {3}, which is a bridge of {4} alone, so they would break: "
+                "{5}, or list the check 'connections' in {6}".format(
+                    plan.workload, number, "connection" if number == 1 else "connections", network["name"], plan.source, cure, IGNORE
+                )
+            )

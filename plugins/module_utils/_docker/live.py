@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core.move import IGNORE, Move
+from .._core import move_checks
+from .._core.move import Move
 from . import gate
 
 OFFLINE_CURE = "or use migrate_mode=offline"
@@ -71,15 +72,7 @@ def _fixed_address(move: Move) -> t.Iterator[str]:
 
 
 def _connections(move: Move) -> t.Iterator[str]:
-    for network in move.container["networks"]:
-        number = sum(move.container["connections"].get(address, 0) for address in (network["ip"], network["ip6"]) if address)
-        if number and not network["shared"]:
-            yield (
-                "{0} has {1} TCP {2} open over the network {3}, which is a bridge of {4} alone, so they would break: "
-                "put it on a macvlan or ipvlan network, or list the check 'connections' in {5}".format(
-                    move.workload, number, "connection" if number == 1 else "connections", network["name"], move.source, IGNORE
-                )
-            )
+    yield from move_checks.connections(move, "put it on a macvlan or ipvlan network")
 
 
 def _own_network(move: Move) -> t.Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ..._core import move_checks
 from .plan import IGNORE, STOPPED, Check, Plan
 
 # By podman's state: the way from there to one in which the container can move.
@@ -101,17 +102,8 @@ def _namespaces(plan: Plan) -> t.Iterator[str]:
 
 
 def _connections(plan: Plan) -> t.Iterator[str]:
-    if not plan.live:
-        return
-    for network in plan.container["networks"]:
-        number = sum(plan.container["connections"].get(address, 0) for address in (network["ip"], network["ip6"]) if address)
-        if number and not network["shared"]:
-            yield (
-                "{0} has {1} TCP {2} open over the network {3}, which is a bridge of {4} alone, so they would break: "
-                "put it on a network that both hosts are on (macvlan, or an unmanaged bridge), or list the check 'connections' in {5}".format(
-                    plan.workload, number, "connection" if number == 1 else "connections", network["name"], plan.source, IGNORE
-                )
-            )
+    if plan.live:
+        yield from move_checks.connections(plan, "put it on a network that both hosts are on (macvlan, or an unmanaged bridge)")
 
 
 CHECKS: dict[str, Check] = {
