@@ -54,9 +54,9 @@ def trial_lines(status: Names, move: Names, link_rate: float) -> list[str]:
 def undo_sentence(reason: str, move: Names, answers: t.Mapping[str, t.Any]) -> str:
     """Why a workload was not moved, where it runs now, and what could not be undone.
 
-    move: workload, source, destination, relay, and ran, whether it ran when the move began. answers: of the source to C(workload_info);
-    of the destination to the end of its sessions; removed, a list, of the removal of what was made there; of the relay; unit, of the source
-    to giving back the unit that starts the workload, or empty.
+    move: workload, source, destination, relay, command, the engine's, and ran, whether it ran when the move began. answers: of the source to
+    C(workload_info); of the destination to the end of its sessions; removed, a list, of the removal of what was made there; of the relay; unit
+    and policy, of the source to giving back the unit that starts the workload, and its restart policy, or empty.
     """
     problems = _problems(reason, answers["destination"])
     untidy = messages(answers["destination"]) + messages({"results": answers["removed"]})
@@ -68,6 +68,7 @@ def undo_sentence(reason: str, move: Names, answers: t.Mapping[str, t.Any]) -> s
         *(f"On {move['destination']}: {problem}" for problem in problems[:1]),
         *(f"On the relay {move['relay']}: {failure}" for failure in relay[:1]),
         *(f"Its unit on {move['source']} is held still and does not start it: {why}" for why in messages({"results": [answers["unit"]]})),
+        *(f"On {move['source']}: {why}" for why in messages({"results": [answers["policy"]]})),
         *(f"{move['destination']} could not be cleaned up: {why}" for why in untidy[:1]),
     ]
     return ". ".join(sentence[:-1] if sentence.endswith(".") else sentence for sentence in sentences)
@@ -81,7 +82,7 @@ def _whereabouts(reason: str, move: Names, answer: Names) -> list[str]:
         return [] if f"runs on {move['source']}" in reason else [f"{move['workload']} runs on {move['source']} as before"]
     if not move["ran"]:
         return [f"{move['workload']} is {state} on {move['source']} as before"]
-    return [f"{move['workload']} does not run on {move['source']} (it is {state}): look at it there with `podman ps --all`"]
+    return [f"{move['workload']} does not run on {move['source']} (it is {state}): look at it there with `{move['command']} ps --all`"]
 
 
 def _conmon(move: Names, answer: Names) -> list[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: docker_workload
 
-short_description: Prepare the twin of a container of Docker's, start a container, or remove one
+short_description: Prepare the twin of a container of Docker's, start a container, settle it, or remove it
 
 version_added: 0.1.0
 
 description:
   - On the destination of a move, creates the container that its files will be copied into, and verifies that it equals the one on the source in
     everything that matters. It is not started, and has no restart policy yet.
+  - On either side, gives a container the restart policy that it had before its move.
   - On either side, removes a container that does not run.
 
 extends_documentation_fragment:
@@ -41,9 +42,11 @@ options:
     description:
       - With V(prepared) the container exists, equals O(source) and has never run here, and so do its volumes, under the names that they have there.
       - With V(started) the container runs. It is for one that a boot of its host has ended.
+      - With V(settled) the container has the restart policy O(restart_policy). It is for one that runs where it is meant to after a move, or after
+        one that was taken back. During a move the policy is off.
       - With V(absent) no container of this name exists, nor the volumes listed in O(volumes).
     type: str
-    choices: [prepared, started, absent]
+    choices: [prepared, started, settled, absent]
     required: true
   source:
     description:
@@ -78,6 +81,10 @@ options:
         type: list
         elements: str
         default: []
+  restart_policy:
+    description:
+      - For O(state=settled), the restart policy, as C(docker update --restart) takes it.
+    type: str
   volumes:
     description:
       - For O(state=absent), names of volumes to remove with the container, with all that is in them.
@@ -133,6 +140,13 @@ EXAMPLES = r"""
     name: shop
     state: prepared
     source: "{{ here.workload }}"
+  delegate_to: node2
+
+- name: Have Docker start the shop at each boot of its new host, as it was on the old one
+  livefleet.handover.docker_workload:
+    name: shop
+    state: settled
+    restart_policy: "{{ here.workload.restart_policy }}"
   delegate_to: node2
 
 - name: Remove the shop from where it was, now that it has moved

@@ -9,6 +9,7 @@ In the order of this file: each test finds the containers where the one before i
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -40,6 +41,7 @@ LEFT = """
 ls -A /var/lib/handover/sessions; find /run/handover -type s -o -path '*/started/*'
 for task in $(ctr --namespace moby task list --quiet); do docker inspect --type=container $task >/dev/null 2>&1 || echo $task; done
 """
+TURN = "/usr/local/libexec/handover/docker/turn"
 NOTES = "/note /nameless/note '/nameless too/note'"
 
 
@@ -132,6 +134,17 @@ class Docker:
         }
 
 
+@contextlib.contextmanager
+def nothing_puts_the_policy_back(host: hosts.Host) -> t.Iterator[None]:
+    """The helper's command for it fails there once the workload runs: the play has to see to it."""
+    refuse = "case $1 in policy | home) exit 7 ;; esac"
+    host.run(f"sed -i 's/^set -e$/&\\n{refuse}/' {TURN} && grep -q '^case $1 in policy' {TURN}")
+    try:
+        yield
+    finally:
+        host.run(f"sed -i '/^{refuse}$/d' {TURN}")
+
+
 @pytest.fixture(scope="module")
 def docker(tmp_path_factory: pytest.TempPathFactory) -> Docker:
     return Docker(tmp_path_factory.mktemp("reports"))
@@ -167,8 +180,9 @@ def test_there_with_its_image_and_back_with_its_memory(docker: Docker, client: C
     before, home = docker.kept(), docker.home()
     docker.fleet.other(home).run(f"docker rmi {VARIABLES['scenario_image']}")
     client.goes_on()
-    for _way in ("there", "back"):
-        status, text = docker.move(RUNNING, **LIVE)
+    for way in ("there", "back"):
+        with nothing_puts_the_policy_back(docker.fleet.other(docker.home())) if way == "there" else contextlib.nullcontext():
+            status, text = docker.move(RUNNING, **LIVE)
         assert status == 0, text[-5000:]
         docker.is_whole()
         assert docker.kept() == before
@@ -201,8 +215,10 @@ STRUCK = [
     (OFFLINE, "receiver killed", "released", True),
     (OFFLINE, "controller killed", "released", False),
     (LIVE, "sender killed", "frozen", True),
+    (LIVE, "sender killed", "flushed", True),
     # The run token had not left.
     (LIVE, "sender killed", "released", True),
+    (LIVE, "receiver killed", "frozen", True),
     (LIVE, "receiver killed", "flushed", True),
     (LIVE, "receiver killed", "prepared", True),
     # CRIU holds what it has restored, and lets it go by the journal.
@@ -221,11 +237,12 @@ def strike(scene: Scene, fault: str) -> None:
 @pytest.mark.parametrize(("how", "fault", "step", "stays"), STRUCK, ids=lambda each: each.get("handover_mode") if isinstance(each, dict) else None)
 def test_a_move_that_is_struck_runs_once(docker: Docker, scene: Scene, how: dict[str, t.Any], fault: str, step: str, stays: bool) -> None:
     scene.stand_still(Case(fault, step), **how)
-    strike(scene, fault)
-    scene.go_on()
-    if fault != "controller killed":
-        scene.play.end()
-    status, text = docker.fleet.recover(scene.session)
+    with nothing_puts_the_policy_back(scene.source) if step == "frozen" else contextlib.nullcontext():
+        strike(scene, fault)
+        scene.go_on()
+        if fault != "controller killed":
+            scene.play.end()
+        status, text = docker.fleet.recover(scene.session)
     assert status == 0, text[-5000:]
     assert docker.home() == (scene.source if stays else scene.destination)
     docker.is_whole()

@@ -121,6 +121,12 @@ def restart_policy(inspect: Document) -> str:
     return "{0}:{1}".format(name, count) if name == "on-failure" and count else name
 
 
+def policy_of(text: str) -> dict[str, t.Any]:
+    """The API's form of a restart policy that `docker update --restart` takes."""
+    name, _colon, count = text.partition(":")
+    return {"Name": name, "MaximumRetryCount": int(count or 0)}
+
+
 def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.Any]:
     """The facts from a container's own inspect; those of its volumes and files are added by a caller on the host."""
     config, host, state = inspect.get("Config") or {}, inspect.get("HostConfig") or {}, inspect.get("State") or {}

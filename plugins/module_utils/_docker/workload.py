@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One container of Docker's on this host: made as another's twin, started, removed."""
+"""One container of Docker's on this host: made as another's twin, started, settled, removed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DockerWorkload:
 
     def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
-        states = {"prepared": self._prepare, "started": self._start, "absent": self._remove}
+        states = {"prepared": self._prepare, "started": self._start, "settled": self._settle, "absent": self._remove}
         result = states[self.params["state"]]()
         return dict(result, changed=bool(self.reasons), reasons=self.reasons)
 
@@ -129,6 +129,33 @@ class DockerWorkload:
                 self.docker.post("containers", existing["Id"], "start")
         return {}
 
+    # settled
+
+    def _settle(self) -> dict[str, t.Any]:
+        """The helper puts the policy back as soon as the workload runs, and lets it run where that fails; here it is a failure."""
+        existing, wanted = self._here(), self.params["restart_policy"]
+        if existing is None:
+            raise HandoverError("there is no container named {0} on this host, so its restart policy cannot be {1}".format(self.name, wanted))
+        found = facts_of.restart_policy(existing)
+        if found != wanted:
+            self.reasons.append("the restart policy of {0} is {1} and not {2}".format(self.name, found, wanted))
+            if not self.module.check_mode:
+                self._have_policy(existing["Id"], wanted)
+        return {}
+
+    def _have_policy(self, identifier: str, wanted: str) -> None:
+        said = ""
+        try:
+            self.docker.post("containers", identifier, "update", body={"RestartPolicy": facts_of.policy_of(wanted)})
+        except HandoverError as exc:
+            said = " ({0})".format(exc)
+        found = facts_of.restart_policy(self.docker.inspect(identifier) or {})
+        if found != wanted:
+            raise HandoverError(
+                "the restart policy of {0} was {1} before its move and is {2} now, and Docker does not change it{3}: "
+                "run `docker update --restart={1} {0}` on this host".format(self.name, wanted, found, said)
+            )
+
     # absent
 
     def _remove(self) -> dict[str, t.Any]:
@@ -153,7 +180,7 @@ class DockerWorkload:
 STEP = Step(
     arguments={
         "name": {"type": "str", "required": True},
-        "state": {"type": "str", "choices": ["prepared", "started", "absent"], "required": True},
+        "state": {"type": "str", "choices": ["prepared", "started", "settled", "absent"], "required": True},
         "source": {"type": "dict"},
         "planned": {
             "type": "dict",
@@ -164,6 +191,7 @@ STEP = Step(
                 "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
             },
         },
+        "restart_policy": {"type": "str"},
         "volumes": {"type": "list", "elements": "str", "default": []},
         "aside": {"type": "list", "elements": "str", "default": []},
         "folders": {"type": "list", "elements": "str", "default": []},
@@ -171,6 +199,6 @@ STEP = Step(
         "pods": {"type": "list", "elements": "str", "default": []},
         "timeout": {"type": "int", "default": 120},
     },
-    required_if=[("state", "prepared", ["source"])],
+    required_if=[("state", "prepared", ["source"]), ("state", "settled", ["restart_policy"])],
     run=lambda module: DockerWorkload(module).run(),
 )

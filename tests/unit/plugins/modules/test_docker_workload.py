@@ -34,6 +34,7 @@ class Daemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.images = [{"Id": LEDGER["Image"], "RepoTags": ["localhost/handover/tools:lab"], "Size": 4096}]
         self.spoil = lambda inspect: None  # of a container that is made
         self.started = []
+        self.stubborn = False
 
     def have(self, inspect):
         self.containers[inspect["Name"].lstrip("/")] = inspect
@@ -96,6 +97,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif path == "/volumes/create":
             self.server.volumes[body["Name"]] = body
             self._answer(body, 201)
+        elif path.endswith("/update") and self.server.stubborn:
+            self._answer({"message": "it is being removed"}, 409)
+        elif path.endswith("/update"):
+            self._one(path.split("/")[2])["HostConfig"]["RestartPolicy"] = body["RestartPolicy"]
+            self._answer({"Warnings": []})
         else:
             self.server.started.append(path)
             self._answer(None, 204)
@@ -208,6 +214,33 @@ def test_one_that_a_boot_has_ended_is_started(ask, daemon):
     daemon.have(stopped)
     assert ask(state="started")["reasons"] == ["ledger is exited"]
     assert daemon.started == ["/containers/{0}/start".format(LEDGER["Id"])]
+
+
+@pytest.mark.parametrize("policy", ["always", "no", "on-failure:3", "unless-stopped"])
+def test_one_that_has_lost_its_restart_policy_has_it_again(ask, daemon, policy):
+    lost = copy.deepcopy(LEDGER)
+    lost["HostConfig"]["RestartPolicy"] = {"Name": "no" if policy != "no" else "always", "MaximumRetryCount": 0}
+    daemon.have(lost)
+    was = facts.restart_policy(lost)
+    assert ask(check=True, state="settled", restart_policy=policy)["reasons"] == [f"the restart policy of ledger is {was} and not {policy}"]
+    assert facts.restart_policy(lost) == was
+    assert ask(state="settled", restart_policy=policy)["changed"]
+    assert facts.restart_policy(daemon.containers["ledger"]) == policy
+    assert not ask(state="settled", restart_policy=policy)["changed"] and daemon.started == []
+
+
+def test_a_restart_policy_that_does_not_come_back_is_a_failure(ask, daemon):
+    with pytest.raises(Exception, match="there is no container named ledger on this host, so its restart policy cannot be always"):
+        ask(state="settled", restart_policy="always")
+    lost = copy.deepcopy(LEDGER)
+    lost["HostConfig"]["RestartPolicy"] = {"Name": "no", "MaximumRetryCount": 0}
+    daemon.have(lost)
+    daemon.stubborn = True
+    with pytest.raises(Exception, match="was always before its move and is no now, and Docker does not change it .Docker refused POST .*it is being removed.: "
+                                        "run `docker update --restart=always ledger` on this host"):  # fmt: skip
+        ask(state="settled", restart_policy="always")
+    with pytest.raises(Exception, match="restart_policy"):
+        ask(state="settled")
 
 
 def test_a_daemon_that_does_not_answer_is_told(ask, daemon, monkeypatch):
