@@ -204,8 +204,8 @@ def run(seed: int, seconds: float, rounds: int, prepared: bool = False, only: t.
                     shape = move.shape
                 print(f"{time.strftime('%T')} {number}: {move.mode}, {move.shape}: {'; '.join(map(str, move.strokes))}", flush=True)
                 came = harness.move(move)
-                recovered = ", recovered" if came["recovered"] else ""
-                print(f"         {came['where']}{recovered}, {came['seconds']} s, struck {came['struck']}: {came['said'].splitlines()[-1][:200]}", flush=True)
+                recovered, said = ", recovered" if came["recovered"] else "", came["said"].rpartition("\n")[2]
+                print(f"         {came['where']}{recovered}, {came['seconds']} s, struck {came['struck']}: {said[:200]}", flush=True)
                 report.add(move, came)
             except Exception as error:
                 report.finding(move, f"{type(error).__name__}: {error}")
