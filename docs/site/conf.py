@@ -11,6 +11,6 @@ extensions = ["myst_parser", "sphinx_antsibull_ext"]
 myst_heading_anchors = 4
 html_theme = "furo"
 exclude_patterns = ["README.md"]
-# The reference names Ansible's own modules, whose inventory of links is on the network.
+# The reference names Ansible's own modules and environment variables, whose inventory of links is on the network.
 nitpicky = False
-suppress_warnings = ["ref.ref", "ref.term", "toc.not_included"]
+suppress_warnings = ["ref.ref", "ref.term", "ref.envvar", "toc.not_included"]

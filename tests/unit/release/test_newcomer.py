@@ -24,7 +24,7 @@ if not (CHECKOUT / ".git").exists():
 
 def lines():
     text = (CHECKOUT / "README.md").read_text(encoding="utf-8").partition("\n## Installation\n")[2]
-    return [line.partition("#")[0].strip() for line in re.search(r"```\n(.*?)```", text, flags=re.S)[1].splitlines()]
+    return [line.partition("#")[0].strip() for line in re.search(r"```sh\n(.*?)```", text, flags=re.S)[1].splitlines()]
 
 
 def test_the_helper_is_built_without_root_and_without_the_lab():

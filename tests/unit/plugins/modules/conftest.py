@@ -22,6 +22,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._ceph import (
     restart as ceph_restart,
 )
 from ansible_collections.livefleet.handover.plugins.module_utils._core import memory, pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import sessions
 from ansible_collections.livefleet.handover.plugins.modules import ceph_osd, ceph_osd_pin
 
 DEFAULTS = {"bluefs_log_compact_min_ratio": "5.0", "bluefs_log_compact_min_size": "16777216", "osd_fast_shutdown": "true", "bluefs_buffered_io": "true"}
@@ -304,4 +305,6 @@ def helper(monkeypatch, tmp_path):
     monkeypatch.setattr(pcopy.Pcopy, "call", fake.call)
     monkeypatch.setattr(runtime.Runtime, "run", fake.run)
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    # The folder of this machine is root's own, if there is one.
+    monkeypatch.setattr(sessions, "STARTED_NOTES", str(tmp_path / "started"))
     return fake

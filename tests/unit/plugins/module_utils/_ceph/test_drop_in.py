@@ -13,13 +13,13 @@ import sys
 from ansible_collections.livefleet.handover.plugins.module_utils._ceph.drop_in import set_niceness
 
 THREADS = """
-import os, threading
+import os, sys, threading
 begun = threading.Barrier(5)
 def wait(niceness):
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
     begun.wait()
     threading.Event().wait()
-for niceness in (3, 3, 3, 7):
+for niceness in map(int, sys.argv[1:]):
     threading.Thread(target=wait, args=(niceness,), daemon=True).start()
 begun.wait()
 print("ready", flush=True)
@@ -28,13 +28,14 @@ threading.Event().wait()
 
 
 def test_all_threads_change_that_have_what_was_found() -> None:
-    process = subprocess.Popen([sys.executable, "-c", THREADS], stdout=subprocess.PIPE, text=True)
+    inherited = os.getpriority(os.PRIO_PROCESS, 0)  # the first thread's
+    found, other, wanted = inherited + 1, inherited + 2, inherited + 3
+    process = subprocess.Popen([sys.executable, "-c", THREADS, *map(str, (found, found, found, other))], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout and process.stdout.readline() == "ready\n"
-        set_niceness(process.pid, 3, 9)
+        set_niceness(process.pid, found, wanted)
         threads = [int(thread) for thread in os.listdir(f"/proc/{process.pid}/task")]
-        inherited = os.getpriority(os.PRIO_PROCESS, 0)  # the first thread's
-        assert sorted(os.getpriority(os.PRIO_PROCESS, thread) for thread in threads) == sorted([inherited, 7, 9, 9, 9])
+        assert sorted(os.getpriority(os.PRIO_PROCESS, thread) for thread in threads) == [inherited, other, wanted, wanted, wanted]
     finally:
         process.kill()
         process.communicate()
