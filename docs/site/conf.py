@@ -7,6 +7,7 @@
 project = "Handover"
 author = "The Handover maintainers"
 html_title = "Handover"
+html_baseurl = "https://livefleet.github.io/handover/"
 extensions = ["myst_parser", "sphinx_antsibull_ext"]
 myst_heading_anchors = 4
 html_theme = "furo"

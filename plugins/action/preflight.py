@@ -11,6 +11,14 @@ from ansible_collections.livefleet.handover.plugins.modules.preflight import ARG
 from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import prepares
 from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
+# The documentation's site, which .github/workflows/docs.yml publishes.
+SITE = "https://livefleet.github.io/handover/"
+
+
+def link(check: str) -> str:
+    """The part of the site on a check. Properties of podman's that have no row are a page of their own."""
+    return SITE + ("container-inventory.html" if check.startswith("inventory:") else "troubleshooting.html#check-{0}".format(check.replace("_", "-")))
+
 
 class ActionModule(ActionBase):
     """Compares on the controller: the facts are there already, and are too large to be sent to a host for nothing."""
@@ -27,6 +35,8 @@ class ActionModule(ActionBase):
                 # Only the controller can see whether the run that prepares a move is still at work.
                 session["prepared_now"] = prepares(session)
         result = run(asked)
+        for check in dict.fromkeys(finding["check"] for finding in result.get("findings") or ()):
+            say("{0}: {1}".format(check, link(check)))
         if "msg" in result:
             return dict(result, failed=True)
         for line in result.get("told") or ():

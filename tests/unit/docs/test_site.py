@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.livefleet.handover.plugins.action.preflight import SITE, link
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks as docker, live as docker_live
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine
 
@@ -54,11 +56,19 @@ def test_a_link_that_leads_nowhere_is_told():
     assert broken == ["docs/fleet.md: nowhere.md leads nowhere"]
 
 
+def test_the_readme_can_be_read_elsewhere():
+    """Galaxy and a tarball's reader show it alone: each of its links is a whole address, and one into the repository leads to a file of the tree."""
+    targets = [found["target"] for found in build.LINK.finditer((CHECKOUT / "README.md").read_text(encoding="utf-8"))]
+    assert len(targets) >= 25 and all(target.startswith("https://") for target in targets)
+    assert not [target for target in targets if target.startswith(build.REPOSITORY) and not (CHECKOUT / target[len(build.REPOSITORY) :]).is_file()]
+
+
 def test_troubleshooting_has_every_check():
     """Each check of the preflight has an anchor and its sentences, names in them left out."""
     found = sentences.by_check()
     assert set(found) == {*examine.BASICS, *examine.CHECKS, *docker.BASICS, *docker.CHECKS, *docker_live.BASICS, *docker_live.CHECKS}
     page = sentences.page()
-    assert all(f"(check-{name.replace('_', '-')})=" in page for name in found)
+    anchors = {f"troubleshooting.html#{name}" for name in re.findall(r"^\((check-[\w-]+)\)=$", page, flags=re.M)}
+    assert {link(name) for name in found} == {SITE + anchor for anchor in anchors}
     assert "- CRIU is missing on …: install the package criu there, or use migrate\\_mode=offline" in page
     assert "{0}" not in page

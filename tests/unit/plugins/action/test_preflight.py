@@ -21,6 +21,19 @@ def test_what_the_module_finds_fails_the_task(monkeypatch):
     assert action.run(task_vars={}) == {"changed": False, "msg": "shop is on node1 already", "failed": True}
 
 
+def test_each_obstacle_has_its_link(monkeypatch, capsys):
+    action = ActionModule.__new__(ActionModule)
+    monkeypatch.setattr(preflight.ActionBase, "run", lambda *args, **kwargs: {})
+    monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, {"source_facts": {}, "destination_facts": {}}))
+    found = [{"check": name, "sentence": "…"} for name in ("create_options", "create_options", "inventory:Config.New")]
+    monkeypatch.setattr(preflight, "run", lambda asked: {"changed": False, "findings": found, "msg": "3 things are in the way"})
+    assert action.run(task_vars={})["failed"]
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "create_options: https://livefleet.github.io/handover/troubleshooting.html#check-create-options",
+        "inventory:Config.New: https://livefleet.github.io/handover/container-inventory.html",
+    ]
+
+
 def test_a_move_that_another_run_prepares_is_marked(monkeypatch):
     facts = {"host": {"pcopy": {"sessions": [{"id": "shop-1"}, {"id": "shop-2"}]}}}
     action = ActionModule.__new__(ActionModule)
