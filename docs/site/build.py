@@ -63,7 +63,6 @@ def lay_out(place: Path) -> list[str]:
         (place / path.relative_to(HERE)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place / path.relative_to(HERE))
     shutil.copyfile(HERE / "conf.py", place / "conf.py")
-    shutil.copytree(HERE / "_static", place / "_static")
     add_the_rest(place)
     return broken
 

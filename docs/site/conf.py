@@ -11,8 +11,6 @@ html_baseurl = "https://livefleet.github.io/handover/"
 extensions = ["myst_parser", "sphinx_antsibull_ext"]
 myst_heading_anchors = 4
 html_theme = "furo"
-html_static_path = ["_static"]
-html_css_files = ["site.css"]
 exclude_patterns = ["README.md"]
 # The reference names Ansible's own modules and environment variables, whose inventory of links is on the network.
 nitpicky = False

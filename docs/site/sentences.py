@@ -13,8 +13,8 @@ from pathlib import Path
 
 _MODULE_UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
 PREFLIGHT = (_MODULE_UTILS / "_podman" / "preflight", _MODULE_UTILS / "_docker")
-# The checks that rest on no engine; the tables name them as `move_checks.NAME`.
-SHARED = _MODULE_UTILS / "_core" / "move_checks.py"
+# The checks that rest on no engine; the tables name them as `move_checks.NAME`. Those of bind mounts have a table of their own, too.
+SHARED = tuple(_MODULE_UTILS / "_core" / name for name in ("move_checks.py", "bind_checks.py"))
 HEAD = """\
 # Troubleshooting by the error's text
 
@@ -47,8 +47,8 @@ def sentences(node: ast.AST) -> list[str]:
 def by_check() -> dict[str, list[str]]:
     """Every check that has a sentence of its own, in the order of the files."""
     found: dict[str, list[str]] = {}
-    shared = functions_of(parsed(SHARED))
-    for path in (path for folder in PREFLIGHT for path in sorted(folder.glob("*.py"))):
+    shared = {name: function for path in SHARED for name, function in functions_of(parsed(path)).items()}
+    for path in (*SHARED, *(path for folder in PREFLIGHT for path in sorted(folder.glob("*.py")))):
         tree = parsed(path)
         functions = {**shared, **functions_of(tree)}
         for name, function in checks(tree):
@@ -95,7 +95,7 @@ def called_by(call: ast.Call) -> str:
     """The name of the function that a call means, if it can be one of these."""
     function = call.func
     if isinstance(function, ast.Attribute):
-        return function.attr if getattr(function.value, "id", "") == SHARED.stem else ""
+        return function.attr if getattr(function.value, "id", "") in [path.stem for path in SHARED] else ""
     return function.id if isinstance(function, ast.Name) else ""
 
 

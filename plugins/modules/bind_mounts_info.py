@@ -26,6 +26,12 @@ options:
       - Name of the container, which does not count among those that use a path.
     type: str
     required: true
+  driver:
+    description:
+      - The engine that runs it. Containers of podman's are asked for in any case, those of Docker's for one of Docker's.
+    type: str
+    choices: [docker, podman]
+    default: podman
   paths:
     description:
       - The paths.
@@ -137,9 +143,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils._core import loop
 from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._drivers.containers import OTHERS
 from ..module_utils._podman import file_flags
 from ..module_utils._podman.bind_facts import facts_of, users_of
-from ..module_utils._podman.podman import Podman
 
 
 def main() -> None:
@@ -147,6 +153,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "workload": {"type": "str", "required": True},
+            "driver": {"type": "str", "choices": sorted(OTHERS), "default": "podman"},
             "paths": {"type": "list", "elements": "str", "required": True},
             "digest": {"type": "list", "elements": "str", "default": []},
             "flags": {"type": "bool", "default": False},
@@ -155,12 +162,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     runtime = Runtime(module, module.params["timeout"])
-    podman = Podman(runtime)
     try:
-        others = []
-        if runtime.find("podman") is not None:
-            named = [each["Id"] for each in podman.containers() if module.params["workload"] not in (each.get("Names") or [])]
-            others = podman.inspect_many(named) if named else []
+        others = OTHERS[module.params["driver"]](runtime, module.params["workload"])
         mounts = loop.read_mounts()
         pcopy = Pcopy(runtime)
         paths = {

@@ -71,7 +71,7 @@ options:
         required: true
       folders:
         description:
-          - Of no meaning for Docker.
+          - Folders and files that are to be made for its bind mounts, empty, the deepest first.
         type: list
         elements: str
         default: []
@@ -93,13 +93,14 @@ options:
     default: []
   aside:
     description:
-      - Of no meaning for Docker, whose containers do not move with a bind mount.
+      - For O(state=absent), folders and files that it has mounted by their paths and that have moved away. Each is renamed, with C(.migrated) behind
+        its name.
     type: list
     elements: str
     default: []
   folders:
     description:
-      - Of no meaning for Docker, whose containers do not move with a bind mount.
+      - For O(state=absent), folders and files that were made for its bind mounts, the deepest first. Each is removed if nothing is in it.
     type: list
     elements: str
     default: []

@@ -42,6 +42,8 @@ class Move:
     place_memory: bool = False  # CRIU is to leave its memory out
     auto_converge: bool = False  # it is to be slowed down where the pause would be too long
     bind_mounts: str = "refuse"  # the fate of bind mounts: carry, same, refuse
+    binds_here: Facts = field(default_factory=dict)  # by path, what bind_mounts_info of the source says
+    binds_there: Facts = field(default_factory=dict)
     problems: tuple[str, ...] = field(default=())
 
     @property

@@ -10,9 +10,11 @@ A check is a pure function of the facts about both hosts, and yields one sentenc
 from __future__ import annotations
 
 import typing as t
+from dataclasses import dataclass
 
-from .move import IGNORE, PCOPY_CURE, Move
+from .move import IGNORE, PCOPY_CURE, SPARE_DISK, Facts, Move
 from .pcopy import INTERFACE, SESSIONS
+from .sizes import format_size
 
 SYSTEMD_SINCE = 240
 
@@ -105,4 +107,32 @@ def connections(plan: Move, cure: str) -> t.Iterator[str]:
                 "{5}, or list the check 'connections' in {6}".format(
                     plan.workload, number, "connection" if number == 1 else "connections", network["name"], plan.source, cure, IGNORE
                 )
+            )
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that something of the move takes on a file system of a host."""
+
+    what: str
+    host: str
+    place: Facts  # path, free bytes, and the device where it is known
+    size: int
+
+
+def space(plan: Move, needs: t.Iterable[Need]) -> t.Iterator[str]:
+    places: dict[tuple[str, t.Any], list[Need]] = {}
+    for need in needs:
+        places.setdefault((need.host, need.place.get("device") or need.place["path"]), []).append(need)
+    for (host, _device), together in places.items():
+        size, place = sum(need.size for need in together), together[0].place
+        if size + SPARE_DISK > place["free"]:
+            yield "moving {0} needs {1} in {2} on {3} for {4}, and {5} are free there: free {6} more".format(
+                plan.workload,
+                format_size(size),
+                place["path"],
+                host,
+                " and ".join(need.what for need in together),
+                format_size(place["free"]),
+                format_size(size + SPARE_DISK - place["free"]),
             )

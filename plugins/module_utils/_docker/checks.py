@@ -12,9 +12,10 @@ from __future__ import annotations
 import typing as t
 from types import MappingProxyType
 
-from .._core import move_checks
-from .._core.move import IGNORE, SPARE_DISK, UNACCOUNTED, Finding, Move, dotted
-from .._core.sizes import format_size
+from .._core import bind_checks, move_checks
+from .._core.bind_rules import carried, is_bind
+from .._core.move import IGNORE, UNACCOUNTED, Finding, Move, dotted
+from .._core.move_checks import Need
 from . import gate, inventory, live as of_live, networks
 
 Check = t.Callable[[Move], t.Iterator[str]]
@@ -118,8 +119,9 @@ def _storage_driver(move: Move) -> t.Iterator[str]:
 
 
 def _directories(move: Move) -> t.Iterator[str]:
+    yield from bind_checks.CHECKS["directories"](move)
     for mount in move.mounts:
-        if mount["type"] == "tmpfs" or mount["directory_volume"]:
+        if mount["type"] == "tmpfs" or mount["directory_volume"] or is_bind(mount):
             continue
         what = "volume {0}".format(mount["name"]) if mount["type"] == "volume" else "path {0}".format(mount["source"])
         yield (
@@ -128,6 +130,17 @@ def _directories(move: Move) -> t.Iterator[str]:
                 move.workload, what, mount["destination"], move.source, move.destination, IGNORE
             )
         )
+
+
+def _bind_mounts(move: Move) -> t.Iterator[str]:
+    yield from bind_checks.CHECKS["bind_mounts"](move)
+    for mount in carried(move.bind_mounts, move.mounts):
+        for name, host in move.hosts:
+            root = host["docker"]["store"]["path"]
+            if (mount["source"] + "/").startswith(root + "/"):
+                yield "{0} mounts the {1} {2}, which is where Docker on {3} keeps its own files ({4}), and nothing is copied onto those: mount a volume".format(
+                    move.workload, mount["kind"], mount["source"], name, root
+                )
 
 
 def _directory_volumes(move: Move) -> t.Iterator[str]:
@@ -161,18 +174,19 @@ def _arch(move: Move) -> t.Iterator[str]:
         )
 
 
-def _space(move: Move) -> t.Iterator[str]:
+def needs(move: Move) -> list[Need]:
+    """All that is laid down anywhere by the move, but for its own records."""
     there = move.there["host"]
     image = 0 if image_present(move) else move.container["image"]["size"]
     own = sum(volume["size"] for volume in move.directories) + move.container["layer"] + image
-    places = [(move.destination, there["docker"]["store"], own, "its volumes, layer and image")]
+    found = [Need("its volumes, layer and image", move.destination, there["docker"]["store"], own), *bind_checks.needs(move)]
     if image:
-        places += [(name, host["sessions"], image, "the archive of its image") for name, host in move.hosts]
-    for name, place, size, what in places:
-        if size + SPARE_DISK > place["free"]:
-            yield "moving {0} needs {1} in {2} on {3} for {4}, and {5} are free there: free {6} more".format(
-                move.workload, format_size(size), place["path"], name, what, format_size(place["free"]), format_size(size + SPARE_DISK - place["free"])
-            )
+        found += [Need("the archive of its image", name, host["sessions"], image) for name, host in move.hosts]
+    return [need for need in found if need.size]
+
+
+def _space(move: Move) -> t.Iterator[str]:
+    yield from move_checks.space(move, needs(move))
 
 
 def _version(move: Move) -> t.Iterator[str]:
@@ -229,7 +243,10 @@ CHECKS: dict[str, Check] = {
     "swarm": _swarm,
     "devices": _devices,
     "storage_driver": _storage_driver,
+    **bind_checks.CHECKS,
     "directories": _directories,
+    "bind_mounts": _bind_mounts,
+    "file_flags": bind_checks.flags,
     "directory_volumes": _directory_volumes,
     "volumes": _volumes_taken,
     "already_there": _already_there,
@@ -266,7 +283,7 @@ def twin(move: Move) -> dict[str, t.Any]:
     return {
         "made": not any(each["name"] == move.workload for each in docker["containers"]),
         "volumes": sorted(volume["name"] for volume in move.directories if volume["name"] not in docker["volumes"]),
-        "folders": [],
+        "folders": bind_checks.folders(move),
         "secrets": [],
     }
 

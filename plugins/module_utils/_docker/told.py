@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .._core import bind_checks
 from .._core.move import Move
 from .._core.sizes import format_size
 
@@ -43,6 +44,7 @@ def _addresses(move: Move) -> t.Iterator[str]:
 
 
 TOLD: dict[str, t.Callable[[Move], t.Iterator[str]]] = {
+    "bind_mounts": bind_checks.told,
     "exec_sessions": _exec_sessions,
     "log": _log,
     "stopped": _stopped,

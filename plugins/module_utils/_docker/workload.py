@@ -12,6 +12,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from .._core import bind_places
 from .._core.runtime import HandoverError, Runtime
 from .._core.step import Step
 from . import facts as facts_of
@@ -61,7 +62,9 @@ class DockerWorkload:
             return {"volumes": missing, "workload": {}}
         body = request(source["inspect"], self._image(source["image"]), {network["name"]: network["driver"] for network in source["networks"]})
         made: list[str] = []
+        folders = (self.params["planned"] or {}).get("folders") or []
         try:
+            bind_places.make(folders, source["mounts"])
             for name in missing:
                 volume = volumes[name]
                 self.docker.post("volumes", "create", body={"Name": name, "Driver": volume["driver"], "Labels": volume["labels"]})
@@ -70,7 +73,7 @@ class DockerWorkload:
             inspect = self.docker.inspect(identifier) or {}
             self._verify(source, inspect)
         except HandoverError:
-            self._undo(made)
+            self._undo(made, folders)
             raise
         return self._result(inspect, made)
 
@@ -109,13 +112,15 @@ class DockerWorkload:
     def _result(self, inspect: Document, volumes: list[str]) -> dict[str, t.Any]:
         return {"volumes": volumes, "workload": {"exists": True, "held": False, **facts_of.facts_of(inspect, self.docker.networks())}}
 
-    def _undo(self, volumes: t.Iterable[str]) -> None:
+    def _undo(self, volumes: t.Iterable[str], folders: t.Iterable[str]) -> None:
         """Leaves nothing half made; the error that led here is the one to report."""
         with contextlib.suppress(HandoverError):
             self.docker.delete("containers", self.name)
         for name in volumes:
             with contextlib.suppress(HandoverError):
                 self.docker.delete("volumes", name)
+        with contextlib.suppress(HandoverError):
+            bind_places.remove(folders)
 
     # started
 
@@ -168,12 +173,15 @@ class DockerWorkload:
         there = {volume["Name"] for volume in self.docker.volumes()}
         volumes = [name for name in self.params["volumes"] if name in there]
         self.reasons += ["Docker has a volume named {0}".format(name) for name in volumes]
+        self.reasons += ["{0} is there".format(path) for path in bind_places.to_put_aside(self.params["aside"])]
         if self.module.check_mode:
             return {}
         if existing is not None:
             self.docker.delete("containers", existing["Id"])
         for name in volumes:
             self.docker.delete("volumes", name)
+        bind_places.put_aside(self.params["aside"])
+        bind_places.remove(self.params["folders"])
         return {}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .._core import bind_checks
 from .._core.move import Facts, Finding, Move
 from .._docker import checks as docker, told as docker_told
 from .._podman.preflight import examine as podman
@@ -39,7 +40,7 @@ EXAMINERS: t.Mapping[str, Examiner] = {
         examine=lambda move, ignore: docker.examine(move, ignore, docker_live.CHECKS),
         images=docker.images,
         volumes=lambda _move: [],
-        directories=lambda move: move.directories,
+        directories=lambda move: [*move.directories, *bind_checks.directories(move)],
         twin=docker.twin,
         told=docker_told.told,
     ),

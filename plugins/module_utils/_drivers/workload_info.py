@@ -13,6 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .._core.runtime import Runtime
 from .._core.step import Result, Step
 from .._docker.look import Look
+from .._podman.bind_facts import of_mount
 from .._podman.host_offer import HostOffer
 from .._podman.podman import Podman
 from .._podman.steps import workload_info as podman
@@ -28,6 +29,9 @@ def _docker(module: AnsibleModule) -> Result:
         return {"changed": False, "workload": look.brief(), "sessions": offer.sessions(), "problems": look.problems}
     workload, docker = look.whole()
     workload.update(docker_live.STILL)
+    for mount in workload.get("mounts", []):
+        if mount["type"] == "bind":
+            mount.update(of_mount(mount["source"], mount["destination"], workload["pid"]))
     if workload["running"] and "inspect" in workload:
         workload.update(look.ask(lambda: docker_live.running(runtime, workload, workload["inspect"]), {}))
     return {"changed": False, "workload": workload, "host": {**offer.host(), "docker": docker}, "problems": look.problems}

@@ -12,9 +12,9 @@ import stat
 import typing as t
 
 from .._core import host
+from .._core.bind_rules import FILE, FOLDER, KEPT
 from .._core.loop import Mount
 from .._core.runtime import HandoverError
-from .bind_rules import FILE, FOLDER, KEPT
 from .container_facts import mounts_of
 
 _KINDS = ((stat.S_ISDIR, FOLDER), (stat.S_ISREG, FILE), (stat.S_ISSOCK, "socket"), (stat.S_ISBLK, "device"), (stat.S_ISCHR, "device"), (stat.S_ISFIFO, "pipe"))

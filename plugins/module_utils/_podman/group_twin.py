@@ -12,8 +12,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from .._core import bind_places
 from .._core.runtime import HandoverError
-from . import bind_places, inode_flags, workload
+from . import inode_flags, workload
 from .create_command import CommandError, Grammar, parse, twin
 from .essence import essence, first_difference
 from .group_facts import essence_of_member, pod_facts

@@ -10,9 +10,9 @@ import contextlib
 import os
 import typing as t
 
-from .._core import loop
+from .._core import bind_places, loop
 from .._core.runtime import HandoverError, Runtime
-from . import bind_places, command_places, workload
+from . import command_places, workload
 from .podman import Podman
 
 

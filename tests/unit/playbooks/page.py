@@ -76,7 +76,7 @@ def _default(spec: t.Mapping[str, t.Any]) -> str:
     if spec.get("required"):
         return "**required**"
     default = spec.get("default")
-    if default in (None, "", [], {}):
+    if default in (None, [], {}):
         return ""
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 

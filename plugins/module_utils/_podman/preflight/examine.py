@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import typing as t
 
+from ..._core import bind_checks as binds
 from ..._core.link import link_rate, listen_address
 from ..._core.move import UNACCOUNTED, out_of_reach, verdict
 from .. import inventory
 from ..workload import missing_volumes
-from . import binds, container, cpu, criu, flags, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
+from . import container, cpu, criu, flags, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
 from .basics import BASICS
 from .image import archive, image_present, missing
 from .plan import EBPF, HASH, Check, Finding, Plan

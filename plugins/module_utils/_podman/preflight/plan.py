@@ -28,8 +28,6 @@ class Plan(Move):
 
     tracker: str = "auto"
     hash_limit: int = 0  # bytes that may be compared in the pause, where writes cannot be tracked; 0 for any number
-    binds_here: Facts = field(default_factory=dict)  # by path, what bind_mounts_info of the source says
-    binds_there: Facts = field(default_factory=dict)
     secrets: str = "same"  # what becomes of secrets: same, carry, refuse
     secrets_here: Facts = field(default_factory=dict)  # by name, what podman_secrets_info of the source says
     secrets_there: Facts = field(default_factory=dict)

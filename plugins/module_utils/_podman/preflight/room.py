@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
 
+from ..._core import bind_checks, move_checks
+from ..._core.move_checks import Need
 from ..._core.sizes import format_size
-from .binds import directories
 from .image import missing
-from .plan import SPARE_DISK, Check, Facts, Plan
+from .plan import Check, Facts, Plan
 
 # The dump in memory holds CRIU's own records too, and the helper needs its buffers.
 SPARE_MEMORY = 128 * 2**20
@@ -30,16 +30,6 @@ def _already_there(plan: Plan) -> t.Iterator[str]:
         ).format(plan.workload, plan.destination)
 
 
-@dataclass(frozen=True)
-class Need:
-    """Bytes that something of the move takes on a file system of a host."""
-
-    what: str
-    host: str
-    place: Facts  # path, free bytes, and the device where it is known
-    size: int
-
-
 def needs(plan: Plan) -> list[Need]:
     """All that is laid down anywhere by the move, but for its own records."""
     there = plan.there["host"]
@@ -50,11 +40,7 @@ def needs(plan: Plan) -> list[Need]:
         Need("its image volumes", plan.destination, there["images"], sum(_room(plan, volume) for volume in plan.volumes)),
         Need("its own layer, image and directory volumes", plan.destination, there["podman"]["store"], own + image),
     ]
-    found += [
-        Need("the {0} {1}".format("file" if each["file"] else "directory", each["path"]), plan.destination, plan.binds_there[each["path"]], each["size"])
-        for each in directories(plan)
-        if each["path"] in plan.binds_there
-    ]
+    found += bind_checks.needs(plan)
     if image:
         found += [Need("the archive of its image", name, host["sessions"], image) for name, host in plan.hosts]
     if any(each["format"] == "oci-archive" for each in images):
@@ -69,21 +55,7 @@ def _room(plan: Plan, volume: Facts) -> int:
 
 
 def _space(plan: Plan) -> t.Iterator[str]:
-    places: dict[tuple[str, t.Any], list[Need]] = {}
-    for need in needs(plan):
-        places.setdefault((need.host, need.place.get("device") or need.place["path"]), []).append(need)
-    for (host, _device), together in places.items():
-        size, place = sum(need.size for need in together), together[0].place
-        if size + SPARE_DISK > place["free"]:
-            yield "moving {0} needs {1} in {2} on {3} for {4}, and {5} are free there: free {6} more".format(
-                plan.workload,
-                format_size(size),
-                place["path"],
-                host,
-                " and ".join(need.what for need in together),
-                format_size(place["free"]),
-                format_size(size + SPARE_DISK - place["free"]),
-            )
+    yield from move_checks.space(plan, needs(plan))
 
 
 def _memory(plan: Plan) -> t.Iterator[str]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ..._core import bind_checks
 from ..._core.sizes import format_size
-from ..bind_rules import KEPT, carried
 from .plan import Check, Plan
 from .secrets import TOLD as SECRETS
 from .service import TOLD as SERVICE
@@ -71,13 +71,6 @@ def _stopped(plan: Plan) -> t.Iterator[str]:
         )
 
 
-def _binds(plan: Plan) -> t.Iterator[str]:
-    for mount in carried(plan.bind_mounts, plan.mounts):
-        yield "the {0} {1} that {2} mounts goes along, and what {3} has of it is kept there as {1}{4}: remove that when it is not needed any more".format(
-            mount["kind"], mount["source"], plan.workload, plan.source, KEPT
-        )
-
-
 def _growth(plan: Plan) -> t.Iterator[str]:
     """Room that is there for the files as they are, and not for all that may yet be written into them."""
     growth = sum(max(0, volume["size"] - volume["allocated"]) for volume in plan.volumes)
@@ -101,7 +94,7 @@ def _own_tables(plan: Plan) -> t.Iterator[str]:
 
 
 TOLD: dict[str, Check] = {
-    "bind_mounts": _binds,
+    "bind_mounts": bind_checks.told,
     **SECRETS,
     "exec_sessions": _exec_sessions,
     "affinity": _pinned,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..bind_rules import is_bind
-from . import binds
+from ..._core import bind_checks as binds
+from ..._core.bind_rules import is_bind
 from .plan import IGNORE, Check, Plan
 
 

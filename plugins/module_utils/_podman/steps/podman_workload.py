@@ -12,9 +12,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..._core import bind_places
 from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.step import Step
-from .. import bind_places, inode_flags, workload
+from .. import inode_flags, workload
 from ..book import started_at
 from ..create_command import CommandError, parse, twin
 from ..essence import essence, first_difference

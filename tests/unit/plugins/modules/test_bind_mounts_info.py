@@ -10,6 +10,7 @@ import json
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import Completed, HandoverError, Runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers import containers
 from ansible_collections.livefleet.handover.plugins.modules import bind_mounts_info
 
 
@@ -97,3 +98,14 @@ def test_a_podman_that_does_not_answer_fails_it(ask, podman, site):
     podman["dead"] = True
     with pytest.raises(Exception, match="podman ps failed: cannot connect"):
         ask([site])
+
+
+def test_containers_of_dockers_share_a_path_too(run_module, podman, site, monkeypatch):
+    listed = [{"Id": name, "Names": ["/" + name], "Mounts": [{"Type": "bind", "Source": str(site)}]} for name in ("shop", "web")]
+    monkeypatch.setattr(containers, "SOCKET", str(site))
+    monkeypatch.setattr(containers.Docker, "containers", lambda self: listed)
+    podman["containers"]["shop"] = [str(site)]
+    asked = {"workload": "shop", "paths": [str(site)]}
+    assert run_module(bind_mounts_info.main, {**asked, "driver": "docker"})["paths"][str(site)]["users"] == ["shop", "web"]
+    # Its own name is another engine's; and no question is put to Docker for podman's.
+    assert run_module(bind_mounts_info.main, asked)["paths"][str(site)]["users"] == []

@@ -243,6 +243,39 @@ def test_a_restart_policy_that_does_not_come_back_is_a_failure(ask, daemon):
         ask(state="settled")
 
 
+def test_the_places_of_bind_mounts_are_made_and_go_again(ask, daemon, tmp_path):
+    folder, file = tmp_path / "srv" / "files", tmp_path / "srv" / "conf"
+    folders = [str(file), str(folder), str(folder.parent)]
+    asked = source()
+    asked["mounts"] += [
+        {"type": "bind", "name": "", "source": str(path), "kind": kind, "directory_volume": None} for path, kind in ((folder, "directory"), (file, "file"))
+    ]
+    planned = {**PLANNED, "folders": folders}
+    ask(check=True, state="prepared", source=asked, planned=planned)
+    assert not folder.parent.exists()
+    ask(state="prepared", source=asked, planned=planned)
+    assert folder.is_dir() and file.read_bytes() == b""
+    # Undone: what is not empty belongs to somebody.
+    (folder / "note").write_text("foreign")
+    ask(state="absent", volumes=VOLUMES, folders=folders)
+    assert (folder / "note").exists() and not file.exists()
+
+
+def test_a_twin_that_differs_leaves_no_place_of_a_bind_mount(ask, daemon, tmp_path):
+    daemon.spoil = lambda inspect: inspect["HostConfig"].update(ShmSize=1)
+    with pytest.raises(Exception, match="would not be the same here"):
+        ask(state="prepared", source=source(), planned={**PLANNED, "folders": [str(tmp_path / "files")]})
+    assert not (tmp_path / "files").exists()
+
+
+def test_a_folder_that_has_moved_away_is_put_aside(ask, daemon, tmp_path):
+    (tmp_path / "files").mkdir()
+    assert ask(check=True, state="absent", aside=[str(tmp_path / "files")])["changed"] and (tmp_path / "files").exists()
+    assert ask(state="absent", aside=[str(tmp_path / "files")])["reasons"] == ["{0} is there".format(tmp_path / "files")]
+    assert not (tmp_path / "files").exists() and (tmp_path / "files.migrated").is_dir()
+    assert not ask(state="absent", aside=[str(tmp_path / "files")])["changed"]
+
+
 def test_a_daemon_that_does_not_answer_is_told(ask, daemon, monkeypatch):
     monkeypatch.setattr(api.Docker.__init__, "__defaults__", ("/nowhere.sock",))
     with pytest.raises(Exception, match="Docker does not answer at /nowhere.sock .*: see `systemctl status docker`"):

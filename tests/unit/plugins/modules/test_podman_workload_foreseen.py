@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import pathlib
 
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import bind_places, twin_init
+from ansible_collections.livefleet.handover.plugins.module_utils._core import bind_places
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import twin_init
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.steps import podman_workload
 

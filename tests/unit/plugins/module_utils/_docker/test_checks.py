@@ -13,6 +13,7 @@ import pathlib
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks, facts, told
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
 
 RECORDED = pathlib.Path(__file__).parent / "recorded"
 LEDGER = json.loads((RECORDED / "docker-26.1-inspect.json").read_text(encoding="utf-8"))[0]
@@ -51,11 +52,12 @@ def world():
         "there": {"workload": {"exists": False, "running": False, "held": False}, "host": there, "problems": []},
         "mode": "offline",
         "source": "node1",
+        "binds": {},
     }
 
 
 def move(world):
-    return Move("ledger", world["source"], "node2", world["mode"], world["here"], world["there"])
+    return Move("ledger", world["source"], "node2", world["mode"], world["here"], world["there"], **world["binds"])
 
 
 def put(path, value):
@@ -66,6 +68,48 @@ def put(path, value):
         world[last] = value
 
     return break_it
+
+
+FILES = "/srv/files"
+AT_PATH = {
+    "kind": "directory", "real": FILES, "empty": False, "size": 4096, "missing": [], "inside": "directory", "kept": False, "fstype": "ext4", "mounted": False,
+    "mounts_below": [], "digest": "", "users": [], "flags": [], "flags_missing": [], "path": "/srv", "free": GIB, "device": 7,
+}  # fmt: skip
+NOTHING_THERE = {**AT_PATH, "kind": "", "size": 0, "missing": [FILES]}
+
+
+def bound(asked, here=(), there=(), **mount):
+    """It mounts a folder of the host, of which this is known on both."""
+
+    def change(world):
+        bind = {"type": "bind", "name": "", "source": FILES, "destination": "/files", "driver": "", "read_only": False, "propagation": "rprivate"}
+        bind.update(volume=None, directory_volume=None, kind="directory", names=1, replaced=False)
+        world["here"]["workload"]["mounts"].append({**bind, **mount})
+        world["binds"] = {"bind_mounts": asked, "binds_here": {FILES: {**AT_PATH, **dict(here)}}, "binds_there": {FILES: {**NOTHING_THERE, **dict(there)}}}
+
+    return change
+
+
+def in_dockers_own(world):
+    bound("carry")(world)
+    world["there"]["host"]["docker"]["store"]["path"] = "/srv"
+
+
+def test_a_bind_mount_that_is_carried_moves(world):
+    bound("carry")(world)
+    plan = move(world)
+    assert checks.examine(plan) == ([], []) and checks.twin(plan)["folders"] == [FILES]
+    (told_of,) = told.told(plan)
+    assert "what node1 has of it is kept there as /srv/files.migrated" in told_of
+    directories = EXAMINERS["docker"].directories(plan)
+    assert directories[-1] == {"name": FILES, "path": FILES, "size": 4096, "file": False, "bind": True} and len(directories) == len(plan.directories) + 1
+
+
+def test_a_bind_mount_that_is_the_same_stays_where_it_is(world):
+    bound("same", here={"digest": "1f"}, there={**AT_PATH, "digest": "1f"}, read_only=True)(world)
+    plan = move(world)
+    assert checks.examine(plan) == ([], []) and checks.twin(plan)["folders"] == [] and told.told(plan) == []
+    assert EXAMINERS["docker"].directories(plan) == plan.directories
 
 
 def test_nothing_is_in_the_way(world):
@@ -99,6 +143,14 @@ FAULTS = [
     ("devices", put("here/workload/devices", ["/dev/fuse"]), "has devices of node1 (/dev/fuse)"),
     ("storage_driver", put("there/host/docker/storage_driver", "vfs"), "Docker on node2 keeps containers with the storage driver vfs"),
     ("directories", put("here/workload/mounts/0/directory_volume", None), "mounts the volume ledgerdata on /data, which is no plain volume of Docker's"),
+    ("directories", bound("refuse"), "of node1, which would stay behind: have it copied to node2 with handover_bind_mounts=carry"),
+    ("directories", bound("carry", kind="socket"), "mounts the path /srv/files on /files, which is no plain volume of Docker's"),
+    ("bind_mounts", bound("carry", here={"users": ["web"]}), "ledger shares the directory /srv/files on node1 with web"),
+    ("bind_mounts", in_dockers_own, "is where Docker on node2 keeps its own files (/srv)"),
+    ("bind_mounts_same", bound("same"), "ledger writes to the directory /srv/files of node1"),
+    ("bind_mounts_taken", bound("carry", there=AT_PATH), "/srv/files exists on node2 already, where the directory of ledger is to be"),
+    ("file_flags", bound("carry", here={"flags": [{"name": "compressed", "path": "/srv/files/a", "carried": False}]}), "has the flag 'compressed'"),
+    ("space", bound("carry", there={"free": 1}), "in /srv on node2 for the directory /srv/files"),
     ("directory_volumes", put("here/workload/mounts/0/directory_volume/shared_with", ["web"]), "shares the volume ledgerdata on node1 with web"),
     ("volumes", put("there/host/docker/volumes", ["ledgerdata"]), "has a volume named ledgerdata already, and what is in it is never overwritten"),
     ("already_there", put("there/workload", {"exists": True, "held": False, "state": "exited"}), "node2 has a container named ledger already, which is exited"),

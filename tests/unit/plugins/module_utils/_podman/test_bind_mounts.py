@@ -7,9 +7,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import loop
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import bind_facts, bind_places, bind_rules
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import binds, examine as preflight
+from ansible_collections.livefleet.handover.plugins.module_utils._core import bind_checks as binds, bind_places, bind_rules, loop
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import bind_facts
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine as preflight
 from unit.plugins.module_utils._podman.test_preflight import GIB, Facts, bound
 
 
@@ -73,7 +73,7 @@ class TestWhatBecomesOfThem:
         ({"here": {"mounts_below": ["/srv/files/x"]}}, "another file system is mounted in it, on /srv/files/x"),
         ({"here": {"kept": True}}, "/srv/files.migrated on node1 is left from an earlier move"),
         ({"here": {"real": "/data/files"}}, "which is a link to /data/files"),
-        ({"kind": "file", "replaced": True}, "another has that name now: restart it with `podman restart shop`"),
+        ({"kind": "file", "replaced": True}, "another has that name now: restart shop, so that it mounts that one"),
         ({"kind": "file", "names": 2}, "has further names there"),
         ({"there": {"kind": "file", "empty": True}}, "/srv/files exists on node2 already"),
         ({"there": {"real": "/data"}}, "/srv/files leads to /data on node2"),

@@ -22,7 +22,7 @@ KEPT = ".migrated"
 # The system's own: nothing is ever copied onto these paths or below them.
 SYSTEM = (
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/run",
-    "/var/lib/containers/storage", "/var/lib/handover", "/var/cache/handover",
+    "/var/lib/containers/storage", "/var/lib/containerd", "/var/lib/docker", "/var/lib/handover", "/var/cache/handover",
 )  # fmt: skip
 # Folders that a whole host shares: their entries have owners, they themselves have none.
 SHARED = ("/", "/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/var", "/var/cache", "/var/lib", "/var/lib/containers", "/var/log", "/var/tmp")
@@ -35,7 +35,7 @@ Mount = t.Mapping[str, t.Any]
 
 def is_bind(mount: Mount) -> bool:
     """A file or folder of the host, and not an image volume that is mounted by its path."""
-    return bool(mount["type"] == "bind" and mount["image_volume"] is None and mount.get("kind", FOLDER) in (FILE, FOLDER))
+    return bool(mount["type"] == "bind" and mount.get("image_volume") is None and mount.get("kind", FOLDER) in (FILE, FOLDER))
 
 
 def of_system(path: str) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import typing as t
 
-from .. import bind_rules as rules
-from .plan import IGNORE, Check, Facts, Plan
+from . import bind_rules as rules
+from .move import IGNORE, Facts, Move
+from .move_checks import Need
 
 OPTION = "handover_bind_mounts"
 
 
-def _refused(plan: Plan) -> t.Iterator[str]:
+def _refused(plan: Move) -> t.Iterator[str]:
     for mount in _mounts(plan, rules.REFUSE):
         if rules.fate(plan.bind_mounts, mount) != plan.bind_mounts:
             yield (
@@ -39,7 +40,7 @@ def _refused(plan: Plan) -> t.Iterator[str]:
         )
 
 
-def _same(plan: Plan) -> t.Iterator[str]:
+def _same(plan: Move) -> t.Iterator[str]:
     for mount in _mounts(plan, rules.SAME):
         path = mount["source"]
         here, there = plan.binds_here.get(path, {}), plan.binds_there.get(path, {})
@@ -58,7 +59,7 @@ def _same(plan: Plan) -> t.Iterator[str]:
             )
 
 
-def _carried(plan: Plan) -> t.Iterator[str]:
+def _carried(plan: Move) -> t.Iterator[str]:
     mounts = rules.carried(plan.bind_mounts, plan.mounts)
     for mount in mounts:
         here = plan.binds_here.get(mount["source"], {})
@@ -70,7 +71,7 @@ def _carried(plan: Plan) -> t.Iterator[str]:
             )
 
 
-def _carried_from(plan: Plan, mount: Facts, here: Facts) -> t.Iterator[str]:
+def _carried_from(plan: Move, mount: Facts, here: Facts) -> t.Iterator[str]:
     """The source's obstacles to copying."""
     path, kind = mount["source"], mount["kind"]
     if here.get("real", path) != path:
@@ -79,7 +80,7 @@ def _carried_from(plan: Plan, mount: Facts, here: Facts) -> t.Iterator[str]:
         )
         return
     if mount.get("replaced"):
-        yield "{0} still has the file that was {1} on {2} when it was started, and another has that name now: restart it with `podman restart {0}`".format(
+        yield "{0} still has the file that was {1} on {2} when it was started, and another has that name now: restart {0}, so that it mounts that one".format(
             plan.workload, path, plan.source
         )
     if mount.get("names", 1) > 1:
@@ -114,7 +115,7 @@ def _carried_from(plan: Plan, mount: Facts, here: Facts) -> t.Iterator[str]:
         )
 
 
-def _taken(plan: Plan) -> t.Iterator[str]:
+def _taken(plan: Move) -> t.Iterator[str]:
     for mount in rules.carried(plan.bind_mounts, plan.mounts):
         path = mount["source"]
         there = plan.binds_there.get(path, {})
@@ -136,12 +137,12 @@ def _taken(plan: Plan) -> t.Iterator[str]:
             )
 
 
-def _mounts(plan: Plan, fate: str) -> list[Facts]:
+def _mounts(plan: Move, fate: str) -> list[Facts]:
     """Its bind mounts of which that becomes, each once."""
     return [mount for mount in plan.mounts if rules.is_bind(mount) and rules.fate(plan.bind_mounts, mount) == fate]
 
 
-def directories(plan: Plan) -> list[dict[str, t.Any]]:
+def directories(plan: Move) -> list[dict[str, t.Any]]:
     """The bind mounts that are carried, as the session is told them."""
     return [
         {"name": mount["source"], "path": mount["source"], "size": plan.binds_here[mount["source"]]["size"], "file": mount["kind"] == rules.FILE, "bind": True}
@@ -150,7 +151,16 @@ def directories(plan: Plan) -> list[dict[str, t.Any]]:
     ]
 
 
-def folders(plan: Plan) -> list[str]:
+def needs(plan: Move) -> list[Need]:
+    """The room that they take on the destination, each on the file system of its path."""
+    return [
+        Need("the {0} {1}".format("file" if each["file"] else "directory", each["path"]), plan.destination, plan.binds_there[each["path"]], each["size"])
+        for each in directories(plan)
+        if each["path"] in plan.binds_there
+    ]
+
+
+def folders(plan: Move) -> list[str]:
     """Paths that are made on the destination for them, the deepest first, and that go again if the move is undone."""
     found: dict[str, None] = {}
     for mount in rules.carried(plan.bind_mounts, plan.mounts):
@@ -158,7 +168,35 @@ def folders(plan: Plan) -> list[str]:
     return sorted(found, key=lambda path: (-path.count("/"), path))
 
 
-CHECKS: dict[str, Check] = {
+def flags(plan: Move) -> t.Iterator[str]:
+    """Flags of files (chattr) in those that are carried: that they can be, and that the destination can have them."""
+    for each in directories(plan):
+        there = plan.binds_there.get(each["path"], {})
+        yield from flags_of_tree(plan, plan.binds_here[each["path"]].get("flags", []), there.get("flags_missing", []), each["path"])
+
+
+def flags_of_tree(plan: Move, found: t.Iterable[Facts], missing: t.Container[str], place: str) -> t.Iterator[str]:
+    for flag in found:
+        if not flag["carried"]:
+            yield "{0} of {1} has the flag '{2}' (lsattr), and with it a read does not give all that is in a file: copy that to a file without it".format(
+                flag["path"], plan.source, flag["name"]
+            )
+        elif flag["name"] in missing:
+            yield (
+                "{0} of {1} has the flag '{2}' (lsattr), which the file system for {3} on {4} cannot have: "
+                "take it away with chattr, or have another file system there, as ext4".format(flag["path"], plan.source, flag["name"], place, plan.destination)
+            )
+
+
+def told(plan: Move) -> t.Iterator[str]:
+    """What an operator has to know of those that are carried."""
+    for mount in rules.carried(plan.bind_mounts, plan.mounts):
+        yield "the {0} {1} that {2} mounts goes along, and what {3} has of it is kept there as {1}{4}: remove that when it is not needed any more".format(
+            mount["kind"], mount["source"], plan.workload, plan.source, rules.KEPT
+        )
+
+
+CHECKS: dict[str, t.Callable[[t.Any], t.Iterator[str]]] = {
     "directories": _refused,
     "bind_mounts": _carried,
     "bind_mounts_same": _same,

@@ -11,15 +11,15 @@ import errno
 import os
 import typing as t
 
-from .._core.runtime import HandoverError
 from .bind_rules import FILE, FOLDER, KEPT, is_bind
+from .runtime import HandoverError
 
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
 
 
 def make(paths: t.Iterable[str], mounts: t.Iterable[t.Mapping[str, t.Any]]) -> None:
-    """Makes the missing places, empty: podman creates no container without it. The first of `paths` are the deepest."""
+    """Makes the missing places, empty: an engine creates no container without it, or makes a folder of its own. The first of `paths` are the deepest."""
     files = {mount["source"] for mount in mounts if mount.get("kind") == FILE}
     for path in reversed(list(paths)):
         try:
