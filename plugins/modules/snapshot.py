@@ -39,7 +39,8 @@ attributes:
 options:
   workload:
     description:
-      - Name of the container.
+      - Name of the container. Of several, as V(db+web), or of a pod or a project of compose, the snapshots are of one moment. Each container has its own,
+        under the same name, and is gone back to by itself.
     type: str
     required: true
   name:
@@ -66,7 +67,8 @@ options:
     default: false
   configuration:
     description:
-      - The container as M(livefleet.handover.workload_info) returns it. It is taken along, so that the container can be created again from the snapshot.
+      - The container, or the group, as M(livefleet.handover.workload_info) returns it. It is taken along, so that the container can be created again from
+        the snapshot.
     type: dict
     default: {}
   keep:
@@ -83,7 +85,8 @@ options:
     default: false
   volumes:
     description:
-      - The container's image volumes that are mounted, as M(livefleet.handover.workload_info) returns them.
+      - The container's image volumes that are mounted, as M(livefleet.handover.workload_info) returns them. Those of a group's members are in
+        O(configuration).
     type: list
     elements: dict
     default: []
@@ -115,13 +118,19 @@ reasons:
   type: list
   elements: str
   sample: [there is no snapshot before-upgrade]
+left_out:
+  description: Those of several containers that have no image volume. There is no snapshot of them.
+  returned: always
+  type: list
+  elements: str
+  sample: [web]
 mountpoints:
   description: Volume and mount point of each of its volumes that is mounted.
   returned: always
   type: dict
   sample: {pgdata: /var/lib/handover/snapshots/.mounted/shop/before-upgrade/pgdata}
 snapshot:
-  description: Its record. None where there is none.
+  description: Its record, or the first one's of several. None where there is none.
   returned: always
   type: dict
   sample:
@@ -137,7 +146,6 @@ snapshot:
 """
 
 import itertools
-import json
 import os
 import time
 import typing as t
@@ -148,23 +156,27 @@ from ..module_utils._core import host
 from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime, finish
 from ..module_utils._core.step import discreet
-from ..module_utils._podman import processes, rollback, workload
+from ..module_utils._podman import groups, rollback
 from ..module_utils._podman.copies.snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
+from ..module_utils._podman.copies.snapshot_taker import SnapshotTaker, Subject, subjects_of
 from ..module_utils._podman.disk_store import DiskStore
-from ..module_utils._podman.halted import go_on, halted
+from ..module_utils._podman.halted import go_on
 from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.preflight.plan import STOPPED
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
-from ..module_utils._podman.snapshots import CONFIGURATION, ROOT, Snapshots
+from ..module_utils._podman.snapshots import ROOT, Snapshots
+
+# States of several containers' snapshots that do not depend on one another.
+EACH_BY_ITSELF = ("mounted", "unmounted", "absent")
 
 
 class Snapshot:
     """One snapshot of one container."""
 
-    def __init__(self, module: AnsibleModule) -> None:
+    def __init__(self, module: AnsibleModule, workload: str = "") -> None:
         self.module = module
         self.params = module.params
-        self.workload: str = module.params["workload"]
+        self.workload: str = workload or module.params["workload"]
         self.name: str = module.params["name"]
         self.runtime = Runtime(module, module.params["timeout"])
         self.podman = Podman(self.runtime)
@@ -191,77 +203,13 @@ class Snapshot:
         return self._take(self.name, self.params["memory"])
 
     def _take(self, name: str, memory: bool) -> dict[str, t.Any] | None:
-        if self.snapshots.has(name):
-            return self.snapshots.read(name)
-        facts = self._container()
-        if not self.volumes and not memory:
-            raise HandoverError("{0} has no image volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(self.workload))
-        if not facts["running"] and (memory or facts["state"] not in STOPPED):
-            raise HandoverError("{0} is {1}: start it{2} first".format(self.workload, facts["state"], "" if memory else " or stop it"))
-        look_for_room(self.workload, self._need(facts, memory), self.params["root"])
-        self.reasons.append("there is no snapshot {0}".format(name))
-        if self.module.check_mode:
-            return None
-        folder = self.snapshots.begin(name)
-        taken = time.gmtime()
-        try:
-            self._write_configuration(folder)
-            how = self._take_with_memory(facts, folder) if memory else self._take_disks(name, folder)
-        except BaseException:
-            self.snapshots.forget(name)
-            raise
-        self.snapshots.finish(
-            name,
-            {
-                "name": name,
-                "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", taken),
-                "container": facts["id"],
-                "memory": memory,
-                "running": facts["running"],
-                "volumes": [{key: volume.get(key) for key in ("name", "image", "mountpoint", "fstype", "options", "size")} for volume in self.volumes],
-                **how,
-            },
-        )
-        return self.snapshots.read(name)
-
-    def _need(self, facts: t.Mapping[str, t.Any], memory: bool) -> int:
-        """Bytes of a whole copy. Disks that a store has already need only what differs, which is known when it is written."""
-        if not memory and self.disks.names():
-            return 0
-        need = sum(host.allocated(volume["image"]) for volume in self.volumes)
-        if memory:
-            need += host.allocated(facts["upper_dir"]) + processes.processes_of(facts["pid"]).memory
-        return need
-
-    def _write_configuration(self, folder: str) -> None:
-        descriptor = os.open(os.path.join(folder, CONFIGURATION), os.O_WRONLY | os.O_CREAT, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as target:
-            json.dump(self.params["configuration"], target)
-
-    def _take_disks(self, name: str, folder: str) -> dict[str, t.Any]:
-        """While it runs: its disks stand still for the last pass. The configuration is in the store, too, which can be taken elsewhere without the records."""
-        along = {CONFIGURATION: os.path.join(folder, CONFIGURATION)}
-        point = self.disks.take(name, self.volumes, along, self.params["track"])
-        return {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])}
-
-    def _take_with_memory(self, facts: t.Mapping[str, t.Any], folder: str) -> dict[str, t.Any]:
-        began = time.monotonic()
-        with halted(self.runtime, self.podman, self.workload, facts, lambda: bool(self._container()["running"])):
-            for volume in self.volumes:
-                self._sync(volume)
-                copy(self.runtime, volume["image"], os.path.join(folder, volume["name"] + ".img"))
-            copy(self.runtime, facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
-            copy(self.runtime, facts["upper_dir"], os.path.join(folder, "layer"))
-        return {"disks": False, "paused_ms": round(1000 * (time.monotonic() - began)), "size": host.allocated(folder)}
+        taker = SnapshotTaker(self.runtime, self.podman, self.params["root"], self.params["track"])
+        subject = Subject(self.workload, self.params["configuration"], self.volumes)
+        self.reasons.extend(taker.take(name, [subject], memory, self.module.check_mode))
+        return self.snapshots.read(name) if self.snapshots.has(name) else None
 
     def _container(self) -> dict[str, t.Any]:
-        listed = workload.find(self.podman.containers(), self.workload)
-        if listed is None:
-            raise HandoverError("there is no container named {0} on this host".format(self.workload))
-        return workload.facts_of(self.podman.inspect(listed["Id"]), ())
-
-    def _sync(self, volume: t.Mapping[str, t.Any]) -> None:
-        self.runtime.run([self.runtime.tool("sync", "coreutils"), "--file-system", volume["mountpoint"]])
+        return SnapshotTaker(self.runtime, self.podman, self.params["root"], self.params["track"]).container(self.workload)
 
     # staged, placed and restored: the way back
 
@@ -406,6 +354,54 @@ class Snapshot:
             self.disks.delete(self.name)
 
 
+class Group:
+    """The snapshots that several containers have under one name."""
+
+    def __init__(self, module: AnsibleModule, names: t.Sequence[str]) -> None:
+        self.module = module
+        self.params = module.params
+        self.names = names
+
+    def run(self) -> dict[str, t.Any]:
+        """Brings all to the state asked for."""
+        state = self.params["state"]
+        if state == "present":
+            return self._present()
+        if state not in EACH_BY_ITSELF:
+            raise HandoverError("{0} are {1} containers: go back to a snapshot of one at a time".format(" and ".join(self.names), len(self.names)))
+        results = [Snapshot(self.module, name).run() for name in self.names]
+        return {
+            **results[0],
+            "changed": any(result["changed"] for result in results),
+            "reasons": ["{0}: {1}".format(name, reason) for name, result in zip(self.names, results) for reason in result["reasons"]],
+            "mountpoints": {volume: place for result in results for volume, place in result["mountpoints"].items()},
+        }
+
+    def _present(self) -> dict[str, t.Any]:
+        if self.params["memory"]:
+            raise HandoverError("{0} are {1} containers: memory is taken of one at a time".format(" and ".join(self.names), len(self.names)))
+        subjects = subjects_of(self.params["configuration"])
+        if not subjects:
+            raise HandoverError("none of {0} has an image volume to take a snapshot of: give one of them one (image_volume)".format(", ".join(self.names)))
+        runtime = Runtime(self.module, self.params["timeout"])
+        taker = SnapshotTaker(runtime, Podman(runtime), self.params["root"], self.params["track"])
+        reasons = taker.take(self.params["name"], subjects, memory=False, check_mode=self.module.check_mode)
+        first = Snapshots(self.params["root"], subjects[0].workload)
+        return {
+            "changed": bool(reasons),
+            "reasons": reasons,
+            "snapshot": first.read(self.params["name"]) if first.has(self.params["name"]) else None,
+            "mountpoints": {},
+            "left_out": sorted(set(self.names) - {subject.workload for subject in subjects}),
+        }
+
+
+def act(module: AnsibleModule) -> dict[str, t.Any]:
+    """Of one container, or of all that the word names."""
+    names = groups.members(Podman(Runtime(module, module.params["timeout"])).containers(), module.params["workload"])
+    return Group(module, names).run() if len(names) > 1 else {**Snapshot(module).run(), "left_out": []}
+
+
 def main() -> None:
     """Entry point."""
     module = discreet(
@@ -423,7 +419,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    finish(module, lambda: Snapshot(module).run(), module.params["name"])
+    finish(module, lambda: act(module), module.params["name"])
 
 
 if __name__ == "__main__":

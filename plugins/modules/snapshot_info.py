@@ -24,7 +24,7 @@ extends_documentation_fragment:
 options:
   workload:
     description:
-      - Name of the container.
+      - Name of the container; or of several, as V(db+web), of a pod, or of a project of compose.
     type: str
     required: true
 
@@ -44,19 +44,35 @@ EXAMPLES = r"""
 
 RETURN = r"""
 snapshots:
-  description: The snapshots, the oldest first. C(mountpoints) has the mount point of each volume that is mounted.
+  description: The snapshots of each container, the oldest first. C(mountpoints) has the mount point of each volume that is mounted.
   returned: success
   type: list
   elements: dict
   sample:
-    - {name: before-upgrade, taken: "2026-11-21T20:30:00Z", memory: false, running: true, paused_ms: 212, size: 21696512, mountpoints: {}}
+    - {workload: shop, name: before-upgrade, taken: "2026-11-21T20:30:00Z", memory: false, running: true, paused_ms: 212, size: 21696512, mountpoints: {}}
 """
+
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._core.runtime import HandoverError
+from ..module_utils._core.runtime import Runtime, finish
+from ..module_utils._podman import groups
+from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
 from ..module_utils._podman.snapshots import ROOT, Snapshots
+
+TIMEOUT = 60
+
+
+def look(module: AnsibleModule) -> dict[str, t.Any]:
+    """The snapshots of all containers that the word names."""
+    root = module.params["root"]
+    found = []
+    for name in groups.members(Podman(Runtime(module, TIMEOUT)).containers(), module.params["workload"]):
+        mounts = SnapshotMounts(root, name)
+        found += [dict(each, workload=name, mountpoints=mounts.places(each["name"])) for each in Snapshots(root, name).all()]
+    return {"changed": False, "snapshots": found}
 
 
 def main() -> None:
@@ -65,13 +81,7 @@ def main() -> None:
         argument_spec={"workload": {"type": "str", "required": True}, "root": {"type": "path", "default": ROOT}},
         supports_check_mode=True,
     )
-    try:
-        root, workload = module.params["root"], module.params["workload"]
-        mounts = SnapshotMounts(root, workload)
-        found = [dict(each, mountpoints=mounts.places(each["name"])) for each in Snapshots(root, workload).all()]
-        module.exit_json(changed=False, snapshots=found)
-    except HandoverError as exc:
-        module.fail_json(msg=str(exc))
+    finish(module, lambda: look(module), module.params["workload"])
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ var examples = map[string]string{
 	"snapshot take":    `pcopy snapshot take /backup/shop --volume data=/srv/images/shop.img --name before-upgrade`,
 	"snapshot untrack": `pcopy snapshot untrack /backup/shop`,
 	"snapshot verify":  `pcopy snapshot verify /backup/shop`,
+	"snapshot wave":    `pcopy snapshot wave /srv/parts.json --before 'sync'`,
 	"track bitmap":     `pcopy track bitmap /backup/web1.bitmap --extents`,
 	"track export":     `pcopy track export web1 --bitmap /backup/web1.bitmap`,
 	"track list":       `pcopy track list`,

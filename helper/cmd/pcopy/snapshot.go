@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ type snapshotCommands struct{ *app }
 
 func (a snapshotCommands) snapshot() *cobra.Command {
 	g := group("snapshot", "Keep volumes in use as they were at certain points in time, and go back to one",
-		a.snapshotTake(), a.there(a.snapshotList()), a.there(a.snapshotShow()), a.snapshotRestore(), a.snapshotExport(), a.snapshotCopy(), a.there(a.snapshotDelete()),
+		a.snapshotTake(), a.snapshotWave(), a.there(a.snapshotList()), a.there(a.snapshotShow()), a.snapshotRestore(), a.snapshotExport(), a.snapshotCopy(), a.there(a.snapshotDelete()),
 		a.there(a.snapshotPrune()), a.there(a.snapshotVerify()), a.snapshotForget(), a.there(a.snapshotStores()))
 	g.Long = g.Short + ".\n\nSTORE is a folder that the first snapshot makes, on this host or, as HOST:/FOLDER, on another one that root of this host reaches by ssh. SNAPSHOT is a name, an ID, or the beginning of one."
 	g.Example = `  pcopy snapshot take /backup/shop --volume data=/var/lib/handover/volumes/shop.img --name before-upgrade
@@ -60,11 +61,9 @@ var _ pflag.Value = (*placesValue)(nil)
 
 func (a snapshotCommands) snapshotTake() *cobra.Command {
 	var r snapshot.Request
-	var before, after string
-	var hookLimit int
+	var m momentFlags
 	c := &cobra.Command{Use: "take STORE --volume NAME=PATH…", Short: "Take a snapshot of all volumes at one moment, while they are written", RunE: func(c *cobra.Command, args []string) error {
-		r.Store = args[0]
-		r.Before, r.After = hook(before, hookLimit), hook(after, hookLimit)
+		r.Store, r.Options = args[0], m.options()
 		taken, err := snapshot.Take(c.Context(), r)
 		if err != nil {
 			return err
@@ -72,32 +71,107 @@ func (a snapshotCommands) snapshotTake() *cobra.Command {
 		return a.print(taken)
 	}}
 	c.Args = func(c *cobra.Command, args []string) error {
-		switch {
-		case len(r.Volumes) == 0:
+		if len(r.Volumes) == 0 {
 			return usageError("snapshot take: --volume is missing: name each volume, as in --volume data=/srv/data.img")
-		case r.FreezeLimit <= 0:
-			return usageError(fmt.Sprintf("snapshot take: --freeze-limit %v: a time above 0", r.FreezeLimit))
-		case hookLimit <= 0:
-			return usageError(fmt.Sprintf("snapshot take: --hook-limit %d: a number of seconds above 0", hookLimit))
-		case !slices.Contains([]string{tracker.Auto, tracker.EBPF, tracker.Hash}, r.Tracker):
-			return usageError(fmt.Sprintf("snapshot take: --tracker %s: choose one of %s, %s, %s", r.Tracker, tracker.Auto, tracker.EBPF, tracker.Hash))
 		}
-		return between(1, 1)(c, args)
+		return m.check(c, args)
 	}
 	f := c.Flags()
 	placesFlag(c, &r.Volumes, "volume", "a volume: its image file or its block device")
 	placesFlag(c, &r.Files, "file", "a file that is taken along")
 	f.StringVar(&r.Name, "name", "", "the snapshot's name; one with a name is never pruned")
 	f.StringVar(&r.Description, "description", "", "a line for people")
-	f.StringVar(&r.Tracker, "tracker", tracker.Auto, "how writes are tracked meanwhile: auto, ebpf or hash")
-	f.BoolVar(&r.Full, "full", false, "store everything once more, as if there were no earlier snapshot")
-	f.BoolVar(&r.Track, "track", true, "leave a tracker in the kernel, so that the next snapshot reads only what was written")
-	f.StringVar(&r.TrackRoot, "track-root", changes.Root, "the folder that holds the trackers' records")
-	f.StringVar(&before, "before", "", "a shell command to run before the freeze")
-	f.StringVar(&after, "after", "", "a shell command to run after it, in any case")
-	f.IntVar(&hookLimit, "hook-limit", 60, "seconds that each of the commands may take")
-	f.DurationVar(&r.FreezeLimit, "freeze-limit", 10*time.Second, "how long the file systems may stand still")
+	m.add(f)
 	return c
+}
+
+func (a snapshotCommands) snapshotWave() *cobra.Command {
+	var m momentFlags
+	c := &cobra.Command{Use: "wave FILE", Short: "Take snapshots of several workloads at one moment, each into its store", RunE: func(c *cobra.Command, args []string) error {
+		parts, err := readWave(c.InOrStdin(), args[0])
+		if err != nil {
+			return err
+		}
+		taken, err := snapshot.TakeTogether(c.Context(), parts, m.options())
+		if err != nil {
+			return err
+		}
+		return a.printRows(taken, "id", "name", "taken", "store", "frozen_ms")
+	}}
+	c.Args = m.check
+	c.Long = c.Short + `.
+
+FILE has the parts as JSON, "-" is standard input: {"parts": [{"store": "/backup/shop", "name": "before-upgrade", "volumes": [{"name": "data",
+"path": "/srv/images/shop.img"}], "files": [], "description": ""}]}. Each store gets its own snapshot. A disk is in one part.`
+	m.add(c.Flags())
+	return c
+}
+
+// readWave reads the parts of a wave.
+func readWave(stdin io.Reader, path string) (_ []snapshot.Part, err error) {
+	from := stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	var wave struct {
+		Parts []snapshot.Part `json:"parts"`
+	}
+	d := json.NewDecoder(from)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&wave); err != nil {
+		return nil, usageError(fmt.Sprintf("snapshot wave: %s: %v: see pcopy snapshot wave --help for its form", path, err))
+	}
+	if len(wave.Parts) == 0 {
+		return nil, usageError(fmt.Sprintf("snapshot wave: %s has no parts: name the store and the volumes of each workload", path))
+	}
+	for n, p := range wave.Parts {
+		if p.Store == "" {
+			return nil, usageError(fmt.Sprintf("snapshot wave: %s: part %d has no store", path, n+1))
+		}
+	}
+	return wave.Parts, nil
+}
+
+// momentFlags are the flags of the moment at which snapshots are taken.
+type momentFlags struct {
+	o             snapshot.Options
+	before, after string
+	hookLimit     int
+}
+
+func (m *momentFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&m.o.Tracker, "tracker", tracker.Auto, "how writes are tracked meanwhile: auto, ebpf or hash")
+	f.BoolVar(&m.o.Full, "full", false, "store everything once more, as if there were no earlier snapshot")
+	f.BoolVar(&m.o.Track, "track", true, "leave a tracker in the kernel, so that the next snapshot reads only what was written")
+	f.StringVar(&m.o.TrackRoot, "track-root", changes.Root, "the folder that holds the trackers' records")
+	f.StringVar(&m.before, "before", "", "a shell command to run before the freeze")
+	f.StringVar(&m.after, "after", "", "a shell command to run after it, in any case")
+	f.IntVar(&m.hookLimit, "hook-limit", 60, "seconds that each of the commands may take")
+	f.DurationVar(&m.o.FreezeLimit, "freeze-limit", 10*time.Second, "how long the file systems may stand still")
+}
+
+// check looks at the flags, and demands the one word that the command takes.
+func (m *momentFlags) check(c *cobra.Command, args []string) error {
+	switch {
+	case m.o.FreezeLimit <= 0:
+		return usageError(fmt.Sprintf("%s: --freeze-limit %v: a time above 0", words(c), m.o.FreezeLimit))
+	case m.hookLimit <= 0:
+		return usageError(fmt.Sprintf("%s: --hook-limit %d: a number of seconds above 0", words(c), m.hookLimit))
+	case !slices.Contains([]string{tracker.Auto, tracker.EBPF, tracker.Hash}, m.o.Tracker):
+		return usageError(fmt.Sprintf("%s: --tracker %s: choose one of %s, %s, %s", words(c), m.o.Tracker, tracker.Auto, tracker.EBPF, tracker.Hash))
+	}
+	return between(1, 1)(c, args)
+}
+
+func (m *momentFlags) options() snapshot.Options {
+	o := m.o
+	o.Before, o.After = hook(m.before, m.hookLimit), hook(m.after, m.hookLimit)
+	return o
 }
 
 func hook(command string, limit int) *hooks.Command {

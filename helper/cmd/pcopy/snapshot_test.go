@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -125,4 +126,59 @@ func TestSnapshotCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	fails("1 files are damaged, see the faults", 1, "verify", at("store"))
+}
+
+// Two disks at rest, each with its store; a wave that is not one is refused in words.
+func TestSnapshotWave(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	run := func(wave string, words ...string) (string, error) {
+		t.Helper()
+		if err := os.WriteFile(at("wave"), []byte(wave), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		err := execute(context.Background(), &out, append([]string{"snapshot", "wave", at("wave")}, words...))
+		return out.String(), err
+	}
+	part := func(name string) string {
+		if err := os.WriteFile(at(name), bytes.Repeat([]byte(name), 4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(`{"store": %q, "name": "before", "volumes": [{"name": "data", "path": %q}], "files": [{"name": "note", "path": %q}]}`, at("store-"+name), at(name), at(name))
+	}
+	out, err := run(`{"parts": [`+part("shop")+`, `+part("db")+`]}`, "--json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Snapshots []struct {
+			Store, Taken string
+			Volumes      []struct{ How string }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Snapshots) != 2 || answer.Snapshots[0].Taken != answer.Snapshots[1].Taken {
+		t.Fatalf("%v %s", err, out)
+	}
+	for n, name := range []string{"shop", "db"} {
+		if s := answer.Snapshots[n]; s.Store != at("store-"+name) || s.Volumes[0].How != "full" {
+			t.Errorf("%+v", s)
+		}
+	}
+	for wave, says := range map[string]string{
+		``:                                   "EOF",
+		`{"parts": []}`:                      "has no parts",
+		`{"parts": [{"volumes": []}]}`:       "part 1 has no store",
+		`{"parts": [{"store": "/x"}]}`:       "there is no volume to take",
+		`{"part": [{"store": "/x"}]}`:        `unknown field "part"`,
+		`{"parts": [{"volume": ["a=/x"]}]}`:  `unknown field "volume"`,
+		`{"parts": [` + part("shop") + `]} `: "the name before is taken",
+	} {
+		if _, err := run(wave); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v\n  should say %q", wave, err, says)
+		}
+	}
+	if _, err := run(`{}`, "--freeze-limit", "0s"); err == nil || !strings.Contains(err.Error(), "snapshot wave: --freeze-limit 0s: a time above 0") {
+		t.Error(err)
+	}
 }

@@ -21,7 +21,7 @@ func trackerName(id, volume string) string {
 
 // since finds the clusters that were written since the parent, and has only these read.
 // The session's own tracker runs already: it has all that is written from now on.
-func (j *job) since(s store.Keeper, v *volume, kind string) error {
+func (j *job) since(v *volume, kind string) error {
 	var k *kept
 	why := ""
 	switch {
@@ -33,12 +33,12 @@ func (j *job) since(s store.Keeper, v *volume, kind string) error {
 		why = v.pass.Comparing
 	default:
 		var err error
-		if k, err = j.swap(s.Index().ID, v); err != nil {
+		if k, err = j.swap(v.part.store.Index().ID, v); err != nil {
 			return err
 		}
 		why = k.why
 	}
-	base := j.take.Base(v.Name)
+	base := v.part.take.Base(v.Name)
 	var mark *store.Mark
 	if k != nil {
 		mark = k.mark
@@ -55,7 +55,7 @@ func (j *job) since(s store.Keeper, v *volume, kind string) error {
 		return nil
 	}
 	v.writing.Found(store.Marks, "", mark)
-	return j.copy.Only(v.Name, k.marks)
+	return j.copy.Only(v.Path, k.marks)
 }
 
 // kept is what a tracker in the kernel has kept.
@@ -97,7 +97,7 @@ func (j *job) swap(id string, v *volume) (_ *kept, err error) {
 	case info.Device != v.device || info.Size != v.source.Size() || info.Cluster != cluster:
 		why = fmt.Sprintf("the tracker %s is of %s", name, info.Device)
 	default:
-		return marks(s, info, j.take.Base(v.Name))
+		return marks(s, info, v.part.take.Base(v.Name))
 	}
 	if info != nil {
 		if err := s.Stop(name); err != nil {

@@ -23,28 +23,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/store"
-	"github.com/livefleet/handover/helper/internal/store/elsewhere"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
 // Request is a snapshot to be taken.
 type Request struct {
-	Store       string // the folder; HOST:/FOLDER on another host
-	Name        string
-	Description string
-	Volumes     []Place
-	Files       []Place // taken along
-	Tracker     string  // the kind, as package tracker has it
-	Full        bool    // nothing of the parent's is used
-	Track       bool    // a tracker stays in the kernel for the next one
-	TrackRoot   string  // its records
+	Part
+	Options
+}
+
+// Options are of the moment, be it of one workload or of several.
+type Options struct {
+	Tracker     string // the kind, as package tracker has it
+	Full        bool   // nothing of the parents' is used
+	Track       bool   // trackers stay in the kernel for the next ones
+	TrackRoot   string // their records
 	TrackPins   string
 	Before      *hooks.Command // run before the freeze, while the workload runs
 	After       *hooks.Command // run after it, in any case
@@ -54,10 +53,7 @@ type Request struct {
 // whileFrozen is called in the freeze; a test looks at the disks there.
 var whileFrozen = func() {}
 
-// Place is a name, and the path of what has it.
-type Place struct{ Name, Path string }
-
-// Taken is the answer.
+// Taken is the answer. Its passes and bytes are those of all that were taken together.
 type Taken struct {
 	*store.Point
 	Store  string        `json:"store"`
@@ -71,11 +67,11 @@ const (
 	smallPass  = 4 << 20
 )
 
-// job is a snapshot that is being taken.
+// job is snapshots that are being taken.
 type job struct {
-	Request
-	volumes []*volume
-	take    store.Taking
+	Options
+	parts   []*part
+	volumes []*volume // of all parts; a frame's stream is the number of one
 	copy    *passes.Copy
 	passes  []passes.Pass
 	taken   time.Time // the moment that the snapshot is of
@@ -84,107 +80,83 @@ type job struct {
 }
 
 // Take takes a snapshot.
-func Take(ctx context.Context, r Request) (_ *Taken, err error) {
-	if len(r.Volumes) == 0 {
-		return nil, errors.New("snapshot: there is no volume to take: name each with --volume NAME=PATH")
+func Take(ctx context.Context, r Request) (*Taken, error) {
+	all, err := TakeTogether(ctx, []Part{r.Part}, r.Options)
+	if err != nil {
+		return nil, err
 	}
-	j := &job{Request: r}
+	return all[0], nil
+}
+
+// TakeTogether takes snapshots of several workloads of this host at one moment, each into
+// a store of its own. After an error a part may have its snapshot; the error names those.
+func TakeTogether(ctx context.Context, parts []Part, o Options) (_ []*Taken, err error) {
+	j := &job{Options: o}
 	defer func() { err = errors.Join(err, j.close()) }()
-	for _, p := range r.Volumes {
-		v, err := find(p)
-		if err != nil {
+	for _, p := range parts {
+		if err := j.find(p); err != nil {
 			return nil, err
 		}
-		j.volumes = append(j.volumes, v)
 	}
 	if err := j.apart(); err != nil {
 		return nil, err
 	}
-	s, err := open(r.Store)
-	if err != nil {
-		return nil, err
+	for _, p := range j.parts {
+		if err := p.open(); err != nil {
+			return nil, err
+		}
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := j.settle(s); err != nil {
-		return nil, err
-	}
-	if j.take, err = s.Begin(r.Name, r.Description); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, j.take.Abandon()) }()
-	if err := j.begin(s); err != nil {
+	if err := j.begin(); err != nil {
 		return nil, err
 	}
 	herr := j.run(ctx)
 	if herr != nil && j.taken.IsZero() {
 		return nil, herr
 	}
-	for _, v := range j.volumes {
-		if err := v.untouched(); err != nil {
+	for _, p := range j.parts {
+		if err := p.complete(); err != nil {
 			return nil, err
 		}
 	}
-	for _, f := range r.Files {
-		if err := j.along(f); err != nil {
+	return j.finish(herr)
+}
+
+// finish makes each part's snapshot one of its store; herr is an error after the moment.
+func (j *job) finish(herr error) (all []*Taken, _ error) {
+	whole := ""
+	for _, p := range j.parts {
+		point, err := p.take.Finish(j.taken, float64(j.frozen.Microseconds())/1000)
+		if err != nil {
+			if whole != "" {
+				err = fmt.Errorf("%w; these are taken and whole: %s", err, whole)
+			}
 			return nil, err
 		}
-	}
-	p, err := j.take.Finish(j.taken, float64(j.frozen.Microseconds())/1000)
-	if err != nil {
-		return nil, err
+		if whole != "" {
+			whole += ", "
+		}
+		whole += fmt.Sprintf("%s in %s", point.ID, p.store.Dir())
+		all = append(all, &Taken{Point: point, Store: p.store.Dir(), Passes: j.passes, Dirty: j.dirty})
 	}
 	if herr != nil {
-		return nil, fmt.Errorf("the snapshot %s is taken and whole, but afterwards: %w", p.ID, herr)
+		return nil, fmt.Errorf("the snapshot is taken and whole (%s), but afterwards: %w", whole, herr)
 	}
-	return &Taken{Point: p, Store: s.Dir(), Passes: j.passes, Dirty: j.dirty}, nil
-}
-
-// open takes hold of a store, on this host or another one.
-func open(word string) (store.Keeper, error) {
-	if p, ok := elsewhere.Parse(word); ok {
-		l, err := elsewhere.Open(p, true)
-		if err != nil {
-			return nil, err
-		}
-		return l, nil
-	}
-	s, err := store.Open(word, true)
-	if err != nil {
-		return nil, err
-	}
-	return s.Keeper(), nil
-}
-
-// apart refuses a store on one of the volumes: it could not be written during the freeze.
-func (j *job) apart() error {
-	if _, ok := elsewhere.Parse(j.Store); ok {
-		return nil
-	}
-	for _, v := range j.volumes {
-		within, err := v.carries(j.Store)
-		if err != nil {
-			return err
-		}
-		if within {
-			return fmt.Errorf("snapshot: the store %s lies on the volume %s, which stands still while it is taken: choose a folder elsewhere", j.Store, v.Name)
-		}
-	}
-	return nil
+	return all, nil
 }
 
 // begin starts the trackers, and finds what has to be read.
-func (j *job) begin(s store.Keeper) error {
+func (j *job) begin() error {
 	sender, err := pipeline.NewSender([]pipeline.FrameWriter{j}, pipeline.SendOptions{})
 	if err != nil {
 		return err
 	}
 	var vs []*passes.Volume
 	for n, v := range j.volumes {
-		if v.writing, err = j.take.Volume(v.Name, v.source.Size(), j.Full); err != nil {
+		if v.writing, err = v.part.take.Volume(v.Name, v.source.Size(), j.Full); err != nil {
 			return err
 		}
 		v.pass = &passes.Volume{
-			Name: v.Name, Device: v.device, Mountpoint: v.mountpoint, Tracker: j.Tracker, Cluster: cluster, Stream: uint32(n),
+			Name: v.Path, Device: v.device, Mountpoint: v.mountpoint, Tracker: j.Tracker, Cluster: cluster, Stream: uint32(n),
 			Source: v.source, Empty: v.writing.Full(), SkipFree: true,
 		}
 		if v.device == "" {
@@ -198,7 +170,7 @@ func (j *job) begin(s store.Keeper) error {
 		return err
 	}
 	for _, v := range j.volumes {
-		if err := j.since(s, v, kinds[v.Name]); err != nil {
+		if err := j.since(v, kinds[v.Path]); err != nil {
 			return err
 		}
 	}
@@ -325,25 +297,12 @@ func (j *job) tooLong() error {
 	return fmt.Errorf("snapshot: the file systems stood still for %v and were let go: allow more (--freeze-limit), or take it when less is written", j.FreezeLimit)
 }
 
-// along takes a file along.
-func (j *job) along(p Place) error {
-	f, err := os.Open(p.Path)
-	if err != nil {
-		return fmt.Errorf("snapshot: %w", err)
-	}
-	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("snapshot: %s is no file", p.Path)
-	}
-	if err == nil {
-		err = j.take.File(p.Name, f)
-	}
-	return errors.Join(err, f.Close())
-}
-
 func (j *job) close() (err error) {
 	if j.copy != nil {
 		err = errors.Join(j.copy.Thaw(), j.copy.Close())
+	}
+	for _, p := range j.parts {
+		err = errors.Join(err, p.close())
 	}
 	for _, v := range j.volumes {
 		err = errors.Join(err, v.source.Close())

@@ -143,7 +143,10 @@ func (b *bench) bpf() string      { return filepath.Join(b.dir, "bpf") }
 func (b *bench) trackers() string { return filepath.Join(b.dir, "track") }
 
 func (b *bench) request() Request {
-	return Request{Store: b.store(), Volumes: []Place{{"data", b.image}}, Tracker: tracker.Auto, Track: true, TrackRoot: b.trackers(), TrackPins: filepath.Join(b.bpf(), "pins"), FreezeLimit: 30 * time.Second}
+	return Request{
+		Part{Store: b.store(), Volumes: []Place{{"data", b.image}}},
+		Options{Tracker: tracker.Auto, Track: true, TrackRoot: b.trackers(), TrackPins: filepath.Join(b.bpf(), "pins"), FreezeLimit: 30 * time.Second},
+	}
 }
 
 // writer writes, removes and syncs files until the function that it returns is called.
@@ -416,7 +419,7 @@ func TestTheThawIsCertain(t *testing.T) {
 	goesOn()
 
 	r.Before, r.After = nil, &hooks.Command{Argv: []string{"sleep", "100"}, Timeout: 1}
-	if _, err = Take(context.Background(), r); err == nil || !strings.Contains(err.Error(), "is taken and whole, but afterwards: the command after the freeze") {
+	if _, err = Take(context.Background(), r); err == nil || !strings.Contains(err.Error(), "but afterwards: the command after the freeze") {
 		t.Errorf("%v", err)
 	}
 	if x, err := store.Peek(b.store()); err != nil || len(x.Points) != 1 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +21,7 @@ const cluster = changes.DefaultCluster
 // volume is a disk of which a snapshot is taken.
 type volume struct {
 	Place
+	part       *part
 	device     string // that is tracked; empty: an image file that nothing uses
 	mountpoint string // empty: no file system is mounted from it
 	source     *image.Source
@@ -73,23 +73,12 @@ func find(p Place) (_ *volume, err error) {
 	return v, nil
 }
 
-// settle ends what a store has noted of a rollback, if none of its disks has a gate: of
-// these volumes that was seen.
-func (j *job) settle(s store.Keeper) error {
-	x := s.Index()
-	if x.Restoring == "" {
-		return nil
+// same reports whether two volumes are one disk: one device, or one file.
+func (v *volume) same(w *volume) bool {
+	if v.device != "" && w.device != "" {
+		return v.device == w.device || v.mountpoint != "" && v.mountpoint == w.mountpoint
 	}
-	p, err := x.Find(x.Restoring)
-	if err != nil {
-		return err
-	}
-	for _, v := range p.Volumes {
-		if !slices.ContainsFunc(j.volumes, func(w *volume) bool { return w.Name == v.Name }) {
-			return nil // the store refuses the snapshot
-		}
-	}
-	return s.Settle()
+	return v.stat.Dev == w.stat.Dev && v.stat.Ino == w.stat.Ino
 }
 
 // unused demands that no process has a file open for writing: nothing would tell of its

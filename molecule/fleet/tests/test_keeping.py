@@ -96,6 +96,11 @@ def test_a_clone_has_the_files_of_its_snapshot_and_leaves_nothing(keeper: Keeper
     assert all(f'"{each}"' in found for each in addresses), found
     keeper.say(CLONE, "sh -c 'echo clone > /data/said'")
     assert keeper.say(NAME, "cat /data/said") == "now", "the clone writes to a volume of its own"
+    keeper.play("snapshot", handover_workload=f"{NAME}+{CLONE}", handover_snapshot="both")
+    records = [keeper.host.file(f"/var/lib/handover/snapshots/{name}/both/snapshot.json").content_string for name in (NAME, CLONE)]
+    (taken,) = {(record["taken"], record["paused_ms"], *record["together"]) for record in map(json.loads, records)}
+    assert taken[2:] == (NAME, CLONE)
+    keeper.play("snapshot", handover_workload=f"{NAME}+{CLONE}", handover_snapshot="both", handover_state="absent")
     keeper.play("clone", handover_state="absent", handover_clone=CLONE)
     assert CLONE not in keeper.host.check_output("podman ps --all; podman volume ls; ls /var/lib/handover/volumes; losetup --list")
     keeper.play("snapshot", handover_snapshot="tried", handover_state="absent")

@@ -31,6 +31,8 @@ def project_of(listed: Document) -> str:
 
 def resolve(containers: t.Sequence[Document], word: str) -> tuple[str, list[Document]]:
     """The kind of group that a word names, and its containers in the list; none where it names no group."""
+    if not word:  # as a container without a pod has it
+        return "", []
     pod = [each for each in containers if each.get("PodName") == word]
     if pod:
         return POD, pod
@@ -46,6 +48,12 @@ def resolve(containers: t.Sequence[Document], word: str) -> tuple[str, list[Docu
 def names(listed: t.Iterable[Document]) -> list[str]:
     """Their names without the infra container of a pod, which is called otherwise on each host."""
     return sorted(name_of(each, "") for each in listed if not each.get("IsInfra"))
+
+
+def members(containers: t.Sequence[Document], word: str) -> list[str]:
+    """The names of the containers that a word names, be they on this host or not: those of a group, or one alone."""
+    listed = [] if find(containers, word) else resolve(containers, word)[1]
+    return names(listed) or word.split(JOINT)
 
 
 def in_order(inspects: t.Sequence[Document]) -> list[Document]:

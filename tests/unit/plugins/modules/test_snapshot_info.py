@@ -22,7 +22,9 @@ def two_snapshots(tmp_path):
 
 
 @pytest.fixture(name="ask")
-def the_module(run_module, root):
+def the_module(run_module, root, monkeypatch):
+    pod = [{"Names": [name], "Id": name * 3, "PodName": "office", "IsInfra": name == "infra"} for name in ("shop", "till", "infra")]
+    monkeypatch.setattr(snapshot_info.Podman, "containers", lambda self: pod)
     return lambda workload="shop", check=False: run_module(snapshot_info.main, {"workload": workload, "root": str(root)}, check=check)
 
 
@@ -30,8 +32,17 @@ def the_module(run_module, root):
 def test_whole_ones_are_listed_the_oldest_first(ask, check):
     answer = ask(check=check)
     assert [each["name"] for each in answer["snapshots"]] == ["before-upgrade", "later"]
-    assert answer["snapshots"][0] == {"name": "before-upgrade", "taken": "2026-11-21T20:30:00Z", "size": 4096, "mountpoints": {}}
+    assert answer["snapshots"][0] == {"workload": "shop", "name": "before-upgrade", "taken": "2026-11-21T20:30:00Z", "size": 4096, "mountpoints": {}}
     assert not answer["changed"]
+
+
+@pytest.mark.parametrize("word", ["office", "shop+till", "shop+gone"])
+def test_those_of_several(ask, root, word):
+    till = Snapshots(str(root), "till")
+    till.begin("later")
+    till.finish("later", {"name": "later", "taken": "2026-11-21T21:30:00Z", "size": 1})
+    found = [(each["workload"], each["name"]) for each in ask(word)["snapshots"]]
+    assert found == [("shop", "before-upgrade"), ("shop", "later"), ("till", "later")][: 2 if word == "shop+gone" else 3]
 
 
 def test_a_workload_without_any_has_none(ask):

@@ -1,0 +1,156 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Takes snapshots of containers of this host: of one, with its memory or without, or of several at one moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import typing as t
+from dataclasses import dataclass
+
+from ..._core import host
+from ..._core.pcopy import Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from .. import processes, workload
+from ..disk_store import DiskStore, take_together
+from ..halted import halted
+from ..podman import Podman
+from ..preflight.plan import STOPPED
+from ..snapshots import CONFIGURATION, Snapshots
+from .snapshot_disks import copy, look_for_room
+
+Facts = dict[str, t.Any]
+_OF_A_VOLUME = ("name", "image", "mountpoint", "fstype", "options", "size")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A container of which a snapshot is taken."""
+
+    workload: str
+    configuration: t.Mapping[str, t.Any]  # as workload_info has it
+    volumes: t.Sequence[t.Mapping[str, t.Any]]  # its image volumes
+
+
+@dataclass(frozen=True)
+class SnapshotTaker:
+    """Of the snapshots below one folder."""
+
+    runtime: Runtime
+    podman: Podman
+    root: str
+    track: bool
+
+    def take(self, name: str, subjects: t.Sequence[Subject], memory: bool, check_mode: bool) -> list[str]:
+        """Why snapshots were taken, or in check mode would be: each of them is there afterwards, or none is."""
+        there = [subject.workload for subject in subjects if self._records(subject).has(name)]
+        if len(there) == len(subjects):
+            return []
+        if there:
+            raise HandoverError(
+                "{0} has a snapshot {1} and others of the containers have none: they would be of two moments: choose another name".format(there[0], name)
+            )
+        facts = [self._look(subject, memory) for subject in subjects]
+        need = sum(self._need(subject, found, memory) for subject, found in zip(subjects, facts))
+        look_for_room(" and ".join(subject.workload for subject in subjects), need, self.root)
+        if not check_mode:
+            self._take(name, subjects, facts, memory)
+        return ["there is no snapshot {0}{1}".format(name, "" if len(subjects) == 1 else " of " + subject.workload) for subject in subjects]
+
+    def container(self, name: str) -> Facts:
+        """What podman says of a container."""
+        listed = workload.find(self.podman.containers(), name)
+        if listed is None:
+            raise HandoverError("there is no container named {0} on this host".format(name))
+        return workload.facts_of(self.podman.inspect(listed["Id"]), ())
+
+    def _records(self, subject: Subject) -> Snapshots:
+        return Snapshots(self.root, subject.workload)
+
+    def _disks(self, subject: Subject) -> DiskStore:
+        return DiskStore.of(Pcopy(self.runtime), self.root, subject.workload)
+
+    def _look(self, subject: Subject, memory: bool) -> Facts:
+        facts = self.container(subject.workload)
+        if not subject.volumes and not memory:
+            raise HandoverError("{0} has no image volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(subject.workload))
+        if not facts["running"] and (memory or facts["state"] not in STOPPED):
+            raise HandoverError("{0} is {1}: start it{2} first".format(subject.workload, facts["state"], "" if memory else " or stop it"))
+        return facts
+
+    def _need(self, subject: Subject, facts: Facts, memory: bool) -> int:
+        """Bytes of a whole copy. Disks that a store has already need only what differs, which is known when it is written."""
+        if not memory and self._disks(subject).names():
+            return 0
+        need = sum(host.allocated(volume["image"]) for volume in subject.volumes)
+        if memory:
+            need += host.allocated(facts["upper_dir"]) + processes.processes_of(facts["pid"]).memory
+        return need
+
+    def _take(self, name: str, subjects: t.Sequence[Subject], facts: t.Sequence[Facts], memory: bool) -> None:
+        taken = time.gmtime()
+        try:
+            folders = [self._records(subject).begin(name) for subject in subjects]
+            for subject, folder in zip(subjects, folders):
+                _write_configuration(subject, folder)
+            how = [self._with_memory(subjects[0], facts[0], folders[0])] if memory else self._while_they_run(name, subjects, folders)
+        except BaseException:
+            for subject in subjects:
+                self._records(subject).forget(name)
+            raise
+        for subject, found, kind in zip(subjects, facts, how):
+            record = {
+                "name": name,
+                "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", taken),
+                "container": found["id"],
+                "memory": memory,
+                "running": found["running"],
+                "volumes": [{key: volume.get(key) for key in _OF_A_VOLUME} for volume in subject.volumes],
+                **({"together": sorted(each.workload for each in subjects)} if len(subjects) > 1 else {}),
+                **kind,
+            }
+            self._records(subject).finish(name, record)
+
+    def _while_they_run(self, name: str, subjects: t.Sequence[Subject], folders: t.Sequence[str]) -> list[Facts]:
+        """Their disks stand still for the last pass. The configuration is in the store, too, which can be taken elsewhere without the records."""
+        along = [{CONFIGURATION: os.path.join(folder, CONFIGURATION)} for folder in folders]
+        stores = [self._disks(subject) for subject in subjects]
+        if len(subjects) == 1:
+            points = [stores[0].take(name, subjects[0].volumes, along[0], self.track)]
+        else:
+            points = take_together(stores, name, [subject.volumes for subject in subjects], along, self.track)
+        return [
+            {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])} for point in points
+        ]
+
+    def _with_memory(self, subject: Subject, facts: Facts, folder: str) -> Facts:
+        began = time.monotonic()
+        with halted(self.runtime, self.podman, subject.workload, facts, lambda: bool(self.container(subject.workload)["running"])):
+            for volume in subject.volumes:
+                self.runtime.run([self.runtime.tool("sync", "coreutils"), "--file-system", volume["mountpoint"]])
+                copy(self.runtime, volume["image"], os.path.join(folder, volume["name"] + ".img"))
+            copy(self.runtime, facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
+            copy(self.runtime, facts["upper_dir"], os.path.join(folder, "layer"))
+        return {"disks": False, "paused_ms": round(1000 * (time.monotonic() - began)), "size": host.allocated(folder)}
+
+
+def subjects_of(configuration: t.Mapping[str, t.Any]) -> list[Subject]:
+    """The containers of a group, as workload_info has it, that have image volumes."""
+    members = ((member, image_volumes(member)) for member in configuration.get("members") or [] if not member.get("infra"))
+    return [Subject(member["name"], member, volumes) for member, volumes in members if volumes]
+
+
+def image_volumes(container: t.Mapping[str, t.Any]) -> list[Facts]:
+    """Of a container as workload_info has it: each once, be it mounted at several places."""
+    found = [mount["image_volume"] for mount in container.get("mounts") or [] if mount.get("image_volume")]
+    return list({volume["image"]: volume for volume in found}.values())
+
+
+def _write_configuration(subject: Subject, folder: str) -> None:
+    descriptor = os.open(os.path.join(folder, CONFIGURATION), os.O_WRONLY | os.O_CREAT, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as target:
+        json.dump(subject.configuration, target)
