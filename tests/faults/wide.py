@@ -6,7 +6,8 @@
 """Cells of the fault matrix on several fleets side by side: `make test-faults FLEETS=3`, with FAULTS as there.
 
 A cell waits most of its time, for limits and for hosts that boot. Each fleet is two hosts on a bridge of their own, made for the run and taken
-down after it, and takes the next cell when it is free. One that a cell has failed on is made ready anew. Exits with 1 if a cell failed.
+down after it, also where the run is interrupted, and takes the next cell when it is free. One that a cell has failed on is made ready anew. Exits with 1 if
+a cell failed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -118,9 +120,18 @@ def main(fleets: int) -> int:
         waiting.put(case)
     failed: list[Case] = []
     speak = threading.Lock()
+    # A shell has its background jobs ignore the first.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with concurrent.futures.ThreadPoolExecutor(fleets) as pool:
-        for ended in [pool.submit(work, Wide(number), waiting, failed, speak) for number in range(fleets)]:
-            ended.result()
+        try:
+            for ended in [pool.submit(work, Wide(number), waiting, failed, speak) for number in range(fleets)]:
+                ended.result()
+        except (KeyboardInterrupt, SystemExit):
+            # The cells that are under way come to their end, and then the fleets are taken down.
+            while not waiting.empty():
+                waiting.get_nowait()
+            raise
     print(f"{len(cells) - len(failed) - waiting.qsize()} of {len(cells)} cells passed", *(f"  failed: {case.name}" for case in failed), sep="\n")
     return 1 if failed or not waiting.empty() else 0
 
