@@ -9,14 +9,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: backup
 
-short_description: Back up the volumes of a container while it runs
+short_description: Back up the volumes of containers while they run
 
 version_added: 1.0.0
 
 description:
   - Takes one backup into a repository, which is a folder of this host or of another one.
   - The first is full. Each later one stores the clusters that differ from the one before. They are known from the tracker. Where its marks are lost, as
-    after a restart of the host, all is read and compared with digests, and RV(backup) says so.
+    after a restart of the host, all is read and compared with digests, and RV(backups) says so.
   - The file systems of all image volumes stand still together for the last pass of the copy, as with M(livefleet.handover.snapshot). The thaw is certain.
   - Then the backups that O(keep) does not keep are removed. What others need of them stays.
   - The repository is described in C(docs/snapshots.md). C(qemu-img) opens each backup, and restic carries each new file once.
@@ -40,7 +40,8 @@ attributes:
 options:
   workload:
     description:
-      - The container, by name or ID.
+      - The container, by name or ID. Of several, as V(db+web), or of a pod or a project of compose, the backups are of one moment. Each container has a
+        store of its own, and goes back alone.
     type: str
     required: true
   repository:
@@ -88,11 +89,16 @@ reasons:
   type: list
   elements: str
   sample: [a backup of shop was asked for]
-backup:
-  description: The backup. None in check mode.
+backups:
+  description: The backup of each container, all of one moment. Empty in check mode.
   returned: always
-  type: dict
+  type: list
+  elements: dict
   contains:
+    workload:
+      description: Name of the container.
+      type: str
+      returned: always
     id:
       description: Its ID in the repository.
       type: str
@@ -117,10 +123,11 @@ backup:
       elements: dict
       returned: always
   sample:
-    id: 5a3e7d04f11b22c8
-    taken: "2026-11-26T02:30:00Z"
-    frozen_ms: 12.1
-    volumes: [{name: pgdata, size: 268435456, how: marks, read: 4194304, stored: 2097152}]
+    - workload: shop
+      id: 5a3e7d04f11b22c8
+      taken: "2026-11-26T02:30:00Z"
+      frozen_ms: 12.1
+      volumes: [{name: pgdata, size: 268435456, how: marks, read: 4194304, stored: 2097152}]
 left_out:
   description: Files that the container can write to and that are no part of the backup.
   returned: always
@@ -132,7 +139,7 @@ verdicts:
   returned: always
   type: list
   elements: dict
-  sample: [{id: 5a3e7d04f11b22c8, taken: "2026-11-26T02:30:00Z", keep: true, why: "current, last"}]
+  sample: [{workload: shop, id: 5a3e7d04f11b22c8, taken: "2026-11-26T02:30:00Z", keep: true, why: "current, last"}]
 """
 
 from ansible.module_utils.basic import AnsibleModule

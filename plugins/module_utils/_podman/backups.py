@@ -19,7 +19,7 @@ import typing as t
 from .._core import host, loop
 from .._core.pcopy import Pcopy, PcopyError
 from .._core.runtime import HandoverError
-from .disk_store import DiskStore, is_elsewhere, is_store, places_of
+from .disk_store import DiskStore, Part, is_elsewhere, is_store, take
 from .snapshots import CONFIGURATION, check_name
 
 RECORD = "backup.json"
@@ -99,19 +99,6 @@ class Backups:
             )
         return found[0]
 
-    def take(self, volumes: t.Sequence[t.Mapping[str, t.Any]], files: t.Mapping[str, t.Any], options: t.Sequence[str]) -> Row:
-        """All volumes at one moment, while they are in use, and documents beside them."""
-        with tempfile.TemporaryDirectory(prefix="handover-") as folder:
-            along = []
-            for name, document in sorted(files.items()):
-                along.append("--file={0}={1}".format(name, os.path.join(folder, name)))
-                with open(os.path.join(folder, name), "w", encoding="utf-8") as target:
-                    json.dump(document, target)
-            taken = self.pcopy.call("snapshot", "take", "--json", *options, *along, *places_of(volumes), self.store.folder)
-        # The helper's way out is for a tracker that was begun by hand: here the next backup has begun another.
-        volumes_taken = [{**volume, "why": volume.get("why", "").partition(": `pcopy track")[0]} for volume in taken["volumes"]]
-        return {**taken, "taken": _seconds(taken["taken"]), "volumes": volumes_taken}
-
     def document(self, point: str, name: str) -> dict[str, t.Any]:
         """A file that was taken along."""
         with tempfile.TemporaryDirectory(prefix="handover-") as folder:
@@ -143,6 +130,33 @@ class Backups:
                 raise
             return [{**fault, "workload": self.workload, "points": ", ".join(fault.get("points") or [])} for fault in found]
         return []
+
+
+def take_all(
+    backups: t.Sequence[Backups],
+    volumes: t.Sequence[t.Sequence[t.Mapping[str, t.Any]]],
+    documents: t.Sequence[t.Mapping[str, t.Any]],
+    name: str,
+    options: t.Sequence[str],
+) -> list[Row]:
+    """All volumes of containers at one moment, while they are in use, and documents beside them, by their names."""
+    with tempfile.TemporaryDirectory(prefix="handover-") as folder:
+        parts = []
+        for each, own, along in zip(backups, volumes, documents):
+            files = {word: os.path.join(folder, "{0}-{1}".format(each.workload, word)) for word in along}
+            for word, path in files.items():
+                with open(path, "w", encoding="utf-8") as target:
+                    json.dump(along[word], target)
+            parts.append(Part(each.store, own, files))
+        taken = take(parts, name, options)
+    return [
+        {**point, "workload": each.workload, "taken": _seconds(point["taken"]), "volumes": _reasons(point["volumes"])} for each, point in zip(backups, taken)
+    ]
+
+
+def _reasons(volumes: t.Iterable[Row]) -> list[Row]:
+    """The helper's way out is for a tracker that was begun by hand: here the next backup has begun another."""
+    return [{**volume, "why": volume.get("why", "").partition(": `pcopy track")[0]} for volume in volumes]
 
 
 def _seconds(moment: str) -> str:

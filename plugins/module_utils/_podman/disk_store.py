@@ -15,6 +15,7 @@ import json
 import os
 import re
 import typing as t
+from dataclasses import dataclass
 
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError
@@ -54,13 +55,6 @@ class DiskStore:
         """Whether one has this name or ID."""
         return any(word in (each["name"], each.get("id")) for each in self.all())
 
-    def take(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]], files: t.Mapping[str, str], track: bool) -> dict[str, t.Any]:
-        """All volumes at one moment, while they are in use, and files beside them. What a killed run left under the name goes."""
-        self.delete(name)
-        along = ["--file={0}={1}".format(*each) for each in sorted(files.items())]
-        # Without a tracker between two snapshots each compares digests, and no write costs more.
-        return self.pcopy.call("snapshot", "take", "--json", "--track=" + str(track).lower(), "--name=" + name, *along, *places_of(volumes), self.folder)
-
     def write(self, name: str, volume: str, path: str) -> None:
         """A volume as a new file, whole or not at all."""
         self.pcopy.call("snapshot", "restore", "--json", "--volume={0}={1}".format(volume, path), self.folder, name)
@@ -96,21 +90,27 @@ class DiskStore:
         return True
 
 
-def take_together(
-    stores: t.Sequence[DiskStore],
-    name: str,
-    volumes: t.Sequence[t.Sequence[t.Mapping[str, t.Any]]],
-    files: t.Sequence[t.Mapping[str, str]],
-    track: bool,
-) -> list[dict[str, t.Any]]:
-    """As `take`, of several containers at one moment: each has its store, its volumes and its files."""
-    parts = []
-    for store, own, along in zip(stores, volumes, files):
-        store.delete(name)
-        places = [{"name": volume["name"], "path": volume["image"]} for volume in own]
-        parts.append({"store": store.folder, "name": name, "volumes": places, "files": [{"name": key, "path": path} for key, path in sorted(along.items())]})
-    wave = json.dumps({"parts": parts})
-    return stores[0].pcopy.call("snapshot", "wave", "--json", "--track=" + str(track).lower(), "-", stdin=wave)["snapshots"]
+@dataclass(frozen=True)
+class Part:
+    """What goes into one store at the moment of a snapshot: the volumes of one container, and files beside them, by their names."""
+
+    store: DiskStore
+    volumes: t.Sequence[t.Mapping[str, t.Any]]
+    files: t.Mapping[str, str]
+
+
+def take(parts: t.Sequence[Part], name: str, options: t.Sequence[str]) -> list[dict[str, t.Any]]:
+    """All volumes of all parts at one moment, while they are in use; an answer for each part, in their order."""
+    words = [
+        {
+            "store": part.store.folder,
+            "name": name,
+            "volumes": [{"name": volume["name"], "path": volume["image"]} for volume in part.volumes],
+            "files": [{"name": key, "path": path} for key, path in sorted(part.files.items())],
+        }
+        for part in parts
+    ]
+    return parts[0].store.pcopy.call("snapshot", "wave", "--json", *options, "-", stdin=json.dumps({"parts": words}))["snapshots"]
 
 
 def is_elsewhere(folder: str) -> bool:

@@ -22,6 +22,8 @@ from .._core.runtime import HandoverError
 ROOT = "/var/lib/handover/snapshots"
 RECORD = "snapshot.json"
 CONFIGURATION = "configuration.json"  # the container's, as workload_info has it
+# Of an image volume, so that it can be made again.
+_OF_A_VOLUME = ("name", "image", "mountpoint", "fstype", "options", "size")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -86,6 +88,17 @@ class Snapshots:
         if os.path.isdir(self.path(name)):
             os.rename(self.path(name), unfinished)
             shutil.rmtree(unfinished)
+
+
+def image_volumes(container: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
+    """Of a container as workload_info has it: each once, be it mounted at several places."""
+    found = [mount["image_volume"] for mount in container.get("mounts") or [] if mount.get("image_volume")]
+    return list({volume["image"]: volume for volume in found}.values())
+
+
+def recorded(volumes: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """Image volumes as the record of a copy has them."""
+    return [{key: volume.get(key) for key in _OF_A_VOLUME} for volume in volumes]
 
 
 def check_name(option: str, name: str) -> None:

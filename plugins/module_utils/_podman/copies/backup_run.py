@@ -41,7 +41,9 @@ def main(words: t.Sequence[str]) -> int:
         BackupLog().failed(workload, why)
         say(ERROR, "{0} was not backed up: {1}".format(workload, why))
         return 1
-    say(INFO, sentence(workload, result))
+    for backup in result["backups"]:
+        gone = sum(not verdict["keep"] for verdict in result["verdicts"] if verdict["workload"] == backup["workload"])
+        say(INFO, sentence(backup, gone))
     return 0
 
 
@@ -56,14 +58,12 @@ def unattended(settings: t.Mapping[str, t.Any]) -> AnsibleModule:
     return module
 
 
-def sentence(workload: str, result: t.Mapping[str, t.Any]) -> str:
-    """A backup that was taken, for the journal."""
-    backup = result["backup"]
+def sentence(backup: t.Mapping[str, t.Any], gone: int) -> str:
+    """A backup that was taken, and how many were removed, for the journal."""
     parts = ["{0} by {1}{2}".format(volume["name"], volume["how"], " ({0})".format(volume["why"]) if volume["why"] else "") for volume in backup["volumes"]]
-    gone = sum(not verdict["keep"] for verdict in result["verdicts"])
     stored = format_size(sum(volume["stored"] for volume in backup["volumes"]))
     return "{0} was backed up as {1}: {2}; {3} stored, paused for {4:.0f} ms{5}".format(
-        workload, backup["id"], ", ".join(parts), stored, backup["frozen_ms"], "; {0} older removed".format(gone) if gone else ""
+        backup["workload"], backup["id"], ", ".join(parts), stored, backup["frozen_ms"], "; {0} older removed".format(gone) if gone else ""
     )
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One backup of one container, and the end of those that a policy does not keep."""
+"""One backup of a container, or of several at one moment, and the end of those that a policy does not keep."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import in_turn
 from ..backup_log import BackupLog
-from ..backups import PERIODS, RECORD, Backups
+from ..backups import PERIODS, RECORD, Backups, Row, take_all
 from ..disk_store import is_elsewhere
-from ..snapshots import CONFIGURATION, check_name
+from ..snapshots import CONFIGURATION, check_name, image_volumes, recorded
 from ..steps.table import STEPS
 from .snapshot_disks import look_for_room
 
@@ -39,8 +39,6 @@ ARGUMENTS: dict[str, t.Any] = {
     "hook_timeout": {"type": "int", "default": 60},
     "timeout": {"type": "int", "default": 14400},
 }
-
-_OF_A_VOLUME = ("name", "image", "mountpoint", "fstype", "options", "size")
 
 
 class NotHere(HandoverError):
@@ -62,31 +60,45 @@ class BackupTaker:
         for period, number in self.params["keep"].items():
             if (number or 0) < 0:
                 raise HandoverError("keep: {0}: {1} is no number of backups: write 1 or more, or leave {0} out".format(period, number))
-        container = self._container()
-        volumes = volumes_of(container)
-        if not volumes:
-            raise HandoverError("{0} has no image volume to back up: give it one (image_volume)".format(container["name"]))
-        backups = Backups(Pcopy(self.runtime), self.params["repository"], container["name"])
+        found = self._container()
+        members = [member for member in found.get("members") or [found] if not member.get("infra")]
+        containers = [member for member in members if image_volumes(member)]
+        if not containers:
+            raise HandoverError("{0} has no image volume to back up: give it one (image_volume)".format(self.params["workload"]))
+        backups = [Backups(Pcopy(self.runtime), self.params["repository"], container["name"]) for container in containers]
+        known = [self._look(each) for each in backups]
+        first = [container for container, there in zip(containers, known) if not there]
+        if first and not is_elsewhere(self.params["repository"]):  # what a later one needs is known when it is written
+            need = sum(host.allocated(volume["image"]) for container in first for volume in image_volumes(container))
+            look_for_room(" and ".join(container["name"] for container in first), need, self.params["repository"])
+        left_out = [(member["name"], each) for member in members for each in left_out_of(member)]
+        for name, each in left_out:
+            self.module.warn("{0} is no part of the backup of {1}: put it in an image volume".format(each, name))
+        taken = [] if self.module.check_mode else self._take(containers, backups)
+        if taken:  # a timer of several logs its failures under their word, too
+            volumes = [volume for each in taken for volume in each["volumes"]]
+            BackupLog().taken(found["name"], {**taken[0], "volumes": volumes})
+        keep = {period: number for period, number in self.params["keep"].items() if number}
+        verdicts = [
+            {"workload": each.workload, **verdict}
+            for each, there in zip(backups, known) if keep and (taken or there)
+            for verdict in each.prune(keep, dry=self.module.check_mode)
+        ]  # fmt: skip
+        reasons = ["a backup of {0} was asked for".format(container["name"]) for container in containers]
+        return {"changed": True, "reasons": reasons, "backups": taken, "left_out": [each for _name, each in left_out], "verdicts": verdicts}
+
+    def _look(self, backups: Backups) -> list[Row]:
+        """The backups that there are; an error where the name is one of theirs."""
         listed = backups.all()
         if self.params["name"] and any(each["name"] == self.params["name"] for each in listed):
             raise HandoverError(
-                "there is a backup {0} of {1} in {2}: choose another name".format(self.params["name"], container["name"], self.params["repository"])
+                "there is a backup {0} of {1} in {2}: choose another name".format(self.params["name"], backups.workload, self.params["repository"])
             )
-        if not listed and not is_elsewhere(self.params["repository"]):  # what a later one needs is known when it is written
-            look_for_room(container["name"], sum(host.allocated(volume["image"]) for volume in volumes), self.params["repository"])
-        left_out = left_out_of(container)
-        for each in left_out:
-            self.module.warn("{0} is no part of the backup of {1}: put it in an image volume".format(each, container["name"]))
-        taken = None
-        if not self.module.check_mode:
-            record = {"workload": container["name"], "container": container["id"], "running": container["running"], "host": os.uname().nodename}
-            record["volumes"] = [{key: volume.get(key) for key in _OF_A_VOLUME} for volume in volumes]
-            taken = backups.take(volumes, {CONFIGURATION: container, RECORD: record}, self._options(container))
-            BackupLog().taken(container["name"], taken)
-        keep = {period: number for period, number in self.params["keep"].items() if number}
-        verdicts = backups.prune(keep, dry=self.module.check_mode) if keep and (taken or listed) else []
-        reasons = ["a backup of {0} was asked for".format(container["name"])]
-        return {"changed": True, "reasons": reasons, "backup": taken, "left_out": left_out, "verdicts": verdicts}
+        return listed
+
+    def _take(self, containers: t.Sequence[Document], backups: t.Sequence[Backups]) -> list[Row]:
+        documents = [{CONFIGURATION: container, RECORD: _record(container)} for container in containers]
+        return take_all(backups, [image_volumes(container) for container in containers], documents, self.params["name"] or "", self._options(containers))
 
     def _container(self) -> Document:
         result = in_turn(self.module, STEPS, [{"workload_info": {"workload": self.params["workload"]}}])
@@ -99,10 +111,9 @@ class BackupTaker:
             raise HandoverError("{0} is being moved: wait until that has ended".format(container["name"]))
         return container
 
-    def _options(self, container: Document) -> list[str]:
-        hooks = [(when, self.params[when] or inside(container, when)) for when in ("before", "after")]
-        given = [("name", self.params["name"]), *hooks]
-        options = ["--{0}={1}".format(option, value) for option, value in given if value]
+    def _options(self, containers: t.Sequence[Document]) -> list[str]:
+        hooks = [(when, self.params[when] or join(when, [inside(container, when) for container in containers])) for when in ("before", "after")]
+        options = ["--{0}={1}".format(option, value) for option, value in hooks if value]
         return [*options, "--hook-limit={0}".format(self.params["hook_timeout"]), "--track=" + str(self.params["track"]).lower()]
 
 
@@ -112,10 +123,22 @@ def inside(container: Document, when: str) -> str:
     return "podman exec {0} sh -c {1}".format(shlex.quote(container["name"]), shlex.quote(command)) if command and container["running"] else ""
 
 
-def volumes_of(container: Document) -> list[Document]:
-    """Its image volumes, each once."""
-    found = {mount["image_volume"]["image"]: mount["image_volume"] for mount in container["mounts"] if mount["image_volume"]}
-    return list(found.values())
+def join(when: str, commands: t.Iterable[str]) -> str:
+    """The first that fails ends those before; of those afterwards each is run, whatever the others came to."""
+    given = [command for command in commands if command]
+    if when == "before" or len(given) < 2:
+        return " && ".join(given)
+    return "; ".join(["failed=0", *(command + " || failed=1" for command in given), "exit $failed"])
+
+
+def _record(container: Document) -> Row:
+    return {
+        "workload": container["name"],
+        "container": container["id"],
+        "running": container["running"],
+        "host": os.uname().nodename,
+        "volumes": recorded(image_volumes(container)),
+    }
 
 
 def left_out_of(container: Document) -> list[str]:

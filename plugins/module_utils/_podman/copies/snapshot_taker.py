@@ -16,15 +16,14 @@ from ..._core import host
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from .. import processes, workload
-from ..disk_store import DiskStore, take_together
+from ..disk_store import DiskStore, Part, take
 from ..halted import halted
 from ..podman import Podman
 from ..preflight.plan import STOPPED
-from ..snapshots import CONFIGURATION, Snapshots
+from ..snapshots import CONFIGURATION, Snapshots, image_volumes, recorded
 from .snapshot_disks import copy, look_for_room
 
 Facts = dict[str, t.Any]
-_OF_A_VOLUME = ("name", "image", "mountpoint", "fstype", "options", "size")
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class SnapshotTaker:
                 "container": found["id"],
                 "memory": memory,
                 "running": found["running"],
-                "volumes": [{key: volume.get(key) for key in _OF_A_VOLUME} for volume in subject.volumes],
+                "volumes": recorded(subject.volumes),
                 **({"together": sorted(each.workload for each in subjects)} if len(subjects) > 1 else {}),
                 **kind,
             }
@@ -117,12 +116,13 @@ class SnapshotTaker:
 
     def _while_they_run(self, name: str, subjects: t.Sequence[Subject], folders: t.Sequence[str]) -> list[Facts]:
         """Their disks stand still for the last pass. The configuration is in the store, too, which can be taken elsewhere without the records."""
-        along = [{CONFIGURATION: os.path.join(folder, CONFIGURATION)} for folder in folders]
-        stores = [self._disks(subject) for subject in subjects]
-        if len(subjects) == 1:
-            points = [stores[0].take(name, subjects[0].volumes, along[0], self.track)]
-        else:
-            points = take_together(stores, name, [subject.volumes for subject in subjects], along, self.track)
+        parts = [
+            Part(self._disks(subject), subject.volumes, {CONFIGURATION: os.path.join(folder, CONFIGURATION)}) for subject, folder in zip(subjects, folders)
+        ]
+        for part in parts:
+            part.store.delete(name)  # what a killed run has left under the name
+        # Without a tracker between two snapshots each compares digests, and no write costs more.
+        points = take(parts, name, ["--track=" + str(self.track).lower()])
         return [
             {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])} for point in points
         ]
@@ -142,12 +142,6 @@ def subjects_of(configuration: t.Mapping[str, t.Any]) -> list[Subject]:
     """The containers of a group, as workload_info has it, that have image volumes."""
     members = ((member, image_volumes(member)) for member in configuration.get("members") or [] if not member.get("infra"))
     return [Subject(member["name"], member, volumes) for member, volumes in members if volumes]
-
-
-def image_volumes(container: t.Mapping[str, t.Any]) -> list[Facts]:
-    """Of a container as workload_info has it: each once, be it mounted at several places."""
-    found = [mount["image_volume"] for mount in container.get("mounts") or [] if mount.get("image_volume")]
-    return list({volume["image"]: volume for volume in found}.values())
 
 
 def _write_configuration(subject: Subject, folder: str) -> None:

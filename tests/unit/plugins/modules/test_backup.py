@@ -33,6 +33,9 @@ class Helper:
             return runtime.Completed(tuple(argv), 0, json.dumps([{"Id": "1", "Names": ["shop"]}] if self.here else []), "")
         verb, *words = [word for word in rest[1:] if word != "--json"]
         self.words.append((verb, *words))
+        if verb == "wave":
+            rc, answer = self.wave(json.loads(stdin)["parts"])
+            return runtime.Completed(tuple(argv), rc, json.dumps(answer), "files are damaged" if rc else "")
         flags = [word[2:].partition("=")[::2] for word in words if word.startswith("--")]
         store, *names = [Path(word) if n == 0 else word for n, word in enumerate(word for word in words if not word.startswith("--"))]
         rc, answer = getattr(self, verb)(self._place(store) if verb not in ("stores", "copy") else store, names, flags)
@@ -40,25 +43,27 @@ class Helper:
 
     here = True
 
-    def take(self, store, names, flags):
+    def wave(self, parts):
+        self.parts = parts
+        return 0, {"snapshots": [self._take(part, self._place(Path(part["store"]))) for part in parts]}
+
+    def _take(self, part, store):
         number = len(list(store.glob("point-*")))
         point = store / "point-{0}".format(number)
         point.mkdir(parents=True)
         (store / "store.json").write_text("{}")
-        given = dict(flags)
-        for value in [value for flag, value in flags if flag == "file"]:
-            name, _equals, path = value.partition("=")
-            shutil.copy2(path, point / name)
+        for each in part["files"]:
+            shutil.copy2(each["path"], point / each["name"])
         row = {
             "id": "{0}abc".format(number),
-            "name": given.get("name", ""),
+            "name": part["name"],
             "taken": self.times[number] if self.times else "2026-11-26T0{0}:00:00.807Z".format(number),
             "stored": 4,
             "frozen_ms": 1.2,
         }
         (point / "row").write_text(json.dumps(row))
         why = "tracker: the marks are lost: `pcopy track stop x`, start again"
-        return 0, {**row, "volumes": [{"name": "pgdata", "stored": 4, "how": "digests", "why": why}]}
+        return {**row, "volumes": [{"name": part["volumes"][0]["name"], "stored": 4, "how": "digests", "why": why}]}
 
     def list(self, store, names, flags):
         return 0, {"snapshots": [json.loads(path.read_text()) for path in sorted(store.glob("point-*/row"))]}
@@ -136,13 +141,11 @@ def backups(tmp_path):
 
 
 def test_all_volumes_once_with_all_that_a_restore_needs(helper, take, tmp_path):
-    taken = take()["backup"]
+    (taken,) = take()["backups"]
     assert (taken["id"], taken["taken"], taken["volumes"][0]["why"]) == ("0abc", "2026-11-26T00:00:00Z", "tracker: the marks are lost")
-    verb, *words = helper.words[-1]
-    assert (verb, words[-1]) == ("take", str(tmp_path / "repository/shop"))
-    assert [word for word in words if word.startswith(("--volume", "--track", "--hook"))] == [
-        "--hook-limit=60", "--track=true", "--volume=pgdata=/images/pgdata.img",
-    ]  # fmt: skip
+    assert helper.words[-1] == ("wave", "--hook-limit=60", "--track=true", "-")
+    (part,) = helper.parts
+    assert (part["store"], part["volumes"]) == (str(tmp_path / "repository/shop"), [{"name": "pgdata", "path": "/images/pgdata.img"}])
     assert backups(tmp_path).configuration("0abc")["mounts"][0]["destination"] == "/data"
     record = backups(tmp_path).document("0abc", "backup.json")
     assert (record["running"], [volume["mountpoint"] for volume in record["volumes"]]) == (True, ["/mnt/pgdata"])
@@ -176,7 +179,7 @@ def test_files_that_are_no_part_of_it_are_told(take):
 def test_refusals(helper, take, container, text):
     with pytest.raises(runtime.HandoverError, match=text):
         take(container)
-    assert "take" not in [verb for verb, *_words in helper.words]
+    assert "wave" not in [verb for verb, *_words in helper.words]
 
 
 def test_a_name_is_given_once(take):
@@ -200,7 +203,7 @@ def test_a_repository_on_another_host(helper, take, tmp_path, monkeypatch):
         known(there)
     assert Backups(helper_here(), there, "shop").all() == []
     take(repository=there)
-    assert helper.words[-1][-1] == there + "/shop"
+    assert helper.parts[0]["store"] == there + "/shop"
     assert (known(there), [each["id"] for each in Backups(helper_here(), there, "shop").all()]) == (["shop"], ["0abc"])
     assert Backups(helper_here(), there, "shop").configuration("0abc")["name"] == "shop"
     with pytest.raises(runtime.HandoverError, match="is no full path"):
@@ -209,13 +212,13 @@ def test_a_repository_on_another_host(helper, take, tmp_path, monkeypatch):
 
 def test_the_policy(helper, take):
     verdicts = take(keep={"daily": 7, "last": None})["verdicts"]
-    assert verdicts == [{"id": "0abc", "taken": "2026-11-26T00:00:00Z", "keep": True, "why": "current, last"}]
+    assert verdicts == [{"workload": "shop", "id": "0abc", "taken": "2026-11-26T00:00:00Z", "keep": True, "why": "current, last"}]
     assert helper.words[-1][:2] == ("prune", "--keep-daily=7")
     result = take(keep={"daily": 7}, check=True)
-    assert helper.words[-1][1:3] == ("--keep-daily=7", "--dry-run") and result["backup"] is None
-    assert [verb for verb, *_words in helper.words].count("take") == 1
+    assert helper.words[-1][1:3] == ("--keep-daily=7", "--dry-run") and result["backups"] == []
+    assert [verb for verb, *_words in helper.words].count("wave") == 1
     take(keep={"daily": None})
-    assert helper.words[-1][0] == "take"
+    assert helper.words[-1][0] == "wave"
 
 
 def test_check_mode_of_the_first(helper, take, tmp_path):
@@ -279,7 +282,30 @@ def test_bad_input_is_refused_before_anything_is_touched(helper, take, tmp_path,
 
 def test_a_repository_that_the_helper_refuses_is_not_begun(helper, take, tmp_path, monkeypatch):
     """One on a volume of the container: a folder would be left in it. The helper makes its folder itself."""
-    monkeypatch.setattr(helper, "take", lambda store, names, flags: (1, {}))
+    monkeypatch.setattr(helper, "wave", lambda parts: (1, {}))
     with pytest.raises(runtime.HandoverError, match="files are damaged"):
         take()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_several_at_one_moment(helper, take, tmp_path):
+    """A pod: its infra container is none of it, and a member without a volume only warns."""
+    other = {**VOLUME, "name": "webdata", "image": "/images/webdata.img"}
+    labels = {"livefleet.handover.backup.before": "checkpoint", "livefleet.handover.backup.after": "go on"}
+    web = {**CONTAINER, "name": "web", "mounts": [{**CONTAINER["mounts"][0], "image_volume": other}], "labels": labels}
+    mail = {**CONTAINER, "name": "mail", "mounts": [{**CONTAINER["mounts"][0], "image_volume": None}]}
+    members = [{**CONTAINER, "name": "infra", "infra": True}, {**CONTAINER, "labels": labels}, web, mail]
+    result = take({"name": "office", "members": members}, name="noon", keep={"last": 1})
+    taken = [(each["workload"], each["name"], each["volumes"][0]["name"]) for each in result["backups"]]
+    assert taken == [("shop", "noon", "pgdata"), ("web", "noon", "webdata")]
+    assert [os.path.basename(part["store"]) for part in helper.parts] == ["shop", "web"]
+    assert result["warned"] == ["/data (podman's volume pgdata) is no part of the backup of mail: put it in an image volume"]
+    assert [each["workload"] for each in result["verdicts"]] == ["shop", "web"]
+    waves = [words for verb, *words in helper.words if verb == "wave"]
+    assert waves[0][:2] == [
+        "--before=podman exec shop sh -c checkpoint && podman exec web sh -c checkpoint",
+        "--after=failed=0; podman exec shop sh -c 'go on' || failed=1; podman exec web sh -c 'go on' || failed=1; exit $failed",
+    ]
+    assert backup_log.BackupLog().last("office")["stored"] == 8
+    with pytest.raises(runtime.HandoverError, match="there is a backup noon of shop in"):
+        take({"name": "office", "members": members}, name="noon")

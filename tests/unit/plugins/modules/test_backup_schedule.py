@@ -166,7 +166,7 @@ def test_a_backup_of_a_timer_is_told_to_the_journal(timer, capsys):
     def ends(module):
         module.warn("a\nfolder is left out")
         backup_log.BackupLog().taken("shop", TAKEN)
-        return {"backup": TAKEN, "verdicts": [{"keep": False}, {"keep": True}]}
+        return {"backups": [{"workload": "shop", **TAKEN}], "verdicts": [{"workload": "shop", "keep": keep} for keep in (False, True)]}
 
     status, last = timer(ends)
     assert (status, last["stored"], last["pause_ms"], last["failed"]) == (0, 2**21, 12.4, None)

@@ -56,7 +56,7 @@ class Host:
         elif rest[:1] == ["info"]:
             out = json.dumps({"host": {"networkBackend": self.backend, "networkBackendInfo": {"path": "/usr/lib/podman/" + self.backend}}})
         elif tool == "pcopy" and rest[0] == "snapshot":
-            out = self.pcopy(*[word for word in rest[1:] if word != "--json"])
+            out = self.pcopy(*[word for word in rest[1:] if word != "--json"], stdin=stdin)
         else:
             verb = " ".join([tool, *rest]) if tool != "cp" else "cp " + os.path.basename(rest[-1])
             if any(word in verb for word in self.fails):
@@ -76,11 +76,14 @@ class Host:
                     self.state = state
         return runtime.Completed(tuple(argv), 0, out, "")
 
-    def pcopy(self, verb, *words):
+    def pcopy(self, verb, *words, stdin=None):
         """The helper's store of disks: a folder for each snapshot."""
         flags = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
         store, *names = [Path(word) if n == 0 else word for n, word in enumerate(word for word in words if not word.startswith("--"))]
-        name = flags.get("name") or (names[0] if names else "")
+        name = names[0] if names else ""
+        if verb == "wave":
+            (part,) = json.loads(stdin)["parts"]
+            store, name = Path(part["store"]), part["name"]
         if verb not in ("list", "show"):
             if any(word in verb + " " + name for word in self.fails):
                 raise runtime.HandoverError("pcopy snapshot " + verb + " failed: as the test wants it")
@@ -90,13 +93,14 @@ class Host:
         if verb == "list":
             return json.dumps({"snapshots": [{"name": each.name} for each in sorted(store.iterdir()) if each.is_dir()]})
         volume, _equals, path = flags.get("volume", "").partition("=")
-        if verb == "take":
+        if verb == "wave":
             self.tracked = flags["track"]
-            self.along = Path(flags["file"].partition("=")[2]).read_text()
+            (along,), (place,) = part["files"], part["volumes"]
+            self.along = Path(along["path"]).read_text()
             (store / name).mkdir(parents=True)
             (store / "store.json").write_text("{}")
-            shutil.copy2(path, store / name / volume)
-            return json.dumps({"frozen_ms": 12.3, "volumes": [{"name": volume, "stored": 4}]})
+            shutil.copy2(place["path"], store / name / place["name"])
+            return json.dumps({"snapshots": [{"frozen_ms": 12.3, "volumes": [{"name": place["name"], "stored": 4}]}]})
         if verb == "restore":
             # With --current the container cannot start until it has ended; a new file is in nobody's use.
             assert "--current" in words or not os.path.exists(path)
@@ -141,7 +145,7 @@ def disks(host):
 def test_the_volumes_are_taken_while_it_runs(host, act):
     result = act()
     assert result["changed"]
-    assert host.commands == [("pcopy snapshot take before", "running")]
+    assert host.commands == [("pcopy snapshot wave before", "running")]
     assert (disks(host)["before"] / "pgdata").read_text() == "data"
     found = result["snapshot"]
     assert (found["container"], found["paused_ms"], found["size"], found["disks"]) == ("111", 12, 4, True)
@@ -153,7 +157,7 @@ def test_disks_that_a_killed_run_left_are_taken_again(host, act):
     (host.folder / "pgdata.img").write_text("later")
     host.commands.clear()
     act()
-    assert [verb for verb, _state in host.commands] == ["pcopy snapshot delete before", "pcopy snapshot take before"]
+    assert [verb for verb, _state in host.commands] == ["pcopy snapshot delete before", "pcopy snapshot wave before"]
     assert (disks(host)["before"] / "pgdata").read_text() == "later"
 
 
@@ -206,7 +210,7 @@ def test_its_addresses_are_there_when_its_sockets_are_restored(host, act):
 
 
 def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
-    for params, fails in (({}, "take"), ({"memory": True}, "cp pgdata.img")):
+    for params, fails in (({}, "wave"), ({"memory": True}, "cp pgdata.img")):
         host.fails = (fails,)
         with pytest.raises(runtime.HandoverError, match="as the test wants it"):
             act(**params)
