@@ -139,8 +139,9 @@ def lay_small_disk(folder: str) -> Act:
 
 
 def fill_small_disk(folder: str) -> Act:
-    """What the workload itself has there can still be written: a thin image on a full disk fails on any host."""
-    return there(f"test ! -e {IMAGE} || fallocate --length $(stat -c %s {IMAGE}) {IMAGE}; dd if=/dev/zero of={folder}/ballast bs=4k; sync")
+    """What the workload itself has there can still be written: a thin image on a full disk fails on any host, and so does a ledger without room."""
+    filled = f"dd if=/dev/zero of={folder}/ballast bs=4k; truncate --size=-1M {folder}/ballast; sync"
+    return there(f"test ! -e {IMAGE} || fallocate --length $(stat -c %s {IMAGE}) {IMAGE}; {filled}")
 
 
 def empty_small_disk(folder: str) -> Act:
