@@ -375,6 +375,7 @@ class Group:
             "changed": any(result["changed"] for result in results),
             "reasons": ["{0}: {1}".format(name, reason) for name, result in zip(self.names, results) for reason in result["reasons"]],
             "mountpoints": {volume: place for result in results for volume, place in result["mountpoints"].items()},
+            "left_out": [],
         }
 
     def _present(self) -> dict[str, t.Any]:

@@ -97,22 +97,23 @@ class SnapshotTaker:
             for subject, folder in zip(subjects, folders):
                 _write_configuration(subject, folder)
             how = [self._with_memory(subjects[0], facts[0], folders[0])] if memory else self._while_they_run(name, subjects, folders)
+            for subject, found, kind in zip(subjects, facts, how):
+                record = {
+                    "name": name,
+                    "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", taken),
+                    "container": found["id"],
+                    "memory": memory,
+                    "running": found["running"],
+                    "volumes": recorded(subject.volumes),
+                    **({"together": sorted(each.workload for each in subjects)} if len(subjects) > 1 else {}),
+                    **kind,
+                }
+                self._records(subject).finish(name, record)
         except BaseException:
+            # Also one that has its record already, if another cannot have it: none of them had this name before.
             for subject in subjects:
                 self._records(subject).forget(name)
             raise
-        for subject, found, kind in zip(subjects, facts, how):
-            record = {
-                "name": name,
-                "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", taken),
-                "container": found["id"],
-                "memory": memory,
-                "running": found["running"],
-                "volumes": recorded(subject.volumes),
-                **({"together": sorted(each.workload for each in subjects)} if len(subjects) > 1 else {}),
-                **kind,
-            }
-            self._records(subject).finish(name, record)
 
     def _while_they_run(self, name: str, subjects: t.Sequence[Subject], folders: t.Sequence[str]) -> list[Facts]:
         """Their disks stand still for the last pass. The configuration is in the store, too, which can be taken elsewhere without the records."""

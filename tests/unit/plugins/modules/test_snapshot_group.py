@@ -112,9 +112,24 @@ def test_all_or_none(host, act):
     Snapshots(str(host.folder / "root"), "web").forget("before")
     with pytest.raises(runtime.HandoverError, match="^db has a snapshot before and others of the containers have none: they would be of two moments"):
         act()
-    assert act("absent")["changed"]
+    gone = act("absent")
+    assert (gone["changed"], gone["left_out"]) == (True, [])
     assert records(host) == {}
     assert act()["changed"]
+
+
+def test_a_record_that_cannot_be_written_leaves_none(host, act, monkeypatch):
+    finish = Snapshots.finish
+
+    def full(self, name, record):
+        if self.folder.endswith("web"):
+            raise OSError(28, "No space left on device")
+        finish(self, name, record)
+
+    monkeypatch.setattr(Snapshots, "finish", full)
+    with pytest.raises(OSError, match="No space left"):
+        act()
+    assert records(host) == {}
 
 
 @pytest.mark.parametrize(
