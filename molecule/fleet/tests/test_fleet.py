@@ -200,7 +200,7 @@ def test_a_snapshot_and_the_way_back(fleet: Hosts) -> None:
     asked = {"handover_source": first, "handover_workload": "tenant1", "handover_snapshot": "before", "handover_memory": True}
     status, text = fleet.play("snapshot", **asked)
     assert status == 0, text[-4000:]
-    assert re.search(r"^  before +2\d{3}-", text, flags=re.MULTILINE)
+    assert re.search(r"^  tenant1 +before +2\d{3}-", text, flags=re.MULTILINE)
     beats = json.loads(fleet.hosts[first].check_output("podman exec tenant1 heartbeat -gaps /data/heartbeat"))
     fleet.hosts[first].check_output("podman exec tenant1 sh -c 'echo mistake > /data/mistake; echo mistake > /mistake'")
     status, text = fleet.play("rollback", **asked)
@@ -213,7 +213,7 @@ def test_a_snapshot_and_the_way_back(fleet: Hosts) -> None:
     # The disks of the moment before the rollback were kept, and can be gone back to: the container starts again on them.
     status, text = fleet.play("snapshot", handover_source=first, handover_workload="tenant1")
     assert status == 0, text[-4000:]
-    (undo,) = re.findall(r"^  (undo-\d{8}T\d{6}) +2\d{3}-", text, flags=re.MULTILINE)
+    (undo,) = re.findall(r"^  tenant1 +(undo-\d{8}T\d{6}) +2\d{3}-", text, flags=re.MULTILINE)
     back = {"handover_source": first, "handover_workload": "tenant1", "handover_snapshot": undo}
     status, text = fleet.play("rollback", snapshot_keep=False, **back)
     assert status == 0, text[-4000:]
