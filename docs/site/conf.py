@@ -6,11 +6,14 @@
 
 project = "Handover"
 author = "The Handover maintainers"
+copyright = "2026, the Handover maintainers"
 html_title = "Handover"
 html_baseurl = "https://livefleet.github.io/handover/"
 extensions = ["myst_parser", "sphinx_antsibull_ext"]
 myst_heading_anchors = 4
 html_theme = "furo"
+# People search for what a program has printed, and --rm is no dash.
+smartquotes = False
 exclude_patterns = ["README.md"]
 # The reference names Ansible's own modules and environment variables, whose inventory of links is on the network.
 nitpicky = False
