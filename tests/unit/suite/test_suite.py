@@ -26,6 +26,7 @@ CLEANUP = "".join(f"  \x1b[2m│\x1b[0m TASK [Remove {n}]\n" for n in range(100)
         ("--- FAIL: TestIt (0.00s)\n    it_test.go:9: wrong\nFAIL\nok\tother\t1s\n", ["--- FAIL: TestIt (0.00s)", "    it_test.go:9: wrong", "FAIL"]),
         ("fatal: [kn1]: FAILED! =>\n  msg: no such guest\n" + "end\n" * 9, ["fatal: [kn1]: FAILED! =>", "  msg: no such guest", "end"]),
         ("fatal: [kn1]: FAILED! =>\n  cmd:\n  - a\n  - b\n  stderr: full\nend\n", ["fatal: [kn1]: FAILED! =>", "  cmd:", "  - a", "  - b", "  stderr: full"]),
+        ("failed: [kn1] (item=a) =>\n  cmd:\n  - a\n  - b\n  stderr: full\nend\n", ["failed: [kn1] (item=a) =>", "  cmd:", "  - a", "  - b", "  stderr: full"]),
         ("one\ntwo\n", ["one", "two"]),
         ("", []),
     ),
