@@ -11,6 +11,8 @@ import re
 import typing as t
 from pathlib import Path
 
+import guest_sentences
+
 _MODULE_UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
 PREFLIGHT = (_MODULE_UTILS / "_podman" / "preflight", _MODULE_UTILS / "_docker")
 # The checks that rest on no engine; the tables name them as `move_checks.NAME`. Those of bind mounts have a table of their own, too.
@@ -21,7 +23,13 @@ HEAD = """\
 Search this page for a part of the sentence. `…` stands for a name or a number. Behind the colon is the way out. Each check can be left out by its name, with
 `handover_ignore_checks`, unless it is one of the [basics](preflight.md).
 
-A move that was cut off, or a session in doubt: read [the runbook](runbook.md) first.
+A move that was cut off, or a session in doubt: read [the runbook](runbook.md) first. Guests have [checks of their own](#guests-of-kvm).
+"""
+GUESTS = """\
+## Guests of KVM
+
+Each check can be left out by its name, with `kvm_migrate_ignore`, unless memory or a disk would be lost. [The inventory](kvm-inventory.md) has the fate of
+every part of a guest; a part that is in none of its rows is refused by its path.
 """
 _LEAST_WORDS = 6
 
@@ -103,6 +111,9 @@ def page() -> str:
     parts = [HEAD]
     for name, texts in sorted(by_check().items()):
         parts += [f"(check-{name.replace('_', '-')})=\n", f"## {name}\n", "".join(f"- {markdown(text)}\n" for text in texts)]
+    parts.append(GUESTS)
+    for name, texts in guest_sentences.by_check().items():
+        parts += [f"(guest-{name.replace('_', '-')})=\n", f"### {name}\n", "".join(f"- {markdown(text)}\n" for text in texts)]
     return "\n".join(parts)
 
 

@@ -7,17 +7,15 @@ from __future__ import annotations
 import typing as t
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.livefleet.handover.plugins.module_utils._core import site
 from ansible_collections.livefleet.handover.plugins.modules.preflight import ARGUMENTS, run
 from ansible_collections.livefleet.handover.plugins.plugin_utils._operator import prepares
 from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
-# The documentation's site, which .github/workflows/docs.yml publishes.
-SITE = "https://livefleet.github.io/handover/"
-
 
 def link(check: str) -> str:
     """The part of the site on a check. Properties of podman's that have no row are a page of their own."""
-    return SITE + ("container-inventory.html" if check.startswith("inventory:") else "troubleshooting.html#check-{0}".format(check.replace("_", "-")))
+    return site.page("container-inventory.html" if check.startswith("inventory:") else site.section("troubleshooting.html", "check", check))
 
 
 class ActionModule(ActionBase):

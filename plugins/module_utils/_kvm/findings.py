@@ -13,6 +13,7 @@ import typing as t
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from .._core import site
 from .._core.runtime import HandoverError
 from . import check as guest_check, cpu, needs as guest_needs, releases, state as guest_state
 from .inventory import ELEMENT, OFFLINE, Finding
@@ -160,7 +161,13 @@ def refusal(found: t.Iterable[Finding], guest: str, ignore: t.Container[str]) ->
     checks = ",".join(dict.fromkeys(check for _sentence, check in refused if check not in ALWAYS_HEEDED))
     sentences = [sentence for sentence, _check in refused]
     listed = sentences[0] if len(sentences) == 1 else "; ".join(f"({number}) {sentence}" for number, sentence in enumerate(sentences, 1))
-    return f"{guest} cannot be moved: {listed}" + (f". To move it all the same: kvm_migrate_ignore={checks}" if checks else "")
+    links = " ".join(dict.fromkeys(explained(check) for _sentence, check in refused))
+    return f"{guest} cannot be moved: {listed}" + (f". To move it all the same: kvm_migrate_ignore={checks}" if checks else "") + f". Explained: {links}"
+
+
+def explained(check: str) -> str:
+    """The part of the site on a check. A part of the definition that has no row is no check."""
+    return site.page("kvm-inventory.html" if check.startswith(ELEMENT) else site.section("troubleshooting.html", "guest", check))
 
 
 def check(found: t.Iterable[Finding], guest: str, ignore: t.Container[str]) -> list[str]:

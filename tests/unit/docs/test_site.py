@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.action.preflight import SITE, link
+from ansible_collections.livefleet.handover.plugins.action.preflight import link
+from ansible_collections.livefleet.handover.plugins.module_utils._core.site import SITE
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks as docker, live as docker_live
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import findings as guest_findings
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -20,6 +22,7 @@ if not (CHECKOUT / "docs" / "site" / "build.py").exists():
     pytest.skip("the site is built in a checkout", allow_module_level=True)
 sys.path.insert(0, str(CHECKOUT / "docs" / "site"))
 import build  # noqa: E402
+import guest_sentences  # noqa: E402
 import sentences  # noqa: E402
 
 # Made when the site is built, beside the reference of the modules.
@@ -72,3 +75,19 @@ def test_troubleshooting_has_every_check():
     assert {link(name) for name in found} == {SITE + anchor for anchor in anchors}
     assert "- CRIU is missing on …: install the package criu there, or use migrate\\_mode=offline" in page
     assert "{0}" not in page
+
+
+def test_troubleshooting_has_every_check_of_a_guest():
+    """Each has an anchor, which its refusal names, and whole sentences: the thing that is needed, and what its test says of it."""
+    found = guest_sentences.by_check()
+    assert set(found) == set(guest_findings.CHECKS)
+    page = sentences.page()
+    anchors = {f"{SITE}troubleshooting.html#{name}" for name in re.findall(r"^\((guest-[\w-]+)\)=$", page, flags=re.M)}
+    assert {guest_findings.explained(name) for name in found} == anchors
+    assert "- the bridge … does not exist on the destination: make it there" in page
+    assert "- the destination lacks …: give it a processor that both hosts have" in page
+    assert "- `devices/lease/**`: a lease of sanlock is held by its host" in page
+
+
+def test_a_part_of_a_guest_without_a_row_leads_to_the_inventory():
+    assert guest_findings.explained("element:devices/teleport") == f"{SITE}kvm-inventory.html"

@@ -318,7 +318,8 @@ def test_a_part_that_an_older_libvirt_does_not_know(here, there, refused):
 def test_all_that_is_in_the_way_is_said_at_once():
     findings = [guest_findings.Finding("cpu", "no"), guest_findings.Finding("networks", "nor that"), guest_findings.Finding("hooks", "by the way", False)]
     assert guest_findings.refusal(findings, "web1", ()) == (
-        "web1 cannot be moved: (1) no; (2) nor that. To move it all the same: kvm_migrate_ignore=cpu,networks"
+        "web1 cannot be moved: (1) no; (2) nor that. To move it all the same: kvm_migrate_ignore=cpu,networks. Explained: "
+        "https://livefleet.github.io/handover/troubleshooting.html#guest-cpu https://livefleet.github.io/handover/troubleshooting.html#guest-networks"
     )
     assert guest_findings.refusal(findings, "web1", {"cpu"}).startswith("web1 cannot be moved: nor that. To move")
     assert guest_findings.check(findings, "web1", {"cpu", "networks"}) == ["by the way"]

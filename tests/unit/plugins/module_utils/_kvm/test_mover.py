@@ -424,7 +424,7 @@ def test_a_drive_is_filled_again_where_the_guest_stays(hosts, monkeypatch):
 @pytest.mark.parametrize(
     ("prepare", "wish", "text"),
     [
-        ("managedSave", {"mode": "offline"}, r"managed save.*start the guest and move it live, or drop the saved state \(`virsh managedsave-remove`\)$"),
+        ("managedSave", {"mode": "offline"}, r"managed save.*start the guest and move it live, or drop the saved state \(`virsh managedsave-remove`\)\. Expl"),
         ("snapshotCreateXML", {}, r"the guest has 1 snapshots: .*kvm_migrate_ignore=snapshots"),
     ],
 )
