@@ -28,7 +28,8 @@ options:
     required: true
   driver:
     description:
-      - The engine that runs it. Containers of podman's are asked for in any case, those of Docker's for one of Docker's.
+      - The engine that runs it. The containers of both are looked for; Docker itself is asked for its own workload alone, and its records are read
+        otherwise, since a question would start a daemon that is down.
     type: str
     choices: [docker, podman]
     default: podman

@@ -10,6 +10,7 @@ import os
 import typing as t
 
 from .._core.runtime import Runtime
+from .._docker import recorded
 from .._docker.api import SOCKET, Docker
 from .._docker.facts import name_of
 from .._podman.podman import Podman
@@ -31,8 +32,9 @@ def _of_docker(runtime: Runtime, leave_out: str) -> Documents:
     return [{**each, "Name": name_of(each)} for each in Docker(runtime).containers() if name_of(each) != leave_out]
 
 
-# The workload itself is left out. A question to Docker would start a daemon that is down, and fail where it does not come up.
+# The workload itself is left out. A question to Docker would start a daemon that is down, and fail where it does not come up, so a move of podman's reads
+# Docker's records.
 OTHERS: t.Mapping[str, t.Callable[[Runtime, str], Documents]] = {
     "docker": lambda runtime, workload: [*_of_podman(runtime), *_of_docker(runtime, workload)],
-    "podman": _of_podman,
+    "podman": lambda runtime, workload: [*_of_podman(runtime, workload), *recorded.containers(runtime)],
 }

@@ -123,14 +123,14 @@ def _word(whole: t.Any, word: bytes) -> None:
 
 
 def users_of(path: str, containers: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
-    """Names of the containers that mount this path, something in it, or a folder that it is in; by podman's inspect of each."""
+    """Names of the containers that mount this path, something in it, or a folder that it is in; by what an engine says of each. Links are followed."""
 
     def meets(other: str) -> bool:
-        one, two = path.rstrip("/") + "/", other.rstrip("/") + "/"
+        one, two = (os.path.realpath(each).rstrip("/") + "/" for each in (path, other))
         return one.startswith(two) or two.startswith(one)
 
     return sorted(
         container.get("Name") or ""
         for container in containers
-        if any(mount.get("Type") == "bind" and meets(mount.get("Source") or "") for mount in container.get("Mounts") or [])
+        if any(mount.get("Type") == "bind" and mount.get("Source") and meets(mount["Source"]) for mount in container.get("Mounts") or [])
     )

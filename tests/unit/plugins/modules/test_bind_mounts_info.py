@@ -10,6 +10,7 @@ import json
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import Completed, HandoverError, Runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._docker import recorded
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers import containers
 from ansible_collections.livefleet.handover.plugins.modules import bind_mounts_info
 
@@ -18,11 +19,13 @@ from ansible_collections.livefleet.handover.plugins.modules import bind_mounts_i
 def a_podman(monkeypatch):
     """Containers by name, each with the sources of its bind mounts."""
     containers = {}
-    state = {"there": True, "dead": False, "containers": containers}
+    state = {"there": True, "docker": False, "started": "", "dead": False, "containers": containers}
 
     def run(_self, argv, accept=(0,), stdin=None, timeout=None):
         if state["dead"]:
             raise HandoverError("podman ps failed: cannot connect")
+        if argv[0] == "systemctl":
+            return Completed(tuple(argv), 0, state["started"], "")
         if argv[1] == "ps":
             out = [{"Id": "id-" + name, "Names": [name]} for name in containers]
         else:
@@ -31,7 +34,7 @@ def a_podman(monkeypatch):
         return Completed(tuple(argv), 0, json.dumps(out), "")
 
     monkeypatch.setattr(Runtime, "run", run)
-    monkeypatch.setattr(Runtime, "find", lambda self, tool: "/usr/bin/podman" if state["there"] else None)
+    monkeypatch.setattr(Runtime, "find", lambda self, tool: f"/usr/bin/{tool}" if state["docker" if tool == "dockerd" else "there"] else None)
     return state
 
 
@@ -107,5 +110,63 @@ def test_containers_of_dockers_share_a_path_too(run_module, podman, site, monkey
     podman["containers"]["shop"] = [str(site)]
     asked = {"workload": "shop", "paths": [str(site)]}
     assert run_module(bind_mounts_info.main, {**asked, "driver": "docker"})["paths"][str(site)]["users"] == ["shop", "web"]
-    # Its own name is another engine's; and no question is put to Docker for podman's.
+    # Its own name is another engine's; and no question is put to Docker for podman's, since it would start the daemon.
     assert run_module(bind_mounts_info.main, asked)["paths"][str(site)]["users"] == []
+
+
+@pytest.fixture(name="records")
+def dockers_records(podman, monkeypatch, tmp_path):
+    """Makes the record of a container in a data root; Docker is installed, and its daemon is down."""
+    monkeypatch.setattr(containers.Docker, "containers", lambda self: pytest.fail("the daemon was asked"))
+    monkeypatch.setattr(recorded, "SETTINGS", str(tmp_path / "daemon.json"))
+    monkeypatch.setattr(recorded, "DATA_ROOT", str(tmp_path / "docker"))
+    monkeypatch.setattr(recorded, "SNAP_ROOT", str(tmp_path / "snap"))
+    podman["docker"] = True
+
+    def record(name, source, root="docker"):
+        place = tmp_path / root / "containers" / name
+        place.mkdir(parents=True)
+        mount = {"Source": str(source), "Destination": "/site", "RW": True, "Type": "bind", "Propagation": "rprivate"}
+        (place / "config.v2.json").write_text(json.dumps({"ID": name, "Name": "/" + name, "MountPoints": {"/site": mount}}))
+        return place / "config.v2.json"
+
+    return record
+
+
+def test_dockers_records_tell_who_shares_a_path_with_podmans(ask, podman, site, records):
+    records("web", site)
+    records("other", str(site) + "2")
+    podman["containers"]["shop"] = [str(site)]
+    assert ask([site])[str(site)]["users"] == ["web"]
+    podman["docker"] = False  # its packages were removed, and nothing starts them
+    assert ask([site])[str(site)]["users"] == []
+
+
+@pytest.mark.parametrize("named", ["settings", "--data-root=", "--data-root ", "-g "])
+def test_docker_keeps_its_records_elsewhere(ask, podman, site, records, tmp_path, named):
+    elsewhere = tmp_path / "elsewhere"
+    records("web", site, "elsewhere")
+    if named == "settings":
+        (tmp_path / "daemon.json").write_text(json.dumps({"data-root": str(elsewhere)}))
+    else:
+        podman["started"] = f"{{ path=/usr/sbin/dockerd ; argv[]=/usr/sbin/dockerd {named}{elsewhere} -H fd:// ; ignore_errors=no }}\n"
+    assert ask([site])[str(site)]["users"] == ["web"]
+
+
+def test_dockers_snap_has_records_of_its_own(ask, podman, site, records):
+    podman["docker"] = False
+    records("web", site, "snap")
+    assert ask([site])[str(site)]["users"] == ["web"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_a_record_that_cannot_be_read_fails_it(ask, site, records, content):
+    records("web", site).write_text(content)
+    with pytest.raises(Exception, match=r"not known which paths Docker's containers mount.*config.v2.json.*mend it, or remove Docker"):
+        ask([site])
+
+
+def test_a_path_that_another_container_names_by_a_link_is_the_same(ask, podman, site):
+    (site.parent / "link").symlink_to(site)
+    podman["containers"].update(linked=[str(site.parent / "link")])
+    assert ask([site])[str(site)]["users"] == ["linked"]
