@@ -251,6 +251,10 @@ plan:
       type: list
       elements: dict
       sample: [{path: /var/lib/libvirt/images/web1.qcow2, format: qcow2, size: 8589934592}]
+    memory:
+      description: Bytes of memory that travel; nothing of a guest that is off.
+      type: int
+      sample: 536870912
     told:
       description: Sentences on things that do not travel, and keep no guest from moving.
       type: list
@@ -268,6 +272,15 @@ plan:
       type: list
       elements: dict
       sample: [{what: nvram, path: /var/lib/libvirt/qemu/nvram/web1_VARS.fd, mark: /var/lib/libvirt/qemu/nvram/web1_VARS.fd.web1.arriving}]
+foretold:
+  description: The pause, the bytes and the number of checks, one sentence each.
+  returned: in check mode, with O(state=migrated), unless it has been migrated already
+  type: list
+  elements: str
+  sample:
+    - It would stand still when the rest of its memory takes 300 ms or less (kvm_migrate_max_downtime_ms).
+    - 512 MiB of memory and disks of up to 8 GiB would be sent.
+    - 48 checks of both hosts found nothing in the way.
 images:
   description: The images of a guest that had been migrated already, as in RV(plan).
   returned: with O(state=migrated), if it has been migrated already
@@ -303,7 +316,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
 from ..module_utils._core.runtime import HandoverError
-from ..module_utils._kvm import lock
+from ..module_utils._kvm import findings, foretold, lock
 from ..module_utils._kvm.findings import Looks
 from ..module_utils._kvm.migration import Wish
 from ..module_utils._kvm.mover import Mover
@@ -346,7 +359,8 @@ def act(module: AnsibleModule, libvirt: t.Any) -> dict[str, t.Any]:
         looks = Looks(params["here"], params["there"], params["cdrom"])
         plan = mover.plan(wish(params), params["link_mbit"], frozenset(params["ignore"]), looks)
         if module.check_mode:
-            return {"changed": True, "plan": plan.as_dict()}
+            checks = len(set(findings.CHECKS) - set(params["ignore"]))
+            return {"changed": True, "plan": plan.as_dict(), "foretold": foretold.lines(plan.memory, plan.images, params["max_downtime_ms"], checks)}
         return {"changed": True, "plan": plan.as_dict(), **mover.migrate(plan, params["max_downtime_ms"], params["postcopy_after"], params["timeout"])}
 
 

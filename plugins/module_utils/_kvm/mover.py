@@ -40,6 +40,7 @@ class MovePlan:
     parameters: dict[str, t.Any]
     why: str
     images: list[dict[str, t.Any]]
+    memory: int | None  # bytes of it that travel; None of a guest that is off
     hold: bool
     postcopy: bool
     zero_pages: str
@@ -126,8 +127,8 @@ class Mover(Sides):
         images = disk_plan.images(disks, self._images(domain, parse(domain.XMLDesc(0)), wish))
         eject = looks.cdrom == "eject"
         return MovePlan(
-            made.flags, made.parameters, choice.reason, images, wish.hold, wish.mode == "postcopy", wish.zero_pages,
-            told, examined.brought, examined.state, eject, ignore & {"snapshots", "checkpoints"},
+            made.flags, made.parameters, choice.reason, images, guest.memory if domain.isActive() else None,
+            wish.hold, wish.mode == "postcopy", wish.zero_pages, told, examined.brought, examined.state, eject, ignore & {"snapshots", "checkpoints"},
         )  # fmt: skip
 
     def _problems(self, domain: t.Any, guest: Guest, wish: migration.Wish) -> t.Iterator[tuple[str, str]]:
