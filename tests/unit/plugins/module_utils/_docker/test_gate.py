@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import pathlib
 import subprocess
@@ -13,6 +14,7 @@ import subprocess
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import gate
 
+TURN = pathlib.Path(__file__).parents[5] / "roles" / "pcopy" / "files" / "docker-turn"
 SCRIPT = pathlib.Path(__file__).parents[5] / "roles" / "pcopy" / "files" / "docker-runc"
 
 
@@ -110,6 +112,75 @@ def test_what_stands_frozen_and_is_empty_can_be_deleted(run, tmp_path, populated
     (cgroup / "cgroup.freeze").write_text("1\n", encoding="ascii")
     assert run("--root", "/run/r", "delete", "0123")[:2] == (0, ["runc: --root /run/r delete 0123"])
     assert (cgroup / "cgroup.freeze").read_text(encoding="ascii") == left
+
+
+def test_what_begins_during_a_dump_waits_for_its_end(run, tmp_path):
+    """And gets nothing of the lock, nor of the folder that it is on."""
+    root = tmp_path / "moby"
+    (root / "0123").mkdir(parents=True)
+    words = ("--root", str(root), "exec", "--process", "/tmp/p", "--detach", "0123")
+    program(tmp_path / "real" / "runc", '#!/bin/sh\necho "runc: $*"\nls -l /proc/self/fd\n')
+    held = ["flock", "--exclusive", root / "0123", "sh", "-c", "echo held; read -r line"]
+    with subprocess.Popen(held, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as dump:
+        assert dump.stdout.readline() == b"held\n"
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            begun = pool.submit(run, *words)
+            assert not concurrent.futures.wait([begun], timeout=0.5).done
+            dump.stdin.close()
+            status, out, _said = begun.result()
+    assert (status, out[0]) == (0, f"runc: {' '.join(words)}")
+    assert str(root) not in "".join(out[1:])
+
+
+def test_what_an_operator_starts_by_runc_itself_has_words_after_the_name(run, tmp_path):
+    (tmp_path / "moby" / "0123").mkdir(parents=True)
+    words = ("--root", str(tmp_path / "moby"), "exec", "0123", "sh")
+    assert run(*words)[:2] == (0, [f"runc: {' '.join(words)}"])
+
+
+@pytest.fixture
+def turn(tmp_path):
+    """The commands of the driver, with a Docker and a runc that write down their words, and processes by number, each with its parent and its number inside."""
+    folder = tmp_path / "turn"
+    text = TURN.read_text(encoding="utf-8").replace("/proc/", str(tmp_path / "proc") + "/")
+    program(folder / "turn", text)
+    for name in ("docker", "runc"):
+        program(folder / name, f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/words\n')
+    # The health check is over when it was waited for.
+    program(folder / "sleep", f"#!/bin/sh\necho waited >>{tmp_path}/words\nrm -rf {tmp_path}/proc/30\n")
+    (tmp_path / "moby" / "0123").mkdir(parents=True)
+    (tmp_path / "cgroup").mkdir()
+
+    def call(processes):
+        for pid, (parent, inside) in processes.items():
+            place = tmp_path / "proc" / str(pid)
+            place.mkdir(parents=True)
+            (place / "status").write_text(f"Name:\tx\nPid:\t{pid}\nPPid:\t{parent}\nNSpid:\t{pid}\t{inside}\n", encoding="ascii")
+        (tmp_path / "cgroup" / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in processes), encoding="ascii")
+        words = ["checkpoint", "shop", "0123", tmp_path / "moby", "/images/dump", tmp_path / "cgroup"]
+        subprocess.run([folder / "turn", *words], env={"PATH": f"{folder}:/usr/bin:/bin"}, check=True, timeout=30)
+        return (tmp_path / "words").read_text(encoding="utf-8").splitlines()
+
+    return call
+
+
+DUMP = "runc --root {0} checkpoint --image-path /images/dump --work-path /images --tcp-established --file-locks 0123"
+
+
+@pytest.mark.parametrize(
+    ("processes", "waits"),
+    [
+        ({20: (7, 1), 21: (20, 2), 22: (21, 3)}, 0),
+        ({20: (7, 1), 21: (20, 2), 30: (7, 9)}, 1),  # a health check
+    ],
+)
+def test_a_dump_waits_for_what_came_from_outside(turn, tmp_path, processes, waits):
+    assert turn(processes) == ["docker update --restart=no shop", *["waited"] * waits, DUMP.format(tmp_path / "moby")]
+
+
+def test_a_docker_exec_that_does_not_end_is_not_waited_for_forever(turn, tmp_path):
+    words = turn({20: (7, 1), 40: (7, 9)})
+    assert words[-1] == DUMP.format(tmp_path / "moby") and 10 < words.count("waited") < 100
 
 
 def test_without_a_runc_beside_it_does_not_call_itself(run, tmp_path):
