@@ -81,6 +81,9 @@ func (a snapshotCommands) snapshotCopy() *cobra.Command {
 func (a snapshotCommands) snapshotStores() *cobra.Command {
 	return &cobra.Command{Use: "stores FOLDER", Short: "List the stores in a folder", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		stores := []string{}
+		if err := store.Mounted(args[0]); err != nil {
+			return err
+		}
 		entries, err := os.ReadDir(args[0])
 		missing := errors.Is(err, os.ErrNotExist)
 		if err != nil && !missing {

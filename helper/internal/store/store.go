@@ -82,7 +82,7 @@ func open(dir string, create bool, d disk) (_ *Store, err error) {
 			return nil, err
 		}
 	} else if _, err := os.Stat(s.path(indexFile)); errors.Is(err, fs.ErrNotExist) {
-		if err := lost(dir); err != nil {
+		if err := errors.Join(lost(dir), Mounted(dir)); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("store: %s: there is no store here: name the folder of one, or take a first snapshot", dir)
@@ -108,6 +108,9 @@ func (s *Store) prepare() error {
 	}
 	if len(entries) > 0 && !begun {
 		return fmt.Errorf("store: %s: there are other things in this folder: name a new or an empty one", s.dir)
+	}
+	if err := Mounted(s.dir); err != nil {
+		return err
 	}
 	// The lock comes first: it tells a store that was begun from another folder.
 	if err := s.disk.mkdir(s.dir); err != nil {
@@ -298,6 +301,9 @@ func (s *Store) sweep() error {
 func Peek(dir string) (*Index, error) {
 	index, err := readIndex(dir)
 	if errors.Is(err, fs.ErrNotExist) {
+		if err := Mounted(dir); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("store: %s: there is no store here: name the folder of one", dir)
 	}
 	return index, err
