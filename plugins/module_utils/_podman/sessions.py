@@ -137,6 +137,13 @@ class Session:
             target.flush()
             os.fsync(target.fileno())
         os.replace(unfinished, path)
+        # A twin must not be on the disk without the plan that keeps it from starting.
+        for folder in (self.directory, os.path.dirname(self.directory)):
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def unit(self, role: str) -> str:
         return "handover-{0}-{1}.service".format(self.identifier, role)

@@ -34,7 +34,9 @@ class Initialisation:
             shown = self._cover(covers, source["mounts"])
             command_places.make(self.podman.inspect(self.name), shown)
             apart = [*self._own_scope(source), *covers.enter_context(self._apart(source["networks"]))]
-            self.runtime.run([*apart, self.podman.path, "init", self.name])
+            # The helper's hook lets nothing of this name start that is not this.
+            prepares = [self.runtime.tool("env", "coreutils"), "LC_HANDOVER_PREPARES=" + self.name]
+            self.runtime.run([*apart, *prepares, self.podman.path, "init", self.name])
             self.runtime.run([*apart, self.podman.path, "container", "cleanup", self.name])
         return self.podman.inspect(self.name)
 

@@ -34,7 +34,8 @@ import (
 //	             all others                         it is the source's
 //
 // And nothing starts whose volumes are not in place, on either side: see inplace.go.
-// That holds without a session, too: see onEmptyFolder.
+// That holds without a session, too: see onEmptyFolder. Nor does a twin start whose session
+// has not begun: see onlyPlanned.
 
 // startPatience bounds the time that a process may take to say whether a container
 // may start: one that is stopped, or stuck, must not hold up a boot.
@@ -59,6 +60,9 @@ func ReadOCIState(r io.Reader) (*OCIState, error) {
 // being started.
 func MayStart(ctx context.Context, root, runDir string, c *OCIState) error {
 	if err := onEmptyFolder(c.Bundle); err != nil {
+		return err
+	}
+	if err := onlyPlanned(root, c.Bundle); err != nil {
 		return err
 	}
 	return eachOf(root, c.Bundle, func(dir string, spec *record.Spec) error { return mayStart(ctx, dir, runDir, spec) })
