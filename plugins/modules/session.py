@@ -67,6 +67,11 @@ options:
       - For O(state=identity), the facts that a later run needs to finish the move, or to roll it back. Any mapping will do.
         M(livefleet.handover.session_info) returns it.
     type: dict
+  keep_plan:
+    description:
+      - For O(state=absent), whether the plan stays. What it has made on a destination does not start as long as the plan is there, so it goes last.
+    type: bool
+    default: false
   outcome:
     description:
       - For O(state=resolved), the outcome by the other side's own session, V(fenced) if the destination was switched off for

@@ -232,8 +232,8 @@ class Session:
             return status
         return self.status()
 
-    def remove(self, role: str) -> None:
-        """Removes the rest of an ended session: its unit, its note and its folder."""
+    def remove(self, role: str, keep_plan: bool = False) -> None:
+        """Removes the rest of an ended session: its unit, its note and its folder, or all in that but the plan."""
         runtime = self.pcopy.runtime
         systemctl = runtime.find("systemctl")
         if systemctl is not None:
@@ -245,7 +245,15 @@ class Session:
         except OSError as exc:
             if exc.errno != errno.ENOENT:
                 raise HandoverError("the note of session {0} in {1} cannot be removed: {2}".format(self.identifier, STARTED_NOTES, exc.strerror)) from exc
-        shutil.rmtree(self.directory)
+        if not (keep_plan and self._planned()):
+            shutil.rmtree(self.directory)
+            return
+        with os.scandir(self.directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                elif entry.name != PLAN:
+                    os.unlink(entry.path)
 
     def _make_directory(self) -> None:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)

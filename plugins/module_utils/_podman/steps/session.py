@@ -165,7 +165,7 @@ class OneSession:
                     )
                 )
         events = self.session.events()
-        self.session.remove(self.params["role"])
+        self.session.remove(self.params["role"], self.params["keep_plan"])
         return {"status": status, "events": events}
 
 
@@ -183,6 +183,7 @@ STEP = Step(
         "role": {"type": "str", "choices": ["source", "destination"]},
         "spec": {"type": "dict"},
         "plan": {"type": "dict"},
+        "keep_plan": {"type": "bool", "default": False},
         "outcome": {"type": "str", "choices": ["resumed", "refused", "fenced"]},
         "sessions": {"type": "path", "default": ROOT},
         "timeout": {"type": "int", "default": 60},

@@ -135,7 +135,7 @@ class TestPrepared:
             "podman create --pull=never --name=shop --hostname=h --volume=shop:/data localhost/shop:1 serve",
             # What podman copies into a new volume from the image lands in a tmpfs that goes again.
             "mount -t tmpfs -o mode=0755 handover /var/lib/handover/mnt/shop",
-            "podman init shop",
+            "env LC_HANDOVER_PREPARES=shop /usr/bin/podman init shop",
             "podman container cleanup shop",
             "umount --lazy /var/lib/handover/mnt/shop",
             "mount -t tmpfs -o nosuid,nodev,noexec,mode=1777,size=65536000 shm /var/lib/containers/storage/overlay-containers/222/userdata/shm",
@@ -159,7 +159,7 @@ class TestPrepared:
             "ip -n handover-shop link add {0} type bridge".format(interface),
             "ip -n handover-shop link set {0} up".format(interface),
             "ip -n handover-shop route replace default dev {0}".format(interface),
-            "nsenter --net=/run/netns/handover-shop /usr/bin/podman init shop",
+            "nsenter --net=/run/netns/handover-shop /usr/bin/env LC_HANDOVER_PREPARES=shop /usr/bin/podman init shop",
             "nsenter --net=/run/netns/handover-shop /usr/bin/podman container cleanup shop",
             "ip netns delete handover-shop",
         ]

@@ -174,6 +174,21 @@ class TestAbsent:
         module("absent", role="destination")
         assert [note.name for note in notes.iterdir()] == ["shop-2"]
 
+    def test_its_plan_can_be_the_last_to_go(self, helper, module):
+        """The twin that it has made does not start as long as the plan is there."""
+        helper.place("shop-1", ended=True, state="done")
+        (helper.root / "shop-1" / "identity").mkdir()
+        plan = helper.root / "shop-1" / sessions.PLAN
+        plan.write_text('{"plan": {"workload": "shop"}}')
+        module("absent", role="destination", keep_plan=True)
+        assert list((helper.root / "shop-1").iterdir()) == [plan]
+        assert module("absent", role="destination")["changed"] and list(helper.root.iterdir()) == []
+
+    def test_without_a_plan_nothing_is_kept(self, helper, module):
+        helper.place("shop-1", ended=True, state="done")
+        module("absent", role="destination", keep_plan=True)
+        assert list(helper.root.iterdir()) == []
+
     @pytest.mark.parametrize("state", ["released", "in_doubt"])
     def test_one_whose_outcome_is_not_known_stays(self, helper, module, state):
         helper.place("shop-1", state=state)
