@@ -14,8 +14,8 @@ import (
 )
 
 // A twin is made before its session begins, and until then no specification knows its
-// bundle. The plan is on the disk before the twin is, and names it: so what has such a name
-// does not start here, whoever asks, also after a restart of the host in between.
+// bundle. The plan is on the disk before the twin is, and names it: so no container of that
+// name starts here, whoever asks, also after a restart of the host in between.
 
 // PlanFile is the controller's record of a move (plugins/module_utils/_podman/sessions.py).
 const PlanFile = "plan.json"
@@ -25,7 +25,7 @@ const PlanFile = "plan.json"
 // locale down to the runtime, and so to its hooks.
 const preparesKey = "LC_HANDOVER_PREPARES"
 
-// plan is the part of it that matters here.
+// plan is the part of that file which names the twins.
 type plan struct {
 	Plan struct {
 		Role     string `json:"role"`
@@ -107,8 +107,8 @@ func nameOf(bundle string) (string, error) {
 	return nameInDocker(bundle)
 }
 
-// nameInDocker finds the container's record by what Docker mounts into it: its files of the network
-// lie beside that.
+// nameInDocker finds the container's record by Docker's own mounts in it: the files of the network
+// lie beside that record.
 func nameInDocker(bundle string) (string, error) {
 	var config struct {
 		Mounts []struct {
