@@ -52,7 +52,8 @@ class Sessions:
         """Where each of them stands."""
         if not os.path.isdir(self.root):
             return []
-        sessions = map(self.session, sorted(os.listdir(self.root)))
+        # A file beside them is none.
+        sessions = map(self.session, sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir()))
         return [status for status in (session.known() for session in sessions) if status is not None]
 
     def session(self, identifier: str) -> Session:

@@ -69,7 +69,7 @@ func onlyPlanned(root, bundle string) error {
 		if err := readJSON(path, &p); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
-			return err
+			return fmt.Errorf("%w: if no move to this host is under way, remove the folder %s", err, dir)
 		}
 		name, err := nameOf(bundle)
 		if err != nil {

@@ -93,7 +93,19 @@ func TestASessionThatHasBegunDecidesInsteadOfItsPlan(t *testing.T) {
 }
 
 func TestAPlanThatCannotBeReadStartsNothing(t *testing.T) {
-	if p := newPlanned(t, "{"); p.start(p.podman) == nil {
+	p := newPlanned(t, "{")
+	if err := p.start(p.podman); err == nil || !strings.Contains(err.Error(), "remove the folder "+filepath.Join(p.root, "move-1")) {
+		t.Error(err)
+	}
+}
+
+func TestASpecificationThatCannotBeReadStartsNothing(t *testing.T) {
+	p := newPlanned(t, aPlan)
+	p.write(filepath.Join(p.root, "a file beside the sessions"), "")
+	if err := os.MkdirAll(filepath.Join(p.root, "move-1", record.SpecFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if p.start(p.podman) == nil {
 		t.Error("it starts")
 	}
 }

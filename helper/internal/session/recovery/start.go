@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/livefleet/handover/helper/internal/fsid"
 	"github.com/livefleet/handover/helper/internal/session/engine"
 	"github.com/livefleet/handover/helper/internal/session/record"
@@ -80,8 +82,13 @@ func eachOf(root, bundle string, do func(dir string, spec *record.Spec) error) e
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
 		text, err := os.ReadFile(filepath.Join(dir, record.SpecFile))
-		if err != nil || !bytes.Contains(text, []byte(bundle)) {
-			continue // not this container's, or no session yet
+		switch {
+		case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+			continue // no session yet, or none at all
+		case err != nil:
+			return fmt.Errorf("session: %w", err)
+		case !bytes.Contains(text, []byte(bundle)):
+			continue // not this container's
 		}
 		spec, err := record.LoadSpec(dir)
 		if err == nil && spec.Has(bundle) {

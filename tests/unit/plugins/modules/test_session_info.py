@@ -15,6 +15,7 @@ def test_all_and_one_and_none(run_module, helper):
     helper.place("shop-1")
     helper.place("till-2", workload="till")
     (helper.root / "unfinished").mkdir()
+    (helper.root / "a file").write_text("")
     ask = {"sessions": str(helper.root)}
     assert [each["workload"] for each in run_module(session_info.main, ask)["sessions"]] == ["shop", "till"]
     assert [each["id"] for each in run_module(session_info.main, {**ask, "session": "till-2"})["sessions"]] == ["till-2"]
