@@ -6,6 +6,7 @@
 
 libvirt's own offline migration removes the TPM's state with the definition, and says nothing of parts that the destination's libvirt does not
 know. So the destination is given the definition, gives it back to be compared, and only then the source lets go, and keeps the guest's files.
+Autostart comes after that (keep.py): while both hosts have the definition, no boot of the destination starts the guest.
 """
 
 from __future__ import annotations
@@ -33,8 +34,6 @@ def move(libvirt: t.Any, domain: t.Any, there: t.Any, forget: t.Container[str] =
             raise HandoverError(
                 f"the destination's libvirt leaves out <{lacking[0].replace('/', '> <')}> of the definition: upgrade it there, or take that out (`virsh edit`)"
             )
-        if domain.autostart():
-            arrived.setAutostart(1)
     except (HandoverError, libvirt.libvirtError):
         with contextlib.suppress(libvirt.libvirtError):
             arrived.undefineFlags(keeping(libvirt))

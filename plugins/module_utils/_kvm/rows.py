@@ -153,7 +153,7 @@ BESIDE = (
     Row("checkpoints", REFUSED, "incremental backups start over: delete them (`virsh checkpoint-delete`), or name this check in ignore", "checkpoints"),
     Row("variables of the firmware", CARRIED, "QEMU's migration, or with owner and mode, held against the digest before the source lets go", "nvram"),
     Row("state of an emulated TPM", CARRIED, "QEMU's migration, or with owner and mode, held against the digest before the source lets go", "tpm"),
-    Row("autostart", CARRIED, "set on the destination before the source lets go; a note on the source outlives the module"),
+    Row("autostart", CARRIED, "set on the destination after the source has let go; a note on the source outlives the module"),
     Row("transient", CARRIED, "a guest without a definition arrives without one"),
     Row("definition for the next start", CARRIED, "libvirt's migration"),
     Row("metadata", CARRIED, "the definition"),

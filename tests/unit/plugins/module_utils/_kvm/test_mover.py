@@ -379,6 +379,16 @@ def test_a_guest_that_is_off_moves_with_its_autostart(hosts):
     assert hosts.domain("destination").autostart() == 1
 
 
+def test_a_guest_that_both_hosts_have_is_started_by_no_boot_of_the_destination(hosts, monkeypatch):
+    put(hosts, "source", running=False).setAutostart(1)
+    plan = hosts.plan(migration.Wish(mode="offline"), None, IGNORE)
+    both = []
+    kept = offline.keeping
+    monkeypatch.setattr(offline, "keeping", lambda libvirt: both.append(hosts.domain("destination").autostart()) or kept(libvirt))
+    hosts.migrate(plan, 0, 1, 30)
+    assert both == [0]
+
+
 def test_an_offline_move_that_fails_says_where_the_guest_is(hosts, monkeypatch):
     put(hosts, "source", running=False)
 
