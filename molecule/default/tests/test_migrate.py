@@ -332,21 +332,12 @@ def restore_fails(fleet: Fleet) -> t.Iterator[None]:
         fleet.hosts["node2"].check_output("sed -i /^planted-by-a-test$/d /etc/criu/runc.conf")
 
 
-FAULTS = {
-    "failing restore": (restore_fails, {}, "restore"),
-    "failing restore with lazy pages": (restore_fails, {"handover_lazy_pages": True}, "restore"),
-    # The preflight would find it; a disk that fills up while copying looks the same to the helper.
-    "full destination disk": (little_room, {"migrate_ignore": ["space"]}, "no space left on device"),
-}
-
-
-@pytest.mark.parametrize("case", FAULTS)
-def test_after_a_failure_it_runs_on_where_it_was(fleet: Fleet, case: str) -> None:
-    planted, variables, sentence = FAULTS[case]
-    with planted(fleet):
+# Without lazy pages this is a row of the fault matrix, and so is a full disk.
+def test_after_a_failed_restore_it_runs_on_where_it_was(fleet: Fleet) -> None:
+    with restore_fails(fleet):
         before = fleet.footprints()
-        said = fleet.refused(handover_destination="node2", **variables)
-        assert sentence in said.lower()
+        said = fleet.refused(handover_destination="node2", handover_lazy_pages=True)
+        assert "restore" in said.lower()
         assert "mover runs on node1 as before" in said or "mover was not moved and runs on node1 as before" in said
         assert fleet.footprints() == before
     assert fleet.running_on() == ["node1"]
