@@ -63,6 +63,7 @@ def lay_out(place: Path) -> list[str]:
         (place / path.relative_to(HERE)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, place / path.relative_to(HERE))
     shutil.copyfile(HERE / "conf.py", place / "conf.py")
+    shutil.copytree(HERE / "static", place / "static")
     add_the_rest(place)
     return broken
 

@@ -12,6 +12,8 @@ html_baseurl = "https://livefleet.github.io/handover/"
 extensions = ["myst_parser", "sphinx_antsibull_ext"]
 myst_heading_anchors = 4
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["print.css"]
 # People search for what a program has printed, and --rm is no dash.
 smartquotes = False
 exclude_patterns = ["README.md"]
