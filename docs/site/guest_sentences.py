@@ -54,16 +54,16 @@ def needs() -> t.Iterator[tuple[str, str]]:
     for function in functions(tree):
         for call in calls(function, "Need"):
             check, test, _value, thing = call.args[:4]
-            for name in literals(test):
-                for checked in literals(check) or checks_of_callers(tree, function.name):
+            for name in literals(test, NO_NAMES):
+                for checked in literals(check, NO_NAMES) or checks_of_callers(tree, function.name):
                     for text in said_by[name] or ["…"]:
                         yield checked, worded(thing, NO_NAMES) + text[1:] if text.startswith("…") else text
 
 
 def checks_of_callers(tree: ast.Module, name: str) -> list[str]:
     """The checks with which a function is called that has its check as an argument."""
-    checks = {each for call in calls(tree, "Need") for each in literals(call.args[0])}
-    return sorted({each for call in calls(tree, name) for argument in call.args for each in literals(argument) if each in checks})
+    checks = {each for call in calls(tree, "Need") for each in literals(call.args[0], NO_NAMES)}
+    return sorted({each for call in calls(tree, name) for argument in call.args for each in literals(argument, NO_NAMES) if each in checks})
 
 
 def findings() -> t.Iterator[tuple[str, str]]:
@@ -136,7 +136,7 @@ def constants(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def literals(node: ast.AST, known: Known = NO_NAMES) -> list[str]:
+def literals(node: ast.AST, known: Known) -> list[str]:
     """The texts that an argument may be."""
     if isinstance(node, ast.IfExp):
         return [*literals(node.body, known), *literals(node.orelse, known)]

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A destination that loses its power between the making of a twin and the first record of its session, and then is asked to start it.
+"""An operator who starts the twin on the destination: after a loss of power before its session began, and while the move is in its pause.
 
-The cells of the matrix do not see that moment: the image volume of their workload is not mounted after a boot, and that alone keeps the twin from starting.
+The cells of the matrix do not see the first: the image volume of their workload is not mounted after a boot, and that alone keeps the twin from starting.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import typing as t
 
 import pytest
-from fleet import SESSIONS, Fleet, Host, sentences
+from fleet import SESSIONS, Fleet, Host, sentences, until
 from matrix import TASKS
 from scene import Scene
 
@@ -58,3 +58,22 @@ def test_a_twin_does_not_start_before_its_session(bare: Host, fleet: Fleet) -> N
     assert status == 0, text[-4000:]
     assert scene.destination.ask(f"podman container exists {BARE}").returncode != 0
     assert running(bare) == BARE
+
+
+@pytest.mark.skipif(os.environ.get("FAULTS", "").isdigit(), reason="the whole matrix has it")
+@pytest.mark.parametrize("mode", ["offline", "live"])
+@pytest.mark.parametrize("step", ["frozen", "flushed"])
+def test_a_twin_does_not_start_in_the_pause(bare: Host, fleet: Fleet, mode: str, step: str) -> None:
+    scene = Scene(fleet, bare, fleet.other(bare))
+    try:
+        scene.session, scene.play = fleet.begin(bare, {"destination": step}, "", handover_workload=BARE, migrate_mode=mode)
+        until(f"the move comes to {step}", lambda: scene.destination.paused(scene.session) or scene.play.process.poll() is not None)
+        # A restore that is under way has podman's lock on the container, and the start waits for it.
+        started = scene.destination.ask(f"timeout 3 podman start {BARE}")
+        assert started.returncode != 0, started
+        assert running(scene.destination) == ""
+        scene.go_on()
+        assert scene.play.end() == 0, scene.play.text[-4000:]
+    finally:
+        scene.end()
+    assert (running(bare), running(scene.destination)) == ("", BARE)

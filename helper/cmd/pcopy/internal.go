@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -40,10 +41,18 @@ func (a internalCommands) ociHook() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		state.Restores = restoresHere()
 		return recovery.MayStart(c.Context(), root, record.RunDir, state)
 	}}
 	rootFlag(c, &root)
 	return c
+}
+
+// restoresHere says whether the runtime that runs this hook restores the container. The hook
+// is told the same in both cases, so the runtime's own words tell.
+func restoresHere() bool {
+	words, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(os.Getppid()), "cmdline"))
+	return err == nil && slices.Contains(strings.Split(string(words), "\x00"), "restore")
 }
 
 func (a internalCommands) criuHook() *cobra.Command {

@@ -62,6 +62,7 @@ func (a internalCommands) runcEntered() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		state.Restores = true
 		return recovery.Enter(c.Context(), sessionsDir, record.RunDir, state)
 	}}
 }
@@ -88,7 +89,7 @@ func restoring(ctx context.Context, words []string, root, runDir string) (change
 		return nil, "", err
 	}
 	if spec == nil { // an operator's own
-		return words, "", recovery.MayStart(ctx, root, runDir, &recovery.OCIState{Bundle: bundle})
+		return words, "", recovery.MayStart(ctx, root, runDir, &recovery.OCIState{Bundle: bundle, Restores: true})
 	}
 	r := spec.Hooks.Restore
 	return restoreWords(words, r.Gate, filepath.Dir(r.Log)), r.Hold, enterFirst(filepath.Join(bundle, "config.json"))

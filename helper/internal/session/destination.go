@@ -42,7 +42,7 @@ func newDestination(b *record.Session, o Options) *destination {
 
 // Receive runs the destination's side of the session in dir to its end.
 func Receive(ctx context.Context, dir, runDir string, o Options) error {
-	b, err := record.Open(dir, runDir, record.Destination, func() error { return recovery.ReceiverMayStart(dir, runDir) })
+	b, err := record.Open(dir, runDir, record.Destination, func(restores bool) error { return recovery.ReceiverMayStart(dir, runDir, restores) })
 	if err != nil {
 		return err
 	}

@@ -355,6 +355,40 @@ func TestWhoMayStart(t *testing.T) {
 	}
 }
 
+// While the receiver lives and nothing is released, only the engine's own restore passes, which
+// CRIU's hooks hold: a start would run beside the source.
+func TestAReceiverLetsNothingStartBeforeTheRelease(t *testing.T) {
+	held := &hooks.Command{Argv: []string{"true"}, Gate: "/images"}
+	for _, c := range []struct {
+		steps    int
+		restore  *hooks.Command
+		restores bool
+		may      bool
+	}{
+		{2, held, true, false}, {2, held, false, false}, {2, nil, false, false},
+		{3, held, true, true}, {3, held, false, false}, {3, nil, false, false}, {3, nil, true, false},
+		{4, held, true, true}, {4, held, false, false}, {4, nil, false, false}, {4, nil, true, false},
+		{5, held, true, false}, {5, nil, false, false},
+		{6, held, false, true}, {6, nil, false, true}, {7, nil, false, true},
+	} {
+		r := &rig{t: t, top: t.TempDir()}
+		stop := &hooks.Command{Argv: []string{"true"}}
+		r.write(r.top, record.Spec{
+			Version: 1, ID: "rig", Role: record.Destination, Mode: record.Offline, Workload: "shop", Bundle: filepath.Join(r.top, "bundle"),
+			Listen: "127.0.0.1:0", Peer: record.Peer{Fingerprint: anotherPrint}, Hooks: record.Hooks{Restore: c.restore, Resume: stop},
+		})
+		j, err := record.OpenJournal(r.top, record.Destination)
+		if err != nil {
+			t.Fatal(err)
+		}
+		goAlong(t, j, theWay[:c.steps]...)
+		j.Close()
+		if err := recovery.ReceiverMayStart(r.top, r.top, c.restores); (err == nil) != c.may {
+			t.Errorf("at %s, restore held %t, it restores %t: %v", theWay[c.steps-1], c.restore != nil, c.restores, err)
+		}
+	}
+}
+
 // A destination removes what it made, and what was there before stays.
 func TestOnlyWhatWasMadeIsRemoved(t *testing.T) {
 	r := newRig(t)

@@ -59,7 +59,7 @@ func newSource(b *record.Session, stopped *atomic.Bool, o Options) *source {
 // the workload was not moved; the journal says the outcome.
 func Send(ctx context.Context, dir, runDir string, o Options) error {
 	var stopped atomic.Bool // it may be asked for before there is a source
-	b, err := record.Open(dir, runDir, record.Source, func() error { return mayStart(&stopped, dir) })
+	b, err := record.Open(dir, runDir, record.Source, func(bool) error { return mayStart(&stopped, dir) })
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,9 @@ type Request struct {
 	Do      string `json:"do"`
 	Outcome State  `json:"outcome,omitempty"` // resolve: resumed, refused or fenced
 	Wave    string `json:"wave,omitempty"`    // cutover: the socket at which the sources of a wave meet
-	reply   chan reply
+	// start: the runtime restores the container, and does not make it anew.
+	Restores bool `json:"restores,omitempty"`
+	reply    chan reply
 }
 
 type reply struct {
@@ -45,12 +47,12 @@ func (r Request) Answer(err error) {
 // control is the socket of a running session. Only root can connect to it.
 type control struct {
 	listener net.Listener
-	mayStart func() error // answers askStart at once: it may be the session's own doing that asks
+	mayStart func(restores bool) error // answers askStart at once: it may be the session's own doing that asks
 	Requests chan Request
 	done     chan struct{}
 }
 
-func listenControl(path string, mayStart func() error) (*control, error) {
+func listenControl(path string, mayStart func(restores bool) error) (*control, error) {
 	l, err := transport.ListenUnix(path)
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
@@ -86,7 +88,7 @@ func (c *control) talk(conn net.Conn) {
 	r.reply = make(chan reply, 1)
 	out := reply{Error: "the session is ending"}
 	if r.Do == AskStart {
-		r.Answer(c.mayStart())
+		r.Answer(c.mayStart(r.Restores))
 		_ = json.NewEncoder(conn).Encode(<-r.reply)
 		return
 	}

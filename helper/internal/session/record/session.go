@@ -102,7 +102,7 @@ type Session struct {
 // Open locks a session's folder: no other process serves it now, and no other session
 // moves the workload. mayStart is asked whether its container may be started on this
 // host.
-func Open(dir, runDir string, role Role, mayStart func() error) (_ *Session, err error) {
+func Open(dir, runDir string, role Role, mayStart func(restores bool) error) (_ *Session, err error) {
 	spec, err := LoadSpec(dir)
 	if err != nil {
 		return nil, err

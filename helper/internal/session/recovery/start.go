@@ -47,6 +47,9 @@ const startPatience = 10 * time.Second
 type OCIState struct {
 	Bundle string `json:"bundle"`
 	Pid    int    `json:"pid"` // the container's first process; 0 where there is none yet
+
+	// Restores is said by the caller: the runtime restores the container, and does not make it anew.
+	Restores bool `json:"-"`
 }
 
 // ReadOCIState reads the runtime's message to a hook.
@@ -67,7 +70,7 @@ func MayStart(ctx context.Context, root, runDir string, c *OCIState) error {
 	if err := onlyPlanned(root, c.Bundle); err != nil {
 		return err
 	}
-	return eachOf(root, c.Bundle, func(dir string, spec *record.Spec) error { return mayStart(ctx, dir, runDir, spec) })
+	return eachOf(root, c.Bundle, func(dir string, spec *record.Spec) error { return mayStart(ctx, dir, runDir, spec, c.Restores) })
 }
 
 // eachOf calls do for each session below root that knows the container in a bundle, up to
@@ -135,10 +138,10 @@ func onEmptyFolder(bundle string) error {
 	return nil
 }
 
-func mayStart(ctx context.Context, dir, runDir string, spec *record.Spec) error {
+func mayStart(ctx context.Context, dir, runDir string, spec *record.Spec, restores bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	err := record.Ask(ctx, dir, record.Request{Do: record.AskStart})
+	err := record.Ask(ctx, dir, record.Request{Do: record.AskStart, Restores: restores})
 	if !errors.Is(err, record.ErrNobody) {
 		return err
 	}
@@ -181,8 +184,9 @@ func destinationMayStart(dir string, spec *record.Spec, j *record.Journal) error
 }
 
 // ReceiverMayStart is the answer of the process that serves a destination: the engine
-// brings the container up for the restore, and later starts it on its order.
-func ReceiverMayStart(dir, runDir string) error {
+// restores the container, held by CRIU's hooks, or starts it on its order after the release.
+// A start before that, whoever asks for it, would be a second copy.
+func ReceiverMayStart(dir, runDir string, restores bool) error {
 	spec, err := record.LoadSpec(dir)
 	if err != nil {
 		return err
@@ -191,12 +195,13 @@ func ReceiverMayStart(dir, runDir string) error {
 	if err != nil {
 		return err
 	}
-	switch st := j.State(); st {
-	case record.Frozen, record.Flushed: // the engine begins to restore, and is held until the volumes have come
+	held := restores && spec.Hooks.Restore.Given() && spec.Hooks.Restore.Gate != ""
+	switch st := j.State(); {
+	case held && (st == record.Frozen || st == record.Flushed): // the engine begins to restore, and waits for the volumes
 		return nil
-	case record.Resumed, record.Settled, record.Done:
+	case st == record.Resumed || st == record.Settled || st == record.Done:
 		return record.InPlace(dir, spec)
-	case record.Released:
+	case st == record.Released:
 		if err := record.InPlace(dir, spec); err != nil {
 			return err
 		}

@@ -38,5 +38,5 @@ func UnitMayStart(ctx context.Context, dir, runDir string, role record.Role) err
 	if spec.Role != role {
 		return fmt.Errorf("session: %s is the %s's folder, and this unit asks as that of the %s", dir, spec.Role, role)
 	}
-	return mayStart(ctx, dir, runDir, spec)
+	return mayStart(ctx, dir, runDir, spec, false)
 }
