@@ -65,6 +65,17 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> list[dict[
     return found
 
 
+def with_network_named(inspect: Document, networks: t.Iterable[Document]) -> Document:
+    """The inspect with its first network by name. docker compose asks for an external one by its ID, which is another on each host."""
+    host = inspect.get("HostConfig") or {}
+    mode = host.get("NetworkMode") or ""
+    known = {network["Name"]: network["Id"] for network in networks}
+    if mode in known or len(mode) < SHORT_ID:
+        return inspect
+    names = [name for name, identifier in known.items() if identifier.startswith(mode)]
+    return {**inspect, "HostConfig": {**host, "NetworkMode": names[0]}} if len(names) == 1 else inspect
+
+
 def subnets_of(network: Document) -> list[str]:
     """The subnets of a network."""
     return sorted(config["Subnet"] for config in (network.get("IPAM") or {}).get("Config") or [] if config.get("Subnet"))

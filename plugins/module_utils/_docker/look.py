@@ -60,6 +60,7 @@ class Look:
         inspect = self.ask(lambda: self.docker.inspect(listed["Id"]), None) if listed else None
         if inspect is None:
             return brief
+        inspect = facts_of.with_network_named(inspect, networks)
         facts = {**brief, **facts_of.facts_of(inspect, networks), "essence": facts_of.essence(inspect), "inspect": inspect}
         known = {volume["Name"]: volume for volume in volumes}
         for mount in facts["mounts"]:

@@ -97,3 +97,18 @@ def test_a_name_is_found_and_a_link_is_no_name():
     assert facts.resolve(listed, "a" * 12)["Id"] == "a" * 64
     assert facts.resolve(listed, "a" * 11) is None and facts.resolve(listed, "other/shop") is None
     assert facts.name_of(listed[0]) == "db"
+
+
+@pytest.mark.parametrize("digits", [12, 64])
+def test_a_network_that_was_asked_for_by_its_id_is_asked_for_by_its_name(inspect, digits):
+    """As docker compose asks for an external one: on the other host it has another ID."""
+    lan = next(network for network in NETWORKS if network["Name"] == "lan")
+    inspect["HostConfig"]["NetworkMode"] = lan["Id"][:digits]
+    named = facts.with_network_named(inspect, NETWORKS)
+    assert made(named)["HostConfig"]["NetworkMode"] == facts.essence(named)["HostConfig.NetworkMode"] == "lan"
+
+
+@pytest.mark.parametrize("mode", ["lan", "none", "default", "container:" + "f" * 64, "f" * 64, ""])
+def test_any_other_network_stays_as_it_was_asked_for(inspect, mode):
+    inspect["HostConfig"]["NetworkMode"] = mode
+    assert facts.with_network_named(inspect, NETWORKS)["HostConfig"]["NetworkMode"] == mode
