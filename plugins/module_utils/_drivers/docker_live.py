@@ -51,6 +51,7 @@ def running(runtime: Runtime, facts: Document, inspect: Document) -> dict[str, t
         return {}
     criu_options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
     found = processes.processes_of(pid, ghost_limit(criu_options))
+    entered = container_facts.entered(pid, found.pids)
     mounts = container_facts.mounts_of(pid)
     tmpfs = container_facts.own_tmpfs(mounts, pid)
     cgroup = host.freezable_cgroup(pid, identifier, criu_options)
@@ -58,12 +59,12 @@ def running(runtime: Runtime, facts: Document, inspect: Document) -> dict[str, t
     return {
         "pids": list(found.pids),
         "memory": found.memory + sum(each["size"] for each in tmpfs),
-        "obstacles": [dataclasses.asdict(obstacle) for obstacle in found.obstacles],
+        "obstacles": [dataclasses.asdict(obstacle) for obstacle in dumped(found.obstacles, entered)],
         "seccomp_filter": any(host.has_seccomp_filter(each) for each in found.pids),
         "own_mounts": ["{0} ({1})".format(mount.place, mount.fstype) for mount in container_facts.own_mounts(mounts, _configured(facts["bundle"]))],
         "tmpfs": tmpfs,
         "layer_watches": container_facts.layer_watches(found.pids, mounts),
-        "entered": container_facts.entered(pid, found.pids),
+        "entered": entered,
         "huge_pages": container_facts.huge_pages(found.pids),
         "connections": host.connections(pid),
         "multicast": task_facts.multicast_groups(pid) if facts["networks"] else [],
@@ -74,6 +75,13 @@ def running(runtime: Runtime, facts: Document, inspect: Document) -> dict[str, t
         "interfaces": _interfaces(facts["networks"]),
         "own_network": _own_network(runtime, pid, facts["networks"]),
     }
+
+
+def dumped(obstacles: t.Iterable[processes.Obstacle], entered: t.Sequence[Document], proc: str = "/proc") -> list[processes.Obstacle]:
+    """Those of the processes that a dump holds. One on its way into the container has left some of the host's namespaces, and none of those of
+    docker exec is dumped: they are told. A health check may have ended since."""
+    strangers = {each["pid"] for each in entered}
+    return [each for each in obstacles if each.pid not in strangers and os.path.exists(os.path.join(proc, str(each.pid)))]
 
 
 def _configured(bundle: str) -> set[str]:

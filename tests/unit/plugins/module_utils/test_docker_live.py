@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_live
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.processes import Obstacle
 
 GIB = 2**30
 OFFLINE = "migrate_mode=offline"
@@ -99,6 +100,14 @@ def test_each_obstacle_is_named_with_the_way_out(world, name, break_it, said):
     assert (check, [each for each, _sentence in others if each != name]) == (name, [])
     assert all(word in sentence for word in said), sentence
     assert EXAMINERS["docker"].unknown_names([name]) == []
+
+
+def test_a_process_on_its_way_into_the_container_is_no_obstacle(tmp_path):
+    """A health check, or a docker exec, that the look finds between two namespaces."""
+    for pid in (7, 8):
+        (tmp_path / str(pid)).mkdir()
+    seen = [Obstacle("nested_namespaces", name, pid, "time") for name, pid in (("own", 7), ("runc:[2:INIT]", 8), ("ended", 9))]
+    assert docker_live.dumped(seen, [{"process": "runc:[2:INIT]", "pid": 8}], str(tmp_path)) == seen[:1]
 
 
 LISTED = """\
