@@ -83,6 +83,7 @@ def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp:
         "wave": workload.wave,
         "running": workload.running,
         "kind": workload.kind,
+        "driver": planner.DRIVERS[workload.kind],
         "storage": workload.storage,
         "disks": list(workload.disks),
         "batch": batch,
@@ -105,15 +106,15 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: dict[str, t.A
             continue
         for workload in answers[source]["workloads"]:
             arriving = _arriving(answers[source], workload)
-            if arriving:
+            if workload.get("untold"):
+                problems.append(_untold(workload, source))
+            elif arriving:
                 problems.append("{0} is on its way to {1}, by session {2}: wait until that has ended".format(workload["name"], source, arriving))
             else:
                 found.append(_workload(workload, source, "", answers, options))
         # A source that has let go of its container: only the move's end is missing.
         known = {workload["name"] for workload in answers[source]["workloads"]}
-        twice = sorted(name for name in known if sum(each["name"] == name for each in answers[source]["workloads"]) > 1)
-        if twice:
-            problems.append("{0} has a container and a guest that are both named {1}: rename one of them".format(source, twice[0]))
+        problems += [sentence for name in sorted(known) for sentence in _twice(answers[source], source, name)][:1]
         for session in answers[source]["sessions"]:
             if session["role"] == "source" and session["state"] in planner.PAST_RELEASE and session["workload"] not in known:
                 found.append(_workload(_gone(session), source, "", answers, options))
@@ -130,7 +131,9 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: dict[str, t.A
         if move.get("to") and move["to"] in running and len(running) == 1:
             plan["done"].append({"workload": name, "source": move["to"]})
         elif len(running) == 1:
-            found.append(_workload(_entry(answers[running[0]], name), running[0], move.get("to") or "", answers, options))
+            entry = _entry(answers[running[0]], name)
+            problems += [_untold(entry, running[0])] if entry.get("untold") else _twice(answers[running[0]], running[0], name)
+            found.append(_workload(entry, running[0], move.get("to") or "", answers, options))
         elif running:
             problems.append("{0} is on {1}: say which of them is meant with `from`".format(name, " and ".join(running)))
         else:
@@ -141,6 +144,18 @@ def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: dict[str, t.A
     if problems:
         raise planner.NoPlan(problems)
     return found
+
+
+def _untold(entry: t.Mapping[str, t.Any], source: str) -> str:
+    return "it is not known whether {0} runs on {1}: {2}".format(entry["name"], source, entry["untold"])
+
+
+def _twice(answer: t.Mapping[str, t.Any], source: str, name: str) -> list[str]:
+    """Why it is not known which workload a name means."""
+    kinds = [each.get("kind", planner.CONTAINER) for each in answer["workloads"] if each["name"] == name]
+    if len(kinds) < 2:
+        return []
+    return ["{0} has {1} that are both named {2}: rename one of them".format(source, " and ".join(planner.NAMES[kind] for kind in kinds[:2]), name)]
 
 
 def _has(answer: t.Mapping[str, t.Any], name: str) -> bool:

@@ -14,8 +14,8 @@ short_description: Describe the workloads of a host, and its free room
 version_added: 0.1.0
 
 description:
-  - Returns the containers and the KVM guests of this host with the memory and the disk that each of them uses, the host's free memory and disk,
-    and whether it is under maintenance. The placement of workloads is decided by this.
+  - Returns the containers of podman and of Docker and the KVM guests of this host with the memory and the disk that each of them uses, the host's
+    free memory and disk, and whether it is under maintenance. The placement of workloads is decided by this.
   - Asks no more than that. M(livefleet.handover.workload_info) returns the facts for the move of a container.
 
 extends_documentation_fragment:
@@ -36,7 +36,7 @@ options:
     default: 120
 
 requirements:
-  - podman or libvirt on the host
+  - podman, Docker or libvirt on the host
 
 seealso:
   - module: livefleet.handover.maintenance
@@ -72,7 +72,7 @@ maintenance:
     since: "2026-11-21T16:30:00Z"
     reason: the new memory modules
 kinds:
-  description: The kinds that the host can run, containers (with podman) or guests (with libvirt).
+  description: The kinds that the host can run, V(container) (with podman), V(docker) (where Docker runs) or V(guest) (with libvirt).
   returned: success
   type: list
   elements: str
@@ -88,7 +88,7 @@ workloads:
       type: str
       sample: shop
     kind:
-      description: Its kind, V(container) or V(guest).
+      description: Its kind, V(container), V(docker) or V(guest).
       type: str
       sample: container
     members:
@@ -110,9 +110,13 @@ workloads:
       type: bool
       sample: true
     state:
-      description: podman's word for how it is, or virsh's.
+      description: podman's or Docker's word for how it is, or virsh's.
       type: str
       sample: running
+    untold:
+      description: Why no more is known of it than its name. Docker is not asked where it does not run, since it would be started.
+      type: str
+      sample: Docker does not run there
     labels:
       description: Its labels.
       type: dict
@@ -141,8 +145,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core import host, loop, maintenance
 from ..module_utils._core.pcopy import HELPER, Pcopy
-from ..module_utils._core.placement import CONTAINER, GUEST
+from ..module_utils._core.placement import CONTAINER, DOCKER, DRIVERS, GUEST
 from ..module_utils._core.runtime import HandoverError, Runtime
+from ..module_utils._drivers import docker_rows
 from ..module_utils._kvm import guests
 from ..module_utils._podman import groups, processes
 from ..module_utils._podman.podman import Podman
@@ -160,9 +165,10 @@ class HostInfo:
     def run(self) -> dict[str, t.Any]:
         """Asks podman once for everything; a container that it does not answer about has no disk."""
         mounts = loop.read_mounts()
-        # A host that has neither is asked for podman, and says that it is missing.
+        # A host that has none of them is asked for podman, and says that it is missing.
         with_guests = guests.has_libvirt(self.runtime)
-        with_containers = self.runtime.find("podman") is not None or not with_guests
+        with_docker = docker_rows.runs(self.runtime)
+        with_containers = self.runtime.find("podman") is not None or not (with_guests or with_docker)
         found = guests.workloads(self.runtime, mounts) if with_guests else []
         unfinished = guests.unfinished({each["name"] for each in found}) if with_guests else []
         return {
@@ -170,8 +176,8 @@ class HostInfo:
             "memory": host.memory_available(),
             "disk": host.free_space(self.params["images"]),
             "maintenance": maintenance.read(),
-            "kinds": [kind for kind, there in ((CONTAINER, with_containers), (GUEST, with_guests)) if there],
-            "workloads": (self._containers(mounts) if with_containers else []) + found,
+            "kinds": [kind for kind, there in ((CONTAINER, with_containers), (DOCKER, with_docker), (GUEST, with_guests)) if there],
+            "workloads": (self._containers(mounts) if with_containers else []) + docker_rows.workloads(self.runtime, with_docker) + found,
             "sessions": self._sessions() + unfinished,
         }
 
@@ -213,10 +219,13 @@ class HostInfo:
             return []
         sessions = Sessions(Pcopy(self.runtime), self.params["sessions"])
         keys = ("id", "role", "workload", "state", "ended", "running")
-        return [
-            {**{key: status.get(key) for key in keys}, "destination": (sessions.session(status["id"]).plan() or {}).get("destination") or ""}
-            for status in sessions.statuses()
-        ]
+        known = [(status, sessions.session(status["id"]).plan() or {}) for status in sessions.statuses()]
+        return [{**{key: status.get(key) for key in keys}, "kind": _kind(plan), "destination": plan.get("destination") or ""} for status, plan in known]
+
+
+def _kind(plan: t.Mapping[str, t.Any]) -> str:
+    """The kind of what a session moves; a record of an older release names no driver."""
+    return next((kind for kind, driver in DRIVERS.items() if driver and driver == plan.get("driver")), CONTAINER)
 
 
 def _disk(inspect: t.Mapping[str, t.Any], volumes: t.Mapping[str, t.Any], mounts: list[loop.Mount]) -> int:

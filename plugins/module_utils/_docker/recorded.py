@@ -21,6 +21,8 @@ SETTINGS = "/etc/docker/daemon.json"
 DATA_ROOT = "/var/lib/docker"
 SNAP_ROOT = "/var/snap/docker/common/var-lib-docker"
 UNIT = "docker.service"
+# Under either name the daemon runs.
+UNITS = (UNIT, "snap.docker.dockerd.service")
 
 
 def containers(runtime: Runtime) -> list[dict[str, t.Any]]:

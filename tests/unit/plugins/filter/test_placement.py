@@ -280,6 +280,41 @@ def test_two_of_one_name_on_a_host_cannot_be_told_apart():
     assert problems(answers, empty=["node1"]) == ["node1 has a container and a guest that are both named vm1: rename one of them"]
 
 
+def of_docker(host, *names, runs=True, **more):
+    """The same of a host that has containers of Docker's, too."""
+    row = {"kind": "docker", "running": True, "state": "running", "labels": {}, "memory": GIB, "disk": GIB, **more}
+    return {**host, "kinds": ["container", "docker"] if runs else ["container"], "workloads": [*host["workloads"], *[{"name": name, **row} for name in names]]}
+
+
+def test_dockers_containers_move_beside_podmans_by_their_own_driver():
+    answers = {"node1": of_docker(answer("shop"), "web"), "node2": answer(memory=64), "node3": of_docker(answer(memory=4))}
+    plan = placement(answers, empty=["node1"])
+    assert goes(plan) == {"shop": ("node1", "node2"), "web": ("node1", "node3")}
+    assert [(move["workload"], move["kind"], move["driver"]) for move in plan["moves"]] == [("shop", "container", "podman"), ("web", "docker", "docker")]
+    assert {part for part, _names in steps(plan)} == {"begin", "finish"}
+    del answers["node3"]
+    assert problems(answers, empty=["node1"]) == ["there is no host for web: node2: it has no Docker"]
+
+
+def test_a_move_of_dockers_that_was_begun_is_brought_to_its_end_by_its_driver():
+    begun = {**session("released", workload="web"), "kind": "docker"}
+    plan = placement({"node1": of_docker(answer(sessions=[begun])), "node2": of_docker(answer())}, empty=["node1"])
+    assert [(move["workload"], move["driver"], move["session"]) for move in plan["moves"]] == [("web", "docker", "web-1")]
+
+
+@pytest.mark.parametrize("options", [{"empty": ["node1"]}, {"moves": [{"workload": "web"}]}], ids=["drain", "move"])
+def test_a_host_is_not_called_empty_where_docker_does_not_tell(options):
+    why = "Docker does not run there"
+    answers = {"node1": of_docker(answer(), "web", runs=False, running=False, state="", untold=why), "node2": of_docker(answer())}
+    assert problems(answers, **options) == ["it is not known whether web runs on node1: Docker does not run there"]
+
+
+@pytest.mark.parametrize("options", [{"empty": ["node1"]}, {"moves": [{"workload": "web"}]}], ids=["drain", "move"])
+def test_a_container_of_each_engine_and_one_name_cannot_be_told_apart(options):
+    answers = {"node1": of_docker(answer("web"), "web"), "node2": of_docker(answer())}
+    assert problems(answers, **options) == ["node1 has a container and a container of Docker's that are both named web: rename one of them"]
+
+
 def test_a_guest_is_of_no_wave():
     answers = {"node1": with_guests(answer("shop"), "vm1"), "node2": with_guests(answer())}
     assert problems(answers, empty=["node1"], waves={"all": ["shop", "vm1"]}) == ["vm1 is a guest, and waves are of containers: take it out of the wave all"]

@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import loop, maintenance
+from ansible_collections.livefleet.handover.plugins.module_utils._core import host as core_host, loop, maintenance
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import Completed, HandoverError, Runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._docker import recorded
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_rows
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm import guests
 from ansible_collections.livefleet.handover.plugins.modules import host_info
 
@@ -56,6 +59,7 @@ def the_host(monkeypatch, tmp_path):
     monkeypatch.setattr(maintenance, "read", lambda: None)
     monkeypatch.setattr(loop, "read_mounts", lambda *args, **more: [])
     monkeypatch.setattr(host_info, "HELPER", str(tmp_path / "pcopy"))
+    monkeypatch.setattr(docker_rows, "SOCKET", str(tmp_path / "docker.sock"))
     monkeypatch.setattr(guests, "unfinished", lambda names, made=guests.unfinished: made(names, str(tmp_path / "moves")))
     return fake
 
@@ -117,6 +121,51 @@ def test_a_host_with_neither_is_told_what_is_missing(ask, host):
         ask()
 
 
+class Dockers:
+    """A daemon with one container, that runs by the test's own process."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def containers(self):
+        return [{"Id": "1", "Names": ["/web"], "Labels": {"tier": "front"}}, {"Id": "2", "Names": ["/gone"]}]
+
+    def inspect(self, identifier):
+        if identifier == "2":
+            return None
+        mounts = [{"Type": "volume", "Source": str(self.folder / "data")}, {"Type": "bind", "Source": str(self.folder)}]
+        layer = {"Data": {"UpperDir": str(self.folder / "layer")}}
+        return {"State": {"Status": "running", "Pid": os.getpid()}, "GraphDriver": layer, "Mounts": mounts}
+
+
+def test_containers_of_dockers_are_told_beside_podmans(ask, host, monkeypatch):
+    for name in ("layer", "data"):
+        (host.folder / name).mkdir()
+        (host.folder / name / "file").write_bytes(b"x" * 8192)
+    host.containers = {"shop": ("exited", {})}
+    monkeypatch.setattr(docker_rows, "runs", lambda runtime: True)
+    monkeypatch.setattr(docker_rows, "Docker", lambda runtime: Dockers(host.folder))
+    answer = ask()
+    assert answer["kinds"] == ["container", "docker"]
+    web = next(each for each in answer["workloads"] if each["kind"] == "docker")
+    assert (web["name"], web["running"], web["state"], web["labels"]) == ("web", True, "running", {"tier": "front"})
+    assert web["memory"] > 0
+    assert web["disk"] == sum(core_host.allocated(str(host.folder / name)) for name in ("layer", "data"))
+    assert len(answer["workloads"]) == 2
+
+
+def test_a_docker_that_is_down_is_not_asked(ask, host, monkeypatch):
+    """It would be started, and each container of a restart policy with it."""
+    monkeypatch.setattr(recorded, "containers", lambda runtime: [{"Name": "web", "Mounts": []}])
+    monkeypatch.setattr(docker_rows, "Docker", lambda runtime: pytest.fail("it was asked"))
+    # The socket is there, as systemd keeps it, and the unit is not active.
+    monkeypatch.setattr(docker_rows, "SOCKET", str(host.folder))
+    monkeypatch.setattr(Runtime, "run", lambda self, argv, **more: Completed(tuple(argv), 3, "", "") if argv[0] == "systemctl" else host.run(argv, **more))
+    answer = ask()
+    assert answer["kinds"] == ["container"]
+    assert [(each["name"], each["untold"]) for each in answer["workloads"]] == [("web", docker_rows.DOWN)]
+
+
 @pytest.mark.parametrize("silent", ["ps --all", "volume ls", "virsh"])
 def test_a_program_that_does_not_answer_makes_no_empty_host(ask, host, silent):
     host.tools = {"podman", "virsh", "libvirtd"}
@@ -145,4 +194,6 @@ def test_sessions_of_the_helper_are_told_with_the_destination_of_their_plan(ask,
     assert ask()["sessions"] == [], "a host without the helper has none"
     (host.folder / "pcopy").touch(mode=0o755)
     told = {"id": "shop-1", "role": "source", "workload": "shop", "state": "presync", "ended": False, "running": True, "destination": "node2"}
-    assert ask()["sessions"] == [told]
+    assert ask()["sessions"] == [{**told, "kind": "container"}]
+    (helper.root / "shop-1" / "plan.json").write_text(json.dumps({"boot_id": "", "plan": {"destination": "node2", "driver": "docker"}}))
+    assert ask()["sessions"] == [{**told, "kind": "docker"}]
