@@ -9,7 +9,7 @@ import re
 import typing as t
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.livefleet.handover.plugins.module_utils._core import placement as planner
+from ansible_collections.livefleet.handover.plugins.module_utils._core import placement as planner, projects
 from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes import parse_size
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight.plan import STOPPED
 
@@ -36,7 +36,7 @@ def placement(answers: Answers, **given: t.Any) -> dict[str, t.Any]:
         serial = _count("serial", options["serial"], 1, "how many workloads go side by side")
         # More of a step at once than there are processors to do it would only take longer for each.
         together = _count("parallel_steps", options["parallel_steps"], 0, "for how many of them at once a step is done") or len(os.sched_getaffinity(0))
-        asked = _asked(answers, options, plan)
+        asked = _asked(answers, _with_projects(answers, options), plan)
         plan["together"] = min(together, serial)
         moves = planner.place(
             asked, _hosts(answers, options), _size("spare_memory", options["spare_memory"]), _size("spare_disk", options["spare_disk"])
@@ -94,6 +94,17 @@ def _row(move: planner.Move, batch: int, group: t.Sequence[planner.Move], stamp:
 
 def _session(workload: planner.Workload, stamp: str) -> str:
     return workload.session or (re.sub("[^a-z0-9]+", "-", workload.name.lower())[:34] + stamp).lstrip("-")
+
+
+def _with_projects(answers: Answers, options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The options with the containers of a project that is to move in place of it, as a wave."""
+    rows = {host: answer.get("workloads", ()) for host, answer in answers.items()}
+    named = [{**move, "from": _list(move.get("from"))} if isinstance(move, t.Mapping) else {} for move in options["moves"]]
+    moves, waves, problems = projects.of_containers(named, rows)
+    if problems:
+        raise planner.NoPlan(problems)
+    # Waves that were asked for come first.
+    return {**options, "moves": moves, "waves": {**options["waves"], **{wave: names for wave, names in waves.items() if wave not in options["waves"]}}}
 
 
 def _asked(answers: Answers, options: t.Mapping[str, t.Any], plan: dict[str, t.Any]) -> list[planner.Workload]:

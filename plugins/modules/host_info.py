@@ -96,6 +96,10 @@ workloads:
       type: list
       elements: str
       sample: [shop-db, shop-web]
+    project:
+      description: Of a container of Docker's, the project of docker compose that it is of.
+      type: str
+      sample: shop
     storage:
       description: Of a guest, V(copy) where it has disks of this host alone, and V(shared) where others reach all of them.
       type: str

@@ -23,6 +23,8 @@ from .._podman.processes import processes_of
 
 Document = t.Mapping[str, t.Any]
 
+# The label by which docker compose knows the containers of a project.
+PROJECT = "com.docker.compose.project"
 DOWN = "Docker does not run there: see `systemctl status {0}`, and start it, or remove the container".format(recorded.UNIT)
 
 
@@ -43,11 +45,13 @@ def workloads(runtime: Runtime, asked: bool) -> list[dict[str, t.Any]]:
 def _described(listed: Document, inspect: Document) -> dict[str, t.Any]:
     state = inspect.get("State") or {}
     running = state.get("Status") == "running"
+    labels = listed.get("Labels") or {}
     return _row(
         name_of(listed),
         running=running,
         state=state.get("Status") or "",
-        labels=listed.get("Labels") or {},
+        labels=labels,
+        project=labels.get(PROJECT) or "",
         memory=processes_of(int(state.get("Pid") or 0)).memory if running else 0,
         disk=sum(host.allocated(path) for path in _paths(inspect)),
     )

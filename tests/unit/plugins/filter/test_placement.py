@@ -315,6 +315,29 @@ def test_a_container_of_each_engine_and_one_name_cannot_be_told_apart(options):
     assert problems(answers, **options) == ["node1 has a container and a container of Docker's that are both named web: rename one of them"]
 
 
+def test_a_project_goes_as_one_wave_by_its_name():
+    answers = {"node1": of_docker(answer(), "shop-db-1", "shop-web-1", project="shop"), "node2": of_docker(answer()), "node3": of_docker(answer())}
+    plan = placement(answers, moves=[{"workload": "shop", "to": "node2"}], stamp="-s", parallel_steps=1)
+    assert goes(plan) == {"shop-db-1": ("node1", "node2"), "shop-web-1": ("node1", "node2")}
+    assert {move["workload"]: move["together"] for move in plan["moves"]} == dict.fromkeys(["shop-db-1", "shop-web-1"], ["shop-db-1-s", "shop-web-1-s"])
+    # Where it has arrived by half, the other half follows.
+    answers["node2"] = of_docker(answer(), "shop-web-1", project="shop")
+    answers["node1"] = of_docker(answer(), "shop-db-1", project="shop")
+    plan = placement(answers, moves=[{"workload": "shop", "to": "node2"}])
+    assert goes(plan) == {"shop-db-1": ("node1", "node2")}
+    assert plan["done"] == [{"workload": "shop-web-1", "source": "node2"}]
+
+
+def test_a_project_goes_to_one_host_and_a_workload_of_its_name_is_meant_before_it():
+    answers = {"node1": of_docker(answer(), "shop-db-1", "shop-web-1", project="shop"), "node2": of_docker(answer())}
+    assert problems(answers, moves=[{"workload": "shop"}]) == [
+        "shop is a project of shop-db-1, shop-web-1, which are to stay on one host: name it with `to`"
+    ]
+    assert problems(answers, moves=[{"workload": "shop", "to": "node2", "from": "node2"}]) == ["there is no container or guest named shop on node2"]
+    answers = {"node1": of_docker(answer("shop"), "shop-db-1", project="shop"), "node2": of_docker(answer())}
+    assert goes(placement(answers, moves=[{"workload": "shop"}])) == {"shop": ("node1", "node2")}
+
+
 def test_a_guest_is_of_no_wave():
     answers = {"node1": with_guests(answer("shop"), "vm1"), "node2": with_guests(answer())}
     assert problems(answers, empty=["node1"], waves={"all": ["shop", "vm1"]}) == ["vm1 is a guest, and waves are of containers: take it out of the wave all"]
