@@ -21,6 +21,9 @@ BUNDLES = "/run/containerd/io.containerd.runtime.v2.task/moby"
 EXEC_ROOT = "/run/docker"
 # CRIU's images of a session, in the container's own folder, and the checkpoint for which Docker looks there: it has to be, and is empty.
 IMAGES = "handover"
+# Those of a restore are elsewhere: a restore that is begun again, since the layer has changed, fails to Docker first, which then unmounts everything
+# below the container's own folder.
+ARRIVING = "/run/handover/images"
 CHECKPOINT = "handover"
 # Docker's networks that are none, and the host's own.
 NO_NETWORKS = ("none", "host")
@@ -181,6 +184,7 @@ def _places(inspect: Document) -> dict[str, str]:
     return {
         "own_dir": own,
         "images_dir": posixpath.join(own, IMAGES),
+        "arriving_dir": posixpath.join(ARRIVING, inspect["Id"]),
         "checkpoint_dir": posixpath.join(own, "checkpoints", CHECKPOINT),
         "runtime_root": posixpath.join(state, "runtime-runc", "moby"),
         "network_namespace": namespace,

@@ -112,3 +112,10 @@ def test_a_network_that_was_asked_for_by_its_id_is_asked_for_by_its_name(inspect
 def test_any_other_network_stays_as_it_was_asked_for(inspect, mode):
     inspect["HostConfig"]["NetworkMode"] = mode
     assert facts.with_network_named(inspect, NETWORKS)["HostConfig"]["NetworkMode"] == mode
+
+
+def test_the_images_that_arrive_are_not_in_the_containers_own_folder(inspect):
+    """Docker unmounts all that is below it when a start has failed, and a restore may be begun again."""
+    found = facts.facts_of(inspect, NETWORKS)
+    assert inspect["Id"] in found["arriving_dir"]
+    assert not found["arriving_dir"].startswith(found["own_dir"])
