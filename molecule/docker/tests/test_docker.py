@@ -34,7 +34,10 @@ from matrix import Case
 from scene import Scene
 
 VARIABLES = yaml.safe_load((SCENARIO / "vars.yml").read_text(encoding="utf-8"))
-RUNNING, STOPPED = VARIABLES["scenario_running"], VARIABLES["scenario_stopped"]
+RUNNING, BESIDE, STOPPED = (VARIABLES[f"scenario_{each}"] for each in ("running", "beside", "stopped"))
+# Of podman's, on the same host.
+OTHER = "till"
+COMPOSE = f"docker compose --file {VARIABLES['scenario_compose']}"
 DRIVER = {"handover_driver": "docker", "handover_bind_mounts": "carry", "handover_ignore_checks": ["clock"]}
 OFFLINE, LIVE = ({**DRIVER, "handover_mode": mode} for mode in ("offline", "live"))
 LEFT = """
@@ -106,6 +109,22 @@ class Docker:
         asked = {"handover_workload": workload, "handover_destination": there.name, "handover_report_dir": str(self.reports), **OFFLINE, **variables}
         run = hosts.Play("playbooks/migrate.yml", asked, words=words)
         return run.end(), " ".join(run.text.split())
+
+    def play(self, playbook: str, **variables: t.Any) -> tuple[int, str]:
+        """Moves several at once."""
+        asked = {key: value for key, value in {**LIVE, "handover_report_dir": str(self.reports), **variables}.items() if key != "handover_driver"}
+        run = hosts.Play(f"playbooks/{playbook}.yml", asked)
+        return run.end(), " ".join(run.text.split())
+
+    def compose_takes_them(self, *services: str) -> None:
+        """Where they are now, compose knows them, and makes none of them anew."""
+        home = self.home()
+        ids = "docker ps --all --quiet --no-trunc --filter label=com.docker.compose.project=shop | sort"
+        before = home.run(ids).split()
+        assert sorted(home.run(f"{COMPOSE} ps --quiet --no-trunc").split()) == before
+        home.run(f"{COMPOSE} up --detach {' '.join(services)}")
+        assert home.run(ids).split() == before
+        assert self.states() == {home.name: "running"}
 
     def is_whole(self) -> None:
         """It runs on one host, has lost nothing, and nothing of any move is left."""
@@ -191,8 +210,42 @@ def test_there_with_its_image_and_back_with_its_memory(docker: Docker, client: C
         assert status == 0, text[-5000:]
         docker.is_whole()
         assert docker.kept() == before
+        docker.compose_takes_them("ledger")
         client.goes_on()
     assert docker.home() == home
+
+
+def test_a_drained_host_has_no_container_of_either_engine(docker: Docker, client: Client) -> None:
+    home = docker.home()
+    there = docker.fleet.other(home)
+    home.run(f"podman run --detach --name {OTHER} --network none {VARIABLES['scenario_image']} heartbeat -file /heartbeat -sync 10")
+    before = docker.kept()
+    try:
+        status, text = docker.play("drain", handover_source=home.name)
+        assert status == 0, text[-5000:]
+        assert [home.run(f"{engine} ps --all --quiet").split() for engine in ("docker", "podman")] == [[], []]
+        assert there.run("podman ps --format '{{.Names}}'").split() == [OTHER]
+    finally:
+        for host in docker.fleet.hosts:
+            host.run(f"podman rm --force --time 0 --ignore {OTHER}; rm -f /var/lib/handover/maintenance*")
+    docker.is_whole()
+    assert docker.kept() == before
+    client.goes_on()
+    assert docker.states(BESIDE) == {there.name: "running"}
+    docker.compose_takes_them()
+    # What was stopped stays so.
+    assert docker.states(STOPPED) == {there.name: "created"}
+    assert there.run(f"docker cp {STOPPED}:/note - | tar --extract --to-stdout") == "it ran\n"
+
+
+def test_a_project_of_compose_moves_by_its_name(docker: Docker, client: Client) -> None:
+    there = docker.fleet.other(docker.home())
+    status, text = docker.play("move", handover_moves=[{"workload": "shop", "to": there.name}])
+    assert status == 0, text[-5000:]
+    assert docker.states(BESIDE) == docker.states() == {there.name: "running"}
+    docker.is_whole()
+    docker.compose_takes_them()
+    client.goes_on()
 
 
 def test_there_by_a_stop_and_a_start(docker: Docker) -> None:
@@ -201,15 +254,6 @@ def test_there_by_a_stop_and_a_start(docker: Docker) -> None:
     assert status == 0, text[-5000:]
     docker.is_whole()
     assert docker.kept() == before
-
-
-def test_a_stopped_container_moves_and_stays_stopped(docker: Docker) -> None:
-    home = docker.home(STOPPED)
-    status, text = docker.move(STOPPED)
-    assert status == 0, text[-5000:]
-    there = docker.fleet.other(home)
-    assert docker.states(STOPPED) == {there.name: "created"}
-    assert there.run(f"docker cp {STOPPED}:/note - | tar --extract --to-stdout") == "it ran\n"
 
 
 # Struck there, it is taken back, or it has arrived.
