@@ -68,10 +68,10 @@ def test_a_twin_does_not_start_in_the_pause(bare: Host, fleet: Fleet, mode: str,
     try:
         scene.session, scene.play = fleet.begin(bare, {"destination": step}, "", handover_workload=BARE, migrate_mode=mode)
         until(f"the move comes to {step}", lambda: scene.destination.paused(scene.session) or scene.play.process.poll() is not None)
-        # A restore that is under way has podman's lock on the container, and the start waits for it.
-        started = scene.destination.ask(f"timeout 3 podman start {BARE}")
+        # A restore that is under way has podman's lock on the container. The start waits for it, and so would podman's own list.
+        started = scene.destination.ask(f"timeout --signal=KILL 3 podman start {BARE}")
         assert started.returncode != 0, started
-        assert running(scene.destination) == ""
+        assert scene.destination.ask("pgrep --exact heartbeat").stdout == ""
         scene.go_on()
         assert scene.play.end() == 0, scene.play.text[-4000:]
     finally:
