@@ -55,8 +55,8 @@ def undo_sentence(reason: str, move: Names, answers: t.Mapping[str, t.Any]) -> s
     """Why a workload was not moved, where it runs now, and what could not be undone.
 
     move: workload, source, destination, relay, command, the engine's, and ran, whether it ran when the move began. answers: of the source to
-    C(workload_info); of the destination to the end of its sessions; removed, a list, of the removal of what was made there; of the relay; unit
-    and policy, of the source to giving back the unit that starts the workload, and its restart policy, or empty.
+    C(workload_info); of the destination to the end of its sessions; removed, a list, of the removal of what was made there; of the relay; unit,
+    of the source to giving back the unit that starts the workload, or empty; restored, a list, of its start after a boot and of its restart policy.
     """
     problems = _problems(reason, answers["destination"])
     untidy = messages(answers["destination"]) + messages({"results": answers["removed"]})
@@ -68,7 +68,7 @@ def undo_sentence(reason: str, move: Names, answers: t.Mapping[str, t.Any]) -> s
         *(f"On {move['destination']}: {problem}" for problem in problems[:1]),
         *(f"On the relay {move['relay']}: {failure}" for failure in relay[:1]),
         *(f"Its unit on {move['source']} is held still and does not start it: {why}" for why in messages({"results": [answers["unit"]]})),
-        *(f"On {move['source']}: {why}" for why in messages({"results": [answers["policy"]]})),
+        *(f"On {move['source']}: {why}" for why in messages({"results": answers["restored"]})),
         *(f"{move['destination']} could not be cleaned up: {why}" for why in untidy[:1]),
     ]
     return ". ".join(sentence[:-1] if sentence.endswith(".") else sentence for sentence in sentences)

@@ -13,7 +13,7 @@ from ansible_collections.livefleet.handover.plugins.filter.session_name import s
 from ansible_collections.livefleet.handover.plugins.filter.session_spec import destination_directories, destination_volumes, source_volumes
 
 MOVE = {"workload": "shop", "source": "node1", "destination": "node2", "relay": "gate", "ran": True, "command": "podman"}
-QUIET = {"source": {"workload": {"running": True, "state": "running"}}, "destination": {}, "removed": [], "relay": {}, "unit": {}, "policy": {}}
+QUIET = {"source": {"workload": {"running": True, "state": "running"}}, "destination": {}, "removed": [], "relay": {}, "unit": {}, "restored": []}
 STATUS = {"mode": "live", "stages": [{"stage": "dump", "ms": 200.0}], "frozen_ms": 300.0, "error": "", "state_bytes": 2**20}
 
 
@@ -80,7 +80,7 @@ def test_only_items_that_say_something_have_a_message():
          "it broke. shop runs on node1 as before. node2 could not be cleaned up: it hangs"),
         ("it broke", {}, {"unit": {"msg": "systemd does not answer"}},
          "it broke. shop runs on node1 as before. Its unit on node1 is held still and does not start it: systemd does not answer"),
-        ("it broke", {}, {"policy": {"msg": "the restart policy of shop is no"}},
+        ("it broke", {}, {"restored": [{}, {"msg": "the restart policy of shop is no"}]},
          "it broke. shop runs on node1 as before. On node1: the restart policy of shop is no"),
         ("it broke", {"command": "docker"}, {"source": {"workload": {"running": False, "state": "exited"}}},
          "it broke. shop does not run on node1 (it is exited): look at it there with `docker ps --all`"),
