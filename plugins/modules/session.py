@@ -48,14 +48,18 @@ options:
       - With V(resolved) a side that did not learn the workload's outcome is told. A source thaws it or lets go of it; a destination
         that runs it takes the source's part as done, and comes to its end within O(timeout). A side that is not there any more had come to
         its end before.
+      - With V(withdrawn) the session is ended before its release, and the workload stays or goes on where it was. It fails where the workload
+        has moved. On a destination the plan stays until V(absent), since what was made by it does not start as long as the plan is there.
+      - With V(removable) nothing is done, and the task fails unless this side's record says that the workload's copy on this host is not needed any
+        more. On a source it has moved; on a destination it never ran.
       - With V(absent) nothing is left of it. Before the release this ends the session, and the workload stays or goes on
         where it was; after it, the task fails until the outcome is known.
     type: str
-    choices: [identity, started, recovered, resolved, absent]
+    choices: [identity, started, recovered, resolved, withdrawn, removable, absent]
     required: true
   role:
     description:
-      - Which side this host is. Needed for O(state=started) and O(state=absent).
+      - Which side this host is. Needed for O(state=started), O(state=withdrawn), O(state=removable) and O(state=absent).
     type: str
     choices: [source, destination]
   spec:
@@ -67,11 +71,6 @@ options:
       - For O(state=identity), the facts that a later run needs to finish the move, or to roll it back. Any mapping will do.
         M(livefleet.handover.session_info) returns it.
     type: dict
-  keep_plan:
-    description:
-      - For O(state=absent), whether the plan stays. What it has made on a destination does not start as long as the plan is there, so it goes last.
-    type: bool
-    default: false
   outcome:
     description:
       - For O(state=resolved), the outcome by the other side's own session, V(fenced) if the destination was switched off for
@@ -141,11 +140,16 @@ fingerprint:
   sample: sha256:6c0cb6e3a25bf0e2d6a4d7f4b4f52ed4c5cd20e4f1f4c1d1d5b7b3d0c1a0f9e8
 events:
   description: The helper's own messages, line by line.
-  returned: when O(state=absent) and there was a session, outside of check mode
+  returned: when O(state) is V(withdrawn) or V(absent) and there was a session, outside of check mode
   type: list
   elements: dict
   sample:
     - {time: "2026-11-21T04:15:02.114Z", mono_ns: 81234567, event: state, state: presync, why: ""}
+planned:
+  description: Whether this side had a plan. Without one the move has made nothing on this host.
+  returned: when O(state=withdrawn)
+  type: bool
+  sample: true
 status:
   description: Where the session stands; see M(livefleet.handover.session_info). None where there is none.
   returned: when O(state) is not V(identity)

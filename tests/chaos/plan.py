@@ -53,6 +53,7 @@ class Kind:
     needs: str = ""  # a kind of volume, or one that has not the ledger: "image", "second image"
     only_running: bool = False
     ends_clients: bool = False  # the workload itself ends or begins anew, as was asked for
+    ends_workload: bool = False  # until somebody starts it again
     ends_play: bool = False  # its session belongs to no play afterwards
     small_disk: bool = False  # a disk of its own lies over a folder of the host for as long as the move lasts
 
@@ -79,10 +80,10 @@ KINDS: dict[str, Kind] = {
     "second play": Kind(2),
     "recovery": Kind(2),
     "stop of the session": Kind(2),
-    "podman stop": Kind(1, only_running=True, ends_clients=True),
+    "podman stop": Kind(1, only_running=True, ends_clients=True, ends_workload=True),
     "podman restart": Kind(1, only_running=True, ends_clients=True),
     "podman pause": Kind(1, only_running=True),
-    "podman kill": Kind(1, only_running=True, ends_clients=True),
+    "podman kill": Kind(1, only_running=True, ends_clients=True, ends_workload=True),
     "podman rename": Kind(1),
     "podman exec": Kind(1, only_running=True),
     "podman prune": Kind(1, sides=("destination",), only_running=True, ends_clients=True),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import signal
 import sys
 import tempfile
@@ -41,6 +42,7 @@ LAST_NUMBER = "102"
 ELSEWHERE = f"sed 's#/var/lib/containers/storage/volumes/{VOLUME}/_data#{MOUNTED}#g'"
 KEPT = f"sha256sum $(podman inspect ledger --format '{{{{range .Mounts}}}}{{{{.Source}}}}/kept {{{{end}}}}' | {ELSEWHERE}) | cut -d' ' -f1 | sort"
 IS_AT = f"""podman inspect ledger --format '{{{{range .Mounts}}}}{{{{if eq .Destination "/data"}}}}{{{{.Source}}}}{{{{end}}}}{{{{end}}}}' | {ELSEWHERE}"""
+STOPPED = re.compile(rf"{WORKLOAD} was resumed on (\S+) and does not run there any more")
 # The first line is the first, and none is missing, there twice or torn.
 WRONG_LINE = "awk '$1 != NR || NF != 2 {{ print \"line \" NR \" is \" $0; exit }}' {ledger}"
 
@@ -119,7 +121,8 @@ class Harness:
                 self.usual = seconds
             killed = any(KINDS[stroke.kind].ends_play for stroke in struck.struck)
             # A play that is dead is no session's owner any more: its session is taken back or brought to its end by name.
-            recovered = not fleet.tidy() and self.recover(scene.session if killed else "", said)
+            ended = any(KINDS[stroke.kind].ends_workload for stroke in struck.struck)
+            recovered = not fleet.tidy() and self.recover(scene.session if killed else "", said, ended)
             self.heal()
             if client and move.keeps_clients:
                 # TCP asks less and less often while nobody answers, at worst every two minutes.
@@ -143,8 +146,13 @@ class Harness:
             "struck": len(struck.struck), "lifting": struck.errors,
         }  # fmt: skip
 
-    def recover(self, session: str, said: str) -> bool:
-        status, text = self.fleet.recover(session)
+    def recover(self, session: str, said: str, ended: bool) -> bool:
+        """Brings the move to its end. One whose workload an operator has ended on the destination says that it is to be started there first."""
+        status, text = (1, said) if ended and STOPPED.search(said) else self.fleet.recover(session)
+        stopped = STOPPED.search(sentences(text)) if ended and status else None
+        if stopped:
+            next(host for host in self.fleet.hosts if host.name == stopped[1]).run(f"podman start {WORKLOAD}")
+            status, text = self.fleet.recover(session)
         assert status == 0, f"the move: {said}\nthe recovery: {sentences(text)}"
         return True
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -33,6 +34,9 @@ MOUNTED = f"/var/lib/handover/mnt/{VOLUME}"
 LEDGER = f"{MOUNTED}/ledger"
 SESSIONS = "/var/lib/handover/sessions"
 PCOPY = "/usr/local/libexec/handover/pcopy"
+
+# Of the plays of one run that are no moves.
+NUMBERS = itertools.count(1)
 
 # In each virtual machine of the lab.
 SHELL_PORT = 2323
@@ -145,7 +149,7 @@ class Play:
         self.stop_at = stop_at
         self.stopped = threading.Event()
         self.lines: list[str] = []
-        self.log = log_of(variables.get("migrate_session") or f"{Path(playbook).stem}-{os.getpid()}")
+        self.log = log_of(variables.get("migrate_session") or f"{Path(playbook).stem}-{os.getpid()}-{next(NUMBERS)}")
         self.process = subprocess.Popen(
             playbook_command(playbook, "--extra-vars", json.dumps(variables), *words),
             cwd=CHECKOUT, env=ANSIBLE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -260,12 +264,12 @@ class Fleet:
         }
         return session, Play("playbooks/migrate.yml", asked, stop_at)
 
-    def begin_recovery(self, session: str = "", **variables: t.Any) -> Play:
+    def begin_recovery(self, session: str = "", stop_at: str = "", **variables: t.Any) -> Play:
         asked = {"handover_hosts": "lab", "handover_report_dir": str(self.reports), "recover_timeout": 90, "handover_session": session, **variables}
-        return Play("playbooks/recover.yml", asked)
+        return Play("playbooks/recover.yml", asked, stop_at)
 
     def recover(self, session: str = "", **variables: t.Any) -> tuple[int, str]:
-        run = self.begin_recovery(session, **variables)
+        run = self.begin_recovery(session, "", **variables)
         return run.end(), run.text
 
     def power_off(self, host: Host) -> None:

@@ -32,18 +32,30 @@ def locked(plan: Move) -> t.Iterator[str]:
     own = {plan.workload, *plan.names}
     for name, host in plan.hosts:
         for session in host["pcopy"]["sessions"]:
-            if not own & {session["workload"], *(session.get("members") or [])} or session["id"] == plan.session or session["ended"] or session["id"] in told:
-                continue
-            told.add(session["id"])
-            if session["running"] or session.get("prepared_now"):
-                yield "{0} is being moved already{4}, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
-                    plan.workload, session["id"], name, session["state"], _by(session)
-                )
-            else:
-                way = "playbooks/recover.yml ends it, or `pcopy session abort {0}/{1}` there".format(SESSIONS, session["id"])
-                yield "the session {1} on {2} has left {0} in the state {3}, and nothing is at work on it: {4}".format(
-                    plan.workload, session["id"], name, session["state"], way
-                )
+            concerned = bool(own & {session["workload"], *(session.get("members") or [])}) and session["id"] not in {plan.session, *told}
+            sentence = _locks(plan, name, session) if concerned else ""
+            if sentence:
+                told.add(session["id"])
+                yield sentence
+
+
+def _locks(plan: Move, host: str, session: t.Mapping[str, t.Any]) -> str:
+    """Why a session on one of the hosts keeps its workload from being moved; empty if it does not."""
+    if host == plan.destination and session["role"] == "source" and session["state"] == "done":
+        # Its cleanup would take what comes back for what is left there.
+        return "{0} has left {1} by session {2}, and what is left of it there was not removed: run playbooks/recover.yml, then move it again".format(
+            plan.workload, host, session["id"]
+        )
+    if session["ended"]:
+        return ""
+    if session["running"] or session.get("prepared_now"):
+        return "{0} is being moved already{4}, by session {1} on {2}, which is in the state {3}: wait until that has ended".format(
+            plan.workload, session["id"], host, session["state"], _by(session)
+        )
+    way = "playbooks/recover.yml ends it, or `pcopy session abort {0}/{1}` there".format(SESSIONS, session["id"])
+    return "the session {1} on {2} has left {0} in the state {3}, and nothing is at work on it: {4}".format(
+        plan.workload, session["id"], host, session["state"], way
+    )
 
 
 def _by(session: t.Mapping[str, t.Any]) -> str:

@@ -37,6 +37,8 @@ UNTOLD_ALONE = {"source": ("released",), "destination": ("released", "resumed")}
 TRIAL, ENDED = "trial", "ended"
 # One for each process whose memory follows it, and for each that it has begun since.
 _DESCRIPTORS = 4096
+# From there on, of either side, the destination's copy is the workload.
+HANDED_OVER = ("resumed", "settled", "done")
 # From the source's release on, only the outcome on the destination decides.
 RELEASED = ("released", "resumed", "in_doubt")
 
@@ -277,6 +279,11 @@ _FLAGS = frozenset(("delta", "lazy_pages", "mounted", "place_memory", "precopy",
 def begun(role: str, spec: t.Mapping[str, t.Any]) -> str:
     """The word for a session that has begun as it should."""
     return ENDED if spec.get("mode") == TRIAL else STARTED[role]
+
+
+def handed_over(status: t.Mapping[str, t.Any]) -> bool:
+    """Whether the workload runs on the destination, or has run there. A session without a workload only copies."""
+    return bool(status.get("workload")) and status["state"] in HANDED_OVER
 
 
 def typed(spec: t.Any, key: str = "") -> t.Any:

@@ -16,7 +16,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..._core.pcopy import Pcopy, PcopyError
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from ..sessions import ENDED, ROOT, Sessions, begun, typed
+from ..sessions import ENDED, ROOT, Sessions, begun, handed_over, typed
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 SPEC_VERSION = 1
@@ -147,7 +147,30 @@ class OneSession:
             status = self.session.wait([ENDED], self.runtime.remaining() - 5)
         return {"status": status}
 
+    def _removable(self) -> dict[str, t.Any]:
+        role = self.params["role"]
+        known = self.session.known()
+        if known is None:
+            raise HandoverError(
+                "session {0} is not on record on this host any more, so nothing that it may have left is removed: another run has brought the move to its "
+                "end or taken it back".format(self.session.identifier)
+            )
+        if handed_over(known) != (role == "source"):
+            raise HandoverError(
+                "session {0} is {1} on this host, so {2} here is not removed: it may be the only one".format(
+                    self.session.identifier, known["state"], known["workload"]
+                )
+            )
+        return {"status": known}
+
+    def _withdrawn(self) -> dict[str, t.Any]:
+        planned = self.session.plan() is not None
+        return dict(self._ended(taken_back=True), planned=planned)
+
     def _absent(self) -> dict[str, t.Any]:
+        return self._ended(taken_back=False)
+
+    def _ended(self, taken_back: bool) -> dict[str, t.Any]:
         if not self.session.exists:
             return {"status": None}
         self.reasons.append("session {0} exists on this host".format(self.session.identifier))
@@ -164,8 +187,15 @@ class OneSession:
                         self.session.identifier, status["state"], status["error"] or "look at the other side"
                     )
                 )
+            if taken_back and handed_over(status):
+                raise HandoverError(
+                    "session {0} is {1} on this host and is not taken back: {2} has moved".format(
+                        self.session.identifier, status["state"], status["workload"]
+                    )
+                )
         events = self.session.events()
-        self.session.remove(self.params["role"], self.params["keep_plan"])
+        # A twin does not start as long as the plan is there.
+        self.session.remove(self.params["role"], keep_plan=taken_back and self.params["role"] == "destination")
         return {"status": status, "events": events}
 
 
@@ -179,15 +209,18 @@ def _make_folder(path: str) -> None:
 STEP = Step(
     arguments={
         "session": {"type": "str", "required": True},
-        "state": {"type": "str", "choices": ["identity", "started", "recovered", "resolved", "absent"], "required": True},
+        "state": {"type": "str", "choices": ["identity", "started", "recovered", "resolved", "withdrawn", "removable", "absent"], "required": True},
         "role": {"type": "str", "choices": ["source", "destination"]},
         "spec": {"type": "dict"},
         "plan": {"type": "dict"},
-        "keep_plan": {"type": "bool", "default": False},
         "outcome": {"type": "str", "choices": ["resumed", "refused", "fenced"]},
         "sessions": {"type": "path", "default": ROOT},
         "timeout": {"type": "int", "default": 60},
     },
-    required_if=[("state", "started", ["role", "spec"]), ("state", "resolved", ["outcome"]), ("state", "absent", ["role"])],
+    required_if=[
+        ("state", "started", ["role", "spec"]),
+        ("state", "resolved", ["outcome"]),
+        *(("state", state, ["role"]) for state in ("withdrawn", "removable", "absent")),
+    ],
     run=lambda module: OneSession(module).run(),
 )

@@ -174,21 +174,6 @@ class TestAbsent:
         module("absent", role="destination")
         assert [note.name for note in notes.iterdir()] == ["shop-2"]
 
-    def test_its_plan_can_be_the_last_to_go(self, helper, module):
-        """The twin that it has made does not start as long as the plan is there."""
-        helper.place("shop-1", ended=True, state="done")
-        (helper.root / "shop-1" / "identity").mkdir()
-        plan = helper.root / "shop-1" / sessions.PLAN
-        plan.write_text('{"plan": {"workload": "shop"}}')
-        module("absent", role="destination", keep_plan=True)
-        assert list((helper.root / "shop-1").iterdir()) == [plan]
-        assert module("absent", role="destination")["changed"] and list(helper.root.iterdir()) == []
-
-    def test_without_a_plan_nothing_is_kept(self, helper, module):
-        helper.place("shop-1", ended=True, state="done")
-        module("absent", role="destination", keep_plan=True)
-        assert list(helper.root.iterdir()) == []
-
     @pytest.mark.parametrize("state", ["released", "in_doubt"])
     def test_one_whose_outcome_is_not_known_stays(self, helper, module, state):
         helper.place("shop-1", state=state)
@@ -199,6 +184,70 @@ class TestAbsent:
 
     def test_nothing_there_is_no_change(self, helper, module):
         assert not module("absent", role="source")["changed"]
+
+
+class TestWithdrawn:
+    def test_the_plan_of_a_destination_is_the_last_to_go(self, helper, module):
+        """The twin that it has made does not start as long as the plan is there."""
+        helper.place("shop-1", role="destination", ended=True, state="discarded")
+        (helper.root / "shop-1" / "identity").mkdir()
+        plan = helper.root / "shop-1" / sessions.PLAN
+        plan.write_text('{"plan": {"workload": "shop"}}')
+        assert module("withdrawn", role="destination")["planned"]
+        assert list((helper.root / "shop-1").iterdir()) == [plan]
+        assert module("absent", role="destination")["changed"] and list(helper.root.iterdir()) == []
+
+    @pytest.mark.parametrize("role", ["source", "destination"])
+    def test_without_a_plan_nothing_is_kept(self, helper, module, role):
+        helper.place("shop-1", role=role, ended=True, state="thawed")
+        assert not module("withdrawn", role=role)["planned"]
+        assert list(helper.root.iterdir()) == []
+        again = module("withdrawn", role=role)
+        assert (again["changed"], again["status"], again["planned"]) == (False, None, False)
+
+    def test_the_plan_of_a_source_goes_too(self, helper, module):
+        helper.place("shop-1", ended=True, state="thawed")
+        (helper.root / "shop-1" / sessions.PLAN).write_text('{"plan": {"workload": "shop"}}')
+        module("withdrawn", role="source")
+        assert list(helper.root.iterdir()) == []
+
+    @pytest.mark.parametrize("role", ["source", "destination"])
+    def test_one_that_was_handed_over_is_not_taken_back(self, helper, module, role):
+        """Another run may have brought it to its end since this one has looked."""
+        helper.place("shop-1", role=role, running=True, state="presync")
+        helper.answers["abort"] = {"ended": True, "state": "done", "running": False}
+        with pytest.raises(Exception, match="session shop-1 is done on this host and is not taken back: shop has moved"):
+            module("withdrawn", role=role)
+        assert (helper.root / "shop-1").exists()
+
+    def test_a_copy_has_no_workload_to_lose(self, helper, module):
+        helper.place("shop-1-image", ended=True, state="done", workload="")
+        module("withdrawn", name="shop-1-image", role="source")
+        assert list(helper.root.iterdir()) == []
+
+
+class TestRemovable:
+    @pytest.mark.parametrize("role, state, removable", [
+        ("source", "done", True), ("source", "presync", False), ("source", "thawed", False), ("source", "released", False),
+        ("destination", "prepare", True), ("destination", "discarded", True), ("destination", "refused", True),
+        ("destination", "resumed", False), ("destination", "settled", False), ("destination", "done", False),
+    ])  # fmt: skip
+    def test_by_this_hosts_own_record(self, helper, module, role, state, removable):
+        helper.place("shop-1", role=role, state=state)
+        if removable:
+            assert not module("removable", role=role)["changed"]
+        else:
+            with pytest.raises(Exception, match=f"session shop-1 is {state} on this host, so shop here is not removed: it may be the only one"):
+                module("removable", role=role)
+
+    def test_a_twin_whose_session_never_began(self, helper, module):
+        module("identity", plan={"workload": "shop", "role": "destination"})
+        assert module("removable", role="destination")["status"]["state"] == "prepare"
+
+    @pytest.mark.parametrize("role", ["source", "destination"])
+    def test_nothing_is_removed_without_a_record(self, helper, module, role):
+        with pytest.raises(Exception, match="session shop-1 is not on record on this host any more, so nothing that it may have left is removed"):
+            module("removable", role=role)
 
 
 class TestResolved:

@@ -196,7 +196,7 @@ def test_every_check_has_a_fault_that_it_finds():
 
 
 def test_a_session_of_another_move_is_in_the_way(world):
-    session = {"id": "other", "workload": "ledger", "ended": False, "running": True, "state": "presync"}
+    session = {"id": "other", "role": "source", "workload": "ledger", "ended": False, "running": True, "state": "presync"}
     world["there"]["host"]["pcopy"]["sessions"] = [session]
     assert [finding.check for finding in checks.examine(move(world))[0]] == ["locked"]
 

@@ -292,6 +292,7 @@ def test_a_workload_that_can_move(facts):
 @pytest.mark.parametrize(
     "harmless",
     [
+        other_session("there", ended=True, running=False, state="done", role="destination"), other_session("here", ended=True, running=False, state="thawed"),
         flagged("append only"), logs_in("/var/log/shop", "directory"), both(put("here.workload.mtus", {"eth0": 1400}), put("there.host.mtus", {"eth0": 1500})),
         put("here.workload.mtus", {"eth0": 9000}), put("here.host.nft", False),
         both(put("here.host.pcopy.needs", {"live": ["settings"], "lazy_pages": ["lazy"]}), put("there.host.pcopy.can", ["settings"])),
@@ -604,6 +605,8 @@ FAULTS = [
     ("locked", other_session("there", running=False, state="frozen"),
      "the session shop-20261121t000000z on node2 has left shop in the state frozen, and nothing is at work on it: playbooks/recover.yml ends it, or "
      "`pcopy session abort /var/lib/handover/sessions/shop-20261121t000000z` there"),
+    ("locked", other_session("there", running=False, ended=True, state="done"),
+     "shop has left node2 by session shop-20261121t000000z, and what is left of it there was not removed: run playbooks/recover.yml"),
     ("unanswered", put("there.problems", ["podman info failed: no such file"]), "node2 could not be examined in full: podman info failed"),
 ]  # fmt: skip
 
