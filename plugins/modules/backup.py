@@ -17,7 +17,8 @@ description:
   - Takes one backup into a repository, which is a folder of this host or of another one.
   - The first is full. Each later one stores the clusters that differ from the one before. They are known from the tracker. Where its marks are lost, as
     after a restart of the host, all is read and compared with digests, and RV(backups) says so.
-  - The file systems of all image volumes stand still together for the last pass of the copy, as with M(livefleet.handover.snapshot). The thaw is certain.
+  - The file systems of all image volumes stand still together for the last pass of the copy, as with M(livefleet.handover.snapshot), and the container
+    itself for that of its plain volumes. The thaw is certain.
   - Then the backups that O(keep) does not keep are removed. What others need of them stays.
   - The repository is described in C(docs/snapshots.md). C(qemu-img) opens each backup, and restic carries each new file once.
 
@@ -117,7 +118,7 @@ backups:
       returned: always
     volumes:
       description:
-        - For each image volume its C(name) and C(size), C(how) the difference was found (C(full), C(marks) or C(digests)), C(why) not by marks, and the
+        - For each volume its C(name) and C(size), C(how) the difference was found (C(full), C(marks) or C(digests)), C(why) not by marks, and the
           bytes that were C(read) and C(stored).
       type: list
       elements: dict

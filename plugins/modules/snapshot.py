@@ -14,10 +14,10 @@ short_description: Take a snapshot of a container on its own host, go back to on
 version_added: 0.1.0
 
 description:
-  - A snapshot is a copy of the container's image volumes as they all were at one moment, and of its memory and its own layer at the same moment
-    if that is asked for.
+  - A snapshot is a copy of the container's image volumes and plain volumes as they all were at one moment, and of its memory and its own layer at the
+    same moment if that is asked for. A plain volume that other containers have, too, is left out.
   - For the volumes alone the container runs on. Their file systems are frozen together for the last pass of a copy, by C(pcopy snapshot), and only
-    clusters that differ from the snapshot before are stored.
+    clusters that differ from the snapshot before are stored. A container with plain volumes stands still itself for the last files of these.
   - With its memory the container is checkpointed, and restored when the volumes are copied. Where the file system of O(root) and of the images can
     share blocks (xfs, btrfs, on the same device), copying takes no time.
   - The role livefleet.handover.snapshot goes back, by the states V(staged), V(placed) and V(restored).
@@ -119,7 +119,7 @@ reasons:
   elements: str
   sample: [there is no snapshot before-upgrade]
 left_out:
-  description: Those of several containers that have no image volume. There is no snapshot of them.
+  description: Those of several containers that have no volume of their own. There is no snapshot of them.
   returned: always
   type: list
   elements: str
@@ -157,14 +157,14 @@ from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime, finish
 from ..module_utils._core.step import discreet
 from ..module_utils._podman import groups, rollback
-from ..module_utils._podman.copies.snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
+from ..module_utils._podman.copies.snapshot_disks import FOLDER_FSTYPE, TREE, SnapshotDisks, copy, look_for_room, point_of
 from ..module_utils._podman.copies.snapshot_taker import SnapshotTaker, Subject, subjects_of
 from ..module_utils._podman.disk_store import DiskStore
 from ..module_utils._podman.halted import go_on
 from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.preflight.plan import STOPPED
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
-from ..module_utils._podman.snapshots import ROOT, Snapshots
+from ..module_utils._podman.snapshots import ROOT, Snapshots, left_out_of
 
 # States of several containers' snapshots that do not depend on one another.
 EACH_BY_ITSELF = ("mounted", "unmounted", "absent")
@@ -224,6 +224,7 @@ class Snapshot:
 
     def _stage(self) -> dict[str, t.Any]:
         record, facts = self._record(), self._container()
+        record = {**record, "folders": self._folders(record, facts)}
         if self.params["memory"] and record["container"] != facts["id"]:
             raise HandoverError(
                 "the memory in the snapshot {0} is of an earlier container named {1}: go back without it (memory: false)".format(self.name, self.workload)
@@ -258,6 +259,21 @@ class Snapshot:
         if missing:
             raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))
 
+    def _folders(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
+        """The plain volumes of the snapshot, where the container has them now."""
+        places = {mount["name"]: mount["source"] for mount in facts["mounts"] if mount["type"] == "volume"}
+        for folder in record.get("folders") or []:
+            if folder["name"] not in places:
+                raise HandoverError("{0} does not have the volume {1} any more, which the snapshot {2} is of".format(self.workload, folder["name"], self.name))
+            others = sorted(set(self.podman.users_of_volume(folder["name"])) - {self.workload})
+            if others:
+                raise HandoverError(
+                    "the volume {0} of {1} is {2}'s, too, by now, which would find other files in it: give each a volume of its own".format(
+                        folder["name"], self.workload, others[0]
+                    )
+                )
+        return [{**folder, "path": places[folder["name"]]} for folder in record.get("folders") or []]
+
     def _look_where_it_is_written(self, record: t.Mapping[str, t.Any]) -> None:
         images = [volume["image"] for volume in record["volumes"]]
         need = record["size"]
@@ -267,11 +283,13 @@ class Snapshot:
             store.look_for_rollback()
             data = store.data(point_of(record))
             need = sum(max(0, data[volume["name"]] - host.allocated(volume["image"])) for volume in record["volumes"])
+            # The helper looks for the room of folders, which it needs twice, before it writes.
         look_for_room(self.workload, need, os.path.dirname(images[0]) if images else self.params["root"])
 
     def _keep(self, record: t.Mapping[str, t.Any]) -> None:
         """The disks as they are, as a snapshot of their own, mounted or not; not where an earlier rollback has left one of them half written."""
-        if not self.params["keep"] or not record["volumes"] or any(rollback.is_half(volume["image"]) for volume in record["volumes"]):
+        half = any(rollback.is_half(volume["image"]) for volume in record["volumes"]) or any(rollback.is_away(folder["path"]) for folder in record["folders"])
+        if not self.params["keep"] or half or not record["volumes"] and not record["folders"]:
             return
         if not {volume["image"] for volume in self.volumes} >= {volume["image"] for volume in record["volumes"]}:
             self.volumes = record["volumes"]
@@ -289,6 +307,7 @@ class Snapshot:
         copies = {}
         if not record.get("disks"):
             copies = {os.path.join(folder, volume["name"] + ".img"): volume["image"] for volume in record["volumes"]}
+            copies.update({os.path.join(folder, volume["name"] + TREE): volume["path"] for volume in record["folders"]})
         if self.params["memory"]:
             copies[os.path.join(folder, "layer")] = facts["upper_dir"]
             copies[os.path.join(folder, "checkpoint")] = facts["checkpoint_dir"]
@@ -298,6 +317,7 @@ class Snapshot:
         record, facts = self._record(), self._container()
         if facts["state"] not in STOPPED:
             raise HandoverError("{0} is {1}: stop it first (state: staged)".format(self.workload, facts["state"]))
+        record = {**record, "folders": self._folders(record, facts)}
         self.reasons.append("{0} is to have the files of {1}".format(self.workload, self.name))
         if self.module.check_mode:
             return record
@@ -305,7 +325,7 @@ class Snapshot:
         copies = self._copies(record, facts).values()
         rollback.swap([path for path in copies if path in images], [path for path in copies if path not in images])
         if record.get("disks"):
-            self._disks_of(record).roll_back(point_of(record), record["volumes"])
+            self._disks_of(record).roll_back(point_of(record), record["volumes"], record["folders"])
         return record
 
     def _restore(self) -> dict[str, t.Any]:
@@ -323,13 +343,14 @@ class Snapshot:
 
     def _mount(self) -> dict[str, t.Any]:
         record = self.snapshots.read(self.name)
-        missing = sorted({volume["name"] for volume in record["volumes"]} - set(self.mounts.places(self.name)))
+        volumes = [*record["volumes"], *({"name": folder["name"], "fstype": FOLDER_FSTYPE} for folder in record.get("folders") or [])]
+        missing = sorted({volume["name"] for volume in volumes} - set(self.mounts.places(self.name)))
         if missing:
             files = SnapshotDisks(self.runtime, self.snapshots, self._disks_of(record))
             look_for_room(self.workload, files.need(record), self.params["root"])
             self.reasons.append("of {0} these are not mounted: {1}".format(self.name, ", ".join(missing)))
             if not self.module.check_mode:
-                self.mounts.mount(self.runtime, self.name, record["volumes"], lambda volume, path: files.lay(record, volume["name"], path))
+                self.mounts.mount(self.runtime, self.name, volumes, lambda volume, path: files.lay(record, volume["name"], path))
         return record
 
     def _unmount(self) -> None:
@@ -383,7 +404,7 @@ class Group:
             raise HandoverError("{0} are {1} containers: memory is taken of one at a time".format(" and ".join(self.names), len(self.names)))
         subjects = subjects_of(self.params["configuration"])
         if not subjects:
-            raise HandoverError("none of {0} has an image volume to take a snapshot of: give one of them one (image_volume)".format(", ".join(self.names)))
+            raise HandoverError("none of {0} has a volume to take a snapshot of: give one of them one (image_volume)".format(", ".join(self.names)))
         runtime = Runtime(self.module, self.params["timeout"])
         taker = SnapshotTaker(runtime, Podman(runtime), self.params["root"], self.params["track"])
         reasons = taker.take(self.params["name"], subjects, memory=False, check_mode=self.module.check_mode)
@@ -399,6 +420,11 @@ class Group:
 
 def act(module: AnsibleModule) -> dict[str, t.Any]:
     """Of one container, or of all that the word names."""
+    if module.params["state"] == "present":
+        configuration = module.params["configuration"]
+        for member in configuration.get("members") or [configuration]:
+            for place in [] if member.get("infra") else left_out_of(member):
+                module.warn("{0} is no part of the snapshot of {1}: put it in a volume of its own".format(place, member["name"]))
     names = groups.members(Podman(Runtime(module, module.params["timeout"])).containers(), module.params["workload"])
     return Group(module, names).run() if len(names) > 1 else {**Snapshot(module).run(), "left_out": []}
 

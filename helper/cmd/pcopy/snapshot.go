@@ -21,6 +21,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/store"
 	"github.com/livefleet/handover/helper/internal/store/elsewhere"
 	"github.com/livefleet/handover/helper/internal/tracker"
+	"github.com/livefleet/handover/helper/internal/treedisk"
 )
 
 type snapshotCommands struct{ *app }
@@ -71,13 +72,15 @@ func (a snapshotCommands) snapshotTake() *cobra.Command {
 		return a.print(taken)
 	}}
 	c.Args = func(c *cobra.Command, args []string) error {
-		if len(r.Volumes) == 0 {
-			return usageError("snapshot take: --volume is missing: name each volume, as in --volume data=/srv/data.img")
+		if len(r.Volumes)+len(r.Folders) == 0 {
+			return usageError("snapshot take: --volume is missing: name each volume, as in --volume data=/srv/data.img, or --folder data=/srv/data")
 		}
 		return m.check(c, args)
 	}
 	f := c.Flags()
 	placesFlag(c, &r.Volumes, "volume", "a volume: its image file or its block device")
+	placesFlag(c, &r.Folders, "folder", "a volume that is a plain folder")
+	f.StringVar(&r.Cgroup, "cgroup", "", "the workload's cgroup, which stands still for the last pass over its folders")
 	placesFlag(c, &r.Files, "file", "a file that is taken along")
 	f.StringVar(&r.Name, "name", "", "the snapshot's name; one with a name is never pruned")
 	f.StringVar(&r.Description, "description", "", "a line for people")
@@ -102,7 +105,7 @@ func (a snapshotCommands) snapshotWave() *cobra.Command {
 	c.Long = c.Short + `.
 
 FILE has the parts as JSON, "-" is standard input: {"parts": [{"store": "/backup/shop", "name": "before-upgrade", "volumes": [{"name": "data",
-"path": "/srv/images/shop.img"}], "files": [], "description": ""}]}. Each store gets its own snapshot. A disk is in one part.`
+"path": "/srv/images/shop.img"}], "folders": [], "cgroup": "", "files": [], "description": ""}]}. Each store gets its own snapshot. A disk is in one part.`
 	m.add(c.Flags())
 	return c
 }
@@ -149,6 +152,7 @@ func (m *momentFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&m.o.Full, "full", false, "store everything once more, as if there were no earlier snapshot")
 	f.BoolVar(&m.o.Track, "track", true, "leave a tracker in the kernel, so that the next snapshot reads only what was written")
 	f.StringVar(&m.o.TrackRoot, "track-root", changes.Root, "the folder that holds the trackers' records")
+	f.StringVar(&m.o.FolderRoot, "folder-root", treedisk.Root, "the place of the disks of folders")
 	f.StringVar(&m.before, "before", "", "a shell command to run before the freeze")
 	f.StringVar(&m.after, "after", "", "a shell command to run after it, in any case")
 	f.IntVar(&m.hookLimit, "hook-limit", 60, "seconds that each of the commands may take")
@@ -257,7 +261,7 @@ func (a snapshotCommands) snapshotShow() *cobra.Command {
 
 func (a snapshotCommands) snapshotRestore() *cobra.Command {
 	var r snapshot.Return
-	c := &cobra.Command{Use: "restore STORE SNAPSHOT --volume NAME=PATH…", Short: "Write volumes of a snapshot to files or devices, and only what differs", RunE: func(c *cobra.Command, args []string) error {
+	c := &cobra.Command{Use: "restore STORE SNAPSHOT --volume NAME=PATH…", Short: "Write volumes of a snapshot to files, devices or folders, and only what differs", RunE: func(c *cobra.Command, args []string) error {
 		if err := here(args[0]); err != nil {
 			return err
 		}
@@ -266,18 +270,18 @@ func (a snapshotCommands) snapshotRestore() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.print(struct {
-			Volumes []*store.Restored `json:"volumes"`
-		}{done})
+		return a.print(done)
 	}}
 	c.Args = func(c *cobra.Command, args []string) error {
-		if len(r.Volumes) == 0 {
-			return usageError("snapshot restore: --volume is missing: name each volume, as in --volume data=/srv/data.img")
+		if len(r.Volumes)+len(r.Folders) == 0 {
+			return usageError("snapshot restore: --volume is missing: name each volume, as in --volume data=/srv/data.img, or --folder data=/srv/data")
 		}
 		return between(2, 2)(c, args)
 	}
 	placesFlag(c, &r.Volumes, "volume", "a volume, and the file or device to write; a file that does not exist is made")
-	c.Flags().BoolVar(&r.Current, "current", false, "these are the workload's own disks, which go on from this snapshot")
+	placesFlag(c, &r.Folders, "folder", "a volume that is a plain folder, and the folder to write; all else in it is removed")
+	c.Flags().StringVar(&r.FolderRoot, "folder-root", treedisk.Root, "the place of the disks of folders")
+	c.Flags().BoolVar(&r.Current, "current", false, "these are the workload's own disks and folders, which go on from this snapshot")
 	return c
 }
 
@@ -450,7 +454,7 @@ func (a snapshotCommands) snapshotForget() *cobra.Command {
 
 // thawAfter is the process that thaws if the one that takes a snapshot dies.
 func (a internalCommands) thawAfter() *cobra.Command {
-	return &cobra.Command{Use: snapshot.ThawWord + " LIMIT MOUNTPOINT…", Short: "Thaw file systems when the process that froze them has ended, or the limit has passed", Args: between(2, -1), RunE: func(_ *cobra.Command, args []string) error {
+	return &cobra.Command{Use: snapshot.ThawWord + " LIMIT {MOUNTPOINT|cgroup=DIR}…", Short: "Thaw file systems and workloads when the process that froze them has ended, or the limit has passed", Args: between(2, -1), RunE: func(_ *cobra.Command, args []string) error {
 		limit, err := time.ParseDuration(args[0])
 		if err != nil {
 			return usageError(fmt.Sprintf("%s: %v", snapshot.ThawWord, err))

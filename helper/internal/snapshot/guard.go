@@ -7,16 +7,21 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 )
 
 // ThawWord is the word of the command line that calls ThawWhenGone.
 const ThawWord = "thaw-after"
 
-// guard is a process that thaws file systems when this one has ended without having
+// cgroupWord begins the word of a workload's cgroup. The others are mount points.
+const cgroupWord = "cgroup="
+
+// guard is a process that thaws file systems and workloads when this one has ended without having
 // said that it did so itself, or when the limit has passed. It reads from a pipe of
 // which this process alone has the other end: the kernel closes that with it.
 type guard struct {
@@ -25,8 +30,8 @@ type guard struct {
 }
 
 // watch starts a guard.
-func watch(mountpoints []string, limit time.Duration) (*guard, error) {
-	if len(mountpoints) == 0 {
+func watch(places []string, limit time.Duration) (*guard, error) {
+	if len(places) == 0 {
 		return nil, nil
 	}
 	self, err := os.Executable()
@@ -38,7 +43,7 @@ func watch(mountpoints []string, limit time.Duration) (*guard, error) {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
 	defer from.Close()
-	cmd := exec.Command(self, append([]string{"internal", ThawWord, limit.String()}, mountpoints...)...)
+	cmd := exec.Command(self, append([]string{"internal", ThawWord, limit.String()}, places...)...)
 	cmd.Stdin, cmd.Stderr = from, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal for this process's group is not for it
 	if err := cmd.Start(); err != nil {
@@ -80,7 +85,7 @@ func (g *guard) dismiss() error {
 const patience = 100 * time.Millisecond
 
 // ThawWhenGone is the guard's process.
-func ThawWhenGone(limit time.Duration, mountpoints []string) error {
+func ThawWhenGone(limit time.Duration, places []string) error {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	said := make(chan byte)
 	go func() {
@@ -101,13 +106,13 @@ func ThawWhenGone(limit time.Duration, mountpoints []string) error {
 			case !alive && over == nil:
 				return nil // it froze nothing, and what is frozen is another's, such as a move's
 			case !alive:
-				return thaw(mountpoints)
+				return thaw(places)
 			case word == thawed:
 				return nil
 			}
 			over = time.After(limit)
 		case <-over:
-			if err := thaw(mountpoints); err != nil {
+			if err := thaw(places); err != nil {
 				fmt.Fprintln(os.Stderr, "pcopy:", err)
 			}
 			over = time.After(patience)
@@ -115,9 +120,13 @@ func ThawWhenGone(limit time.Duration, mountpoints []string) error {
 	}
 }
 
-func thaw(mountpoints []string) (err error) {
-	for _, m := range mountpoints {
-		err = errors.Join(err, image.Thaw(m))
+func thaw(places []string) (err error) {
+	for _, p := range places {
+		if cgroup, ok := strings.CutPrefix(p, cgroupWord); ok {
+			err = errors.Join(err, hooks.Cgroup(cgroup).Thaw())
+		} else {
+			err = errors.Join(err, image.Thaw(p))
+		}
 	}
 	return err
 }

@@ -1,10 +1,13 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/livefleet/handover/helper/internal/store"
 	"github.com/livefleet/handover/helper/internal/store/elsewhere"
@@ -16,7 +19,11 @@ type Part struct {
 	Name        string  `json:"name"`
 	Description string  `json:"description"`
 	Volumes     []Place `json:"volumes"`
-	Files       []Place `json:"files"` // taken along
+	Folders     []Place `json:"folders"` // plain folders
+	Files       []Place `json:"files"`   // taken along
+	// Cgroup is that of the workload, which stands still for the last pass over its folders.
+	// Empty: nothing runs that writes to them.
+	Cgroup string `json:"cgroup"`
 }
 
 // Place is a name, and the path of what has it.
@@ -34,12 +41,22 @@ type part struct {
 }
 
 // find looks at the volumes of a part.
-func (j *job) find(asked Part) error {
-	if len(asked.Volumes) == 0 {
-		return errors.New("snapshot: there is no volume to take: name each with --volume NAME=PATH")
+func (j *job) find(ctx context.Context, asked Part) error {
+	if len(asked.Volumes)+len(asked.Folders) == 0 {
+		return errors.New("snapshot: there is no volume to take: name each with --volume NAME=PATH, or --folder NAME=PATH")
 	}
 	if slices.ContainsFunc(j.parts, func(other *part) bool { return other.Store == asked.Store }) {
 		return fmt.Errorf("snapshot: two workloads have the store %s: give each its own", asked.Store)
+	}
+	named := map[string]bool{}
+	for _, place := range slices.Concat(asked.Volumes, asked.Folders) {
+		if named[place.Name] {
+			return fmt.Errorf("snapshot: two volumes have the name %s", place.Name)
+		}
+		named[place.Name] = true
+	}
+	if err := unfrozen(asked.Cgroup); err != nil {
+		return err
 	}
 	p := &part{Part: asked}
 	j.parts = append(j.parts, p)
@@ -56,11 +73,56 @@ func (j *job) find(asked Part) error {
 			}
 		}
 	}
+	for _, place := range asked.Folders {
+		if slices.ContainsFunc(j.folders, func(f *folder) bool { return filepath.Clean(place.Path) == f.Path }) {
+			return fmt.Errorf("snapshot: the folder %s goes into one snapshot: name it once", place.Path)
+		}
+		f, err := j.findFolder(ctx, place)
+		if err != nil {
+			return err
+		}
+		f.part = p
+	}
+	return nil
+}
+
+// unfrozen demands that a workload runs: one that others have frozen is not ours to thaw.
+func unfrozen(cgroup string) error {
+	if cgroup == "" {
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(cgroup, "cgroup.freeze"))
+	if err != nil {
+		return fmt.Errorf("snapshot: the workload's cgroup: %w", err)
+	}
+	if strings.HasPrefix(string(b), "1") {
+		return fmt.Errorf("snapshot: the cgroup %s is frozen already: let the workload run, or stop it", cgroup)
+	}
 	return nil
 }
 
 // apart refuses a store on one of the volumes: it could not be written during the freeze.
+// Nor could the disks of folders. In a folder it would have a copy of itself.
 func (j *job) apart() error {
+	for _, f := range j.folders {
+		for _, v := range j.volumes {
+			if within, err := v.carries(j.FolderRoot); err != nil {
+				return err
+			} else if within {
+				return fmt.Errorf("snapshot: %s, which has the copies of folders, lies on the volume %s, which stands still while it is taken", j.FolderRoot, v.Name)
+			}
+		}
+		for _, p := range j.parts {
+			if _, ok := elsewhere.Parse(p.Store); ok {
+				continue
+			}
+			if within, err := f.holds(p.Store); err != nil {
+				return err
+			} else if within {
+				return fmt.Errorf("snapshot: the store %s lies in the volume %s: choose a folder elsewhere", p.Store, f.Name)
+			}
+		}
+	}
 	for _, p := range j.parts {
 		if _, ok := elsewhere.Parse(p.Store); ok {
 			continue
@@ -115,11 +177,16 @@ func (p *part) settle() error {
 		return err
 	}
 	for _, v := range to.Volumes {
-		if !slices.ContainsFunc(p.volumes, func(w *volume) bool { return w.Name == v.Name }) {
+		if !p.names(v.Name) {
 			return nil // the store refuses the snapshot
 		}
 	}
 	return p.store.Settle()
+}
+
+// names reports whether a volume of this name is taken.
+func (p *part) names(volume string) bool {
+	return slices.ContainsFunc(slices.Concat(p.Volumes, p.Folders), func(q Place) bool { return q.Name == volume })
 }
 
 // complete looks at the disks at rest once more, and takes the files along.

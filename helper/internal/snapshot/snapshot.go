@@ -13,10 +13,15 @@
 //     the parent's digests;
 //   - full: there is no parent.
 //
+// A plain folder has a disk of its own, to which its files are brought (folder.go).
+//
 // # The freeze
 //
-// A process of its own (guard.go) thaws the file systems if this one dies, or if the
-// limit has passed. So a hook that hangs, or a kill, cannot leave a workload frozen.
+// The file systems of disks stand still. A folder's file system is the host's, so there
+// the workload itself does: its cgroup is frozen.
+//
+// A process of its own (guard.go) thaws both if this one dies, or if the limit has passed.
+// So a hook that hangs, or a kill, cannot leave a workload frozen.
 package snapshot
 
 import (
@@ -25,10 +30,13 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/passes"
 	"github.com/livefleet/handover/helper/internal/pipeline"
 	"github.com/livefleet/handover/helper/internal/store"
+	"github.com/livefleet/handover/helper/internal/treedisk"
 	"github.com/livefleet/handover/helper/internal/wire"
 )
 
@@ -45,6 +53,7 @@ type Options struct {
 	Track       bool   // trackers stay in the kernel for the next ones
 	TrackRoot   string // their records
 	TrackPins   string
+	FolderRoot  string         // the disks of folders
 	Before      *hooks.Command // run before the freeze, while the workload runs
 	After       *hooks.Command // run after it, in any case
 	FreezeLimit time.Duration  // how long the file systems may stand still
@@ -72,6 +81,8 @@ type job struct {
 	Options
 	parts   []*part
 	volumes []*volume // of all parts; a frame's stream is the number of one
+	folders []*folder // of all parts; their numbers come after those
+	halted  []hooks.Cgroup
 	copy    *passes.Copy
 	passes  []passes.Pass
 	taken   time.Time // the moment that the snapshot is of
@@ -91,10 +102,13 @@ func Take(ctx context.Context, r Request) (*Taken, error) {
 // TakeTogether takes snapshots of several workloads of this host at one moment, each into
 // a store of its own. After an error a part may have its snapshot; the error names those.
 func TakeTogether(ctx context.Context, parts []Part, o Options) (_ []*Taken, err error) {
+	if o.FolderRoot == "" {
+		o.FolderRoot = treedisk.Root
+	}
 	j := &job{Options: o}
 	defer func() { err = errors.Join(err, j.close()) }()
 	for _, p := range parts {
-		if err := j.find(p); err != nil {
+		if err := j.find(ctx, p); err != nil {
 			return nil, err
 		}
 	}
@@ -112,6 +126,9 @@ func TakeTogether(ctx context.Context, parts []Part, o Options) (_ []*Taken, err
 	herr := j.run(ctx)
 	if herr != nil && j.taken.IsZero() {
 		return nil, herr
+	}
+	if err := j.storeFolders(ctx); err != nil {
+		return nil, err
 	}
 	for _, p := range j.parts {
 		if err := p.complete(); err != nil {
@@ -214,10 +231,10 @@ func (j *job) warm(ctx context.Context) error {
 		if err := j.copy.Sync(); err != nil {
 			return err
 		}
-		if err := j.copy.Collect(); err != nil {
+		dirty, err := j.collect()
+		if err != nil {
 			return err
 		}
-		dirty := j.copy.Dirty()
 		if last >= 0 && (dirty <= smallPass || dirty > last/2) {
 			return nil
 		}
@@ -229,6 +246,22 @@ func (j *job) warm(ctx context.Context) error {
 	return nil
 }
 
+// collect is about how many bytes the next pass has.
+func (j *job) collect() (int64, error) {
+	if err := j.copy.Collect(); err != nil {
+		return 0, err
+	}
+	dirty := j.copy.Dirty()
+	for _, f := range j.folders {
+		n, err := f.collect()
+		if err != nil {
+			return 0, err
+		}
+		dirty += n
+	}
+	return dirty, nil
+}
+
 func (j *job) pass(ctx context.Context) error {
 	if err := j.copy.Sync(); err != nil {
 		return err
@@ -236,12 +269,19 @@ func (j *job) pass(ctx context.Context) error {
 	return j.send(ctx)
 }
 
-func (j *job) send(ctx context.Context) error {
-	p, err := j.copy.Send(ctx, nil)
+func (j *job) send(ctx context.Context) error { return j.sendWith(ctx, (*folder).sendWarm) }
+
+// sendWith makes a pass over the disks, and one over each folder beside it.
+func (j *job) sendWith(ctx context.Context, each func(*folder, context.Context) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for _, f := range j.folders {
+		g.Go(func() error { return each(f, gctx) })
+	}
+	p, err := j.copy.Send(gctx, nil)
 	if err == nil && p.Pass > 0 {
 		j.passes = append(j.passes, p)
 	}
-	return err
+	return errors.Join(err, g.Wait())
 }
 
 // freeze is the moment of the snapshot. Inside it nothing is done but the last pass.
@@ -252,12 +292,12 @@ func (j *job) freeze(ctx context.Context) (err error) {
 			mountpoints = append(mountpoints, v.mountpoint)
 		}
 	}
-	g, err := watch(mountpoints, j.FreezeLimit)
+	g, err := watch(append(mountpoints, j.cgroups()...), j.FreezeLimit)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.dismiss()) }()
-	defer func() { err = errors.Join(err, j.copy.Thaw()) }()
+	defer func() { err = errors.Join(err, j.copy.Thaw(), j.goOn()) }()
 	if err := j.pass(ctx); err != nil {
 		return err
 	}
@@ -267,19 +307,22 @@ func (j *job) freeze(ctx context.Context) (err error) {
 	within, cancel := context.WithTimeoutCause(ctx, j.FreezeLimit, j.tooLong())
 	defer cancel()
 	began := time.Now()
+	if err := j.halt(within); err != nil {
+		return err
+	}
 	if err := j.copy.Freeze(); err != nil {
 		return err
 	}
 	before := len(j.passes)
-	if err := j.send(within); err != nil {
+	if err := j.sendWith(within, (*folder).rest); err != nil {
 		return err
 	}
 	whileFrozen()
-	if err := j.copy.Silent(); err != nil {
+	if err := j.silent(); err != nil {
 		return err
 	}
 	at := time.Now()
-	if err := j.copy.Thaw(); err != nil {
+	if err := errors.Join(j.copy.Thaw(), j.goOn()); err != nil {
 		return err
 	}
 	if j.frozen = time.Since(began); j.frozen > j.FreezeLimit {
@@ -293,13 +336,26 @@ func (j *job) freeze(ctx context.Context) (err error) {
 	return nil
 }
 
+// silent demands that nothing was written since the last pass.
+func (j *job) silent() error {
+	err := j.copy.Silent()
+	for _, f := range j.folders {
+		err = errors.Join(err, f.quiet())
+	}
+	return err
+}
+
 func (j *job) tooLong() error {
 	return fmt.Errorf("snapshot: the file systems stood still for %v and were let go: allow more (--freeze-limit), or take it when less is written", j.FreezeLimit)
 }
 
 func (j *job) close() (err error) {
+	err = j.goOn()
 	if j.copy != nil {
-		err = errors.Join(j.copy.Thaw(), j.copy.Close())
+		err = errors.Join(err, j.copy.Thaw(), j.copy.Close())
+	}
+	for _, f := range j.folders {
+		err = errors.Join(err, f.close())
 	}
 	for _, p := range j.parts {
 		err = errors.Join(err, p.close())
@@ -312,7 +368,12 @@ func (j *job) close() (err error) {
 
 // Write is the receiving end of the passes.
 func (j *job) Write(f *wire.Frame) error {
-	w := j.volumes[f.Stream].writing
+	var w store.VolumeWriter
+	if n := int(f.Stream) - len(j.volumes); n >= 0 {
+		w = j.folders[n].writing
+	} else {
+		w = j.volumes[f.Stream].writing
+	}
 	switch f.Type {
 	case wire.Data:
 		return w.Write(f.Payload, f.Pos)

@@ -465,8 +465,8 @@ func TestADiskAtRest(t *testing.T) {
 	done, err := Restore(context.Background(), Return{Store: r.Store, Point: one.ID, Volumes: r.Volumes, Current: true})
 	b.must(err)
 	content[5] = 0
-	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, content) || done[0].Written+done[0].Zeroed != 2*cluster { // where a gate may stand is always written
-		t.Errorf("%v %+v", err, done[0])
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, content) || done.Volumes[0].Written+done.Volumes[0].Zeroed != 2*cluster { // where a gate may stand is always written
+		t.Errorf("%v %+v", err, done.Volumes[0])
 	}
 	x, err := store.Peek(r.Store)
 	if err != nil || x.Current != one.ID || x.Restoring != "" {

@@ -151,7 +151,7 @@ func (m *model) restore(s *Store, id string) error {
 	v, p, err := OpenVolume(m.dir, id, "disk")
 	m.check(err)
 	defer v.Close()
-	if _, err = s.Rollback(context.Background(), p, []*View{v}, []string{path}); err != nil {
+	if _, err = s.Rollback(context.Background(), p, []*View{v}, []string{path}, nil); err != nil {
 		return err
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, m.points[id]) {

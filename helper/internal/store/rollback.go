@@ -29,7 +29,10 @@ type returning struct {
 
 // Rollback makes disks that nothing uses those of a point, which is the current one
 // afterwards. Everything is looked at before anything is written.
-func (s *Store) Rollback(ctx context.Context, point *Point, views []*View, paths []string) (_ []*Restored, err error) {
+//
+// around, if it is there, is given the writing: what else the workload has goes back beside
+// it. Until that has returned, nothing may start the workload.
+func (s *Store) Rollback(ctx context.Context, point *Point, views []*View, paths []string, around func(write func() error) error) (_ []*Restored, err error) {
 	b := &rollback{store: s, point: point}
 	defer func() { err = errors.Join(err, b.close()) }()
 	for i, v := range views {
@@ -43,8 +46,14 @@ func (s *Store) Rollback(ctx context.Context, point *Point, views []*View, paths
 	if err := s.change(func(x *Index) { x.Restoring, x.Restored = point.ID, false }); err != nil {
 		return nil, err
 	}
-	if err := b.write(ctx); err != nil {
-		return nil, fmt.Errorf("%w: nothing can mount the disks until the rollback has ended: run it again, or one to another snapshot", err)
+	write := func() error { return b.write(ctx) }
+	if around != nil {
+		err = around(write)
+	} else {
+		err = write()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: nothing can start on the disks until the rollback has ended: run it again, or one to another snapshot", err)
 	}
 	done := []*Restored{}
 	for _, d := range b.disks {

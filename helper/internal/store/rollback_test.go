@@ -116,7 +116,7 @@ func TestRollbackStruckAtEveryStep(t *testing.T) {
 				defer v.Close()
 				views = append(views, v)
 			}
-			_, err = s.Rollback(context.Background(), points[n], views, k.paths)
+			_, err = s.Rollback(context.Background(), points[n], views, k.paths, nil)
 			return err
 		}
 		are := func() (n int) { // the moment that the disks are of; -1: one of them is shut

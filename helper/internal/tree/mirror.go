@@ -25,6 +25,9 @@ type Mirror struct {
 	// Apart, if it is set, says which entries at the top the other side gets in
 	// another way. They are named, so that they are not removed there, and not sent.
 	Apart func(name string) bool
+	// Filled says that the other side may hold something from the beginning: what is not
+	// in the folder is removed there.
+	Filled bool
 
 	path  string
 	root  int    // the folder, open
@@ -98,7 +101,7 @@ func (m *Mirror) Knows(inode uint64) bool {
 // will count as changed in the next pass.
 func (m *Mirror) Everything(w io.Writer, c Changes) (Stats, error) {
 	p := m.pass(w, c)
-	p.listing = m.begun
+	p.listing = m.begun || m.Filled
 	if m.only != "" {
 		return p.stats, errors.Join(p.single(), p.close())
 	}

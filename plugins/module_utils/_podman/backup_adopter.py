@@ -82,6 +82,7 @@ def _record(backups: Backups, snapshots: Snapshots, point: t.Mapping[str, t.Any]
             "memory": False,
             "running": record["running"],
             "volumes": record["volumes"],
+            "folders": record.get("folders") or [],
             "disks": True,
             "store": store,
             "point": point["id"],

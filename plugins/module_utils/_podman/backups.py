@@ -20,7 +20,7 @@ from .._core import host, loop
 from .._core.pcopy import Pcopy, PcopyError
 from .._core.runtime import HandoverError
 from .disk_store import DiskStore, Part, is_elsewhere, is_store, take
-from .snapshots import CONFIGURATION, check_name
+from .snapshots import CONFIGURATION, cgroup_of, check_name, folders, image_volumes
 
 RECORD = "backup.json"
 PERIODS = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
@@ -134,7 +134,7 @@ class Backups:
 
 def take_all(
     backups: t.Sequence[Backups],
-    volumes: t.Sequence[t.Sequence[t.Mapping[str, t.Any]]],
+    containers: t.Sequence[t.Mapping[str, t.Any]],
     documents: t.Sequence[t.Mapping[str, t.Any]],
     name: str,
     options: t.Sequence[str],
@@ -142,12 +142,12 @@ def take_all(
     """All volumes of containers at one moment, while they are in use, and documents beside them, by their names."""
     with tempfile.TemporaryDirectory(prefix="handover-") as folder:
         parts = []
-        for each, own, along in zip(backups, volumes, documents):
+        for each, container, along in zip(backups, containers, documents):
             files = {word: os.path.join(folder, "{0}-{1}".format(each.workload, word)) for word in along}
             for word, path in files.items():
                 with open(path, "w", encoding="utf-8") as target:
                     json.dump(along[word], target)
-            parts.append(Part(each.store, own, files))
+            parts.append(Part(each.store, image_volumes(container), files, folders(container), cgroup_of(container)))
         taken = take(parts, name, options)
     return [
         {**point, "workload": each.workload, "taken": _seconds(point["taken"]), "volumes": _reasons(point["volumes"])} for each, point in zip(backups, taken)

@@ -88,5 +88,7 @@ def _other(source: str, options: t.Sequence[str], volumes: t.Mapping[str, str]) 
     if "ro" in options or "O" in options and not any(option.startswith("upperdir=") for option in options):
         return source
     raise CloneError(
-        "{0} is no part of the snapshot, and the clone would write to it, too: mount it read-only in the container, or put it in an image volume".format(source)
+        "{0} is no part of the snapshot, and the clone would write to it, too: mount it read-only in the container, or put it in a volume of its own".format(
+            source
+        )
     )

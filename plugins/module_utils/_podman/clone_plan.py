@@ -48,14 +48,22 @@ class Plan:
 
     name: str
     volumes: tuple[dict[str, t.Any], ...]  # image volumes, each with the name of the one that it is a copy of
-    podman_volumes: tuple[dict[str, t.Any], ...]  # that are folders of those
+    podman_volumes: tuple[dict[str, t.Any], ...]  # that are folders of those, or plain ones with the name of the one that each is a copy of
     networks: tuple[Attachment, ...]
     left_out: tuple[str, ...]
     names: t.Mapping[str, str] = field(default_factory=dict)  # of volumes, and mount points: the container's → the clone's
+    places: t.Mapping[str, str] = field(default_factory=dict)  # where plain volumes without a name in the command are mounted → the clone's
+
+    @property
+    def plain(self) -> list[dict[str, t.Any]]:
+        """The plain volumes."""
+        return [volume for volume in self.podman_volumes if volume.get("of")]
 
 
-def plan(configuration: Document, volumes: t.Sequence[Document], name: str, addresses: t.Sequence[str], here: Here) -> Plan:
-    """The plan, or a CloneError with the first reason against it."""
+def plan(
+    configuration: Document, volumes: t.Sequence[Document], name: str, addresses: t.Sequence[str], here: Here, folders: t.Sequence[Document] = ()
+) -> Plan:
+    """The plan, or a CloneError with the first reason against it. `folders` are the plain volumes that the snapshot has."""
     original = configuration["name"]
     again = name == original
     if any(container.get("Name") == name for container in here.containers):
@@ -68,11 +76,14 @@ def plan(configuration: Document, volumes: t.Sequence[Document], name: str, addr
     prefix = "" if again else name + "-"
     images = tuple(_volume(volume, prefix) for volume in volumes)
     made, names = _podman_volumes(configuration["mounts"], images, prefix)
+    plain, places = _plain_volumes(configuration["mounts"], [folder["name"] for folder in folders], prefix)
+    made, names = (*made, *plain.values()), {**names, **{of: volume["name"] for of, volume in plain.items()}}
     for each in (*(image["podman_volume"] for image in images), *(volume["name"] for volume in made)):
         if each and each in here.volumes:
             raise CloneError("podman has a volume named {0} on this host: {1}".format(each, WAY_OUT[again]))
     networks = tuple(_networks(configuration, addresses, here, again))
-    return Plan(name, images, made, networks, tuple(_not_there(configuration) if again else _left_out(configuration)), names)
+    missing = _not_there(configuration, plain) if again else _left_out(configuration, plain)
+    return Plan(name, images, made, networks, tuple(missing), names, places)
 
 
 def command(configuration: Document, planned: Plan, origin: str, image: str, grammars: t.Sequence[Grammar]) -> list[str]:
@@ -87,7 +98,8 @@ def command(configuration: Document, planned: Plan, origin: str, image: str, gra
     if planned.name == first.name:
         # Of two labels of one name podman takes the last: it may have been made again before.
         options = [option for option in parsed.options if option != ("cgroups", "split") and not (option[0] == "label" and is_origin(option[1] or ""))]
-        return twin(dataclasses.replace(parsed, options=(label, *options)), dataclasses.replace(first, networks=planned.networks, volumes={}), create)
+        own = dataclasses.replace(first, networks=planned.networks, volumes=planned.places)
+        return twin(dataclasses.replace(parsed, options=(label, *options)), own, create)
     mine = cloned(parsed, planned.names)
     identity = Identity(
         name=planned.name,
@@ -97,6 +109,7 @@ def command(configuration: Document, planned: Plan, origin: str, image: str, gra
         networks=planned.networks,
         environment=first.environment,
         labels=unclaimed(first.labels),
+        volumes=planned.places,
         made_by_unit=first.made_by_unit,
     )
     return twin(dataclasses.replace(mine, options=(label, *mine.options)), identity, create)
@@ -141,6 +154,21 @@ def _podman_volumes(mounts: t.Sequence[Document], images: t.Sequence[dict[str, t
             }
         )
     return tuple(made), names
+
+
+def _plain_volumes(mounts: t.Sequence[Document], taken: t.Collection[str], prefix: str) -> tuple[dict[str, dict[str, t.Any]], dict[str, str]]:
+    """podman's plain volumes that the snapshot has, each as a new one; and where those are mounted that have no name in the command."""
+    made: dict[str, dict[str, t.Any]] = {}
+    places = {}
+    for mount in mounts:
+        if mount["name"] not in taken:
+            continue
+        anonymous = (mount.get("directory_volume") or {}).get("anonymous")
+        own = prefix + (mount["name"][:12] if anonymous and prefix else mount["name"])
+        made[mount["name"]] = {"of": mount["name"], "name": own, "driver": "local", "options": {}, "labels": (mount["volume"] or {}).get("labels") or {}}
+        if anonymous:
+            places[mount["destination"]] = own
+    return made, places
 
 
 # Networks and addresses
@@ -229,21 +257,21 @@ def _see_if_enough(attached: Document, network: Document, subnets: t.Sequence[t.
         )
 
 
-def _left_out(configuration: Document) -> t.Iterator[str]:
+def _left_out(configuration: Document, plain: t.Collection[str]) -> t.Iterator[str]:
     name = configuration["name"]
     for port in configuration["ports"]:
         yield "port {0}/{1} of the host, which is {2}'s".format(port["host_port"] or port["container_port"], port["protocol"], name)
     for mount in configuration["mounts"]:
-        if (mount.get("directory_volume") or {}).get("anonymous"):
+        if (mount.get("directory_volume") or {}).get("anonymous") and mount["name"] not in plain:
             yield "the files of {0}, which are no part of a snapshot: the clone has an empty volume there".format(mount["destination"])
     if (configuration.get("service") or {}).get("unit"):
         yield "the unit {0}: podman starts the clone".format(configuration["service"]["unit"])
 
 
-def _not_there(configuration: Document) -> t.Iterator[str]:
+def _not_there(configuration: Document, plain: t.Collection[str]) -> t.Iterator[str]:
     """Of a container that is made again."""
     for mount in configuration["mounts"]:
-        if not mount["image_volume"] and not mount.get("read_only"):
-            yield "the files of {0}, which are in no image volume: the container has those of this host".format(mount["destination"])
+        if not mount["image_volume"] and not mount.get("read_only") and mount["name"] not in plain:
+            yield "the files of {0}, which are in no volume of its own: the container has those of this host".format(mount["destination"])
     if (configuration.get("service") or {}).get("unit"):
         yield "the unit {0}: podman starts the container".format(configuration["service"]["unit"])

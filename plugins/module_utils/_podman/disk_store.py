@@ -59,6 +59,10 @@ class DiskStore:
         """A volume as a new file, whole or not at all."""
         self.pcopy.call("snapshot", "restore", "--json", "--volume={0}={1}".format(volume, path), self.folder, name)
 
+    def fill(self, name: str, volume: str, path: str) -> None:
+        """A volume that is a plain folder: it has the files of the snapshot afterwards, and no others."""
+        self.pcopy.call("snapshot", "restore", "--json", "--folder={0}={1}".format(volume, path), self.folder, name)
+
     def look_for_rollback(self) -> None:
         """An error where it could not be noted how far a rollback is: it would be found when the container has been stopped."""
         try:
@@ -74,9 +78,10 @@ class DiskStore:
                 "reads".format(self.folder, exc.strerror)
             ) from exc
 
-    def roll_back(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
-        """Makes the images, which nothing uses, those of the snapshot. A kill leaves them such that they cannot be mounted."""
-        return self.pcopy.call("snapshot", "restore", "--json", "--current", *places_of(volumes), self.folder, name)
+    def roll_back(self, name: str, volumes: t.Sequence[t.Mapping[str, t.Any]], folders: t.Sequence[t.Mapping[str, t.Any]] = ()) -> dict[str, t.Any]:
+        """Makes images and folders, which nothing uses, those of the snapshot. A kill leaves them such that nothing starts on them."""
+        places = [*places_of(volumes), *("--folder={0[name]}={0[path]}".format(folder) for folder in folders)]
+        return self.pcopy.call("snapshot", "restore", "--json", "--current", *places, self.folder, name)
 
     def data(self, name: str) -> dict[str, int]:
         """Bytes of data in each volume."""
@@ -97,6 +102,8 @@ class Part:
     store: DiskStore
     volumes: t.Sequence[t.Mapping[str, t.Any]]
     files: t.Mapping[str, str]
+    folders: t.Sequence[t.Mapping[str, t.Any]] = ()  # volumes that are plain folders
+    cgroup: str = ""  # of the container, which stands still for the last pass over them
 
 
 def take(parts: t.Sequence[Part], name: str, options: t.Sequence[str]) -> list[dict[str, t.Any]]:
@@ -107,6 +114,8 @@ def take(parts: t.Sequence[Part], name: str, options: t.Sequence[str]) -> list[d
             "name": name,
             "volumes": [{"name": volume["name"], "path": volume["image"]} for volume in part.volumes],
             "files": [{"name": key, "path": path} for key, path in sorted(part.files.items())],
+            # A helper that knows no folders takes all else.
+            **({"folders": [{"name": each["name"], "path": each["path"]} for each in part.folders], "cgroup": part.cgroup} if part.folders else {}),
         }
         for part in parts
     ]

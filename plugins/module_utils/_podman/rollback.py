@@ -21,11 +21,18 @@ from .volume_observer import ROLLBACK_BEGUN
 
 STAGED = ".rollback"
 ASIDE = ".before-rollback"
+# The end of a folder's name while the helper writes it in place.
+AWAY = ".handover-rollback"
 
 
 def is_half(image: str) -> bool:
     """Whether a rollback that was cut off has left no disk there, or one that is neither old nor new."""
     return not os.path.exists(image) or files.begins_with(image, ROLLBACK_BEGUN)
+
+
+def is_away(folder: str) -> bool:
+    """Whether a rollback that was cut off has left a folder under another name, or none."""
+    return os.path.lexists(folder + AWAY) or not os.path.isdir(folder)
 
 
 def look_at_sizes(volumes: t.Iterable[t.Mapping[str, t.Any]]) -> None:

@@ -50,6 +50,9 @@ class SnapshotMounts:
             os.makedirs(place, mode=0o700, exist_ok=True)
             if not os.path.exists(place + ".img"):
                 write(volume, place + ".img")
+            if os.path.isdir(place + ".img"):  # a plain volume in a snapshot of whole copies
+                runtime.run([runtime.tool("mount", "util-linux"), "-o", "bind,ro,nodev,nosuid", place + ".img", place])
+                continue
             losetup = runtime.tool("losetup", "util-linux")
             device = runtime.run([losetup, "--find", "--show", place + ".img"]).stdout.strip()
             try:

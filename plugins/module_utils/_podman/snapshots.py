@@ -4,9 +4,9 @@
 
 """The place of snapshots on a host, and the record of each.
 
-One folder a snapshot, `<root>/<workload>/<name>/`: `snapshot.json`, `configuration.json`, an image file for each volume that is not in the store of disks,
-and, if the memory was taken too, the dump and the container's own layer. It is made under a name that begins with a dot and renamed when all of it is on the
-disk: one with a name is whole.
+One folder a snapshot, `<root>/<workload>/<name>/`: `snapshot.json`, `configuration.json`, an image file or a folder for each volume that is not in the store
+of disks, and, if the memory was taken too, the dump and the container's own layer. It is made under a name that begins with a dot and renamed when all of
+it is on the disk: one with a name is whole.
 """
 
 from __future__ import annotations
@@ -99,6 +99,36 @@ def image_volumes(container: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
 def recorded(volumes: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
     """Image volumes as the record of a copy has them."""
     return [{key: volume.get(key) for key in _OF_A_VOLUME} for volume in volumes]
+
+
+def folders(container: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
+    """The plain volumes that it alone has and can write to, each once. One that others write to, too, would not stand still with it."""
+    found = [mount["directory_volume"] for mount in container.get("mounts") or [] if mount.get("directory_volume") and not mount.get("read_only")]
+    return [{"name": name, "path": path} for name, path in sorted({each["name"]: each["path"] for each in found if not each.get("shared_with")}.items())]
+
+
+def cgroup_of(container: t.Mapping[str, t.Any]) -> str:
+    """That of a container that runs, and stands still for the last pass over its plain volumes."""
+    return str(container.get("cgroup") or "") if container.get("running") and folders(container) else ""
+
+
+def look_for_cgroup(container: t.Mapping[str, t.Any]) -> None:
+    """An error where a container that runs cannot be stopped for that moment."""
+    if container.get("running") and folders(container) and not container.get("cgroup"):
+        raise HandoverError(
+            "{0} has the plain volume {1} and no cgroup of version 2 of its own, by which it could stand still for a moment: stop it first, or put its files "
+            "in an image volume".format(container["name"], folders(container)[0]["name"])
+        )
+
+
+def left_out_of(container: t.Mapping[str, t.Any]) -> list[str]:
+    """The places that it can write to, and that no copy has."""
+    taken = {folder["name"] for folder in folders(container)}
+    return [
+        "{0} ({1})".format(mount["destination"], "podman's volume " + mount["name"] if mount["type"] == "volume" else mount["source"])
+        for mount in container.get("mounts") or []
+        if not mount.get("image_volume") and not mount.get("read_only") and mount.get("name") not in taken
+    ]
 
 
 def check_name(option: str, name: str) -> None:

@@ -19,7 +19,7 @@ from ..._core.step import in_turn
 from ..backup_log import BackupLog
 from ..backups import PERIODS, RECORD, Backups, Row, take_all
 from ..disk_store import is_elsewhere
-from ..snapshots import CONFIGURATION, check_name, image_volumes, recorded
+from ..snapshots import CONFIGURATION, check_name, folders, image_volumes, left_out_of, look_for_cgroup, recorded
 from ..steps.table import STEPS
 from .snapshot_disks import look_for_room
 
@@ -62,18 +62,21 @@ class BackupTaker:
                 raise HandoverError("keep: {0}: {1} is no number of backups: write 1 or more, or leave {0} out".format(period, number))
         found = self._container()
         members = [member for member in found.get("members") or [found] if not member.get("infra")]
-        containers = [member for member in members if image_volumes(member)]
+        containers = [member for member in members if image_volumes(member) or folders(member)]
         if not containers:
-            raise HandoverError("{0} has no image volume to back up: give it one (image_volume)".format(self.params["workload"]))
+            raise HandoverError("{0} has no volume to back up: give it one (image_volume)".format(self.params["workload"]))
+        for container in containers:
+            look_for_cgroup(container)
         backups = [Backups(Pcopy(self.runtime), self.params["repository"], container["name"]) for container in containers]
         known = [self._look(each) for each in backups]
         first = [container for container, there in zip(containers, known) if not there]
         if first and not is_elsewhere(self.params["repository"]):  # what a later one needs is known when it is written
-            need = sum(host.allocated(volume["image"]) for container in first for volume in image_volumes(container))
+            paths = [path for each in first for path in (*(volume["image"] for volume in image_volumes(each)), *(folder["path"] for folder in folders(each)))]
+            need = sum(map(host.allocated, paths))
             look_for_room(" and ".join(container["name"] for container in first), need, self.params["repository"])
         left_out = [(member["name"], each) for member in members for each in left_out_of(member)]
         for name, each in left_out:
-            self.module.warn("{0} is no part of the backup of {1}: put it in an image volume".format(each, name))
+            self.module.warn("{0} is no part of the backup of {1}: put it in a volume of its own".format(each, name))
         taken = [] if self.module.check_mode else self._take(containers, backups)
         if taken:  # a timer of several logs its failures under their word, too
             volumes = [volume for each in taken for volume in each["volumes"]]
@@ -98,7 +101,7 @@ class BackupTaker:
 
     def _take(self, containers: t.Sequence[Document], backups: t.Sequence[Backups]) -> list[Row]:
         documents = [{CONFIGURATION: container, RECORD: _record(container)} for container in containers]
-        return take_all(backups, [image_volumes(container) for container in containers], documents, self.params["name"] or "", self._options(containers))
+        return take_all(backups, containers, documents, self.params["name"] or "", self._options(containers))
 
     def _container(self) -> Document:
         result = in_turn(self.module, STEPS, [{"workload_info": {"workload": self.params["workload"]}}])
@@ -140,13 +143,5 @@ def _record(container: Document) -> Row:
         "running": container["running"],
         "host": os.uname().nodename,
         "volumes": recorded(image_volumes(container)),
+        "folders": folders(container),
     }
-
-
-def left_out_of(container: Document) -> list[str]:
-    """What it can write to, and is in no image volume."""
-    return [
-        "{0} ({1})".format(mount["destination"], "podman's volume " + mount["name"] if mount["type"] == "volume" else mount["source"])
-        for mount in container["mounts"]
-        if not mount["image_volume"] and not mount["read_only"]
-    ]

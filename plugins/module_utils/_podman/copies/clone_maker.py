@@ -20,7 +20,7 @@ from ..._core import host
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.step import in_turn
-from .. import clone_plan, volume as image_volumes, workload
+from .. import clone_plan, plain_volumes, volume as image_volumes, workload
 from ..address_probe import in_use
 from ..clone import LABEL, CloneError
 from ..clones import Clones, Record
@@ -82,7 +82,8 @@ class CloneMaker:
             if not self.module.check_mode:
                 self._undo(record)
         try:
-            planned = clone_plan.plan(configuration, snapshot["volumes"], self.name, self.params["addresses"], self._here(record))
+            here, folders = self._here(record), snapshot.get("folders") or []
+            planned = clone_plan.plan(configuration, snapshot["volumes"], self.name, self.params["addresses"], here, folders)
             self.command = clone_plan.command(configuration, planned, origin, self._image(configuration["image"]), self.podman.grammars())
         except (CloneError, CommandError) as exc:
             raise HandoverError(str(exc)) from exc
@@ -102,7 +103,7 @@ class CloneMaker:
             if again:
                 # From here on its volumes are those of the container itself: a later run may not clear them up, whatever becomes of this one.
                 self.clones.forget(self.name)
-            self._create(snapshot, files)
+            self._create(planned, snapshot, files)
             if not again:
                 self._start()
         except BaseException:
@@ -207,9 +208,21 @@ class CloneMaker:
             options = ["--opt={0}={1}".format(key, value) for key, value in sorted(volume["options"].items())]
             labels = ["--label={0}={1}".format(key, value) for key, value in sorted(volume["labels"].items())]
             self.podman.run("volume", "create", "--driver=" + volume["driver"], *options, *labels, volume["name"])
+        places = self._places(planned)
+        for volume in planned.plain:
+            files.fill(snapshot, volume["of"], places[volume["name"]])
 
-    def _create(self, snapshot: t.Mapping[str, t.Any], files: SnapshotDisks) -> None:
+    def _places(self, planned: clone_plan.Plan) -> dict[str, str]:
+        """Where podman has its volumes."""
+        return {volume["Name"]: volume["Mountpoint"] for volume in self.podman.volumes()} if planned.plain else {}
+
+    def _create(self, planned: clone_plan.Plan, snapshot: t.Mapping[str, t.Any], files: SnapshotDisks) -> None:
         self.podman.run(*self.command)
+        places = self._places(planned)
+        with plain_volumes.kept([places[volume["name"]] for volume in planned.plain]):
+            if planned.plain:
+                self.podman.run("init", self.name)
+                self.podman.run("container", "cleanup", self.name)
         layer = os.path.join(files.snapshots.path(snapshot["name"]), "layer")
         if os.path.isdir(layer):
             copy(self.runtime, layer, workload.facts_of(self.podman.inspect(self.name), ())["upper_dir"])

@@ -18,6 +18,11 @@ from ..preflight.plan import SPARE_DISK
 from ..rollback import remove
 from ..snapshots import Snapshots
 
+# The file system of a plain volume's disk in the store.
+FOLDER_FSTYPE = "ext4"
+# The end of the name of a plain volume's copy.
+TREE = ".tree"
+
 
 @dataclass(frozen=True)
 class SnapshotDisks:
@@ -39,8 +44,20 @@ class SnapshotDisks:
             self.disks.write(point_of(record), volume, path)
             return
         remove(path + ".new")  # of a run that was killed
-        copy(self.runtime, os.path.join(self.snapshots.path(record["name"]), volume + ".img"), path + ".new")
+        image = os.path.join(self.snapshots.path(record["name"]), volume + ".img")
+        copy(self.runtime, image if os.path.exists(image) else self.tree(record, volume), path + ".new")
         os.rename(path + ".new", path)
+
+    def fill(self, record: t.Mapping[str, t.Any], volume: str, path: str) -> None:
+        """The files of a plain volume, in a folder that is empty."""
+        if record.get("disks"):
+            self.disks.fill(point_of(record), volume, path)
+        else:
+            copy(self.runtime, self.tree(record, volume), path)
+
+    def tree(self, record: t.Mapping[str, t.Any], volume: str) -> str:
+        """Where a snapshot of whole copies has a plain volume."""
+        return os.path.join(self.snapshots.path(record["name"]), volume + TREE)
 
 
 def point_of(record: t.Mapping[str, t.Any]) -> str:

@@ -20,8 +20,8 @@ from ..disk_store import DiskStore, Part, take
 from ..halted import halted
 from ..podman import Podman
 from ..preflight.plan import STOPPED
-from ..snapshots import CONFIGURATION, Snapshots, image_volumes, recorded
-from .snapshot_disks import copy, look_for_room
+from ..snapshots import CONFIGURATION, Snapshots, cgroup_of, folders, image_volumes, look_for_cgroup, recorded
+from .snapshot_disks import TREE, copy, look_for_room
 
 Facts = dict[str, t.Any]
 
@@ -33,6 +33,11 @@ class Subject:
     workload: str
     configuration: t.Mapping[str, t.Any]  # as workload_info has it
     volumes: t.Sequence[t.Mapping[str, t.Any]]  # its image volumes
+
+    @property
+    def folders(self) -> list[dict[str, t.Any]]:
+        """Its plain volumes."""
+        return folders(self.configuration)
 
 
 @dataclass(frozen=True)
@@ -75,17 +80,19 @@ class SnapshotTaker:
 
     def _look(self, subject: Subject, memory: bool) -> Facts:
         facts = self.container(subject.workload)
-        if not subject.volumes and not memory:
-            raise HandoverError("{0} has no image volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(subject.workload))
+        if not subject.volumes and not subject.folders and not memory:
+            raise HandoverError("{0} has no volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(subject.workload))
         if not facts["running"] and (memory or facts["state"] not in STOPPED):
             raise HandoverError("{0} is {1}: start it{2} first".format(subject.workload, facts["state"], "" if memory else " or stop it"))
+        if facts["running"] and not memory:
+            look_for_cgroup(subject.configuration)
         return facts
 
     def _need(self, subject: Subject, facts: Facts, memory: bool) -> int:
         """Bytes of a whole copy. Disks that a store has already need only what differs, which is known when it is written."""
         if not memory and self._disks(subject).names():
             return 0
-        need = sum(host.allocated(volume["image"]) for volume in subject.volumes)
+        need = sum(map(host.allocated, [*(volume["image"] for volume in subject.volumes), *(folder["path"] for folder in subject.folders)]))
         if memory:
             need += host.allocated(facts["upper_dir"]) + processes.processes_of(facts["pid"]).memory
         return need
@@ -93,10 +100,10 @@ class SnapshotTaker:
     def _take(self, name: str, subjects: t.Sequence[Subject], facts: t.Sequence[Facts], memory: bool) -> None:
         taken = time.gmtime()
         try:
-            folders = [self._records(subject).begin(name) for subject in subjects]
-            for subject, folder in zip(subjects, folders):
-                _write_configuration(subject, folder)
-            how = [self._with_memory(subjects[0], facts[0], folders[0])] if memory else self._while_they_run(name, subjects, folders)
+            places = [self._records(subject).begin(name) for subject in subjects]
+            for subject, place in zip(subjects, places):
+                _write_configuration(subject, place)
+            how = [self._with_memory(subjects[0], facts[0], places[0])] if memory else self._while_they_run(name, subjects, places)
             for subject, found, kind in zip(subjects, facts, how):
                 record = {
                     "name": name,
@@ -105,6 +112,7 @@ class SnapshotTaker:
                     "memory": memory,
                     "running": found["running"],
                     "volumes": recorded(subject.volumes),
+                    "folders": subject.folders,
                     **({"together": sorted(each.workload for each in subjects)} if len(subjects) > 1 else {}),
                     **kind,
                 }
@@ -115,10 +123,11 @@ class SnapshotTaker:
                 self._records(subject).forget(name)
             raise
 
-    def _while_they_run(self, name: str, subjects: t.Sequence[Subject], folders: t.Sequence[str]) -> list[Facts]:
+    def _while_they_run(self, name: str, subjects: t.Sequence[Subject], places: t.Sequence[str]) -> list[Facts]:
         """Their disks stand still for the last pass. The configuration is in the store, too, which can be taken elsewhere without the records."""
         parts = [
-            Part(self._disks(subject), subject.volumes, {CONFIGURATION: os.path.join(folder, CONFIGURATION)}) for subject, folder in zip(subjects, folders)
+            Part(self._disks(subject), subject.volumes, {CONFIGURATION: os.path.join(place, CONFIGURATION)}, subject.folders, cgroup_of(subject.configuration))
+            for subject, place in zip(subjects, places)
         ]
         for part in parts:
             part.store.delete(name)  # what a killed run has left under the name
@@ -134,15 +143,17 @@ class SnapshotTaker:
             for volume in subject.volumes:
                 self.runtime.run([self.runtime.tool("sync", "coreutils"), "--file-system", volume["mountpoint"]])
                 copy(self.runtime, volume["image"], os.path.join(folder, volume["name"] + ".img"))
+            for volume in subject.folders:
+                copy(self.runtime, volume["path"], os.path.join(folder, volume["name"] + TREE))
             copy(self.runtime, facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
             copy(self.runtime, facts["upper_dir"], os.path.join(folder, "layer"))
         return {"disks": False, "paused_ms": round(1000 * (time.monotonic() - began)), "size": host.allocated(folder)}
 
 
 def subjects_of(configuration: t.Mapping[str, t.Any]) -> list[Subject]:
-    """The containers of a group, as workload_info has it, that have image volumes."""
+    """The containers of a group, as workload_info has it, that have volumes."""
     members = ((member, image_volumes(member)) for member in configuration.get("members") or [] if not member.get("infra"))
-    return [Subject(member["name"], member, volumes) for member, volumes in members if volumes]
+    return [Subject(member["name"], member, volumes) for member, volumes in members if volumes or folders(member)]
 
 
 def _write_configuration(subject: Subject, folder: str) -> None:

@@ -165,7 +165,7 @@ def test_files_that_are_no_part_of_it_are_told(take):
     mounts = [*CONTAINER["mounts"], {"type": "volume", "name": "cache", "destination": "/cache", "source": "/c", "read_only": False, "image_volume": None}]
     result = take({"mounts": mounts})
     assert result["left_out"] == ["/cache (podman's volume cache)"]
-    assert result["warned"] == ["/cache (podman's volume cache) is no part of the backup of shop: put it in an image volume"]
+    assert result["warned"] == ["/cache (podman's volume cache) is no part of the backup of shop: put it in a volume of its own"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_files_that_are_no_part_of_it_are_told(take):
     [
         ({"exists": False}, "shop is no container of podman's on this host, and backups are of those alone: name the host that it is on"),
         ({"held": True}, "shop is being moved: wait until that has ended"),
-        ({"mounts": CONTAINER["mounts"][2:]}, "shop has no image volume to back up"),
+        ({"mounts": CONTAINER["mounts"][2:]}, "shop has no volume to back up"),
     ],
 )
 def test_refusals(helper, take, container, text):
@@ -299,7 +299,7 @@ def test_several_at_one_moment(helper, take, tmp_path):
     taken = [(each["workload"], each["name"], each["volumes"][0]["name"]) for each in result["backups"]]
     assert taken == [("shop", "noon", "pgdata"), ("web", "noon", "webdata")]
     assert [os.path.basename(part["store"]) for part in helper.parts] == ["shop", "web"]
-    assert result["warned"] == ["/data (podman's volume pgdata) is no part of the backup of mail: put it in an image volume"]
+    assert result["warned"] == ["/data (podman's volume pgdata) is no part of the backup of mail: put it in a volume of its own"]
     assert [each["workload"] for each in result["verdicts"]] == ["shop", "web"]
     waves = [words for verb, *words in helper.words if verb == "wave"]
     assert waves[0][:2] == [

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import types
+from pathlib import Path
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
@@ -80,7 +81,7 @@ class Host:
         if words[:2] == ("network", "ls") or words[:2] == ("network", "inspect"):
             return json.dumps([{"name": "podman", "driver": "bridge", "subnets": [{"subnet": "10.88.0.0/16"}]}])
         if words[:2] == ("volume", "ls"):
-            return json.dumps([{"Name": name} for name in self.podman_volumes])
+            return json.dumps([{"Name": name, "Mountpoint": str(self.folder / "volumes" / name)} for name in self.podman_volumes])
         if words[:2] == ("image", "ls"):
             return json.dumps(self.images)
         self.note("podman " + " ".join(word for word in words[:2] if "=" not in word))
@@ -91,6 +92,16 @@ class Host:
             upper.mkdir(parents=True)
             self.containers[name] = {"Id": name, "Name": name, "Config": {"Labels": labels}, "GraphDriver": {"Data": {"UpperDir": str(upper)}},
                                      "NetworkSettings": {"Networks": {"podman": {"IPAddress": "10.88.0.3"}}}}  # fmt: skip
+        if words[:2] == ("volume", "create"):
+            self.podman_volumes[words[-1]] = {}
+            (self.folder / "volumes" / words[-1]).mkdir(parents=True)
+        if words[:2] == ("volume", "rm"):
+            self.podman_volumes.pop(words[-1])
+            shutil.rmtree(self.folder / "volumes" / words[-1])
+        if words[0] == "init":  # podman takes a plain volume for a new one
+            for place in (self.folder / "volumes").iterdir():
+                place.chmod(0o700)
+                (place / "of the image").write_text("x")
         if words[0] == "rm":
             self.containers.pop(words[-1], None)
             shutil.rmtree(self.folder / "layers" / words[-1], ignore_errors=True)
@@ -102,7 +113,10 @@ class Host:
         if verb == "show":
             return json.dumps({"data": {"pgdata": 4}})
         self.note("pcopy " + verb)
-        path = next(word for word in words if word.startswith("--volume=")).partition("=")[2].partition("=")[2]
+        path = next(word for word in words if word.startswith(("--volume=", "--folder="))).partition("=")[2].partition("=")[2]
+        if "--folder" in " ".join(words):
+            Path(path).chmod(0o2750)
+            path += "/log"
         assert not os.path.exists(path), "a new file is in nobody's use"
         with open(path, "w", encoding="ascii") as out:
             out.write("data")
@@ -192,6 +206,27 @@ def test_the_layer_of_a_snapshot_with_memory_is_the_clones(host, act):
     assert (host.folder / "layers/try/file").read_text() == "layer"
     assert (host.folder / "images/try-pgdata.img").read_text() == "data"
     assert "podman start try" not in host.commands
+
+
+def test_a_plain_volume_is_filled_before_podman_sees_it_and_stays_so(host, act):
+    host.take()
+    place = host.root / "shop" / "before"
+    record, configuration = (json.loads((place / name).read_text()) for name in ("snapshot.json", "configuration.json"))
+    record["folders"] = [{"name": "logs", "path": "/somewhere/else"}]
+    plain = {"name": "logs", "path": "/somewhere/else", "anonymous": False, "shared_with": []}
+    mount = {"type": "volume", "name": "logs", "destination": "/logs", "image_volume": None, "volume": {}, "directory": "", "directory_volume": plain}
+    configuration["mounts"].append(mount)
+    configuration["create_command"].insert(-1, "--volume=logs:/logs")
+    (place / "snapshot.json").write_text(json.dumps(record))
+    (place / "configuration.json").write_text(json.dumps(configuration))
+    result = act()
+    assert "--volume=try-logs:/logs" in result["command"]
+    folder = host.folder / "volumes" / "try-logs"
+    assert (os.listdir(folder), folder.stat().st_mode & 0o7777) == (["log"], 0o2750)
+    done = [each for each in host.commands if "pcopy" in each or each.split()[1] in ("create", "init", "container", "start")]
+    assert done[-5:] == ["pcopy restore", "podman create", "podman init try", "podman container cleanup", "podman start try"]
+    act("absent")
+    assert host.left == [] and not folder.exists()
 
 
 def test_xfs_gets_another_identity(host, act):

@@ -443,7 +443,7 @@ def test_where_there_is_no_way_back(host, act, taken, asked, change, sentence):
     [
         ("paused", {}, "shop is paused: start it or stop it first"),
         ("exited", {"memory": True}, "shop is exited: start it first"),
-        ("running", {"volumes": []}, "shop has no image volume to take a snapshot of"),
+        ("running", {"volumes": []}, "shop has no volume to take a snapshot of"),
         ("running", {"workload": "other"}, "there is no container named other on this host"),
     ],
 )

@@ -24,6 +24,7 @@ class Host:
         self.commands = []
         self.wave = {}
         self.fails = ""
+        self.warned = []
         self.states = {"db": "running", "web": "running", "mail": "running", "infra": "running"}
 
     def run(self, argv, accept=(0,), stdin=None, timeout=None):
@@ -51,7 +52,8 @@ class Host:
     def group(self):
         def member(name, *volumes):
             mounts = [{"image_volume": {"name": each, "image": str(self.folder / each), "mountpoint": "/mnt/" + each}} for each in volumes]
-            return {"name": name, "infra": name == "infra", "mounts": [*mounts, *mounts, {"type": "bind"}]}
+            bind = {"type": "bind", "destination": "/srv", "source": "/srv/" + name}
+            return {"name": name, "infra": name == "infra", "mounts": [*mounts, *mounts, bind]}
 
         for name in ("dbdata", "webdata"):
             (self.folder / name).write_text("data")
@@ -72,7 +74,7 @@ def act(host):
     def run(state="present", check=False, **params):
         given = {"workload": "office", "name": "before", "state": state, "memory": False, "volumes": [], "root": str(host.folder / "root"),
                  "timeout": 60, "keep": False, "track": True, "configuration": host.group, **params}  # fmt: skip
-        return snapshot.act(types.SimpleNamespace(params=given, check_mode=check))
+        return snapshot.act(types.SimpleNamespace(params=given, check_mode=check, warn=host.warned.append))
 
     return run
 
@@ -137,7 +139,7 @@ def test_a_record_that_cannot_be_written_leaves_none(host, act, monkeypatch):
     [
         ({"memory": True}, {}, "^db and mail and web are 3 containers: memory is taken of one at a time"),
         ({"state": "staged"}, {}, "^db and mail and web are 3 containers: go back to a snapshot of one at a time"),
-        ({"configuration": {"members": [{"name": "mail"}]}}, {}, "^none of db, mail, web has an image volume"),
+        ({"configuration": {"members": [{"name": "mail"}]}}, {}, "^none of db, mail, web has a volume"),
         ({}, {"web": "paused"}, "^web is paused: start it or stop it first"),
     ],
 )

@@ -89,6 +89,24 @@ def test_an_anonymous_volume_is_told():
     assert planned(given).left_out == ("the files of /cache, which are no part of a snapshot: the clone has an empty volume there",)
 
 
+def test_plain_volumes_of_the_snapshot_are_new_ones():
+    """One without a name in the command is named where it is mounted. Made again, both have their own names."""
+    plain = {"image_volume": None, "volume": {"driver": "local", "options": {}, "labels": {"team": "shop"}}}
+    hexes = "0a1b2c3d4e5f" + "0" * 52
+    mounts = [mount("logs", directory_volume={"anonymous": False}, **plain), mount(hexes, destination="/cache", directory_volume={"anonymous": True}, **plain)]
+    given = configuration("-v", "logs:/logs", "-v", "/cache", mounts=[mount("pgdata"), *mounts])
+    folders = [{"name": "logs", "path": "/l"}, {"name": hexes, "path": "/h"}]
+    for name, expected in (("try", {"logs": "try-logs", hexes: "try-0a1b2c3d4e5f"}), ("shop", {"logs": "logs", hexes: hexes})):
+        made = plan(given, (VOLUME,), name, (), Here(networks=[BRIDGE, LAN]), folders)
+        assert {each["of"]: each["name"] for each in made.plain} == expected
+        assert made.podman_volumes[0] == {"of": "logs", "name": expected["logs"], "driver": "local", "options": {}, "labels": {"team": "shop"}}
+        words = command(given, made, "shop@before", "localhost/shop:1", GRAMMARS)
+        assert {"--volume={0}:/logs".format(expected["logs"]), "--volume={0}:/cache".format(expected[hexes])} <= set(words)
+        assert made.left_out == ()
+    with pytest.raises(CloneError, match="podman has a volume named try-logs on this host"):
+        plan(given, (VOLUME,), "try", (), Here(networks=[BRIDGE, LAN], volumes={"try-logs"}), folders)
+
+
 @pytest.mark.parametrize(
     ("here", "text"),
     [
@@ -171,7 +189,7 @@ def test_the_container_itself_is_made_again_as_it_was():
     ]  # fmt: skip
     assert [made.volumes[0][key] for key in ("name", "image", "mountpoint", "podman_volume")] == ["pgdata", VOLUME["image"], PLACE, "pgdata"]
     assert made.left_out == (
-        "the files of /plain, which are in no image volume: the container has those of this host",
+        "the files of /plain, which are in no volume of its own: the container has those of this host",
         "the unit shop.service: podman starts the container",
     )
 
