@@ -4,7 +4,7 @@
 
 """A second container from a snapshot of one; backups, also by a timer; and a container that is lost with its disk, and comes back from a backup.
 
-Of the scenario's containers it is tenant2, on the host that it is on by now.
+Of the scenario's containers it is tenant2, on the host that it is on by now. One with a plain volume, which it writes to all the time, is beside it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from test_fleet import Hosts
 
 NAME = "tenant2"
 CLONE = "tenant6"
+PLAIN = "plain1"
+WRITES = "n=0; while :; do n=$((n+1)); for d in a b; do echo $n > /plain/new; mv /plain/new /plain/$d; done; done"
 REPOSITORY = "/var/lib/handover/test-backups"
 PCOPY = "/usr/local/libexec/handover/pcopy"
 VOLUME = f"{NAME}data"
@@ -76,12 +78,14 @@ def keeper() -> t.Iterator[Keeper]:
         yield keeper
     finally:
         keeper.fleet.play("clone", handover_source=keeper.name, handover_clone=CLONE, handover_state="absent")
+        keeper.host.run(f"podman rm --force --time 0 {PLAIN}; podman volume rm {PLAIN}")
         keeper.fleet.play("backup", handover_source=keeper.name, handover_workload=NAME, handover_repository=REPOSITORY, handover_schedule="never")
         keeper.host.run(f"{PCOPY} snapshot untrack {REPOSITORY}/{NAME}; rm --recursive --force {REPOSITORY}")
         keeper.host.run(f"{PCOPY} snapshot untrack {keeper.other}:{REPOSITORY}/{NAME}")
         keeper.fleet.hosts[keeper.other].run(f"rm --recursive --force {REPOSITORY}")
-        for folder in (f"/var/lib/handover/snapshots/{NAME}", f"/var/lib/handover/snapshots/.disks/{NAME}", "/var/lib/handover/snapshots/.brought"):
-            keeper.host.run(f"rm --recursive --force {folder}")
+        snapshots = "/var/lib/handover/snapshots"
+        folders = [f"{snapshots}/{place}{name}" for name in (NAME, PLAIN) for place in ("", ".disks/")]
+        keeper.host.run(f"rm --recursive --force {' '.join(folders)} {snapshots}/.brought /var/lib/handover/folders")
 
 
 def test_a_clone_has_the_files_of_its_snapshot_and_leaves_nothing(keeper: Keeper) -> None:
@@ -96,11 +100,23 @@ def test_a_clone_has_the_files_of_its_snapshot_and_leaves_nothing(keeper: Keeper
     assert all(f'"{each}"' in found for each in addresses), found
     keeper.say(CLONE, "sh -c 'echo clone > /data/said'")
     assert keeper.say(NAME, "cat /data/said") == "now", "the clone writes to a volume of its own"
-    keeper.play("snapshot", handover_workload=f"{NAME}+{CLONE}", handover_snapshot="both")
-    records = [keeper.host.file(f"/var/lib/handover/snapshots/{name}/both/snapshot.json").content_string for name in (NAME, CLONE)]
+    image = keeper.host.check_output(f"podman inspect {NAME} --format '{{{{.ImageName}}}}'")
+    keeper.host.check_output(f"podman run --detach --name {PLAIN} --network none --volume {PLAIN}:/plain {image} sh -c '{WRITES}'")
+    together = f"{PLAIN}+{NAME}+{CLONE}"
+    keeper.play("snapshot", handover_workload=together, handover_snapshot="all")
+    records = [keeper.host.file(f"/var/lib/handover/snapshots/{name}/all/snapshot.json").content_string for name in (PLAIN, NAME, CLONE)]
     (taken,) = {(record["taken"], record["paused_ms"], *record["together"]) for record in map(json.loads, records)}
-    assert taken[2:] == (NAME, CLONE)
-    keeper.play("snapshot", handover_workload=f"{NAME}+{CLONE}", handover_snapshot="both", handover_state="absent")
+    assert taken[2:] == (PLAIN, NAME, CLONE)
+    # The plain volume is that of one moment, and goes back to it.
+    copy = f"/var/lib/handover/volumes/{PLAIN}"
+    keeper.host.check_output(f"{PCOPY} snapshot restore /var/lib/handover/snapshots/.disks/{PLAIN} all --folder {PLAIN}={copy}")
+    one, other = (int(keeper.host.file(f"{copy}/{each}").content_string) for each in ("a", "b"))
+    keeper.host.check_output(f"rm --recursive {copy}")
+    assert one > 0 and one - other in (0, 1)
+    keeper.say(PLAIN, "touch /plain/later")
+    keeper.play("rollback", handover_workload=PLAIN, handover_snapshot="all")
+    assert "later" not in keeper.say(PLAIN, "ls /plain")
+    keeper.play("snapshot", handover_workload=together, handover_snapshot="all", handover_state="absent")
     keeper.play("clone", handover_state="absent", handover_clone=CLONE)
     assert CLONE not in keeper.host.check_output("podman ps --all; podman volume ls; ls /var/lib/handover/volumes; losetup --list")
     keeper.play("snapshot", handover_snapshot="tried", handover_state="absent")

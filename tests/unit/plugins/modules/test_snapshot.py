@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import loop, runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import disk_store, rollback, snapshots
-from ansible_collections.livefleet.handover.plugins.modules import snapshot
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import one_snapshot
 
 
 class Host:
@@ -120,7 +120,7 @@ def host(monkeypatch, tmp_path):
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setattr(loop, "read_mounts", lambda proc="/proc", pid="self": list(fake.mounted))
-    monkeypatch.setattr(snapshot.Pcopy, "check_installed", lambda self: None)
+    monkeypatch.setattr(one_snapshot.Pcopy, "check_installed", lambda self: None)
     return fake
 
 
@@ -129,7 +129,7 @@ def act(host):
     def run(state="present", check=False, **params):
         given = {"workload": "shop", "name": "before", "state": state, "memory": False, "volumes": host.volumes, "root": str(host.folder / "root"),
                  "timeout": 60, "keep": False, "track": False, "configuration": {"name": "shop"}, **params}  # fmt: skip
-        return snapshot.Snapshot(types.SimpleNamespace(params=given, check_mode=check)).run()
+        return one_snapshot.Snapshot(types.SimpleNamespace(params=given, check_mode=check)).run()
 
     return run
 
@@ -314,7 +314,7 @@ def test_going_back_keeps_what_is_there(host, act):
 
 def test_what_is_kept_has_a_name_of_its_own(host, act, monkeypatch):
     """The clock went back to the second of an earlier rollback."""
-    monkeypatch.setattr(snapshot.time, "gmtime", lambda: time.struct_time((2026, 11, 26, 2, 30, 0, 3, 330, 0)))
+    monkeypatch.setattr(one_snapshot.time, "gmtime", lambda: time.struct_time((2026, 11, 26, 2, 30, 0, 3, 330, 0)))
     act()
     for text in ("first", "second"):
         (host.folder / "pgdata.img").write_text(text)
@@ -406,7 +406,7 @@ def test_a_snapshot_in_use_stays_mounted(host, act, monkeypatch):
 
 def test_too_little_room_to_mount(host, act, monkeypatch):
     act()
-    monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0)
+    monkeypatch.setattr(one_snapshot.host, "free_space", lambda path: 0)
     with pytest.raises(runtime.HandoverError, match="the copy of shop takes .* is free in"):
         act("mounted")
 
@@ -455,7 +455,7 @@ def test_what_cannot_be_taken(host, act, state, params, sentence):
 
 
 def test_too_little_room(host, act, monkeypatch):
-    monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0)
+    monkeypatch.setattr(one_snapshot.host, "free_space", lambda path: 0)
     with pytest.raises(runtime.HandoverError, match="the copy of shop takes .*, and 0 .* is free in .*/root: free "):
         act()
     assert host.commands == []
@@ -464,7 +464,7 @@ def test_too_little_room(host, act, monkeypatch):
 def test_too_little_room_beside_the_images(host, act, monkeypatch):
     act(memory=True)
     host.commands.clear()
-    monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0 if path == str(host.folder) else 2**40)
+    monkeypatch.setattr(one_snapshot.host, "free_space", lambda path: 0 if path == str(host.folder) else 2**40)
     with pytest.raises(runtime.HandoverError, match="the copy of shop takes .* is free in {0}: free ".format(host.folder)):
         act("staged")
     assert host.commands == []

@@ -13,7 +13,7 @@ import types
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import loop, runtime
-from ansible_collections.livefleet.handover.plugins.modules import snapshot
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import one_snapshot, snapshot_group
 
 
 class Host:
@@ -80,7 +80,7 @@ def host(monkeypatch, tmp_path):
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setattr(loop, "read_mounts", lambda proc="/proc", pid="self": list(fake.bound))
-    monkeypatch.setattr(snapshot.Pcopy, "check_installed", lambda self: None)
+    monkeypatch.setattr(one_snapshot.Pcopy, "check_installed", lambda self: None)
     return fake
 
 
@@ -97,7 +97,7 @@ def act(host):
         configuration = {"name": "shop", "running": True, "cgroup": "/sys/fs/cgroup/shop", "mounts": mounts}
         given = {"workload": "shop", "name": "before", "state": state, "memory": False, "volumes": [], "root": str(host.folder / "root"),
                  "timeout": 60, "keep": False, "track": False, "configuration": configuration, **params}  # fmt: skip
-        return snapshot.act(types.SimpleNamespace(params=given, check_mode=False, warn=host.warned.append))
+        return snapshot_group.act(types.SimpleNamespace(params=given, check_mode=False, warn=host.warned.append))
 
     return run
 

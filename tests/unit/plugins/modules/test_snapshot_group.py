@@ -12,8 +12,8 @@ import types
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import one_snapshot, snapshot_group
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.snapshots import Snapshots
-from ansible_collections.livefleet.handover.plugins.modules import snapshot
 
 
 class Host:
@@ -38,9 +38,19 @@ class Host:
             name = rest[-1][: len(rest[-1]) // 3]
             state = self.states[name]
             out = json.dumps([{"Id": name * 3, "Name": name, "State": {"Status": state, "Running": state == "running"}, "NetworkSettings": {}, "Mounts": []}])
+        elif rest[:1] in (["stop"], ["start"], ["wait"]):
+            self.commands.append(" ".join(rest))
+            self.states[rest[-1]] = {"stop": "exited", "start": "running"}.get(rest[0], self.states[rest[-1]])
+        elif rest[:2] == ["volume", "ls"]:
+            out = "[]"
         else:
             assert os.path.basename(tool) == "pcopy" and rest[0] == "snapshot"
-            self.commands.append(" ".join(rest[1:2]))
+            words = [word for word in rest[1:] if word != "--json"]
+            if words[0] == "show":
+                return runtime.Completed(tuple(argv), 0, json.dumps({"data": {"dbdata": 4, "webdata": 4}}), "")
+            if words[0] == "restore":
+                out = "{}"
+            self.commands.append(" ".join([words[0], *(word for word in words[1:] if words[0] == "restore" and word.startswith("--volume"))]))
             if rest[1] == "wave":
                 if self.fails:
                     raise runtime.HandoverError(self.fails)
@@ -65,7 +75,7 @@ def host(monkeypatch, tmp_path):
     fake = Host(tmp_path)
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
-    monkeypatch.setattr(snapshot.Pcopy, "check_installed", lambda self: None)
+    monkeypatch.setattr(one_snapshot.Pcopy, "check_installed", lambda self: None)
     return fake
 
 
@@ -74,7 +84,7 @@ def act(host):
     def run(state="present", check=False, **params):
         given = {"workload": "office", "name": "before", "state": state, "memory": False, "volumes": [], "root": str(host.folder / "root"),
                  "timeout": 60, "keep": False, "track": True, "configuration": host.group, **params}  # fmt: skip
-        return snapshot.act(types.SimpleNamespace(params=given, check_mode=check, warn=host.warned.append))
+        return snapshot_group.act(types.SimpleNamespace(params=given, check_mode=check, warn=host.warned.append))
 
     return run
 
@@ -134,11 +144,53 @@ def test_a_record_that_cannot_be_written_leaves_none(host, act, monkeypatch):
     assert records(host) == {}
 
 
+def test_all_are_stopped_before_the_first_goes_back(host, act):
+    act()
+    host.commands.clear()
+    result = act("staged", keep=True)
+    assert [volume["name"] for volume in result["volumes"]] == ["dbdata", "webdata"]
+    assert host.commands == ["wave", "stop db", "wait db", "stop web", "wait web"], "what is there is kept as it is at one moment"
+    assert len(host.wave["parts"]) == 2 and {part["name"][:5] for part in host.wave["parts"]} == {"undo-"}
+    act("placed")
+    assert host.commands[5:] == ["restore --volume={0}={1}".format(each, host.folder / each) for each in ("dbdata", "webdata")]
+    act("restored")
+    assert host.commands[7:] == ["start db", "start web"]
+    assert host.states == {"db": "running", "web": "running", "mail": "running", "infra": "running"}
+
+
+def test_nothing_is_stopped_where_one_cannot_go_back(host, act):
+    act()
+    host.commands.clear()
+    path = host.folder / "root" / "web" / "before" / "snapshot.json"
+    record = json.loads(path.read_text())
+    record["volumes"][0]["size"] = 3  # it has been grown since
+    path.write_text(json.dumps(record))
+    with pytest.raises(runtime.HandoverError, match="the volume webdata has"):
+        act("staged", keep=True)
+    assert host.commands == []
+    Snapshots(str(host.folder / "root"), "web").forget("before")
+    act(name="other")
+    assert [volume["name"] for volume in act("staged", name="other")["volumes"]] == ["dbdata", "webdata"]
+
+
+def test_snapshots_of_two_moments_are_not_gone_back_to_together(host, act):
+    act()
+    path = host.folder / "root" / "web" / "before" / "snapshot.json"
+    record = json.loads(path.read_text())
+    del record["together"]
+    path.write_text(json.dumps(record))
+    host.commands.clear()
+    with pytest.raises(runtime.HandoverError, match="^the snapshots before of db and web are not of one moment, or of more containers"):
+        act("staged")
+    assert host.commands == []
+
+
 @pytest.mark.parametrize(
     ("asked", "states", "sentence"),
     [
         ({"memory": True}, {}, "^db and mail and web are 3 containers: memory is taken of one at a time"),
-        ({"state": "staged"}, {}, "^db and mail and web are 3 containers: go back to a snapshot of one at a time"),
+        ({"state": "staged", "memory": True}, {}, "^db and mail and web are 3 containers: memory is taken of one at a time"),
+        ({"state": "staged"}, {}, "^none of db, mail, web has a snapshot before"),
         ({"configuration": {"members": [{"name": "mail"}]}}, {}, "^none of db, mail, web has a volume"),
         ({}, {"web": "paused"}, "^web is paused: start it or stop it first"),
     ],
@@ -151,7 +203,7 @@ def test_what_cannot_be_done(host, act, asked, states, sentence):
 
 
 def test_too_little_room_for_all_of_them(host, act, monkeypatch):
-    monkeypatch.setattr(snapshot.host, "free_space", lambda path: 0)
+    monkeypatch.setattr(one_snapshot.host, "free_space", lambda path: 0)
     with pytest.raises(runtime.HandoverError, match="the copy of db and web takes"):
         act()
     assert (host.commands, records(host)) == ([], {})
