@@ -37,6 +37,43 @@ const (
 	killFile   = "cgroup.kill"
 )
 
+// ownPatience is how often a cgroup that another process has is asked for.
+const ownPatience = 2 * time.Millisecond
+
+// Own has the cgroup for the caller, who is about to stop its tasks: a move and a snapshot
+// do not undo each other's freeze. It returns when no other process has it, and it is given
+// back when the file is closed, by all processes that were handed it. The lock is on the
+// folder itself, and so as old as the cgroup.
+func (c Cgroup) Own(ctx context.Context) (*os.File, error) {
+	dir, err := os.Open(string(c))
+	if err != nil {
+		return nil, fmt.Errorf("hooks: %w", err)
+	}
+	for {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("hooks: having the cgroup %s: %w", c, err), dir.Close())
+		}
+		select {
+		case <-time.After(ownPatience):
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("hooks: a move or a snapshot has the cgroup %s: %w", c, context.Cause(ctx)), dir.Close())
+		}
+	}
+}
+
+// Stopped says whether somebody has told its tasks to stand still.
+func (c Cgroup) Stopped() (bool, error) {
+	b, err := os.ReadFile(filepath.Join(string(c), freezeFile))
+	if err != nil {
+		return false, fmt.Errorf("hooks: %w", err)
+	}
+	return string(bytes.TrimSpace(b)) == "1", nil
+}
+
 // Freeze returns when no task of the cgroup runs any more, and since when.
 func (c Cgroup) Freeze(ctx context.Context) (time.Time, error) {
 	if err := c.write(freezeFile, "1"); err != nil {

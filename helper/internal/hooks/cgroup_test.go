@@ -61,6 +61,30 @@ func TestAFrozenCgroupStandsStillUntilItIsThawed(t *testing.T) {
 	}
 }
 
+func TestACgroupIsOneProcesssAtATime(t *testing.T) {
+	dir, _ := cgrouptest.New(t)
+	c := Cgroup(dir)
+	own, err := c.Own(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := c.Own(short); err == nil || !strings.Contains(err.Error(), "a move or a snapshot has the cgroup") {
+		t.Errorf("%v", err)
+	}
+	if err := own.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := c.Own(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNoCgroup(t *testing.T) {
 	if err := Cgroup("").Thaw(); err != nil {
 		t.Error(err)

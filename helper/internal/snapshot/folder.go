@@ -196,28 +196,45 @@ func (f *folder) close() (err error) {
 	return errors.Join(err, f.disk.Close())
 }
 
-// halt stops the workloads whose folders are taken.
-func (j *job) halt(ctx context.Context) error {
+// cgroups are those that halt stops.
+func (j *job) cgroups() (found []hooks.Cgroup) {
 	for _, p := range j.parts {
-		if p.Cgroup == "" || len(p.Folders) == 0 {
-			continue
+		if p.Cgroup != "" && len(p.Folders) > 0 {
+			found = append(found, hooks.Cgroup(p.Cgroup))
 		}
-		j.halted = append(j.halted, hooks.Cgroup(p.Cgroup))
-		if _, err := hooks.Cgroup(p.Cgroup).Freeze(ctx); err != nil {
+	}
+	return found
+}
+
+// have has the cgroups for this snapshot alone. One that stands still already is another's
+// to let go: after a move's release it may be all that keeps a second copy from running.
+func (j *job) have(ctx context.Context) error {
+	for _, c := range j.cgroups() {
+		own, err := c.Own(ctx)
+		if err != nil {
 			return fmt.Errorf("snapshot: %w", err)
+		}
+		j.owned = append(j.owned, own)
+		stopped, err := c.Stopped()
+		if err != nil {
+			return fmt.Errorf("snapshot: %w", err)
+		}
+		if stopped {
+			return fmt.Errorf("snapshot: the workload stands still (%s is frozen), for a move or by somebody's hand: take the snapshot when it runs", c)
 		}
 	}
 	return nil
 }
 
-// cgroups are those that halt stops, as the guard's words.
-func (j *job) cgroups() (words []string) {
-	for _, p := range j.parts {
-		if p.Cgroup != "" && len(p.Folders) > 0 {
-			words = append(words, cgroupWord+p.Cgroup)
+// halt stops the workloads whose folders are taken.
+func (j *job) halt(ctx context.Context) error {
+	for _, c := range j.cgroups() {
+		j.halted = append(j.halted, c)
+		if _, err := c.Freeze(ctx); err != nil {
+			return fmt.Errorf("snapshot: %w", err)
 		}
 	}
-	return words
+	return nil
 }
 
 // goOn lets them run.

@@ -205,6 +205,33 @@ func TestAFolderThatOthersWriteToIsNotTaken(t *testing.T) {
 	}
 }
 
+// A workload that a move has stopped stays so: nothing else may keep it from running twice.
+func TestAWorkloadThatAMoveHasStoppedIsNotLetGo(t *testing.T) {
+	w := newTenant(t)
+	w.begin()
+	cgroup := hooks.Cgroup(w.cgroup)
+	if _, err := cgroup.Freeze(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Take(context.Background(), w.request()); err == nil || !strings.Contains(err.Error(), "is frozen already: let the workload run, or stop it") {
+		t.Errorf("%v", err)
+	}
+	if stopped, err := cgroup.Stopped(); err != nil || !stopped || w.runs() {
+		t.Errorf("it was let go: %t, %v", stopped, err)
+	}
+	w.must(cgroup.Thaw())
+	own, err := cgroup.Own(context.Background())
+	w.must(err)
+	r := w.request()
+	r.FreezeLimit = 100 * time.Millisecond
+	if _, err := Take(context.Background(), r); err == nil || !strings.Contains(err.Error(), "a move or a snapshot has the cgroup") {
+		t.Errorf("%v", err)
+	}
+	w.must(own.Close())
+	_, err = Take(context.Background(), w.request())
+	w.must(err)
+}
+
 // If the process dies in the freeze, the workload goes on, and the next snapshot is whole.
 func TestAWorkloadIsLetGoByTheGuard(t *testing.T) {
 	w := newTenant(t)

@@ -29,8 +29,9 @@ type guard struct {
 	end *os.File
 }
 
-// watch starts a guard.
-func watch(places []string, limit time.Duration) (*guard, error) {
+// watch starts a guard. It keeps what is owned until it has thawed, whatever becomes of
+// this process.
+func watch(places []string, limit time.Duration, owned []*os.File) (*guard, error) {
 	if len(places) == 0 {
 		return nil, nil
 	}
@@ -44,7 +45,7 @@ func watch(places []string, limit time.Duration) (*guard, error) {
 	}
 	defer from.Close()
 	cmd := exec.Command(self, append([]string{"internal", ThawWord, limit.String()}, places...)...)
-	cmd.Stdin, cmd.Stderr = from, os.Stderr
+	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = from, os.Stderr, owned
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal for this process's group is not for it
 	if err := cmd.Start(); err != nil {
 		end.Close()

@@ -28,6 +28,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -83,6 +84,7 @@ type job struct {
 	volumes []*volume // of all parts; a frame's stream is the number of one
 	folders []*folder // of all parts; their numbers come after those
 	halted  []hooks.Cgroup
+	owned   []*os.File // of the cgroups, for as long as they may stand still
 	copy    *passes.Copy
 	passes  []passes.Pass
 	taken   time.Time // the moment that the snapshot is of
@@ -286,13 +288,21 @@ func (j *job) sendWith(ctx context.Context, each func(*folder, context.Context) 
 
 // freeze is the moment of the snapshot. Inside it nothing is done but the last pass.
 func (j *job) freeze(ctx context.Context) (err error) {
-	var mountpoints []string
+	var places []string
 	for _, v := range j.volumes {
 		if v.mountpoint != "" {
-			mountpoints = append(mountpoints, v.mountpoint)
+			places = append(places, v.mountpoint)
 		}
 	}
-	g, err := watch(append(mountpoints, j.cgroups()...), j.FreezeLimit)
+	for _, c := range j.cgroups() {
+		places = append(places, cgroupWord+string(c))
+	}
+	patient, done := context.WithTimeout(ctx, j.FreezeLimit)
+	defer done()
+	if err := j.have(patient); err != nil {
+		return err
+	}
+	g, err := watch(places, j.FreezeLimit, j.owned)
 	if err != nil {
 		return err
 	}
@@ -351,6 +361,9 @@ func (j *job) tooLong() error {
 
 func (j *job) close() (err error) {
 	err = j.goOn()
+	for _, own := range j.owned {
+		err = errors.Join(err, own.Close())
+	}
 	if j.copy != nil {
 		err = errors.Join(err, j.copy.Thaw(), j.copy.Close())
 	}

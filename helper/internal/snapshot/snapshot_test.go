@@ -431,7 +431,7 @@ func TestTheThawIsCertain(t *testing.T) {
 // file system meanwhile, and proves that nothing is written.
 func TestAFreezeOfOthersStays(t *testing.T) {
 	b := newBench(t, "ext4")
-	g, err := watch([]string{b.mnt}, time.Minute)
+	g, err := watch([]string{b.mnt}, time.Minute, nil)
 	b.must(err)
 	b.must(image.Freeze(b.mnt))
 	defer image.Thaw(b.mnt)

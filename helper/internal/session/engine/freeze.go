@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -150,7 +151,8 @@ type criuDump struct {
 	gate  *hooks.Gate
 	quiet Quiet
 	p     *hooks.Process
-	begun bool // CRIU was let go on to dump
+	begun bool      // CRIU was let go on to dump
+	own   io.Closer // of the cgroup, from the freeze on: no snapshot lets it go
 }
 
 func (d *criuDump) Told() []network.Connection { return d.quiet.waiting() }
@@ -180,6 +182,9 @@ func (d *criuDump) Freeze(ctx context.Context) (at time.Time, err error) {
 	} else {
 		limited, cancel := d.limited(ctx)
 		defer cancel()
+		if d.own, err = d.h.Freeze.Cgroup.Own(limited); err != nil {
+			return time.Time{}, err
+		}
 		at, err = d.h.Freeze.Cgroup.Freeze(limited)
 	}
 	if err == nil {
@@ -233,6 +238,10 @@ func (d *criuDump) Thaw(ctx context.Context) error {
 	}
 	// CRIU leaves the cgroup as it found it: frozen.
 	err := errors.Join(heard, d.runOn(), forgetWatched(d.h.Freeze), d.gate.Close())
+	if d.own != nil {
+		err = errors.Join(err, d.own.Close())
+		d.own = nil
+	}
 	if armed {
 		RunBeside(ctx, d.quiet.Log, d.h.Thaw)
 	}
