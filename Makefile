@@ -145,7 +145,7 @@ audit: setup has-go ## Look for known vulnerabilities in the Go modules, and in 
 
 .PHONY: docs
 docs: setup ## Write the pages of variables, surveys and inventories from their tables
-	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/awx/test_surveys.py tests/unit/plugins/module_utils/_podman/test_inventory.py tests/unit/plugins/module_utils/_docker/test_inventory.py
+	@HANDOVER_WRITE_DOCS=1 .cache/venv/bin/python -m pytest -q -c tests/pytest.ini tests/unit/playbooks/test_page.py tests/unit/awx/test_surveys.py tests/unit/plugins/module_utils/_podman/test_inventory.py tests/unit/plugins/module_utils/_docker/test_inventory.py tests/unit/plugins/module_utils/_openvz/driver/test_inventory.py
 	@.cache/venv/bin/python tests/guest_inventory.py
 
 .cache/docs/ready: docs/site/requirements.txt

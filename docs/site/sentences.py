@@ -14,7 +14,7 @@ from pathlib import Path
 import guest_sentences
 
 _MODULE_UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
-PREFLIGHT = (_MODULE_UTILS / "_podman" / "preflight", _MODULE_UTILS / "_docker")
+PREFLIGHT = (_MODULE_UTILS / "_podman" / "preflight", _MODULE_UTILS / "_docker", _MODULE_UTILS / "_openvz" / "driver")
 # The checks that rest on no engine; the tables name them as `move_checks.NAME`. Those of bind mounts have a table of their own, too.
 SHARED = tuple(_MODULE_UTILS / "_core" / name for name in ("move_checks.py", "bind_checks.py"))
 HEAD = """\
@@ -35,9 +35,9 @@ _LEAST_WORDS = 6
 
 
 def checks(tree: ast.Module) -> t.Iterator[tuple[str, str]]:
-    """The name of each check, and of its function: the rows of the tables BASICS and CHECKS."""
+    """The name of each check, and of its function: the rows of the tables BASICS, FIRM and CHECKS."""
     for table in ast.walk(tree):
-        if isinstance(table, ast.AnnAssign) and getattr(table.target, "id", "") in ("BASICS", "CHECKS") and isinstance(table.value, ast.Dict):
+        if isinstance(table, ast.AnnAssign) and getattr(table.target, "id", "") in ("BASICS", "FIRM", "CHECKS") and isinstance(table.value, ast.Dict):
             for name, function in zip(table.value.keys, table.value.values):
                 if isinstance(name, ast.Constant) and isinstance(function, (ast.Name, ast.Attribute)):
                     yield name.value, function.id if isinstance(function, ast.Name) else function.attr

@@ -52,7 +52,7 @@ options:
     description:
       - The engine that runs the workload.
     type: str
-    choices: [docker, podman]
+    choices: [docker, openvz, podman]
     default: podman
   mode:
     description:

@@ -34,7 +34,7 @@ options:
     description:
       - The engine that runs the workload.
     type: str
-    choices: [docker, podman]
+    choices: [docker, openvz, podman]
     default: podman
   images:
     description:
@@ -53,7 +53,7 @@ options:
     default: 120
 
 requirements:
-  - podman or Docker on the host, whichever O(driver) names; without it only the host is described
+  - podman, Docker or OpenVZ on the host, whichever O(driver) names; without it only the host is described
 
 seealso:
   - module: livefleet.handover.preflight

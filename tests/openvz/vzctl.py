@@ -2,15 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A stand-in for vzctl on a host without OpenVZ's kernel, as far as an import uses it.
+"""A stand-in for vzctl on a host without OpenVZ's kernel, as far as an import and a move use it.
 
 It keeps its state in files, has the exit statuses and the words of both eras (ERA in its state folder is 4 or 7), and refuses what the real one refuses:
-a start of a disabled container (8), a second start (32), a stop of one that does not run (31). A container that runs is a process that writes a line into
-/var/log/beat every tenth of a second: in its folder if it is a directory container. FAULT in the state folder names a verb that ends with 0 and does nothing.
+a start of a disabled container (8), a second start (32), a stop of one that does not run (31), a start that the script vps.premount or CTID.premount is
+against (79), and to destroy one that runs (32). A container that runs is a process that writes a line into /var/log/beat every tenth of a second: in its
+folder if it is a directory container. FAULT in the state folder names a verb that ends with 0 and does nothing.
 """
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +57,14 @@ def start(ctid: str) -> int:
         print(f"Container start disabled: use vzctl set {ctid} --disabled no", file=sys.stderr)
         return 8
     private = value(ctid, "VE_PRIVATE", f"/vz/private/{ctid}")
+    for script in (CONF / "vps.premount", CONF / f"{ctid}.premount"):
+        environment = {**os.environ, "VEID": ctid, "VE_CONFFILE": str(CONF / f"{ctid}.conf")}
+        if script.exists() and subprocess.run([str(script)], env=environment, check=False).returncode:
+            print(f"Error executing premount script {script}", file=sys.stderr)
+            return 79
+    if not os.path.isdir(private):
+        print(f"Container private area {private} does not exist", file=sys.stderr)
+        return 43
     writes = private if os.path.isdir(private + "/etc") else str(STATE / f"{ctid}.root")
     Path(writes, "var/log").mkdir(parents=True, exist_ok=True)
     with subprocess.Popen(["setsid", "sh", "-c", BEAT, "sh", writes], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
@@ -72,6 +82,16 @@ def stop(ctid: str) -> int:
     os.killpg(pid, signal.SIGKILL)
     (STATE / f"{ctid}.pid").unlink()
     print("Container was stopped\nContainer is unmounted")
+    return 0
+
+
+def destroy(ctid: str) -> int:
+    if running(ctid):
+        print("Container is currently mounted (umount first)", file=sys.stderr)
+        return 32
+    shutil.rmtree(value(ctid, "VE_PRIVATE", f"/vz/private/{ctid}"))
+    (CONF / f"{ctid}.conf").rename(CONF / f"{ctid}.conf.destroyed")
+    print("Container private area was destroyed")
     return 0
 
 
@@ -112,7 +132,7 @@ def main(words: list) -> int:
     if verb == "umount":
         (STATE / f"{ctid}.mounted").unlink(missing_ok=True)
         return 0
-    verbs = {"start": lambda: start(ctid), "stop": lambda: stop(ctid), "set": lambda: set_values(ctid, rest)}
+    verbs = {"start": lambda: start(ctid), "stop": lambda: stop(ctid), "set": lambda: set_values(ctid, rest), "destroy": lambda: destroy(ctid)}
     if verb not in verbs:
         print(f"Bad command {verb}", file=sys.stderr)
         return 20

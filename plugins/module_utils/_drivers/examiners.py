@@ -11,6 +11,7 @@ import typing as t
 from .._core import bind_checks
 from .._core.move import Facts, Finding, Move
 from .._docker import checks as docker, told as docker_told
+from .._openvz.driver import checks as openvz, told as openvz_told
 from .._podman.preflight import examine as podman
 from . import docker_live
 
@@ -31,10 +32,15 @@ class Examiner(t.NamedTuple):
 
 _MOVE = frozenset(Move.__dataclass_fields__)
 
+
+def _move(**asked: t.Any) -> Move:
+    """A move whose engine has no concern with the rest of what is asked for."""
+    return Move(**{name: value for name, value in asked.items() if name in _MOVE})
+
+
 EXAMINERS: t.Mapping[str, Examiner] = {
     "docker": Examiner(
-        # What is asked for besides is of no concern to it.
-        plan=lambda **asked: Move(**{name: value for name, value in asked.items() if name in _MOVE}),
+        plan=_move,
         checks={**docker.CHECKS, **docker_live.CHECKS},
         unknown_names=lambda ignore: docker.unknown_names(ignore, docker_live.CHECKS),
         examine=lambda move, ignore: docker.examine(move, ignore, docker_live.CHECKS),
@@ -43,6 +49,17 @@ EXAMINERS: t.Mapping[str, Examiner] = {
         directories=lambda move: [*move.directories, *bind_checks.directories(move)],
         twin=docker.twin,
         told=docker_told.told,
+    ),
+    "openvz": Examiner(
+        plan=_move,
+        checks=openvz.CHECKS,
+        unknown_names=openvz.unknown_names,
+        examine=openvz.examine,
+        images=lambda _move: [],
+        volumes=lambda _move: [],
+        directories=lambda move: move.directories,
+        twin=openvz.twin,
+        told=openvz_told.told,
     ),
     "podman": Examiner(
         plan=podman.Plan,

@@ -16,6 +16,12 @@ def _docker_workload() -> Step:
     return STEP
 
 
+def _openvz_workload() -> Step:
+    from .._openvz.driver.workload import STEP
+
+    return STEP
+
+
 def _workload_info() -> Step:
     from .workload_info import STEP
 
@@ -25,5 +31,6 @@ def _workload_info() -> Step:
 STEPS: Table = {
     **OF_PODMAN,
     "docker_workload": _docker_workload,
+    "openvz_workload": _openvz_workload,
     "workload_info": _workload_info,
 }

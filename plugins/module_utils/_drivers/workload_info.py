@@ -13,6 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .._core.runtime import Runtime
 from .._core.step import Result, Step
 from .._docker.look import Look
+from .._openvz.driver import look as openvz
 from .._podman.bind_facts import of_mount
 from .._podman.host_offer import HostOffer
 from .._podman.podman import Podman
@@ -37,8 +38,20 @@ def _docker(module: AnsibleModule) -> Result:
     return {"changed": False, "workload": workload, "host": {**offer.host(), "docker": docker}, "problems": look.problems}
 
 
+def _openvz(module: AnsibleModule) -> Result:
+    """A container of OpenVZ's."""
+    runtime = Runtime(module, module.params["timeout"])
+    look = openvz.Look(runtime, module.params["workload"])
+    offer = HostOffer(runtime, Podman(runtime), module.params, look.ask)
+    if module.params["brief"]:
+        return {"changed": False, "workload": look.brief(), "sessions": offer.sessions(), "problems": look.problems}
+    workload, found = look.whole()
+    return {"changed": False, "workload": workload, "host": {**offer.host(), "openvz": found}, "problems": look.problems}
+
+
 LOOKS: t.Mapping[str, t.Callable[[AnsibleModule], Result]] = {
     "docker": _docker,
+    "openvz": _openvz,
     "podman": podman.STEP.run,
 }
 

@@ -15,6 +15,7 @@ from ansible_collections.livefleet.handover.plugins.action.preflight import link
 from ansible_collections.livefleet.handover.plugins.module_utils._core.site import SITE
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import checks as docker, live as docker_live
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm import findings as guest_findings
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.driver import checks as openvz
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.preflight import examine
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -69,7 +70,8 @@ def test_the_readme_can_be_read_elsewhere():
 def test_troubleshooting_has_every_check():
     """Each check of the preflight has an anchor and its sentences, names in them left out."""
     found = sentences.by_check()
-    assert set(found) == {*examine.BASICS, *examine.CHECKS, *docker.BASICS, *docker.CHECKS, *docker_live.BASICS, *docker_live.CHECKS}
+    of_docker = {*docker.BASICS, *docker.CHECKS, *docker_live.BASICS, *docker_live.CHECKS}
+    assert set(found) == {*examine.BASICS, *examine.CHECKS, *of_docker, *openvz.BASICS, *openvz.FIRM, *openvz.CHECKS}
     page = sentences.page()
     anchors = {f"troubleshooting.html#{name}" for name in re.findall(r"^\((check-[\w-]+)\)=$", page, flags=re.M)}
     assert {link(name) for name in found} == {SITE + anchor for anchor in anchors}

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import re
 
@@ -15,7 +16,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examin
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.workload_info import LOOKS
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[4]
-NAMES = "podman|docker"
+NAMES = "podman|docker|openvz"
 # A comparison of something with a driver's name, in Python, in Jinja, or as a test of a condition.
 BRANCH = re.compile(rf"""(?:==|!=|\bin\b|\bis\b|equalto'?,?)\s*[\[({{]*\s*['"](?:{NAMES})['"]|['"](?:{NAMES})['"]\s*(?:==|!=)|\bcase\s+['"](?:{NAMES})['"]""")
 FILES = [
@@ -58,7 +59,7 @@ def test_each_table_has_the_variables_that_the_role_reads():
     folder = COLLECTION / "roles" / "migrate" / "vars"
     rows = {name: yaml.safe_load(re.sub(r"!unsafe ", "", (folder / f"{name}.yml").read_text(encoding="utf-8"))) for name in EXAMINERS}
     tasks = "".join(path.read_text(encoding="utf-8") for path in [*(folder.parent / "tasks").glob("*.yml"), *(folder / "main").glob("*.yml")])
-    for one, other in (("podman", "docker"), ("docker", "podman")):
+    for one, other in itertools.permutations(rows, 2):
         read = {name for name in rows[one] if re.search(rf"\b{name}\b", tasks)}
         assert read <= set(rows[other]), (one, read - set(rows[other]))
         assert set(rows[one]["__migrate_driver"]) == set(rows[other]["__migrate_driver"])

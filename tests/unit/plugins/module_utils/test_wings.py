@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """module_utils is a hall and five wings: a wing imports the hall and itself, the hall imports itself, preflight and steps stand on top of podman's wing,
-and copies on these. The tables of the drivers stand on the wings of both engines."""
+and copies on these, and the driver on top of OpenVZ's. The tables of the drivers stand on the wings of the engines."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ MAY = {
     "_kvm": {"_core", "_kvm"},
     "_ceph": {"_core", "_ceph"},
     "_openvz": {"_core", "_openvz"},
+    "_openvz.driver": {"_core", "_openvz", "_openvz.driver"},
     "_docker": {"_core", "_docker"},
-    "_drivers": {"_core", "_docker", "_podman", "_podman.preflight", "_podman.steps", "_drivers"},
+    "_drivers": {"_core", "_docker", "_openvz.driver", "_podman", "_podman.preflight", "_podman.steps", "_drivers"},
 }
 OURS = "ansible_collections.livefleet.handover.plugins.module_utils"
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Container 103 moves between two hosts of OpenVZ's, by the driver openvz. It writes a line each tenth of a second; of these none is lost or doubled.
+
+In the order of this file. LAB_FLEET is as in test_openvz.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import testinfra
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent.parent
+OTHER = os.environ.get("LAB_FLEET", "")
+INVENTORY = Path(OTHER) / "inventory.yml" if OTHER else CHECKOUT / "lab" / "inventory.yml"
+PROGRAMS = Path(sys.executable).parent
+PRIVATE = "/var/lib/containers/vz/private/103"
+STATE = "/var/lib/vzctl-stand-in"
+RUNS, GONE = "CTID 103 exist mounted running", "CTID 103 deleted unmounted down"
+
+
+class Hosts:
+    """The source and the destination of the first move."""
+
+    def __init__(self) -> None:
+        listed = subprocess.run([str(PROGRAMS / "ansible-inventory"), "-i", str(INVENTORY), "--list"], check=True, stdout=subprocess.PIPE, text=True)
+        self.names = json.loads(listed.stdout)["lab"]["hosts"][:2]
+        self.both = [testinfra.get_host(f"ansible://{name}?ansible_inventory={INVENTORY}") for name in self.names]
+
+    def move(self, *words: str, to: int = 1, **variables: t.Any) -> tuple[int, str]:
+        asked = {
+            "handover_workload": "103", "handover_destination": self.names[to], "handover_driver": "openvz", "handover_mode": "offline",
+            "handover_report_dir": "/tmp/handover-openvz-reports", **variables,
+        }  # fmt: skip
+        environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+        done = subprocess.run(
+            [str(PROGRAMS / "ansible-playbook"), f"--inventory={INVENTORY}", "playbooks/migrate.yml", "--extra-vars", json.dumps(asked), *words],
+            cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        return done.returncode, " ".join(done.stdout.split())
+
+    def status(self) -> list[str]:
+        return [host.check_output("vzctl status 103").strip() for host in self.both]
+
+    def left(self, number: int) -> str:
+        """All that a move makes on a host."""
+        places = "/var/lib/handover/sessions /var/lib/containers/vz/private /etc/vz/conf /etc/vz/names"
+        return self.both[number].check_output(f"ls {places}; ls /var/lib/handover/openvz || :")
+
+    def beats(self, number: int) -> list[int]:
+        return [int(line) for line in self.both[number].check_output(f"cat {PRIVATE}/var/log/beat").split()]
+
+
+@pytest.fixture(scope="module", name="hosts")
+def both_hosts():
+    return Hosts()
+
+
+@pytest.fixture
+def fault(hosts):
+    """A verb of vzctl's that ends with 0 and does nothing, on a host."""
+
+    def plant(number: int, verb: str) -> None:
+        hosts.both[number].check_output(f"echo {verb} >{STATE}/FAULT")
+
+    yield plant
+    for host in hosts.both:
+        host.run(f"rm -f {STATE}/FAULT")
+
+
+def runs(starts: list[int]) -> list[list[int]]:
+    """The lines by the start of the process that wrote them: each counts from one."""
+    found: list[list[int]] = []
+    for beat in starts:
+        found.append([beat]) if beat == 1 else found[-1].append(beat)
+    return found
+
+
+def test_a_check_says_each_obstacle_and_touches_nothing(hosts):
+    hosts.both[0].check_output("echo 'COLOUR=\"red\"' >>/etc/vz/conf/103.conf")
+    before = hosts.left(0), hosts.left(1)
+    status, said = hosts.move("--check", handover_mode="live")
+    assert status != 0, said
+    assert "containers of OpenVZ move offline, which means that 103 is stopped" in said
+    assert "103 has the parameter COLOUR in its configuration" in said
+    assert (hosts.left(0), hosts.left(1)) == before and hosts.status() == [RUNS, GONE]
+    hosts.both[0].check_output("sed -i /COLOUR/d /etc/vz/conf/103.conf")
+
+
+def test_a_start_that_does_nothing_is_taken_back(hosts, fault):
+    before = hosts.left(1)
+    fault(1, "start")
+    status, said = hosts.move()
+    assert status != 0 and "vzctl start 103 has ended, and the container is: exist unmounted down" in said, said
+    assert hosts.status() == [RUNS, GONE] and hosts.left(1) == before
+
+
+def test_it_moves_and_no_line_is_lost_or_doubled(hosts):
+    status, said = hosts.move()
+    assert status == 0 and "103 has moved from" in said, said
+    assert hosts.status() == [GONE, RUNS]
+    assert hosts.both[0].run(f"test -e {PRIVATE}").rc == 1 and hosts.both[0].run("test -e /etc/vz/names/vz-still").rc == 1
+    assert 'NAME="vz-still"' in hosts.both[1].check_output("cat /etc/vz/names/vz-still")
+    # Started at first, again when the first move was taken back, and here.
+    assert [run == list(range(1, len(run) + 1)) for run in runs(hosts.beats(1))] == [True] * 3
+
+
+def test_the_source_is_kept_and_nothing_starts_without_the_helper(hosts):
+    status, said = hosts.move(to=0, migrate_keep_source=True)
+    assert status == 0, said
+    assert hosts.status() == [RUNS, GONE]
+    assert "103.conf.migrated" in hosts.left(1) and hosts.both[1].run(f"test -d {PRIVATE}/var").rc == 0
+    assert [run == list(range(1, len(run) + 1)) for run in runs(hosts.beats(0))] == [True] * 4
+    source = hosts.both[0]
+    source.check_output("vzctl stop 103; mv /usr/local/libexec/handover/pcopy /usr/local/libexec/handover/pcopy.away")
+    try:
+        assert source.run("vzctl start 103").rc == 79
+    finally:
+        source.check_output("mv /usr/local/libexec/handover/pcopy.away /usr/local/libexec/handover/pcopy; vzctl start 103")

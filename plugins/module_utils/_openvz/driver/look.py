@@ -1,0 +1,147 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A container of OpenVZ's and its host, as a move has to know them."""
+
+from __future__ import annotations
+
+import glob
+import os
+import typing as t
+
+from ..._core import host, loop
+from ..._core.runtime import HandoverError, Runtime
+from ..look import SCRIPT, parse, state_of
+from . import facts as facts_of, gate
+from .inventory import unaccounted
+
+Document = t.Mapping[str, t.Any]
+FOLDER = "/etc/vz/conf"
+DEFAULTS = "/etc/vz/vz.conf"
+# The kernel's list of the addresses of running containers.
+ADDRESSES = "/proc/vz/veip"
+
+
+class Look:
+    """The answers of vzctl and of its files on this host."""
+
+    def __init__(self, runtime: Runtime, word: str) -> None:
+        self.runtime = runtime
+        self.word = word
+        self.problems: list[str] = []
+
+    def ask(self, question: t.Callable[[], t.Any], otherwise: t.Any) -> t.Any:
+        """The answer, or the default; the reason is kept."""
+        try:
+            return question()
+        except HandoverError as exc:
+            self.problems.append(str(exc))
+            return otherwise
+
+    def brief(self) -> dict[str, t.Any]:
+        """Whether it is there and runs."""
+        vzctl = self.runtime.find("vzctl")
+        if vzctl is None or not os.path.exists(os.path.join(FOLDER, self.word + ".conf")):
+            return self._none()
+        said = self.ask(lambda: self.runtime.run([vzctl, "status", self.word], accept=range(256)).stdout, "")
+        status = next((line for line in said.splitlines() if line.startswith(("CTID ", "VEID "))), "")
+        if not state_of(status)["exists"]:
+            return self._none()
+        state = facts_of.state_word(status)
+        return {"exists": True, "running": state == "running", "held": False, "name": self.word, "id": self.word, "state": state}
+
+    def whole(self) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+        """The container, and this host's offer to one."""
+        seen = parse(self.ask(lambda: self.runtime.run(["sh", "-c", SCRIPT, "sh", self.word]).stdout, ""))
+        if not seen["id"] or not state_of(seen["status"])["exists"]:
+            if seen["id"]:
+                self.problems.append("vzctl does not say how {0} is: {1}".format(seen["id"], seen["status"] or "it said nothing"))
+            return self._none(), self._offer(self.word)
+        workload = facts_of.facts_of(seen)
+        workload.update(unaccounted=unaccounted(workload), **self._files(workload))
+        return workload, self._offer(workload["id"])
+
+    def _none(self) -> dict[str, t.Any]:
+        return {"exists": False, "running": False, "held": False, "name": self.word, "state": "", "members": []}
+
+    def _files(self, workload: Document) -> dict[str, t.Any]:
+        """Its private area as a directory of the move, and the dump of one that is suspended."""
+        dumps = facts_of.place(facts_of.effective(workload["conf"], host.read_text(DEFAULTS)), "DUMPDIR", workload["id"])
+        directory = {"name": facts_of.PRIVATE, "path": workload["private"], "size": workload["size"], "anonymous": False, "shared_with": []}
+        return {
+            "dump": next(iter(glob.glob(os.path.join(glob.escape(dumps), facts_of.DUMP.format(workload["id"])))), ""),
+            "linked": os.path.islink(workload["private"]),
+            "fstype": _fstype(workload["private"]),
+            "mounts": [
+                {
+                    "type": "private",
+                    "name": facts_of.PRIVATE,
+                    "source": workload["private"],
+                    "destination": "/",
+                    "read_only": False,
+                    "directory_volume": directory,
+                }
+            ],
+        }
+
+    def _offer(self, ctid: str) -> dict[str, t.Any]:
+        """What a container of this id would find here."""
+        vzctl, ploop = self.runtime.find("vzctl"), self.runtime.find("ploop")
+        defaults = facts_of.effective("", host.read_text(DEFAULTS))
+        private, root = (facts_of.place(defaults, name, ctid) for name in facts_of.PLACES)
+        lock = os.path.join(facts_of.place(defaults, "LOCKDIR", ctid), ctid + ".lck")
+        return {
+            "installed": vzctl is not None and os.path.isdir(FOLDER),
+            "version": self._version(vzctl) if vzctl else [],
+            "kernel": os.path.isdir("/proc/vz"),
+            "ploop": self._has_ploop(ploop) if ploop else False,
+            "gate": gate.obstacle(),
+            "private": private,
+            "root": root,
+            "private_exists": os.path.lexists(private),
+            "store": host.place(private),
+            "lock": self._holder(lock),
+            "containers": self._containers(ctid),
+            "taken": self._taken(ctid),
+            "ipv6": os.path.isdir("/sys/module/ipv6") or os.path.exists("/proc/net/if_inet6"),
+        }
+
+    def _version(self, vzctl: str) -> list[int]:
+        said = self.ask(lambda: self.runtime.run([vzctl, "--version"], accept=range(256)).stdout, "")
+        return host.parse_version(said)
+
+    def _has_ploop(self, ploop: str) -> bool:
+        """Whether the kernel gives it a device. It is only asked which would be the next."""
+        asked = self.ask(lambda: self.runtime.run([ploop, "getdev"], accept=range(256)), None)
+        return asked is not None and asked.rc == 0
+
+    def _holder(self, lock: str) -> str:
+        """The process that works on the container, if one does: the file is left behind by one that was killed."""
+        pid = host.read_text(lock).split()[:1]
+        return pid[0] if pid and pid[0].isdigit() and os.path.isdir("/proc/" + pid[0]) else ""
+
+    def _others(self, ctid: str) -> t.Iterator[tuple[str, dict[str, str]]]:
+        for path in sorted(glob.glob(os.path.join(FOLDER, "*.conf"))):
+            other = os.path.basename(path)[: -len(".conf")]
+            # The samples that come with vzctl are called so, and 0 is the host.
+            if other != ctid and not other.startswith("ve-") and not other.endswith("-sample") and other != "0":
+                yield other, facts_of.effective(host.read_text(path))
+
+    def _containers(self, ctid: str) -> list[dict[str, str]]:
+        return [{"id": other, "name": parameters.get("NAME", "")} for other, parameters in self._others(ctid)]
+
+    def _taken(self, ctid: str) -> list[dict[str, str]]:
+        """Addresses of other containers, running or not."""
+        found = [{"address": address, "container": other} for other, parameters in self._others(ctid) for address in facts_of.addresses_of(parameters)]
+        for line in host.read_text(ADDRESSES).splitlines():
+            words = line.split()
+            if len(words) > 1 and words[1] != ctid and words[0][:1].isalnum() and words[0] != "Version:":
+                found.append({"address": words[0], "container": words[1]})
+        return found
+
+
+def _fstype(path: str) -> str:
+    """The kind of the file system that a folder is on."""
+    above = [mount for mount in loop.read_mounts() if os.path.realpath(path).startswith(mount.mountpoint.rstrip("/") + "/")]
+    return max(above, key=lambda mount: len(mount.mountpoint)).fstype if above else ""

@@ -1,0 +1,93 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A host of OpenVZ's in a folder: the stand-in for vzctl of the scenario, the gate and the commands of a move, with the paths of that folder."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+CHECKOUT = pathlib.Path(__file__).parents[6]
+FILES = CHECKOUT / "roles" / "pcopy" / "files"
+STAND_IN = CHECKOUT / "tests" / "openvz" / "vzctl.py"
+CONF = 'NAME="shop"\nVE_LAYOUT="simfs"\nVE_PRIVATE="{0}/vz/private/$VEID"\nVE_ROOT="{0}/vz/root/$VEID"\n'
+
+
+class Host:
+    """Its folder stands for /."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+        self.conf, self.state, self.staged = (root / name for name in ("etc/vz/conf", "state", "staged"))
+        for folder in (self.conf, root / "etc/vz/names", self.state, root / "bin"):
+            folder.mkdir(parents=True)
+        (root / "etc/vz/vz.conf").write_text(f"VE_PRIVATE={root}/vz/private/$VEID\nVE_ROOT={root}/vz/root/$VEID\n", encoding="utf-8")
+        self.program("vzctl", f"#!{sys.executable}\n" + self.moved(STAND_IN.read_text(encoding="utf-8")))
+        self.program("systemd-run", '#!/bin/sh\nwhile case $1 in --*) true ;; *) false ;; esac; do shift; done\nexec "$@"\n')
+        self.turn_program = self.program("turn", self.moved((FILES / "openvz-turn").read_text(encoding="utf-8")))
+        self.program("premount", self.moved((FILES / "openvz-premount").read_text(encoding="utf-8")))
+        self.helper(True)
+        script = self.conf / "vps.premount"
+        script.write_text(self.moved((FILES / "openvz-vps.premount").read_text(encoding="utf-8")), encoding="utf-8")
+        script.chmod(0o755)
+
+    def moved(self, text: str) -> str:
+        for path, place in (
+            ("/usr/local/libexec/handover/openvz", self.root / "bin"),
+            ("/usr/local/libexec/handover/pcopy", self.root / "bin" / "pcopy"),
+            ("/var/lib/handover/openvz", self.staged),
+            ("/var/lib/vzctl-stand-in", self.state),
+            ("/etc/vz", self.root / "etc/vz"),
+        ):
+            text = text.replace(path, str(place))
+        return text
+
+    def program(self, name: str, text: str) -> pathlib.Path:
+        path = self.root / "bin" / name
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+        return path
+
+    def helper(self, says: bool) -> None:
+        self.program("pcopy", f'#!/bin/sh\ncat >>{self.root}/asked\necho " $*" >>{self.root}/asked\nexit {0 if says else 1}\n')
+
+    def asked(self) -> str:
+        path = self.root / "asked"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def call(self, *words: object) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PATH": f"{self.root}/bin:{os.environ['PATH']}"}
+        return subprocess.run([str(word) for word in words], env=environment, capture_output=True, text=True, check=False, timeout=30)
+
+    def turn(self, *words: object) -> tuple[int, str]:
+        done = self.call(self.turn_program, *words)
+        return done.returncode, done.stderr
+
+    def status(self) -> str:
+        return self.call(self.root / "bin" / "vzctl", "status", "101").stdout.strip()
+
+    def have(self, *scripts: str) -> pathlib.Path:
+        """Container 101, which does not run."""
+        (self.conf / "101.conf").write_text(CONF.format(self.root), encoding="utf-8")
+        for name in scripts:
+            (self.conf / name).write_text("#!/bin/sh\n", encoding="utf-8")
+        private = self.root / "vz/private/101"
+        for folder in ("etc", "var/log"):
+            (private / folder).mkdir(parents=True)
+        (private / "etc/hostname").write_text("shop\n", encoding="utf-8")
+        return private
+
+
+@pytest.fixture(name="openvz_host")
+def one_host(tmp_path):
+    host = Host(tmp_path)
+    yield host
+    (host.state / "STOP_SECONDS").write_text("0", encoding="utf-8")
+    (host.state / "FAULT").unlink(missing_ok=True)
+    host.call(host.root / "bin" / "vzctl", "stop", "101")

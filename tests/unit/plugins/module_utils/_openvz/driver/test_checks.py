@@ -1,0 +1,162 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Two hosts of OpenVZ's between which container 101 can move; each test breaks one fact and reads the sentence."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core.inventory import REFUSED, TOLD
+from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.driver import checks, facts, inventory, told
+
+GIB = 2**30
+CONF = """ONBOOT="yes"
+NAME="shop"
+IP_ADDRESS="192.0.2.101 2001:db8::101"
+NETIF="ifname=eth0,bridge=vmbr0,mac=00:18:51:A0:8F:61"
+DEVNODES="net/tun:rw"
+VE_PRIVATE="/vz/private/$VEID"
+VE_LAYOUT="simfs"
+"""
+
+
+def seen(conf=CONF, **more):
+    return {
+        "id": "101", "status": "CTID 101 exist mounted running", "vzctl": "vzctl version 4.11.1", "private": "/vz/private/101", "mountpoint": "/vz/root/101",
+        "layout": "simfs", "kib": 4, "files": {"conf": conf, "vz.conf": ""}, "scripts": {"101.mount": "", "vps.mount": "", "vps.premount": ""}, **more,
+    }  # fmt: skip
+
+
+def host(address):
+    return {
+        "arch": "x86_64", "clock": 1000.0, "systemd": [257], "interfaces": ["lo", "host0", "vmbr0"], "cpu_features": ["sse2"],
+        "addresses": [{"address": address, "prefix": 24, "interface": "host0"}], "sessions": {"path": "/var/lib/handover/sessions", "free": GIB},
+        "pcopy": {"installed": True, "interface": 99, "protocol": 1, "sessions": []},
+        "openvz": {
+            "installed": True, "version": [4, 11, 1], "kernel": False, "ploop": False, "gate": "", "private": "/vz/private/101", "root": "/vz/root/101",
+            "private_exists": False, "store": {"path": "/vz/private/101", "free": GIB}, "lock": "", "containers": [], "taken": [], "ipv6": True,
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture
+def world():
+    workload = {**facts.facts_of(seen()), "unaccounted": [], "dump": "", "linked": False, "fstype": "ext4"}
+    directory = {"name": "private", "path": "/vz/private/101", "size": 4096, "anonymous": False, "shared_with": []}
+    workload["mounts"] = [{"type": "private", "name": "private", "source": "/vz/private/101", "destination": "/", "directory_volume": directory}]
+    return {
+        "here": {"workload": workload, "host": host("192.0.2.1"), "problems": []},
+        "there": {"workload": {"exists": False, "running": False, "held": False, "state": ""}, "host": host("192.0.2.2"), "problems": []},
+        "mode": "offline",
+        "source": "node1",
+        "options": {},
+    }
+
+
+def move(world):
+    return Move("101", world["source"], "node2", world["mode"], world["here"], world["there"], **world["options"])
+
+
+def put(path, value):
+    def break_it(world):
+        *keys, last = path.split("/")
+        for key in keys:
+            world = world[key]
+        world[last] = value
+
+    return break_it
+
+
+def parameter(name, value):
+    return lambda world: world["here"]["workload"]["parameters"].update({name: value})
+
+
+def test_nothing_is_in_the_way(world):
+    assert checks.examine(move(world)) == ([], [])
+    assert EXAMINERS["openvz"].directories(move(world)) == [world["here"]["workload"]["mounts"][0]["directory_volume"]]
+    assert checks.twin(move(world)) == {"made": True, "volumes": ["private"], "folders": [], "secrets": []}
+
+
+BROKEN = [
+    ("same_host", put("source", "node2"), "is on node2 already"),
+    ("openvz", put("there/host/openvz/installed", False), "OpenVZ is not on node2"),
+    ("workload", put("here/workload/exists", False), "OpenVZ has no container 101 on node1"),
+    ("name", put("here/workload/id", "102"), "name it 102"),
+    ("gate", put("there/host/openvz/gate", "vps.premount is missing"), "nothing would keep OpenVZ on node2 from starting 101"),
+    ("gate", put("here/host/openvz/gate", "vps.premount is missing"), "nothing would keep OpenVZ on node1 from starting 101"),
+    ("running", put("here/workload/state", "suspended"), "resume it there with `vzctl resume 101`"),
+    ("running", put("here/workload/state", "mounted"), "unmount it there with `vzctl umount 101`"),
+    ("running", put("here/workload/dump", "/vz/dump/Dump.101"), "has a dump of its memory on node1 (/vz/dump/Dump.101)"),
+    ("live", put("mode", "live"), "move it with migrate_mode=offline"),
+    ("engine_lock", put("here/host/openvz/lock", "4711"), "process 4711 has its lock"),
+    ("layout", put("here/workload/layout", "vzfs"), "is vzfs, and only simfs and ploop can move"),
+    ("layout", put("here/workload/layout", ""), "of no kind that is known here"),
+    ("layout", put("here/workload/linked", True), "is a link"),
+    ("filesystem", put("here/workload/fstype", "overlay"), "put it on ext4 or xfs"),
+    ("ploop", put("here/workload/layout", "ploop"), "node2 gives it no device (`ploop getdev`)"),
+    ("already_there", lambda world: world["there"]["workload"].update(exists=True, state="running"), "node2 has a container 101 already, which is running"),
+    ("already_there", put("there/host/openvz/private_exists", True), "/vz/private/101 is on node2 already, and is never overwritten"),
+    ("names", put("there/host/openvz/containers", [{"id": "7", "name": "shop"}]), "the container 7 on node2 is called shop"),
+    ("addresses", put("there/host/openvz/taken", [{"address": "2001:db8::101", "container": "7"}]), "2001:db8::101 of 101 is that of the container 7"),
+    ("bridges", put("there/host/interfaces", ["lo"]), "an interface on the bridge vmbr0, which node2 does not have"),
+    ("ipv6", put("there/host/openvz/ipv6", False), "the module ipv6 is not loaded on node2"),
+    ("devices", parameter("NETDEV", "eth5"), "has devices of node1 (eth5)"),
+    ("devices", parameter("DEVNODES", "net/tun:rw,sdb:rw"), "has devices of node1 (sdb:rw)"),
+    ("devices", parameter("DEVICES", "b:8:16:rw"), "has devices of node1 (b:8:16:rw)"),
+    ("disks", parameter("DISK", "enabled=yes,image=/data/x.hdd"), "has a disk beside that of its root"),
+    ("bind_mounts", parameter("BINDMOUNT", "/srv:/srv"), "mounts a folder of node1"),
+    ("cluster", parameter("HA_ENABLE", "yes"), "is under high availability"),
+    ("quota", parameter("QUOTAUGIDLIMIT", "200"), "has limits for users and groups in its quota"),
+    ("scripts", put("here/workload/scripts", {"101.reinstall": ""}), "has the script 101.reinstall on node1"),
+    ("vzctl_version", put("there/host/openvz/version", [4, 9, 4]), "vzctl is 4.11.1 on node1 and 4.9.4 on node2, which is older"),
+    ("vzctl_version", put("there/host/openvz/version", [7, 0, 280]), "read other configurations"),
+    ("openvz_kernel", put("here/host/openvz/kernel", True), "node1 runs OpenVZ's kernel and node2 does not"),
+    ("arch", put("there/host/arch", "aarch64"), "node2 is aarch64"),
+    ("space", put("there/host/openvz/store", {"path": "/vz", "free": 0}), "for its private area"),
+    ("memory_options", put("options", {"lazy_pages": True}), "migrate_lazy_pages is about the memory of podman's containers"),
+    ("pcopy", put("there/host/pcopy/installed", False), "the helper pcopy is missing on node2"),
+    ("systemd", put("there/host/systemd", []), "node2 does not run systemd"),
+    ("clock", put("there/host/clock", 2000.0), "the clocks of node1 and node2"),
+    ("unanswered", put("there/problems", ["vzctl was slow"]), "could not be examined in full: vzctl was slow"),
+    ("inventory:COLOUR", put("here/workload/unaccounted", ["COLOUR"]), "has the parameter COLOUR in its configuration on node1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "break_it", "says"), BROKEN, ids=[row[0] for row in BROKEN])
+def test_a_fault_is_named(world, check, break_it, says):
+    break_it(world)
+    found, _ignored = checks.examine(move(world))
+    assert check in {each.check for each in found} and says in " ".join(each.sentence for each in found), found
+
+
+def test_each_check_is_broken_once_here():
+    tried = {check for check, _break_it, _says in BROKEN}
+    # With memory alone: a live move is refused before.
+    assert {*checks.BASICS, *checks.FIRM, *checks.CHECKS} - tried == {"locked", "cpu"}
+
+
+def test_what_would_lose_something_cannot_be_ignored(world):
+    assert checks.unknown_names([*checks.BASICS, *checks.FIRM]) == [*checks.BASICS, *checks.FIRM]
+    assert checks.unknown_names(["space", "inventory:COLOUR"]) == []
+    put("there/host/openvz/store", {"path": "/vz", "free": 0})(world)
+    found, ignored = checks.examine(move(world), ["space"])
+    assert found == [] and [each.check for each in ignored] == ["space"]
+
+
+def test_the_disk_of_ploop_and_the_host_s_scripts_are_told(world):
+    world["here"]["workload"].update(layout="ploop")
+    parameter("CPUMASK", "0-3")(world)
+    put("there/host/openvz/private", "/data/private/101")(world)
+    said = " / ".join(told.told(move(world)))
+    for part in ("is sent twice", "the scripts vps.mount of node1 stay there", "CPUMASK of 101 is 0-3", "will be /data/private/101 on node2", "(101.mount)"):
+        assert part in said
+
+
+def test_a_row_that_is_told_or_refused_has_a_check():
+    rows = [*inventory.PARAMETERS.values(), *inventory.STATE.values()]
+    known = {*EXAMINERS["openvz"].checks, *checks.FIRM, *told.TOLD}
+    assert {row.check for row in rows if row.check} <= known
+    assert all(row.check for row in rows if row.fate in (TOLD, REFUSED))
