@@ -36,17 +36,28 @@ class Hosts:
         self.names = json.loads(listed.stdout)["lab"]["hosts"][:2]
         self.both = [testinfra.get_host(f"ansible://{name}?ansible_inventory={INVENTORY}") for name in self.names]
 
-    def move(self, *words: str, to: int = 1, **variables: t.Any) -> tuple[int, str]:
+    def begin(self, *words: str, to: int = 1, **variables: t.Any) -> subprocess.Popen[str]:
         asked = {
             "handover_workload": "103", "handover_destination": self.names[to], "handover_driver": "openvz", "handover_mode": "offline",
             "handover_report_dir": "/tmp/handover-openvz-reports", **variables,
         }  # fmt: skip
         environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-        done = subprocess.run(
+        return subprocess.Popen(
             [str(PROGRAMS / "ansible-playbook"), f"--inventory={INVENTORY}", "playbooks/migrate.yml", "--extra-vars", json.dumps(asked), *words],
-            cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300,
+            cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        return done.returncode, " ".join(done.stdout.split())
+
+    def end(self, begun: subprocess.Popen[str]) -> tuple[int, str]:
+        with begun:
+            try:
+                said, _none = begun.communicate(timeout=300)
+            except subprocess.TimeoutExpired:
+                begun.kill()
+                raise
+        return begun.returncode, " ".join(said.split())
+
+    def move(self, *words: str, to: int = 1, **variables: t.Any) -> tuple[int, str]:
+        return self.end(self.begin(*words, to=to, **variables))
 
     def status(self) -> list[str]:
         return [host.check_output("vzctl status 103").strip() for host in self.both]
@@ -104,14 +115,30 @@ def test_a_start_that_does_nothing_is_taken_back(hosts, fault):
     assert hosts.status() == [RUNS, GONE] and hosts.left(1) == before
 
 
+def test_neither_host_starts_it_after_the_release_and_it_comes_home_when_the_other_never_ran_it(hosts):
+    before = hosts.left(1)
+    begun = hosts.begin(migrate_pause_at={"destination": "released"})
+    try:
+        released = "grep -q '\"released\"' /var/lib/handover/sessions/103-*/journal* 2>/dev/null && exit 0"
+        hosts.both[1].check_output(f"for n in $(seq 1000); do {released}; sleep 0.2; done; exit 1")
+        assert hosts.both[0].run("vzctl start 103").rc == 79 and hosts.both[1].run("vzctl start 103").rc == 14
+        assert hosts.status() == ["CTID 103 exist unmounted down", GONE]
+        # It has taken the run token, and has registered nothing.
+        hosts.both[1].check_output("pkill -KILL -f 'pcopy [r]eceive --session /var/lib/handover/sessions/103-'")
+    finally:
+        status, said = hosts.end(begun)
+    assert status != 0 and "103 was not moved and runs on" in said, said
+    assert hosts.status() == [RUNS, GONE] and hosts.left(1) == before and "103-" not in hosts.left(0)
+
+
 def test_it_moves_and_no_line_is_lost_or_doubled(hosts):
     status, said = hosts.move()
     assert status == 0 and "103 has moved from" in said, said
     assert hosts.status() == [GONE, RUNS]
     assert hosts.both[0].run(f"test -e {PRIVATE}").rc == 1 and hosts.both[0].run("test -e /etc/vz/names/vz-still").rc == 1
     assert 'NAME="vz-still"' in hosts.both[1].check_output("cat /etc/vz/names/vz-still")
-    # Started at first, again when the first move was taken back, and here.
-    assert [run == list(range(1, len(run) + 1)) for run in runs(hosts.beats(1))] == [True] * 3
+    # Started at first, again each time when a move was taken back, and here.
+    assert [run == list(range(1, len(run) + 1)) for run in runs(hosts.beats(1))] == [True] * 4
 
 
 def test_the_source_is_kept_and_nothing_starts_without_the_helper(hosts):
@@ -119,7 +146,7 @@ def test_the_source_is_kept_and_nothing_starts_without_the_helper(hosts):
     assert status == 0, said
     assert hosts.status() == [RUNS, GONE]
     assert "103.conf.migrated" in hosts.left(1) and hosts.both[1].run(f"test -d {PRIVATE}/var").rc == 0
-    assert [run == list(range(1, len(run) + 1)) for run in runs(hosts.beats(0))] == [True] * 4
+    assert [run == list(range(1, len(run) + 1)) for run in runs(hosts.beats(0))] == [True] * 5
     source = hosts.both[0]
     source.check_output("vzctl stop 103; mv /usr/local/libexec/handover/pcopy /usr/local/libexec/handover/pcopy.away")
     try:

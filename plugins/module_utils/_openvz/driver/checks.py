@@ -24,6 +24,8 @@ COMMON_DEVICES = ("net/tun", "fuse", "ppp")
 LAYOUTS = ("simfs", "ploop")
 # The session watches the files while they are used, by their handles.
 WATCHED = ("ext4", "xfs")
+# The first version of libvzctl and prlctl.
+NEWER = 7
 
 
 def _offer(move: Move) -> t.Mapping[str, t.Any]:
@@ -74,6 +76,22 @@ def _live(move: Move) -> t.Iterator[str]:
     if move.live:
         yield "containers of OpenVZ move offline, which means that {0} is stopped on {1} and started on {2}: move it with migrate_mode=offline".format(
             move.workload, move.source, move.destination
+        )
+
+
+def _era(move: Move) -> t.Iterator[str]:
+    for name, host in move.hosts:
+        if host["openvz"]["version"][:1] >= [NEWER]:
+            yield (
+                "vzctl is {0} on {1}: of Virtuozzo and OpenVZ {2} and later a container is registered otherwise, and this driver does not do that: "
+                "bring it to podman with playbooks/import_openvz.yml".format(dotted(host["openvz"]["version"]), name, NEWER)
+            )
+
+
+def _files(move: Move) -> t.Iterator[str]:
+    for name in move.container["unreadable"]:
+        yield "the file /etc/vz/conf/{0} on {1} is no plain text of UTF-8 with line feeds, and would not be the same on {2}: write it as such".format(
+            name, move.source, move.destination
         )
 
 
@@ -260,6 +278,8 @@ BASICS: dict[str, Check] = {
 FIRM: dict[str, Check] = {
     "running": _running,
     "live": _live,
+    "era": _era,
+    "files": _files,
     "engine_lock": _engine_lock,
     "layout": _layout,
     "already_there": _already_there,

@@ -68,11 +68,13 @@ class Look:
     def _files(self, workload: Document) -> dict[str, t.Any]:
         """Its private area as a directory of the move, and the dump of one that is suspended."""
         dumps = facts_of.place(facts_of.effective(workload["conf"], host.read_text(DEFAULTS)), "DUMPDIR", workload["id"])
+        written = {workload["id"] + ".conf": workload["conf"], **workload["scripts"]}
         directory = {"name": facts_of.PRIVATE, "path": workload["private"], "size": workload["size"], "anonymous": False, "shared_with": []}
         return {
             "dump": next(iter(glob.glob(os.path.join(glob.escape(dumps), facts_of.DUMP.format(workload["id"])))), ""),
             "linked": os.path.islink(workload["private"]),
             "fstype": _fstype(workload["private"]),
+            "unreadable": sorted(name for name, text in written.items() if not _is(os.path.join(FOLDER, name), text)),
             "mounts": [
                 {
                     "type": "private",
@@ -145,3 +147,12 @@ def _fstype(path: str) -> str:
     """The kind of the file system that a folder is on."""
     above = [mount for mount in loop.read_mounts() if os.path.realpath(path).startswith(mount.mountpoint.rstrip("/") + "/")]
     return max(above, key=lambda mount: len(mount.mountpoint)).fstype if above else ""
+
+
+def _is(path: str, text: str) -> bool:
+    """Whether a file has these very bytes: what is carried as a text has to be the file."""
+    try:
+        with open(path, "rb") as file:
+            return file.read() == text.encode("utf-8")
+    except (OSError, UnicodeEncodeError):
+        return False

@@ -44,7 +44,7 @@ def host(address):
 
 @pytest.fixture
 def world():
-    workload = {**facts.facts_of(seen()), "unaccounted": [], "dump": "", "linked": False, "fstype": "ext4"}
+    workload = {**facts.facts_of(seen()), "unaccounted": [], "dump": "", "linked": False, "fstype": "ext4", "unreadable": []}
     directory = {"name": "private", "path": "/vz/private/101", "size": 4096, "anonymous": False, "shared_with": []}
     workload["mounts"] = [{"type": "private", "name": "private", "source": "/vz/private/101", "destination": "/", "directory_volume": directory}]
     return {
@@ -91,6 +91,8 @@ BROKEN = [
     ("running", put("here/workload/state", "mounted"), "unmount it there with `vzctl umount 101`"),
     ("running", put("here/workload/dump", "/vz/dump/Dump.101"), "has a dump of its memory on node1 (/vz/dump/Dump.101)"),
     ("live", put("mode", "live"), "move it with migrate_mode=offline"),
+    ("era", put("here/host/openvz/version", [7, 0, 280]), "vzctl is 7.0.280 on node1: of Virtuozzo and OpenVZ 7 and later"),
+    ("files", put("here/workload/unreadable", ["101.conf"]), "the file /etc/vz/conf/101.conf on node1 is no plain text of UTF-8"),
     ("engine_lock", put("here/host/openvz/lock", "4711"), "process 4711 has its lock"),
     ("layout", put("here/workload/layout", "vzfs"), "is vzfs, and only simfs and ploop can move"),
     ("layout", put("here/workload/layout", ""), "of no kind that is known here"),

@@ -79,6 +79,14 @@ def test_a_container_and_its_host(host, seen):
     assert offer["lock"] == "" and offer["containers"] == offer["taken"] == []
 
 
+@pytest.mark.parametrize("content", [b'NAME="\xe9"\n', b'NAME="a"\r\n'])
+def test_a_file_that_would_not_be_the_same_is_named(host, seen, content):
+    host.have("101.mount")
+    assert seen()[0]["unreadable"] == []
+    (host.conf / "101.mount").write_bytes(content)
+    assert seen()[0]["unreadable"] == ["101.mount"]
+
+
 def test_the_others_of_a_host(host, seen):
     host.have()
     (host.conf / "7.conf").write_text('NAME="bank"\nIP_ADDRESS="192.0.2.7/24"\n', encoding="utf-8")
