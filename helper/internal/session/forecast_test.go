@@ -84,10 +84,16 @@ func TestForecastOfMemoryThatHasGoneAhead(t *testing.T) {
 }
 
 func TestForecastOnABusyHost(t *testing.T) {
-	busy := Options{parts: parts{howBusy: func() float64 { return 4 }}}
+	copies := 0.0
+	busy := Options{parts: parts{howBusy: func() float64 { return 4 }, copyRate: func() float64 { return copies }}}
 	s := newSource(&record.Session{Dir: t.TempDir(), Spec: &record.Spec{Policy: record.Policy{Memory: 1300 << 20}}}, &atomic.Bool{}, busy)
 	s.memory = ahead{scans: 2, told: true}
 	if got, want := s.foresee(0, 0).Total(), 4*usualBase+8*time.Second; got != want {
+		t.Errorf("%s, and %s wanted", got, want)
+	}
+	// A measured rate has that in it.
+	copies = criuCopies * (650 << 20)
+	if got, want := s.foresee(0, 0).Total(), 4*usualBase+4*time.Second; got != want {
 		t.Errorf("%s, and %s wanted", got, want)
 	}
 	f := forecast{Base: 4 * usualBase, busy: 4}

@@ -39,6 +39,7 @@ type parts struct {
 	keeper       lazy.Keeper    // holds the descriptors beside this process: systemd, where it runs this
 	dumpAfter    time.Duration  // file systems stay frozen so long under a dump that is not complete
 	howBusy      func() float64 // how many times as long work takes on this host, since others want the processors too
+	copyRate     func() float64 // bytes a second that this host copies into a tmpfs; 0 where that is not known yet
 	brakeHold    time.Duration  // a step of the throttle is given so long to show; the kernel deals out a limited time in tenths of a second
 }
 
@@ -61,6 +62,9 @@ func (o Options) filled() Options {
 	}
 	if o.howBusy == nil {
 		o.howBusy = new(busy.Meter).Now
+	}
+	if o.copyRate == nil {
+		o.copyRate = new(busy.Copier).Now
 	}
 	if o.dumpAfter == 0 {
 		o.dumpAfter = 2 * time.Second

@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 
 // planted is how the sessions of a test are served: with the parts that it has put in the place of the real ones.
 // A forecast does not depend on the load of the machine that tests run on.
-var planted = Options{parts: parts{howBusy: func() float64 { return 1 }}}
+var planted = Options{parts: parts{howBusy: func() float64 { return 1 }, copyRate: func() float64 { return criuCopies * criuRate }}}
 
 func act(what string, args []string) error {
 	lendAtLeisure()
