@@ -94,7 +94,7 @@ func (f *folder) collect() (int64, error) {
 	return bytes, nil
 }
 
-// send brings what was touched to the disk. With last, the workload stands still.
+// send brings the touched files to the disk. With last, the workload stands still.
 func (f *folder) send(ctx context.Context, last bool) error {
 	if _, err := f.collect(); err != nil {
 		return err

@@ -29,8 +29,8 @@ type guard struct {
 	end *os.File
 }
 
-// watch starts a guard. It keeps what is owned until it has thawed, whatever becomes of
-// this process.
+// watch starts a guard. It keeps the owned files until it has thawed, also when this
+// process is gone.
 func watch(places []string, limit time.Duration, owned []*os.File) (*guard, error) {
 	if len(places) == 0 {
 		return nil, nil

@@ -30,7 +30,7 @@ type returning struct {
 // Rollback makes disks that nothing uses those of a point, which is the current one
 // afterwards. Everything is looked at before anything is written.
 //
-// around, if it is there, is given the writing: what else the workload has goes back beside
+// around, if it is there, is given the writing: the workload's folders go back beside
 // it. Until that has returned, nothing may start the workload.
 func (s *Store) Rollback(ctx context.Context, point *Point, views []*View, paths []string, around func(write func() error) error) (_ []*Restored, err error) {
 	b := &rollback{store: s, point: point}
