@@ -43,7 +43,8 @@ def test_nothing_follows_a_step_that_fails(helper, steps):
     ("wrong", "said"),
     [
         ({"session": {"session": "shop-2", "state": "absent"}}, "session: state is absent but all of the following are missing: role"),
-        ({"session": {"session": "shop-2", "state": "gone"}}, "session: value of state must be one of: identity, started, recovered, resolved, absent"),
+        ({"session": {"session": "shop-2", "state": "gone"}},
+         "session: value of state must be one of: identity, started, recovered, resolved, withdrawn, removable, absent"),
         ({"session": {"session": "shop-2", "state": "identity", "roll": "source"}}, "session: roll. Supported parameters include"),
         ({"sesion": {}}, "steps: sesion is not a step: use one of cutover, docker_workload, image_volume"),
         ({"session": {}, "session_info": {}}, "steps: one of them has 2 names .session, session_info.: each is one module"),
