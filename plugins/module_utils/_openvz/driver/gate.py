@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 
 from ..._core.host import read_text
+from ..action_scripts import GATE, asks_the_helper
 
 SCRIPT = "/etc/vz/conf/vps.premount"
-OWN = "/usr/local/libexec/handover/openvz/premount"
+OWN = GATE
 TURN = "/usr/local/libexec/handover/openvz/turn"
 CURE = "apply the role livefleet.handover.pcopy to it with pcopy_openvz_gate=true"
 
@@ -27,11 +28,6 @@ def obstacle(script: str = SCRIPT, own: str = OWN, turn: str = TURN) -> str:
         return "{0} is missing".format(missing[0])
     if not os.access(script, os.X_OK):
         return "{0} is missing".format(script)
-    if not any(_asks(line, own) for line in read_text(script).splitlines()):
+    if not any(asks_the_helper(line, own) for line in read_text(script).splitlines()):
         return "{0} is the host's own and does not ask the helper: put the line `{1} || exit 1` at its beginning".format(script, own)
     return ""
-
-
-def _asks(line: str, own: str) -> bool:
-    """Whether the line ends the script where the helper says no."""
-    return line.strip() in (f"exec {own}", f"{own} || exit 1")
