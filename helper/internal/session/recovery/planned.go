@@ -34,9 +34,7 @@ type plan struct {
 		Twin     struct {
 			Made bool `json:"made"`
 		} `json:"twin"`
-		Members []struct {
-			Name string `json:"name"`
-		} `json:"members"`
+		Members []string `json:"members"` // their names
 	} `json:"plan"`
 }
 
@@ -45,11 +43,7 @@ func (p *plan) has(name string) bool {
 	if p.Plan.Role != string(record.Destination) || !p.Plan.Twin.Made {
 		return false
 	}
-	named := []string{p.Plan.Workload}
-	for _, m := range p.Plan.Members {
-		named = append(named, m.Name)
-	}
-	return slices.Contains(named, name)
+	return name == p.Plan.Workload || slices.Contains(p.Plan.Members, name)
 }
 
 // onlyPlanned is an error for a twin whose session has not begun.
