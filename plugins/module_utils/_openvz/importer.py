@@ -16,10 +16,10 @@ import time
 import typing as t
 
 from .._core.host import listening_ports
+from .._core.inits import look_at
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
 from . import disk, mends, second_look, unit
-from .look import ROOT_SCRIPT, root_of
 from .plan import fault_of
 from .root_files import mend
 from .source import IMAGES, LAST_IMAGES, TREE, Source
@@ -161,7 +161,7 @@ class Importer:
     # The container
 
     def look(self) -> dict[str, t.Any]:
-        return root_of(self.runtime.run(["sh", "-c", ROOT_SCRIPT + 'look_at_root "$1"', "sh", self.plan["mountpoint"]]).stdout)
+        return look_at(self.runtime, self.plan["mountpoint"])
 
     def start(self, offer: t.Mapping[str, t.Any], ignore: t.Sequence[str], port: int, wait: float) -> dict[str, t.Any]:
         """The mends are made, the container, its unit; and it runs if it ran."""

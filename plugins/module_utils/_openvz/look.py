@@ -9,40 +9,10 @@ The program only reads. It answers in lines: `@word rest`, and files as `@file N
 
 from __future__ import annotations
 
-import re
 import typing as t
 
+from .._core.inits import ROOT_SCRIPT, add_root, empty_root
 from .config import NEWER
-
-# Of a root file system, here or on a volume: the kind of its init, and the versions that the mends ask for.
-ROOT_SCRIPT = r"""
-# One line, whatever a name or a link in the container has in it: an answer of its own would be believed.
-say() { printf '%s\n' "$*" | head -n 1; }
-look_at_root() {
-    say "@root path $1"
-    for init in sbin/init usr/sbin/init; do
-        if [ -L "$1/$init" ]; then say "@root init $(readlink "$1/$init")"; break; fi
-        if [ -f "$1/$init" ]; then say "@root init $init"; break; fi
-    done
-    for each in etc/inittab etc/init/rc.conf sbin/initctl etc/rc.d/rc.sysinit etc/fstab run etc/network/interfaces \
-        etc/sysconfig/network-scripts; do
-        [ -e "$1/$each" ] && say "@root has $each"
-    done
-    [ -d "$1/tmp" ] && [ ! -L "$1/tmp" ] && say "@root has tmp"
-    for each in "$1"/lib/systemd/libsystemd-shared-*.so "$1"/usr/lib/systemd/libsystemd-shared-*.so "$1"/usr/lib/*/systemd/libsystemd-shared-*.so; do
-        [ -e "$each" ] && say "@root systemd $(basename "$each" .so | sed 's/libsystemd-shared-//')"
-    done
-    for each in "$1"/lib/libc-2.*.so "$1"/lib64/libc-2.*.so "$1"/lib/*/libc-2.*.so; do
-        [ -e "$each" ] && say "@root glibc $(basename "$each" .so | sed 's/libc-//')"
-    done
-    # A link within the folder is usual (centos-release); another would show a file of the host.
-    for each in etc/debian_version etc/redhat-release; do
-        case $(readlink "$1/$each") in */*) continue ;; esac
-        [ -f "$1/$each" ] && say "@root release $each $(head -n 1 "$1/$each")"
-    done
-    return 0
-}
-"""
 
 # The container's id or name is the program's first argument.
 SCRIPT = (
@@ -157,44 +127,6 @@ def parse(text: str) -> dict[str, t.Any]:
             elif word in found:
                 found[word] = rest
     return found
-
-
-def empty_root() -> dict[str, t.Any]:
-    return {"path": "", "init": "", "has": [], "systemd": 0, "glibc": "", "release": ""}
-
-
-def add_root(root: dict[str, t.Any], text: str) -> None:
-    """One line about a root file system."""
-    key, _blank, rest = text.partition(" ")
-    if key == "has":
-        root["has"].append(rest)
-    elif key == "systemd":
-        match = re.match(r"\d+", rest)
-        root["systemd"] = int(match.group(0)) if match else root["systemd"]
-    elif key == "release":
-        root["release"] = rest.partition(" ")[2]
-    elif key in root:
-        root[key] = rest
-
-
-def root_of(text: str) -> dict[str, t.Any]:
-    """The lines of ROOT_SCRIPT alone."""
-    root = empty_root()
-    for line in text.splitlines():
-        if line.startswith("@root "):
-            add_root(root, line[len("@root ") :].strip())
-    return root
-
-
-def init_of(root: t.Mapping[str, t.Any]) -> str:
-    """systemd, upstart, sysvinit, or nothing that is known here."""
-    if root["init"].endswith("systemd"):
-        return "systemd"
-    if "sbin/initctl" in root["has"] and "etc/init/rc.conf" in root["has"]:
-        return "upstart"
-    if root["init"] and "etc/inittab" in root["has"]:
-        return "sysvinit"
-    return ""
 
 
 def state_of(status: str) -> dict[str, bool]:

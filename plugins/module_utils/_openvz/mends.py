@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 import typing as t
 
-from .look import init_of
+from .._core import inits
+from .._core.inits import init_of
 
 Root = t.Mapping[str, t.Any]
 # The names of the interfaces that podman sets up.
@@ -32,8 +33,8 @@ class Mend(t.NamedTuple):
 
 def comment(pattern: str) -> Change:
     """A hash before each line that matches from its beginning."""
-    expression = re.compile(pattern)
-    return lambda text, _interfaces: "".join("# " + line if expression.match(line) else line for line in text.splitlines(keepends=True))
+    change = inits.comment(pattern)
+    return lambda text, _interfaces: change(text)
 
 
 def stanzas(text: str, interfaces: Interfaces) -> str:
@@ -57,14 +58,6 @@ def not_at_boot(text: str, interfaces: Interfaces) -> str:
         return text
     changed, count = re.subn(r"^(\s*ONBOOT=).*$", r"\1no", text, flags=re.MULTILINE)
     return changed if count else text.rstrip("\n") + "\nONBOOT=no\n"
-
-
-def power(text: str, _interfaces: Interfaces) -> str:
-    """An inittab in which a failing power means: shut down."""
-    if re.search(r"^[^#\n]*:powerfail:/sbin/init 0\s*$", text, re.MULTILINE):
-        return text
-    without = re.sub(r"^([^#\n:]*:[^:\n]*:(?:powerfail|powerwait|powerfailnow):.*)$", r"# \1", text, flags=re.MULTILINE)
-    return without.rstrip("\n") + "\nvz:12345:powerfail:/sbin/init 0\n"
 
 
 def loginuid(text: str, _interfaces: Interfaces) -> str:
@@ -94,15 +87,15 @@ MENDS = (
     Mend(
         "run", "/run is empty at each start: this init cannot mount a tmpfs there itself, and marks of the last start would keep services down",
         lambda root: _OLD(root) and "run" in root["has"],
-        options=lambda _mountpoint: ["--tmpfs=/run:rw,nosuid,nodev,mode=0755", "--tmpfs=/run/lock:rw,nosuid,nodev,noexec,mode=1777"],
+        options=lambda _mountpoint: [f"--tmpfs={place}:{options}" for place, options in inits.RUN.items()],
     ),
     Mend(
         "power", "podman stops the container by the signal of a failing power, at which init shuts down: SIGTERM means nothing to it",
-        _is("sysvinit"), options=lambda _mountpoint: ["--stop-signal=SIGPWR"], files=[("etc/inittab", power)],
+        _is("sysvinit"), options=lambda _mountpoint: ["--stop-signal=SIGPWR"], files=[("etc/inittab", lambda text, _interfaces: inits.power(text))],
     ),
     Mend(
         "getty", "there are no virtual terminals: a getty would end at once and be started for ever",
-        _is("sysvinit"), files=[("etc/inittab", comment(r"[^#:\n]+:[^:\n]*:(respawn|ondemand):.*getty\b"))],
+        _is("sysvinit"), files=[("etc/inittab", lambda text, _interfaces: inits.without_getty(text))],
     ),
     Mend(
         "getty", "there are no virtual terminals: a getty would end at once and be started for ever",

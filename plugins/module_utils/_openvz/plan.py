@@ -13,8 +13,9 @@ import re
 import typing as t
 from dataclasses import dataclass, field
 
+from .._core.inits import init_of
 from . import action_scripts, mends, networks
-from .look import init_of, state_of
+from .look import state_of
 from .podman_options import NOT_GIVEN, RIGHTS, ways
 from .translation import CARRIED, REFUSED, REPORTED, TRANSLATED, table, translate
 

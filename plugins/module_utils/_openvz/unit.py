@@ -10,38 +10,12 @@ import os
 import re
 import typing as t
 
-FOLDER = "/etc/systemd/system"
+from .._core import container_unit
+from .._core.container_unit import FOLDER, name_of
+
+__all__ = ("FOLDER", "name_of", "orders", "text")
+
 _ORDER = re.compile(r"^X-OpenVZ-BootOrder=(\d+)$", re.MULTILINE)
-# Processes of a container that end by reboot() in it are killed by SIGHUP (again) or SIGINT (off): wait says 128 and the signal.
-TEXT = """\
-# Written by livefleet.handover.import_openvz.
-[Unit]
-Description=Container {name}, which was {ctid} in OpenVZ
-Wants=network-online.target
-After=network-online.target{after}
-{before}RequiresMountsFor={mountpoint}
-AssertPathIsMountPoint={mountpoint}
-X-OpenVZ-BootOrder={order}
-
-[Service]
-Type=forking
-PIDFile={pid_file}
-ExecStart={podman} start {name}
-ExecStop={podman} stop --ignore {name}
-ExecStopPost={podman} stop --ignore {name}
-TimeoutStopSec={stop}
-# As in OpenVZ: a reboot in the container starts it again, and a shutdown does not.
-Restart=no
-RestartForceExitStatus=129
-SuccessExitStatus=129 130 143 SIGINT SIGHUP
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-
-def name_of(container: str) -> str:
-    return f"container-{container}.service"
 
 
 def orders(folder: str = FOLDER) -> dict[str, int]:
@@ -56,11 +30,11 @@ def orders(folder: str = FOLDER) -> dict[str, int]:
     return found
 
 
-def text(name: str, ctid: str, order: int, others: t.Mapping[str, int], **places: t.Any) -> str:
+def text(name: str, ctid: str, order: int, others: t.Mapping[str, int], mountpoint: str, **places: t.Any) -> str:
     """OpenVZ starts the container with the greatest number first."""
     earlier = [each for each, number in others.items() if number > order]
     later = [each for each, number in others.items() if number < order]
-    return TEXT.format(
-        name=name, ctid=ctid, order=order, after="".join(" " + each for each in earlier),
-        before="Before=" + " ".join(later) + "\n" if later else "", **places,
+    return container_unit.text(
+        name, "import_openvz", f"Container {name}, which was {ctid} in OpenVZ", [mountpoint], before=later, after=earlier,
+        own=[f"X-OpenVZ-BootOrder={order}"], **places,
     )  # fmt: skip

@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 
 import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core.inits import init_of, power, root_of
 from ansible_collections.livefleet.handover.plugins.module_utils._openvz import mends
-from ansible_collections.livefleet.handover.plugins.module_utils._openvz.look import init_of, root_of
 from ansible_collections.livefleet.handover.plugins.module_utils._openvz.root_files import mend
 
 SYSVINIT = root_of("@root path /x\n@root init sbin/init\n@root has etc/inittab\n@root has run\n@root has etc/network/interfaces\n@root has etc/fstab\n")
@@ -79,7 +79,7 @@ def test_interfaces_that_are_set_up_already_are_left_alone():
 @pytest.mark.parametrize(
     ("change", "before", "after"),
     [
-        (mends.power, INITTAB, INITTAB.replace("pf::", "# pf::") + "vz:12345:powerfail:/sbin/init 0\n"),
+        (lambda text, _interfaces: power(text), INITTAB, INITTAB.replace("pf::", "# pf::") + "vz:12345:powerfail:/sbin/init 0\n"),
         (mends.loginuid, "session    required     pam_loginuid.so\n", "session    optional     pam_loginuid.so\n"),
         (mends.not_at_boot, 'DEVICE="venet0:0"\nONBOOT=yes\n', 'DEVICE="venet0:0"\nONBOOT=no\n'),
         (mends.not_at_boot, "DEVICE=eth5\nONBOOT=yes\n", "DEVICE=eth5\nONBOOT=yes\n"),
