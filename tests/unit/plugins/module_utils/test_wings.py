@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """module_utils is a hall and five wings: a wing imports the hall and itself, the hall imports itself, preflight and steps stand on top of podman's wing,
-and copies on these, and the driver on top of OpenVZ's. The tables of the drivers stand on the wings of the engines."""
+and copies and systems on these, and the driver on top of OpenVZ's. The tables of the drivers stand on the wings of the engines."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ MAY = {
     "_podman.preflight": {"_core", "_podman", "_podman.preflight"},
     "_podman.steps": {"_core", "_podman", "_podman.steps"},
     "_podman.copies": {"_core", "_podman", "_podman.preflight", "_podman.steps", "_podman.copies"},
+    "_podman.systems": {"_core", "_podman", "_podman.preflight", "_podman.systems"},
     "_kvm": {"_core", "_kvm"},
     "_ceph": {"_core", "_ceph"},
     "_openvz": {"_core", "_openvz"},
