@@ -37,6 +37,7 @@ _BEHIND = {"RequiredBy": "requires it", "RequisiteOf": "requires it", "BoundBy":
 _NEEDED = ("Requires", "Requisite", "BindsTo")
 # Each host has these of its own.
 _OF_EVERY_HOST = (".target", ".slice", ".mount", ".automount", ".swap", ".device")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
 _RUNNING = ("active", "activating", "reloading")
 _ENABLED = ("enabled", "enabled-runtime", "disabled", "static", "indirect", "generated")
 
@@ -130,13 +131,18 @@ def obstacles(names: t.Sequence[str], shown: Document, found: Document, running:
 
 def _others(shown: Document, read: files_of.Reader) -> t.Iterator[str]:
     for key, does in _BEHIND.items():
-        others = [unit for unit in (shown.get(key) or "").split() if not unit.endswith(_OF_EVERY_HOST)]
+        others = [unit for unit in _units(shown.get(key) or "") if not unit.endswith(_OF_EVERY_HOST)]
         if others:
             yield "cannot leave {0}, which {1}: take that out of its [Unit] section".format(", ".join(others), does)
-    needed = {unit for key in _NEEDED for unit in (shown.get(key) or "").split()}
+    needed = {unit for key in _NEEDED for unit in _units(shown.get(key) or "")}
     missing = sorted(unit for unit in needed - set(read.companions) if not unit.endswith(_OF_EVERY_HOST) and unit not in read.explained)
     if missing:
         yield "requires {0}, which would stay behind: take that out of its [Unit] section, or say Wants= for it".format(", ".join(missing))
+
+
+def _units(text: str) -> list[str]:
+    """The units of a list: systemd quotes one whose name has a backslash, as a mount's of a path with a hyphen."""
+    return [re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for quoted, plain in _QUOTED.findall(text)]
 
 
 def acting(runtime: Runtime, names: t.Iterable[str]) -> list[str]:

@@ -125,6 +125,14 @@ class TestObstacles:
         told = list(service.obstacles(units, shown, found, True, place.read(**shown)))
         assert len(told) == 1 and told[0].startswith(sentence)
 
+    def test_a_mount_whose_name_systemd_quotes_is_of_every_host(self, place):
+        place.quadlet("shop.container", "[Container]\nImage=localhost/shop:1\n")
+        quoted = r'sysinit.target "var-lib-handover-mnt-shop\\x2ddata.mount" -.mount'
+        shown = {**SHOWN, "SourcePath": place.quadlets[1] + "/shop.container", "Requires": quoted, "BindsTo": '"a\\\\x2db.service"'}
+        found = service.described(["shop.service"], shown, INSPECT, "quadlet", [])
+        told = list(service.obstacles(["shop.service"], shown, found, True, place.read(**shown)))
+        assert len(told) == 1 and told[0].startswith(r"requires a\x2db.service, which would stay behind")
+
     def test_none_of_an_ordinary_one(self, place):
         path = place.quadlet("shop.container", "[Container]\nImage=localhost/shop:1\nVolume=data.volume:/data\n")
         place.quadlet("data.volume", "[Volume]\n")
