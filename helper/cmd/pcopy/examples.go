@@ -21,6 +21,7 @@ var examples = map[string]string{
 	"image check":      `pcopy image check ` + aBundle,
 	"image convert":    `pcopy image convert --format qcow2 ` + aBundle + ` /srv/images/web1.qcow2`,
 	"image digest":     `pcopy image digest /srv/images/web1.img /dev/vg0/web1`,
+	"image fill":       `pcopy image fill /srv/images/shop.img /srv/shop --stop /root/stop-shop --away /srv/shop.before`,
 	"image info":       `pcopy image info ` + aBundle,
 	"image merge":      `pcopy image merge --format qcow2 /vz/web1/root.hds /vz/web1/root.hds.delta /srv/images/web1.qcow2`,
 	"image sync":       `pcopy image sync --dontneed /srv/images/web1.img`,

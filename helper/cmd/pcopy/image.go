@@ -9,17 +9,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/image/convert"
 	"github.com/livefleet/handover/helper/internal/image/ploop"
 	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/treedisk"
 )
 
 type imageCommands struct{ *app }
 
 func (a imageCommands) image() *cobra.Command {
-	g := group("image", "Look into ploop images, convert them, and compare images",
-		a.imageInfo(), a.imageCheck(), a.imageConvert(), a.imageMerge(), a.imageDigest(), a.imageSync())
+	g := group("image", "Look into ploop images, convert them, compare images, and fill one with files",
+		a.imageInfo(), a.imageCheck(), a.imageConvert(), a.imageMerge(), a.imageDigest(), a.imageSync(), a.imageFill())
 	g.Example = `  pcopy image info /vz/private/101/root.hdd
   pcopy image convert --format qcow2 /vz/private/101/root.hdd /srv/images/web1.qcow2`
 	return g
@@ -152,5 +154,36 @@ func (a imageCommands) imageSync() *cobra.Command {
 		return nil
 	}}
 	c.Flags().BoolVar(&dontneed, "dontneed", false, "then drop their pages from the page cache")
+	return c
+}
+
+func (a imageCommands) imageFill() *cobra.Command {
+	var f treedisk.Filling
+	var cgroup, stop string
+	var limit int
+	c := &cobra.Command{Use: "fill IMAGE FOLDER", Short: "Copy the files of a folder in use to a new file system, and stop its workload for the last of them", RunE: func(c *cobra.Command, args []string) error {
+		f.Image, f.Folder, f.Cgroup, f.Stop = args[0], args[1], hooks.Cgroup(cgroup), hook(stop, limit)
+		done, err := treedisk.Fill(c.Context(), f)
+		if err != nil {
+			return err
+		}
+		return a.print(done)
+	}}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if limit <= 0 {
+			return usageError(fmt.Sprintf("%s: --stop-limit %d: a number of seconds above 0", words(c), limit))
+		}
+		return between(2, 2)(c, args)
+	}
+	c.Long = c.Short + `.
+
+IMAGE is a raw image with an empty file system that is mounted nowhere. The folder is copied while it is written, until little is left. Then --stop is run, the rest
+is copied, the folder gets its other name, and it is proven that nothing was touched since. After an error the folder has its name.`
+	c.Flags().StringVar(&f.Type, "type", "ext4", "the file system in the image")
+	c.Flags().BoolVar(&f.Again, "again", false, "the image has files already: copy those that differ, and remove those that the folder does not have")
+	c.Flags().StringVar(&cgroup, "cgroup", "", "the workload's cgroup, in which nothing may run after the stop")
+	c.Flags().StringVar(&stop, "stop", "", "a shell command that stops the workload; none: nothing runs")
+	c.Flags().IntVar(&limit, "stop-limit", 60, "seconds that it may take")
+	c.Flags().StringVar(&f.Away, "away", "", "the folder's name afterwards, on the same file system")
 	return c
 }

@@ -74,6 +74,23 @@ func (c Cgroup) Stopped() (bool, error) {
 	return string(bytes.TrimSpace(b)) == "1", nil
 }
 
+// Populated says whether a task is in it, or below it. One that is gone has none.
+func (c Cgroup) Populated() (bool, error) {
+	events, err := os.Open(filepath.Join(string(c), eventsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("hooks: %w", err)
+	}
+	defer events.Close()
+	now, err := eventOf(events, "populated")
+	if errors.Is(err, unix.ENODEV) {
+		return false, nil
+	}
+	return now == "1", err
+}
+
 // Freeze returns when no task of the cgroup runs any more, and since when.
 func (c Cgroup) Freeze(ctx context.Context) (time.Time, error) {
 	if err := c.write(freezeFile, "1"); err != nil {

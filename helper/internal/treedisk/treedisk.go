@@ -310,20 +310,10 @@ func (d *Disk) Unmount() error {
 	if there(d.path(wholeFile)) {
 		return nil // it was only read
 	}
-	// The kernel unmounts it when the last file in it is closed, and then gives the device
-	// back; a program that looks at new devices may have it for a moment.
-	for until := time.Now().Add(detached); ; time.Sleep(time.Millisecond) {
-		dev, err := loop.DeviceOf(d.path(openFile))
-		if err != nil {
-			return err
-		}
-		if dev == "" {
-			return d.end()
-		}
-		if time.Now().After(until) {
-			return fmt.Errorf("treedisk: %s is still attached to %s after %v: find what uses it", d.path(openFile), dev, detached)
-		}
+	if err := awaitDetached(d.path(openFile)); err != nil {
+		return err
 	}
+	return d.end()
 }
 
 // Remove removes it, and ends the hold.
