@@ -132,9 +132,29 @@ options:
       - With O(state=absent), delete the image and the data in it.
     type: bool
     default: false
+  convert:
+    description:
+      - With O(state=mounted), make an image volume of the plain volume that podman has under the name O(podman_volume), if it has one.
+      - Its files are copied while its container runs. Then the container stops for the last of them, and starts on the image volume.
+      - Owners, permissions, times, attributes, access lists, hard links, holes and flags stay as they are.
+      - Not for a volume that more than one container has, nor for an anonymous one. Needs the helper, which the role
+        P(livefleet.handover.pcopy#role) installs, and podman 4.8 or later with its records in SQLite.
+      - If a run is cut off, another one with the same options ends it.
+      - O(size) may be left out. It is then at least twice what the files need.
+    type: bool
+    default: false
+    version_added: 0.1.0
+  keep_plain:
+    description:
+      - With O(convert=true), keep the folder of the plain volume. It is out of podman's reach, below C(.handover-plain) beside podman's volumes.
+      - V(false) removes it, also when the volume was converted before.
+    type: bool
+    default: true
+    version_added: 0.1.0
   timeout:
     description:
       - Seconds that the whole module may take.
+      - With O(convert=true), the copying is in it, and what follows the stop is not.
     type: int
     default: 300
 
@@ -175,6 +195,13 @@ EXAMPLES = r"""
     image: /srv/images/archive.img
     state: mounted
 
+- name: Make an image volume of a volume that podman keeps itself, and stop its container only for the last files
+  livefleet.handover.image_volume:
+    name: wiki
+    state: mounted
+    convert: true
+    timeout: 3600
+
 - name: Remove it with everything in it
   livefleet.handover.image_volume:
     name: archive
@@ -196,6 +223,44 @@ reasons:
     - the volume is not mounted
     - podman has no volume named shop
     - nothing mounts the volume at boot
+conversion:
+  description: About a plain volume that was made an image volume. None if none was; in check mode it has only the summary, a forecast.
+  returned: success
+  type: dict
+  contains:
+    summary:
+      description: All of it in one sentence.
+      type: str
+      sample: "28.6 MiB were copied, and wiki was down for 1220 ms (462 ms to stop, 30 ms for the last files, 487 ms to start); the plain folder
+        is kept as /var/lib/containers/storage/volumes/.handover-plain/wiki"
+    container:
+      description: The container that uses the volume, or none.
+      type: str
+      sample: wiki
+    paused_ms:
+      description: Milliseconds from the stop to the start of the container. None if this run did not stop it.
+      type: int
+      sample: 1220
+    stop_ms:
+      description: Milliseconds of those for the container's own end.
+      type: int
+      sample: 462
+    last_ms:
+      description: Milliseconds of those for the last files, and until everything was on the disk.
+      type: int
+      sample: 30
+    start_ms:
+      description: Milliseconds of those for the start.
+      type: int
+      sample: 487
+    bytes:
+      description: Bytes of files that were copied, in all passes.
+      type: int
+      sample: 29990912
+    kept:
+      description: The folder of the plain volume, or none.
+      type: str
+      sample: /var/lib/containers/storage/volumes/.handover-plain/wiki
 name:
   description: Name of the volume.
   returned: success

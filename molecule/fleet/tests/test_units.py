@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """A container that a quadlet starts moves with its unit: live, under a client that holds a connection, and back after all that may happen to it.
+Its plain volume becomes an image volume on the way.
 
 In the order of this file: each test finds the container where the one before it left it.
 """
@@ -20,10 +21,13 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import CHECKOUT, Hosts
+from test_fleet import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
 
 NAME = "quad1"
 UNIT = f"{NAME}.service"
+VOLUME = {"name": NAME, "podman_volume": f"systemd-{NAME}"}
+MOUNT = f"var-lib-handover-mnt-{NAME}.mount"
+KEPT = f"/var/lib/containers/storage/volumes/.handover-plain/systemd-{NAME}"
 FOLDER = "/etc/containers/systemd"
 QUADLET = """\
 [Unit]
@@ -71,6 +75,16 @@ class Quadlet:
         for host in (self.on(self.first), self.on(self.second)):
             host.run(f"systemctl stop {UNIT} {NAME}-volume.service; rm -rf {FOLDER}/{NAME}.* /etc/systemd/system/{UNIT}.d /run/systemd/system/{UNIT}*")
             host.run(f"systemctl daemon-reload; systemctl reset-failed; podman rm --force --time=0 --ignore {NAME}; podman volume rm --force systemd-{NAME}")
+            host.run(f"systemctl disable --now {MOUNT}; rm -rf /etc/systemd/system/{MOUNT} /etc/systemd/system/handover-loop-{NAME}.service {KEPT}")
+            host.run(f"systemctl daemon-reload; rm -f /var/lib/handover/volumes/{NAME}.img*; rmdir /var/lib/handover/mnt/{NAME}")
+
+    def volume(self, host: str, **options: t.Any) -> dict[str, t.Any]:
+        """Asks the module image_volume for its volume."""
+        words = [f"--inventory={INVENTORY}", "--module-name=livefleet.handover.image_volume", "--args", json.dumps({**VOLUME, **options}), host]
+        plain = {"ANSIBLE_CALLBACK_RESULT_FORMAT": "json", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+        environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), **plain}
+        answer = subprocess.run([str(ANSIBLE_PLAYBOOK.parent / "ansible"), *words], cwd=CHECKOUT, env=environment, capture_output=True, text=True)
+        return json.loads(answer.stdout.partition("=>")[2] or "{}")
 
     def move(self, there: str, **more: t.Any) -> None:
         here = self.second if there == self.first else self.first
@@ -149,6 +163,20 @@ def test_it_is_restarted_and_comes_up_at_boot(quadlet: Quadlet) -> None:
     quadlet.runs_only_on(quadlet.second)
     boot(host, UNIT)
     quadlet.runs_only_on(quadlet.second)
+
+
+def test_its_plain_volume_becomes_an_image_volume(quadlet: Quadlet) -> None:
+    host = quadlet.on(quadlet.second)
+    made = quadlet.volume(quadlet.second, state="mounted", convert=True)
+    assert made.get("mounted") and made["conversion"]["container"] == NAME and made["conversion"]["paused_ms"], made
+    quadlet.runs_only_on(quadlet.second)
+    beats = json.loads(host.check_output(f"podman exec {NAME} heartbeat -gaps /data/heartbeat"))
+    assert beats["broken"] == 0
+    size, inside = host.check_output(f"stat --format=%s {KEPT}/heartbeat"), f"{made['mountpoint']}/heartbeat"
+    host.check_output(f"cmp --bytes={size} {KEPT}/heartbeat {inside}")
+    assert host.check_output(f"podman exec {NAME} stat -c %i /data/heartbeat") == host.check_output(f"stat --format=%i {inside}")
+    again = quadlet.volume(quadlet.second, state="mounted", convert=True, keep_plain=False)
+    assert again["reasons"] == [f"the folder of the plain volume is kept as {KEPT}"] and not host.file(KEPT).exists
 
 
 def test_it_goes_back_after_the_controller_has_died(quadlet: Quadlet) -> None:

@@ -15,6 +15,8 @@ import json
 import os
 import typing as t
 
+from .volume import bound_options
+
 # The layout of podman's database that is known here: that of podman 4.8 to 5.x.
 _SCHEMA = 1
 # Made, and in no state in which podman itself may be about to write.
@@ -110,4 +112,35 @@ def _mark(book: t.Any, identifier: str, whether: bool) -> str:
     written = json.dumps(noted, separators=(",", ":"), ensure_ascii=False)
     book.execute("UPDATE ContainerConfig SET JSON = ? WHERE ID = ?", (written.encode() if isinstance(text, bytes) else written, identifier))
     book.execute("COMMIT")
+    return ""
+
+
+def bound_to(root: str, volume: str, folder: str, write: bool = True) -> str:
+    """Writes that a plain volume is bound to a folder, as `podman volume create --opt=o=bind` does for a new one; why that cannot be is returned.
+
+    podman has no command for it: a volume that a container has cannot be made anew. With `write` false it is only looked at.
+    """
+    _nothing, why = _in_book(root, lambda opened: ({}, _bind(opened, volume, folder, write)))
+    return why
+
+
+_OPTIONS = "volumeOptions"
+
+
+def _bind(book: t.Any, volume: str, folder: str, write: bool) -> str:
+    book.execute("BEGIN IMMEDIATE")
+    schema = book.execute("SELECT SchemaVersion FROM DBConfig").fetchall()
+    rows = book.execute("SELECT JSON FROM VolumeConfig WHERE Name = ?", (volume,)).fetchall()
+    noted = json.loads(rows[0][0]) if len(rows) == 1 else {}
+    if schema != [(_SCHEMA,)] or noted.get("name") != volume or noted.get("volumeDriver") != "local" or not noted.get("mountPoint"):
+        return "podman's database has another layout than is known"
+    options = bound_options(folder)
+    if noted.get(_OPTIONS) == options:
+        return ""
+    if noted.get(_OPTIONS):
+        return "it has options already"
+    if write:
+        text, written = rows[0][0], json.dumps({**noted, _OPTIONS: options}, separators=(",", ":"), ensure_ascii=False)
+        book.execute("UPDATE VolumeConfig SET JSON = ? WHERE Name = ?", (written.encode() if isinstance(text, bytes) else written, volume))
+        book.execute("COMMIT")
     return ""

@@ -350,6 +350,11 @@ def _check_podman(wanted: Wanted, seen: Observed) -> None:
         raise HandoverError(_foreign_volume(wanted, seen))
 
 
+def bound_options(mountpoint: str) -> dict[str, str]:
+    """Of podman's volume that is bound to a folder."""
+    return {"type": "none", "o": "bind", "device": mountpoint}
+
+
 def _is_ours(wanted: Wanted, seen: Observed) -> bool:
     options = seen.podman_volume or {}
     return options.get("device") == wanted.mountpoint and "bind" in options.get("o", "").split(",")
@@ -357,8 +362,10 @@ def _is_ours(wanted: Wanted, seen: Observed) -> bool:
 
 def _foreign_volume(wanted: Wanted, seen: Observed) -> str:
     device = (seen.podman_volume or {}).get("device")
-    kept = f"is bound to {device}" if device else "podman keeps itself"
-    return f"podman has a volume named {wanted.podman_volume} already, which {kept}: remove it, or name another podman_volume"
+    if device:
+        return f"podman has a volume named {wanted.podman_volume} already, which is bound to {device}: remove it, or name another podman_volume"
+    convert = "make its files the image volume's with convert=true, " if wanted.state == "mounted" else ""
+    return f"podman has a volume named {wanted.podman_volume} already, which podman keeps itself: {convert}remove it, or name another podman_volume"
 
 
 def _check_unused(wanted: Wanted, seen: Observed) -> None:

@@ -40,23 +40,33 @@ class VolumeActions:
 
     def create(self) -> None:
         """Formats a file under another name; only when it is complete does it get its own."""
-        size = t.cast(int, self.wanted.size)
         directory = os.path.dirname(self.wanted.image)
         os.makedirs(directory, mode=0o700, exist_ok=True)
         with files.draft(self.wanted.image + ".new") as (draft, descriptor):
-            files.truncate(descriptor, size, self.wanted.image)
-            self._format(draft)
-            if self.wanted.reserve == "full":
-                files.allocate(descriptor, size, self.wanted.image)
-            os.fsync(descriptor)
+            self._make(draft, descriptor, ())
             try:
                 os.link(draft, self.wanted.image)
             except FileExistsError as exc:
                 raise HandoverError(f"{self.wanted.image} was made by somebody else at the same time: run the task again") from exc
         files.sync_directory(directory)
 
-    def _format(self, path: str) -> None:
-        more = self.mkfs_options
+    def make(self, path: str, more: t.Sequence[str]) -> None:
+        """Formats a new file that stays; `more` are further arguments for the formatter."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            self._make(path, descriptor, more)
+        finally:
+            os.close(descriptor)
+
+    def _make(self, path: str, descriptor: int, more: t.Sequence[str]) -> None:
+        size = t.cast(int, self.wanted.size)
+        files.truncate(descriptor, size, self.wanted.image)
+        self._format(path, (*more, *self.mkfs_options))
+        if self.wanted.reserve == "full":
+            files.allocate(descriptor, size, self.wanted.image)
+        os.fsync(descriptor)
+
+    def _format(self, path: str, more: t.Sequence[str]) -> None:
         if self.wanted.fstype == "xfs":
             sectors = ["-s", "size=4096"] if self.seen.sector_size == 4096 else []
             self.runtime.run([self.seen.tool("mkfs.xfs"), "-q", *sectors, *more, path])

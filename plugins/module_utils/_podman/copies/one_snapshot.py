@@ -138,7 +138,13 @@ class Snapshot:
     def _folders(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
         """The plain volumes of the snapshot, where the container has them now."""
         places = {mount["name"]: mount["source"] for mount in facts["mounts"] if mount["type"] == "volume"}
+        bound = {volume["Name"] for volume in self.podman.volumes() if volume.get("Options")} if record.get("folders") else set()
         for folder in record.get("folders") or []:
+            if folder["name"] in bound:
+                raise HandoverError(
+                    "the volume {0} of {1} is an image volume by now, and a plain one in the snapshot {2}: make a new container of the snapshot (clone), "
+                    "or mount it and copy files out".format(folder["name"], self.workload, self.name)
+                )
             if folder["name"] not in places:
                 raise HandoverError("{0} does not have the volume {1} any more, which the snapshot {2} is of".format(self.workload, folder["name"], self.name))
             others = sorted(set(self.podman.users_of_volume(folder["name"])) - {self.workload})

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import typing as t
+from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.sizes import parse_size
 from ..._core.step import Step
-from .. import volume
+from .. import conversion, volume
+from ..conversion_look import PlainLook
+from ..converter import Converter, record_of, remove_plain
 from ..podman import Podman
 from ..volume_actions import VolumeActions
 from ..volume_observer import VolumeObserver
@@ -25,11 +29,14 @@ class ImageVolume:
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
-        runtime = Runtime(module, module.params["timeout"])
-        self.wanted = self._wanted()
+        self.runtime = Runtime(module, module.params["timeout"])
+        self._want(self._wanted())
+
+    def _want(self, wanted: volume.Wanted) -> None:
+        self.wanted = wanted
         options = ("noatime", "discard") if self._discard() else ("noatime",)
-        self.observer = VolumeObserver(runtime, Podman(runtime), self.wanted, options, module.params["sector_size"])
-        self.actions = VolumeActions(self.observer, tuple(module.params["mkfs_options"]), module.warn)
+        self.observer = VolumeObserver(self.runtime, Podman(self.runtime), wanted, options, self.module.params["sector_size"])
+        self.actions = VolumeActions(self.observer, tuple(self.module.params["mkfs_options"]), self.module.warn)
 
     # The request
 
@@ -70,23 +77,76 @@ class ImageVolume:
 
     def run(self) -> dict[str, t.Any]:
         """Looks, decides, acts, and looks again."""
+        plain = self._plain()
         before = self.observer.observe()
+        if plain:
+            before = self._as_converted(plain, before)
         plan = volume.decide(self.wanted, before)
         self._check_tools(plan)
-        reasons = [step.reason for step in plan.steps]
-        after = before
-        if plan.steps and not self.module.check_mode:
-            for step in plan.steps:
-                getattr(self.actions, step.action)()
+        reasons = ([conversion.reason(plain)] if plain else []) + [step.reason for step in plan.steps]
+        converted, after = {"summary": conversion.forecast(plain)} if plain else None, before
+        if reasons and not self.module.check_mode:
+            if plain:
+                converted = Converter(self.actions, plain, self.module.params["keep_plain"]).run(plan.has("write_units"))
+            else:
+                for step in plan.steps:
+                    getattr(self.actions, step.action)()
             after = self.observer.observe()
             self._verify(after)
         reasons += self._set_root_attributes(after, plan)
+        if not plain:
+            reasons += self._remove_plain()
         return dict(
             self._facts(after),
             changed=bool(reasons),
             reasons=reasons,
+            conversion=converted,
             diff={"before": volume.outline(self.wanted, before), "after": volume.predict(self.wanted, before, plan)},
         )
+
+    # A plain volume of podman's
+
+    def _plain(self) -> conversion.Plain | None:
+        """The plain volume that is to be converted, if that is asked for and there is one."""
+        begun = record_of(self.wanted.image) is not None
+        if not self.module.params["convert"]:
+            if begun:
+                name = self.wanted.podman_volume or self.wanted.name
+                raise HandoverError(f"a conversion of podman's volume {name} was begun and has not ended: run it again, with convert=true")
+            return None
+        conversion.check_request(self.wanted)
+        if self.runtime.find("podman") is None:
+            return None  # refused by the plan
+        look = PlainLook(self.observer.podman, t.cast(str, self.wanted.podman_volume), self.wanted.mountpoint)
+        plain = look.find(begun)
+        if plain:
+            Pcopy(self.runtime).check_installed()
+            conversion.check(plain, begun)
+            conversion.check_image(self.wanted, os.path.lexists(self.wanted.image), begun)
+        elif self.wanted.size is None and look.is_dockers():
+            raise HandoverError(f"the volume {look.name} is Docker's, and only podman's become image volumes: make one, stop the container, and copy the files")
+        return plain
+
+    def _as_converted(self, plain: conversion.Plain, seen: volume.Observed) -> volume.Observed:
+        """What will be there once podman's volume is bound to the image volume; refused if there is no room for it."""
+        if self.wanted.size is None and seen.image is None:
+            self._want(replace(self.wanted, size=conversion.size_for(plain, self.wanted.fstype)))
+        if seen.image is None:
+            conversion.check_room(plain, self.wanted, seen.free)
+        return replace(seen, podman_volume=volume.bound_options(self.wanted.mountpoint))
+
+    def _remove_plain(self) -> list[str]:
+        """The folder of a plain volume that was converted before goes when it is not to be kept any more."""
+        params, name = self.module.params, self.wanted.podman_volume
+        if not params["convert"] or params["keep_plain"] or not name:
+            return []
+        own = next((found["Mountpoint"] for found in self.observer.podman.volumes() if found["Name"] == name), "")
+        aside = conversion.aside_of(name, own) if own else ""
+        if not aside or not os.path.lexists(aside):
+            return []
+        if not self.module.check_mode:
+            remove_plain(aside)
+        return [f"the folder of the plain volume is kept as {aside}"]
 
     def _check_tools(self, plan: volume.Plan) -> None:
         if not plan.missing_tools:
@@ -166,6 +226,8 @@ STEP = Step(
         "reserve": {"type": "str", "choices": ["none", "full"], "default": "none"},
         "sector_size": {"type": "int", "choices": [512, 4096], "default": 512},
         "force": {"type": "bool", "default": False},
+        "convert": {"type": "bool", "default": False},
+        "keep_plain": {"type": "bool", "default": True},
         "timeout": {"type": "int", "default": 300},
     },
     run=run,

@@ -23,6 +23,7 @@ class Host:
         self.folder = folder
         self.state = "running"
         self.users = "shop\n"
+        self.options = {}
         self.asked = []
         self.warned = []
         self.bound = []
@@ -44,7 +45,7 @@ class Host:
                 "Mounts": [{"Type": "volume", "Name": "data", "Source": str(self.folder / "_data"), "Destination": "/data"}],
             }])  # fmt: skip
         elif rest[:2] == ["volume", "ls"]:
-            out = "[]"
+            out = json.dumps([{"Name": "data", "Options": self.options}])
         elif rest[:1] == ["info"]:
             out = json.dumps({"host": {"networkBackend": "cni", "networkBackendInfo": {"path": "/usr/lib/podman/cni"}}})
         elif tool == "pcopy" and rest[0] == "snapshot":
@@ -138,6 +139,14 @@ def test_a_volume_that_is_another_containers_too_by_now(host, act):
     act()
     host.users = "shop\nweb\n"
     with pytest.raises(runtime.HandoverError, match="^the volume data of shop is web's, too, by now, which would find other files in it"):
+        act("staged")
+    assert host.state == "running"
+
+
+def test_a_volume_that_is_an_image_volume_by_now(host, act):
+    act()
+    host.options = {"type": "none", "o": "bind", "device": "/var/lib/handover/mnt/data"}
+    with pytest.raises(runtime.HandoverError, match="^the volume data of shop is an image volume by now, and a plain one in the snapshot before: make a new"):
         act("staged")
     assert host.state == "running"
 

@@ -8,7 +8,7 @@ import json
 import sqlite3
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.book import removed_by_itself, started_at, state
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.book import bound_to, removed_by_itself, started_at, state
 
 WHEN = "2026-11-26T00:19:19.903008932Z"
 STATE = {"state": 1, "pid": 7, "startedTime": "0001-01-01T00:00:00Z", "finishedTime": "0001-01-01T00:00:00Z", "Service": {"servicePods": None}}
@@ -115,3 +115,50 @@ class TestRemovedByItself:
     def test_not_where_the_layout_is_another(self, tmp_path, configs, identifier):
         assert "another layout" in removed_by_itself(str(tmp_path), identifier, False)
         assert configs() == self.CONFIG
+
+
+VOLUME = {"name": "shop", "lockID": 3, "volumeDriver": "local", "mountPoint": "/volumes/shop/_data", "labels": {"of": "us"}}
+BOUND = {"type": "none", "o": "bind", "device": "/mnt/shop"}
+
+
+def volumes(root, volume=None, schema=1):
+    database = sqlite3.connect(str(root / "db.sql"))
+    database.execute("CREATE TABLE DBConfig (ID INTEGER, SchemaVersion INTEGER)")
+    database.execute("INSERT INTO DBConfig VALUES (1, ?)", (schema,))
+    database.execute("CREATE TABLE VolumeConfig (Name TEXT, JSON TEXT)")
+    for name in ("shop", "other"):
+        database.execute("INSERT INTO VolumeConfig VALUES (?, ?)", (name, json.dumps({**(volume or VOLUME), "name": name}).encode()))
+    database.commit()
+    database.close()
+
+
+def in_book(root):
+    database = sqlite3.connect(str(root / "db.sql"))
+    found = {name: json.loads(text) for name, text in database.execute("SELECT Name, JSON FROM VolumeConfig")}
+    database.close()
+    return found
+
+
+def test_a_plain_volume_is_bound_and_no_other(tmp_path):
+    volumes(tmp_path)
+    assert bound_to(str(tmp_path), "shop", "/mnt/shop", write=False) == ""
+    assert in_book(tmp_path)["shop"] == VOLUME
+    for _twice in range(2):
+        assert bound_to(str(tmp_path), "shop", "/mnt/shop") == ""
+        assert in_book(tmp_path) == {"shop": {**VOLUME, "volumeOptions": BOUND}, "other": {**VOLUME, "name": "other"}}
+
+
+@pytest.mark.parametrize(
+    ("volume", "schema", "name", "why"),
+    [
+        (None, 2, "shop", "another layout"),
+        (None, 1, "none", "another layout"),
+        ({**VOLUME, "volumeDriver": "image"}, 1, "shop", "another layout"),
+        ({**VOLUME, "volumeOptions": {"device": "/other"}}, 1, "shop", "it has options already"),
+    ],
+)
+def test_any_other_volume_stays_as_it_is(tmp_path, volume, schema, name, why):
+    volumes(tmp_path, volume, schema)
+    before = in_book(tmp_path)
+    assert why in bound_to(str(tmp_path), name, "/mnt/shop") and in_book(tmp_path) == before
+    assert "another database than SQLite" in bound_to(str(tmp_path / "none"), name, "/mnt/shop")
