@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/session/protocol"
 	"github.com/livefleet/handover/helper/internal/session/record"
@@ -40,6 +42,20 @@ func (r *rig) passed(bytes int64) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	r.t.Fatalf("the first pass has not come to %d bytes", bytes)
+}
+
+// arrived waits until so much is in the destination's image: on a busy machine much of
+// what has been sent is under way.
+func (r *rig) arrived(bytes int64) {
+	r.t.Helper()
+	for range 3000 {
+		var st unix.Stat_t
+		if err := unix.Stat(r.dstImage, &st); err == nil && st.Blocks*512 >= bytes {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.t.Fatalf("%d bytes have not arrived in %s", bytes, r.dstImage)
 }
 
 func (r *rig) reconnected(times int) {

@@ -37,8 +37,11 @@ UNTOLD_ALONE = {"source": ("released",), "destination": ("released", "resumed")}
 TRIAL, ENDED = "trial", "ended"
 # One for each process whose memory follows it, and for each that it has begun since.
 _DESCRIPTORS = 4096
-# From there on, of either side, the destination's copy is the workload.
-HANDED_OVER = ("resumed", "settled", "done")
+# What a side has to say before the copy on its host may go: on the source that the move is done, on the destination that its copy never ran.
+REMOVABLE = {
+    "source": ("done",),
+    "destination": ("prepare", "presync", "barrier", "frozen", "flushed", "prepared", "refused", "fenced", "discarded", "failed"),
+}
 # From the source's release on, only the outcome on the destination decides.
 RELEASED = ("released", "resumed", "in_doubt")
 
@@ -281,9 +284,9 @@ def begun(role: str, spec: t.Mapping[str, t.Any]) -> str:
     return ENDED if spec.get("mode") == TRIAL else STARTED[role]
 
 
-def handed_over(status: t.Mapping[str, t.Any]) -> bool:
-    """Whether the workload runs on the destination, or has run there. A session without a workload only copies."""
-    return bool(status.get("workload")) and status["state"] in HANDED_OVER
+def has_moved(status: t.Mapping[str, t.Any]) -> bool:
+    """Whether an ended session has handed its workload over. One without a workload only copies."""
+    return bool(status.get("workload")) and status["state"] == "done"
 
 
 def typed(spec: t.Any, key: str = "") -> t.Any:

@@ -16,7 +16,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..._core.pcopy import Pcopy, PcopyError
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from ..sessions import ENDED, ROOT, Sessions, begun, handed_over, typed
+from ..sessions import ENDED, REMOVABLE, ROOT, Sessions, begun, has_moved, typed
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 SPEC_VERSION = 1
@@ -148,14 +148,13 @@ class OneSession:
         return {"status": status}
 
     def _removable(self) -> dict[str, t.Any]:
-        role = self.params["role"]
         known = self.session.known()
         if known is None:
             raise HandoverError(
                 "session {0} is not on record on this host any more, so nothing that it may have left is removed: another run has brought the move to its "
                 "end or taken it back".format(self.session.identifier)
             )
-        if handed_over(known) != (role == "source"):
+        if known["state"] not in REMOVABLE[self.params["role"]]:
             raise HandoverError(
                 "session {0} is {1} on this host, so {2} here is not removed: it may be the only one".format(
                     self.session.identifier, known["state"], known["workload"]
@@ -187,7 +186,7 @@ class OneSession:
                         self.session.identifier, status["state"], status["error"] or "look at the other side"
                     )
                 )
-            if taken_back and handed_over(status):
+            if taken_back and has_moved(status):
                 raise HandoverError(
                     "session {0} is {1} on this host and is not taken back: {2} has moved".format(
                         self.session.identifier, status["state"], status["workload"]

@@ -229,6 +229,8 @@ class TestWithdrawn:
 class TestRemovable:
     @pytest.mark.parametrize("role, state, removable", [
         ("source", "done", True), ("source", "presync", False), ("source", "thawed", False), ("source", "released", False),
+        ("source", "resumed", False), ("source", "settled", False), ("source", "in_doubt", False),
+        ("destination", "released", False), ("destination", "in_doubt", False), ("destination", "fenced", True),
         ("destination", "prepare", True), ("destination", "discarded", True), ("destination", "refused", True),
         ("destination", "resumed", False), ("destination", "settled", False), ("destination", "done", False),
     ])  # fmt: skip
