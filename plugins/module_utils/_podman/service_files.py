@@ -37,6 +37,8 @@ _REFUSED = {
     ".build": "has its image made by {0}: write the image's name into Image=",
     ".kube": "belongs to {0}: give it a quadlet of its own",
 }
+# A container's ID, by which a unit may name it.
+_ID = re.compile(rb"\b[0-9a-f]{64}\b")
 _NAMES = re.compile(r"^\s*(?:Volume|Network|Pod|Image|Mount|Rootfs)\s*=(.*)$", re.MULTILINE)
 _NAMED = re.compile(r"(?:^|[\s,=:])([A-Za-z0-9_.@-]+\.(?:volume|network|pod|image|build|kube))(?=$|[\s,:])")
 _RELATIVE = re.compile(r"^\s*(?:EnvironmentFile|Volume|Mount|Secret|PodmanArgs)\s*=.*?(?<![^\s=,])(\.{1,2}/[^\s:,]*)", re.MULTILINE)
@@ -246,13 +248,22 @@ def _texts(folders: t.Sequence[str]) -> t.Iterator[tuple[str, set[str]]]:
                     yield path, named(opened.read())
 
 
-def forget_aside(documents: t.Iterable[Document], source_id: str, twin_id: str) -> None:
-    """Removes what an earlier move put aside on this host, where the same has come back."""
+def forget_aside(documents: t.Iterable[Document]) -> None:
+    """Removes files that an earlier move put aside on this host, where the same have come back.
+
+    The container had another ID here then, so what differs in IDs alone is the same.
+    """
     for document in documents:
         path = document["path"] + ASIDE
-        if _is(path, content_of(document, source_id, twin_id)):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            with open(path, "rb") as opened:
+                same = _without_ids(opened.read()) == _without_ids(base64.b64decode(document["content"]))
+            if same:
                 os.unlink(path)
+
+
+def _without_ids(content: bytes) -> bytes:
+    return _ID.sub(b"", content)
 
 
 def put_aside(paths: t.Iterable[str]) -> None:

@@ -235,7 +235,7 @@ class Unit:
             self.systemctl("daemon-reload")
         if self.service["kind"] == service_of.UNIT and self.service["enabled"].startswith("enabled"):
             self.systemctl("enable", "--quiet", *(["--runtime"] if self.service["enabled"].endswith("runtime") else []), self.name)
-        files_of.forget_aside(self.service["files"], self.service["id"], identifier)
+        files_of.forget_aside(self.service["files"])
 
     def _activate(self, running: bool, start: bool) -> None:
         """A unit that was active is so again, unless its container has ended here by itself."""

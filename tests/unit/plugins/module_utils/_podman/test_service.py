@@ -212,6 +212,14 @@ class TestFiles:
         files_of.put_aside(paths)
         assert sorted(os.listdir(place.quadlets[1])) == ["back.network", "data.volume", "other.container", "own.volume.migrated", "shop.container.migrated"]
 
+    @pytest.mark.parametrize("before, stays", [(ID, False), ("0" * 64, False), ("another", True)])
+    def test_a_file_that_was_put_aside_goes_when_it_comes_back_with_whatever_id_the_container_had(self, tmp_path, before, stays):
+        path = str(tmp_path / "shop.service")
+        put_aside = write(tmp_path / "shop.service.migrated", f"[Service]\nPIDFile=/run/{before}/conmon.pid\n")
+        content = base64.b64encode(b"[Service]\nPIDFile=/run/" + ID.encode() + b"/conmon.pid\n").decode()
+        files_of.forget_aside([{"path": path, "role": "unit", "mode": "0644", "content": content}, {"path": "/never", "role": "unit", "content": ""}])
+        assert os.path.exists(put_aside) is stays
+
     @pytest.mark.parametrize(
         "path, kind, until",
         [
