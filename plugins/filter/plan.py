@@ -44,10 +44,12 @@ def plan_outcome(plan: Plan, hostvars: t.Mapping[str, t.Any], check: bool = Fals
         "lines": _verdicts(rows) if check else table(rows, _OUTCOME) if rows else [],
         "failed": [row["workload"] for row in failed],
         "results": [_result(row, check) for row in rows],
-        "sentence": "{0} of {1} {2} not moved: {3}".format(
-            len(failed), len(rows), "would be" if check else "were", "; ".join("{0}: {1}".format(row["workload"], row["why"]) for row in failed)
-        ),
+        "sentence": "{0} of {1} {2}: {3}".format(len(failed), len(rows), "cannot move" if check else "were not moved", "; ".join(map(_reason, failed))),
     }
+
+
+def _reason(row: t.Mapping[str, t.Any]) -> str:
+    return row["why"] if row["why"].startswith(row["workload"] + " ") else "{0}: {1}".format(row["workload"], row["why"])
 
 
 def _verdicts(rows: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:

@@ -133,16 +133,22 @@ def test_a_page_on_the_drain_leads_to_the_report_of_each_move(fleet: Hosts) -> N
 
 
 def test_a_dry_run_prints_the_plan_and_touches_nothing(fleet: Hosts) -> None:
+    """It has a sentence for each, also for those after one that cannot move."""
     second = fleet.names[1]
-    before = fleet.states()
-    status, text = fleet.play("drain", "--check", handover_source=second)
-    assert status == 0, text[-4000:]
-    rows = re.findall(r"^  (tenant\d) +(\S+) +(\S+) .* 1  (?:-|\S+)$", text, flags=re.MULTILINE)
+    host, before = fleet.hosts[second], fleet.states()
+    host.check_output("podman run --detach --name anchor --network host localhost/handover/tools:lab sleep 1000000")
+    try:
+        status, text = fleet.play("drain", "--check", handover_source=second, handover_serial=1)
+    finally:
+        host.check_output("podman rm --force --time 0 anchor")
+    assert status != 0 and f"1 of {len(before[second]) + 1} cannot move: anchor uses the network namespace of the host" in said(text), text[-4000:]
+    rows = re.findall(r"^  (tenant\d) +(\S+) +(\S+) .* \d  (?:-|\S+)$", text, flags=re.MULTILINE)
     assert {row[0] for row in rows} == set(before[second])
     assert {row[1:] for row in rows} == {(second, fleet.names[2])}, "the first host is under maintenance"
-    assert "can move" in text
+    assert all(f"{row[0]} can move from {second} to {fleet.names[2]}." in text for row in rows)
+    assert "anchor cannot move" in text and "not begun" not in text
     assert fleet.states() == before
-    assert not fleet.hosts[second].file(MARK).exists
+    assert not host.file(MARK).exists
 
 
 def test_a_host_under_maintenance_gets_nothing(fleet: Hosts) -> None:

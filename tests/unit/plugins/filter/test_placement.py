@@ -227,6 +227,8 @@ def test_what_became_of_it():
     assert plan_outcome(plan, {name: ended if name.endswith(".begin") else {} for name in known}, True)["failed"] == []
     dry = plan_outcome(plan, {**known, "a@node1.begin": ended}, True)
     assert dry["lines"][:2] == ["a can move from node1 to node2.", "b cannot move from node1 to node2: node2 has no room."]
+    named = plan_outcome(plan, {**known, "b@node1.begin": {**begun, "__handover_why": "b has a terminal"}}, True)
+    assert named["sentence"].startswith("3 of 5 cannot move: b has a terminal; c: its host did not answer any more")
 
 
 def with_guests(host, *names, kinds=("container", "guest"), storage="copy", state="running", sessions=()):
