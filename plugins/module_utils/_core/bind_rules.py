@@ -35,7 +35,12 @@ Mount = t.Mapping[str, t.Any]
 
 def is_bind(mount: Mount) -> bool:
     """A file or folder of the host, and not an image volume that is mounted by its path."""
-    return bool(mount["type"] == "bind" and mount.get("image_volume") is None and mount.get("kind", FOLDER) in (FILE, FOLDER))
+    return bool(mount["type"] == "bind" and mount.get("image_volume") is None and mount.get("kind", FOLDER) in (FILE, FOLDER) and not layered(mount))
+
+
+def layered(mount: Mount) -> bool:
+    """An overlay of podman's own: over a volume (option O), a folder (then podman lists the directories of the overlay), or an image."""
+    return mount["type"] == "image" or any(option == "O" or option.startswith("lowerdir=") for option in mount.get("options") or ())
 
 
 def of_system(path: str) -> bool:

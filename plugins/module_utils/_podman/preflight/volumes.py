@@ -9,14 +9,21 @@ from __future__ import annotations
 import typing as t
 
 from ..._core import bind_checks as binds
-from ..._core.bind_rules import is_bind
+from ..._core.bind_rules import is_bind, layered
 from .plan import IGNORE, Check, Plan
+
+# Options of mounts that the twin has again, by the command that makes it.
+_OPTIONS = frozenset((
+    "rw", "ro", "bind", "rbind", "shared", "rshared", "slave", "rslave", "private", "rprivate", "unbindable", "runbindable",
+    "exec", "noexec", "dev", "nodev", "suid", "nosuid", "copy", "nocopy", "z", "Z", "U",
+))  # fmt: skip
 
 
 def _directories(plan: Plan) -> t.Iterator[str]:
     yield from binds.CHECKS["directories"](plan)
     for mount in plan.mounts:
-        if mount["image_volume"] is None and not mount.get("directory_volume") and mount["type"] in ("volume", "bind") and not is_bind(mount):
+        moves = mount["image_volume"] or mount.get("directory_volume") or is_bind(mount) or layered(mount)
+        if mount["type"] in ("volume", "bind") and not moves:
             what = "volume {0}".format(mount["name"]) if mount["type"] == "volume" else "{0} {1}".format(mount["kind"] or "path", mount["source"])
             yield (
                 "{0} mounts the {1} on {2}, which is neither an image volume nor a plain volume of podman's and would stay behind on {3}: "
@@ -24,6 +31,31 @@ def _directories(plan: Plan) -> t.Iterator[str]:
                 "or list the check 'directories' in {5} if {4} has the same".format(
                     plan.workload, what, mount["destination"], plan.source, plan.destination, IGNORE
                 )
+            )
+
+
+def _overlays(plan: Plan) -> t.Iterator[str]:
+    """An image that is mounted is listed by podman a second time, as the overlay that it lies in."""
+    images = {mount["destination"]: mount["source"] for mount in plan.container["mounts"] if mount["type"] == "image"}
+    for place, image in images.items():
+        yield "{0} mounts the image {1} on {2}, and such a mount is not made again on {3}: copy its files into the image of {0} or into a volume".format(
+            plan.workload, image, place, plan.destination
+        )
+    for mount in plan.container["mounts"]:
+        if layered(mount) and mount["destination"] not in images:
+            below = "the volume {0}".format(mount["name"]) if mount["name"] else "a folder of {0}".format(plan.source)
+            yield (
+                "{0} has an overlay over {1} on {2} (the option O), and whatever it writes there is in no volume and would be lost: "
+                "create it without that option".format(plan.workload, below, mount["destination"])
+            )
+
+
+def _mount_options(plan: Plan) -> t.Iterator[str]:
+    for mount in plan.container["mounts"]:
+        unknown = [option for option in mount.get("options") or () if option.partition("=")[0] not in _OPTIONS]
+        if unknown and not layered(mount):
+            yield "{0} mounts something on {1} with {2}, and it is not known to be the same on {3}: create it without, or list the check '{4}' in {5}".format(
+                plan.workload, mount["destination"], ", ".join(unknown), plan.destination, "mount_options", IGNORE
             )
 
 
@@ -85,6 +117,8 @@ def _volumes_taken(plan: Plan) -> t.Iterator[str]:
 CHECKS: dict[str, Check] = {
     **binds.CHECKS,
     "directories": _directories,
+    "overlays": _overlays,
+    "mount_options": _mount_options,
     "directory_volumes": _directory_volumes,
     "images": _images_taken,
     "image_directories": _image_directories,

@@ -56,6 +56,12 @@ PLAIN = {
     "directory_volume": DIRECTORY,
     "volume": {"driver": "local", "labels": {}, "options": {}},
 }
+# podman lists an overlay of its own by the directories that it is made of.
+OVERLAY = {
+    "type": "bind", "name": "", "source": "/var/lib/containers/storage/overlay-containers/4c6b/userdata/overlay/32/merge", "destination": "/data",
+    "options": ["lowerdir=/srv/x", "upperdir=/var/lib/containers/storage/overlay-containers/4c6b/userdata/overlay/32/upper"],
+    "read_only": False, "kind": "directory", "directory": "", "image_volume": None, "directory_volume": None, "volume": None,
+}  # fmt: skip
 CONTAINER = {
     "exists": True,
     "running": True,
@@ -395,6 +401,15 @@ FAULTS = [
     ("bind_mounts", bound("carry", here={"users": ["cache"]}), "shop shares the directory /srv/files on node1 with cache"),
     ("bind_mounts_same", bound("same", there={"digest": "other"}, read_only=True), "the directory /srv/files, which shop mounts, is not the same on node1 and"),
     ("bind_mounts_taken", bound("carry", there={"kind": "directory", "empty": False}), "/srv/files exists on node2 already, where the directory of shop is"),
+    ("overlays", put("here.workload.mounts.0", {**PLAIN, "options": ["O", "nosuid"]}),
+     "shop has an overlay over the volume uploads on /srv/uploads (the option O), and whatever it writes there is in no volume and would be lost: "
+     "create it without that option"),
+    ("overlays", put("here.workload.mounts.0", OVERLAY), "shop has an overlay over a folder of node1 on /data (the option O), and whatever it writes"),
+    ("overlays", put("here.workload.mounts", [{**OVERLAY, "type": "image", "source": "tools:1", "options": []}, OVERLAY]),
+     "shop mounts the image tools:1 on /data, and such a mount is not made again on node2: copy its files into the image of shop or into a volume"),
+    ("mount_options", put("here.workload.mounts.0", {**PLAIN, "options": ["idmap=uids=0-1-10", "nosuid", "U"]}),
+     "shop mounts something on /srv/uploads with idmap=uids=0-1-10, and it is not known to be the same on node2: create it without, or list the check "
+     "'mount_options' in handover_ignore_checks"),
     ("directory_volumes", put("here.workload.mounts.0", {**PLAIN, "directory_volume": {**DIRECTORY, "shared_with": ["cache"]}}),
      "shop shares the volume uploads on node1 with cache, and only one of them would have it afterwards"),
     ("volumes", both(put("here.workload.mounts.0", PLAIN), put("there.host.podman.volumes", {"uploads": {}})),
