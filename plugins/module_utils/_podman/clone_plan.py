@@ -109,6 +109,7 @@ def command(configuration: Document, planned: Plan, origin: str, image: str, gra
         networks=planned.networks,
         environment=first.environment,
         labels=unclaimed(first.labels),
+        settings=first.settings,
         volumes=planned.places,
         made_by_unit=first.made_by_unit,
     )

@@ -155,6 +155,8 @@ class Identity:
     ports: tuple[Port, ...] = ()
     environment: tuple[str, ...] = field(default=(), repr=False)
     labels: tuple[str, ...] = ()
+    # Options that are written as the container is now, and not as it was created; an empty one is left out.
+    settings: t.Mapping[str, str] = field(default_factory=dict)
     # Of the anonymous volumes: where each is mounted, and the name that podman gave it.
     volumes: t.Mapping[str, str] = field(default_factory=dict)
     # A unit of systemd makes it anew at each start, and removes it at each stop.
@@ -277,9 +279,9 @@ def twin(parsed: CreateCommand, identity: Identity, create: Grammar) -> list[str
     else:
         # podman run takes the name of the unit that it is in from its environment.
         written += [("label", label) for label in identity.labels if label.startswith(_UNIT_LABEL) and label not in parsed.values("label")]
-    for name, value in parsed.options:
-        if name in _RUN_ONLY or name in _NOT_CARRIED or name in _PINNED or name in _ENVIRONMENT or name == _LABELS or (name == "rm" and identity.made_by_unit):
-            continue
+    left_out = _RUN_ONLY | _NOT_CARRIED | _PINNED | _ENVIRONMENT | set(identity.settings) | {_LABELS, *(("rm",) if identity.made_by_unit else ())}
+    kept = [(name, value) for name, value in parsed.options if name not in left_out]
+    for name, value in [*kept, *((name, value) for name, value in identity.settings.items() if value)]:
         if create.takes_value(name) is None:
             raise CommandError("podman create on this host does not know the option --{0}: install the podman of the source here".format(name))
         written.append((name, value))

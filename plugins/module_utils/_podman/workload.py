@@ -13,6 +13,7 @@ import posixpath
 import typing as t
 
 from .create_command import Attachment, Identity, Port
+from .settings import settings_of
 
 Document = t.Mapping[str, t.Any]
 
@@ -171,6 +172,7 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.A
         "hostname": config.get("Hostname") or "",
         "environment": environment_of(inspect),
         "labels": dict(config.get("Labels") or {}),
+        "settings": settings_of(inspect),
         "pod": inspect.get("Pod") or "",
         "dependencies": list(inspect.get("Dependencies") or []),
         "systemd_unit": (config.get("Labels") or {}).get("PODMAN_SYSTEMD_UNIT", ""),
@@ -201,6 +203,7 @@ def identity_of(facts: Document, image: str) -> Identity:
         ports=() if joined else tuple(Port(**port) for port in facts["ports"]),
         environment=tuple(facts["environment"]),
         labels=tuple("{0}={1}".format(key, value) for key, value in sorted(facts["labels"].items())),
+        settings=facts.get("settings") or {},
         volumes={mount["destination"]: mount["name"] for mount in facts["mounts"] if (mount.get("directory_volume") or {}).get("anonymous")},
         made_by_unit=bool((facts.get("service") or {}).get("made_by_unit")),
         pod=facts.get("pod_name") or "",
