@@ -103,7 +103,7 @@ STATE: dict[str, dict[str, Row]] = {
     "Processes and namespaces": {
         "process, IPC, UTS, mount, network and cgroup namespace of its own": Row(CARRIED, "by CRIU; podman makes the network"),
         "a cgroup namespace of its own where CRIU is told to ignore cgroups (manage-cgroups=ignore)": Row(
-            TOLD, "it sees the host's cgroups until it is started anew", "cgroup_namespace"
+            TOLD, "it sees the host's cgroups until it is started again", "cgroup_namespace"
         ),
         "the host's, or another container's": Row(REFUSED, "create it without that", "namespaces"),
         "cgroups that it has made below its own, with their limits": Row(
