@@ -36,8 +36,10 @@ def _health(check: Document) -> dict[str, str]:
     command = _command(check.get("Test") or [])
     if not command or not _SAID.issuperset(check):
         return {}
-    times = {option: "{0}ns".format(check[key]) if check.get(key) else "" for key, option in _TIMES.items()}
-    return {"health-cmd": command, **times, "health-retries": str(check.get("Retries") or ""), "no-healthcheck": ""}
+    # A time of zero is an interval that the command may have disabled.
+    times = {option: "{0}ns".format(check[key]) for key, option in _TIMES.items() if check.get(key)}
+    retries = {"health-retries": str(check["Retries"])} if check.get("Retries") else {}
+    return {"health-cmd": command, **times, **retries, "no-healthcheck": ""}
 
 
 def _command(test: t.Sequence[str]) -> str:

@@ -22,8 +22,9 @@ _OPTIONS = frozenset((
 def _directories(plan: Plan) -> t.Iterator[str]:
     yield from binds.CHECKS["directories"](plan)
     for mount in plan.mounts:
-        moves = mount["image_volume"] or mount.get("directory_volume") or is_bind(mount) or layered(mount)
-        if mount["type"] in ("volume", "bind") and not moves:
+        moves = mount["image_volume"] is not None or mount.get("directory_volume")
+        asked_elsewhere = is_bind(mount) or layered(mount)
+        if mount["type"] in ("volume", "bind") and not moves and not asked_elsewhere:
             what = "volume {0}".format(mount["name"]) if mount["type"] == "volume" else "{0} {1}".format(mount["kind"] or "path", mount["source"])
             yield (
                 "{0} mounts the {1} on {2}, which is neither an image volume nor a plain volume of podman's and would stay behind on {3}: "
@@ -54,8 +55,9 @@ def _mount_options(plan: Plan) -> t.Iterator[str]:
     for mount in plan.container["mounts"]:
         unknown = [option for option in mount.get("options") or () if option.partition("=")[0] not in _OPTIONS]
         if unknown and not layered(mount):
-            yield "{0} mounts something on {1} with {2}, and it is not known to be the same on {3}: create it without, or list the check '{4}' in {5}".format(
-                plan.workload, mount["destination"], ", ".join(unknown), plan.destination, "mount_options", IGNORE
+            yield (
+                "{0} mounts something on {1} with {2}, and it is not known to be the same on {3}: create it without, or list the check 'mount_options' "
+                "in {4}".format(plan.workload, mount["destination"], ", ".join(unknown), plan.destination, IGNORE)
             )
 
 

@@ -70,7 +70,7 @@ def recorded(labels: t.Mapping[str, str]) -> dict[str, t.Any] | None:
 
 
 def differing(record: t.Mapping[str, t.Any], request: Request) -> list[str]:
-    """What is asked for now and was not when the container was made."""
+    """Keys of the request that the container was made without, or with another value."""
     asked = asked_of(request)
     if request["init"] != "auto":
         asked["init"] = request["init"]

@@ -10,7 +10,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._podman.setting
 
 OPTIONS = ("pull", "name", "restart", "health-cmd", "health-interval", "health-retries", "health-timeout", "health-start-period", "health-on-failure")
 GRAMMAR = Grammar({**dict.fromkeys(OPTIONS, True), "no-healthcheck": False}, {})
-UNSAID = dict.fromkeys(("health-interval", "health-timeout", "health-start-period", "health-retries", "no-healthcheck"), "")
+UNSAID = {"no-healthcheck": ""}
 SHELL = {"Test": ["CMD-SHELL", "true"], "Interval": 30_000_000_000, "Timeout": 5_000_000_000, "Retries": 3}
 
 
@@ -43,9 +43,12 @@ def test_a_health_check_is_the_present_one_where_options_can_say_it(check, said)
 
 
 def test_the_twin_is_made_with_them_and_not_with_those_of_the_command():
-    words = ["podman", "run", "--restart=no", "--health-cmd=false", "--health-retries=9", "--health-on-failure=kill", "shop:1", "serve"]
-    settings = settings_of({"HostConfig": {"RestartPolicy": {"Name": "always"}}, "Config": {"Healthcheck": {"Test": ["CMD-SHELL", "true"]}}})
+    words = ["podman", "run", "--restart=no", "--health-cmd=false", "--health-retries=9", "--health-on-failure=kill", "--health-interval=disable"]
+    words += ["shop:1", "serve"]
+    check = {"Test": ["CMD-SHELL", "true"], "Interval": 0, "Retries": 3}
+    settings = settings_of({"HostConfig": {"RestartPolicy": {"Name": "always"}}, "Config": {"Healthcheck": check}})
     made = twin(parse(words, Grammar({"root": True}, {}), GRAMMAR), Identity(name="shop", image="shop:1", settings=settings), GRAMMAR)
     assert made == [
-        "create", "--pull=never", "--name=shop", "--health-on-failure=kill", "--restart=always", "--health-cmd=true", "shop:1", "serve",
+        "create", "--pull=never", "--name=shop", "--health-on-failure=kill", "--health-interval=disable", "--restart=always", "--health-cmd=true",
+        "--health-retries=3", "shop:1", "serve",
     ]  # fmt: skip
