@@ -106,6 +106,15 @@ func ReadCgroups(dir string) (all []Cgroup, err error) {
 	})
 }
 
+// OwnCgroups says whether the tasks of the dump in dir have a cgroup namespace of their own.
+func OwnCgroups(dir string) (own bool, err error) {
+	return own, eachEntry(filepath.Join(dir, cgroupImage), cgroupMagic, func(entry []byte) error {
+		prefix, err := cgroupPrefix(entry)
+		own = prefix != ""
+		return err
+	})
+}
+
 // readCgroup reads a cgroup_dir_entry; its path is empty if it is not below the prefix.
 func readCgroup(d []byte, prefix string) (c Cgroup, err error) {
 	err = errors.Join(

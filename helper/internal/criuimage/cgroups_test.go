@@ -80,6 +80,9 @@ func TestEmptyCgroupsTravelAndTheTasksEndBelowTheOwnOne(t *testing.T) {
 	if err := MoveCgroups(dir, "/a/libpod-new"); err != nil {
 		t.Fatal(err)
 	}
+	if own, err := OwnCgroups(dir); err != nil || !own {
+		t.Errorf("its namespace is not seen: %t, %v", own, err)
+	}
 	is := []any{"", "/a/libpod-new/init.scope", uint64(13), "", "/a/libpod-new/system.slice/ssh.service", uint64(13)}
 	if got := members(t, dir); !reflect.DeepEqual(got, is) {
 		t.Errorf("%v", got)
@@ -101,6 +104,9 @@ func TestADumpWithoutACgroupNamespaceStays(t *testing.T) {
 	}
 	if after, _ := os.ReadFile(filepath.Join(dir, cgroupImage)); string(before) != string(after) {
 		t.Error("it is another")
+	}
+	if own, err := OwnCgroups(dir); err != nil || own {
+		t.Errorf("it has a namespace: %t, %v", own, err)
 	}
 	if err := WriteCgroups(t.TempDir(), nil); err != nil {
 		t.Errorf("a dump without cgroups: %v", err)

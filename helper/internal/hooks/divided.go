@@ -14,20 +14,12 @@ import (
 	"github.com/livefleet/handover/helper/internal/criuimage"
 )
 
-// A workload may divide its cgroup, as an init does that is a system's: a cgroup for each of
-// its services, some of them without a process. CRIU restores those that have processes, at
-// the path that they had, without their limits, and hands no controller down to them. So the
+// CRIU restores a cgroup namespace only with the cgroups of its tasks, and those at the path
+// that they had on the source. A workload may divide its cgroup, too, as an init does that is a
+// system's: a cgroup for each of its services, some of them without a process. CRIU restores
+// those that have processes, without their limits, and hands no controller down to them. So the
 // source writes into the dump all that there is, and the destination makes it before CRIU
 // restores, below the cgroup that the runtime has made for this container.
-
-// Divided says whether the workload has made cgroups below its own.
-func (c Cgroup) Divided() bool {
-	if c == "" {
-		return false
-	}
-	entries, err := os.ReadDir(string(c))
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.IsDir() })
-}
 
 // subtree hands controllers down to those below.
 const subtree = "cgroup.subtree_control"
@@ -151,10 +143,10 @@ func setValue(path string, v criuimage.Value) error {
 // processes of its own.
 const asideCgroup = "handover-restore"
 
-// StandAside makes the cgroups of the dump in dir below the one that the runtime has put this
+// TakeCgroups makes the cgroups of the dump in dir below the one that the runtime has put this
 // process into, which becomes CRIU, and has CRIU restore the tasks there. It says whether the
 // dump has cgroups.
-func StandAside(dir string) (bool, error) {
+func TakeCgroups(dir string) (bool, error) {
 	all, err := criuimage.ReadCgroups(dir)
 	if err != nil || len(all) == 0 {
 		return false, err
@@ -164,17 +156,24 @@ func StandAside(dir string) (bool, error) {
 		return false, err
 	}
 	own := Cgroup(filepath.Join(root, path))
-	aside := filepath.Join(string(own), asideCgroup)
-	if err := os.Mkdir(aside, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, fmt.Errorf("hooks: %w", err)
-	}
-	if err := enter(aside); err != nil {
-		return false, err
+	if len(all) > 1 {
+		if err := own.standAside(); err != nil {
+			return false, err
+		}
 	}
 	if err := own.MakeCgroups(all); err != nil {
 		return false, err
 	}
 	return true, criuimage.MoveCgroups(dir, path)
+}
+
+// standAside moves this process into a cgroup of its own below the workload's.
+func (c Cgroup) standAside() error {
+	aside := filepath.Join(string(c), asideCgroup)
+	if err := os.Mkdir(aside, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	return enter(aside)
 }
 
 // ownCgroup is where the hierarchy of the second version is mounted, and this process in it.

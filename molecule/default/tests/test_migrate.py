@@ -87,6 +87,10 @@ def is_podmans(fleet: Fleet, there: str) -> None:
     # Its first one, which stays: the others come and go while podman looks, and have a question mark for their number then.
     pids = dict(line.split() for line in host.check_output(f"podman top {WORKLOAD} pid hpid").splitlines())
     assert pids["1"].isdigit()
+    # It is in the cgroup that podman looks in, and sees that as its root.
+    assert host.check_output(f"podman exec {WORKLOAD} tail -n1 /proc/1/cgroup") == "0::/"
+    cgroup = host.check_output(f"podman inspect --format '{{{{.State.CgroupPath}}}}' {WORKLOAD}")
+    assert host.check_output(f"tail --lines=1 /proc/{pids['1']}/cgroup") == f"0::{cgroup}"
     host.check_output(f"podman exec {WORKLOAD} sh -c 'echo said on {there} > /proc/1/fd/1'")
     assert f"said on {there}" in host.check_output(f"podman logs --tail 5 {WORKLOAD}")
 

@@ -132,6 +132,7 @@ class Docker:
         assert self.states() == {home.name: "running"}
         # Docker looks for its processes in its own cgroup.
         assert "heartbeat" in home.run(f"docker top {RUNNING}")
+        assert home.run(f"docker exec {RUNNING} cat /proc/1/cgroup").splitlines()[-1] == "0::/"
         beats = json.loads(home.run(f"docker exec {RUNNING} heartbeat -gaps /data/heartbeat"))
         assert (beats["missed"], beats["broken"]) == (0, 0)
         assert home.run(f"docker exec {RUNNING} cat {NOTES}").split() == ["kept"] * 5

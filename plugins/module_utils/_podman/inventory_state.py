@@ -101,10 +101,7 @@ STATE: dict[str, dict[str, Row]] = {
         "the wall clock": Row(SAME, "both hosts' clocks are compared", "clock"),
     },
     "Processes and namespaces": {
-        "process, IPC, UTS, mount, network and cgroup namespace of its own": Row(CARRIED, "by CRIU; podman makes the network"),
-        "a cgroup namespace of its own where CRIU is told to ignore cgroups (manage-cgroups=ignore)": Row(
-            TOLD, "it sees the host's cgroups until it is started again", "cgroup_namespace"
-        ),
+        "process, IPC, UTS, mount, network and cgroup namespace of its own": Row(CARRIED, "by CRIU, as the session tells it; podman makes the network"),
         "the host's, or another container's": Row(REFUSED, "create it without that", "namespaces"),
         "cgroups that it has made below its own, with their limits": Row(
             CARRIED, "the session makes them below the twin's own, also the empty ones; CRIU restores the processes in them", "own_cgroups"

@@ -169,7 +169,6 @@ def facts_of(inspect: Document, networks: t.Iterable[Document]) -> dict[str, t.A
         # podman 4 calls the host's own shareable, too.
         "ipc_mode": next(iter(asked(config.get("CreateCommand") or [], "ipc")), "") or host.get("IpcMode") or "",
         "uts_mode": host.get("UTSMode") or "",
-        "cgroup_mode": host.get("CgroupMode") or "",
         "hostname": config.get("Hostname") or "",
         "environment": environment_of(inspect),
         "labels": dict(config.get("Labels") or {}),

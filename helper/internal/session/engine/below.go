@@ -43,10 +43,11 @@ func forgetWatched(freeze *hooks.Command) error {
 	return err
 }
 
-// WriteCgroups has the dump in dir know all cgroups of a workload that has made some.
+// WriteCgroups has the dump in dir know the workload's cgroup and all below it: the restore puts
+// the tasks there, and makes their cgroup namespace with it.
 func WriteCgroups(s *record.Session, dir string) error {
 	f := s.Spec.Hooks.Freeze
-	if !f.Given() || !f.Cgroup.Divided() {
+	if !f.Given() || f.Cgroup == "" {
 		return nil
 	}
 	began := time.Now()
@@ -56,6 +57,9 @@ func WriteCgroups(s *record.Session, dir string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
+	}
+	if len(all) == 1 {
+		return nil
 	}
 	s.Log.Emit("cgroups", map[string]any{"cgroups": len(all), "took": map[string]float64{"cgroups": report.MS(time.Since(began))}})
 	return nil
@@ -75,6 +79,27 @@ func (r *criuRestore) startWhole() (*hooks.Process, error) {
 		return r.h.Restore.Start()
 	}
 	return r.h.Restore.StartEarly()
+}
+
+// hasOwnCgroups is an error where the workload had a cgroup namespace of its own and has this
+// host's here: it would see the cgroups of all others.
+func (r *criuRestore) hasOwnCgroups() error {
+	own, err := criuimage.OwnCgroups(r.h.Restore.Gate)
+	if err != nil || !own || r.gate.Root() == "" {
+		return err
+	}
+	theirs, err := os.Stat(filepath.Join("/proc", r.gate.Root(), "ns/cgroup"))
+	if err != nil {
+		return fmt.Errorf("session: the workload's cgroup namespace: %w", err)
+	}
+	ours, err := os.Stat("/proc/self/ns/cgroup")
+	if err != nil {
+		return fmt.Errorf("session: this host's cgroup namespace: %w", err)
+	}
+	if os.SameFile(theirs, ours) {
+		return errors.New("session: the workload has a cgroup namespace of its own on the source and this host's here: CRIU has made none")
+	}
+	return nil
 }
 
 // armTriggers sets the triggers of the restored tasks, which have not run yet.

@@ -19,8 +19,9 @@ func (h Holder) MayStart(imageDir string) (bool, error) {
 	return Hook(h.RunDir, Call{Action: hooks.StartUp, ImageDir: imageDir, CRIU: h.PID})
 }
 
-// Options looks whether the session has CRIU leave the memory alone, and whether the workload
-// has cgroups below its own.
+// Options looks whether the session has CRIU leave the memory alone, and whether CRIU is to put
+// the tasks into their cgroups: it does so for a workload that has one of its own, since it
+// makes no cgroup namespace where it is told to ignore cgroups.
 func (h Holder) Options(imageDir string, restores bool) (*hooks.Options, error) {
 	reg, err := hooks.Lookup(h.RunDir, imageDir)
 	if err != nil || reg == nil {
@@ -32,9 +33,9 @@ func (h Holder) Options(imageDir string, restores bool) (*hooks.Options, error) 
 	}
 	o := &hooks.Options{Config: filepath.Join(reg.Session, record.CRIUFile), Lazy: record.CRIULeavesMemory(reg.Session, spec)}
 	if restores {
-		o.Cgroups, err = hooks.StandAside(imageDir)
+		o.Cgroups, err = hooks.TakeCgroups(imageDir)
 	} else {
-		o.Cgroups = spec.Hooks.Freeze.Given() && spec.Hooks.Freeze.Cgroup.Divided()
+		o.Cgroups = spec.Hooks.Freeze.Given() && spec.Hooks.Freeze.Cgroup != ""
 	}
 	if err != nil || !o.Lazy && !o.Cgroups {
 		return nil, err

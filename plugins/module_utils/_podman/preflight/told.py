@@ -93,21 +93,11 @@ def _own_tables(plan: Plan) -> t.Iterator[str]:
         )
 
 
-def _cgroup_namespace(plan: Plan) -> t.Iterator[str]:
-    """CRIU restores that namespace only where it deals with cgroups; cgroups of the container's own are the session's affair, and the namespace with them."""
-    ignoring = [name for name, side in ((plan.source, plan.here), (plan.destination, plan.there)) if side["host"]["criu"].get("manage_cgroups") == "ignore"]
-    if plan.live and ignoring and plan.container.get("cgroup_mode") == "private" and not plan.container.get("divided"):
-        yield "{0} sees the cgroups of {1} there, and not its own alone, until it is started again: CRIU on {2} ignores cgroups (manage-cgroups)".format(
-            plan.workload, plan.destination, " and on ".join(ignoring)
-        )
-
-
 TOLD: dict[str, Check] = {
     "bind_mounts": bind_checks.told,
     **SECRETS,
     "exec_sessions": _exec_sessions,
     "affinity": _pinned,
-    "cgroup_namespace": _cgroup_namespace,
     "growth": _growth,
     "log": _log,
     "own_tables": _own_tables,

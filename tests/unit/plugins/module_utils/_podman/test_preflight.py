@@ -645,8 +645,6 @@ TOLD = [
      "sh (pid 9) in shop was started by podman exec: it does not move, and ends on node1"),
     ("affinity", both(put("here.workload.pinned", [{"process": "db", "pid": 7, "processors": [1, 9]}]), put("there.host.processors", [0, 1])),
      "db (pid 7) in shop is bound to processors of node1, of which node2 does not have 9: it runs there on the others, or on all"),
-    ("cgroup_namespace", both(put("there.host.criu.manage_cgroups", "ignore"), put("here.workload.cgroup_mode", "private")),
-     "shop sees the cgroups of node2 there, and not its own alone, until it is started again: CRIU on node2 ignores cgroups (manage-cgroups)"),
     ("growth", put("there.host.images.free", GIB // 2),
      "the image volumes of shop may still take 768 MiB on node2, and 256 MiB will be free there in /var/lib/handover/volumes: its writes fail"),
     ("log", put("here.workload.log", {"driver": "k8s-file", "path": "/l/ctr.log", "size": MIB}), "the log of shop up to now (/l/ctr.log, 1 MiB) goes with the"),
