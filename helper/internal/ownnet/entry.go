@@ -29,14 +29,14 @@ const none = -1
 
 // Attributes by number, as linux/if_addr.h, linux/rtnetlink.h and linux/fib_rules.h have them.
 const (
-	ifaAddress, ifaLocal, ifaCacheinfo, ifaFlags                = 1, 2, 6, 8
-	rtaDst, rtaIif, rtaOif, rtaGateway, rtaMultipath            = 1, 3, 4, 5, 9
-	rtaCacheinfo, rtaTable, rtaVia, rtaExpires, rtaNexthop      = 12, 15, 18, 23, 30
-	fraPriority, fraTable                                       = 6, 15
-	ifaPermanent, ifaKeptFlags                             uint = 0x80, 0x02 | 0x10 | 0x100 | 0x200 | 0x400
-	onlink                                                      = 4
-	rulePermanent, ruleInvert                                   = 1, 2
-	hopLen                                                      = 8 // struct rtnexthop
+	ifaAddress, ifaLocal, ifaCacheinfo, ifaFlags                       = 1, 2, 6, 8
+	rtaDst, rtaIif, rtaOif, rtaGateway, rtaPriority, rtaMultipath      = 1, 3, 4, 5, 6, 9
+	rtaCacheinfo, rtaTable, rtaVia, rtaExpires, rtaNexthop             = 12, 15, 18, 23, 30
+	fraPriority, fraTable                                              = 6, 15
+	ifaPermanent, ifaKeptFlags                                    uint = 0x80, 0x02 | 0x10 | 0x100 | 0x200 | 0x400
+	onlink                                                             = 4
+	rulePermanent, ruleInvert                                          = 1, 2
+	hopLen                                                             = 8 // struct rtnexthop
 )
 
 var (
@@ -141,6 +141,21 @@ func nameRoute(h []byte, a []netlink.Attribute, links []string) string {
 		name += fmt.Sprintf(" in the table %d", table)
 	}
 	return name
+}
+
+// rank is what an IPv4 route has in common with those among which the order decides: where it
+// goes to, its table and its metric. It is empty for a route of IPv6, which has no equals:
+// such routes become one with several hops.
+func (e Entry) rank() string {
+	const tos = 3
+	if len(e.Body) < route.header || e.Body[0] != unix.AF_INET {
+		return ""
+	}
+	attributes, err := netlink.UnmarshalAttributes(e.Body[route.header:])
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d tos %d table %d metric %d", ip(find(attributes, rtaDst)), e.Body[1], e.Body[tos], number(find(attributes, rtaTable)), number(find(attributes, rtaPriority)))
 }
 
 // entries are those of a kind that count.

@@ -176,17 +176,18 @@ func (d difference) String() string {
 // differences are those of here to want, in an order in which they can be mended:
 // addresses before the routes that need them, routes to a link before those to a gateway.
 func differences(here, want State) (found []difference) {
+	turned := turned(here.Routes, want.Routes)
 	for _, k := range []struct {
 		kind       kind
 		here, want []Entry
 	}{{rule, here.Rules, want.Rules}, {address, here.Addresses, want.Addresses}, {route, here.Routes, want.Routes}} {
 		for _, e := range k.here {
-			if !slices.ContainsFunc(k.want, e.same) {
+			if !slices.ContainsFunc(k.want, e.same) || k.kind.kind == route.kind && turned[e.rank()] {
 				found = append(found, difference{e, k.kind, true})
 			}
 		}
 		for _, e := range k.want {
-			if !slices.ContainsFunc(k.here, e.same) {
+			if !slices.ContainsFunc(k.here, e.same) || k.kind.kind == route.kind && turned[e.rank()] {
 				found = append(found, difference{e, k.kind, false})
 			}
 		}
@@ -194,6 +195,24 @@ func differences(here, want State) (found []difference) {
 	slices.SortStableFunc(found, func(a, b difference) int {
 		return cmp.Or(cmp.Compare(a.kind.kind, b.kind.kind), cmp.Compare(boolean(b.gone), boolean(a.gone)), cmp.Compare(boolean(a.indirect()), boolean(b.indirect())))
 	})
+	return found
+}
+
+// turned are the ranks whose routes stand in another order here, where the kernel takes the first.
+func turned(here, want []Entry) map[string]bool {
+	order := func(routes []Entry) map[string][]Entry {
+		found := map[string][]Entry{}
+		for _, e := range routes {
+			if rank := e.rank(); rank != "" {
+				found[rank] = append(found[rank], e)
+			}
+		}
+		return found
+	}
+	found, wanted := map[string]bool{}, order(want)
+	for rank, there := range order(here) {
+		found[rank] = !slices.EqualFunc(there, wanted[rank], Entry.same)
+	}
 	return found
 }
 
@@ -257,6 +276,9 @@ func (c *conn) mend(d difference) error {
 		return err
 	}
 	m := netlink.Message{Header: netlink.Header{Type: d.kind.add, Flags: netlink.Request | netlink.Acknowledge | netlink.Create | netlink.Excl}, Data: body}
+	if d.kind.kind == route.kind && d.rank() != "" { // behind those of its rank
+		m.Header.Flags = netlink.Request | netlink.Acknowledge | netlink.Create | netlink.Append
+	}
 	if d.gone {
 		m.Header = netlink.Header{Type: d.kind.remove, Flags: netlink.Request | netlink.Acknowledge}
 	}

@@ -128,6 +128,36 @@ func TestWhatAWorkloadHasMadeIsMadeElsewhere(t *testing.T) {
 	}
 }
 
+// Of two routes to the same place the kernel takes the first.
+func TestRoutesOfOneRankKeepTheirOrder(t *testing.T) {
+	const gone, first, second = "ip -n NS route del default", "ip -n NS route append default via 198.51.100.1 metric 100", "ip -n NS route append default via 192.0.2.1 metric 100"
+	name, path := namespace(t, 0)
+	for _, words := range []string{gone, first, second} {
+		do(t, name, words)
+	}
+	want := read1(t, path)
+	if err := Rehearse(want); err != nil {
+		t.Errorf("rehearsed: %v", err)
+	}
+	for title, before := range map[string][]string{"in another order": {gone, second, first}, "with a third": {"ip -n NS route append default via 192.0.2.7 metric 100"}, "with one": nil, "with none": {gone}} {
+		t.Run(title, func(t *testing.T) {
+			name, there := namespace(t, 0)
+			for _, words := range before {
+				do(t, name, words)
+			}
+			if changed, err := Apply(there, want, nil); err != nil || len(changed) == 0 {
+				t.Fatalf("%q, %v", changed, err)
+			}
+			if got := read1(t, there).Routes; !slices.EqualFunc(got, want.Routes, Entry.same) {
+				t.Errorf("%+v", got)
+			}
+			if changed, err := Apply(there, want, nil); err != nil || len(changed) > 0 {
+				t.Errorf("a second time: %q, %v", changed, err)
+			}
+		})
+	}
+}
+
 func TestAllOfItTogether(t *testing.T) {
 	name, path := namespace(t, 2)
 	_, there := namespace(t, 0)
