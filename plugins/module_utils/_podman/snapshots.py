@@ -17,6 +17,7 @@ import re
 import shutil
 import typing as t
 
+from .._core.bind_rules import layered
 from .._core.runtime import HandoverError
 
 ROOT = "/var/lib/handover/snapshots"
@@ -125,10 +126,17 @@ def left_out_of(container: t.Mapping[str, t.Any]) -> list[str]:
     """The places that it can write to, and that no copy has."""
     taken = {folder["name"] for folder in folders(container)}
     return [
-        "{0} ({1})".format(mount["destination"], "podman's volume " + mount["name"] if mount["type"] == "volume" else mount["source"])
+        "{0} ({1})".format(mount["destination"], _source_of(mount))
         for mount in container.get("mounts") or []
-        if not mount.get("image_volume") and not mount.get("read_only") and mount.get("name") not in taken
+        if not mount.get("read_only") and (layered(mount) or not mount.get("image_volume") and mount.get("name") not in taken)
     ]
+
+
+def _source_of(mount: t.Mapping[str, t.Any]) -> str:
+    """What a mount's files are of, in words."""
+    if layered(mount):
+        return "an overlay of podman's"
+    return "podman's volume " + mount["name"] if mount["type"] == "volume" else mount["source"]
 
 
 def check_name(option: str, name: str) -> None:

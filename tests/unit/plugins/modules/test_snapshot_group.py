@@ -61,7 +61,7 @@ class Host:
     @property
     def group(self):
         def member(name, *volumes):
-            mounts = [{"image_volume": {"name": each, "image": str(self.folder / each), "mountpoint": "/mnt/" + each}} for each in volumes]
+            mounts = [{"type": "volume", "image_volume": {"name": each, "image": str(self.folder / each), "mountpoint": "/mnt/" + each}} for each in volumes]
             bind = {"type": "bind", "destination": "/srv", "source": "/srv/" + name}
             return {"name": name, "infra": name == "infra", "mounts": [*mounts, *mounts, bind]}
 

@@ -29,6 +29,12 @@ def test_those_that_it_alone_writes_to_are_taken():
     assert snapshots.left_out_of(shop) == ["/common (podman's volume common)", "/bound (/srv/bound)"]
 
 
+def test_an_overlay_is_left_out_though_its_volume_is_taken():
+    image = mount("image", directory_volume=None, image_volume={"image": "/i"}, options=["O"])
+    shop = container(mount("data"), mount("data", destination="/over", options=["rw", "O"]), image)
+    assert snapshots.left_out_of(shop) == ["/over (an overlay of podman's)", "/image (an overlay of podman's)"]
+
+
 def test_a_container_stands_still_for_its_plain_volumes_alone():
     assert snapshots.cgroup_of(container(mount("data"))) == "/sys/fs/cgroup/shop"
     assert snapshots.cgroup_of(container(mount("data"), running=False)) == ""
