@@ -15,9 +15,13 @@ def failure_reason(result: t.Mapping[str, t.Any]) -> str:
     return str((items[0] if items else "") or result.get("msg") or SILENT).strip()
 
 
+# Ansible's message where a command says more in its output: ssh with a terminal has all of it there.
+UNTOLD = "non-zero return code"
+
+
 def last_words(result: t.Mapping[str, t.Any]) -> str:
     """The last line of the output of a command that failed; without any, its exit status."""
-    said = next((text.strip() for text in map(result.get, ("stderr", "msg", "stdout")) if text and text.strip()), "")
+    said = next((text.strip() for text in map(result.get, ("stderr", "msg", "stdout")) if text and text.strip() not in ("", UNTOLD)), "")
     return (said or f"it ended with status {result.get('rc')}").splitlines()[-1].strip().rstrip(".")
 
 

@@ -20,7 +20,8 @@ pytest.importorskip("ansible_collections.community.general", reason="community.g
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 OLD, NEW = "2.6.32-042stab059.7", "2.6.32-042stab061.2"
 
-# One program under five names. Its state: kernel, boot, rpms (a line each), updates (a line each), log.
+# One program under eight names. Its state: kernel, boot, rpms (a line each), updates (a line each), log; of the containers `places` (id and host, a line
+# each), of which veinfo-HOST is the kernel's list. HOST is the host that it runs on.
 STAND_IN = r'''#!{python}
 import os, sys
 from pathlib import Path
@@ -51,8 +52,25 @@ if tool == "uname": print(lines("kernel")[0]) if words == ["-r"] else os.execv("
 elif tool == "cat":
     if words == ["/proc/sys/kernel/random/boot_id"]: print(lines("boot")[0])
     else: os.execv("/bin/cat", ["cat", *words])
+elif tool in ("ssh", "vzctl", "vzmigrate"):
+    own, places = os.environ["HOST"], dict(l.split() for l in lines("places"))
+    hosts = {{"192.0.2.1": "vz1", "192.0.2.2": "vz2"}}
+    if tool == "ssh":
+        if lines("unreachable"): sys.exit("Permission denied (publickey).")
+    elif words[0] == "status":
+        print(f"CTID {{words[1]}} " + ("exist mounted running" if places.get(words[1]) == own else "deleted unmounted down"))
+    elif tool == "vzmigrate":
+        there, ctid = hosts[words[1]], words[2]
+        log(f"{{ctid}} to {{there}}")
+        if ctid in lines("busy"): print("CT is locked"); sys.exit(20)
+        if places.get(ctid) != own: sys.exit(10)
+        places[ctid] = there
+        write("places", "".join(f"{{c}} {{h}}\n" for c, h in places.items()))
+        for host in hosts.values():
+            write("veinfo-" + host, "  0 0 8\n" + "".join(f" {{c}} 1 8 10.0.0.1\n" for c, h in places.items() if h == host))
 elif tool == "reboot":
     log("reboot")
+    if "vz1" in (STATE / "places").read_text(): log("and has stopped containers")
     newest = max((r[1] for r in installed.values() if r[0] == "vzkernel"), key=number)
     write("kernel", (lines("sticks") or [newest])[0])
     write("boot", "second")
@@ -84,6 +102,12 @@ else:
         keep(check(updated(rows, which))); offer(set(offers) - set(which))
 '''
 
+# In the place of ssh, which Ansible ends its calls of with the address and the command.
+CONNECTION = """#!/bin/sh
+while [ $# -gt 2 ]; do [ "$1" = -O ] && exit; shift; done
+HOST=vz${1##*.} exec /bin/sh -c "$2"
+"""
+
 
 @pytest.fixture(name="host")
 def some_host(tmp_path):
@@ -93,15 +117,19 @@ def some_host(tmp_path):
     program = tools / "stand-in"
     program.write_text(STAND_IN.format(python=sys.executable, state=state), encoding="utf-8")
     program.chmod(0o755)
-    for tool in ("uname", "cat", "reboot", "rpm", "yum"):
+    for tool in ("uname", "cat", "reboot", "rpm", "yum", "ssh", "vzctl", "vzmigrate"):
         (tools / tool).symlink_to(program)
-    for name in ("log", "fails", "sticks"):
+    for name in ("log", "fails", "sticks", "places", "busy", "unreachable"):
         (state / name).write_text("", encoding="utf-8")
+    connection = tmp_path / "connection"
+    connection.write_text(CONNECTION, encoding="utf-8")
+    connection.chmod(0o755)
+    hosts = [f"vz{number} ansible_host=192.0.2.{number} ansible_ssh_executable={connection} ansible_python_interpreter=/bin/false" for number in (1, 2)]
     (state / "boot").write_text("first", encoding="utf-8")
     found = tmp_path / "collections" / "ansible_collections" / "livefleet"
     found.mkdir(parents=True)
     (found / "handover").symlink_to(COLLECTION)
-    (tmp_path / "inventory").write_text("vz1 ansible_connection=local ansible_python_interpreter=/bin/false\n", encoding="utf-8")
+    (tmp_path / "inventory").write_text("\n".join([*hosts, ""]), encoding="utf-8")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     environment.update(
         ANSIBLE_COLLECTIONS_PATH=str(tmp_path / "collections"), ANSIBLE_NOCOLOR="1", ANSIBLE_HOME=str(tmp_path / "home"), COLUMNS="1000",
@@ -115,10 +143,17 @@ def some_host(tmp_path):
 
         def update(self, *arguments):
             done = subprocess.run(
-                [PLAYBOOK, "-i", tmp_path / "inventory", "livefleet.handover.vz_update", "-e", "handover_hosts=vz1", "-e", "__vz_update_pause=0", *arguments],
+                [PLAYBOOK, "-i", tmp_path / "inventory", "livefleet.handover.vz_update", "-e", "handover_hosts=vz1", "-e", "__vz_update_pause=0",
+                 "-e", f"__vz_update_away={state}/away", "-e", f"__vz_update_veinfo={state}/veinfo-vz1", *arguments],
                 cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120,
             )  # fmt: skip
             return done.returncode, done.stdout + done.stderr
+
+        def places(self):
+            return dict(line.split() for line in (state / "places").read_text(encoding="utf-8").splitlines())
+
+        def away(self):
+            return (state / "away").exists()
 
         def done(self):
             return (state / "log").read_text(encoding="utf-8").splitlines()
@@ -193,3 +228,57 @@ def test_another_host_is_left_alone(host):
     status, said = host.update()
     assert status != 0 and "is no kernel of OpenVZ's" in said, said
     assert host.done() == []
+
+
+OLD_RUNS = {**SITUATIONS["an old kernel runs"][0], "places": "101 vz1\n102 vz1\n103 vz2\n", "veinfo-vz1": "  0 0 8\n 101 1 8 10.0.0.1\n 102 1 8 10.0.0.2\n"}
+AT_HOME = {"101": "vz1", "102": "vz1", "103": "vz2"}
+DRAIN = ("-e", "vz_update_drain_to=vz2")
+
+
+def test_the_containers_are_away_at_the_reboot_and_back_when_all_is_updated(host):
+    host.set(**OLD_RUNS)
+    status, said = host.update(*DRAIN)
+    assert status == 0, said
+    assert host.done() == [
+        "yum update vzkernel", "101 to vz2", "102 to vz2", "reboot", f"yum remove vzkernel-{OLD}.x86_64", "yum update", "101 to vz1", "102 to vz1"
+    ]  # fmt: skip
+    assert (host.places(), host.away()) == (AT_HOME, False)
+    status, said = host.update(*DRAIN)
+    assert status == 0 and "nothing to do" in said, said
+    assert host.places() == AT_HOME
+
+
+def test_a_trial_says_which_containers_would_go_and_moves_none(host):
+    host.set(**OLD_RUNS)
+    status, said = host.update(*DRAIN, "--check")
+    assert status == 0 and "before the reboot 101, 102 to vz2, live, and back at the end" in said, said
+    assert (host.done(), host.away()) == ([], False)
+
+
+def test_without_a_place_for_the_containers_nothing_is_touched(host):
+    host.set(**OLD_RUNS)
+    for arguments, sentence in (
+        ((), "containers run here, and the host has to be rebooted: 101, 102"),
+        (("-e", "vz_update_drain_to=vz9"), "vz_update_drain_to is vz9, and that is no host of the inventory"),
+        (("-e", "vz_update_drain_to=vz1"), "vz_update_drain_to is vz1, and that is this very host"),
+    ):
+        status, said = host.update(*arguments)
+        assert status != 0 and sentence in said, said
+    host.set(unreachable="yes")
+    for arguments in (DRAIN, (*DRAIN, "--check")):
+        status, said = host.update(*arguments)
+        assert status != 0, said
+        assert "vz1 cannot move containers to vz2: it needs vzmigrate, and root's ssh to 192.0.2.2 without a password (Permission denied" in said, said
+    assert host.done() == []
+
+
+def test_a_container_that_does_not_go_keeps_the_host_from_its_reboot_and_the_next_run_ends_it(host):
+    host.set(**OLD_RUNS, busy="102")
+    status, said = host.update(*DRAIN)
+    assert status != 0 and "container 102 was not moved from vz1 to vz2: somebody works on it: wait until vzctl is done (CT is locked)" in said, said
+    assert "reboot" not in host.done() and host.places() == {**AT_HOME, "101": "vz2"}
+    host.set(busy="", log="")
+    status, said = host.update(*DRAIN)
+    assert status == 0, said
+    assert host.done() == ["102 to vz2", "reboot", f"yum remove vzkernel-{OLD}.x86_64", "yum update", "101 to vz1", "102 to vz1"]
+    assert (host.places(), host.away()) == (AT_HOME, False)

@@ -37,6 +37,7 @@ def test_why_a_block_failed(result, reason):
         ({"rc": 255, "stderr": "Warning: added\nPermission denied (publickey).\n", "msg": "non-zero return code"}, "Permission denied (publickey)"),
         ({"rc": 127, "stderr": " \n", "msg": "no such file"}, "no such file"),
         ({"rc": 1, "stderr": "", "msg": "", "stdout": "hello"}, "hello"),
+        ({"rc": 20, "stderr": "", "msg": "non-zero return code", "stdout": "CT is locked\n"}, "CT is locked"),
         ({"rc": 1}, "it ended with status 1"),
     ),
 )
