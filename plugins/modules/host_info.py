@@ -14,7 +14,7 @@ short_description: Describe the workloads of a host, and its free room
 version_added: 0.1.0
 
 description:
-  - Returns the containers of podman and of Docker and the KVM guests of this host with the memory and the disk that each of them uses, the host's
+  - Returns the containers of podman, of Docker and of OpenVZ and the KVM guests of this host with the memory and the disk that each of them uses, the host's
     free memory and disk, and whether it is under maintenance. The placement of workloads is decided by this.
   - Asks no more than that. M(livefleet.handover.workload_info) returns the facts for the move of a container.
 
@@ -36,7 +36,7 @@ options:
     default: 120
 
 requirements:
-  - podman, Docker or libvirt on the host
+  - podman, Docker, OpenVZ or libvirt on the host
 
 seealso:
   - module: livefleet.handover.maintenance
@@ -72,7 +72,8 @@ maintenance:
     since: "2026-11-21T16:30:00Z"
     reason: the new memory modules
 kinds:
-  description: The kinds that the host can run, V(container) (with podman), V(docker) (where Docker runs) or V(guest) (with libvirt).
+  description: The kinds that the host can run, V(container) (with podman), V(docker) (where Docker runs), V(openvz) (with vzctl) or
+    V(guest) (with libvirt).
   returned: success
   type: list
   elements: str
@@ -88,7 +89,7 @@ workloads:
       type: str
       sample: shop
     kind:
-      description: Its kind, V(container), V(docker) or V(guest).
+      description: Its kind, V(container), V(docker), V(openvz) or V(guest).
       type: str
       sample: container
     members:
@@ -114,7 +115,7 @@ workloads:
       type: bool
       sample: true
     state:
-      description: podman's or Docker's word for how it is, or virsh's.
+      description: podman's or Docker's word for how it is, or virsh's; of a container of OpenVZ's one made of vzctl's.
       type: str
       sample: running
     untold:
@@ -130,7 +131,7 @@ workloads:
       type: int
       sample: 41943040
     disk:
-      description: Bytes that its volumes and its own layer take, or the disks that are of this host alone.
+      description: Bytes that its volumes and its own layer take, or the disks that are of this host alone; 0 of OpenVZ's.
       type: int
       sample: 271392768
 sessions:
@@ -149,9 +150,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core import host, loop, maintenance
 from ..module_utils._core.pcopy import HELPER, Pcopy
-from ..module_utils._core.placement import CONTAINER, DOCKER, DRIVERS, GUEST
+from ..module_utils._core.placement import CONTAINER, DOCKER, DRIVERS, GUEST, OPENVZ
 from ..module_utils._core.runtime import HandoverError, Runtime
-from ..module_utils._drivers import docker_rows
+from ..module_utils._drivers import docker_rows, openvz_rows
 from ..module_utils._kvm import guests
 from ..module_utils._podman import groups, processes
 from ..module_utils._podman.podman import Podman
@@ -172,7 +173,9 @@ class HostInfo:
         # A host that has none of them is asked for podman, and says that it is missing.
         with_guests = guests.has_libvirt(self.runtime)
         with_docker = docker_rows.runs(self.runtime)
-        with_containers = self.runtime.find("podman") is not None or not (with_guests or with_docker)
+        with_openvz = openvz_rows.runs(self.runtime)
+        with_containers = self.runtime.find("podman") is not None or not (with_guests or with_docker or with_openvz)
+        offered = ((CONTAINER, with_containers), (DOCKER, with_docker), (OPENVZ, with_openvz), (GUEST, with_guests))
         found = guests.workloads(self.runtime, mounts) if with_guests else []
         unfinished = guests.unfinished({each["name"] for each in found}) if with_guests else []
         return {
@@ -180,8 +183,13 @@ class HostInfo:
             "memory": host.memory_available(),
             "disk": host.free_space(self.params["images"]),
             "maintenance": maintenance.read(),
-            "kinds": [kind for kind, there in ((CONTAINER, with_containers), (DOCKER, with_docker), (GUEST, with_guests)) if there],
-            "workloads": (self._containers(mounts) if with_containers else []) + docker_rows.workloads(self.runtime, with_docker) + found,
+            "kinds": [kind for kind, there in offered if there],
+            "workloads": [
+                *(self._containers(mounts) if with_containers else []),
+                *docker_rows.workloads(self.runtime, with_docker),
+                *openvz_rows.workloads(self.runtime, with_openvz),
+                *found,
+            ],
             "sessions": self._sessions() + unfinished,
         }
 

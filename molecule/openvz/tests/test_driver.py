@@ -37,13 +37,13 @@ class Hosts:
         self.both = [testinfra.get_host(f"ansible://{name}?ansible_inventory={INVENTORY}") for name in self.names]
 
     def begin(self, *words: str, to: int = 1, **variables: t.Any) -> subprocess.Popen[str]:
-        asked = {
-            "handover_workload": "103", "handover_destination": self.names[to], "handover_driver": "openvz", "handover_mode": "offline",
-            "handover_report_dir": "/tmp/handover-openvz-reports", **variables,
-        }  # fmt: skip
+        return self.play("migrate", *words, handover_workload="103", handover_destination=self.names[to], handover_driver="openvz", **variables)
+
+    def play(self, playbook: str, *words: str, **variables: t.Any) -> subprocess.Popen[str]:
+        asked = {"handover_mode": "offline", "handover_report_dir": "/tmp/handover-openvz-reports", **variables}
         environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
         return subprocess.Popen(
-            [str(PROGRAMS / "ansible-playbook"), f"--inventory={INVENTORY}", "playbooks/migrate.yml", "--extra-vars", json.dumps(asked), *words],
+            [str(PROGRAMS / "ansible-playbook"), f"--inventory={INVENTORY}", f"playbooks/{playbook}.yml", "--extra-vars", json.dumps(asked), *words],
             cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
@@ -153,3 +153,16 @@ def test_the_source_is_kept_and_nothing_starts_without_the_helper(hosts):
         assert source.run("vzctl start 103").rc == 79
     finally:
         source.check_output("mv /usr/local/libexec/handover/pcopy.away /usr/local/libexec/handover/pcopy; vzctl start 103")
+
+
+def test_a_host_is_planned_and_moved_with_it(hosts):
+    """By its id, as one of a fleet's workloads: nobody says which driver moves it."""
+    status, said = hosts.end(hosts.play("drain", "--check", handover_source=hosts.names[0]))
+    assert status == 0, said
+    assert f"103 {hosts.names[0]} {hosts.names[1]}" in said.replace("|", " ").replace("→", " "), said
+    assert hosts.status() == [RUNS, GONE]
+    for to in (1, 0):
+        status, said = hosts.end(hosts.play("move", handover_moves=[{"workload": "103", "to": hosts.names[to]}]))
+        assert status == 0, said
+        assert hosts.status() == ([RUNS, GONE] if to == 0 else [GONE, RUNS])
+    assert [run == list(range(1, len(run) + 1)) for run in runs(hosts.beats(0))] == [True] * 8

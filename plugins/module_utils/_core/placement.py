@@ -8,7 +8,7 @@ Pure functions from the facts about the hosts to a plan, or to the sentences tha
 places every workload or none, because a host that is half empty cannot be switched off.
 
 A host takes a workload if it answers, is not under maintenance, has the labels that the workload needs, holds nothing that
-is to stay apart from it, has nothing of its name, has what runs it (podman, Docker, libvirt), and has the memory and the disk that the
+is to stay apart from it, has nothing of its name, has what runs it (podman, Docker, OpenVZ, libvirt), and has the memory and the disk that the
 workload uses now, beside the reserve. Of those hosts the one is taken that keeps the larger share of its room free, in hundredths, and of equals
 the one with fewer containers. Large workloads are placed first. Where a choice turns out to leave no room for a later
 workload, it is taken back.
@@ -27,16 +27,16 @@ APART = "handover.apart"
 WAVE = "handover.wave"
 
 # The kind of a workload, its host's requirement, and the driver of the role `migrate` that moves it.
-CONTAINER, DOCKER, GUEST = "container", "docker", "guest"
+CONTAINER, DOCKER, OPENVZ, GUEST = "container", "docker", "openvz", "guest"
 # virsh's words for a guest that does not run, and of which nothing but its definition can move.
 STOPPED_GUEST = ("shut off", "crashed")
-ENGINES = {CONTAINER: "podman", DOCKER: "Docker", GUEST: "libvirt"}
-DRIVERS = {CONTAINER: "podman", DOCKER: "docker", GUEST: ""}
-NAMES = {CONTAINER: "a container", DOCKER: "a container of Docker's", GUEST: "a guest"}
+ENGINES = {CONTAINER: "podman", DOCKER: "Docker", OPENVZ: "OpenVZ", GUEST: "libvirt"}
+DRIVERS = {CONTAINER: "podman", DOCKER: "docker", OPENVZ: "openvz", GUEST: ""}
+NAMES = {CONTAINER: "a container", DOCKER: "a container of Docker's", OPENVZ: "a container of OpenVZ's", GUEST: "a guest"}
 
 # The two parts of a move: until it copies, and from when it has copied. A guest has only the latter.
 BEGIN, FINISH = "begin", "finish"
-PARTS = {CONTAINER: (BEGIN, FINISH), DOCKER: (BEGIN, FINISH), GUEST: (FINISH,)}
+PARTS = {CONTAINER: (BEGIN, FINISH), DOCKER: (BEGIN, FINISH), OPENVZ: (BEGIN, FINISH), GUEST: (FINISH,)}
 
 # Choices that are taken back before the search is given up. Where there is room to spare, none is.
 CHOICES = 1000

@@ -23,6 +23,12 @@ DEFAULTS = "/etc/vz/vz.conf"
 ADDRESSES = "/proc/vz/veip"
 
 
+def configured() -> list[str]:
+    """The ids of the containers that have a configuration on this host. The samples that come with vzctl are called ve-…, and 0 is the host."""
+    names = (os.path.basename(path)[: -len(".conf")] for path in sorted(glob.glob(os.path.join(FOLDER, "*.conf"))))
+    return [name for name in names if not name.startswith("ve-") and not name.endswith("-sample") and name != "0"]
+
+
 class Look:
     """The answers of vzctl and of its files on this host."""
 
@@ -124,11 +130,9 @@ class Look:
         return pid[0] if pid and pid[0].isdigit() and os.path.isdir("/proc/" + pid[0]) else ""
 
     def _others(self, ctid: str) -> t.Iterator[tuple[str, dict[str, str]]]:
-        for path in sorted(glob.glob(os.path.join(FOLDER, "*.conf"))):
-            other = os.path.basename(path)[: -len(".conf")]
-            # The samples that come with vzctl are called so, and 0 is the host.
-            if other != ctid and not other.startswith("ve-") and not other.endswith("-sample") and other != "0":
-                yield other, facts_of.effective(host.read_text(path))
+        for other in configured():
+            if other != ctid:
+                yield other, facts_of.effective(host.read_text(os.path.join(FOLDER, other + ".conf")))
 
     def _containers(self, ctid: str) -> list[dict[str, str]]:
         return [{"id": other, "name": parameters.get("NAME", "")} for other, parameters in self._others(ctid)]

@@ -13,8 +13,9 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import host as core_host, loop, maintenance
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import Completed, HandoverError, Runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._docker import recorded
-from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_rows
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers import docker_rows, openvz_rows
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm import guests
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.driver import look
 from ansible_collections.livefleet.handover.plugins.modules import host_info
 
 GUEST = "<domain type='kvm'><name>web1</name><memory unit='MiB'>256</memory><devices/></domain>"
@@ -136,6 +137,40 @@ class Dockers:
         mounts = [{"Type": "volume", "Source": str(self.folder / "data")}, {"Type": "bind", "Source": str(self.folder)}]
         layer = {"Data": {"UpperDir": str(self.folder / "layer")}}
         return {"State": {"Status": "running", "Pid": os.getpid()}, "GraphDriver": layer, "Mounts": mounts}
+
+
+VZCTL = {
+    "101": "CTID 101 exist mounted running\n", "102": "CTID 102 exist unmounted down\n", "103": "CTID 103 deleted unmounted down\n",
+}  # fmt: skip
+
+
+@pytest.fixture(name="openvz")
+def a_host_of_openvzs(host, monkeypatch, tmp_path):
+    """Three configurations, one of them of a container that is gone, and those that are none of a container's."""
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    for name in (*VZCTL, "0", "ve-basic.conf-sample", "ve-light"):
+        (folder / f"{name}.conf").write_text('PRIVVMPAGES="1"\n', encoding="utf-8")
+    (tmp_path / "101").write_text("          kmemsize  1 2 3 4 0\n        physpages  2048  4096  0  131072  0\n", encoding="utf-8")
+    monkeypatch.setattr(look, "FOLDER", str(folder))
+    monkeypatch.setattr(openvz_rows, "ACCOUNT", str(tmp_path / "{0}"))
+    asked = host.run
+    host.tools = {"vzctl"}
+    host.run = lambda argv, *more: Completed(tuple(argv), 0, VZCTL[argv[-1]], "") if argv[1] == "status" else asked(argv, *more)
+    return host
+
+
+def test_containers_of_openvzs_are_told_by_their_ids(ask, openvz):
+    answer = ask()
+    assert answer["kinds"] == ["openvz"]
+    assert [(each["name"], each["running"], each["state"], each["memory"]) for each in answer["workloads"]] == [
+        ("101", True, "running", 2048 * os.sysconf("SC_PAGE_SIZE")), ("102", False, "stopped", 0)
+    ]  # fmt: skip
+    openvz.tools.add("podman")
+    openvz.containers = {"shop": ("exited", {})}
+    answer = ask()
+    assert answer["kinds"] == ["container", "openvz"]
+    assert sorted(each["name"] for each in answer["workloads"]) == ["101", "102", "shop"]
 
 
 def test_containers_of_dockers_are_told_beside_podmans(ask, host, monkeypatch):
