@@ -22,6 +22,7 @@ from .cache import NO, is_shared
 from .domain_xml import Disk
 from .host import place_of
 from .libvirt import Libvirt
+from .needs import MEDIA
 
 DAEMONS = ("libvirtd", "virtqemud")
 URI = "qemu:///system"
@@ -57,7 +58,7 @@ def _workload(libvirt: Libvirt, name: str, mounts: t.Sequence[Mount]) -> dict[st
 
 
 def _is_of_this_host(disk: Disk, mounts: t.Sequence[Mount]) -> bool:
-    if disk.source is None or disk.read_only or disk.kind != "file":
+    if disk.source is None or disk.read_only or disk.kind != "file" or disk.device in MEDIA:
         return False
     return is_shared(disk, place_of(disk.source, mounts)) == NO
 

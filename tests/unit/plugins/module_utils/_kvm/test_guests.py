@@ -19,6 +19,8 @@ DEFINITION = """
 """
 OWN = "<disk type='file'><source file='{path}'/><target dev='vda'/></disk>"
 NETWORK = "<disk type='network'><source protocol='rbd' name='pool/a'/><target dev='vdb'/></disk>"
+# Its medium is looked at by itself, and carried where one says so.
+FLOPPY = "<disk type='file' device='floppy'><source file='{path}'/><target dev='fda'/></disk>"
 
 
 class Runtime:
@@ -50,7 +52,7 @@ def test_what_is_of_this_host_alone_has_to_be_copied(tmp_path):
     image.write_bytes(bytes(range(256)) * 64)
     runtime = Runtime(
         {
-            "own": (DEFINITION.format(name="own", disk=OWN.format(path=image) + NETWORK), "running"),
+            "own": (DEFINITION.format(name="own", disk=OWN.format(path=image) + NETWORK + FLOPPY.format(path=image)), "running"),
             "shared": (DEFINITION.format(name="shared", disk=NETWORK), "shut off"),
         }
     )
