@@ -79,9 +79,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils._core.backups import Backups, workloads
 from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import Runtime, finish
-from ..module_utils._podman.backups import Backups, workloads
 
 
 def listed(module: AnsibleModule) -> dict[str, t.Any]:

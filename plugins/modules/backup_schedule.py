@@ -110,7 +110,7 @@ here:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
-from ..module_utils._podman.copies.backup_scheduler import OPTIONS, PROGRAM, BackupScheduler
+from ..module_utils._drivers.copies.backup_scheduler import OPTIONS, PROGRAM, BackupScheduler
 from ..module_utils._podman.copies.backup_taker import ARGUMENTS
 
 

@@ -16,13 +16,13 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from .._core.backups import RECORD, Backups
+from .._core.disk_store import CONFIGURATION, is_elsewhere
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
 from . import workload
-from .backups import RECORD, Backups
-from .disk_store import is_elsewhere
 from .podman import Podman
-from .snapshots import CONFIGURATION, Snapshots
+from .snapshots import Snapshots
 
 # Below the folder of snapshots: backups from another host.
 BROUGHT = ".brought"

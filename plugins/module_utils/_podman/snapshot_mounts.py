@@ -16,8 +16,8 @@ import typing as t
 from dataclasses import dataclass
 
 from .._core import loop
+from .._core.disk_store import check_name
 from .._core.runtime import HandoverError, Runtime
-from .snapshots import check_name
 
 FOLDER = ".mounted"
 # XFS refuses a second file system of the same identity, and the container's own is mounted.

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import typing as t
 
 from .._core.bind_rules import layered
+from .._core.disk_store import check_name, is_name
 from .._core.runtime import HandoverError
 
 ROOT = "/var/lib/handover/snapshots"
 RECORD = "snapshot.json"
-CONFIGURATION = "configuration.json"  # the container's, as workload_info has it
 # Of an image volume, so that it can be made again.
 _OF_A_VOLUME = ("name", "image", "mountpoint", "fstype", "options", "size")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class Snapshots:
@@ -42,7 +40,7 @@ class Snapshots:
     def all(self) -> list[dict[str, t.Any]]:
         """The record of each, the oldest first."""
         try:
-            names = [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
+            names = [name for name in os.listdir(self.folder) if is_name(name)]
         except FileNotFoundError:
             return []
         return sorted((self.read(name) for name in names), key=lambda each: (each["taken"], each["name"]))
@@ -137,8 +135,3 @@ def _source_of(mount: t.Mapping[str, t.Any]) -> str:
     if layered(mount):
         return "an overlay of podman's"
     return "podman's volume " + mount["name"] if mount["type"] == "volume" else mount["source"]
-
-
-def check_name(option: str, name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise HandoverError("{0}: '{1}' is no name: use up to 64 letters, digits and _ . -, beginning with a letter or digit".format(option, name))

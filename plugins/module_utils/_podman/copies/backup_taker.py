@@ -13,13 +13,14 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
+from ..._core.backup_log import BackupLog
+from ..._core.backups import PERIODS, RECORD, Backups, Row
+from ..._core.disk_store import CONFIGURATION, check_name, is_elsewhere
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import in_turn
-from ..backup_log import BackupLog
-from ..backups import PERIODS, RECORD, Backups, Row, take_all
-from ..disk_store import is_elsewhere
-from ..snapshots import CONFIGURATION, check_name, folders, image_volumes, left_out_of, look_for_cgroup, recorded
+from ..backup_moment import take_all
+from ..snapshots import folders, image_volumes, left_out_of, look_for_cgroup, recorded
 from ..steps.table import STEPS
 from .snapshot_disks import look_for_room
 

@@ -17,6 +17,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
+from ..._core.disk_store import CONFIGURATION, DiskStore, check_name
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.step import in_turn
@@ -25,9 +26,8 @@ from ..address_probe import in_use
 from ..clone import LABEL, CloneError
 from ..clones import Clones, Record
 from ..create_command import CommandError
-from ..disk_store import DiskStore
 from ..podman import Podman
-from ..snapshots import CONFIGURATION, Snapshots, check_name
+from ..snapshots import Snapshots
 from ..steps.table import STEPS
 from .snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
 

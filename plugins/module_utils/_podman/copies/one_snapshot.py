@@ -14,10 +14,10 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
+from ..._core.disk_store import DiskStore
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from .. import rollback
-from ..disk_store import DiskStore
 from ..halted import go_on
 from ..podman import Podman
 from ..preflight.plan import STOPPED

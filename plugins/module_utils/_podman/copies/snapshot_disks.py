@@ -11,9 +11,9 @@ import typing as t
 from dataclasses import dataclass
 
 from ..._core import host
+from ..._core.disk_store import DiskStore
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.sizes import format_size
-from ..disk_store import DiskStore
 from ..preflight.plan import SPARE_DISK
 from ..rollback import remove
 from ..snapshots import Snapshots

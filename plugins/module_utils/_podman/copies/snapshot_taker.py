@@ -13,14 +13,14 @@ import typing as t
 from dataclasses import dataclass
 
 from ..._core import host
+from ..._core.disk_store import CONFIGURATION, DiskStore, Part, take
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from .. import processes, workload
-from ..disk_store import DiskStore, Part, take
 from ..halted import halted
 from ..podman import Podman
 from ..preflight.plan import STOPPED
-from ..snapshots import CONFIGURATION, Snapshots, cgroup_of, folders, image_volumes, look_for_cgroup, recorded
+from ..snapshots import Snapshots, cgroup_of, folders, image_volumes, look_for_cgroup, recorded
 from .snapshot_disks import TREE, copy, look_for_room
 
 Facts = dict[str, t.Any]

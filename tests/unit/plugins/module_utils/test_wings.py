@@ -27,6 +27,7 @@ MAY = {
     "_openvz": {"_core", "_openvz"},
     "_openvz.driver": {"_core", "_openvz", "_openvz.driver"},
     "_docker": {"_core", "_docker"},
+    "_drivers.copies": {"_core", "_drivers.copies", "_podman", "_podman.copies"},
     "_drivers": {"_core", "_docker", "_openvz.driver", "_podman", "_podman.preflight", "_podman.steps", "_drivers"},
 }
 OURS = "ansible_collections.livefleet.handover.plugins.module_utils"

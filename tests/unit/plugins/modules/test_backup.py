@@ -11,9 +11,8 @@ import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_log
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.backups import Backups, workloads
+from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core.backups import Backups, workloads
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker, snapshot_disks
 
 VOLUME = {"name": "pgdata", "image": "/images/pgdata.img", "mountpoint": "/mnt/pgdata", "fstype": "ext4", "options": "rw", "size": 4, "device": "/dev/loop1"}

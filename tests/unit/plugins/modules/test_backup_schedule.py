@@ -11,10 +11,10 @@ import types
 import zipfile
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime, sent_code
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_log
+from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, runtime, sent_code
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import backup_run, backup_scheduler
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.backup_units import backup_units
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_run, backup_scheduler, backup_taker
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker
 from ansible_collections.livefleet.handover.plugins.modules import backup_schedule
 
 

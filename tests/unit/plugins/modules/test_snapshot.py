@@ -14,8 +14,8 @@ import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import loop, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import disk_store, rollback, snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._core import disk_store, loop, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import rollback, snapshots
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import one_snapshot
 
 

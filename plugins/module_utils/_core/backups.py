@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A repository of backups: a folder with one store of `pcopy snapshot` a container, `<repository>/<workload>`. It is on this host, or on another one
+"""A repository of backups: a folder with one store of `pcopy snapshot` a workload, `<repository>/<workload>`. It is on this host, or on another one
 that root of this host reaches by ssh (`backup1:/srv/backups`).
 
-Each backup is a snapshot of that store, with two files taken along: the container's configuration, and a record of its volumes. So a repository needs
+Each backup is a snapshot of that store, with two files taken along: the workload's configuration, and a record of its volumes. So a repository needs
 nothing of the host that it came from.
 """
 
@@ -16,11 +16,10 @@ import os
 import tempfile
 import typing as t
 
-from .._core import host, loop
-from .._core.pcopy import Pcopy, PcopyError
-from .._core.runtime import HandoverError
-from .disk_store import DiskStore, Part, is_elsewhere, is_store, take
-from .snapshots import CONFIGURATION, cgroup_of, check_name, folders, image_volumes
+from . import host, loop
+from .disk_store import CONFIGURATION, DiskStore, check_name, is_elsewhere, is_store
+from .pcopy import Pcopy, PcopyError
+from .runtime import HandoverError
 
 RECORD = "backup.json"
 PERIODS = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
@@ -29,7 +28,7 @@ Row = t.Dict[str, t.Any]
 
 
 def workloads(pcopy: Pcopy, repository: str) -> list[str]:
-    """The containers that a repository has backups of."""
+    """The workloads that a repository has backups of."""
     check_repository(repository)
     stores = _stores(pcopy, repository)
     if stores is None:
@@ -69,7 +68,7 @@ def check_repository(repository: str) -> None:
 
 
 class Backups:
-    """The backups of one container."""
+    """The backups of one workload."""
 
     def __init__(self, pcopy: Pcopy, repository: str, workload: str) -> None:
         check_name("workload", workload)
@@ -83,7 +82,7 @@ class Backups:
         """In the order in which they were taken, which the store keeps: the clock of a host can go back."""
         if is_elsewhere(self.repository) and self.workload not in (_stores(self.pcopy, self.repository) or ()):
             return []
-        return [{"workload": self.workload, **each, "taken": _seconds(each["taken"])} for each in self.store.all()]
+        return [{"workload": self.workload, **each, "taken": seconds(each["taken"])} for each in self.store.all()]
 
     def find(self, word: str) -> Row:
         """By its name, its ID or the beginning of one; the latest where there is no word."""
@@ -111,14 +110,14 @@ class Backups:
                 raise HandoverError("{0} of the backup {1} of {2} is no JSON: verify the repository".format(name, point, self.workload)) from exc
 
     def configuration(self, point: str) -> dict[str, t.Any]:
-        """The container as it was."""
+        """The workload as it was."""
         return self.document(point, CONFIGURATION)
 
     def prune(self, keep: t.Mapping[str, int], dry: bool) -> list[Row]:
         """The verdict about each. Those that a policy does not keep are removed, unless dry."""
         policy = ["--keep-{0}={1}".format(period, keep[period]) for period in PERIODS if keep.get(period)]
         rows = self.pcopy.call("snapshot", "prune", "--json", *policy, *(["--dry-run"] if dry else []), self.store.folder)["snapshots"]
-        return [{**row, "taken": _seconds(row["taken"]), "why": ", ".join(row["why"])} for row in rows]
+        return [{**row, "taken": seconds(row["taken"]), "why": ", ".join(row["why"])} for row in rows]
 
     def faults(self) -> list[Row]:
         """Files that are not as they were written, after all was read back."""
@@ -132,33 +131,6 @@ class Backups:
         return []
 
 
-def take_all(
-    backups: t.Sequence[Backups],
-    containers: t.Sequence[t.Mapping[str, t.Any]],
-    documents: t.Sequence[t.Mapping[str, t.Any]],
-    name: str,
-    options: t.Sequence[str],
-) -> list[Row]:
-    """All volumes of containers at one moment, while they are in use, and documents beside them, by their names."""
-    with tempfile.TemporaryDirectory(prefix="handover-") as folder:
-        parts = []
-        for each, container, along in zip(backups, containers, documents):
-            files = {word: os.path.join(folder, "{0}-{1}".format(each.workload, word)) for word in along}
-            for word, path in files.items():
-                with open(path, "w", encoding="utf-8") as target:
-                    json.dump(along[word], target)
-            parts.append(Part(each.store, image_volumes(container), files, folders(container), cgroup_of(container)))
-        taken = take(parts, name, options)
-    return [
-        {**point, "workload": each.workload, "taken": _seconds(point["taken"]), "volumes": _reasons(point["volumes"])} for each, point in zip(backups, taken)
-    ]
-
-
-def _reasons(volumes: t.Iterable[Row]) -> list[Row]:
-    """The helper's way out is for a tracker that was begun by hand: here the next backup has begun another."""
-    return [{**volume, "why": volume.get("why", "").partition(": `pcopy track")[0]} for volume in volumes]
-
-
-def _seconds(moment: str) -> str:
+def seconds(moment: str) -> str:
     """The helper tells fractions, too."""
     return moment[: len("2026-11-26T02:30:00")] + "Z"

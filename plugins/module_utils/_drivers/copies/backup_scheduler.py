@@ -17,17 +17,16 @@ import typing as t
 from ansible.module_utils import basic
 from ansible.module_utils.basic import AnsibleModule
 
+from ..._core.backup_log import BackupLog
+from ..._core.backups import check_repository
+from ..._core.disk_store import check_name, is_elsewhere
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.sent_code import program, sent_archive
 from ..._core.step import Part
-from ..backup_log import BackupLog
-from ..backup_units import backup_units, unit_name
-from ..backups import check_repository
-from ..disk_store import is_elsewhere
-from ..snapshots import check_name
-from ..volume_units import UNIT_DIRECTORY
+from ..._podman.backup_units import backup_units, unit_name
+from ..._podman.copies.backup_taker import ARGUMENTS, BackupTaker, NotHere
+from ..._podman.volume_units import UNIT_DIRECTORY
 from .backup_run import main as scheduled
-from .backup_taker import ARGUMENTS, BackupTaker, NotHere
 
 SETTINGS = "/var/lib/handover/backups/schedule"
 PROGRAM = "/usr/local/libexec/handover/backup.pyz"

@@ -16,10 +16,10 @@ import typing as t
 from ansible.module_utils import basic
 from ansible.module_utils.basic import AnsibleModule
 
+from ..._core.backup_log import BackupLog
 from ..._core.runtime import HandoverError
 from ..._core.sizes import format_size
-from ..backup_log import BackupLog
-from .backup_taker import ARGUMENTS, BackupTaker, NotHere
+from ..._podman.copies.backup_taker import ARGUMENTS, BackupTaker, NotHere
 
 ERROR, WARNING, INFO = 3, 4, 6
 

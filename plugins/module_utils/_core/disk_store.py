@@ -17,13 +17,16 @@ import re
 import typing as t
 from dataclasses import dataclass
 
-from .._core.pcopy import Pcopy
-from .._core.runtime import HandoverError
+from .pcopy import Pcopy
+from .runtime import HandoverError
 
 FOLDER = ".disks"
 INDEX = "store.json"
 COPY = "store.copy.json"
 LOCK = ".lock"
+# A file that goes with the disks: the workload, as it can be made again from it.
+CONFIGURATION = "configuration.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 # A folder of another host, as the helper takes it: HOST:/FOLDER.
 _ELSEWHERE = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?\]):/")
@@ -135,3 +138,13 @@ def is_store(folder: str) -> bool:
 def places_of(volumes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     """The words that name volumes to the helper."""
     return ["--volume={0[name]}={0[image]}".format(volume) for volume in volumes]
+
+
+def check_name(option: str, name: str) -> None:
+    if not is_name(name):
+        raise HandoverError("{0}: '{1}' is no name: use up to 64 letters, digits and _ . -, beginning with a letter or digit".format(option, name))
+
+
+def is_name(name: str) -> bool:
+    """Whether a copy or a workload may be called so."""
+    return bool(_NAME.fullmatch(name))
