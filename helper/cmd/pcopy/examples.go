@@ -45,6 +45,7 @@ var examples = map[string]string{
 	"snapshot export":  `pcopy snapshot export /backup/shop before-upgrade /srv/data.qcow2 --volume data`,
 	"snapshot list":    `pcopy snapshot list /backup/shop`,
 	"snapshot prune":   `pcopy snapshot prune /backup/shop --keep-daily 7 --keep-weekly 5 --dry-run`,
+	"snapshot pull":    `pcopy snapshot pull /run/web.json`,
 	"snapshot restore": `pcopy snapshot restore /backup/shop before-upgrade --volume data=/srv/restored.img`,
 	"snapshot show":    `pcopy snapshot show /backup/shop before-upgrade`,
 	"snapshot stores":  `pcopy snapshot stores backup1:/srv/backups`,

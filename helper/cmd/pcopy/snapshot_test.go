@@ -182,3 +182,24 @@ func TestSnapshotWave(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The disks themselves are tested where they are pulled; a request that is none is refused in words.
+func TestSnapshotPullWantsARequest(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "request")
+	for request, says := range map[string]string{
+		``:                                     "EOF",
+		`{"disks": []}`:                        "names no store",
+		`{"store": "/x"}`:                      "there is no disk to pull",
+		`{"store": "/x", "disks": [{}]}`:       "the moment is missing",
+		`{"store": "/x", "volumes": []}`:       `unknown field "volumes"`,
+		`{"store": "/x", "taken": "tomorrow"}`: "parsing time",
+	} {
+		if err := os.WriteFile(file, []byte(request), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := execute(context.Background(), &out, []string{"snapshot", "pull", file}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v\n  should say %q", request, err, says)
+		}
+	}
+}
