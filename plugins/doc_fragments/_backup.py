@@ -41,17 +41,18 @@ options:
     description:
       - Whether the helper goes on tracking writes to the volumes, so that the next backup reads only the clusters written since. A write costs a little more
         then.
+      - Of a guest, whether its disks keep a checkpoint of libvirt's until the next backup.
     type: bool
     default: true
   before:
     description:
       - A shell command on the host that runs before the file systems stand still, such as a database's own checkpoint. If it fails, no backup is taken.
-      - If not given, the command of the container's label C(livefleet.handover.backup.before), which runs in the container, by C(podman exec) and C(sh).
+      - If not given, the command of a container's label C(livefleet.handover.backup.before), which runs in the container, by C(podman exec) and C(sh).
     type: str
   after:
     description:
       - A shell command on the host that runs after it, in any case.
-      - If not given, the command of the container's label C(livefleet.handover.backup.after), in the same way.
+      - If not given, the command of a container's label C(livefleet.handover.backup.after), in the same way.
     type: str
   hook_timeout:
     description:

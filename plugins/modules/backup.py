@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: backup
 
-short_description: Back up the volumes of containers while they run
+short_description: Back up containers and KVM guests while they run
 
 version_added: 1.0.0
 
@@ -19,6 +19,10 @@ description:
     after a restart of the host, all is read and compared with digests, and RV(backups) says so.
   - The file systems of all image volumes stand still together for the last pass of the copy, as with M(livefleet.handover.snapshot), and the container
     itself for that of its plain volumes. The thaw is certain.
+  - Of a KVM guest all disks are of the moment at which libvirt began to serve them. The file systems in it stand still for that moment, if its agent
+    answers, and the thaw is certain. Later backups read what was written since, by libvirt's checkpoints. Where one is lost or broken, or the image
+    is raw, all is read and compared with digests. The definition, the firmware's variables and the state of an emulated TPM are taken along.
+  - A name that is a container and a guest on the host is refused.
   - Then the backups that O(keep) does not keep are removed. What others need of them stays.
   - The repository is described in C(docs/snapshots.md). C(qemu-img) opens each backup, and restic carries each new file once.
 
@@ -41,8 +45,9 @@ attributes:
 options:
   workload:
     description:
-      - The container, by name or ID. Of several, as V(db+web), or of a pod or a project of compose, the backups are of one moment. Each container has a
-        store of its own, and goes back alone.
+      - The container, by name or ID, or the guest, by name.
+      - Of several containers, as V(db+web), or of a pod or a project of compose, the backups are of one moment. Each container has a store of its own, and
+        goes back alone.
     type: str
     required: true
   repository:
@@ -59,7 +64,7 @@ options:
 
 requirements:
   - the helper on the host (role livefleet.handover.pcopy)
-  - podman on the host
+  - podman on the host, or libvirt 7.0 and QEMU 5.2 or newer
 
 seealso:
   - module: livefleet.handover.backup_info
@@ -76,6 +81,12 @@ EXAMPLES = r"""
     repository: /srv/backups
     keep: {last: 3, daily: 7, monthly: 12}
 
+- name: Back up a KVM guest
+  livefleet.handover.backup:
+    workload: web
+    repository: /srv/backups
+    keep: {daily: 7}
+
 - name: Back up the database after a checkpoint of its own
   livefleet.handover.backup:
     workload: shop-db
@@ -91,13 +102,13 @@ reasons:
   elements: str
   sample: [a backup of shop was asked for]
 backups:
-  description: The backup of each container, all of one moment. Empty in check mode.
+  description: The backup of each workload, all of one moment. Empty in check mode.
   returned: always
   type: list
   elements: dict
   contains:
     workload:
-      description: Name of the container.
+      description: Name of the container or guest.
       type: str
       returned: always
     id:
@@ -130,7 +141,7 @@ backups:
       frozen_ms: 12.1
       volumes: [{name: pgdata, size: 268435456, how: marks, read: 4194304, stored: 2097152}]
 left_out:
-  description: Files that the container can write to and that are no part of the backup.
+  description: Files that the container can write to, and parts of the guest, that are no part of the backup.
   returned: always
   type: list
   elements: str
@@ -146,13 +157,14 @@ verdicts:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
-from ..module_utils._podman.copies.backup_taker import ARGUMENTS, BackupTaker
+from ..module_utils._drivers.copies.taker import taker
+from ..module_utils._podman.copies.backup_taker import ARGUMENTS
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(argument_spec=dict(ARGUMENTS), supports_check_mode=True)
-    finish(module, lambda: BackupTaker(module).run(), module.params["repository"])
+    finish(module, lambda: taker(module).run(), module.params["repository"])
 
 
 if __name__ == "__main__":

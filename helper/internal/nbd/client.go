@@ -3,8 +3,8 @@
 //
 // It speaks the fixed newstyle handshake, structured replies and metadata contexts of
 // https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md, and only to read.
-// A context tells of the disk in extents: where it has data (base:allocation), and what
-// was written since a checkpoint (qemu:dirty-bitmap:NAME).
+// A context tells of the disk in extents: where it has data (base:allocation), and
+// where it was written since a checkpoint (qemu:dirty-bitmap:NAME).
 //
 // One request is under way at a time, so one goroutine uses a client.
 package nbd
@@ -76,7 +76,7 @@ func Dial(socket, export string, contexts ...string) (_ *Client, err error) {
 // Size is the disk's, in bytes.
 func (c *Client) Size() int64 { return c.size }
 
-// Close says goodbye. What it comes to changes nothing that was read.
+// Close says goodbye. Whether that arrives changes nothing that was read.
 func (c *Client) Close() error {
 	if c.interrupted.Load() {
 		return nil
@@ -85,7 +85,7 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// Interrupt ends what another goroutine waits for.
+// Interrupt ends the wait of another goroutine.
 func (c *Client) Interrupt() {
 	c.interrupted.Store(true)
 	_ = c.conn.Close()

@@ -22,6 +22,8 @@ from .pcopy import Pcopy, PcopyError
 from .runtime import HandoverError
 
 RECORD = "backup.json"
+# The kind of a backup's workload: of guests it is said in the record, and for people in the description. All others are containers.
+CONTAINER, GUEST = "container", "KVM guest"
 PERIODS = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
 
 Row = t.Dict[str, t.Any]
@@ -82,7 +84,7 @@ class Backups:
         """In the order in which they were taken, which the store keeps: the clock of a host can go back."""
         if is_elsewhere(self.repository) and self.workload not in (_stores(self.pcopy, self.repository) or ()):
             return []
-        return [{"workload": self.workload, **each, "taken": seconds(each["taken"])} for each in self.store.all()]
+        return [{"workload": self.workload, "kind": kind(each), **each, "taken": seconds(each["taken"])} for each in self.store.all()]
 
     def find(self, word: str) -> Row:
         """By its name, its ID or the beginning of one; the latest where there is no word."""
@@ -129,6 +131,11 @@ class Backups:
                 raise
             return [{**fault, "workload": self.workload, "points": ", ".join(fault.get("points") or [])} for fault in found]
         return []
+
+
+def kind(row: t.Mapping[str, t.Any]) -> str:
+    """For a list. A restore goes by the record."""
+    return GUEST if row.get("description") == GUEST else CONTAINER
 
 
 def seconds(moment: str) -> str:

@@ -27,8 +27,13 @@ class Libvirt:
         self.runtime = runtime
         self._virsh = [runtime.tool("virsh", "libvirt-clients"), "--connect", uri, "--quiet"]
 
-    def virsh(self, *words: str, accept: t.Container[int] = (0,)) -> str:
-        return self.runtime.run([*self._virsh, *words], accept=accept).stdout
+    @property
+    def command(self) -> list[str]:
+        """How virsh is called."""
+        return list(self._virsh)
+
+    def virsh(self, *words: str, accept: t.Container[int] = (0,), timeout: float | None = None) -> str:
+        return self.runtime.run([*self._virsh, *words], accept=accept, timeout=timeout).stdout
 
     def names(self) -> list[str]:
         """All guests, running or not."""
@@ -64,13 +69,13 @@ class Libvirt:
 
     def mounts_inside(self, name: str) -> list[tuple[str, str]] | None:
         """Type and options of a Linux guest's mounts, read by its agent; None where no agent answers, or none that may read files."""
-        opened = self._agent(name, "guest-file-open", path="/proc/self/mounts", mode="r")
+        opened = self.agent(name, "guest-file-open", path="/proc/self/mounts", mode="r")
         if opened is None:
             return None
         try:
-            read = self._agent(name, "guest-file-read", handle=opened, count=MOUNTS_BYTES)
+            read = self.agent(name, "guest-file-read", handle=opened, count=MOUNTS_BYTES)
         finally:
-            self._agent(name, "guest-file-close", handle=opened)
+            self.agent(name, "guest-file-close", handle=opened)
         if read is None:
             return None
         lines = base64.b64decode(read["buf-b64"]).decode("utf-8", "replace").splitlines()
@@ -78,25 +83,25 @@ class Libvirt:
 
     def execute(self, name: str, script: str) -> int:
         """Starts a script in a guest, and returns the number by which its agent knows it."""
-        started = self._agent(name, "guest-exec", path="/bin/sh", arg=["-c", script])
+        started = self.agent(name, "guest-exec", path="/bin/sh", arg=["-c", script])
         if started is None:
             raise HandoverError(f"the agent of {name} started nothing: it needs QEMU's guest agent, and that has to allow guest-exec")
         return int(started["pid"])
 
     def has_ended(self, name: str, number: int) -> bool:
         """Whether the started call has finished; a failed one is an error."""
-        status = self._agent(name, "guest-exec-status", pid=number)
+        status = self.agent(name, "guest-exec-status", pid=number)
         if status is None or not status["exited"]:
             return False
         if status.get("exitcode") != 0:
             raise HandoverError(f"what {name} was given to do ended with status {status.get('exitcode', 'of a signal')}: try it by hand in the guest")
         return True
 
-    def _agent(self, name: str, command: str, **arguments: t.Any) -> t.Any:
+    def agent(self, name: str, command: str, seconds: int = AGENT_SECONDS, **arguments: t.Any) -> t.Any:
         """The agent's answer, or None where it gives none."""
-        asked = json.dumps({"execute": command, "arguments": arguments})
+        asked = json.dumps({"execute": command, **({"arguments": arguments} if arguments else {})})
         done = self.runtime.run(
-            [*self._virsh, "qemu-agent-command", "--domain", name, "--timeout", str(AGENT_SECONDS), asked], accept=(0, 1)
+            [*self._virsh, "qemu-agent-command", "--domain", name, "--timeout", str(seconds), asked], accept=(0, 1)
         )
         if done.rc:
             return None

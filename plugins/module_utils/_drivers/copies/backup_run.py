@@ -19,7 +19,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ..._core.backup_log import BackupLog
 from ..._core.runtime import HandoverError
 from ..._core.sizes import format_size
-from ..._podman.copies.backup_taker import ARGUMENTS, BackupTaker, NotHere
+from ..._podman.copies.backup_taker import ARGUMENTS, NotHere
+from .taker import taker
 
 ERROR, WARNING, INFO = 3, 4, 6
 
@@ -30,7 +31,7 @@ def main(words: t.Sequence[str]) -> int:
         settings = json.load(source)
     workload = settings["options"]["workload"]
     try:
-        result = BackupTaker(unattended(settings)).run()
+        result = taker(unattended(settings)).run()
     except NotHere:
         # It runs on another host, which has this timer, too.
         say(INFO, "{0} is not on this host, and no backup of it is taken here".format(workload))

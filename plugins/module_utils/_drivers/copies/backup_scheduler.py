@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A timer of this host that backs a container up: its units, the options of its backups, and the program that takes them."""
+"""A timer of this host that backs a workload up: its units, the options of its backups, and the program that takes them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from ..._core.runtime import HandoverError, Runtime
 from ..._core.sent_code import program, sent_archive
 from ..._core.step import Part
 from ..._podman.backup_units import backup_units, unit_name
-from ..._podman.copies.backup_taker import ARGUMENTS, BackupTaker, NotHere
+from ..._podman.copies.backup_taker import ARGUMENTS, NotHere
 from ..._podman.volume_units import UNIT_DIRECTORY
 from .backup_run import main as scheduled
+from .taker import taker
 
 SETTINGS = "/var/lib/handover/backups/schedule"
 PROGRAM = "/usr/local/libexec/handover/backup.pyz"
@@ -41,7 +42,7 @@ class _Look(Part):
 
 
 class BackupScheduler:
-    """The timer of one container."""
+    """The timer of one workload."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
@@ -66,7 +67,7 @@ class BackupScheduler:
         self._check_calendar()
         options = {name: self.params[name] for name in OPTIONS}
         with contextlib.suppress(NotHere):  # it may come to this host later
-            BackupTaker(t.cast(AnsibleModule, _Look(self.module, {**options, "name": None}))).run()
+            taker(t.cast(AnsibleModule, _Look(self.module, {**options, "name": None}))).run()
         settings = os.path.join(SETTINGS, self.workload + ".json")
         profile = getattr(basic, "_ANSIBLE_PROFILE", None)
         argv = [sys.executable, PROGRAM, settings]

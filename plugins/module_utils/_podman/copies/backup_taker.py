@@ -111,7 +111,7 @@ class BackupTaker:
         container = result["last"]["workload_info"]["workload"]
         if not container["exists"]:
             raise NotHere(
-                "{0} is no container of podman's on this host, and backups are of those alone: name the host that it is on".format(self.params["workload"])
+                "{0} is neither a container of podman's nor a guest of libvirt's on this host: name the host that it is on".format(self.params["workload"])
             )
         if container["held"]:
             raise HandoverError("{0} is being moved: wait until that has ended".format(container["name"]))

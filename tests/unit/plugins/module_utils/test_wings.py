@@ -23,11 +23,12 @@ MAY = {
     "_podman.copies": {"_core", "_podman", "_podman.preflight", "_podman.steps", "_podman.copies"},
     "_podman.systems": {"_core", "_podman", "_podman.preflight", "_podman.systems"},
     "_kvm": {"_core", "_kvm"},
+    "_kvm.copies": {"_core", "_kvm", "_kvm.copies"},
     "_ceph": {"_core", "_ceph"},
     "_openvz": {"_core", "_openvz"},
     "_openvz.driver": {"_core", "_openvz", "_openvz.driver"},
     "_docker": {"_core", "_docker"},
-    "_drivers.copies": {"_core", "_drivers.copies", "_podman", "_podman.copies"},
+    "_drivers.copies": {"_core", "_drivers.copies", "_kvm", "_kvm.copies", "_podman", "_podman.copies"},
     "_drivers": {"_core", "_docker", "_openvz.driver", "_podman", "_podman.preflight", "_podman.steps", "_drivers"},
 }
 OURS = "ansible_collections.livefleet.handover.plugins.module_utils"

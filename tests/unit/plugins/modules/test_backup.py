@@ -170,7 +170,7 @@ def test_files_that_are_no_part_of_it_are_told(take):
 @pytest.mark.parametrize(
     ("container", "text"),
     [
-        ({"exists": False}, "shop is no container of podman's on this host, and backups are of those alone: name the host that it is on"),
+        ({"exists": False}, "shop is neither a container of podman's nor a guest of libvirt's on this host: name the host that it is on"),
         ({"held": True}, "shop is being moved: wait until that has ended"),
         ({"mounts": CONTAINER["mounts"][2:]}, "shop has no volume to back up"),
     ],

@@ -13,6 +13,7 @@ import zipfile
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, runtime, sent_code
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import backup_run, backup_scheduler
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.guests import DAEMONS
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.backup_units import backup_units
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker
 from ansible_collections.livefleet.handover.plugins.modules import backup_schedule
@@ -52,7 +53,7 @@ def host(monkeypatch, tmp_path):
         archive.writestr("of_the_module.py", "def main(words): print('ran', *words); return 3")
         archive.writestr("sitecustomize.py", "raise SystemExit('the folder of the run is gone')")
     monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: systemd.run(argv, accept, stdin, timeout))
-    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: None if tool in DAEMONS else "/usr/bin/" + tool)
     monkeypatch.setattr(backup_scheduler, "sent_archive", lambda: str(sent))
     monkeypatch.setattr(backup_scheduler, "UNIT_DIRECTORY", str(tmp_path / "units"))
     monkeypatch.setattr(backup_scheduler, "SETTINGS", str(tmp_path / "schedule"))
@@ -156,7 +157,7 @@ def timer(monkeypatch, tmp_path):
         def taker(module):
             return types.SimpleNamespace(run=lambda: ends(module))
 
-        monkeypatch.setattr(backup_run, "BackupTaker", taker)
+        monkeypatch.setattr(backup_run, "taker", taker)
         return backup_run.main([str(tmp_path / "shop.json")]), backup_log.BackupLog().last("shop")
 
     return run

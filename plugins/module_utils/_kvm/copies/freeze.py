@@ -1,0 +1,82 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The file systems of a guest stand still while its backup begins, if its agent can have them so.
+
+The thaw is certain: a timer of systemd's thaws them if this process dies or hangs, and goes on until the agent says that nothing is frozen.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+import typing as t
+
+from ..._core import transient_unit
+from ..._core.runtime import HandoverError, Runtime
+from ..libvirt import AGENT_SECONDS, Libvirt
+
+# How long the file systems may stand still.
+FREEZE_SECONDS = 10.0
+# The timer comes after that, and asks so many times, so many seconds apart.
+GUARD_SECONDS, GUARD_TRIES, GUARD_PAUSE = 15, 60, 5
+THAW = json.dumps({"execute": "guest-fsfreeze-thaw"})
+
+
+class Freeze:
+    """Of one guest."""
+
+    def __init__(self, runtime: Runtime, libvirt: Libvirt, name: str, uuid: str) -> None:
+        self.runtime, self.libvirt, self.name = runtime, libvirt, name
+        self.unit = f"handover-thaw-{uuid}"
+
+    def answers(self) -> bool:
+        """Whether an agent is at work in the guest."""
+        return self.libvirt.agent(self.name, "guest-ping") is not None
+
+    def around(self, work: t.Callable[[float], None]) -> float:
+        """Does the work while they stand still. Returns for how many milliseconds they did. The work is given the seconds that it may take."""
+        self._arm()
+        began = time.monotonic()
+        try:
+            if self.libvirt.agent(self.name, "guest-fsfreeze-freeze", seconds=int(FREEZE_SECONDS)) is None:
+                raise HandoverError(
+                    f"the agent of {self.name} could not freeze its file systems within {FREEZE_SECONDS:.0f} s: see its log in the guest, "
+                    "or stop it there to have a backup as after a loss of power"
+                )
+            work(max(1.0, began + FREEZE_SECONDS - time.monotonic()))
+        finally:
+            thawed = self._thaw()
+            stood = time.monotonic() - began
+        if not thawed:
+            raise HandoverError(f"the agent of {self.name} does not thaw its file systems: {self.unit}.timer goes on trying, see `journalctl -u {self.unit}`")
+        if stood > FREEZE_SECONDS:
+            # The timer may have thawed them before the backup began.
+            raise HandoverError(f"the file systems of {self.name} stood still for {stood:.1f} s and were let go: take the backup when the host is less busy")
+        return stood * 1000
+
+    def _arm(self) -> None:
+        """Has systemd thaw them some time, whatever becomes of this process."""
+        self._disarm()
+        asked = shlex.join([*self.libvirt.command, "qemu-agent-command", "--domain", self.name, "--timeout", str(AGENT_SECONDS), THAW])
+        script = f"for n in $(seq {GUARD_TRIES}); do {asked} && exit 0; sleep {GUARD_PAUSE}; done; exit 1"
+        transient_unit.begin(
+            self.runtime, self.unit, [f"--on-active={GUARD_SECONDS}", "--timer-property=AccuracySec=100ms", "--collect", "--", "/bin/sh", "-c", script]
+        )
+
+    def _disarm(self) -> None:
+        """Also one that a run has left which died."""
+        systemctl = self.runtime.tool("systemctl", "systemd")
+        self.runtime.run([systemctl, "stop", f"{self.unit}.timer", f"{self.unit}.service"], accept=range(256))
+
+    def _thaw(self) -> bool:
+        """Whether the agent says that they are. Else the timer stays."""
+        try:
+            thawed = self.libvirt.agent(self.name, "guest-fsfreeze-thaw") is not None
+        except HandoverError:
+            thawed = False  # nothing is known: the timer goes on
+        if thawed:
+            self._disarm()
+        return thawed

@@ -1,0 +1,203 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A host with one guest, as virsh, systemd and the helper speak of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+from pathlib import Path
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import guests, lock
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import guest_moment
+
+UUID = "5d8f8a3c-7e0b-4b52-9a30-5f4a5c1c0a01"
+DOMAIN = """<domain type='kvm' id='7'>
+  <name>web</name><uuid>{uuid}</uuid>
+  <os><type arch='x86_64' machine='q35'>hvm</type>{firmware}</os>
+  <devices>
+    <disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='{folder}/web.qcow2'/><target dev='vda' bus='virtio'/></disk>
+    <disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{folder}/data.raw'/><target dev='vdb' bus='virtio'/></disk>
+    <disk type='file' device='cdrom'><target dev='sda' bus='sata'/><readonly/></disk>
+    {devices}
+  </devices>
+</domain>"""
+AGENT = "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>"
+
+
+class GuestHost:
+    """Answers each command by its verb, and keeps the order in which they came."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state, self.persistent, self.job, self.dumped = "running", "yes", "None", ""
+        self.devices, self.firmware = AGENT, ""
+        self.checkpoints: dict[str, list[str]] = {}
+        self.refuses_checkpoint = ""  # libvirt's words to a backup that is compared with one
+        self.refuses = ""
+        self.agent = {"guest-ping": {}, "guest-fsfreeze-freeze": 1, "guest-fsfreeze-thaw": 1}
+        self.said: list[str] = []
+        self.pulled: list[dict] = []
+        self.pull_fails = ""
+        self.points: list[dict] = []
+        self.files: dict[str, bytes] = {}
+        (folder / "qemu/domain-7-web").mkdir(parents=True)
+        for name in ("web.qcow2", "data.raw"):
+            (folder / name).write_bytes(b"disk")
+
+    def domain(self) -> str:
+        return DOMAIN.format(uuid=UUID, folder=self.folder, devices=self.devices, firmware=self.firmware)
+
+    def run(self, argv, accept=(0,), stdin=None, timeout=None):
+        words = [str(word) for word in argv]
+        tool = os.path.basename(words[0])
+        try:
+            answer = getattr(self, "_" + tool.replace("-", "_"))(words[1:], stdin)
+        except Refused as exc:
+            if 1 not in accept:
+                raise runtime.HandoverError("{0} failed: {1}".format(words[-1], exc)) from exc
+            return runtime.Completed(tuple(words), 1, "", "error: {0}".format(exc))
+        return runtime.Completed(tuple(words), 0, answer or "", "")
+
+    # virsh --connect URI --quiet VERB …
+    def _virsh(self, words, stdin):
+        verb, *rest = words[3:]
+        name = verb.replace("-", "_")
+        if verb == "qemu-agent-command":
+            return self._asked(json.loads(rest[-1])["execute"])
+        if verb in ("domjobabort", "checkpoint-delete", "backup-begin"):
+            self.said.append(" ".join([verb, *(word for word in rest[2:] if not word.startswith("/tmp"))]))
+        return getattr(self, "_virsh_" + name)(rest)
+
+    def _asked(self, command):
+        answer = self.agent.get(command)
+        if command != "guest-ping":
+            self.said.append(command.rpartition("-")[2])
+        if answer is None:
+            raise Refused("Guest agent is not responding")
+        return json.dumps({"return": answer})
+
+    def _virsh_dominfo(self, rest):
+        return "Persistent:     {0}\nAutostart:      disable\n".format(self.persistent)
+
+    def _virsh_dumpxml(self, rest):
+        return self.domain()
+
+    def _virsh_domstate(self, rest):
+        return self.state + "\n"
+
+    def _virsh_domid(self, rest):
+        return "7\n"
+
+    def _virsh_domjobinfo(self, rest):
+        return "Job type:         {0}\n".format(self.job)
+
+    def _virsh_domjobabort(self, rest):
+        self.job, self.dumped = "None", ""
+
+    def _virsh_backup_dumpxml(self, rest):
+        if not self.dumped:
+            raise Refused("Domain backup job id not found: no domain backup job present")
+        return self.dumped
+
+    def _virsh_checkpoint_list(self, rest):
+        return "\n".join(self.checkpoints) + "\n"
+
+    def _virsh_checkpoint_dumpxml(self, rest):
+        disks = "".join("<disk name='{0}' checkpoint='bitmap'/>".format(disk) for disk in self.checkpoints[rest[-1]])
+        return "<domaincheckpoint><disks>{0}<disk name='sda' checkpoint='no'/></disks></domaincheckpoint>".format(disks)
+
+    def _virsh_checkpoint_delete(self, rest):
+        if rest[2] not in self.checkpoints:
+            raise Refused("Domain checkpoint not found")
+        del self.checkpoints[rest[2]]
+
+    def _virsh_backup_begin(self, rest):
+        backup = Path(rest[rest.index("--backupxml") + 1]).read_text(encoding="utf-8")
+        self.begun = backup
+        if self.refuses:
+            raise Refused(self.refuses)
+        if self.refuses_checkpoint and "incremental" in backup:
+            raise Refused(self.refuses_checkpoint)
+        if "--checkpointxml" in rest:
+            text = Path(rest[rest.index("--checkpointxml") + 1]).read_text(encoding="utf-8")
+            self.checkpoints[text.partition("<name>")[2].partition("</name>")[0]] = ["vda"]
+        self.job, self.dumped = "Unbounded", backup
+
+    def _systemd_run(self, words, stdin):
+        self.said.append("guard on")
+
+    def _systemctl(self, words, stdin):
+        self.said.append("guard off")
+
+    def _sh(self, words, stdin):
+        self.said.append(words[-1])
+
+    def _pcopy(self, words, stdin):
+        verb, store = words[1], Path(words[3] if words[2] == "--json" and len(words) > 3 else words[-1])
+        if verb == "list":
+            return json.dumps({"snapshots": self.points})
+        if verb == "show":
+            return json.dumps(next(point for point in self.points if point["id"] == words[-1]))
+        if verb == "export":
+            Path(words[-1]).write_bytes(self.files[words[2].partition("=")[2]])
+            return "{}"
+        if verb == "prune":
+            return json.dumps({"snapshots": [{"id": "0abc", "taken": "2026-11-26T00:00:00.5Z", "keep": True, "why": ["current"]}]})
+        assert verb == "pull", (verb, store)
+        request = json.loads(stdin)
+        self.pulled.append(request)
+        self.said.append("pull")
+        self.files = {each["name"]: Path(each["path"]).read_bytes() for each in request["files"]}
+        if self.pull_fails:
+            raise Refused(self.pull_fails)
+        os.makedirs(request["store"], exist_ok=True)
+        (Path(request["store"]) / "store.json").write_text("{}", encoding="utf-8")
+        volumes = [
+            {"name": disk["name"], "size": 4, "stored": 4, "read": 4, "how": "marks" if disk["bitmap"] else "digests", "why": disk["why"],
+             **({"mark": {"tracker": disk["checkpoint"]}} if disk["checkpoint"] else {})}
+            for disk in request["disks"]
+        ]  # fmt: skip
+        point = {"id": "{0}abc".format(len(self.points)), "name": request["name"], "description": request["description"], "taken": request["taken"],
+                 "stored": 4, "frozen_ms": request["frozen_ms"], "volumes": volumes}  # fmt: skip
+        self.points.append(point)
+        return json.dumps(point)
+
+
+class Refused(Exception):
+    """A tool ends with status 1."""
+
+
+def module_of(check=False, **given):
+    """As a module's, with the options of a backup."""
+    params = {"workload": "web", "repository": "/srv/backups", "name": None, "keep": {}, "track": True, "before": None, "after": None, "hook_timeout": 60,
+              "timeout": 600, **given}  # fmt: skip
+    warned: list[str] = []
+    return types.SimpleNamespace(params=params, check_mode=check, warn=warned.append, warned=warned)
+
+
+@pytest.fixture
+def guest_host(monkeypatch, tmp_path):
+    """A host with the guest web."""
+    fake = GuestHost(tmp_path)
+    monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setattr(pcopy.Pcopy, "check_installed", lambda self: None)
+    monkeypatch.setattr(guest_moment, "FOLDERS", str(tmp_path / "qemu/domain-"))
+    monkeypatch.setattr(guest_moment, "ENDS_WITHIN", 0.05)
+    monkeypatch.setattr(guest_moment, "PAUSE", 0.01)
+    monkeypatch.setattr(lock, "FOLDER", str(tmp_path / "locks"))
+    monkeypatch.setattr(guests.unfinished, "__defaults__", (str(tmp_path / "moves"),))
+    monkeypatch.setattr(backup_log, "FOLDER", str(tmp_path / "last"))
+    return fake
+
+
+@pytest.fixture
+def guest_module():
+    """Makes modules with the options of a backup."""
+    return module_of
