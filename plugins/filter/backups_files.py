@@ -11,6 +11,7 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.livefleet.handover.plugins.filter.report_files import drawn
+from ansible_collections.livefleet.handover.plugins.module_utils._core.backups import GUEST
 from ansible_collections.livefleet.handover.plugins.module_utils._core.sizes import format_size
 
 Row = t.Mapping[str, t.Any]
@@ -32,7 +33,7 @@ def backups_files(listed: t.Any, templates: t.Sequence[str], name: str, place: s
         "place": place,
         "verified": verified,
         "faults": faults,
-        "containers": [container(workload, backups, faults) for workload in dict.fromkeys(row["workload"] for row in backups)],
+        "workloads": [of_workload(workload, backups, faults) for workload in dict.fromkeys(row["workload"] for row in backups)],
         "stored": format_size(sum(row["stored"] for row in backups)),
         "number": len(backups),
         "latest": latest(backups),
@@ -48,8 +49,8 @@ def latest(backups: t.Sequence[Row]) -> dict[str, str]:
     return {"day": "{0} {1:%b}".format(taken.day, taken), "rest": "{0:%Y, %H:%M} UTC".format(taken)}
 
 
-def container(workload: str, backups: t.Sequence[Row], faults: t.Sequence[Row]) -> dict[str, t.Any]:
-    """All that the page says of one container, the latest backup first."""
+def of_workload(workload: str, backups: t.Sequence[Row], faults: t.Sequence[Row]) -> dict[str, t.Any]:
+    """All that the page says of one workload, the latest backup first."""
     mine = [row for row in backups if row["workload"] == workload]
     largest = max(row["stored"] for row in mine) or 1
     damaged = {point for fault in faults if fault["workload"] == workload for point in fault["points"].split(", ")}
@@ -68,6 +69,7 @@ def container(workload: str, backups: t.Sequence[Row], faults: t.Sequence[Row]) 
     most = max(day["stored"] for day in found.values()) or 1
     return {
         "workload": workload,
+        "guest": mine[-1].get("kind") == GUEST,
         "rows": rows,
         "stored": format_size(sum(row["stored"] for row in mine)),
         "months": months(found, most),

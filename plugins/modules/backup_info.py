@@ -14,7 +14,7 @@ short_description: Tell which backups a repository has, and whether they are as 
 version_added: 1.0.0
 
 description:
-  - Returns the backups of one container, or of all, in a repository of M(livefleet.handover.backup).
+  - Returns the backups of one container or KVM guest, or of all, in a repository of M(livefleet.handover.backup).
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -28,7 +28,7 @@ options:
     required: true
   workload:
     description:
-      - Only the backups of this container. Those of all if not given.
+      - Only the backups of this container or guest. Those of all if not given.
     type: str
   verify:
     description:
@@ -61,12 +61,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 backups:
-  description: The backups, by container, the oldest first. C(stored) has the bytes that each has added.
+  description: The backups, by workload, the oldest first. C(kind) is V(container) or V(KVM guest), and C(stored) has the bytes that each has added.
   returned: success
   type: list
   elements: dict
   sample:
-    - {workload: shop, id: 5a3e7d04f11b22c8, name: "", taken: "2026-11-26T02:30:00Z", size: 268435456, stored: 2097152, frozen_ms: 12.1, current: true}
+    - workload: shop
+      kind: container
+      id: 5a3e7d04f11b22c8
+      name: ""
+      taken: "2026-11-26T02:30:00Z"
+      size: 268435456
+      stored: 2097152
+      frozen_ms: 12.1
+      current: true
 faults:
   description: Files that are not as they were written, with the backups that need them (C(points)). Empty without O(verify).
   returned: success
@@ -85,7 +93,7 @@ from ..module_utils._core.runtime import Runtime, finish
 
 
 def listed(module: AnsibleModule) -> dict[str, t.Any]:
-    """The backups of one container, or of all."""
+    """The backups of one workload, or of all."""
     repository, workload = module.params["repository"], module.params["workload"]
     pcopy = Pcopy(Runtime(module, module.params["timeout"]))
     known = workloads(pcopy, repository)

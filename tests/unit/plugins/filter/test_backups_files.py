@@ -86,3 +86,8 @@ def test_an_empty_repository():
     assert "There is no backup." in drawn([])["backups-node1.html"]
     with pytest.raises(AnsibleFilterError, match="the result of backup_info is needed"):
         backups_files([], TEMPLATES, "x", "/srv", False)
+
+
+def test_a_guest_is_told_from_a_container():
+    page = drawn([*BACKUPS, {**backup("2026-11-26T02:30:00Z", 5, workload="web"), "kind": "KVM guest"}])["backups-node1.html"]
+    assert "<h2>web <small>KVM guest</small></h2>" in page and "<h2>shop</h2>" in page and "backups of 3 workloads" in page

@@ -39,3 +39,11 @@ def test_a_repository_that_is_not_there_is_not_an_empty_one(helper, tmp_path, ru
     for given in ({}, {"workload": "shop"}):
         with pytest.raises(Exception, match="there is no folder"):
             run_module(backup_info.main, {"repository": str(tmp_path / "repositroy"), **given})
+
+
+def test_guests_and_containers_are_told_apart(helper, take, tmp_path, run_module):
+    take()
+    point = tmp_path / "repository/shop/point-0/row"
+    assert run_module(backup_info.main, {"repository": str(tmp_path / "repository")})["backups"][0]["kind"] == "container"
+    point.write_text(point.read_text().replace('"id"', '"description": "KVM guest", "id"'))
+    assert run_module(backup_info.main, {"repository": str(tmp_path / "repository")})["backups"][0]["kind"] == "KVM guest"
