@@ -16,10 +16,10 @@ _OPEN = frozenset(("released", "in_doubt"))
 
 
 def restore_obstacle(answers: t.Mapping[str, Answer | None], workload: str, source: str, addresses: t.Sequence[str] = ()) -> str:
-    """From workload_info's answer on each host: why a container cannot be brought back on one of them, which must not run twice; empty if it can."""
+    """From workload_info's answer on each host: why a container or a guest cannot be brought back on one of them, which must not run twice; empty if it can."""
     given = {host: answer or {} for host, answer in answers.items()}
     others = {host: answer for host, answer in given.items() if host != source}
-    running = sorted(host for host, answer in others.items() if _busy(answer.get("workload") or {}))
+    running = sorted(host for host, answer in others.items() if _busy(answer.get("workload") or {}) or _is_up(answer.get("guest") or {}))
     if running:
         return "{0} runs on {1} and must not run twice: name that host (handover_source), or end it there first".format(workload, ", ".join(running))
     moving = ["{0} ({1})".format(host, session["state"]) for host, answer in sorted(given.items()) for session in _moves(answer, workload)]
@@ -44,6 +44,11 @@ def _busy(found: t.Mapping[str, t.Any]) -> bool:
     return bool(found.get("running") or found.get("held") or found.get("state") == "paused")
 
 
+def _is_up(guest: t.Mapping[str, t.Any]) -> bool:
+    """Any state but the last two has memory in it, and may go on."""
+    return bool(guest.get("exists")) and guest.get("state") not in ("shut off", "crashed")
+
+
 def _moves(answer: Answer, workload: str) -> list[t.Mapping[str, t.Any]]:
     """Those at work, or in doubt. One that was given up before has stopped nothing."""
     sessions = [each for each in answer.get("sessions") or () if each.get("workload") == workload]
@@ -51,11 +56,15 @@ def _moves(answer: Answer, workload: str) -> list[t.Mapping[str, t.Any]]:
 
 
 def _unknown(answer: Answer | None) -> str:
-    """Why a host did not tell whether it has the container. podman may have failed there, though the host answered."""
+    """Why a host did not tell whether it has the workload. podman or libvirt may have failed there, though the host answered."""
     if "workload" not in (answer or {}):
         return silence(answer)
     problems = (answer or {}).get("problems")
-    return str(problems[0]) if problems and not ((answer or {}).get("workload") or {}).get("exists") else ""
+    # A container of the name says nothing of a guest.
+    if problems and ((answer or {}).get("guest") or {}).get("state") == "unknown":
+        return str(problems[-1])
+    known = ((answer or {}).get("workload") or {}).get("exists") or ((answer or {}).get("guest") or {}).get("exists")
+    return str(problems[0]) if problems and not known else ""
 
 
 def checked(answers: t.Any, workload: str, source: str, addresses: t.Sequence[str] = ()) -> str:
@@ -66,7 +75,7 @@ def checked(answers: t.Any, workload: str, source: str, addresses: t.Sequence[st
 
 
 class FilterModule:
-    """Whether a container may be brought back."""
+    """Whether a workload may be brought back."""
 
     def filters(self) -> dict[str, t.Callable]:
         """Name → filter."""

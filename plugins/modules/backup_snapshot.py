@@ -95,8 +95,13 @@ taken:
   returned: always
   type: str
   sample: "2026-11-26T02:30:00Z"
+kind:
+  description: V(container), or V(KVM guest). A guest's is no snapshot of a host, and M(livefleet.handover.kvm_restore) brings it back.
+  returned: always
+  type: str
+  sample: container
 exists:
-  description: Whether this host has the container itself.
+  description: Whether this host has the container itself. False for a guest.
   returned: always
   type: bool
   sample: true

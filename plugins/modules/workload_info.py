@@ -46,6 +46,11 @@ options:
       - Only whether the workload is there and runs, and the sessions of the helper. It is much quicker.
     type: bool
     default: false
+  guests:
+    description:
+      - Whether it is also told if the host has a KVM guest of that name.
+    type: bool
+    default: false
   timeout:
     description:
       - Seconds that the whole module may take.
@@ -215,6 +220,13 @@ sessions:
   elements: dict
   sample:
     - {id: shop-20261121t041500z, role: source, workload: shop, state: released, running: true, ended: false, error: ""}
+guest:
+  description:
+    - The KVM guest of that name on this host, and its state as C(virsh) calls it, or V(unknown) where libvirt does not tell. Unfinished moves of it are
+      among RV(sessions).
+  returned: when O(guests=true)
+  type: dict
+  sample: {exists: true, state: running}
 host:
   description: The host's features and offers.
   returned: when O(brief=false)

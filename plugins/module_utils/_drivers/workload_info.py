@@ -10,9 +10,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._core.runtime import Runtime
+from .._core.runtime import HandoverError, Runtime
 from .._core.step import Result, Step
 from .._docker.look import Look
+from .._kvm.guests import state_of, unfinished
 from .._openvz.driver import look as openvz
 from .._podman.bind_facts import of_mount
 from .._podman.host_offer import HostOffer
@@ -55,7 +56,32 @@ LOOKS: t.Mapping[str, t.Callable[[AnsibleModule], Result]] = {
     "podman": podman.STEP.run,
 }
 
+
+# Of a guest, where libvirt does not tell.
+UNKNOWN = "unknown"
+
+
+def _look(module: AnsibleModule) -> Result:
+    """The workload, and if asked the guest of that name."""
+    found = LOOKS[module.params["driver"]](module)
+    return with_guest(Runtime(module, module.params["timeout"]), module.params["workload"], found) if module.params["guests"] else found
+
+
+def with_guest(runtime: Runtime, name: str, found: Result) -> Result:
+    """A host whose libvirt does not tell may have the guest: that is a problem, and no answer."""
+    try:
+        state = state_of(runtime, name)
+    except HandoverError as exc:
+        return {**found, "guest": {"exists": False, "state": UNKNOWN}, "problems": [*(found.get("problems") or []), str(exc)]}
+    moves = [move for move in unfinished([name] if state else []) if move["workload"] == name]
+    return {**found, "guest": {"exists": bool(state), "state": state}, "sessions": [*(found.get("sessions") or []), *moves]}
+
+
 STEP = Step(
-    arguments={**podman.STEP.arguments, "driver": {"type": "str", "choices": sorted(LOOKS), "default": "podman"}},
-    run=lambda module: LOOKS[module.params["driver"]](module),
+    arguments={
+        **podman.STEP.arguments,
+        "driver": {"type": "str", "choices": sorted(LOOKS), "default": "podman"},
+        "guests": {"type": "bool", "default": False},
+    },
+    run=_look,
 )

@@ -35,6 +35,14 @@ def has_libvirt(runtime: Runtime) -> bool:
     return any(runtime.find(daemon) for daemon in DAEMONS)
 
 
+def state_of(runtime: Runtime, name: str) -> str:
+    """Of a guest of this host, as virsh calls it; empty where there is none of that name."""
+    if not has_libvirt(runtime):
+        return ""
+    libvirt = Libvirt(runtime, URI)
+    return libvirt.state(name) if name in libvirt.names() else ""
+
+
 def workloads(runtime: Runtime, mounts: t.Sequence[Mount]) -> list[dict[str, t.Any]]:
     """Every guest, running or not."""
     libvirt = Libvirt(runtime, URI)

@@ -16,7 +16,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._core.backups import RECORD, Backups
+from .._core.backups import CONTAINER, GUEST, RECORD, Backups
 from .._core.disk_store import CONFIGURATION, is_elsewhere
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
@@ -36,6 +36,9 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
     snapshots = Snapshots(params["root"], params["workload"])
     point = backups.find(params["backup"])
     name = "backup-" + point["id"]
+    told = {"snapshot": name, "backup": point["id"], "taken": point["taken"]}
+    if backups.document(point["id"], RECORD).get("kind") == GUEST:
+        return {"changed": False, **told, "kind": GUEST, "exists": False}
     wanted = params["state"] == "present"
     brought = os.path.join(params["root"], BROUGHT, params["workload"], point["id"]) if is_elsewhere(params["repository"]) else ""
     store = brought or backups.store.folder
@@ -51,7 +54,7 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
                 _bring(backups, point, brought)
             _record(backups, snapshots, point, name, store)
     exists = workload.find(Podman(runtime).containers(), params["workload"]) is not None
-    return {"changed": changed, "snapshot": name, "backup": point["id"], "taken": point["taken"], "exists": exists}
+    return {"changed": changed, **told, "kind": CONTAINER, "exists": exists}
 
 
 def _bring(backups: Backups, point: t.Mapping[str, t.Any], folder: str) -> None:

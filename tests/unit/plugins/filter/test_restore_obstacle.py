@@ -26,6 +26,9 @@ def moves(**session):
         (has(running=True, state="running"), "shop runs on node2 and must not run twice: name that host (handover_source), or end it there first"),
         (has(state="paused"), "shop runs on node2 and must not run twice"),
         (has(held=True), "shop runs on node2 and must not run twice"),
+        ({**NONE, "guest": {"exists": True, "state": "running"}}, "shop runs on node2 and must not run twice"),
+        ({**NONE, "guest": {"exists": True, "state": "paused"}}, "shop runs on node2 and must not run twice"),
+        ({**STOPPED, "guest": {"exists": False, "state": "unknown"}, "problems": ["libvirt is down"]}, "node2: libvirt is down: mend that"),
         (moves(state="copying", running=True, ended=False), "a move of shop has not ended on node2 (copying): wait for it, or end it with the playbook re"),
         (moves(state="in_doubt", ended=True), "a move of shop has not ended on node2 (in_doubt)"),
         ({"unreachable": True, "msg": "No route to host"}, "node2: it could not be asked (No route to host): mend that, or leave a host out that is off"),
@@ -44,6 +47,8 @@ def test_nothing_is_in_the_way():
     given_up = moves(state="prepare", running=False, ended=False)
     assert restore_obstacle({"node1": has(running=True), "node2": moved, "node3": other, "node4": STOPPED, "node5": given_up}, "shop", "node1") == ""
     assert restore_obstacle({}, "shop", "node1") == ""
+    off = {**NONE, "guest": {"exists": True, "state": "shut off"}, "problems": ["podman is missing"]}
+    assert restore_obstacle({"node1": NONE, "node2": off}, "shop", "node1") == ""
 
 
 def test_a_move_that_begins_on_the_host_itself_is_one():

@@ -21,14 +21,15 @@ def test_a_backup_is_a_snapshot_whose_disks_are_in_the_repository(helper, take, 
     take()
     assert adopt(tmp_path, check=True)["changed"]
     assert not (tmp_path / "root").exists()
-    assert adopt(tmp_path) == {"changed": True, "snapshot": "backup-0abc", "backup": "0abc", "taken": "2026-11-26T00:00:00Z", "exists": True}
+    told = {"changed": True, "snapshot": "backup-0abc", "backup": "0abc", "taken": "2026-11-26T00:00:00Z", "kind": "container"}
+    assert adopt(tmp_path) == {**told, "exists": True}
     record = snapshots.Snapshots(str(tmp_path / "root"), "shop").read("backup-0abc")
     assert (record["disks"], record["store"], record["point"]) == (True, str(tmp_path / "repository/shop"), "0abc")
     assert record["volumes"][0]["image"] == "/images/pgdata.img"
     assert (tmp_path / "root/shop/backup-0abc/configuration.json").stat().st_mode & 0o777 == 0o600
     assert not adopt(tmp_path)["changed"]
     helper.here = False
-    assert adopt(tmp_path, "absent") == {"changed": True, "snapshot": "backup-0abc", "backup": "0abc", "taken": "2026-11-26T00:00:00Z", "exists": False}
+    assert adopt(tmp_path, "absent") == {**told, "exists": False}
     assert not adopt(tmp_path, "absent")["changed"]
 
 
@@ -61,3 +62,13 @@ def test_a_repository_that_is_mounted_elsewhere_now(helper, take, tmp_path):
     params = {"repository": str(tmp_path / "moved"), "workload": "shop", "backup": "", "state": "present", "root": str(tmp_path / "root"), "timeout": 60}
     assert backup_adopter.adopt(types.SimpleNamespace(params=params, check_mode=False))["changed"]
     assert snapshots.Snapshots(str(tmp_path / "root"), "shop").read("backup-0abc")["store"] == str(tmp_path / "moved/shop")
+
+
+def test_a_backup_of_a_guest_is_no_snapshot_of_a_host(helper, take, tmp_path):
+    take()
+    record = tmp_path / "repository/shop/point-0/backup.json"
+    record.write_text('{"kind": "KVM guest"}')
+    for state in ("present", "absent"):
+        found = adopt(tmp_path, state)
+        assert (found["changed"], found["kind"], found["exists"]) == (False, "KVM guest", False)
+    assert not (tmp_path / "root").exists()

@@ -46,6 +46,7 @@ class GuestHost:
         self.pull_fails = ""
         self.points: list[dict] = []
         self.files: dict[str, bytes] = {}
+        self.written: dict[str, bytes] = {}  # what a restore writes in the place of the backup's disk
         (folder / "qemu/domain-7-web").mkdir(parents=True)
         for name in ("web.qcow2", "data.raw"):
             (folder / name).write_bytes(b"disk")
@@ -64,12 +65,27 @@ class GuestHost:
             return runtime.Completed(tuple(words), 1, "", "error: {0}".format(exc))
         return runtime.Completed(tuple(words), 0, answer or "", "")
 
+    # Guests of this host: name → definition. Without a mention, web alone.
+    defined: dict[str, str] | None = None
+
     # virsh --connect URI --quiet VERB …
     def _virsh(self, words, stdin):
         verb, *rest = words[3:]
         name = verb.replace("-", "_")
         if verb == "qemu-agent-command":
             return self._asked(json.loads(rest[-1])["execute"])
+        if verb == "define":
+            self.said.append("define")
+            if self.refuses_definition:
+                raise Refused(self.refuses_definition)
+            return self._defined(stdin)
+        if verb == "domxml-to-native":
+            self.asked = stdin
+            if self.unfit:
+                raise Refused(self.unfit)
+            return "qemu"
+        if verb in ("undefine", "start", "autostart"):
+            self.said.append(" ".join([verb, *rest[1:]]))
         if verb in ("domjobabort", "checkpoint-delete", "backup-begin"):
             self.said.append(" ".join([verb, *(word for word in rest[2:] if not word.startswith("/tmp"))]))
         return getattr(self, "_virsh_" + name)(rest)
@@ -85,8 +101,46 @@ class GuestHost:
     def _virsh_dominfo(self, rest):
         return "Persistent:     {0}\nAutostart:      disable\n".format(self.persistent)
 
+    refuses_definition = unfit = ""
+    snapshots = ""
+
+    def _defined(self, text):
+        self.defined = {**(self.defined or {}), text.partition("<name>")[2].partition("</name>")[0]: text}
+
+    def _virsh_list(self, rest):
+        return "\n".join(self.defined if self.defined is not None else ["web"]) + "\n"
+
+    def _virsh_domname(self, rest):
+        found = [name for name, text in (self.defined if self.defined is not None else {"web": self.domain()}).items() if rest[-1] in text]
+        if not found:
+            raise Refused("failed to get domain")
+        return found[0] + "\n"
+
+    def _virsh_snapshot_list(self, rest):
+        return self.snapshots
+
+    def _virsh_undefine(self, rest):
+        del self.defined[rest[1]]
+
+    def _virsh_start(self, rest):
+        assert rest[1] in self.defined
+
+    def _virsh_autostart(self, rest):
+        pass
+
+    def _virsh_net_list(self, rest):
+        return "default\n"
+
+    def _virsh_secret_list(self, rest):
+        return ""
+
+    def _qemu_img(self, words, stdin):
+        if Path(words[-2]).read_bytes() != Path(words[-1]).read_bytes():
+            raise Refused("Content mismatch at offset 0!")
+        return "Images are identical."
+
     def _virsh_dumpxml(self, rest):
-        return self.domain()
+        return (self.defined or {}).get(rest[-1]) or self.domain()
 
     def _virsh_domstate(self, rest):
         return self.state + "\n"
@@ -143,7 +197,18 @@ class GuestHost:
         if verb == "list":
             return json.dumps({"snapshots": self.points})
         if verb == "show":
-            return json.dumps(next(point for point in self.points if point["id"] == words[-1]))
+            found = next(point for point in self.points if point["id"] == words[-1])
+            layers = {volume["name"]: str(self.folder / (volume["name"] + ".layer")) for volume in found["volumes"]}
+            return json.dumps({**found, "images": layers, "data": {name: 4 for name in layers}})
+        if verb == "copy":
+            self.said.append("copy " + " ".join(words[2:4]))
+            os.makedirs(words[4])
+            return "{}"
+        volume = next((word.partition("=")[2] for word in words if word.startswith("--volume=")), "")
+        if volume:
+            name, _equals, path = volume.partition("=")
+            Path(path or words[-1]).write_bytes(self.written.get(name, Path(self.folder / (name + ".layer")).read_bytes()))
+            return "{}"
         if verb == "export":
             Path(words[-1]).write_bytes(self.files[words[2].partition("=")[2]])
             return "{}"

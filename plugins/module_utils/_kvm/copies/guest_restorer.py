@@ -1,0 +1,171 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A guest comes back from a backup, on this host: under its own name, in the place of the one that is off or no more, or as another one."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import shutil
+import typing as t
+import uuid
+from xml.etree import ElementTree
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..._core.backups import GUEST, RECORD, Backups
+from ..._core.disk_store import check_name, is_elsewhere
+from ..._core.pcopy import Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from .. import lock
+from ..files import lasting, remove
+from ..guests import URI
+from ..libvirt import Libvirt
+from ..state import files
+from . import restore_checks
+from .guest_files import ARCHIVES, unpack
+from .restored_xml import Names, restored
+from .switch import Item, Switch
+
+# Backups from another host, while they are restored.
+BROUGHT = "/var/lib/handover/backups/brought"
+
+
+class GuestRestorer:
+    """One restore."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params = module.params
+        self.runtime = Runtime(module, module.params["timeout"])
+        self.libvirt = Libvirt(self.runtime, URI)
+        self.pcopy = Pcopy(self.runtime)
+        self.backups = Backups(self.pcopy, module.params["repository"], module.params["workload"])
+        self.new: str = module.params["name"] or module.params["workload"]
+        check_name("name", self.new)
+
+    def run(self) -> dict[str, t.Any]:
+        """Looks, writes the images beside the present ones, exchanges them, and starts the guest."""
+        self.point = self.backups.find(self.params["backup"])
+        self.record = self.backups.document(self.point["id"], RECORD)
+        if self.record.get("kind") != GUEST:
+            raise HandoverError(f"the backup {self.point['id']} of {self.params['workload']} is of a container: restore it with backup_restore")
+        configuration = self.backups.configuration(self.point["id"])
+        another = self.new != self.params["workload"]
+        names = Names(configuration["name"], self.new, str(uuid.uuid4()) if another else configuration["uuid"])
+        disks = {disk["target"]: names.disk(disk["target"], disk["path"], disk["format"]) for disk in self.record["disks"]}
+        definition = restored(configuration["definition"], names, disks)
+        with lock.hold(self.new):
+            switch = Switch(self.libvirt, self.new, self.params["notes"])
+            if switch.begun() and not self.module.check_mode:
+                switch.undo()
+            here = self._demand(names, definition, disks)
+            kept = [] if self.module.check_mode else self._restore(switch, names, definition, disks, here)
+        started = not another
+        if started and not self.module.check_mode:
+            self._start(bool(configuration.get("autostart")))
+        return {
+            "changed": True,
+            "reasons": [f"a restore of {self.params['workload']} was asked for" + (f" as {self.new}" if another else "")],
+            "guest": self.new,
+            "backup": self.point["id"],
+            "taken": self.point["taken"],
+            "disks": sorted(disks.values()),
+            "kept": kept,
+            "started": started,
+        }
+
+    def _demand(self, names: Names, definition: str, disks: t.Mapping[str, str]) -> restore_checks.Here:
+        shown = self.pcopy.call("snapshot", "show", "--json", self.backups.store.folder, self.point["id"])
+        need: dict[str, int] = {}
+        for target, path in disks.items():
+            folder = os.path.dirname(path)
+            need[folder] = need.get(folder, 0) + int(shown["data"][target])
+        places = (*disks.values(), *(names.file(each["kind"], each["path"]) for each in self.record["files"]))
+        sources = ElementTree.fromstring(definition).findall("devices/disk/source[@file]")
+        read_only = tuple(path for source in sources if (path := source.get("file", "")) not in disks.values())
+        here = restore_checks.look(self.libvirt, names, places_of)
+        restore_checks.demand(here, restore_checks.Coming(names, definition, places, need, read_only), self.libvirt)
+        return here
+
+    def _restore(self, switch: Switch, names: Names, definition: str, disks: t.Mapping[str, str], here: restore_checks.Here) -> list[str]:
+        moment = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        items = [_item(path, moment) for path in disks.values()]
+        beside = {ARCHIVES[each["kind"]]: _item(names.file(each["kind"], each["path"]), moment) for each in self.record["files"]}
+        everything = [*items, *beside.values()]
+        there = [item["kept"] for item in everything if os.path.lexists(item["path"])]
+        try:
+            with self._store() as store:
+                for disk, item in zip(self.record["disks"], items):
+                    self._write(store, disk, item["new"])
+                for name, item in beside.items():
+                    self._unpack(store, name, item)
+            switch.make(everything, here.definition, definition)
+        finally:
+            for item in everything:
+                remove(item["new"])
+        return there
+
+    @contextlib.contextmanager
+    def _store(self) -> t.Iterator[str]:
+        """The store with the backup, on this host. One from another host goes again."""
+        if not is_elsewhere(self.params["repository"]):
+            yield self.backups.store.folder
+            return
+        folder = os.path.join(BROUGHT, self.params["workload"], self.point["id"])
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+        try:
+            self.pcopy.events("snapshot", "copy", self.backups.store.folder, self.point["id"], folder)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _write(self, store: str, disk: t.Mapping[str, str], path: str) -> None:
+        """One image as a new file, which QEMU itself says is the disk of the backup."""
+        remove(path)
+        if disk["format"] == "qcow2":
+            self.pcopy.events("snapshot", "export", "--volume=" + disk["target"], "--format=qcow2", store, self.point["id"], path)
+        else:
+            self.pcopy.call("snapshot", "restore", "--json", f"--volume={disk['target']}={path}", store, self.point["id"])
+        os.chmod(path, 0o600)
+        layer = self.pcopy.call("snapshot", "show", "--json", store, self.point["id"])["images"][disk["target"]]
+        said = self.runtime.run(
+            [self.runtime.tool("qemu-img", "qemu-utils"), "compare", "-f", disk["format"], "-F", "qcow2", path, layer], accept=range(256)
+        )
+        if said.rc:
+            raise HandoverError(f"the image of {disk['target']} is not the disk of the backup ({said.last_words}): verify the repository")
+        lasting(path)
+
+    def _unpack(self, store: str, name: str, item: Item) -> None:
+        archive = item["new"] + ".tar"
+        remove(archive)
+        remove(item["new"])
+        try:
+            self.pcopy.events("snapshot", "export", "--file=" + name, store, self.point["id"], archive)
+            with open(archive, "rb") as source:
+                unpack(source.read(), item["new"])
+        finally:
+            remove(archive)
+
+    def _start(self, autostart: bool) -> None:
+        """The backup is of a guest that ran."""
+        if autostart:
+            self.libvirt.virsh("autostart", "--domain", self.new)
+        try:
+            self.libvirt.virsh("start", "--domain", self.new)
+        except HandoverError as exc:
+            raise HandoverError(f"{self.new} is restored and defined, but does not start: {exc}") from exc
+
+
+def places_of(root: ElementTree.Element) -> list[str]:
+    """The files of a guest that a restore may take the place of."""
+    disks = root.findall("devices/disk/source[@file]")
+    return [source.get("file", "") for source in disks] + [path for _kind, path in files(root)]
+
+
+def _item(path: str, moment: str) -> dict[str, str]:
+    return {"path": path, "new": f"{path}.handover-restored", "kept": f"{path}.handover-undo-{moment}"}

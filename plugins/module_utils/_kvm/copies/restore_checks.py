@@ -1,0 +1,167 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What stands in the way of a guest that is to come back on this host: a table of sentences. Nothing is touched before all of them are silent."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from ..._core import host
+from ..._core.move import SPARE_DISK
+from ..._core.runtime import HandoverError
+from ..._core.sizes import format_size
+from ..libvirt import Libvirt
+from ..state import saved
+from .restored_xml import Names
+
+OFF = "shut off"
+
+
+@dataclass(frozen=True)
+class Here:
+    """The guest of that name on this host, if there is one."""
+
+    state: str  # empty: there is none
+    uuid: str
+    definition: str
+    places: frozenset[str]  # its images and the files beside them
+    snapshots: int
+    name_of_uuid: str  # the guest here that has the UUID
+
+
+@dataclass(frozen=True)
+class Coming:
+    """The guest that comes back."""
+
+    names: Names
+    definition: str
+    places: tuple[str, ...]
+    need: t.Mapping[str, int]  # bytes, by folder
+    read_only: tuple[str, ...]  # images that it needs, and no backup has
+
+
+def look(libvirt: Libvirt, names: Names, places_of: t.Callable[[ElementTree.Element], t.Iterable[str]]) -> Here:
+    """Asks libvirt, and changes nothing."""
+    known = libvirt.names()
+    owner = libvirt.virsh("domname", "--domain", names.uuid, accept=(0, 1)).strip()
+    if names.new not in known:
+        return Here("", "", "", frozenset(), 0, owner)
+    definition = libvirt.definition(names.new)
+    root = ElementTree.fromstring(definition)
+    snapshots = libvirt.virsh("snapshot-list", "--domain", names.new, "--name").split()
+    return Here(libvirt.state(names.new), root.findtext("uuid", ""), definition, frozenset(places_of(root)), len(snapshots), owner)
+
+
+def demand(here: Here, coming: Coming, libvirt: Libvirt) -> None:
+    """An error with all that is in the way."""
+    found = [sentence for check in CHECKS if (sentence := check(here, coming))]
+    found += [sentence for need in NEEDS if (sentence := need(ElementTree.fromstring(coming.definition), libvirt))]
+    if found:
+        raise HandoverError(f"{coming.names.new} cannot be restored on this host: " + "; ".join(found))
+
+
+Check = t.Callable[[Here, Coming], t.Optional[str]]
+Need = t.Callable[[ElementTree.Element, Libvirt], t.Optional[str]]
+
+
+def _off(here: Here, coming: Coming) -> str | None:
+    if here.state in ("", OFF) or coming.names.is_another:
+        return None
+    return f"it is '{here.state}' here and must not run twice: end it first (`virsh shutdown {coming.names.new}`), or give the restored one another name"
+
+
+def _taken(here: Here, coming: Coming) -> str | None:
+    if not coming.names.is_another or not here.state:
+        return None
+    return f"there is a guest {coming.names.new} already: choose another name"
+
+
+def _same(here: Here, coming: Coming) -> str | None:
+    if here.state and not coming.names.is_another and here.uuid != coming.names.uuid:
+        return f"the {coming.names.new} of this host is another guest (UUID {here.uuid}, and {coming.names.uuid} in the backup): choose another name"
+    if here.name_of_uuid and here.name_of_uuid != coming.names.new:
+        return f"it is here by the name {here.name_of_uuid} (UUID {coming.names.uuid}): give the restored one another name (handover_clone)"
+    return None
+
+
+def _saved(here: Here, coming: Coming) -> str | None:
+    path = saved(coming.names.new)
+    if not os.path.exists(path):
+        return None
+    return f"libvirt has saved its memory ({path}), and would resume it over an older disk: `virsh managedsave-remove {coming.names.new}`"
+
+
+def _snapshots(here: Here, coming: Coming) -> str | None:
+    if not here.snapshots:
+        return None
+    return f"it has {here.snapshots} snapshots of libvirt's, which are of the disks as they are: delete them, or give the restored one another name"
+
+
+def _places(here: Here, coming: Coming) -> str | None:
+    others = [path for path in coming.places if os.path.lexists(path) and path not in here.places]
+    return f"{', '.join(others)} is there and none of its files: move it away, if nothing needs it" if others else None
+
+
+def _folders(here: Here, coming: Coming) -> str | None:
+    gone = sorted({os.path.dirname(path) for path in coming.places if not os.path.isdir(os.path.dirname(path))})
+    return f"the folder {', '.join(gone)} is missing: make it" if gone else None
+
+
+def _room(here: Here, coming: Coming) -> str | None:
+    for folder, need in coming.need.items():
+        free = host.free_space(folder)
+        if need + SPARE_DISK > free:
+            return f"it takes {format_size(need)} in {folder}, and {format_size(free)} is free: free {format_size(need + SPARE_DISK - free)} there"
+    return None
+
+
+def _read_only(here: Here, coming: Coming) -> str | None:
+    gone = [path for path in coming.read_only if not os.path.exists(path)]
+    return f"{', '.join(gone)} is missing, which it reads and which is in no backup: bring it here" if gone else None
+
+
+CHECKS: tuple[Check, ...] = (_off, _taken, _same, _saved, _snapshots, _places, _folders, _room, _read_only)
+
+
+def _bridges(root: ElementTree.Element, libvirt: Libvirt) -> str | None:
+    wanted = {source.get("bridge", "") for source in root.findall("devices/interface[@type='bridge']/source")}
+    gone = sorted(name for name in wanted if name and not os.path.exists(f"/sys/class/net/{name}"))
+    return f"its bridge {', '.join(gone)} is missing here: make it" if gone else None
+
+
+def _networks(root: ElementTree.Element, libvirt: Libvirt) -> str | None:
+    wanted = {source.get("network", "") for source in root.findall("devices/interface[@type='network']/source")}
+    active = set(libvirt.virsh("net-list", "--name").split()) if wanted else set()
+    gone = sorted(wanted - active)
+    return f"its network {', '.join(gone)} is not active here: define and start it (`virsh net-start`)" if gone else None
+
+
+def _files(root: ElementTree.Element, libvirt: Libvirt) -> str | None:
+    wanted = [root.findtext(f"os/{name}", "").strip() for name in ("kernel", "initrd", "loader")]
+    gone = [path for path in wanted if path.startswith("/") and not os.path.exists(path)]
+    return f"{', '.join(gone)} is missing here, which it starts from: bring it here" if gone else None
+
+
+def _secrets(root: ElementTree.Element, libvirt: Libvirt) -> str | None:
+    wanted = {each.get("secret", "") for each in root.findall("devices/tpm/backend/encryption")}
+    known = libvirt.virsh("secret-list") if wanted else ""
+    gone = sorted(each for each in wanted if each not in known)
+    return f"the secret {', '.join(gone)} is missing here, with which its TPM's state is encrypted: define it (`virsh secret-define`)" if gone else None
+
+
+def _definition(root: ElementTree.Element, libvirt: Libvirt) -> str | None:
+    """libvirt makes QEMU's command line of it, and starts nothing."""
+    said = libvirt.runtime.run(
+        [*libvirt.command, "domxml-to-native", "--format", "qemu-argv", "--xml", "/dev/stdin"],
+        accept=range(256),
+        stdin=ElementTree.tostring(root, encoding="unicode"),
+    )
+    return f"libvirt does not take its definition here ({said.last_words})" if said.rc else None
+
+
+NEEDS: tuple[Need, ...] = (_bridges, _networks, _files, _secrets, _definition)
