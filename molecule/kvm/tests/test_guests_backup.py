@@ -25,7 +25,7 @@ DOMAIN = """<domain type='{kind}'>
   <name>kept</name><memory unit='MiB'>128</memory><vcpu>1</vcpu>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type><kernel>/srv/guests/small/vmlinuz</kernel><initrd>/srv/guests/small/initrd</initrd>
-    <cmdline>console=ttyS0 root=/dev/vda handover.name=kept handover.address={address}/24</cmdline>
+    <cmdline>quiet mitigations=off console=ttyS0 root=/dev/vda handover.name=kept handover.address={address}/24</cmdline>
   </os>
   <features><acpi/></features>
   <devices>{disks}
@@ -66,7 +66,7 @@ class Kept:
             except (OSError, AssertionError):
                 return False
 
-        hosts.until(f"the guest at {address} has booted", up, 240)
+        hosts.until(f"the guest at {address} has booted", up, 480)
 
     def writes(self, disk: str, at: int, clusters: int) -> None:
         """Clusters of 64 KiB that differ from all before."""

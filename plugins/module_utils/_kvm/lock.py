@@ -37,7 +37,7 @@ class Busy(HandoverError):
 def sentence(guest: str, claim: t.Mapping[str, t.Any] | None) -> str:
     """Whose it is, since when, and the way out."""
     if not claim:
-        return f"{guest} is being moved by another process on this host: wait until that has ended"
+        return f"another process on this host works on {guest}, such as a move or a backup: wait until that has ended"
     by = claim.get("by") or {}
     who = f" by {by['who']} on {by['on']}" if by.get("who") and by.get("on") else ""
     return (
