@@ -25,7 +25,7 @@ DOMAIN = """<domain type='{kind}'>
   <name>kept</name><memory unit='MiB'>128</memory><vcpu>1</vcpu>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type><kernel>/srv/guests/small/vmlinuz</kernel><initrd>/srv/guests/small/initrd</initrd>
-    <cmdline>quiet mitigations=off console=ttyS0 root=/dev/vda handover.name=kept handover.address={address}/24</cmdline>
+    <cmdline>quiet no_timer_check mitigations=off console=ttyS0 root=/dev/vda handover.name=kept handover.address={address}/24</cmdline>
   </os>
   <features><acpi/></features>
   <devices>{disks}
