@@ -209,14 +209,14 @@ func TestClustersOfExtents(t *testing.T) {
 		bitmap     []nbd.Extent
 		want       string
 	}{
-		{"all data", 2 * c, []nbd.Extent{{2 * c, data}}, nil, "0+2"},
-		{"half a cluster of zeroes is read", 3 * c, []nbd.Extent{{c / 2, data}, {2 * c, zero}, {c / 2, data}}, nil, "0+1 1+1z 2+1"},
-		{"one written sector is a cluster", 4 * c, []nbd.Extent{{4 * c, data}}, []nbd.Extent{{c + 512, clean}, {512, dirty}, {3*c - 1024, clean}}, "1+1"},
-		{"two sectors of one cluster are one", 2 * c, []nbd.Extent{{2 * c, data}}, []nbd.Extent{{512, dirty}, {512, clean}, {512, dirty}, {2*c - 1536, clean}}, "0+1"},
-		{"written, and zero now", 4 * c, []nbd.Extent{{4 * c, zero}}, []nbd.Extent{{c, clean}, {2 * c, dirty}, {c, clean}}, "1+2z"},
-		{"an answer that ends early", 4 * c, []nbd.Extent{{2*c + 512, data}}, nil, "0+2"},
-		{"an answer of less than a cluster", 4 * c, []nbd.Extent{{512, zero}}, []nbd.Extent{{512, clean}}, "0+1"},
-		{"the last is short", c + 512, []nbd.Extent{{c, data}, {512, zero}}, nil, "0+1 1+512bz"},
+		{"all data", 2 * c, []nbd.Extent{{Length: 2 * c, Flags: data}}, nil, "0+2"},
+		{"half a cluster of zeroes is read", 3 * c, []nbd.Extent{{Length: c / 2, Flags: data}, {Length: 2 * c, Flags: zero}, {Length: c / 2, Flags: data}}, nil, "0+1 1+1z 2+1"},
+		{"one written sector is a cluster", 4 * c, []nbd.Extent{{Length: 4 * c, Flags: data}}, []nbd.Extent{{Length: c + 512, Flags: clean}, {Length: 512, Flags: dirty}, {Length: 3*c - 1024, Flags: clean}}, "1+1"},
+		{"two sectors of one cluster are one", 2 * c, []nbd.Extent{{Length: 2 * c, Flags: data}}, []nbd.Extent{{Length: 512, Flags: dirty}, {Length: 512, Flags: clean}, {Length: 512, Flags: dirty}, {Length: 2*c - 1536, Flags: clean}}, "0+1"},
+		{"written, and zero now", 4 * c, []nbd.Extent{{Length: 4 * c, Flags: zero}}, []nbd.Extent{{Length: c, Flags: clean}, {Length: 2 * c, Flags: dirty}, {Length: c, Flags: clean}}, "1+2z"},
+		{"an answer that ends early", 4 * c, []nbd.Extent{{Length: 2*c + 512, Flags: data}}, nil, "0+2"},
+		{"an answer of less than a cluster", 4 * c, []nbd.Extent{{Length: 512, Flags: zero}}, []nbd.Extent{{Length: 512, Flags: clean}}, "0+1"},
+		{"the last is short", c + 512, []nbd.Extent{{Length: c, Flags: data}, {Length: 512, Flags: zero}}, nil, "0+1 1+512bz"},
 	} {
 		t.Run(at.name, func(t *testing.T) {
 			found, bitmap := map[string][]nbd.Extent{nbd.Allocation: at.allocation}, ""
