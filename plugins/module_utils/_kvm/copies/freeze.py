@@ -20,6 +20,8 @@ from ..libvirt import AGENT_SECONDS, Libvirt
 
 # How long the file systems may stand still.
 FREEZE_SECONDS = 10.0
+# A file system writes all that is due before it stands still. The next attempt need not write again what this one has written.
+FREEZE_TRIES = 3
 # The timer comes after that, and asks so many times, so many seconds apart.
 GUARD_SECONDS, GUARD_TRIES, GUARD_PAUSE = 15, 60, 5
 THAW = json.dumps({"execute": "guest-fsfreeze-thaw"})
@@ -38,20 +40,30 @@ class Freeze:
 
     def around(self, work: t.Callable[[float], None]) -> float:
         """Does the work while they stand still. Returns for how many milliseconds they did. The work is given the seconds that it may take."""
+        for _attempt in range(FREEZE_TRIES):
+            stood = self._once(work)
+            if stood is not None:
+                return stood
+        raise HandoverError(
+            f"the agent of {self.name} could not freeze its file systems within {FREEZE_SECONDS:.0f} s, in {FREEZE_TRIES} attempts: see its log in the guest, "
+            "or stop it there to have a backup as after a loss of power"
+        )
+
+    def _once(self, work: t.Callable[[float], None]) -> float | None:
+        """The same, or None where they have not come to stand still in time: then they were let go."""
         self._arm()
         began = time.monotonic()
         try:
-            if self.libvirt.agent(self.name, "guest-fsfreeze-freeze", seconds=int(FREEZE_SECONDS)) is None:
-                raise HandoverError(
-                    f"the agent of {self.name} could not freeze its file systems within {FREEZE_SECONDS:.0f} s: see its log in the guest, "
-                    "or stop it there to have a backup as after a loss of power"
-                )
-            work(max(1.0, began + FREEZE_SECONDS - time.monotonic()))
+            frozen = self.libvirt.agent(self.name, "guest-fsfreeze-freeze", seconds=int(FREEZE_SECONDS)) is not None
+            if frozen:
+                work(max(1.0, began + FREEZE_SECONDS - time.monotonic()))
         finally:
             thawed = self._thaw()
             stood = time.monotonic() - began
         if not thawed:
             raise HandoverError(f"the agent of {self.name} does not thaw its file systems: {self.unit}.timer goes on trying, see `journalctl -u {self.unit}`")
+        if not frozen:
+            return None
         if stood > FREEZE_SECONDS:
             # The timer may have thawed them before the backup began.
             raise HandoverError(f"the file systems of {self.name} stood still for {stood:.1f} s and were let go: take the backup when the host is less busy")

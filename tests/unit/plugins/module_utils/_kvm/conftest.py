@@ -92,6 +92,8 @@ class GuestHost:
 
     def _asked(self, command):
         answer = self.agent.get(command)
+        if isinstance(answer, list):
+            answer = answer.pop(0)
         if command != "guest-ping":
             self.said.append(command.rpartition("-")[2])
         if answer is None:

@@ -209,9 +209,17 @@ def test_an_agent_that_does_not_answer_is_said_and_not_waited_for(guest_host, ta
 
 def test_a_freeze_that_fails_is_thawed_and_no_backup_is_taken(guest_host, take):
     guest_host.agent["guest-fsfreeze-freeze"] = None
-    with pytest.raises(HandoverError, match="the agent of web could not freeze its file systems within 10 s"):
+    with pytest.raises(HandoverError, match="the agent of web could not freeze its file systems within 10 s, in 3 attempts"):
         take()
-    assert guest_host.said[:5] == ["guard off", "guard on", "freeze", "thaw", "guard off"] and not guest_host.pulled
+    assert guest_host.said[:15] == ["guard off", "guard on", "freeze", "thaw", "guard off"] * 3 and not guest_host.pulled
+
+
+def test_a_freeze_that_had_much_to_write_is_tried_again(guest_host, take):
+    guest_host.agent["guest-fsfreeze-freeze"] = [None, 1]
+    assert take()["backups"]
+    assert guest_host.said[:9] == [
+        "guard off", "guard on", "freeze", "thaw", "guard off", "guard off", "guard on", "freeze", "backup-begin --backupxml --checkpointxml"
+    ]  # fmt: skip
 
 
 def test_the_guard_stays_where_the_agent_does_not_thaw(guest_host, take):
