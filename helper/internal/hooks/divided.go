@@ -21,6 +21,15 @@ import (
 // source writes into the dump all that there is, and the destination makes it before CRIU
 // restores, below the cgroup that the runtime has made for this container.
 
+// Divided says whether the workload has made cgroups below its own.
+func (c Cgroup) Divided() bool {
+	if c == "" {
+		return false
+	}
+	entries, err := os.ReadDir(string(c))
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.IsDir() })
+}
+
 // subtree hands controllers down to those below.
 const subtree = "cgroup.subtree_control"
 

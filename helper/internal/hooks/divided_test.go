@@ -30,7 +30,7 @@ func TestLimitsTravelAndTheFreezeDoesNot(t *testing.T) {
 		"a.slice/pids.max": "7\n", "a.slice/cgroup.freeze": "0\n", "a.slice/memory.pressure": "some\n", "a.slice/cgroup.procs": "1\n", "a.slice/b/pids.max": "max\n",
 	})
 	all, err := Cgroup(from).ReadCgroups()
-	if err != nil || len(all) != 3 {
+	if err != nil || len(all) != 3 || !Cgroup(from).Divided() {
 		t.Fatal(all, err)
 	}
 	want := map[string][]criuimage.Value{".": {{Name: "cgroup.subtree_control", Text: "memory pids"}}, "a.slice": {{Name: "pids.max", Text: "7"}}, "a.slice/b": {{Name: "pids.max", Text: "max"}}}

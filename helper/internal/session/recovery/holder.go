@@ -20,8 +20,9 @@ func (h Holder) MayStart(imageDir string) (bool, error) {
 }
 
 // Options looks whether the session has CRIU leave the memory alone, and whether CRIU is to put
-// the tasks into their cgroups: it does so for a workload that has one of its own, since it
-// makes no cgroup namespace where it is told to ignore cgroups.
+// the tasks into their cgroups: it makes a cgroup namespace only with them. A dump needs that
+// only of a workload with cgroups below its own. Of others it says which namespace they had, and
+// a look at all hierarchies of the host would lengthen the pause.
 func (h Holder) Options(imageDir string, restores bool) (*hooks.Options, error) {
 	reg, err := hooks.Lookup(h.RunDir, imageDir)
 	if err != nil || reg == nil {
@@ -35,7 +36,7 @@ func (h Holder) Options(imageDir string, restores bool) (*hooks.Options, error) 
 	if restores {
 		o.Cgroups, err = hooks.TakeCgroups(imageDir)
 	} else {
-		o.Cgroups = spec.Hooks.Freeze.Given() && spec.Hooks.Freeze.Cgroup != ""
+		o.Cgroups = spec.Hooks.Freeze.Given() && spec.Hooks.Freeze.Cgroup.Divided()
 	}
 	if err != nil || !o.Lazy && !o.Cgroups {
 		return nil, err
