@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from ..._core.host import allocated
+from ..._core.placement import STOPPED_GUEST
 from ..guests import unfinished
 from ..libvirt import Libvirt
 from ..state import files
@@ -62,12 +63,13 @@ def look(libvirt: Libvirt, name: str) -> GuestFacts:
     root = ElementTree.fromstring(libvirt.virsh("dumpxml", "--domain", name))
     targets = (target.get("name") for target in root.findall("devices/channel/target"))
     moves = [move for move in unfinished([name]) if move["workload"] == name]
+    state = libvirt.state(name)
     return GuestFacts(
         name=name,
         uuid=root.findtext("uuid", ""),
-        state=libvirt.state(name),
+        state=state,
         persistent=info.get("Persistent") == "yes",
-        job=job(libvirt, name),
+        job="" if state in STOPPED_GUEST else job(libvirt, name),
         moving=str(moves[0]["destination"]) if moves else "",
         has_agent="org.qemu.guest_agent.0" in targets,
         disks=tuple(map(_disk, root.findall("devices/disk"))),

@@ -151,6 +151,8 @@ class GuestHost:
         return "7\n"
 
     def _virsh_domjobinfo(self, rest):
+        if self.state == "shut off":
+            raise Refused("Requested operation is not valid: domain is not running")
         return "Job type:         {0}\n".format(self.job)
 
     def _virsh_domjobabort(self, rest):
