@@ -287,7 +287,7 @@ def test_the_name_is_the_door(guest_host, guest_module, monkeypatch, containers,
         with pytest.raises(HandoverError, match="web is a container and a KVM guest on this host" if names else "libvirt is down"):
             taker_of.taker(guest_module())
     else:
-        assert type(taker_of.taker(guest_module())) is found
+        assert isinstance(taker_of.taker(guest_module()), found)
 
 
 def _down():
