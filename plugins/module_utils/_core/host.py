@@ -265,6 +265,14 @@ def freezable_cgroup(pid: int, container: str, criu_options: t.Mapping[str, str]
     return ""
 
 
+def has_own_namespace(pid: int, kind: str, proc: str = "/proc") -> bool:
+    """Whether a process is in another namespace of that kind, such as C(cgroup), than this one; not if it has ended."""
+    try:
+        return os.readlink(os.path.join(proc, str(pid), "ns", kind)) != os.readlink(os.path.join(proc, "self", "ns", kind))
+    except OSError:
+        return False
+
+
 def divided_cgroup(pid: int, container: str, cgroup: str, proc: str = "/proc") -> bool:
     """Whether a container's processes have made cgroups below its own, as an init of a whole system does."""
     below = _cgroups(pid, proc).get("", "").partition(container)[2]

@@ -101,7 +101,8 @@ STATE: dict[str, dict[str, Row]] = {
         "the wall clock": Row(SAME, "both hosts' clocks are compared", "clock"),
     },
     "Processes and namespaces": {
-        "process, IPC, UTS, mount, network and cgroup namespace of its own": Row(CARRIED, "by CRIU, as the session tells it; podman makes the network"),
+        "process, IPC, UTS, mount and network namespace of its own": Row(CARRIED, "by CRIU, as the session tells it; podman makes the network"),
+        "a cgroup namespace of its own": Row(CARRIED, "by CRIU, in the twin's cgroup", "own_cgroups"),
         "the host's, or another container's": Row(REFUSED, "create it without that", "namespaces"),
         "cgroups that it has made below its own, with their limits": Row(
             CARRIED, "the session makes them below the twin's own, also the empty ones; CRIU restores the processes in them", "own_cgroups"

@@ -103,10 +103,19 @@ def _layer_watches(plan: Plan) -> t.Iterator[str]:
 
 
 def _own_cgroups(plan: Plan) -> t.Iterator[str]:
-    if plan.live and plan.container.get("divided") and not plan.container["cgroup"]:
+    """The session reads them below the container's cgroup. CRIU makes a cgroup namespace only of a dump that has them."""
+    if not plan.live or plan.container["cgroup"]:
+        return
+    if plan.container.get("divided"):
         yield (
             "{0} has made cgroups below its own, as systemd does, and on {1} that is none of the second version that can be frozen: "
             "boot {1} with the second version alone, or use migrate_mode=offline".format(plan.workload, plan.source)
+        )
+    elif plan.container.get("cgroup_namespace"):
+        yield (
+            "{0} has a cgroup namespace of its own, which CRIU makes again only in a cgroup of the second version that is the container's, "
+            "and it has none on {1} that can be frozen: boot {1} with the second version alone, create it without --cgroups=disabled, "
+            "or use migrate_mode=offline".format(plan.workload, plan.source)
         )
 
 

@@ -139,6 +139,7 @@ class WorkloadInfo:
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,
             cgroup=cgroup,
             divided=facts["running"] and host.divided_cgroup(facts["pid"], facts["id"], cgroup),
+            cgroup_namespace=facts["running"] and host.has_own_namespace(facts["pid"], "cgroup"),
             throttle=host.limitable_cgroup(facts["pid"], facts["id"]) if facts["running"] else {"cgroup": "", "why": "it does not run"},
             criu_configuration=((inspect.get("Config") or {}).get("Annotations") or {}).get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION),
         )

@@ -119,6 +119,13 @@ def test_cgroups_that_a_container_has_made(tmp_path, path, divided):
     assert host.divided_cgroup(7, "4c6b8ac0c5c4", str(tmp_path / "own"), proc=str(tmp_path))
 
 
+def test_a_namespace_of_its_own(tmp_path):
+    for process, namespace in (("self", "cgroup:[1]"), ("7", "cgroup:[2]"), ("8", "cgroup:[1]")):
+        (tmp_path / process / "ns").mkdir(parents=True)
+        (tmp_path / process / "ns" / "cgroup").symlink_to(namespace)
+    assert [host.has_own_namespace(pid, "cgroup", proc=str(tmp_path)) for pid in (7, 8, 9)] == [True, False, False]
+
+
 class TestTheCgroupToSlowDown:
     CONTAINER = "4c6b8ac0c5c4"
     MOUNTS = (

@@ -492,6 +492,7 @@ FAULTS = [
      both(put("here.workload.layer_watches", [{"process": "tail", "pid": 7, "count": 2, "without_handle": 0}]), put("here.workload.cgroup", "")),
      "tail (pid 7) in shop watches 2 files of the container's own layer by inotify, which CRIU finds no way to, as it has no cgroup of its own"),
     ("own_cgroups", both(put("here.workload.divided", True), put("here.workload.cgroup", "")), "shop has made cgroups below its own, as systemd does"),
+    ("own_cgroups", both(put("here.workload.cgroup_namespace", True), put("here.workload.cgroup", "")), "shop has a cgroup namespace of its own"),
     ("huge_pages", put("here.workload.huge_pages", 4 * MIB), "shop uses 4 MiB of huge pages, and node2 has 0 B of them free"),
     ("own_network", put("here.workload.own_network", ["the interface wg0"]), "shop has made the interface wg0 in its network namespace"),
     ("own_tables", both(put("here.workload.own_tables", ["inet shop"]), put("there.host.nft", False)),
