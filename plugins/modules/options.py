@@ -45,7 +45,7 @@ notes:
     C(handover_auto_converge), of migrate, move, drain, refill. Whether the workload is throttled while the cutover waits for such a moment,
     in steps up to 99 % of its processor time.
   - >-
-    C(handover_backup), of backup, backup_restore. Name of the backup.
+    C(handover_backup), of backup, backup_mount, backup_restore. Name of the backup.
   - >-
     C(handover_bandwidth), of move, drain, refill. Bytes per second that each host may send, divided among the copies on it.
   - >-
@@ -111,7 +111,8 @@ notes:
     C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
     handover_report_dir, instead of the controller.
   - >-
-    C(handover_repository), of backup, backup_list, backup_restore. Folder of the backups on the host, or on another one as HOST:/FOLDER.
+    C(handover_repository), of backup, backup_list, backup_mount, backup_restore. Folder of the backups on the host, or on another one as
+    HOST:/FOLDER.
   - >-
     C(handover_reserve_space), of migrate, move, drain, refill. Whether the destination takes all the room that the image volumes can ever
     need before the first byte is copied.
@@ -129,14 +130,14 @@ notes:
     C(handover_snapshot), of snapshot, rollback, clone. Name of the snapshot.
   - >-
     C(handover_source), of migrate, drain, refill, kvm_migrate, kvm_cache, kvm_consolidation, import_openvz, snapshot, rollback, clone,
-    backup, backup_list, backup_restore. The host that the container is on.
+    backup, backup_list, backup_mount, backup_restore. The host that the container is on.
   - >-
     C(handover_spare_disk), of move, drain, refill. The disk space that stays free on each host.
   - >-
     C(handover_spare_memory), of move, drain, refill. The memory that stays free on each host.
   - >-
-    C(handover_state), of snapshot, clone. V(present) takes the snapshot, V(mounted) mounts its volumes read-only, V(unmounted) ends that,
-    V(absent) removes it.
+    C(handover_state), of snapshot, clone, backup_mount. V(present) takes the snapshot, V(mounted) mounts its volumes read-only,
+    V(unmounted) ends that, V(absent) removes it.
   - >-
     C(handover_storage), of kvm_migrate. Whether disks are shared or copied, see M(livefleet.handover.kvm_migrate).
   - >-
@@ -149,8 +150,8 @@ notes:
   - >-
     C(handover_wave), of move, drain, refill. Containers that are frozen at the same moment and move as one, by a name for the wave.
   - >-
-    C(handover_workload), of migrate, kvm_migrate, kvm_cache, import_openvz, snapshot, rollback, clone, backup, backup_list, backup_restore.
-    The container, pod or project, by name; several as in db+web.
+    C(handover_workload), of migrate, kvm_migrate, kvm_cache, import_openvz, snapshot, rollback, clone, backup, backup_list, backup_mount,
+    backup_restore. The container, pod or project, by name; several as in db+web.
 
 seealso:
   - plugin: livefleet.handover.hosts

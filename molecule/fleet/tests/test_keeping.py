@@ -169,6 +169,13 @@ def test_a_container_that_is_lost_comes_back(keeper: Keeper) -> None:
         keeper.say(NAME, f"sh -c 'echo {how} > /data/number && sync /data/number'")
         text = keeper.play("backup", handover_repository=there)
         assert re.search(rf"^  {VOLUME} +{how} ", text, flags=re.MULTILINE), text[-2000:]
+    # A host that has never had the container looks into its backup.
+    text = keeper.play("backup_mount", handover_source=keeper.other, handover_repository=REPOSITORY)
+    (place,) = re.findall(rf"mounted on (/\S+/{VOLUME})", text)
+    other = keeper.fleet.hosts[keeper.other]
+    assert other.file(f"{place}/number").content_string == "marks\n" and other.run(f"touch {place}/new").rc != 0
+    keeper.play("backup_mount", handover_source=keeper.other, handover_state="unmounted")
+    assert NAME not in other.check_output("cat /proc/mounts; ls -R /var/lib/handover/snapshots/.mounted; losetup --list")
     keeper.lose()
     assert NAME not in keeper.host.check_output(f"podman ps --all --format '{{{{.Names}}}}'; ls {os.path.dirname(IMAGE)}")
     keeper.play("backup_restore", handover_repository=there, handover_hosts=",".join(keeper.fleet.names))

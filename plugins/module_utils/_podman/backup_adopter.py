@@ -26,6 +26,8 @@ from .snapshots import Snapshots
 
 # Below the folder of snapshots: backups from another host.
 BROUGHT = ".brought"
+# With its ID behind it the name that a backup has as a snapshot.
+PREFIX = "backup-"
 
 
 def adopt(module: AnsibleModule) -> dict[str, t.Any]:
@@ -35,7 +37,7 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
     backups = Backups(Pcopy(runtime), params["repository"], params["workload"])
     snapshots = Snapshots(params["root"], params["workload"])
     point = backups.find(params["backup"])
-    name = "backup-" + point["id"]
+    name = PREFIX + point["id"]
     told = {"snapshot": name, "backup": point["id"], "taken": point["taken"]}
     if backups.document(point["id"], RECORD).get("kind") == GUEST:
         return {"changed": False, **told, "kind": GUEST, "exists": False}
@@ -51,16 +53,17 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
             shutil.rmtree(brought, ignore_errors=True)
         if wanted:
             if brought:
-                _bring(backups, point, brought)
+                bring(backups, point["id"], brought)
             _record(backups, snapshots, point, name, store)
     exists = workload.find(Podman(runtime).containers(), params["workload"]) is not None
     return {"changed": changed, **told, "kind": CONTAINER, "exists": exists}
 
 
-def _bring(backups: Backups, point: t.Mapping[str, t.Any], folder: str) -> None:
+def bring(backups: Backups, point: str, folder: str) -> None:
+    """One backup of another host's repository, as a store of its own here: whole, or not at all."""
     os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     try:
-        backups.pcopy.events("snapshot", "copy", backups.store.folder, point["id"], folder)
+        backups.pcopy.events("snapshot", "copy", backups.store.folder, point, folder)
     except HandoverError:
         shutil.rmtree(folder, ignore_errors=True)
         raise

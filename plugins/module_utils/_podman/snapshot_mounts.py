@@ -31,9 +31,17 @@ class SnapshotMounts:
     root: str
     workload: str
 
+    def __post_init__(self) -> None:
+        check_name("workload", self.workload)
+
     def folder(self, name: str) -> str:
         check_name("name", name)
         return os.path.join(self.root, FOLDER, self.workload, name)
+
+    def names(self) -> list[str]:
+        """The snapshots of which something is mounted, or left of a mount."""
+        folder = os.path.join(self.root, FOLDER, self.workload)
+        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
     def places(self, name: str) -> dict[str, str]:
         """Volume → mount point, of those that are mounted."""

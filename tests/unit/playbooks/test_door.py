@@ -57,6 +57,7 @@ GIVEN = {
     "kvm_cache": ["handover_workload=web1", "handover_source=node1", "kvm_cache_mode=none"],
     "snapshot": ["handover_workload=shop", "handover_source=node1"],
     "backup_list": ["handover_source=node1", "handover_repository=/srv/backups"],
+    "backup_mount": ["handover_source=node1", "handover_workload=shop", "handover_repository=/srv/backups"],
     "clone": ["handover_clone=shop-try", "handover_source=node1"],
 }
 

@@ -1,0 +1,120 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import types
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import backups as core_backups
+from ansible_collections.livefleet.handover.plugins.module_utils._core.disk_store import DiskStore
+from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_mounter
+from ansible_collections.livefleet.handover.plugins.modules import backup_mount
+from unit.plugins.modules import test_backup
+
+backups, helper, take = test_backup.backups, test_backup.helper, test_backup.take
+
+
+class Mounts:
+    """The kernel's, of one host: what is mounted, and the place of which something is left."""
+
+    def __init__(self):
+        self.there = {}
+        self.written = []
+
+    def names(self, mounts):
+        return sorted(self.there)
+
+    def places(self, mounts, name):
+        return dict(self.there.get(name, {}))
+
+    def mount(self, mounts, runtime, name, volumes, write):
+        for volume in volumes:
+            place = os.path.join(mounts.folder(name), volume["name"])
+            write(volume, place + ".img")
+            self.there.setdefault(name, {})[volume["name"]] = place
+
+    def unmount(self, mounts, runtime, name):
+        del self.there[name]
+
+
+@pytest.fixture
+def mounted(monkeypatch):
+    kernel = Mounts()
+    for verb in ("names", "places", "mount", "unmount"):
+        monkeypatch.setattr(backup_mounter.SnapshotMounts, verb, lambda self, *words, act=getattr(kernel, verb): act(self, *words))
+    monkeypatch.setattr(DiskStore, "data", lambda self, name: {"pgdata": 4})
+    monkeypatch.setattr(DiskStore, "write", lambda self, name, volume, path: kernel.written.append((self.folder, name, volume)))
+    return kernel
+
+
+@pytest.fixture
+def ask(tmp_path):
+    def asked(act=backup_mounter.mount, repository="", backup="", check=False):
+        params = {
+            "repository": repository or str(tmp_path / "repository"), "workload": "shop", "backup": backup, "root": str(tmp_path / "root"), "timeout": 60,
+        }  # fmt: skip
+        return act(types.SimpleNamespace(params=params, check_mode=check))
+
+    return asked
+
+
+def test_the_latest_is_mounted_on_a_host_without_the_container_or_podman(helper, take, mounted, ask, tmp_path):
+    take()
+    take()
+    assert ask(check=True)["changed"] and not mounted.there
+    answer = ask()
+    place = str(tmp_path / "root/.mounted/shop/backup-1abc/pgdata")
+    assert answer["backups"] == [{"backup": "1abc", "taken": "2026-11-26T01:00:00Z", "mountpoints": {"pgdata": place}}]
+    assert answer["reasons"] == ["of the backup 1abc these are not mounted: pgdata"]
+    assert mounted.written == [(str(tmp_path / "repository/shop"), "1abc", "pgdata")]
+    assert not ask()["changed"]
+    assert ask(backup="0a")["backups"][0]["backup"] == "0abc"
+
+
+def test_of_another_host_it_is_brought_here_only_for_that(helper, take, mounted, ask, tmp_path):
+    helper.there = tmp_path / "there"
+    take(repository="backup1:/srv/backups")
+    assert ask(repository="backup1:/srv/backups")["changed"]
+    brought = tmp_path / "root/.brought/shop/0abc-mounted"
+    assert mounted.written == [(str(brought), "0abc", "pgdata")]
+    assert not brought.exists()
+
+
+def test_one_that_does_not_fit_leaves_nothing(helper, take, mounted, ask, tmp_path, monkeypatch):
+    helper.there = tmp_path / "there"
+    take(repository="backup1:/srv/backups")
+    monkeypatch.setattr(DiskStore, "data", lambda self, name: {"pgdata": 1 << 60})
+    with pytest.raises(HandoverError, match="the copy of shop takes .* is free in .*/root: free .* there"):
+        ask(repository="backup1:/srv/backups")
+    assert not mounted.there and not list((tmp_path / "root/.brought/shop").iterdir())
+
+
+def test_a_guest_is_refused_with_another_way(helper, take, mounted, ask, monkeypatch):
+    take()
+    monkeypatch.setattr(core_backups.Backups, "document", lambda self, point, name: {"kind": "KVM guest"})
+    with pytest.raises(HandoverError, match="shop is a KVM guest.* guestmount"):
+        ask()
+
+
+def test_all_are_unmounted_without_their_repository_or_one_by_its_id(helper, take, mounted, ask):
+    take()
+    take()
+    ask(backup="0abc")
+    ask()
+    mounted.there["before-upgrade"] = {"pgdata": "/x"}  # a snapshot
+    with pytest.raises(HandoverError, match="no backup of shop with an ID that begins with 7 is mounted here: name one of 0abc, 1abc"):
+        ask(backup_mounter.unmount, "/gone", "7")
+    assert ask(backup_mounter.unmount, "/gone", "0a", check=True)["changed"] and len(mounted.there) == 3
+    assert ask(backup_mounter.unmount, "/gone", "0a")["reasons"] == ["the backup 0abc is mounted"]
+    assert ask(backup_mounter.unmount, "/gone")["changed"]
+    assert list(mounted.there) == ["before-upgrade"]
+    assert not ask(backup_mounter.unmount, "/gone")["changed"]
+
+
+def test_a_mount_needs_a_repository(run_module):
+    with pytest.raises(Exception, match="state is mounted but all of the following are missing: repository"):
+        run_module(backup_mount.main, {"workload": "shop"})
