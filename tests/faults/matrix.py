@@ -68,10 +68,10 @@ def cases() -> list[Case]:
     return [Case(fault, step) for fault in FAULTS for step in STEPS]
 
 
-def sample(count: int, seed: int) -> list[Case]:
-    """So many of them: each fault as often as any other, every step, and which with which decided by the seed."""
+def sample(count: int, seed: int, of: t.Iterable[str] = tuple(FAULTS)) -> list[Case]:
+    """So many of them: each of these faults as often as any other, every step, and which with which decided by the seed."""
     dice = random.Random(seed)
-    faults, steps, distances = list(FAULTS), list(STEPS), list(range(len(STEPS)))
+    faults, steps, distances = list(of), list(STEPS), list(range(len(STEPS)))
     for each in (faults, steps, distances):
         dice.shuffle(each)
     # Diagonals of the shuffled table.

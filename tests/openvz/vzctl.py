@@ -7,7 +7,8 @@
 It keeps its state in files, has the exit statuses and the words of both eras (ERA in its state folder is 4 or 7), and refuses what the real one refuses:
 a start of a disabled container (8), a second start (32), a stop of one that does not run (31), a start that the script vps.premount or CTID.premount is
 against (79), and to destroy one that runs (32). A container that runs is a process that writes a line into /var/log/beat every tenth of a second: in its
-folder if it is a directory container. FAULT in the state folder names a verb that ends with 0 and does nothing.
+folder if it is a directory container. CTID.witness in the state folder has the time of each, and stays on the host. FAULT there names a verb that ends with 0
+and does nothing.
 """
 
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 
 STATE = Path("/var/lib/vzctl-stand-in")
 CONF = Path("/etc/vz/conf")
-BEAT = 'n=0; while :; do n=$((n+1)); echo "$n" >>"$1/var/log/beat"; sleep 0.1; done'
+BEAT = 'n=0; while :; do n=$((n+1)); echo "$n" >>"$1/var/log/beat"; date +%s%N >>"$2"; sleep 0.1; done'
 
 
 def read(name: str, default: str = "") -> str:
@@ -36,7 +37,9 @@ def value(ctid: str, name: str, default: str = "") -> str:
 
 def running(ctid: str) -> int:
     pid = read(f"{ctid}.pid")
-    return int(pid) if pid and os.path.exists(f"/proc/{pid}") else 0
+    words = Path(f"/proc/{pid}/cmdline")
+    # After a power cut the number is another process's, or nobody's.
+    return int(pid) if pid and words.exists() and f"{ctid}.witness" in words.read_text(encoding="utf-8") else 0
 
 
 def status(ctid: str) -> int:
@@ -67,7 +70,8 @@ def start(ctid: str) -> int:
         return 43
     writes = private if os.path.isdir(private + "/etc") else str(STATE / f"{ctid}.root")
     Path(writes, "var/log").mkdir(parents=True, exist_ok=True)
-    with subprocess.Popen(["setsid", "sh", "-c", BEAT, "sh", writes], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+    beat = ["setsid", "sh", "-c", BEAT, "sh", writes, str(STATE / f"{ctid}.witness")]
+    with subprocess.Popen(beat, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         (STATE / f"{ctid}.pid").write_text(str(child.pid), encoding="utf-8")
         print("Container start in progress...")
         os._exit(0)
