@@ -12,6 +12,8 @@ from ansible_collections.livefleet.handover.plugins.plugin_utils._operator impor
 
 # A workload is frozen from the first of them on; a stop before the release is undone; after it the destination decides.
 UNDECIDED = ("prepare", "presync", *FREEZING)
+# A side that has ended in one of them before the workload was handed over: the other waits for it in vain.
+ENDED = ("failed", "thawed", "refused", "discarded", "fenced")
 Side = t.Mapping[str, t.Any]
 
 
@@ -56,8 +58,9 @@ def _way(
     if "sessions" not in answers[hosts["source"]]:
         return {"end": False, "why": "{0} cannot be asked: bring it back and run this again".format(hosts["source"])}
     undecided = [side for _host, side in by_role.values() if side["state"] in UNDECIDED]
-    # A wait for a host that has booted since is in vain.
-    at_work = any(side["running"] for side in undecided) and not any(side["restarted"] for side in undecided)
+    # A wait for a host that has booted since is in vain, too. A trial ends before the move that it was for begins.
+    ended = any(side["state"] in ENDED and not side["id"].endswith("-trial") for _host, side in by_role.values())
+    at_work = any(side["running"] for side in undecided) and not ended and not any(side["restarted"] for side in undecided)
     if (at_work or any(prepares(side) for side in undecided)) and not named:
         return {"end": False, "why": "it is under way: to take it back, name it with handover_session"}
     if "source" not in by_role and by_role["destination"][1]["state"] not in UNDECIDED + ("refused", "discarded", "fenced"):

@@ -83,6 +83,9 @@ func TestAKilledSenderThawsTheCgroupBeforeTheDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	kill()
+	if err := os.Remove(filepath.Join(r.src, record.RunsFile)); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := r.spec.src.Hooks.Freeze.Cgroup.Freeze(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -214,6 +217,61 @@ func TestAFreezeThatCannotBeginStopsNothing(t *testing.T) {
 	}
 	r.runsOnce(w, record.Source)
 	r.cleanDestination()
+}
+
+// A workload that an operator pauses while the move copies: podman refuses the dump then,
+// CRIU does not, and a sender may be killed at that moment. In no case is it let go on by
+// us: podman, which has paused it, would not know, and could not let it go on either.
+func TestWhatOthersHavePausedStaysSo(t *testing.T) {
+	for name, c := range map[string]struct {
+		dumpFails, killed bool
+		says              string
+	}{
+		"the engine refuses":   {dumpFails: true, says: "it is paused"},
+		"CRIU does not":        {says: "somebody has paused the workload"},
+		"the sender is killed": {killed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			runs := r.withCgroup()
+			cgroup := r.spec.src.Hooks.Freeze.Cgroup
+			stop := filepath.Join(r.control, "armed-takes")
+			apart := record.Role("")
+			if c.dumpFails {
+				_ = os.WriteFile(filepath.Join(r.control, "dump-fails"), []byte(c.says), 0o600)
+			}
+			if c.killed {
+				apart = record.Source
+				_ = os.WriteFile(stop, nil, 0o600)
+			}
+			w := r.startWriter()
+			kill := r.startApart(apart)
+			r.wait(r.src, record.UntilConverged)
+			if _, err := cgroup.Freeze(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if c.killed {
+				go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+				if err := await(filepath.Join(r.control, "arming")); err != nil {
+					t.Fatal(err)
+				}
+				kill()
+				_ = os.Remove(stop)
+				<-r.receive
+				r.waitForHook(r.src, string(record.Thawed))
+			} else if src, _ := r.cutover(); !strings.Contains(src.Error, c.says) {
+				t.Errorf("the source is %s (%s)", src.State, src.Error)
+			}
+			if stopped, err := cgroup.Stopped(); err != nil || !stopped || runs() {
+				t.Errorf("the workload was let go on (%v)", err)
+			}
+			if err := cgroup.Thaw(); err != nil {
+				t.Fatal(err)
+			}
+			r.runsOnce(w, record.Source)
+			r.cleanDestination()
+		})
+	}
 }
 
 // An abort while the freeze command starts: CRIU comes to a gate that refuses.

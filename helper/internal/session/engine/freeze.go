@@ -84,7 +84,8 @@ func NewFreezer(b *record.Session) (Freezer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &criuDump{h: h, gate: g, quiet: Quiet{Namespace: b.Spec.Network.Namespace, Log: b.Log}}, nil
+	d := &criuDump{h: h, gate: g, dir: b.Dir, quiet: Quiet{Namespace: b.Spec.Network.Namespace, Log: b.Log}}
+	return d, d.noteRuns()
 }
 
 func NewRestorer(b *record.Session, c *Carried) (Restorer, error) {
@@ -149,8 +150,10 @@ func (s *stopper) Reclaim(ctx context.Context) error { return runIfGiven(ctx, s.
 type criuDump struct {
 	h     record.Hooks
 	gate  *hooks.Gate
+	dir   string // of the session
 	quiet Quiet
 	p     *hooks.Process
+	froze bool      // the cgroup, or is about to
 	begun bool      // CRIU was let go on to dump
 	own   io.Closer // of the cgroup, from the freeze on: no snapshot lets it go
 }
@@ -183,6 +186,9 @@ func (d *criuDump) Freeze(ctx context.Context) (at time.Time, err error) {
 		limited, cancel := d.limited(ctx)
 		defer cancel()
 		if d.own, err = d.h.Freeze.Cgroup.Own(limited); err != nil {
+			return time.Time{}, err
+		}
+		if err := d.stop(); err != nil {
 			return time.Time{}, err
 		}
 		at, err = d.h.Freeze.Cgroup.Freeze(limited)

@@ -68,6 +68,9 @@ const (
 	CRIUFile     = "criu.conf"
 	FetchedFile  = "fetched"
 	PlacingFile  = "placing"
+	// RunsFile is there as long as the session has not frozen the workload's cgroup: if it
+	// stands still, somebody else has stopped it, and only they let it go on.
+	RunsFile     = "runs"
 	WorkloadLock = "locks"
 )
 

@@ -19,7 +19,7 @@ import (
 // it from nothing.
 func runOn(dir string, spec *record.Spec) error {
 	f := spec.Hooks.Freeze
-	if f == nil {
+	if f == nil || hasNotFrozen(dir) {
 		return nil
 	}
 	if hooks.InUse(f.Gate) { // CRIU has the tasks still; its hook leaves a process behind
@@ -28,6 +28,13 @@ func runOn(dir string, spec *record.Spec) error {
 	r, err := f.Cgroup.RunOn(f.Gate)
 	tell(dir, r, err)
 	return f.Cgroup.Thaw()
+}
+
+// hasNotFrozen says whether a session has left the workload's cgroup alone. A session that
+// an earlier helper has begun tells nothing of it, and may have frozen it.
+func hasNotFrozen(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, record.RunsFile))
+	return err == nil
 }
 
 // tell writes what was given back to the events of a session whose process is gone.
@@ -59,7 +66,7 @@ func runBeside(ctx context.Context, dir string, spec *record.Spec, c *hooks.Comm
 // session's process may be gone by then, and CRIU's caller takes its time.
 func runOnLater(dir string, c Call) error {
 	spec, err := record.LoadSpec(dir)
-	if err != nil || spec.Role != record.Source || spec.Hooks.Freeze == nil || spec.Hooks.Freeze.Cgroup == "" {
+	if err != nil || spec.Role != record.Source || spec.Hooks.Freeze == nil || spec.Hooks.Freeze.Cgroup == "" || hasNotFrozen(dir) {
 		return err
 	}
 	b := hooks.Behind{Cgroup: spec.Hooks.Freeze.Cgroup, Session: dir, Held: c.Action == hooks.NetworkLock || c.Action == hooks.PostDump}

@@ -35,6 +35,11 @@ def answers(node1=(), node2=()):
         ([], [side("destination", "prepare", running=True)], False, "it is under way"),
         # Its source lost power before its helper was started.
         ([side("source", "prepare", restarted=True)], [side("destination", "prepare", running=True)], True, ""),
+        # It lost power when its helper had just begun, and has ended that at its boot.
+        ([side("source", "failed")], [side("destination", "prepare", running=True)], True, ""),
+        ([side("source", "presync", running=True)], [side("destination", "discarded")], True, ""),
+        # The move that the trial was for has not begun on the source.
+        ([side("source", "thawed", name="shop-1-trial")], [side("destination", "prepare", running=True)], False, "it is under way"),
         ([], [side("destination", "settled")], False, "node1 knows nothing of it"),
         ([None], [side("destination", "settled")], False, "node1 cannot be asked: bring it back"),
         ([], [side("destination", "discarded", plan=None)], False, "its source is not among the hosts that were asked: nothing says which it is"),
