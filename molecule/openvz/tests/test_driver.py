@@ -24,6 +24,7 @@ OTHER = os.environ.get("LAB_FLEET", "")
 INVENTORY = Path(OTHER) / "inventory.yml" if OTHER else CHECKOUT / "lab" / "inventory.yml"
 PROGRAMS = Path(sys.executable).parent
 PRIVATE = "/var/lib/containers/vz/private/103"
+WEB = "c2d5b2a1-3c66-4c6f-8f0a-6f0a8d9e0b11"
 STATE = "/var/lib/vzctl-stand-in"
 RUNS, GONE = "CTID 103 exist mounted running", "CTID 103 deleted unmounted down"
 
@@ -37,7 +38,8 @@ class Hosts:
         self.both = [testinfra.get_host(f"ansible://{name}?ansible_inventory={INVENTORY}") for name in self.names]
 
     def begin(self, *words: str, to: int = 1, **variables: t.Any) -> subprocess.Popen[str]:
-        return self.play("migrate", *words, handover_workload="103", handover_destination=self.names[to], handover_driver="openvz", **variables)
+        asked = {"handover_workload": "103", "handover_destination": self.names[to], "handover_driver": "openvz", **variables}
+        return self.play("migrate", *words, **asked)
 
     def play(self, playbook: str, *words: str, **variables: t.Any) -> subprocess.Popen[str]:
         asked = {"handover_mode": "offline", "handover_report_dir": "/tmp/handover-openvz-reports", **variables}
@@ -168,3 +170,37 @@ def test_a_host_is_planned_and_moved_with_it(hosts):
         assert status == 0, said
         assert hosts.status() == ([RUNS, GONE] if to == 0 else [GONE, RUNS])
     assert [run == list(range(1, len(run) + 1)) for run in runs(hosts.beats(0))] == [True] * 8
+
+
+PLOOP = "/var/lib/containers/vz/private/104"
+
+
+@pytest.fixture
+def ploop(hosts):
+    """Container 104 on the first host, whose disk the kernel writes to; both hosts' ploop would give it a device, as far as one asks."""
+    web = f"/vz/private/{WEB}"
+    disk = f"{PLOOP}/root.hdd"
+    for host in hosts.both:
+        host.check_output("printf '#!/bin/sh\\ntest \"$1\" = getdev && echo /dev/ploop12345\\n' >/usr/local/sbin/ploop; chmod +x /usr/local/sbin/ploop")
+    source = hosts.both[0]
+    source.check_output(f"mkdir -p {PLOOP} && cp --archive --sparse=always {web}/root.hdd {disk} && truncate --size 1M {disk}/root.hds.counted")
+    source.check_output(f"sed '/^UUID=/d; /^IP_ADDRESS=/d; s/vz-web/vz-disk/; s,^VE_PRIVATE=.*,VE_PRIVATE=\"{PLOOP}\",' /etc/vz/conf/{WEB}.conf >/etc/vz/conf/104.conf")
+    source.check_output("vzctl start 104")
+    yield disk
+    for host in hosts.both:
+        host.run(f"vzctl stop 104; rm -rf {PLOOP} /etc/vz/conf/104.conf* /etc/vz/names/vz-disk {STATE}/104.* /usr/local/sbin/ploop")
+
+
+def test_a_ploop_disk_has_the_kernels_last_write(hosts, ploop):
+    source, destination = hosts.both
+    digests = f"cd {ploop} && sha256sum DiskDescriptor.xml root.hds root.hds.1"
+    before = source.check_output(digests)
+    status, said = hosts.move("--check", handover_workload="104")
+    assert status == 0 and "is sent twice, and 104 stands still the second time" in said, said
+    status, said = hosts.move(handover_workload="104")
+    assert status == 0, said
+    assert [host.check_output("vzctl status 104").strip() for host in hosts.both] == ["CTID 104 deleted unmounted down", "CTID 104 exist mounted running"]
+    assert destination.check_output(digests) == before
+    last, first = (int(host.check_output(f"cat {STATE}/104.counted").split()[number]) for host, number in ((source, 1), (destination, 0)))
+    # It writes to the disk first, and may be stopped before it says so.
+    assert last > 10 and first - last in (0, 1)
