@@ -22,7 +22,8 @@ from ..._podman.podman import Podman
 class Taker(t.Protocol):
     """Takes a backup."""
 
-    def run(self) -> dict[str, t.Any]: ...
+    def run(self) -> dict[str, t.Any]:
+        """The result of the module."""
 
 
 def taker(module: AnsibleModule) -> Taker:
