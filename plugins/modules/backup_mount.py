@@ -49,7 +49,7 @@ options:
     default: ''
   state:
     description:
-      - Whether the volumes are mounted, below O(root) as RV(backups) says.
+      - Whether the volumes are mounted, below O(root) as RV(mountpoints) says.
     type: str
     choices: [mounted, unmounted]
     default: mounted
@@ -85,15 +85,21 @@ reasons:
   type: list
   elements: str
   sample: ["of the backup 5a3e7d04f11b22c8 these are not mounted: pgdata"]
-backups:
-  description: The backup that is mounted, with the mount point of each volume. Empty with O(state=unmounted).
+backup:
+  description: ID of the backup.
+  returned: with O(state=mounted)
+  type: str
+  sample: 5a3e7d04f11b22c8
+taken:
+  description: The moment that the backup is of.
+  returned: with O(state=mounted)
+  type: str
+  sample: "2026-11-26T02:30:00Z"
+mountpoints:
+  description: Volume and mount point of each of its volumes that is mounted. Empty with O(state=unmounted).
   returned: always
-  type: list
-  elements: dict
-  sample:
-    - backup: 5a3e7d04f11b22c8
-      taken: "2026-11-26T02:30:00Z"
-      mountpoints: {pgdata: /var/lib/handover/snapshots/.mounted/shop/backup-5a3e7d04f11b22c8/pgdata}
+  type: dict
+  sample: {pgdata: /var/lib/handover/snapshots/.mounted/shop/backup-5a3e7d04f11b22c8/pgdata}
 """
 
 from ansible.module_utils.basic import AnsibleModule

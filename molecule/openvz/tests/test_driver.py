@@ -184,7 +184,8 @@ def ploop(hosts):
         host.check_output("printf '#!/bin/sh\\ntest \"$1\" = getdev && echo /dev/ploop12345\\n' >/usr/local/sbin/ploop; chmod +x /usr/local/sbin/ploop")
     source = hosts.both[0]
     source.check_output(f"mkdir -p {PLOOP} && cp --archive --sparse=always {web}/root.hdd {disk} && truncate --size 1M {disk}/root.hds.counted")
-    source.check_output(f"sed '/^UUID=/d; /^IP_ADDRESS=/d; s/vz-web/vz-disk/; s,^VE_PRIVATE=.*,VE_PRIVATE=\"{PLOOP}\",' /etc/vz/conf/{WEB}.conf >/etc/vz/conf/104.conf")
+    another = f"/^UUID=/d; /^IP_ADDRESS=/d; s/vz-web/vz-disk/; s,^VE_PRIVATE=.*,VE_PRIVATE=\"{PLOOP}\","
+    source.check_output(f"sed '{another}' /etc/vz/conf/{WEB}.conf >/etc/vz/conf/104.conf")
     source.check_output("vzctl start 104")
     yield disk
     for host in hosts.both:

@@ -42,8 +42,13 @@ def mount(module: AnsibleModule) -> dict[str, t.Any]:
     missing = sorted({volume["name"] for volume in volumes} - set(mounts.places(name)))
     if missing and not module.check_mode:
         _lay(runtime, backups, point["id"], lambda write: mounts.mount(runtime, name, volumes, write), params["root"])
-    reasons = ["of the backup {0} these are not mounted: {1}".format(point["id"], ", ".join(missing))] if missing else []
-    return {"changed": bool(missing), "reasons": reasons, "backups": [{"backup": point["id"], "taken": point["taken"], "mountpoints": mounts.places(name)}]}
+    return {
+        "changed": bool(missing),
+        "reasons": ["of the backup {0} these are not mounted: {1}".format(point["id"], ", ".join(missing))] if missing else [],
+        "backup": point["id"],
+        "taken": point["taken"],
+        "mountpoints": mounts.places(name),
+    }
 
 
 def _lay(runtime: Runtime, backups: Backups, point: str, mount_by: t.Callable[[t.Callable[[t.Mapping[str, t.Any], str], None]], None], root: str) -> None:
@@ -77,4 +82,4 @@ def unmount(module: AnsibleModule) -> dict[str, t.Any]:
     if not module.check_mode:
         for name in found:
             mounts.unmount(Runtime(module, params["timeout"]), name)
-    return {"changed": bool(found), "reasons": ["the backup {0} is mounted".format(name[len(PREFIX) :]) for name in found], "backups": []}
+    return {"changed": bool(found), "reasons": ["the backup {0} is mounted".format(name[len(PREFIX) :]) for name in found], "mountpoints": {}}

@@ -44,8 +44,8 @@ class Mounts:
 @pytest.fixture
 def mounted(monkeypatch):
     kernel = Mounts()
-    for verb in ("names", "places", "mount", "unmount"):
-        monkeypatch.setattr(backup_mounter.SnapshotMounts, verb, lambda self, *words, act=getattr(kernel, verb): act(self, *words))
+    for act in (kernel.names, kernel.places, kernel.mount, kernel.unmount):
+        monkeypatch.setattr(backup_mounter.SnapshotMounts, act.__name__, lambda self, *words, act=act: act(self, *words))
     monkeypatch.setattr(DiskStore, "data", lambda self, name: {"pgdata": 4})
     monkeypatch.setattr(DiskStore, "write", lambda self, name, volume, path: kernel.written.append((self.folder, name, volume)))
     return kernel
@@ -68,11 +68,11 @@ def test_the_latest_is_mounted_on_a_host_without_the_container_or_podman(helper,
     assert ask(check=True)["changed"] and not mounted.there
     answer = ask()
     place = str(tmp_path / "root/.mounted/shop/backup-1abc/pgdata")
-    assert answer["backups"] == [{"backup": "1abc", "taken": "2026-11-26T01:00:00Z", "mountpoints": {"pgdata": place}}]
+    assert (answer["backup"], answer["taken"], answer["mountpoints"]) == ("1abc", "2026-11-26T01:00:00Z", {"pgdata": place})
     assert answer["reasons"] == ["of the backup 1abc these are not mounted: pgdata"]
     assert mounted.written == [(str(tmp_path / "repository/shop"), "1abc", "pgdata")]
     assert not ask()["changed"]
-    assert ask(backup="0a")["backups"][0]["backup"] == "0abc"
+    assert ask(backup="0a")["backup"] == "0abc"
 
 
 def test_of_another_host_it_is_brought_here_only_for_that(helper, take, mounted, ask, tmp_path):

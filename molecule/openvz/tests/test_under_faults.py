@@ -4,7 +4,8 @@
 
 """A sample of the fault matrix on moves by the driver openvz: container 103 runs once, and has lost nothing.
 
-OPENVZ_FAULTS is how many cells, and FAULTS_SEED chooses them. LAB_FLEET is as in test_openvz.py.
+The last of the scenario's: a power cut ends all else that runs on the hosts. OPENVZ_FAULTS is how many cells, and FAULTS_SEED chooses them. LAB_FLEET is as
+in test_openvz.py.
 """
 
 from __future__ import annotations
