@@ -21,11 +21,13 @@ class Scene:
     source: Host
     destination: Host
     session: str = ""
+    step: str = ""
     play: Play | None = field(default=None)
     others: list[Play] = field(default_factory=list)  # of other operators
 
     def stand_still(self, case: Case, **variables: t.Any) -> None:
         """Begins the move, and returns when it has come to the step and no further."""
+        self.step = case.step
         pause_at = {case.side: case.step} if case.step in STATES else {}
         self.session, play = self.fleet.begin(self.source, pause_at, TASKS.get(case.step, ""), **variables)
         self.play = play

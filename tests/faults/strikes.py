@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet import MOUNTED, VOLUME, WORKLOAD
+from matrix import STATES
 from scene import Scene
 
 FLIP = "/run/handover-faults"
@@ -21,8 +22,9 @@ DISK = "/run/handover-faults-disk"
 def kill_helper(side: str) -> t.Callable[[Scene], None]:
     def strike(scene: Scene) -> None:
         host = scene.source if side == "source" else scene.destination
-        # There is none yet, or none any more, at the steps that are the play's own.
-        host.ask(f"systemctl kill --signal=KILL --kill-whom=main handover-{scene.session}-{side}.service")
+        # There is none yet, or none any more, at the steps that are the play's own. At the others it stands still.
+        act = host.run if scene.step in STATES else host.ask
+        act(f"systemctl kill --signal=KILL --kill-whom=main handover-{scene.session}-{side}.service")
 
     return strike
 

@@ -54,6 +54,9 @@ func TestARefusedDumpThawsTheCgroup(t *testing.T) {
 	if !runs() {
 		t.Error("the workload's cgroup stays frozen")
 	}
+	if !exists(filepath.Join(r.src, record.RunsFile)) {
+		t.Error("a recovery would thaw it again, whoever has paused it by then")
+	}
 }
 
 // A sender that is killed in the freeze: CRIU's hook sees to the cgroup, when

@@ -43,6 +43,12 @@ class SnapshotMounts:
         folder = os.path.join(self.root, FOLDER, self.workload)
         return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
+    def image(self, name: str, volume: str) -> str:
+        """The file of a volume that is, or was, mounted."""
+        if volume in ("", ".", "..") or "/" in volume:
+            raise HandoverError("{0} of {1} has a volume named '{2}', which would lie elsewhere: verify the repository".format(name, self.workload, volume))
+        return os.path.join(self.folder(name), volume + ".img")
+
     def places(self, name: str) -> dict[str, str]:
         """Volume → mount point, of those that are mounted."""
         folder = self.folder(name)
@@ -54,15 +60,15 @@ class SnapshotMounts:
         for volume in volumes:
             if volume["name"] in there:
                 continue
-            place = os.path.join(folder, volume["name"])
+            image, place = self.image(name, volume["name"]), os.path.join(folder, volume["name"])
             os.makedirs(place, mode=0o700, exist_ok=True)
-            if not os.path.exists(place + ".img"):
-                write(volume, place + ".img")
-            if os.path.isdir(place + ".img"):  # a plain volume in a snapshot of whole copies
-                runtime.run([runtime.tool("mount", "util-linux"), "-o", "bind,ro,nodev,nosuid", place + ".img", place])
+            if not os.path.exists(image):
+                write(volume, image)
+            if os.path.isdir(image):  # a plain volume in a snapshot of whole copies
+                runtime.run([runtime.tool("mount", "util-linux"), "-o", "bind,ro,nodev,nosuid", image, place])
                 continue
             losetup = runtime.tool("losetup", "util-linux")
-            device = runtime.run([losetup, "--find", "--show", place + ".img"]).stdout.strip()
+            device = runtime.run([losetup, "--find", "--show", image]).stdout.strip()
             try:
                 options = ",".join(("ro", "nodev", "nosuid", *_OPTIONS.get(volume["fstype"], ())))
                 runtime.run([runtime.tool("mount", "util-linux"), "-t", volume["fstype"], "-o", options, device, place])

@@ -52,5 +52,10 @@ func (d *criuDump) runOn() error {
 	}
 	r, err := d.h.Freeze.Cgroup.RunOn(images)
 	r.Tell(d.quiet.Log, err)
-	return d.h.Freeze.Cgroup.Thaw()
+	if err := d.h.Freeze.Cgroup.Thaw(); err != nil {
+		return err
+	}
+	// CRIU is gone. Where a later step of the undo fails, a recovery thaws nothing again.
+	d.froze = false
+	return d.noteRuns()
 }

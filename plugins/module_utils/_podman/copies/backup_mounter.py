@@ -10,7 +10,9 @@ more: the backup can be pruned, and the repository go.
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import shutil
 import typing as t
 
@@ -23,6 +25,9 @@ from ..._core.runtime import HandoverError, Runtime
 from ..backup_adopter import BROUGHT, PREFIX, bring
 from ..snapshot_mounts import SnapshotMounts
 from .snapshot_disks import FOLDER_FSTYPE, look_for_room
+
+# With an ID, as the helper makes it: an operator's snapshot may be called backup-monday.
+_MOUNTED = re.compile(PREFIX + "[0-9a-f]{16}")
 
 
 def mount(module: AnsibleModule) -> dict[str, t.Any]:
@@ -41,7 +46,12 @@ def mount(module: AnsibleModule) -> dict[str, t.Any]:
     volumes = [*record["volumes"], *({"name": folder["name"], "fstype": FOLDER_FSTYPE} for folder in record.get("folders") or [])]
     missing = sorted({volume["name"] for volume in volumes} - set(mounts.places(name)))
     if missing and not module.check_mode:
-        _lay(runtime, backups, point["id"], lambda write: mounts.mount(runtime, name, volumes, write), params["root"])
+        unwritten = [volume["name"] for volume in volumes if not os.path.exists(mounts.image(name, volume["name"]))]
+        store = _store(backups, point["id"], unwritten, params["root"])
+        try:
+            mounts.mount(runtime, name, volumes, lambda volume, path: store.write(point["id"], volume["name"], path))
+        finally:
+            shutil.rmtree(_brought(params["root"], params["workload"], point["id"]), ignore_errors=True)
     return {
         "changed": bool(missing),
         "reasons": ["of the backup {0} these are not mounted: {1}".format(point["id"], ", ".join(missing))] if missing else [],
@@ -51,27 +61,31 @@ def mount(module: AnsibleModule) -> dict[str, t.Any]:
     }
 
 
-def _lay(runtime: Runtime, backups: Backups, point: str, mount_by: t.Callable[[t.Callable[[t.Mapping[str, t.Any], str], None]], None], root: str) -> None:
-    """Of a repository on another host the backup is here only for as long as its volumes are written."""
-    far = is_elsewhere(backups.repository)
-    folder = os.path.join(root, BROUGHT, backups.workload, point + "-mounted") if far else backups.store.folder
-    store = DiskStore(backups.pcopy, folder)
-    try:
-        if far:
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
-            bring(backups, point, folder)
-        look_for_room(backups.workload, sum(store.data(point).values()), root)
-        mount_by(lambda volume, path: store.write(point, volume["name"], path))
-    finally:
-        if far:
-            shutil.rmtree(folder, ignore_errors=True)
+def _brought(root: str, workload: str, point: str) -> str:
+    """Where a backup of another host's repository is, for as long as its volumes are written."""
+    return os.path.join(root, BROUGHT, workload, point + "-mounted")
+
+
+def _store(backups: Backups, point: str, unwritten: t.Sequence[str], root: str) -> DiskStore:
+    """The store that these volumes are written from, when there is room for them."""
+    if not unwritten:
+        return backups.store
+    data, far = backups.store.data(point), is_elsewhere(backups.repository)
+    # Of another host all of the backup comes here first.
+    look_for_room(backups.workload, sum(data[name] for name in unwritten) + (sum(data.values()) if far else 0), root)
+    if not far:
+        return backups.store
+    folder = _brought(root, backups.workload, point)
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    bring(backups, point, folder)
+    return DiskStore(backups.pcopy, folder)
 
 
 def unmount(module: AnsibleModule) -> dict[str, t.Any]:
     """Unmounts all backups of the workload, or the one that is asked for. The repository is not asked."""
     params = module.params
     mounts = SnapshotMounts(params["root"], params["workload"])
-    there = [name for name in mounts.names() if name.startswith(PREFIX)]
+    there = [name for name in mounts.names() if _MOUNTED.fullmatch(name)]
     found = [name for name in there if name.startswith(PREFIX + params["backup"])]
     if there and not found:
         raise HandoverError(
@@ -79,7 +93,11 @@ def unmount(module: AnsibleModule) -> dict[str, t.Any]:
                 params["workload"], params["backup"], ", ".join(name[len(PREFIX) :] for name in there)
             )
         )
+    left = glob.glob(_brought(glob.escape(params["root"]), params["workload"], glob.escape(params["backup"]) + "*"))
+    reasons = ["the backup {0} is mounted".format(name[len(PREFIX) :]) for name in found] + ["{0} is left of a mount".format(path) for path in left]
     if not module.check_mode:
         for name in found:
             mounts.unmount(Runtime(module, params["timeout"]), name)
-    return {"changed": bool(found), "reasons": ["the backup {0} is mounted".format(name[len(PREFIX) :]) for name in found], "mountpoints": {}}
+        for path in left:
+            shutil.rmtree(path)
+    return {"changed": bool(reasons), "reasons": reasons, "mountpoints": {}}

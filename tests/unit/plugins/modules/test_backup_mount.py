@@ -12,6 +12,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core import ba
 from ansible_collections.livefleet.handover.plugins.module_utils._core.disk_store import DiskStore
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_mounter
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.snapshot_mounts import SnapshotMounts
 from ansible_collections.livefleet.handover.plugins.modules import backup_mount
 from unit.plugins.modules import test_backup
 
@@ -88,9 +89,9 @@ def test_one_that_does_not_fit_leaves_nothing(helper, take, mounted, ask, tmp_pa
     helper.there = tmp_path / "there"
     take(repository="backup1:/srv/backups")
     monkeypatch.setattr(DiskStore, "data", lambda self, name: {"pgdata": 1 << 60})
-    with pytest.raises(HandoverError, match="the copy of shop takes .* is free in .*/root: free .* there"):
+    with pytest.raises(HandoverError, match="the copy of shop takes .* is free in .*: free .* there"):
         ask(repository="backup1:/srv/backups")
-    assert not mounted.there and not list((tmp_path / "root/.brought/shop").iterdir())
+    assert not mounted.there and not (tmp_path / "root").exists(), "it is looked for before anything is brought"
 
 
 def test_a_guest_is_refused_with_another_way(helper, take, mounted, ask, monkeypatch):
@@ -100,19 +101,39 @@ def test_a_guest_is_refused_with_another_way(helper, take, mounted, ask, monkeyp
         ask()
 
 
-def test_all_are_unmounted_without_their_repository_or_one_by_its_id(helper, take, mounted, ask):
-    take()
-    take()
-    ask(backup="0abc")
-    ask()
-    mounted.there["before-upgrade"] = {"pgdata": "/x"}  # a snapshot
-    with pytest.raises(HandoverError, match="no backup of shop with an ID that begins with 7 is mounted here: name one of 0abc, 1abc"):
+def test_of_a_part_that_is_mounted_only_the_rest_is_written(helper, take, mounted, ask, tmp_path, monkeypatch):
+    """After a restart of the host the copies are there: nothing is brought, and no room is asked for."""
+    helper.there = tmp_path / "there"
+    take(repository="backup1:/srv/backups")
+    image = tmp_path / "root/.mounted/shop/backup-0abc/pgdata.img"
+    image.parent.mkdir(parents=True)
+    image.touch()
+    monkeypatch.setattr(DiskStore, "data", lambda self, name: {"pgdata": 1 << 60})
+    assert ask(repository="backup1:/srv/backups")["changed"] and mounted.there
+    assert "copy" not in [verb for verb, *_words in helper.words]
+
+
+@pytest.mark.parametrize("name", ["..", "../../x", "a/b", ""])
+def test_a_volume_that_would_lie_elsewhere_is_refused(name):
+    with pytest.raises(HandoverError, match="which would lie elsewhere"):
+        SnapshotMounts("/root", "shop").image("backup-0abc", name)
+
+
+def test_all_are_unmounted_without_their_repository_or_one_by_its_id(mounted, ask, tmp_path):
+    one, other = "0abc" * 4, "1abc" * 4
+    mine = {"backup-monday", "backup-0abc", "before-upgrade"}  # snapshots of an operator's
+    mounted.there = {name: {"pgdata": "/x"} for name in (*mine, "backup-" + one, "backup-" + other)}
+    with pytest.raises(HandoverError, match="no backup of shop with an ID that begins with 7 is mounted here: name one of {0}, {1}".format(one, other)):
         ask(backup_mounter.unmount, "/gone", "7")
-    assert ask(backup_mounter.unmount, "/gone", "0a", check=True)["changed"] and len(mounted.there) == 3
-    assert ask(backup_mounter.unmount, "/gone", "0a")["reasons"] == ["the backup 0abc is mounted"]
-    assert ask(backup_mounter.unmount, "/gone")["changed"]
-    assert list(mounted.there) == ["before-upgrade"]
+    assert ask(backup_mounter.unmount, "/gone", "0a", check=True)["changed"] and len(mounted.there) == 5
+    assert ask(backup_mounter.unmount, "/gone", "0a")["reasons"] == ["the backup {0} is mounted".format(one)]
+    left = tmp_path / "root/.brought/shop" / (other + "-mounted")
+    left.mkdir(parents=True)
+    assert ask(backup_mounter.unmount, "/gone")["changed"] and not left.exists()
+    assert set(mounted.there) == mine
     assert not ask(backup_mounter.unmount, "/gone")["changed"]
+    left.mkdir()  # of a run that was killed before it had mounted anything
+    assert ask(backup_mounter.unmount, "/gone")["changed"] and not left.exists()
 
 
 def test_a_mount_needs_a_repository(run_module):
