@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -219,12 +220,27 @@ func MountTmpfs(dir string) error {
 	return nil
 }
 
-// Unmount unmounts the file system on dir; nothing mounted there is no error.
+// A process that is just being started has copies of this one's descriptors until its
+// program begins, and an agent that asks for free space holds a mount for as long: both
+// let go of it by themselves.
+const (
+	letGo      = time.Second
+	letGoEvery = 5 * time.Millisecond
+)
+
+// Unmount unmounts the file system on dir; nothing mounted there is no error. One that
+// somebody uses is an error after a second.
 func Unmount(dir string) error {
-	if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("loop: unmounting %s: %w", dir, err)
+	for end := time.Now().Add(letGo); ; time.Sleep(letGoEvery) {
+		err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+		switch {
+		case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+			return nil
+		case errors.Is(err, unix.EBUSY) && time.Now().Before(end):
+		default:
+			return fmt.Errorf("loop: unmounting %s: %w", dir, err)
+		}
 	}
-	return nil
 }
 
 // Mounted reports whether something is mounted exactly on dir.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // places are where an image and its mount may be, and are not afterwards.
@@ -138,4 +139,30 @@ func direct(t *testing.T, image string) bool {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(said)) == "1"
+}
+
+// A mount that is in use for a moment is unmounted all the same, and one that stays in
+// use is an error.
+func TestAMountInUseIsGivenAMoment(t *testing.T) {
+	_, mountpoint := places(t)
+	for stays, wanted := range map[bool]string{false: "", true: "busy"} {
+		if err := MountTmpfs(mountpoint); err != nil {
+			t.Fatal(err)
+		}
+		held, err := os.Open(mountpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !stays {
+			time.AfterFunc(50*time.Millisecond, func() { held.Close() })
+		}
+		err = Unmount(mountpoint)
+		if wanted == "" && err != nil || wanted != "" && (err == nil || !strings.Contains(err.Error(), wanted)) {
+			t.Errorf("in use for good: %v; %v", stays, err)
+		}
+		if mounted, err := Mounted(mountpoint); err != nil || mounted != stays {
+			t.Errorf("in use for good: %v; mounted afterwards: %v (%v)", stays, mounted, err)
+		}
+		held.Close()
+	}
 }
