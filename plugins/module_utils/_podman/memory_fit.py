@@ -12,6 +12,7 @@ from __future__ import annotations
 import typing as t
 
 from .._core.move import LIVE
+from .clone import LABEL as CLONE
 from .essence import essence, first_difference
 from .preflight import cpu, criu
 from .preflight.plan import Facts, Plan
@@ -43,4 +44,9 @@ def misfits(workload: str, runtime: str, then: Facts, now: Facts) -> list[str]:
 def alike(configuration: Facts, inspect: Facts) -> bool:
     """Whether a container was made as the one of a backup was, of the same image: so has one that moved, or that was made again."""
     known = configuration.get("essence")
-    return bool(known) and configuration["image"]["id"] == inspect.get("Image") and first_difference(known, essence(inspect)) is None
+    return bool(known) and configuration["image"]["id"] == inspect.get("Image") and first_difference(_own(known), _own(essence(inspect))) is None
+
+
+def _own(known: Facts) -> dict[str, t.Any]:
+    """Without the label that says from which backup it was made again."""
+    return {**known, "Config.Labels": {key: value for key, value in (known.get("Config.Labels") or {}).items() if key != CLONE}}
