@@ -53,7 +53,9 @@ def go_on_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[st
     network = network_backend(podman.info())
     environment = ["CONTAINERS_HELPER_BINARY_DIR=" + STAND_IN, "HANDOVER_NETAVARK=" + network["path"], "HANDOVER_GATE=" + facts["checkpoint_dir"]]
     through = [runtime.tool("env", "coreutils"), *environment] if network["backend"] == "netavark" and network["path"] else []
-    return [*through, podman.path, "container", "restore", *ESTABLISHED, name]
+    # What watches over the container would end with the unit of a timer, if it were a part of it.
+    apart = [runtime.tool("systemd-run", "systemd"), "--scope", "--quiet", "--collect", "--"]
+    return [*apart, *through, podman.path, "container", "restore", *ESTABLISHED, name]
 
 
 def _door(runtime: Runtime, facts: t.Mapping[str, t.Any]) -> list[str]:

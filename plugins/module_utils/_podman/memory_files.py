@@ -17,8 +17,8 @@ DUMP, LAYER = "checkpoint", "layer"
 def places(facts: t.Mapping[str, t.Any]) -> dict[str, str]:
     """By their names in a copy, where podman has them. The container's own layer is of the same moment: open files are in it."""
     return {
-        DUMP: facts["checkpoint_dir"],
         LAYER: facts["upper_dir"],
+        DUMP: facts["checkpoint_dir"],
         **{name: os.path.join(facts["static_dir"], name) for name in BESIDE},
     }
 

@@ -24,7 +24,7 @@ from ..podman import Podman
 FOLDER = "handover-backup"
 
 # A timer's unit is of low priority. A pause is not, and what is restored would inherit it.
-_PRIORITY = "renice -n 0 -p $$ >&2 && ionice --class 0 -p $$"
+_PRIORITY = "renice -n 0 -p $$ >&2 || true; ionice --class 0 -p $$ || true"
 
 _HALT = """\
 set -eu
@@ -33,6 +33,7 @@ set -eu
 touch {folder}/halted
 mkdir {folder}/memory
 {copies}
+touch {folder}/whole
 """
 
 _GO_ON = """\
@@ -40,7 +41,7 @@ set -u
 {priority}
 if [ "$({podman} container inspect --format '{{{{.State.Running}}}}' {name})" = true ]; then
     [ -e {folder}/halted ] || exit 0
-    rm -rf {folder}/memory
+    rm -f {folder}/whole
     echo {started} >&2
     exit 1
 fi
@@ -49,7 +50,7 @@ exec {go_on} >&2
 
 _PACK = """\
 set -eu
-[ -d {folder}/memory ] || exit 0
+[ -e {folder}/whole ] || exit 0
 tar --create --file={folder}/{archive}.new --directory={folder}/memory --numeric-owner --acls --xattrs --xattrs-include='*' --sparse .
 mv {folder}/{archive}.new {folder}/{archive}
 """
@@ -109,9 +110,7 @@ class MemoryHalt:
         started = "{0} was started by another hand while its memory was taken: keep others from it, and take the backup again".format(self.name)
         return {
             "halt": _HALT.format(halt=shlex.join(halt_words(self.runtime, self.podman, self.name, self.facts)), copies=self._copies(), **words),
-            "go-on": _GO_ON.format(
-                go_on=shlex.join(go_on_words(self.runtime, self.podman, self.name, self.facts)), started=shlex.quote(started), **words
-            ),
+            "go-on": _GO_ON.format(go_on=shlex.join(go_on_words(self.runtime, self.podman, self.name, self.facts)), started=shlex.quote(started), **words),
             "pack": _PACK.format(archive=MEMORY, **words),
         }
 

@@ -29,7 +29,7 @@ def look_for_memory(module: AnsibleModule, runtime: Runtime, backups: Backups, p
     configuration = backups.configuration(point["id"])
     if here is not None and here["Id"] != record["container"] and not alike(configuration, Podman(runtime).inspect(here["Id"])):
         raise HandoverError(
-            "the memory in {0} is of an earlier container of that name, which was made in another way: restore the disks alone (handover_memory=false)".format(of)
+            "the memory in {0} is of an earlier container of its name, made in another way: restore the disks alone (handover_memory=false)".format(of)
         )
     asked = in_turn(module, STEPS, [{"workload_info": {"workload": backups.workload}}])
     if "msg" in asked:
@@ -45,10 +45,6 @@ def unpack(runtime: Runtime, store: DiskStore, point: str, folder: str) -> None:
     """The files are in the folder then. The archive is held against its digest before."""
     archive = os.path.join(folder, MEMORY)
     store.export(point, MEMORY, archive)
-    runtime.run(
-        [
-            runtime.tool("tar", "tar"), "--extract", "--file=" + archive, "--directory=" + folder, "--numeric-owner", "--same-permissions", "--acls", "--xattrs",
-            "--xattrs-include=*",
-        ]
-    )  # fmt: skip
+    whole = ("--numeric-owner", "--same-permissions", "--acls", "--xattrs", "--xattrs-include=*")
+    runtime.run([runtime.tool("tar", "tar"), "--extract", "--file=" + archive, "--directory=" + folder, *whole])
     os.unlink(archive)
