@@ -60,7 +60,7 @@ func TestTheDisksAreOfTheHalt(t *testing.T) {
 			}
 		}()
 		r := b.request()
-		r.Halt, r.GoOn = say("echo halting >>"+said+"; sleep 0.5; echo halted >>"+said), say("echo go-on >>"+said)
+		r.Halt, r.GoOn = say("echo halting >>"+said+"; sleep 0.5; echo halted >>"+said), say("sleep 0.3; echo go-on >>"+said)
 		if _, err := Take(ctx, r); err == nil {
 			t.Error("it was taken")
 		}

@@ -71,7 +71,7 @@ class Helper(test_backup.Helper):
 @pytest.fixture
 def helper(monkeypatch, tmp_path):
     fake = Helper()
-    fake.folder = tmp_path
+    fake.folder, fake.limits = tmp_path, {}
     for name in ("static", "layer", "bin"):
         (tmp_path / name).mkdir()
     (tmp_path / "layer/file").write_text("layer")
@@ -80,7 +80,12 @@ def helper(monkeypatch, tmp_path):
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
     found = lambda self, tool: str(tmp_path / "bin" / tool) if (tmp_path / "bin" / tool).exists() else tool  # noqa: E731
-    monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, accept=(0,), stdin=None, timeout=None: fake.run(argv, accept, stdin, timeout))
+
+    def run(self, argv, accept=(0,), stdin=None, timeout=None):
+        fake.limits[" ".join(str(word) for word in argv)] = self.timeout
+        return fake.run(argv, accept, stdin, timeout)
+
+    monkeypatch.setattr(runtime.Runtime, "run", run)
     monkeypatch.setattr(runtime.Runtime, "find", found)
     monkeypatch.setattr(pcopy.Pcopy, "check_installed", lambda self: None)
     monkeypatch.setattr(backup_log, "FOLDER", str(tmp_path / "last"))
@@ -166,6 +171,23 @@ def test_it_runs_on_and_no_half_is_kept(helper, take, tmp_path, fault, done):
     assert (tmp_path / "state").read_text().strip() == "running"
     assert not list((tmp_path / "repository").glob("shop/point-*"))
     assert not (tmp_path / "static/handover-backup").exists()
+
+
+def test_the_way_on_has_time_of_its_own(helper, take):
+    helper.killed = True
+    with pytest.raises(runtime.HandoverError):
+        take(timeout=1)
+    assert [limit for words, limit in helper.limits.items() if "restore" in words] == [600]
+
+
+def test_what_a_killed_run_has_left_is_no_part_of_the_next(helper, take, tmp_path):
+    left = tmp_path / "static/handover-backup"
+    (left / "memory").mkdir(parents=True)
+    for name in ("halted", "whole", "memory.tar", "memory/old"):
+        (left / name).touch()
+    take()
+    with tarfile.open(tmp_path / "repository/shop/point-0/memory.tar") as archive:
+        assert "./old" not in archive.getnames() and "./checkpoint/pages.img" in archive.getnames()
 
 
 def test_of_a_failed_halt_there_is_no_archive(helper, take, tmp_path, monkeypatch):
