@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
 )
@@ -21,9 +22,16 @@ type Restored struct {
 	Volume  string `json:"volume"`
 	Path    string `json:"path"`
 	Size    int64  `json:"size"`
-	Read    int64  `json:"read"`    // bytes of the target
-	Written int64  `json:"written"` // bytes of data
+	How     string `json:"how"`           // how the clusters that differ were found: Full, Marks or Digests
+	Why     string `json:"why,omitempty"` // they were not found by marks
+	Read    int64  `json:"read"`          // bytes of the target
+	Written int64  `json:"written"`       // bytes of data
 	Zeroed  int64  `json:"zeroed"`
+}
+
+// restoredTo has counted nothing yet.
+func restoredTo(v *View, path string) *Restored {
+	return &Restored{Volume: v.layers[0].Volume, Path: path, Size: v.size, How: Digests}
 }
 
 // WriteTo makes a target the disk at this point. One that does not exist is made, and is
@@ -32,9 +40,10 @@ type Restored struct {
 // it fails or is killed, a target that was there has clusters of both, and doing it once
 // more ends that.
 func (v *View) WriteTo(ctx context.Context, path string) (*Restored, error) {
-	r := &Restored{Volume: v.layers[0].Volume, Path: path, Size: v.size}
+	r := restoredTo(v, path)
 	_, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
+		r.How = Full
 		return r, v.writeNew(ctx, path, r)
 	}
 	if err != nil {
@@ -44,7 +53,7 @@ func (v *View) WriteTo(ctx context.Context, path string) (*Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = v.write(ctx, t, r, 0)
+	err = v.write(ctx, t, r, 0, nil)
 	if err == nil {
 		err = t.Datasync()
 	}
@@ -60,7 +69,7 @@ func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
 	if err != nil {
 		return err
 	}
-	err = v.write(ctx, t, r, 0)
+	err = v.write(ctx, t, r, 0, nil)
 	if err == nil {
 		err = t.Datasync()
 	}
@@ -74,8 +83,8 @@ func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
 	return errors.Join(err, os.Remove(part))
 }
 
-// write compares and writes from a cluster on, some at a time.
-func (v *View) write(ctx context.Context, t *image.Target, r *Restored, from int64) error {
+// write compares and writes from a cluster on, some at a time; with only, those clusters.
+func (v *View) write(ctx context.Context, t *image.Target, r *Restored, from int64, only *blockmap.Map) error {
 	var next, read, written, zeroed atomic.Int64
 	next.Store(from)
 	g, ctx := errgroup.WithContext(ctx)
@@ -90,7 +99,7 @@ func (v *View) write(ctx context.Context, t *image.Target, r *Restored, from int
 				if err := context.Cause(ctx); err != nil {
 					return err
 				}
-				w := work{view: v, target: t, want: want, have: have}
+				w := work{view: v, target: t, only: only, want: want, have: have}
 				if err := w.stretch(off, min(stretch, v.size-off)); err != nil {
 					return err
 				}
@@ -112,6 +121,7 @@ const stretch = 16 * cluster
 type work struct {
 	view                  *View
 	target                *image.Target
+	only                  *blockmap.Map // nil: all
 	want, have            []byte
 	read, written, zeroed int64
 }
@@ -164,6 +174,9 @@ func (w *work) stretch(off, n int64) error {
 
 // differs reports whether the target has something else at a cluster.
 func (w *work) differs(c, at, n int64) (bool, error) {
+	if w.only != nil && !w.only.Has(at) {
+		return false, nil
+	}
 	if w.target.Empty() {
 		return w.view.places[c].isData(), nil
 	}
