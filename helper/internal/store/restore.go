@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
 )
@@ -84,11 +83,11 @@ func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
 }
 
 // write compares and writes from a cluster on, some at a time; with only, those clusters.
-func (v *View) write(ctx context.Context, t *image.Target, r *Restored, from int64, only *blockmap.Map) error {
+func (v *View) write(ctx context.Context, t *image.Target, r *Restored, from int64, only *narrowed) error {
 	var next, read, written, zeroed atomic.Int64
 	next.Store(from)
 	g, ctx := errgroup.WithContext(ctx)
-	for range runtime.GOMAXPROCS(0) {
+	for range max(atOnce, runtime.GOMAXPROCS(0)) {
 		g.Go(func() error {
 			want, have := image.Buffer(stretch), image.Buffer(stretch)
 			for {
@@ -110,18 +109,26 @@ func (v *View) write(ctx context.Context, t *image.Target, r *Restored, from int
 		})
 	}
 	err := g.Wait()
-	r.Read, r.Written, r.Zeroed = read.Load(), written.Load(), zeroed.Load()
+	r.Read, r.Written, r.Zeroed = r.Read+read.Load(), r.Written+written.Load(), r.Zeroed+zeroed.Load()
 	return err
 }
 
-// stretch is how much of a disk is written in one go.
-const stretch = 16 * cluster
+// stretch is how much of a disk is written in one go, and atOnce how many of them are at
+// least: a disk answers several reads in the time of one.
+//
+// A run that is shorter than longRun goes through the page cache, in single clusters: to
+// write it past the cache takes a queue of the kernel's, whose end takes 30 ms.
+const (
+	stretch = 16 * cluster
+	atOnce  = 8
+	longRun = 4 * cluster
+)
 
 // work is a stretch of a restore.
 type work struct {
 	view                  *View
 	target                *image.Target
-	only                  *blockmap.Map // nil: all
+	only                  *narrowed // nil: all can differ
 	want, have            []byte
 	read, written, zeroed int64
 }
@@ -136,8 +143,16 @@ func (w *work) stretch(off, n int64) error {
 		at := from
 		from = -1
 		w.written += to - at
-		_, err := w.target.WriteAt(w.want[at-off:to-off], at)
-		return err
+		step := to - at
+		if step < longRun {
+			step = cluster
+		}
+		for ; at < to; at += step {
+			if _, err := w.target.WriteAt(w.want[at-off:min(at+step, to)-off], at); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	for at := off; at < off+n; at += cluster {
 		c := at / cluster
@@ -174,8 +189,8 @@ func (w *work) stretch(off, n int64) error {
 
 // differs reports whether the target has something else at a cluster.
 func (w *work) differs(c, at, n int64) (bool, error) {
-	if w.only != nil && !w.only.Has(at) {
-		return false, nil
+	if differs, known := w.only.known(at); known {
+		return differs, nil
 	}
 	if w.target.Empty() {
 		return w.view.places[c].isData(), nil
@@ -189,10 +204,14 @@ func (w *work) differs(c, at, n int64) (bool, error) {
 		return false, err
 	}
 	w.read += n
-	if codec.IsZero(b) {
-		return w.view.places[c].isData(), nil
+	var has sum // zeroes have the sum of nothing
+	if !codec.IsZero(b) {
+		has = sumOf(b)
 	}
-	return !w.view.places[c].isData() || sumOf(b) != w.view.sums[c], nil
+	if w.only.isStrange(at, has) {
+		return false, notAsCurrent{at}
+	}
+	return has != w.view.sums[c], nil
 }
 
 func (s *Store) change(how func(x *Index)) error {

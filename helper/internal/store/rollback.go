@@ -37,7 +37,7 @@ type returning struct {
 	view   *View
 	since  func() (m *blockmap.Map, why string)
 	target *image.Target // nil: a file that does not exist yet
-	only   *blockmap.Map // the clusters that can differ; nil: all
+	only   *narrowed     // nil: all clusters can differ
 }
 
 // Rollback makes disks that nothing uses those of a point, which is the current one
@@ -176,7 +176,13 @@ func (b *rollback) fill(ctx context.Context, d *returning) error {
 	if d.target == nil {
 		return d.view.writeNew(ctx, d.Path, d.Restored)
 	}
-	if err := d.view.write(ctx, d.target, d.Restored, shutClusters*cluster, d.only); err != nil {
+	err := d.view.write(ctx, d.target, d.Restored, shutClusters*cluster, d.only)
+	var strange notAsCurrent
+	if errors.As(err, &strange) {
+		d.How, d.Why = Digests, strange.Error()
+		err = d.view.write(ctx, d.target, d.Restored, shutClusters*cluster, nil)
+	}
+	if err != nil {
 		return err
 	}
 	return b.sync(d)
