@@ -28,7 +28,7 @@ type snapshotCommands struct{ *app }
 
 func (a snapshotCommands) snapshot() *cobra.Command {
 	g := group("snapshot", "Keep volumes in use as they were at certain points in time, and go back to one",
-		a.snapshotTake(), a.snapshotWave(), a.snapshotPull(), a.there(a.snapshotList()), a.there(a.snapshotShow()), a.snapshotRestore(), a.snapshotExport(), a.snapshotCopy(), a.there(a.snapshotDelete()),
+		a.snapshotTake(), a.snapshotWave(), a.snapshotPull(), a.there(a.snapshotList()), a.there(a.snapshotShow()), a.snapshotNote(), a.snapshotRestore(), a.snapshotExport(), a.snapshotCopy(), a.there(a.snapshotDelete()),
 		a.there(a.snapshotPrune()), a.there(a.snapshotVerify()), a.snapshotForget(), a.there(a.snapshotStores()))
 	g.Long = g.Short + ".\n\nSTORE is a folder that the first snapshot makes, on this host or, as HOST:/FOLDER, on another one that root of this host reaches by ssh. SNAPSHOT is a name, an ID, or the beginning of one."
 	g.Example = `  pcopy snapshot take /backup/shop --volume data=/var/lib/handover/volumes/shop.img --name before-upgrade
@@ -301,6 +301,7 @@ func (a snapshotCommands) snapshotRestore() *cobra.Command {
 	placesFlag(c, &r.Volumes, "volume", "a volume, and the file or device to write; a file that does not exist is made")
 	placesFlag(c, &r.Folders, "folder", "a volume that is a plain folder, and the folder to write; all else in it is removed")
 	c.Flags().StringVar(&r.FolderRoot, "folder-root", treedisk.Root, "the place of the disks of folders")
+	c.Flags().StringVar(&r.TrackRoot, "track-root", changes.Root, "the folder that holds the trackers' records")
 	c.Flags().BoolVar(&r.Current, "current", false, "these are the workload's own disks and folders, which go on from this snapshot")
 	return c
 }

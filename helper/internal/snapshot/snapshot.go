@@ -146,6 +146,7 @@ func TakeTogether(ctx context.Context, parts []Part, o Options) (_ []*Taken, err
 func (j *job) finish(herr error) (all []*Taken, _ error) {
 	whole := ""
 	for _, p := range j.parts {
+		j.keepUnread(p)
 		point, err := p.take.Finish(j.taken, float64(j.frozen.Microseconds())/1000)
 		if err != nil {
 			if whole != "" {
@@ -388,6 +389,7 @@ func (j *job) Write(f *wire.Frame) error {
 		w = j.folders[n].writing
 	} else {
 		w = j.volumes[f.Stream].writing
+		j.volumes[f.Stream].saw(f)
 	}
 	switch f.Type {
 	case wire.Data:
