@@ -278,7 +278,7 @@ func (a snapshotCommands) snapshotRestore() *cobra.Command {
 		}
 		return between(2, 2)(c, args)
 	}
-	placesFlag(c, &r.Volumes, "volume", "a volume, and the file or device to write; a file that does not exist is made")
+	placesFlag(c, &r.Volumes, "volume", "a volume, and the file or device to write, or a disk that QEMU serves (nbd+unix:///EXPORT?socket=PATH); a file that does not exist is made")
 	placesFlag(c, &r.Folders, "folder", "a volume that is a plain folder, and the folder to write; all else in it is removed")
 	c.Flags().StringVar(&r.FolderRoot, "folder-root", treedisk.Root, "the place of the disks of folders")
 	c.Flags().BoolVar(&r.Current, "current", false, "these are the workload's own disks and folders, which go on from this snapshot")

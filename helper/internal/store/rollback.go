@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +23,7 @@ type rollback struct {
 type returning struct {
 	*Restored
 	view   *View
-	target *image.Target // nil: a file that does not exist yet
+	target target // nil: a file that does not exist yet
 }
 
 // Rollback makes disks that nothing uses those of a point, which is the current one
@@ -65,12 +64,7 @@ func (s *Store) Rollback(ctx context.Context, point *Point, views []*View, paths
 func (b *rollback) open(v *View, path string) (err error) {
 	d := &returning{Restored: &Restored{Volume: v.layers[0].Volume, Path: path, Size: v.size}, view: v}
 	b.disks = append(b.disks, d)
-	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	d.target, err = image.OpenTarget(path, v.size)
+	d.target, err = openDisk(path, v.size)
 	return err
 }
 
@@ -79,10 +73,12 @@ func (b *rollback) room() error {
 	need, free, first := map[uint64]int64{}, map[uint64]int64{}, map[uint64]string{}
 	for _, d := range b.disks {
 		var st unix.Stat_t
-		if d.target == nil || unix.Stat(d.Path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		// Of a disk that QEMU serves it is not known where its room comes from.
+		file, ok := d.target.(*image.Target)
+		if !ok || unix.Stat(d.Path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 			continue
 		}
-		left, err := d.target.Free()
+		left, err := file.Free()
 		if err != nil {
 			return err
 		}
