@@ -57,10 +57,10 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import Runtime, finish
+from ..module_utils._core.snapshot_records import ROOT, Snapshots
 from ..module_utils._podman import groups
 from ..module_utils._podman.podman import Podman
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
-from ..module_utils._podman.snapshots import ROOT, Snapshots
 
 TIMEOUT = 60
 

@@ -20,9 +20,9 @@ from .._core.backups import CONTAINER, GUEST, RECORD, Backups
 from .._core.disk_store import CONFIGURATION, is_elsewhere
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
+from .._core.snapshot_records import Snapshots
 from . import workload
 from .podman import Podman
-from .snapshots import Snapshots
 
 # Below the folder of snapshots: backups from another host.
 BROUGHT = ".brought"

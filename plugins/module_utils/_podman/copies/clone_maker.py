@@ -20,6 +20,7 @@ from ..._core import host
 from ..._core.disk_store import CONFIGURATION, DiskStore, check_name
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime, shown
+from ..._core.snapshot_records import Snapshots
 from ..._core.step import in_turn
 from .. import clone_plan, plain_volumes, volume as image_volumes, workload
 from ..address_probe import in_use
@@ -27,7 +28,6 @@ from ..clone import LABEL, CloneError
 from ..clones import Clones, Record
 from ..create_command import CommandError
 from ..podman import Podman
-from ..snapshots import Snapshots
 from ..steps.table import STEPS
 from .snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
 

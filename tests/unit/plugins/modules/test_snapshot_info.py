@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.snapshots import Snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_records import Snapshots
 from ansible_collections.livefleet.handover.plugins.modules import snapshot_info
 
 
