@@ -154,7 +154,7 @@ snapshot:
 from ..module_utils._core.runtime import finish
 from ..module_utils._core.snapshot_records import ROOT
 from ..module_utils._core.step import discreet
-from ..module_utils._podman.copies.snapshot_group import act
+from ..module_utils._drivers.copies.snapshots import act
 
 
 def main() -> None:

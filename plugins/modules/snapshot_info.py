@@ -56,10 +56,9 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._core.runtime import Runtime, finish
+from ..module_utils._core.runtime import finish
 from ..module_utils._core.snapshot_records import ROOT, Snapshots
-from ..module_utils._podman import groups
-from ..module_utils._podman.podman import Podman
+from ..module_utils._drivers.copies.snapshots import members
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
 
 TIMEOUT = 60
@@ -69,7 +68,7 @@ def look(module: AnsibleModule) -> dict[str, t.Any]:
     """The snapshots of all containers that the word names."""
     root = module.params["root"]
     found = []
-    for name in groups.members(Podman(Runtime(module, TIMEOUT)).containers(), module.params["workload"]):
+    for name in members(module, TIMEOUT):
         mounts = SnapshotMounts(root, name)
         found += [dict(each, workload=name, mountpoints=mounts.places(each["name"])) for each in Snapshots(root, name).all()]
     return {"changed": False, "snapshots": found}

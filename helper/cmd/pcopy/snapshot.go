@@ -192,6 +192,7 @@ type listed struct {
 	Taken       time.Time `json:"taken"`
 	Parent      string    `json:"parent"`
 	Current     bool      `json:"current"`
+	Restoring   bool      `json:"restoring,omitempty"` // a rollback to it has not ended
 	Volumes     int       `json:"volumes"`
 	Size        int64     `json:"size"`
 	Stored      int64     `json:"stored"`
@@ -218,7 +219,7 @@ func (a snapshotCommands) snapshotList() *cobra.Command {
 		}
 		all := []listed{}
 		for _, p := range x.Points {
-			l := listed{ID: p.ID, Name: p.Name, Taken: p.Taken, Parent: p.Parent, Current: p.ID == x.Current, Volumes: len(p.Volumes), FrozenMS: p.FrozenMS, Description: p.Description}
+			l := listed{ID: p.ID, Name: p.Name, Taken: p.Taken, Parent: p.Parent, Current: p.ID == x.Current, Restoring: p.ID == x.Restoring, Volumes: len(p.Volumes), FrozenMS: p.FrozenMS, Description: p.Description}
 			for _, v := range p.Volumes {
 				l.Size, l.Stored = l.Size+v.Size, l.Stored+v.Stored
 			}
