@@ -9,12 +9,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: snapshot_info
 
-short_description: Tell which snapshots of a container a host has
+short_description: Tell which snapshots of a container or a KVM guest a host has
 
 version_added: 0.1.0
 
 description:
-  - Returns the record of each snapshot that was taken of the container on this host.
+  - Returns the record of each snapshot that was taken of the container or guest on this host.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -24,7 +24,7 @@ extends_documentation_fragment:
 options:
   workload:
     description:
-      - Name of the container; or of several, as V(db+web), of a pod, or of a project of compose.
+      - Name of the container or guest; or of several containers, as V(db+web), of a pod, or of a project of compose.
     type: str
     required: true
 
