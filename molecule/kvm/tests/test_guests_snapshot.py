@@ -13,7 +13,7 @@ import typing as t
 import fleet as hosts
 import pytest
 from conftest import IMAGES, Guests
-from test_guests_backup import ADDRESS, DISKS, PCOPY, Kept
+from test_guests_backup import ADDRESS, DISKS, PCOPY, REPOSITORY, Kept
 
 ROOT = "/var/lib/handover/snapshots"
 STORE = f"{ROOT}/.disks/kept"
@@ -33,11 +33,11 @@ class Snapshotted(Kept):
     """The guest, and its snapshots."""
 
     def with_variables_and_a_tpm(self) -> None:
-        """While it is off. It boots its own kernel all the same."""
+        """While it is off. It boots its own kernel all the same, for which this firmware needs more memory."""
         self.host.run("cp /usr/share/OVMF/OVMF_VARS_4M.fd /var/lib/libvirt/qemu/nvram/kept_VARS.fd")
         self.host.run(
             "virsh dumpxml kept --inactive >/run/kept.xml && sed --in-place"
-            f' -e "s|<kernel>|{FIRMWARE}<kernel>|" -e "s|</devices>|{TPM}</devices>|" /run/kept.xml && virsh define /run/kept.xml'
+            f' -e "s|<kernel>|{FIRMWARE}<kernel>|" -e "s|</devices>|{TPM}</devices>|" -e "s|>131072<|>524288<|" /run/kept.xml && virsh define /run/kept.xml'
         )
 
     def remove(self) -> None:
@@ -52,7 +52,7 @@ class Snapshotted(Kept):
         return self.play("rollback", status, handover_repository=None, handover_snapshot=name, **variables)
 
     def play(self, playbook: str, status: int = 0, **variables: t.Any) -> str:
-        asked = {"handover_workload": "kept", "handover_source": self.name, **variables}
+        asked = {"handover_workload": "kept", "handover_source": self.name, "handover_repository": REPOSITORY, **variables}
         play = hosts.Play(f"playbooks/{playbook}.yml", {name: value for name, value in asked.items() if value is not None})
         assert (play.end() != 0) == bool(status), play.text[-6000:]
         return hosts.sentences(play.text) if status else play.text
@@ -108,10 +108,13 @@ def test_the_second_is_incremental_and_the_way_back_is_to_the_byte(kept: Snapsho
     kept.is_as_in("two", "vdb", "vdc")
     assert len(kept.checkpoints()) == 1 and checkpoint not in kept.checkpoints()
 
+    kept.backup()
     kept.writes("vdc", 4, 2)
     kept.back("one")
     kept.is_as_in("one", "vdb", "vdc")
     kept.boots(ADDRESS)
+    assert kept.backup()["vdb"] == ("marks", 3 * 65536, ""), "the backups' bitmap has the rollback's writes"
+    kept.is_in_the_backup()
     (undo,) = [name for name in kept.names() if name.startswith("undo-")]
     kept.host.run("virsh destroy kept")
     kept.back(undo, snapshot_keep=False)
@@ -119,6 +122,12 @@ def test_the_second_is_incremental_and_the_way_back_is_to_the_byte(kept: Snapsho
     assert kept.state() == "running" and kept.host.run(f"ls {IMAGES} | grep -c 'handover-' || true").strip() == "0"
     kept.snapshot("two", handover_state="absent")
     assert "two" not in kept.names()
+
+    said = kept.play("backup_restore", handover_repository=f"{ROOT}/.disks", handover_backup="one", handover_clone="kept-then")
+    assert "kept-then is as kept was at" in said and "and is off" in said
+    for target, (kind, _file) in DISKS.items():
+        said = kept.host.run(f"qemu-img compare -f {kind} -F qcow2 {IMAGES}/kept-then-{target}.{kind} {kept.of('one')['images'][target]}")
+        assert "Images are identical" in said
 
 
 def test_a_guest_that_is_off_goes_back_with_its_variables_and_its_tpm(kept: Snapshotted) -> None:
