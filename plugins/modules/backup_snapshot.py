@@ -116,8 +116,8 @@ exists:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
-from ..module_utils._podman.backup_adopter import adopt
-from ..module_utils._podman.snapshots import ROOT
+from ..module_utils._core.snapshot_records import ROOT
+from ..module_utils._podman.copies.backup_adopter import adopt
 
 
 def main() -> None:

@@ -179,8 +179,8 @@ left_out:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
+from ..module_utils._core.snapshot_records import ROOT
 from ..module_utils._podman.copies.clone_maker import CloneMaker
-from ..module_utils._podman.snapshots import ROOT
 
 
 def main() -> None:

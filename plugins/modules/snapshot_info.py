@@ -9,12 +9,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: snapshot_info
 
-short_description: Tell which snapshots of a container a host has
+short_description: Tell which snapshots of a container or a KVM guest a host has
 
 version_added: 0.1.0
 
 description:
-  - Returns the record of each snapshot that was taken of the container on this host.
+  - Returns the record of each snapshot that was taken of the container or guest on this host.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes
@@ -24,7 +24,7 @@ extends_documentation_fragment:
 options:
   workload:
     description:
-      - Name of the container; or of several, as V(db+web), of a pod, or of a project of compose.
+      - Name of the container or guest; or of several containers, as V(db+web), of a pod, or of a project of compose.
     type: str
     required: true
 
@@ -56,11 +56,10 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._core.runtime import Runtime, finish
-from ..module_utils._podman import groups
-from ..module_utils._podman.podman import Podman
+from ..module_utils._core.runtime import finish
+from ..module_utils._core.snapshot_records import ROOT, Snapshots
+from ..module_utils._drivers.copies.snapshots import members
 from ..module_utils._podman.snapshot_mounts import SnapshotMounts
-from ..module_utils._podman.snapshots import ROOT, Snapshots
 
 TIMEOUT = 60
 
@@ -69,7 +68,7 @@ def look(module: AnsibleModule) -> dict[str, t.Any]:
     """The snapshots of all containers that the word names."""
     root = module.params["root"]
     found = []
-    for name in groups.members(Podman(Runtime(module, TIMEOUT)).containers(), module.params["workload"]):
+    for name in members(module, TIMEOUT):
         mounts = SnapshotMounts(root, name)
         found += [dict(each, workload=name, mountpoints=mounts.places(each["name"])) for each in Snapshots(root, name).all()]
     return {"changed": False, "snapshots": found}

@@ -202,6 +202,7 @@ type listed struct {
 	Taken       time.Time `json:"taken"`
 	Parent      string    `json:"parent"`
 	Current     bool      `json:"current"`
+	Restoring   bool      `json:"restoring,omitempty"` // a rollback to it has not ended
 	Volumes     int       `json:"volumes"`
 	Size        int64     `json:"size"`
 	Stored      int64     `json:"stored"`
@@ -235,7 +236,10 @@ func (a snapshotCommands) snapshotList() *cobra.Command {
 		}
 		all := []listed{}
 		for _, p := range x.Points {
-			l := listed{ID: p.ID, Name: p.Name, Taken: p.Taken, Parent: p.Parent, Current: p.ID == x.Current, Volumes: len(p.Volumes), FrozenMS: p.FrozenMS, Description: p.Description, Files: []file{}}
+			l := listed{
+				ID: p.ID, Name: p.Name, Taken: p.Taken, Parent: p.Parent, Current: p.ID == x.Current, Restoring: p.ID == x.Restoring,
+				Volumes: len(p.Volumes), FrozenMS: p.FrozenMS, Description: p.Description, Files: []file{},
+			}
 			for _, f := range p.Files {
 				l.Files = append(l.Files, file{f.Name, f.Bytes})
 			}
@@ -298,7 +302,7 @@ func (a snapshotCommands) snapshotRestore() *cobra.Command {
 		}
 		return between(2, 2)(c, args)
 	}
-	placesFlag(c, &r.Volumes, "volume", "a volume, and the file or device to write; a file that does not exist is made")
+	placesFlag(c, &r.Volumes, "volume", "a volume, and the file or device to write, or a disk that QEMU serves (nbd+unix:///EXPORT?socket=PATH); a file that does not exist is made")
 	placesFlag(c, &r.Folders, "folder", "a volume that is a plain folder, and the folder to write; all else in it is removed")
 	c.Flags().StringVar(&r.FolderRoot, "folder-root", treedisk.Root, "the place of the disks of folders")
 	c.Flags().StringVar(&r.TrackRoot, "track-root", changes.Root, "the folder that holds the trackers' records")

@@ -212,7 +212,8 @@ class Chain:
 
     def bars(self, found: Samples) -> list[Bar]:
         figure = middle(found, self.many) / middle(found, self.single)
-        return [Bar("chain of 200 increments: restore of the newest, as a part of one full image's", figure, 1.5, len(found[self.many]), spreads(found), self.single)]
+        what = "chain of 200 increments: restore of the newest, as a part of one full image's"
+        return [Bar(what, figure, 1.5, len(found[self.many]), spreads(found), self.single)]
 
 
 ROWS: dict[str, t.Callable[[], Second | Rollback | Chain]] = {"second": Second, "rollback": Rollback, "chain": Chain}

@@ -17,9 +17,11 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
+from ..._core.backups import GUEST
 from ..._core.disk_store import CONFIGURATION, DiskStore, check_name
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime, shown
+from ..._core.snapshot_records import Snapshots
 from ..._core.step import in_turn
 from .. import clone_plan, memory_files, plain_volumes, volume as image_volumes, workload
 from ..address_probe import in_use
@@ -28,9 +30,13 @@ from ..clones import Clones, Record
 from ..create_command import CommandError
 from ..halted import go_on
 from ..podman import Podman
-from ..snapshots import Snapshots
 from ..steps.table import STEPS
 from .snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
+
+OF_A_GUEST = (
+    "{0} is a KVM guest, and a clone is a container: bring the snapshot back under another name with the playbook backup_restore "
+    "(handover_repository={1}, handover_backup={2} and handover_clone)"
+)
 
 
 class CloneMaker:
@@ -67,6 +73,8 @@ class CloneMaker:
         snapshots = Snapshots(self.params["root"], self.params["workload"])
         snapshot = snapshots.read(self.params["snapshot"])
         store = DiskStore.of(Pcopy(self.runtime), self.params["root"], self.params["workload"], snapshot)
+        if snapshot.get("kind") == GUEST:
+            raise HandoverError(OF_A_GUEST.format(self.params["workload"], os.path.dirname(store.folder), snapshot["name"]))
         configuration = self._configuration(snapshots)
         again = self.name == configuration["name"]
         if again and not self.params["own_name"]:

@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -17,12 +15,14 @@ from ..._core import host
 from ..._core.disk_store import DiskStore
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
-from .. import memory_files, memory_fit, rollback
+from ..._core.snapshot_records import Snapshots, undo_name
+from .. import memory_files, rollback
 from ..halted import go_on
 from ..podman import Podman
 from ..preflight.plan import STOPPED
 from ..snapshot_mounts import SnapshotMounts
-from ..snapshots import Snapshots, image_volumes
+from ..snapshots import image_volumes
+from . import memory_fit
 from .snapshot_disks import FOLDER_FSTYPE, TREE, SnapshotDisks, copy, look_for_room, point_of
 from .snapshot_taker import SnapshotTaker, Subject
 
@@ -262,10 +262,3 @@ class Snapshot:
         self.snapshots.forget(self.name)
         if stored:
             self.disks.delete(self.name)
-
-
-def undo_name(each: t.Sequence[Snapshots]) -> str:
-    """One that is free with all of them: the clock of a host can go back."""
-    name = time.strftime("undo-%Y%m%dT%H%M%S", time.gmtime())
-    others = ("{0}-{1}".format(name, number) for number in itertools.count(2))
-    return next(word for word in itertools.chain([name], others) if not any(snapshots.has(word) for snapshots in each))

@@ -16,11 +16,12 @@ from ..._core import host
 from ..._core.disk_store import CONFIGURATION, DiskStore, Part, take
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
+from ..._core.snapshot_records import Snapshots
 from .. import memory_files, processes, workload
 from ..halted import halted
 from ..podman import Podman
 from ..preflight.plan import STOPPED
-from ..snapshots import Snapshots, cgroup_of, folders, image_volumes, look_for_cgroup, recorded
+from ..snapshots import cgroup_of, folders, image_volumes, look_for_cgroup, recorded
 from .snapshot_disks import TREE, copy, look_for_room
 
 Facts = dict[str, t.Any]

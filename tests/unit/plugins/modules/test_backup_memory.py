@@ -13,9 +13,8 @@ import tarfile
 import types
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_adopter, memory_fit, snapshots
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_memory, backup_taker, memory_return
+from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, runtime, snapshot_records
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_adopter, backup_memory, backup_taker, memory_fit, memory_return
 from unit.plugins.modules import test_backup
 
 PODMAN = """\
@@ -285,7 +284,7 @@ def test_a_backup_with_memory_is_a_snapshot_with_memory(helper, take, adopt, tmp
     place = tmp_path / "root/shop/backup-0abc"
     assert (place / "checkpoint/pages.img").read_text() == "memory\n" and (place / "layer/file").read_text() == "layer"
     assert not (place / "memory.tar").exists()
-    record = snapshots.Snapshots(str(tmp_path / "root"), "shop").read("backup-0abc")
+    record = snapshot_records.Snapshots(str(tmp_path / "root"), "shop").read("backup-0abc")
     assert (record["memory"], record["disks"], record["point"]) == (True, True, "0abc")
     assert not adopt()["changed"]
     assert adopt(memory=False)["changed"], "the disks alone are another snapshot"

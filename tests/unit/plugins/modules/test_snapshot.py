@@ -14,8 +14,8 @@ import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import disk_store, loop, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import rollback, snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._core import disk_store, loop, runtime, snapshot_records as snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import rollback
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import one_snapshot
 
 
@@ -320,7 +320,7 @@ def test_going_back_keeps_what_is_there(host, act):
 
 def test_what_is_kept_has_a_name_of_its_own(host, act, monkeypatch):
     """The clock went back to the second of an earlier rollback."""
-    monkeypatch.setattr(one_snapshot.time, "gmtime", lambda: time.struct_time((2026, 11, 26, 2, 30, 0, 3, 330, 0)))
+    monkeypatch.setattr(snapshots.time, "gmtime", lambda: time.struct_time((2026, 11, 26, 2, 30, 0, 3, 330, 0)))
     act()
     for text in ("first", "second"):
         (host.folder / "pgdata.img").write_text(text)

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.snapshots import Snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import Runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_records import Snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.podman import Podman
 from ansible_collections.livefleet.handover.plugins.modules import snapshot_info
 
 
@@ -24,7 +26,8 @@ def two_snapshots(tmp_path):
 @pytest.fixture(name="ask")
 def the_module(run_module, root, monkeypatch):
     pod = [{"Names": [name], "Id": name * 3, "PodName": "office", "IsInfra": name == "infra"} for name in ("shop", "till", "infra")]
-    monkeypatch.setattr(snapshot_info.Podman, "containers", lambda self: pod)
+    monkeypatch.setattr(Podman, "containers", lambda self: pod)
+    monkeypatch.setattr(Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     return lambda workload="shop", check=False: run_module(snapshot_info.main, {"workload": workload, "root": str(root)}, check=check)
 
 
