@@ -116,7 +116,7 @@ exists:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
-from ..module_utils._podman.backup_adopter import adopt
+from ..module_utils._podman.copies.backup_adopter import adopt
 from ..module_utils._podman.snapshots import ROOT
 
 

@@ -20,11 +20,11 @@ from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import in_turn
 from ..backup_moment import take_all
-from ..memory_fit import host_then
 from ..podman import Podman
 from ..snapshots import folders, image_volumes, left_out_of, look_for_cgroup, recorded
 from ..steps.table import STEPS
 from .backup_memory import look_for_memory, wants_memory
+from .memory_fit import host_then
 from .memory_halt import MemoryHalt
 from .snapshot_disks import look_for_room
 

@@ -17,12 +17,13 @@ from ..._core import host
 from ..._core.disk_store import DiskStore
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
-from .. import memory_files, memory_fit, rollback
+from .. import memory_files, rollback
 from ..halted import go_on
 from ..podman import Podman
 from ..preflight.plan import STOPPED
 from ..snapshot_mounts import SnapshotMounts
 from ..snapshots import Snapshots, image_volumes
+from . import memory_fit
 from .snapshot_disks import FOLDER_FSTYPE, TREE, SnapshotDisks, copy, look_for_room, point_of
 from .snapshot_taker import SnapshotTaker, Subject
 

@@ -14,8 +14,8 @@ import types
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_adopter, memory_fit, snapshots
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_memory, backup_taker, memory_return
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_adopter, backup_memory, backup_taker, memory_fit, memory_return
 from unit.plugins.modules import test_backup
 
 PODMAN = """\

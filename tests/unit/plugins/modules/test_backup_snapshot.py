@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import types
 
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_adopter, snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_adopter
 from unit.plugins.modules import test_backup
 
 MORE = {"timeout": 60, "memory": False}

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import typing as t
 
-from .._core.move import LIVE
-from .clone import LABEL as CLONE
-from .essence import essence, first_difference
-from .preflight import cpu, criu
-from .preflight.plan import Facts, Plan
+from ..._core.move import LIVE
+from ..clone import LABEL as CLONE
+from ..essence import essence, first_difference
+from ..preflight import cpu, criu
+from ..preflight.plan import Facts, Plan
 
 # Of the host, taken along with the memory.
 HOST_FACTS = ("name", "arch", "kernel", "cpu_features", "criu")

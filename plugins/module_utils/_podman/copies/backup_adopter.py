@@ -16,14 +16,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._core.backups import CONTAINER, GUEST, RECORD, Backups, Row
-from .._core.disk_store import CONFIGURATION, DiskStore, is_elsewhere
-from .._core.pcopy import Pcopy
-from .._core.runtime import HandoverError, Runtime
-from . import workload
-from .copies.memory_return import look_for_memory, unpack
-from .podman import Podman
-from .snapshots import Snapshots
+from ..._core.backups import CONTAINER, GUEST, RECORD, Backups, Row
+from ..._core.disk_store import CONFIGURATION, DiskStore, is_elsewhere
+from ..._core.pcopy import Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from .. import workload
+from ..podman import Podman
+from ..snapshots import Snapshots
+from .memory_return import look_for_memory, unpack
 
 # Below the folder of snapshots: backups from another host.
 BROUGHT = ".brought"
