@@ -151,6 +151,12 @@ options:
     type: bool
     default: true
     version_added: 0.1.0
+  snapshot_store:
+    description:
+      - With O(state=unmounted), the store of C(pcopy snapshot) that has the volume under its O(name). Once it is unmounted, the clusters written since
+        the current snapshot are noted, if the helper has tracked them. So a rollback need not compare the whole disk.
+    type: path
+    version_added: 0.1.0
   timeout:
     description:
       - Seconds that the whole module may take.

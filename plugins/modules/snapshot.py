@@ -84,7 +84,7 @@ options:
   track:
     description:
       - V(present), whether the helper goes on tracking writes to the volumes, so that the next snapshot reads only the clusters written since. A write
-        costs a little more then.
+        costs a little more then. V(staged), the same for the snapshot that O(keep) takes, so that the way back compares only those.
       - Without, and after the volumes were attached anew, the next snapshot reads all and compares digests.
       - Of a guest, whether its qcow2 images keep a checkpoint of libvirt's. A move of the guest is refused as long as there is one.
     type: bool
@@ -146,6 +146,12 @@ left_out:
   type: list
   elements: str
   sample: [web]
+lines:
+  description: With V(placed), a line for each image volume that tells how the clusters that differ were found, by marks or by digests, and why.
+  returned: always
+  type: list
+  elements: str
+  sample: ["pgdata: 21.5 MiB of 2.0 GiB written, and 4.3 MiB read to find them (by marks)"]
 mountpoints:
   description: Volume and mount point of each of its volumes that is mounted.
   returned: always

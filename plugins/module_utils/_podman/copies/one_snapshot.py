@@ -45,13 +45,14 @@ class Snapshot:
         self.configuration: Document = module.params["configuration"] if configuration is None else configuration
         self.volumes: t.Sequence[Document] = module.params["volumes"] if configuration is None else image_volumes(configuration)
         self.reasons: list[str] = []
+        self.lines: list[str] = []
 
     def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
         found = self._states()[self.params["state"]]()
         return {
             "changed": bool(self.reasons), "reasons": self.reasons, "snapshot": found, "volumes": found["volumes"] if found else [],
-            "mountpoints": self.mounts.places(self.name),
+            "mountpoints": self.mounts.places(self.name), "lines": self.lines,
         }  # fmt: skip
 
     def _states(self) -> dict[str, t.Callable[[], dict[str, t.Any] | None]]:
@@ -100,7 +101,7 @@ class Snapshot:
     def look_back(self) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
         """The record of the snapshot and the container as it is, when all has been looked at that the way back needs."""
         record, facts = self._record(), self._container()
-        record = {**record, "folders": self._folders(record, facts)}
+        record = {**record, "folders": self._folders(record, facts), "volumes": self._with_store(record)}
         if self.params["memory"] and not self._is_of(record, facts):
             raise HandoverError(
                 "the memory in the snapshot {0} is of an earlier container named {1}: go back without it (memory: false)".format(self.name, self.workload)
@@ -138,6 +139,10 @@ class Snapshot:
         missing = sorted(volume["image"] for volume in record["volumes"] if volume["image"] not in mounted and volume["mountpoint"] not in places)
         if missing:
             raise HandoverError("{0} does not have the image volume {1} any more, which the snapshot {2} is of".format(self.workload, missing[0], self.name))
+
+    def _with_store(self, record: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
+        """Its volumes, each with the store that the helper writes them from on this host, if it does."""
+        return [{**volume, "store": self._disks_of(record).folder if record.get("disks") else None} for volume in record["volumes"]]
 
     def _folders(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
         """The plain volumes of the snapshot, where the container has them now."""
@@ -210,11 +215,12 @@ class Snapshot:
             rollback.hold(images, [folder["path"] for folder in record["folders"]])
             rollback.swap([], copies)
             held = [{**volume, "image": volume["image"] + rollback.HELD} for volume in record["volumes"]]
-            self._disks_of(record).roll_back(point_of(record), held, record["folders"])
+            done = self._disks_of(record).roll_back(point_of(record), held, record["folders"])
             rollback.let_go(images)
         else:
             rollback.let_go(images)  # of a run that was killed
-            self._disks_of(record).roll_back(point_of(record), record["volumes"], record["folders"])
+            done = self._disks_of(record).roll_back(point_of(record), record["volumes"], record["folders"])
+        self.lines.extend(map(rollback.line_of, done["volumes"]))
         return record
 
     def _restore(self) -> dict[str, t.Any]:

@@ -49,6 +49,7 @@ class Group:
             "reasons": ["{0}: {1}".format(name, reason) for name, result in zip(names, results) for reason in result["reasons"]],
             "mountpoints": {volume: place for result in results for volume, place in result["mountpoints"].items()},
             "left_out": [],
+            "lines": ["{0}: {1}".format(name, line) for name, result in zip(names, results) for line in result.get("lines", [])],
         }
 
     def _members(self) -> list[str]:
@@ -105,6 +106,7 @@ class Group:
             "snapshot": first.read(self.params["name"]) if first.has(self.params["name"]) else None,
             "volumes": [],
             "mountpoints": {},
+            "lines": [],
             "left_out": sorted(set(self.names) - {subject.workload for subject in subjects}),
         }
 

@@ -21,6 +21,7 @@ from ..conversion_look import PlainLook
 from ..converter import Converter, record_of, remove_plain
 from ..podman import Podman
 from ..volume_actions import VolumeActions
+from ..volume_noted import NotedActions
 from ..volume_observer import VolumeObserver
 
 
@@ -37,6 +38,8 @@ class ImageVolume:
         options = ("noatime", "discard") if self._discard() else ("noatime",)
         self.observer = VolumeObserver(self.runtime, Podman(self.runtime), wanted, options, self.module.params["sector_size"])
         self.actions = VolumeActions(self.observer, tuple(self.module.params["mkfs_options"]), self.module.warn)
+        if self.module.params["snapshot_store"]:
+            self.actions = NotedActions(self.observer, self.actions.mkfs_options, self.module.warn, self.module.params["snapshot_store"])
 
     # The request
 
@@ -228,6 +231,7 @@ STEP = Step(
         "force": {"type": "bool", "default": False},
         "convert": {"type": "bool", "default": False},
         "keep_plain": {"type": "bool", "default": True},
+        "snapshot_store": {"type": "path"},
         "timeout": {"type": "int", "default": 300},
     },
     run=run,

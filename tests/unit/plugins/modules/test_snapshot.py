@@ -30,6 +30,7 @@ class Host:
         self.apart = []  # what does not end with the unit that it was begun in
         self.fails = ()
         self.tracked = ""
+        self.found = {"how": "marks"}
         self.size = None
         self.mounted = []
         self.mounts = [{"Type": "volume", "Name": "pgdata", "Destination": "/data"}]
@@ -110,7 +111,8 @@ class Host:
             # With --current the container cannot start until it has ended; a new file is in nobody's use.
             assert "--current" in words or not os.path.exists(path)
             shutil.copy2(store / name / volume, path)
-            return json.dumps({"volumes": []})
+            differs = {"volume": volume, "size": 2 << 30, "read": 5 << 20, "written": 20 << 20, "zeroed": 1 << 20, **self.found}
+            return json.dumps({"volumes": [differs]})
         shutil.rmtree(store / name)
         return ""
 
@@ -289,10 +291,15 @@ def test_going_back(host, act):
     act()
     (host.folder / "pgdata.img").write_text("later")
     host.commands.clear()
-    act("staged")
+    staged = act("staged")
+    assert [volume["store"] for volume in staged["volumes"]] == [str(host.folder / "root" / ".disks" / "shop")]
     assert (host.folder / "pgdata.img").read_text() == "later"
     assert host.commands == [("podman stop shop", "running"), ("podman wait shop", "exited")]
-    act("placed")
+    assert act("placed")["lines"] == ["pgdata: 21 MiB of 2 GiB written, and 5 MiB read to find them (by marks)"]
+    host.found = {"how": "digests", "why": "the host was restarted"}
+    (line,) = act("placed")["lines"]
+    assert line.endswith("(by digests, as the host was restarted)")
+    del host.commands[3:]
     assert (host.folder / "pgdata.img").read_text() == "data"
     assert host.commands[2:] == [("pcopy snapshot restore before", "exited")]
     act("restored")
@@ -302,7 +309,8 @@ def test_going_back(host, act):
 def test_going_back_keeps_what_is_there(host, act):
     act()
     (host.folder / "pgdata.img").write_text("later")
-    act("staged", keep=True)
+    act("staged", keep=True, track=True)
+    assert host.tracked == "true"
     (undo,) = (name for name in kept(host) if name.startswith("undo-"))
     assert (disks(host)[undo] / "pgdata").read_text() == "later"
     # A volume that a restart of the host has not mounted is kept, too.

@@ -49,7 +49,7 @@ class Host:
             if words[0] == "show":
                 return runtime.Completed(tuple(argv), 0, json.dumps({"data": {"dbdata": 4, "webdata": 4}}), "")
             if words[0] == "restore":
-                out = "{}"
+                out = '{"volumes": []}'
             self.commands.append(" ".join([words[0], *(word for word in words[1:] if words[0] == "restore" and word.startswith("--volume"))]))
             if rest[1] == "wave":
                 if self.fails:
