@@ -42,8 +42,8 @@ attributes:
 options:
   workload:
     description:
-      - Name of the container or the guest. Of several containers, as V(db+web), or of a pod or a project of compose, the snapshots are of one moment. Each container has its own,
-        under the same name. Of one name, they are all gone back to, if they are of one moment.
+      - Name of the container or the guest. Of several containers, as V(db+web), or of a pod or a project of compose, the snapshots are of one moment. Each
+        container has its own, under the same name. Of one name, they are all gone back to, if they are of one moment.
     type: str
     required: true
   name:
