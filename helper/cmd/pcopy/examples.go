@@ -44,6 +44,7 @@ var examples = map[string]string{
 	"snapshot delete":  `pcopy snapshot delete /backup/shop before-upgrade`,
 	"snapshot export":  `pcopy snapshot export /backup/shop before-upgrade /srv/data.qcow2 --volume data`,
 	"snapshot list":    `pcopy snapshot list /backup/shop`,
+	"snapshot note":    `pcopy snapshot note /backup/shop --volume data=/var/lib/handover/volumes/shop.img`,
 	"snapshot prune":   `pcopy snapshot prune /backup/shop --keep-daily 7 --keep-weekly 5 --dry-run`,
 	"snapshot pull":    `pcopy snapshot pull /run/web.json`,
 	"snapshot restore": `pcopy snapshot restore /backup/shop before-upgrade --volume data=/srv/restored.img`,

@@ -108,6 +108,8 @@ func TestSnapshotCommands(t *testing.T) {
 	fails("the name a is given twice", 2, "take", at("store"), "--volume", "a=b", "--volume", "a=c")
 	fails("--tracker ploop: choose one of", 2, "take", at("store"), "--volume", "a=b", "--tracker", "ploop")
 	fails("--hook-limit 0", 2, "take", at("store"), "--volume", "a=b", "--hook-limit", "0")
+	fails("--halt and --go-on: give both or none", 2, "take", at("store"), "--volume", "a=b", "--halt", "true")
+	fails("--halt-limit 0", 2, "take", at("store"), "--volume", "a=b", "--halt-limit", "0")
 	fails("--freeze-limit 0s", 2, "take", at("store"), "--volume", "a=b", "--freeze-limit", "0s")
 	fails("name a volume or a file", 2, "export", at("store"), taken.ID, at("x"))
 	fails("the policy keeps nothing", 1, "prune", at("store"))

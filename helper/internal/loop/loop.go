@@ -120,7 +120,7 @@ func configure(dev string, f *os.File, image string, flags uint32) (*os.File, er
 // when their dirty pages are on the disk. A file system that cannot do direct I/O is
 // no error, nor is an image that has no device.
 func TurnDirect(image string) error {
-	devices, err := devicesOf(image)
+	devices, err := DevicesOf(image)
 	if err != nil || len(devices) == 0 {
 		return err
 	}
@@ -299,7 +299,7 @@ func unescape(s string) string {
 
 // DetachImage gives back every loop device that has this image.
 func DetachImage(image string) error {
-	devices, err := devicesOf(image)
+	devices, err := DevicesOf(image)
 	if err != nil {
 		return err
 	}
@@ -313,11 +313,12 @@ func DetachImage(image string) error {
 
 // DeviceOf is a loop device that has this image; empty if none has.
 func DeviceOf(image string) (string, error) {
-	devices, err := devicesOf(image)
+	devices, err := DevicesOf(image)
 	return append(devices, "")[0], err
 }
 
-func devicesOf(image string) (found []string, err error) {
+// DevicesOf are the loop devices that have this image.
+func DevicesOf(image string) (found []string, err error) {
 	want, err := filepath.EvalSymlinks(image)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

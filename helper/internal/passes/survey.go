@@ -114,6 +114,9 @@ func (v *Volume) Left() int64 {
 	return v.left.Bytes()
 }
 
+// LeftOut is the map of these; nil: there are none. The source may hold anything there.
+func (v *Volume) LeftOut() *blockmap.Map { return v.left }
+
 // Digest makes a digest of each cluster of the frozen source, as the destination has
 // to hold it: clusters that were left out as free are zeroes there.
 func (v *Volume) Digest(ctx context.Context) (*image.Digests, error) {

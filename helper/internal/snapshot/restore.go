@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/changes"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/nbd"
 	"github.com/livefleet/handover/helper/internal/store"
@@ -24,8 +26,9 @@ type Return struct {
 	Point   string
 	Volumes []Place
 	Folders []Place // volumes that are plain folders
-	// FolderRoot has the disks of folders.
+	// FolderRoot has the disks of folders, and TrackRoot the trackers' records.
 	FolderRoot string
+	TrackRoot  string
 	// Current: the paths are the workload's own disks and folders, which go on from this
 	// point. Until all of them are written, nothing can mount the disks, the folders have
 	// another name, and no snapshot is taken.
@@ -45,6 +48,9 @@ func Restore(ctx context.Context, r Return) (_ *Done, err error) {
 	}
 	if r.FolderRoot == "" {
 		r.FolderRoot = treedisk.Root
+	}
+	if r.TrackRoot == "" {
+		r.TrackRoot = changes.Root
 	}
 	for i, p := range r.Folders {
 		if r.Folders[i].Path, err = filepath.Abs(p.Path); err != nil {
@@ -143,12 +149,13 @@ func rollback(ctx context.Context, r Return, point *store.Point, disks, trees []
 	if err != nil {
 		return nil, err
 	}
-	var paths []string
-	for _, p := range r.Volumes {
-		paths = append(paths, p.Path)
+	x := s.Index() // as it is before anything is written
+	var goes []store.Disk
+	for i, p := range r.Volumes {
+		goes = append(goes, store.Disk{View: disks[i], Path: p.Path, Since: func() (*blockmap.Map, string) { return r.written(x, p) }})
 	}
 	done := &Done{}
-	done.Volumes, err = s.Rollback(ctx, point, disks, paths, func(write func() error) (err error) {
+	done.Volumes, err = s.Rollback(ctx, point, goes, func(write func() error) (err error) {
 		done.Folders, err = r.folders(ctx, disksOf, write)
 		return err
 	})

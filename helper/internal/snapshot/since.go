@@ -43,6 +43,7 @@ func (j *job) since(v *volume, kind string) error {
 	if k != nil {
 		mark = k.mark
 	}
+	v.mark = mark
 	switch {
 	case v.writing.Full():
 		v.writing.Found(store.Full, "", mark)
@@ -55,15 +56,17 @@ func (j *job) since(v *volume, kind string) error {
 		return nil
 	}
 	v.writing.Found(store.Marks, "", mark)
+	v.byMarks, v.unread = true, k.unread
 	return j.copy.Only(v.Path, k.marks)
 }
 
 // kept is what a tracker in the kernel has kept.
 type kept struct {
-	marks *blockmap.Map
-	from  uint64
-	mark  *store.Mark // where it stands from now on; nil: there is none
-	why   string      // it has no marks
+	marks  *blockmap.Map
+	from   uint64
+	mark   *store.Mark   // where it stands from now on; nil: there is none
+	unread *blockmap.Map // the clusters that the snapshot before did not read; nil: nothing is known of them
+	why    string        // it has no marks
 }
 
 // reaches reports whether the marks have all that was written since a point's.
@@ -79,24 +82,11 @@ func (j *job) swap(id string, v *volume) (_ *kept, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	name := trackerName(id, v.Name)
-	all, err := s.List()
+	info, why, err := tracked(s, name, v.device, v.source.Size())
 	if err != nil {
 		return nil, err
 	}
-	var info *changes.Info
-	for _, i := range all {
-		if i.Name == name {
-			info = i
-		}
-	}
-	why := "nothing has tracked the disk since the snapshot before"
-	switch {
-	case info == nil:
-	case info.Why != "":
-		why = info.Why
-	case info.Device != v.device || info.Size != v.source.Size() || info.Cluster != cluster:
-		why = fmt.Sprintf("the tracker %s is of %s", name, info.Device)
-	default:
+	if why == "" {
 		return marks(s, info, v.part.take.Base(v.Name))
 	}
 	if info != nil {
@@ -110,6 +100,28 @@ func (j *job) swap(id string, v *volume) (_ *kept, err error) {
 		return &kept{why: err.Error()}, nil
 	}
 	return &kept{why: why, mark: &store.Mark{Tracker: started.ID, Generation: started.Generation}}, nil
+}
+
+// tracked finds the tracker of a volume; why is there if its marks cannot be used.
+func tracked(s *changes.Store, name, device string, size int64) (info *changes.Info, why string, err error) {
+	all, err := s.List()
+	if err != nil {
+		return nil, "", err
+	}
+	for _, i := range all {
+		if i.Name == name {
+			info = i
+		}
+	}
+	switch {
+	case info == nil:
+		why = "nothing has tracked the disk since the snapshot before"
+	case info.Why != "":
+		why = info.Why
+	case info.Device != device || info.Size != size || info.Cluster != cluster:
+		why = fmt.Sprintf("the tracker %s is of %s", name, info.Device)
+	}
+	return info, why, nil
 }
 
 // marks takes the marks, with those of a snapshot that came to nothing.
@@ -129,7 +141,11 @@ func marks(s *changes.Store, info *changes.Info, base *store.Volume) (*kept, err
 	if err != nil {
 		return nil, err
 	}
-	return &kept{marks: b.Map, from: h.From, mark: &store.Mark{Tracker: h.ID, Generation: h.To}}, nil
+	k := &kept{marks: b.Map, from: h.From, mark: &store.Mark{Tracker: h.ID, Generation: h.To}}
+	if base != nil && base.Mark != nil && base.Mark.Tracker == h.ID {
+		k.unread, err = s.Unread(info.Name, base.Mark.Generation)
+	}
+	return k, err
 }
 
 // Forget ends the trackers of a store's volumes.

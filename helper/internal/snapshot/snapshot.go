@@ -57,6 +57,8 @@ type Options struct {
 	FolderRoot  string         // the disks of folders
 	Before      *hooks.Command // run before the freeze, while the workload runs
 	After       *hooks.Command // run after it, in any case
+	Halt        *hooks.Command // halts the workload for the freeze, such as by a dump of its memory
+	GoOn        *hooks.Command // lets it go on, in any case; given with Halt
 	FreezeLimit time.Duration  // how long the file systems may stand still
 }
 
@@ -144,6 +146,7 @@ func TakeTogether(ctx context.Context, parts []Part, o Options) (_ []*Taken, err
 func (j *job) finish(herr error) (all []*Taken, _ error) {
 	whole := ""
 	for _, p := range j.parts {
+		j.keepUnread(p)
 		point, err := p.take.Finish(j.taken, float64(j.frozen.Microseconds())/1000)
 		if err != nil {
 			if whole != "" {
@@ -210,7 +213,7 @@ func (j *job) run(ctx context.Context) (err error) {
 			return errors.Join(err, j.after(ctx))
 		}
 	}
-	err = j.freeze(ctx)
+	err = j.moment(ctx)
 	return errors.Join(err, j.after(ctx))
 }
 
@@ -386,6 +389,7 @@ func (j *job) Write(f *wire.Frame) error {
 		w = j.folders[n].writing
 	} else {
 		w = j.volumes[f.Stream].writing
+		j.volumes[f.Stream].saw(f)
 	}
 	switch f.Type {
 	case wire.Data:

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/changes"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/loop"
@@ -28,6 +29,9 @@ type volume struct {
 	writing    store.VolumeWriter
 	pass       *passes.Volume
 	stat       unix.Stat_t // of a file that nothing uses
+	mark       *store.Mark // where the tracker that stays stands; nil: none does
+	byMarks    bool        // the clusters to read are those that the tracker has marked
+	unread     *blockmap.Map
 }
 
 // find looks how a volume is used.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
 )
 
 const testSize = 10*cluster + 512
@@ -38,6 +40,8 @@ type model struct {
 	dirty  map[int64]bool    // clusters that were written since the current point
 	clock  time.Time
 	chain  bool // no point but the first is full
+
+	byMarks int // rollbacks
 }
 
 func newModel(t *testing.T, seed uint64) *model {
@@ -151,8 +155,12 @@ func (m *model) restore(s *Store, id string) error {
 	v, p, err := OpenVolume(m.dir, id, "disk")
 	m.check(err)
 	defer v.Close()
-	if _, err = s.Rollback(context.Background(), p, []*View{v}, []string{path}, nil); err != nil {
+	done, err := s.Rollback(context.Background(), p, []Disk{{View: v, Path: path, Since: m.since()}}, nil)
+	if err != nil {
 		return err
+	}
+	if done[0].How == Marks {
+		m.byMarks++
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, m.points[id]) {
 		m.t.Fatalf("the disk is not that of the point (%v)", err)
@@ -162,6 +170,20 @@ func (m *model) restore(s *Store, id string) error {
 
 // workload is the name of the file with the workload's disk.
 const workload = "workload"
+
+// since gives a rollback the marks, now and then.
+func (m *model) since() func() (*blockmap.Map, string) {
+	if m.rnd.IntN(3) == 0 {
+		return nil
+	}
+	return func() (*blockmap.Map, string) {
+		marks := blockmap.New(testSize, cluster)
+		for c := range m.dirty {
+			marks.MarkRange(c*cluster, cluster)
+		}
+		return marks, ""
+	}
+}
 
 func (m *model) restored(id string) {
 	copy(m.disk, m.points[id])
@@ -256,5 +278,8 @@ func TestEveryPointStays(t *testing.T) {
 		}
 		m.check(s.Close())
 		m.whole(true)
+		if m.byMarks == 0 {
+			t.Errorf("seed %d: no rollback was by marks", seed)
+		}
 	}
 }

@@ -22,9 +22,16 @@ type Restored struct {
 	Volume  string `json:"volume"`
 	Path    string `json:"path"`
 	Size    int64  `json:"size"`
-	Read    int64  `json:"read"`    // bytes of the target
-	Written int64  `json:"written"` // bytes of data
+	How     string `json:"how"`           // how the clusters that differ were found: Full, Marks or Digests
+	Why     string `json:"why,omitempty"` // they were not found by marks
+	Read    int64  `json:"read"`          // bytes of the target
+	Written int64  `json:"written"`       // bytes of data
 	Zeroed  int64  `json:"zeroed"`
+}
+
+// restoredTo has counted nothing yet.
+func restoredTo(v *View, path string) *Restored {
+	return &Restored{Volume: v.layers[0].Volume, Path: path, Size: v.size, How: Digests}
 }
 
 // WriteTo makes a target the disk at this point. One that does not exist is made, and is
@@ -33,15 +40,16 @@ type Restored struct {
 // it fails or is killed, a target that was there has clusters of both, and doing it once
 // more ends that.
 func (v *View) WriteTo(ctx context.Context, path string) (*Restored, error) {
-	r := &Restored{Volume: v.layers[0].Volume, Path: path, Size: v.size}
+	r := restoredTo(v, path)
 	t, err := openDisk(path, v.size)
 	if err != nil {
 		return nil, err
 	}
 	if t == nil {
+		r.How = Full
 		return r, v.writeNew(ctx, path, r)
 	}
-	err = v.write(ctx, t, r, 0)
+	err = v.write(ctx, t, r, 0, nil)
 	if err == nil {
 		err = t.Datasync()
 	}
@@ -88,7 +96,7 @@ func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
 	if err != nil {
 		return err
 	}
-	err = v.write(ctx, t, r, 0)
+	err = v.write(ctx, t, r, 0, nil)
 	if err == nil {
 		err = t.Datasync()
 	}
@@ -102,12 +110,12 @@ func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
 	return errors.Join(err, os.Remove(part))
 }
 
-// write compares and writes from a cluster on, some at a time.
-func (v *View) write(ctx context.Context, t target, r *Restored, from int64) error {
+// write compares and writes from a cluster on, some at a time; with only, those clusters.
+func (v *View) write(ctx context.Context, t target, r *Restored, from int64, only *narrowed) error {
 	var next, read, written, zeroed atomic.Int64
 	next.Store(from)
 	g, ctx := errgroup.WithContext(ctx)
-	for range runtime.GOMAXPROCS(0) {
+	for range max(atOnce, runtime.GOMAXPROCS(0)) {
 		g.Go(func() error {
 			want, have := image.Buffer(stretch), image.Buffer(stretch)
 			for {
@@ -118,7 +126,7 @@ func (v *View) write(ctx context.Context, t target, r *Restored, from int64) err
 				if err := context.Cause(ctx); err != nil {
 					return err
 				}
-				w := work{view: v, target: t, want: want, have: have}
+				w := work{view: v, target: t, only: only, want: want, have: have}
 				if err := w.stretch(off, min(stretch, v.size-off)); err != nil {
 					return err
 				}
@@ -129,17 +137,26 @@ func (v *View) write(ctx context.Context, t target, r *Restored, from int64) err
 		})
 	}
 	err := g.Wait()
-	r.Read, r.Written, r.Zeroed = read.Load(), written.Load(), zeroed.Load()
+	r.Read, r.Written, r.Zeroed = r.Read+read.Load(), r.Written+written.Load(), r.Zeroed+zeroed.Load()
 	return err
 }
 
-// stretch is how much of a disk is written in one go.
-const stretch = 16 * cluster
+// stretch is how much of a disk is written in one go, and atOnce how many of them are at
+// least: a disk answers several reads in the time of one.
+//
+// A run that is shorter than longRun goes through the page cache, in single clusters: to
+// write it past the cache takes a queue of the kernel's, whose end takes 30 ms.
+const (
+	stretch = 16 * cluster
+	atOnce  = 8
+	longRun = 4 * cluster
+)
 
 // work is a stretch of a restore.
 type work struct {
 	view                  *View
 	target                target
+	only                  *narrowed // nil: all can differ
 	want, have            []byte
 	read, written, zeroed int64
 }
@@ -154,8 +171,16 @@ func (w *work) stretch(off, n int64) error {
 		at := from
 		from = -1
 		w.written += to - at
-		_, err := w.target.WriteAt(w.want[at-off:to-off], at)
-		return err
+		step := to - at
+		if step < longRun {
+			step = cluster
+		}
+		for ; at < to; at += step {
+			if _, err := w.target.WriteAt(w.want[at-off:min(at+step, to)-off], at); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	for at := off; at < off+n; at += cluster {
 		c := at / cluster
@@ -192,6 +217,9 @@ func (w *work) stretch(off, n int64) error {
 
 // differs reports whether the target has something else at a cluster.
 func (w *work) differs(c, at, n int64) (bool, error) {
+	if differs, known := w.only.known(at); known {
+		return differs, nil
+	}
 	if w.target.Empty() {
 		return w.view.places[c].isData(), nil
 	}
@@ -204,10 +232,14 @@ func (w *work) differs(c, at, n int64) (bool, error) {
 		return false, err
 	}
 	w.read += n
-	if codec.IsZero(b) {
-		return w.view.places[c].isData(), nil
+	var has sum // zeroes have the sum of nothing
+	if !codec.IsZero(b) {
+		has = sumOf(b)
 	}
-	return !w.view.places[c].isData() || sumOf(b) != w.view.sums[c], nil
+	if w.only.isStrange(at, has) {
+		return false, notAsCurrent{at}
+	}
+	return has != w.view.sums[c], nil
 }
 
 func (s *Store) change(how func(x *Index)) error {

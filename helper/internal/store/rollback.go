@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/image"
 )
 
@@ -16,14 +17,26 @@ import (
 type rollback struct {
 	store *Store
 	point *Point
+	from  *Index // as it was before
 	disks []*returning
+}
+
+// Disk is a disk of a workload, and its content at the point.
+type Disk struct {
+	View *View
+	Path string
+	// Since finds the clusters that may not be as in the current point; without a map why
+	// has the reason. It is asked right before the first write. nil: all may differ.
+	Since func() (m *blockmap.Map, why string)
 }
 
 // returning is a disk that goes back.
 type returning struct {
 	*Restored
 	view   *View
-	target target // nil: a file that does not exist yet
+	since  func() (m *blockmap.Map, why string)
+	target target    // nil: a file that does not exist yet
+	only   *narrowed // nil: all clusters can differ
 }
 
 // Rollback makes disks that nothing uses those of a point, which is the current one
@@ -31,11 +44,11 @@ type returning struct {
 //
 // around, if it is there, is given the writing: the workload's folders go back beside
 // it. Until that has returned, nothing may start the workload.
-func (s *Store) Rollback(ctx context.Context, point *Point, views []*View, paths []string, around func(write func() error) error) (_ []*Restored, err error) {
-	b := &rollback{store: s, point: point}
+func (s *Store) Rollback(ctx context.Context, point *Point, disks []Disk, around func(write func() error) error) (_ []*Restored, err error) {
+	b := &rollback{store: s, point: point, from: s.index}
 	defer func() { err = errors.Join(err, b.close()) }()
-	for i, v := range views {
-		if err := b.open(v, paths[i]); err != nil {
+	for _, d := range disks {
+		if err := b.open(d); err != nil {
 			return nil, err
 		}
 	}
@@ -61,10 +74,13 @@ func (s *Store) Rollback(ctx context.Context, point *Point, views []*View, paths
 	return done, s.Settle()
 }
 
-func (b *rollback) open(v *View, path string) (err error) {
-	d := &returning{Restored: &Restored{Volume: v.layers[0].Volume, Path: path, Size: v.size}, view: v}
+func (b *rollback) open(disk Disk) (err error) {
+	d := &returning{Restored: restoredTo(disk.View, disk.Path), view: disk.View, since: disk.Since}
 	b.disks = append(b.disks, d)
-	d.target, err = openDisk(path, v.size)
+	d.target, err = openDisk(d.Path, d.view.size)
+	if d.target == nil {
+		d.How = Full
+	}
 	return err
 }
 
@@ -94,6 +110,11 @@ func (b *rollback) room() error {
 }
 
 func (b *rollback) write(ctx context.Context) error {
+	for _, d := range b.disks {
+		if err := b.narrow(d); err != nil {
+			return err
+		}
+	}
 	for _, d := range b.disks {
 		if err := b.shut(d); err != nil {
 			return err
@@ -153,7 +174,13 @@ func (b *rollback) fill(ctx context.Context, d *returning) error {
 	if d.target == nil {
 		return d.view.writeNew(ctx, d.Path, d.Restored)
 	}
-	if err := d.view.write(ctx, d.target, d.Restored, shutClusters*cluster); err != nil {
+	err := d.view.write(ctx, d.target, d.Restored, shutClusters*cluster, d.only)
+	var strange notAsCurrent
+	if errors.As(err, &strange) {
+		d.How, d.Why = Digests, strange.Error()
+		err = d.view.write(ctx, d.target, d.Restored, shutClusters*cluster, nil)
+	}
+	if err != nil {
 		return err
 	}
 	return b.sync(d)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/livefleet/handover/helper/internal/blockmap"
 )
 
 // struck ends a rollback at one of its steps. It knows what the disks held when they were
@@ -94,6 +96,8 @@ func TestRollbackStruckAtEveryStep(t *testing.T) {
 	}
 	must(s.Close())
 
+	// The disks are those of the current point, whenever one of them is not shut.
+	asCurrent := func() (*blockmap.Map, string) { return blockmap.New(testSize, cluster), "" }
 	strikes, gated := 0, 0
 	for left := 0; ; left += stride() {
 		dir := inMemory(t)
@@ -109,14 +113,14 @@ func TestRollbackStruckAtEveryStep(t *testing.T) {
 			s, err := open(filepath.Join(dir, "store"), false, d)
 			must(err)
 			defer s.Close()
-			var views []*View
-			for _, name := range volumes {
+			var disks []Disk
+			for i, name := range volumes {
 				v, _, err := OpenVolume(s.dir, points[n].ID, name)
 				must(err)
 				defer v.Close()
-				views = append(views, v)
+				disks = append(disks, Disk{View: v, Path: k.paths[i], Since: asCurrent})
 			}
-			_, err = s.Rollback(context.Background(), points[n], views, k.paths, nil)
+			_, err = s.Rollback(context.Background(), points[n], disks, nil)
 			return err
 		}
 		are := func() (n int) { // the moment that the disks are of; -1: one of them is shut

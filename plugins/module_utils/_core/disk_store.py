@@ -96,6 +96,10 @@ class DiskStore:
         """Bytes of data in each volume."""
         return self.pcopy.call("snapshot", "show", "--json", self.folder, name)["data"]
 
+    def export(self, name: str, file: str, path: str) -> None:
+        """A file that was taken along, as a new one. It is held against its digest."""
+        self.pcopy.events("snapshot", "export", "--file=" + file, self.folder, name, path)
+
     def delete(self, name: str) -> bool:
         """Whether it was there."""
         if name not in self.names():

@@ -18,7 +18,7 @@ import shutil
 import time
 import typing as t
 
-from .disk_store import check_name, is_name
+from .disk_store import CONFIGURATION, check_name, is_name
 from .runtime import HandoverError
 
 ROOT = "/var/lib/handover/snapshots"
@@ -59,6 +59,14 @@ class Snapshots:
             ) from exc
         except (OSError, ValueError) as exc:
             raise HandoverError("{0} cannot be read: {1}: remove the snapshot".format(path, exc)) from exc
+
+    def configuration(self, name: str) -> dict[str, t.Any]:
+        """The workload as it was; nothing where the snapshot was taken without."""
+        try:
+            with open(os.path.join(self.path(name), CONFIGURATION), encoding="utf-8") as source:
+                return json.load(source)
+        except FileNotFoundError:
+            return {}
 
     def begin(self, name: str) -> str:
         """An empty folder for the coming snapshot; a killed run's leftovers in it are gone."""

@@ -17,7 +17,7 @@ from ..._core.disk_store import CONFIGURATION, DiskStore, Part, take
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.snapshot_records import Snapshots
-from .. import processes, workload
+from .. import memory_files, processes, workload
 from ..halted import halted
 from ..podman import Podman
 from ..preflight.plan import STOPPED
@@ -146,8 +146,8 @@ class SnapshotTaker:
                 copy(self.runtime, volume["image"], os.path.join(folder, volume["name"] + ".img"))
             for volume in subject.folders:
                 copy(self.runtime, volume["path"], os.path.join(folder, volume["name"] + TREE))
-            copy(self.runtime, facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
-            copy(self.runtime, facts["upper_dir"], os.path.join(folder, "layer"))
+            for name, path in memory_files.present(facts).items():
+                copy(self.runtime, path, os.path.join(folder, name))
         return {"disks": False, "paused_ms": round(1000 * (time.monotonic() - began)), "size": host.allocated(folder)}
 
 

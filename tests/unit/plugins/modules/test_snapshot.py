@@ -27,6 +27,7 @@ class Host:
         self.state = "running"
         self.identifier = "111"
         self.commands = []
+        self.apart = []  # what does not end with the unit that it was begun in
         self.fails = ()
         self.tracked = ""
         self.size = None
@@ -41,6 +42,10 @@ class Host:
 
     def run(self, argv, accept=(0,), stdin=None, timeout=None):
         tool, *rest = [str(word) for word in argv]
+        if os.path.basename(tool) == "systemd-run":
+            assert "--scope" in rest
+            tool, *rest = rest[rest.index("--") + 1 :]
+            self.apart.append(" ".join(rest[-2:]))
         tool = os.path.basename(tool)
         out = ""
         if rest[:2] == ["ps", "--all"]:
@@ -185,6 +190,7 @@ def test_the_memory_is_of_the_same_moment(host, act):
     verbs = [verb for verb, _state in host.commands]
     assert verbs[0] == "podman container checkpoint --keep --tcp-established --file-locks shop"
     assert verbs[-1] == "podman container restore --tcp-established --file-locks shop"
+    assert host.apart == ["--file-locks shop"]
     assert {state for verb, state in host.commands if verb.startswith("cp")} == {"exited"}
     assert (kept(host)["before"] / "checkpoint" / "pages.img").read_text() == "memory"
     assert (kept(host)["before"] / "layer" / "file").read_text() == "layer"
