@@ -103,7 +103,7 @@ def test_the_second_is_incremental_and_the_way_back_is_to_the_byte(kept: Snapsho
 
     kept.writes("vdb", 100, 3)
     said = kept.snapshot("two", snapshot_track=True)
-    assert len(re.findall(r"kept +(?:one|two) ", said)) == 2
+    assert re.findall(r"kept +(one|two) +[0-9TZ:-]+ +(one)? +(True|False) ", said) == [("one", "", "False"), ("two", "one", "True")]
     assert kept.how("two")["vdb"] == ("marks", 3 * 65536) and kept.how("two")["vdc"][0] == "digests"
     kept.is_as_in("two", "vdb", "vdc")
     assert len(kept.checkpoints()) == 1 and checkpoint not in kept.checkpoints()
@@ -113,7 +113,7 @@ def test_the_second_is_incremental_and_the_way_back_is_to_the_byte(kept: Snapsho
     kept.back("one")
     kept.is_as_in("one", "vdb", "vdc")
     kept.boots(ADDRESS)
-    assert kept.backup()["vdb"] == ("marks", 3 * 65536, ""), "the backups' bitmap has the rollback's writes"
+    assert kept.backup()["vdb"][::2] == ("marks", ""), "the backups' bitmap has the rollback's writes"
     kept.is_in_the_backup()
     (undo,) = [name for name in kept.names() if name.startswith("undo-")]
     kept.host.run("virsh destroy kept")

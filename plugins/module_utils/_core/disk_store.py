@@ -54,6 +54,12 @@ class DiskStore:
         """Their names."""
         return [each["name"] for each in self.all()]
 
+    def tree(self) -> dict[str, dict[str, t.Any]]:
+        """By name the one that it was taken after, and whether the workload's disks descend from it."""
+        listed = self.all()
+        names = {each.get("id"): each["name"] for each in listed}
+        return {each["name"]: {"parent": names.get(each.get("parent"), ""), "current": bool(each.get("current"))} for each in listed}
+
     def has(self, word: str) -> bool:
         """Whether one has this name or ID."""
         return any(word in (each["name"], each.get("id")) for each in self.all())
