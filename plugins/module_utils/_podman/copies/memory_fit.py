@@ -44,7 +44,9 @@ def misfits(workload: str, runtime: str, then: Facts, now: Facts) -> list[str]:
 def alike(configuration: Facts, inspect: Facts) -> bool:
     """Whether a container was made as the one of a backup was, of the same image: so has one that moved, or that was made again."""
     known = configuration.get("essence")
-    return bool(known) and configuration["image"]["id"] == inspect.get("Image") and first_difference(_own(known), _own(essence(inspect))) is None
+    if not known or configuration["image"]["id"] != inspect.get("Image"):
+        return False
+    return first_difference(_own(known), _own(essence(inspect))) is None
 
 
 def _own(known: Facts) -> dict[str, t.Any]:

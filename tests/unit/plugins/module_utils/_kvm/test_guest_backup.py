@@ -290,5 +290,15 @@ def test_the_name_is_the_door(guest_host, guest_module, monkeypatch, containers,
         assert isinstance(taker_of.taker(guest_module()), found)
 
 
+def test_a_guest_has_no_memory_taken(guest_host, guest_module, monkeypatch):
+    monkeypatch.setattr(taker_of, "has_libvirt", lambda runtime: True)
+    monkeypatch.setattr(taker_of.Podman, "containers", lambda self: [])
+    monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, **_kwargs: runtime.Completed(tuple(argv), 0, "web\n", ""))
+    module = guest_module()
+    module.params["memory"] = True
+    with pytest.raises(HandoverError, match="web is a KVM guest, and backups have the memory of containers alone"):
+        taker_of.taker(module)
+
+
 def _down():
     raise HandoverError("libvirt is down")
