@@ -66,7 +66,7 @@ func (s *served) point() string {
 	return x.Now().ID
 }
 
-// A disk that QEMU serves is written in place, and only what differs. The bitmaps of other
+// A disk that QEMU serves is written in place, and only where it differs. The bitmaps of other
 // stores in the image have it, too, and can be used on.
 func TestAServedDiskGoesBackAndForwards(t *testing.T) {
 	s := newServed(t, "64M")

@@ -66,7 +66,7 @@ type target interface {
 	Close() error
 }
 
-// openDisk opens what has a path, or the address of an export; nil: there is nothing yet.
+// openDisk opens a file, a device or an export, by its path or address; nil: there is none yet.
 func openDisk(path string, size int64) (target, error) {
 	if nbd.Is(path) {
 		d, err := nbd.OpenDisk(path, size)
