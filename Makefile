@@ -262,9 +262,8 @@ bench-kvm: setup ## Measure the live migration of a KVM guest, feature by featur
 
 .PHONY: bench-snapshot
 # ROWS="second rollback": only these; the results of the others stay. RUNS=0 only rewrites the page.
-bench-snapshot: setup helper ## Measure snapshots, backups and the way back against restic, borg, cp and a move
+bench-snapshot: lab-images setup helper ## Measure snapshots, backups and the way back against restic, borg, cp and a move
 	@$(BENCH_PLAY) lab/create.yml
-	@$(BENCH_PLAY) -e '{"lab_images": [postgres, tools]}' lab/images.yml
 	@.cache/venv/bin/python tests/bench/snapshot/snapshot.py $(if $(ROWS),--rows "$(ROWS)") $(if $(RUNS),--runs $(RUNS)); \
 	status=$$?; $(if $(KEEP),,$(BENCH_PLAY) lab/destroy.yml;) exit $$status
 

@@ -22,6 +22,7 @@ from test_fleet import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
 NAME = "counter1"
 VOLUME = f"{NAME}data"
 REPOSITORY = "/var/lib/handover/test-memory"
+KEPT = "/var/lib/handover/kept"
 PCOPY = "/usr/local/libexec/handover/pcopy"
 PLACE = f"/var/lib/handover/mnt/{VOLUME}"
 COUNTS = (
@@ -84,7 +85,7 @@ def counter() -> t.Iterator[Counter]:
             made.lose(name)
             host = made.fleet.hosts[name]
             host.run(f"{PCOPY} snapshot untrack {REPOSITORY}/{NAME}; {PCOPY} snapshot untrack {made.names[1]}:{REPOSITORY}/{NAME}")
-            host.run(f"rm --recursive --force {REPOSITORY} {snapshots}/{NAME} {snapshots}/.disks/{NAME} {snapshots}/.brought/{NAME}")
+            host.run(f"rm --recursive --force {REPOSITORY} {KEPT} {snapshots}/{NAME} {snapshots}/.disks/{NAME} {snapshots}/.brought/{NAME}")
 
 
 def test_it_runs_on_from_its_backup_here_and_there(counter: Counter) -> None:
@@ -117,3 +118,16 @@ def test_it_runs_on_from_its_backup_here_and_there(counter: Counter) -> None:
     status, text = counter.play("backup_restore", counter.names[1], handover_repository=REPOSITORY, **hosts)
     assert status != 0 and "has no memory: restore the disks alone" in " ".join(text.split())
     assert counter.ledger(counter.second)[1] == word
+
+
+def test_a_move_keeps_the_disks_as_they_were(counter: Counter) -> None:
+    """An upgrade after a move fails: the way back is on the host that the container has left, and leads to the one where it is now."""
+    source, destination = reversed(counter.names)
+    counter.second.check_output(f"echo before >{PLACE}/version")
+    text = counter.done("migrate", source, handover_destination=destination, handover_keep_source=True)
+    assert f"as they were are in {source}:{KEPT}" in text
+    assert counter.second.run(f"podman container exists {NAME}").rc == 1, "the source's copy is removed"
+    counter.first.check_output(f"echo after >{PLACE}/version")
+    counter.done("backup_restore", destination, handover_repository=f"{source}:{KEPT}", handover_hosts=",".join(counter.names))
+    assert counter.first.check_output(f"cat {PLACE}/version") == "before"
+    assert counter.first.check_output(f"podman inspect --format '{{{{.State.Running}}}}' {NAME}") == "true"

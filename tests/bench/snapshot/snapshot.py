@@ -3,9 +3,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Snapshots, backups and the way back against the tools of the trade, in turn, in one run, on the hosts of the copies' benchmark.
+"""Snapshots, backups and the way back against the tools of the trade, in turn, in one run.
 
-The rows of one disk are in disks.py, those of PostgreSQL under pgbench in database.py. What was measured is kept by row in
+The rows of one disk are in disks.py, on a host of the copies' benchmark. Those of PostgreSQL under pgbench are in database.py, on the lab's own two hosts. What was measured is kept by row in
 docs/benchmarks/snapshot-runs.json; a row that is run again replaces its own part. snapshot.json, snapshot.md and the charts are made of all of it.
 """
 
@@ -35,6 +35,15 @@ RUNS = OUT / "snapshot-runs.json"
 ROWS: dict[str, t.Callable[[], t.Any]] = {**database.ROWS, **disks.ROWS}
 # What is shown beside the time.
 BESIDES = {"read": "read, part of the data", "sent": "sent, part of the data", "written": "written, part of the data", "by_marks": "by marks"}
+
+
+def fleet_of(name: str) -> freeze.Fleet:
+    """The hosts of a row, with the helper on each."""
+    folder = HERE.parent / "fleet"
+    bench = ("bench1", "bench2"), folder / "inventory.yml", folder / "parameters.yml"
+    fleet = freeze.Fleet(("node1", "node2"), None, None) if name in database.ROWS else freeze.Fleet(*bench)
+    fleet.names(HERE.parent / "ready.yml")
+    return fleet
 
 
 def measure(name: str, fleet: freeze.Fleet, sizes: disks.Sizes, runs: int) -> dict[str, t.Any]:
@@ -115,11 +124,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     kept = json.loads(RUNS.read_text(encoding="utf-8")) if RUNS.exists() else {}
     if given.runs:
-        folder = HERE.parent / "fleet"
-        fleet = freeze.Fleet(("bench1", "bench2"), folder / "inventory.yml", folder / "parameters.yml")
-        fleet.names(HERE.parent / "ready.yml")
         for name in chosen:
-            kept[name] = measure(name, fleet, disks.Sizes(used_mib=given.used), given.runs)
+            kept[name] = measure(name, fleet_of(name), disks.Sizes(used_mib=given.used), given.runs)
             RUNS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     bars = write(kept)
     for each in bars:
