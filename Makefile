@@ -260,6 +260,14 @@ bench-kvm: setup ## Measure the live migration of a KVM guest, feature by featur
 	@.cache/venv/bin/python tests/bench/kvm/kvm.py $(if $(RUNS),--runs $(RUNS)) $(if $(LOADS),--loads $(LOADS)) $(if $(MEMORY),--memory $(MEMORY)) $(if $(ADD),--add); \
 	status=$$?; $(if $(KEEP),,$(KVM_PLAY) lab/destroy.yml;) exit $$status
 
+.PHONY: bench-snapshot
+# ROWS="second rollback": only these; the results of the others stay. RUNS=0 only rewrites the page.
+bench-snapshot: setup helper ## Measure snapshots, backups and the way back against restic, borg, cp and a move
+	@$(BENCH_PLAY) lab/create.yml
+	@$(BENCH_PLAY) -e '{"lab_images": [postgres, tools]}' lab/images.yml
+	@.cache/venv/bin/python tests/bench/snapshot/snapshot.py $(if $(ROWS),--rows "$(ROWS)") $(if $(RUNS),--runs $(RUNS)); \
+	status=$$?; $(if $(KEEP),,$(BENCH_PLAY) lab/destroy.yml;) exit $$status
+
 .PHONY: bench-watch
 bench-watch: setup helper ## Measure the second pass over a folder of 200,000 files against rsync's
 	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))

@@ -124,7 +124,7 @@ backups:
       type: str
       returned: always
     frozen_ms:
-      description: How long the file systems stood still, in milliseconds.
+      description: How long the file systems stood still, in milliseconds. With O(memory), how long the container did.
       type: float
       returned: always
     volumes:

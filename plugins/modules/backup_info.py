@@ -61,7 +61,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 backups:
-  description: The backups, by workload, the oldest first. C(kind) is V(container) or V(KVM guest), and C(stored) has the bytes that each has added.
+  description: The backups, by workload, the oldest first. C(kind) is V(container) or V(KVM guest), and C(stored) has the bytes that each has added, and
+    C(memory) says whether the container can run on from it.
   returned: success
   type: list
   elements: dict
@@ -74,6 +75,7 @@ backups:
       size: 268435456
       stored: 2097152
       frozen_ms: 12.1
+      memory: false
       current: true
 faults:
   description: Files that are not as they were written, with the backups that need them (C(points)). Empty without O(verify).

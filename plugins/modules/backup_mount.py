@@ -105,8 +105,8 @@ mountpoints:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
+from ..module_utils._core.snapshot_records import ROOT
 from ..module_utils._podman.copies.backup_mounter import mount, unmount
-from ..module_utils._podman.snapshots import ROOT
 
 
 def main() -> None:

@@ -46,6 +46,12 @@ options:
       - Its name, its ID, or the beginning of one. The latest if not given.
     type: str
     default: ''
+  memory:
+    description:
+      - Whether the snapshot has the memory of the backup, too, so that the container can run on from it. A backup without, and one whose processor, kernel
+        or CRIU this host does not match, are refused.
+    type: bool
+    default: false
   state:
     description:
       - Whether the host has it as a snapshot. With V(absent) the backup itself stays in the repository.
@@ -110,8 +116,8 @@ exists:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
-from ..module_utils._podman.backup_adopter import adopt
-from ..module_utils._podman.snapshots import ROOT
+from ..module_utils._core.snapshot_records import ROOT
+from ..module_utils._podman.copies.backup_adopter import adopt
 
 
 def main() -> None:
@@ -121,6 +127,7 @@ def main() -> None:
             "repository": {"type": "path", "required": True},
             "workload": {"type": "str", "required": True},
             "backup": {"type": "str", "default": ""},
+            "memory": {"type": "bool", "default": False},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "root": {"type": "path", "default": ROOT},
             "timeout": {"type": "int", "default": 300},

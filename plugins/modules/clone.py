@@ -72,6 +72,11 @@ options:
       - It must run on no other host. This host cannot know that, so without this option its own name is refused.
     type: bool
     default: false
+  memory:
+    description:
+      - Whether it runs on from the memory in the snapshot. Only with O(own_name), and from a backup with memory.
+    type: bool
+    default: false
   timeout:
     description:
       - Seconds that the whole module may take.
@@ -174,8 +179,8 @@ left_out:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
+from ..module_utils._core.snapshot_records import ROOT
 from ..module_utils._podman.copies.clone_maker import CloneMaker
-from ..module_utils._podman.snapshots import ROOT
 
 
 def main() -> None:
@@ -189,6 +194,7 @@ def main() -> None:
             "addresses": {"type": "list", "elements": "str", "default": []},
             "start": {"type": "bool", "default": True},
             "own_name": {"type": "bool", "default": False},
+            "memory": {"type": "bool", "default": False},
             "root": {"type": "path", "default": ROOT},
             "timeout": {"type": "int", "default": 3600},
         },

@@ -93,7 +93,7 @@ notes:
     C(handover_max_frozen_ms), of migrate, move, drain, refill, kvm_migrate. The longest pause in milliseconds in the mode V(live), by the
     forecast that the cutover waits for.
   - >-
-    C(handover_memory), of snapshot, rollback. Whether the memory is in the snapshot, or comes back from it, too.
+    C(handover_memory), of snapshot, rollback, backup, backup_restore. Whether the memory is in the snapshot, or comes back from it, too.
   - >-
     C(handover_mode), of migrate, move, drain, refill, kvm_migrate. live, or offline, which stops a container here and starts it there.
   - >-

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: snapshot
 
-short_description: Take a snapshot of a container on its own host, go back to one, or remove it
+short_description: Take a snapshot of a container or a KVM guest on its own host, go back to one, or remove it
 
 version_added: 0.1.0
 
@@ -20,6 +20,9 @@ description:
     clusters that differ from the snapshot before are stored. A container with plain volumes stands still itself for the last files of these.
   - With its memory the container is checkpointed, and restored when the volumes are copied. Where the file system of O(root) and of the images can
     share blocks (xfs, btrfs, on the same device), copying takes no time.
+  - Of a KVM guest all disks are of one moment, as with M(livefleet.handover.backup), and the definition, the firmware's variables and the state of an
+    emulated TPM are taken along. It may be off. Its memory is not taken, and its snapshots are not mounted.
+  - A name that is a container and a guest on the host is refused.
   - The role livefleet.handover.snapshot goes back, by the states V(staged), V(placed) and V(restored).
 
 extends_documentation_fragment:
@@ -39,8 +42,8 @@ attributes:
 options:
   workload:
     description:
-      - Name of the container. Of several, as V(db+web), or of a pod or a project of compose, the snapshots are of one moment. Each container has its own,
-        under the same name. Of one name, they are all gone back to, if they are of one moment.
+      - Name of the container or the guest. Of several containers, as V(db+web), or of a pod or a project of compose, the snapshots are of one moment. Each
+        container has its own, under the same name. Of one name, they are all gone back to, if they are of one moment.
     type: str
     required: true
   name:
@@ -56,7 +59,9 @@ options:
       - V(staged) lays whole copies, such as the layer's, beside the files in use, as C(<path>.rollback), and stops the container.
       - V(placed) makes the image volumes, which are not mounted, those of the snapshot, and puts the copies in place. Only clusters that differ are
         written. If it is killed, the volumes cannot be mounted until it is run again, so that the container does not start.
-      - V(restored) lets the container go on with its memory, or starts it.
+      - For a guest, V(staged) ends it, and V(placed) writes its images in place and brings back the definition and the files beside the disks. The images have
+        another name in that time, so that libvirt cannot start the guest.
+      - V(restored) lets the container go on with its memory, or starts it. A guest is started if it ran at the snapshot.
     type: str
     choices: [present, mounted, unmounted, staged, placed, restored, absent]
     default: present
@@ -81,6 +86,7 @@ options:
       - V(present), whether the helper goes on tracking writes to the volumes, so that the next snapshot reads only the clusters written since. A write
         costs a little more then. V(staged), the same for the snapshot that O(keep) takes, so that the way back compares only those.
       - Without, and after the volumes were attached anew, the next snapshot reads all and compares digests.
+      - Of a guest, whether its qcow2 images keep a checkpoint of libvirt's. A move of the guest is refused as long as there is one.
     type: bool
     default: false
   volumes:
@@ -96,6 +102,10 @@ options:
     type: int
     default: 3600
 
+requirements:
+  - the helper on the host (role livefleet.handover.pcopy)
+  - podman on the host, or libvirt 7.0, QEMU 5.2 or newer and qemu-nbd
+
 seealso:
   - module: livefleet.handover.snapshot_info
 
@@ -104,6 +114,12 @@ author:
 """
 
 EXAMPLES = r"""
+- name: Take a snapshot of a KVM guest
+  livefleet.handover.snapshot:
+    workload: web
+    name: before-upgrade
+    track: true
+
 - name: Take a snapshot before the upgrade
   livefleet.handover.snapshot:
     workload: shop
@@ -158,9 +174,9 @@ snapshot:
 """
 
 from ..module_utils._core.runtime import finish
+from ..module_utils._core.snapshot_records import ROOT
 from ..module_utils._core.step import discreet
-from ..module_utils._podman.copies.snapshot_group import act
-from ..module_utils._podman.snapshots import ROOT
+from ..module_utils._drivers.copies.snapshots import act
 
 
 def main() -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -38,8 +39,8 @@ def read_progress(text: str) -> tuple[list[Second], list[str]]:
     return seconds, rest
 
 
-def longest(log: str, since: float) -> float:
-    """Seconds: what the longest transaction took that ended after a moment of the wall clock, by pgbench's own log.
+def longest(log: str, since: float, until: float = math.inf) -> float:
+    """Seconds: what the longest transaction took that ended after a moment of the wall clock, and not after another, by pgbench's own log.
 
     Its latency counts from when the transaction was due; one that waits for an earlier one of the same client has lagged, and is no stall of its own.
     """
@@ -50,7 +51,7 @@ def longest(log: str, since: float) -> float:
         if len(words) < 7 or not all(word.isdigit() for word in words[2:7]):
             continue
         latency, second, micro, lag = (int(words[n]) for n in (2, 4, 5, 6))
-        if second + micro / 1e6 >= since:
+        if since <= second + micro / 1e6 <= until:
             found = max(found, (latency - lag) / 1e6)
     return found
 
@@ -73,15 +74,19 @@ class Pgbench:
         with self.output.open("wb") as log:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
+    def stall(self, since: float, until: float = math.inf) -> float:
+        """Seconds: the longest transaction between two moments, while it runs. Its log comes in blocks: the last second may be missing."""
+        logs = (log.read_text(encoding="ascii", errors="replace") for log in self.notes[0].glob(f"{self.notes[1]}.*"))
+        return max((longest(log, since, until) for log in logs), default=0.0)
+
     def stop(self, since: float = 0.0) -> dict[str, t.Any]:
         """Ends it, and says whether it ran until then, what it did, what went wrong on the way, and how long a client stood still since a moment."""
         assert self.process is not None
         ran = self.process.poll() is None
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(timeout=30)
-        stall = 0.0
+        stall = self.stall(since)
         for log in self.notes[0].glob(f"{self.notes[1]}.*"):
-            stall = max(stall, longest(log.read_text(encoding="ascii", errors="replace"), since))
             log.unlink()
         seconds, said = read_progress(self.output.read_text(encoding="utf-8", errors="replace"))
         return {

@@ -25,7 +25,14 @@ import yaml
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 INVENTORY = Path(os.environ.get("FAULTS_INVENTORY", CHECKOUT / "lab" / "inventory.yml"))
 PARAMETERS = os.environ.get("FAULTS_PARAMETERS", "")
-ANSIBLE = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_FORCE_COLOR": "0", "ANSIBLE_NOCOLOR": "1"}
+# A play is stopped by the line that names its task. Where Ansible is told to leave out what it skips, as molecule tells it, that line comes with the result.
+ANSIBLE = {
+    **os.environ,
+    "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"),
+    "ANSIBLE_FORCE_COLOR": "0",
+    "ANSIBLE_NOCOLOR": "1",
+    "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true",
+}
 BIN = Path(sys.executable).parent
 
 WORKLOAD = "ledger"

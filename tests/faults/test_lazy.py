@@ -96,7 +96,8 @@ def test_while_memory_follows(case: str, fleet: Fleet) -> None:
         frozen_at = source.last() - 1
         shape(fleet, RATE)
         scene.go_on()
-        until("its memory follows", lambda: 0 < fetch(scene).get("fetched", 0) < fetch(scene)["total"])
+        until("its memory follows", lambda: follows(scene) or scene.play.process.poll() is not None)
+        assert follows(scene), scene.play.text[-4000:]
         fault.strike(scene)
         status = scene.play.end() if case != "controller killed" else -9
         assert status == 0 or not following.says or re.search(following.says, sentences(scene.play.text)), scene.play.text[-4000:]
@@ -131,6 +132,12 @@ def shown(host: Host, scene: Scene) -> dict[str, t.Any]:
 
 def fetch(scene: Scene) -> dict[str, int]:
     return shown(scene.destination, scene).get("fetch") or {}
+
+
+def follows(scene: Scene) -> bool:
+    """Whether some of its memory has come, and not all."""
+    progress = fetch(scene)
+    return 0 < progress.get("fetched", 0) < progress.get("total", 0)
 
 
 def at_work(host: Host, scene: Scene) -> bool:

@@ -145,6 +145,8 @@ type momentFlags struct {
 	o             snapshot.Options
 	before, after string
 	hookLimit     int
+	halt, goOn    string
+	haltLimit     int
 }
 
 func (m *momentFlags) add(f *pflag.FlagSet) {
@@ -156,6 +158,9 @@ func (m *momentFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&m.before, "before", "", "a shell command to run before the freeze")
 	f.StringVar(&m.after, "after", "", "a shell command to run after it, in any case")
 	f.IntVar(&m.hookLimit, "hook-limit", 60, "seconds that each of the commands may take")
+	f.StringVar(&m.halt, "halt", "", "a shell command that halts the workload for the freeze, such as by a dump of its memory")
+	f.StringVar(&m.goOn, "go-on", "", "a shell command that lets it go on, in any case")
+	f.IntVar(&m.haltLimit, "halt-limit", 600, "seconds that --halt and --go-on may take each")
 	f.DurationVar(&m.o.FreezeLimit, "freeze-limit", 10*time.Second, "how long the file systems may stand still")
 }
 
@@ -164,6 +169,10 @@ func (m *momentFlags) check(c *cobra.Command, args []string) error {
 	switch {
 	case m.o.FreezeLimit <= 0:
 		return usageError(fmt.Sprintf("%s: --freeze-limit %v: a time above 0", words(c), m.o.FreezeLimit))
+	case (m.halt == "") != (m.goOn == ""):
+		return usageError(fmt.Sprintf("%s: --halt and --go-on: give both or none: what was halted has to go on", words(c)))
+	case m.haltLimit <= 0:
+		return usageError(fmt.Sprintf("%s: --halt-limit %d: a number of seconds above 0", words(c), m.haltLimit))
 	case m.hookLimit <= 0:
 		return usageError(fmt.Sprintf("%s: --hook-limit %d: a number of seconds above 0", words(c), m.hookLimit))
 	case !slices.Contains([]string{tracker.Auto, tracker.EBPF, tracker.Hash}, m.o.Tracker):
@@ -175,6 +184,7 @@ func (m *momentFlags) check(c *cobra.Command, args []string) error {
 func (m *momentFlags) options() snapshot.Options {
 	o := m.o
 	o.Before, o.After = hook(m.before, m.hookLimit), hook(m.after, m.hookLimit)
+	o.Halt, o.GoOn = hook(m.halt, m.haltLimit), hook(m.goOn, m.haltLimit)
 	return o
 }
 
@@ -192,11 +202,19 @@ type listed struct {
 	Taken       time.Time `json:"taken"`
 	Parent      string    `json:"parent"`
 	Current     bool      `json:"current"`
+	Restoring   bool      `json:"restoring,omitempty"` // a rollback to it has not ended
 	Volumes     int       `json:"volumes"`
 	Size        int64     `json:"size"`
 	Stored      int64     `json:"stored"`
 	FrozenMS    float64   `json:"frozen_ms"`
 	Description string    `json:"description"`
+	Files       []file    `json:"files"` // taken along
+}
+
+// file is one that was taken along.
+type file struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
 }
 
 // printRows answers with snapshots: for people as a table, else as one object, which can
@@ -218,7 +236,13 @@ func (a snapshotCommands) snapshotList() *cobra.Command {
 		}
 		all := []listed{}
 		for _, p := range x.Points {
-			l := listed{ID: p.ID, Name: p.Name, Taken: p.Taken, Parent: p.Parent, Current: p.ID == x.Current, Volumes: len(p.Volumes), FrozenMS: p.FrozenMS, Description: p.Description}
+			l := listed{
+				ID: p.ID, Name: p.Name, Taken: p.Taken, Parent: p.Parent, Current: p.ID == x.Current, Restoring: p.ID == x.Restoring,
+				Volumes: len(p.Volumes), FrozenMS: p.FrozenMS, Description: p.Description, Files: []file{},
+			}
+			for _, f := range p.Files {
+				l.Files = append(l.Files, file{f.Name, f.Bytes})
+			}
 			for _, v := range p.Volumes {
 				l.Size, l.Stored = l.Size+v.Size, l.Stored+v.Stored
 			}
@@ -278,7 +302,7 @@ func (a snapshotCommands) snapshotRestore() *cobra.Command {
 		}
 		return between(2, 2)(c, args)
 	}
-	placesFlag(c, &r.Volumes, "volume", "a volume, and the file or device to write; a file that does not exist is made")
+	placesFlag(c, &r.Volumes, "volume", "a volume, and the file or device to write, or a disk that QEMU serves (nbd+unix:///EXPORT?socket=PATH); a file that does not exist is made")
 	placesFlag(c, &r.Folders, "folder", "a volume that is a plain folder, and the folder to write; all else in it is removed")
 	c.Flags().StringVar(&r.FolderRoot, "folder-root", treedisk.Root, "the place of the disks of folders")
 	c.Flags().StringVar(&r.TrackRoot, "track-root", changes.Root, "the folder that holds the trackers' records")

@@ -113,6 +113,8 @@ func TestSnapshotCommands(t *testing.T) {
 	fails("the name a is given twice", 2, "take", at("store"), "--volume", "a=b", "--volume", "a=c")
 	fails("--tracker ploop: choose one of", 2, "take", at("store"), "--volume", "a=b", "--tracker", "ploop")
 	fails("--hook-limit 0", 2, "take", at("store"), "--volume", "a=b", "--hook-limit", "0")
+	fails("--halt and --go-on: give both or none", 2, "take", at("store"), "--volume", "a=b", "--halt", "true")
+	fails("--halt-limit 0", 2, "take", at("store"), "--volume", "a=b", "--halt-limit", "0")
 	fails("--freeze-limit 0s", 2, "take", at("store"), "--volume", "a=b", "--freeze-limit", "0s")
 	fails("--volume is missing", 2, "note", at("store"))
 	fails("is on another host", 1, "note", "backup1:/srv/store", "--volume", "data="+at("disk"))

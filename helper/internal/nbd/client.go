@@ -1,8 +1,8 @@
-// Package nbd reads disks that QEMU serves over a unix socket: the export of a
-// libvirt backup, which is a guest's disk as it was at one moment.
+// Package nbd reads and writes disks that QEMU serves over a unix socket: the export of a
+// libvirt backup, which is a guest's disk as it was at one moment, or an image at rest.
 //
 // It speaks the fixed newstyle handshake, structured replies and metadata contexts of
-// https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md, and only to read.
+// https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md.
 // A context tells of the disk in extents: where it has data (base:allocation), and
 // where it was written since a checkpoint (qemu:dirty-bitmap:NAME).
 //
@@ -44,6 +44,7 @@ type Extent struct {
 type Client struct {
 	conn     net.Conn
 	size     int64
+	flags    uint16 // of the export
 	contexts map[uint32]string
 	cookie   uint64
 
@@ -93,7 +94,10 @@ func (c *Client) Interrupt() {
 
 const (
 	cmdRead       = 0
+	cmdWrite      = 1
 	cmdDisconnect = 2
+	cmdFlush      = 3
+	cmdZero       = 6
 	cmdStatus     = 7
 
 	requestMagic    = 0x25609513
@@ -114,6 +118,10 @@ const (
 )
 
 func (c *Client) send(command uint16, off int64, n uint32) error {
+	return c.write(c.request(command, off, n))
+}
+
+func (c *Client) request(command uint16, off int64, n uint32) []byte {
 	c.cookie++
 	b := make([]byte, 28)
 	binary.BigEndian.PutUint32(b, requestMagic)
@@ -121,7 +129,7 @@ func (c *Client) send(command uint16, off int64, n uint32) error {
 	binary.BigEndian.PutUint64(b[8:], c.cookie)
 	binary.BigEndian.PutUint64(b[16:], uint64(off))
 	binary.BigEndian.PutUint32(b[24:], n)
-	return c.write(b)
+	return b
 }
 
 // chunk is a part of a reply. Its payload has still to be read.
@@ -132,16 +140,32 @@ type chunk struct {
 }
 
 func (c *Client) next() (k chunk, _ error) {
-	b := make([]byte, 20)
-	if err := c.read(b[:4]); err != nil {
+	magic, err := c.magic()
+	if err != nil {
 		return k, err
 	}
-	if magic := binary.BigEndian.Uint32(b); magic != structuredMagic {
-		if magic == simpleMagic {
-			return k, errors.New("a reply without structure, though structured ones were agreed on")
-		}
-		return k, fmt.Errorf("a reply begins with %#x, and is none of NBD", magic)
+	if magic == simpleMagic {
+		return k, errors.New("a reply without structure, though structured ones were agreed on")
 	}
+	return c.chunk()
+}
+
+// magic is the beginning of a reply.
+func (c *Client) magic() (uint32, error) {
+	b := make([]byte, 4)
+	if err := c.read(b); err != nil {
+		return 0, err
+	}
+	magic := binary.BigEndian.Uint32(b)
+	if magic != simpleMagic && magic != structuredMagic {
+		return 0, fmt.Errorf("a reply begins with %#x, and is none of NBD", magic)
+	}
+	return magic, nil
+}
+
+// chunk is the rest of a chunk's head.
+func (c *Client) chunk() (k chunk, _ error) {
+	b := make([]byte, 20)
 	if err := c.read(b[4:]); err != nil {
 		return k, err
 	}

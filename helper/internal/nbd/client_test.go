@@ -27,6 +27,11 @@ func u64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 // serve is a server of one export of 4 KiB, which answers the first request with these
 // bytes; handshake may change an answer to an option.
 func serve(t *testing.T, answer []byte, handshake func(option uint32) []byte) string {
+	return serveWith(t, 0, answer, handshake)
+}
+
+// serveWith has an export with these flags.
+func serveWith(t *testing.T, flags uint16, answer []byte, handshake func(option uint32) []byte) string {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -64,7 +69,7 @@ func serve(t *testing.T, answer []byte, handshake func(option uint32) []byte) st
 			case optSetContext:
 				say(option, ansContext, append(u32(7), Allocation...)...)
 			case optGo:
-				say(option, ansInfo, append(append([]byte{0, infoExport}, u64(4096)...), 0, 0)...)
+				say(option, ansInfo, append(append([]byte{0, infoExport}, u64(4096)...), byte(flags>>8), byte(flags))...)
 			}
 			say(option, ansAck)
 		}

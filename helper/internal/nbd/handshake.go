@@ -48,6 +48,30 @@ func (c *Client) negotiate(export string, contexts []string) error {
 	if err := c.option(optStructured, nil, nil); err != nil {
 		return fmt.Errorf("structured replies: %w", err)
 	}
+	if err := c.choose(export, contexts); err != nil {
+		return err
+	}
+	words := appendText(nil, export)
+	words = binary.BigEndian.AppendUint16(words, 0)
+	known := false
+	err := c.option(optGo, words, func(kind uint32, b []byte) error {
+		if kind == ansInfo && len(b) == 12 && binary.BigEndian.Uint16(b) == infoExport {
+			c.size, known = int64(binary.BigEndian.Uint64(b[2:])), true
+			c.flags = binary.BigEndian.Uint16(b[10:])
+		}
+		return nil
+	})
+	if err == nil && (!known || c.size < 1) {
+		err = errors.New("the server does not tell the size of the disk")
+	}
+	return err
+}
+
+// choose asks for the contexts. None are needed to write.
+func (c *Client) choose(export string, contexts []string) error {
+	if len(contexts) == 0 {
+		return nil
+	}
 	words := appendText(nil, export)
 	words = binary.BigEndian.AppendUint32(words, uint32(len(contexts)))
 	for _, name := range contexts {
@@ -72,19 +96,7 @@ func (c *Client) negotiate(export string, contexts []string) error {
 			return fmt.Errorf("it has no %s", name)
 		}
 	}
-	words = appendText(nil, export)
-	words = binary.BigEndian.AppendUint16(words, 0)
-	known := false
-	err = c.option(optGo, words, func(kind uint32, b []byte) error {
-		if kind == ansInfo && len(b) == 12 && binary.BigEndian.Uint16(b) == infoExport {
-			c.size, known = int64(binary.BigEndian.Uint64(b[2:])), true
-		}
-		return nil
-	})
-	if err == nil && (!known || c.size < 1) {
-		err = errors.New("the server does not tell the size of the disk")
-	}
-	return err
+	return nil
 }
 
 func appendText(b []byte, text string) []byte {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -56,12 +57,18 @@ func PullInto(ctx context.Context, r Pull) (_ *Taken, err error) {
 	for _, d := range r.Disks {
 		p.Volumes = append(p.Volumes, Place{Name: d.Name})
 	}
+	// Before the store is opened, which takes disks without a gate for whole ones.
+	disks, err := reach(r.Disks)
+	defer func() { err = errors.Join(err, hangUp(disks)) }()
+	if err != nil {
+		return nil, err
+	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	if err := p.open(); err != nil {
 		return nil, err
 	}
-	for _, d := range r.Disks {
-		if err := d.pull(ctx, p.take); err != nil {
+	for i, d := range r.Disks {
+		if err := d.pull(ctx, disks[i], p.take); err != nil {
 			return nil, fmt.Errorf("snapshot: the disk %s: %w", d.Name, err)
 		}
 	}
@@ -77,18 +84,39 @@ func PullInto(ctx context.Context, r Pull) (_ *Taken, err error) {
 	return &Taken{Point: point, Store: p.store.Dir()}, nil
 }
 
+// reach connects to all disks, and sees that no rollback has left one of them half written.
+func reach(disks []Served) (clients []*nbd.Client, _ error) {
+	for _, d := range disks {
+		contexts := []string{nbd.Allocation}
+		if d.Bitmap != "" {
+			contexts = append(contexts, nbd.Dirty(d.Bitmap))
+		}
+		c, err := nbd.Dial(d.Socket, d.Export, contexts...)
+		if err != nil {
+			return clients, fmt.Errorf("snapshot: the disk %s: %w", d.Name, err)
+		}
+		clients = append(clients, c)
+		point, shut, err := store.Shut(io.NewSectionReader(c, 0, c.Size()))
+		if err == nil && shut {
+			err = fmt.Errorf("a rollback of it to the snapshot %s was begun, and has not ended: run it again", point)
+		}
+		if err != nil {
+			return clients, fmt.Errorf("snapshot: the disk %s: %w", d.Name, err)
+		}
+	}
+	return clients, nil
+}
+
+func hangUp(clients []*nbd.Client) (err error) {
+	for _, c := range clients {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
 // pull brings one disk into the store.
-func (d *Served) pull(ctx context.Context, take store.Taking) (err error) {
+func (d *Served) pull(ctx context.Context, c *nbd.Client, take store.Taking) error {
 	bitmap, why := d.reaches(take.Base(d.Name))
-	contexts := []string{nbd.Allocation}
-	if bitmap != "" {
-		contexts = append(contexts, nbd.Dirty(bitmap))
-	}
-	c, err := nbd.Dial(d.Socket, d.Export, contexts...)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
 	defer context.AfterFunc(ctx, c.Interrupt)()
 	w, err := take.Volume(d.Name, c.Size(), false)
 	if err != nil {

@@ -14,11 +14,13 @@ import (
 	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/changes"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/nbd"
 	"github.com/livefleet/handover/helper/internal/store"
 	"github.com/livefleet/handover/helper/internal/treedisk"
 )
 
-// Return is a request to write volumes of a snapshot to files or devices.
+// Return is a request to write volumes of a snapshot to files, devices, or disks that QEMU
+// serves (nbd+unix:///EXPORT?socket=PATH).
 type Return struct {
 	Store   string
 	Point   string
@@ -56,6 +58,9 @@ func Restore(ctx context.Context, r Return) (_ *Done, err error) {
 		}
 	}
 	for i, p := range r.Volumes {
+		if nbd.Is(p.Path) {
+			continue // QEMU has it open, and lets nothing else write it
+		}
 		if r.Volumes[i].Path, err = filepath.Abs(p.Path); err != nil {
 			return nil, fmt.Errorf("snapshot: %w", err)
 		}

@@ -57,6 +57,8 @@ type Options struct {
 	FolderRoot  string         // the disks of folders
 	Before      *hooks.Command // run before the freeze, while the workload runs
 	After       *hooks.Command // run after it, in any case
+	Halt        *hooks.Command // halts the workload for the freeze, such as by a dump of its memory
+	GoOn        *hooks.Command // lets it go on, in any case; given with Halt
 	FreezeLimit time.Duration  // how long the file systems may stand still
 }
 
@@ -211,7 +213,7 @@ func (j *job) run(ctx context.Context) (err error) {
 			return errors.Join(err, j.after(ctx))
 		}
 	}
-	err = j.freeze(ctx)
+	err = j.moment(ctx)
 	return errors.Join(err, j.after(ctx))
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/codec"
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/nbd"
 )
 
 // Restored counts the work of a restore.
@@ -40,23 +41,50 @@ func restoredTo(v *View, path string) *Restored {
 // more ends that.
 func (v *View) WriteTo(ctx context.Context, path string) (*Restored, error) {
 	r := restoredTo(v, path)
-	_, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		r.How = Full
-		return r, v.writeNew(ctx, path, r)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	t, err := image.OpenTarget(path, v.size)
+	t, err := openDisk(path, v.size)
 	if err != nil {
 		return nil, err
+	}
+	if t == nil {
+		r.How = Full
+		return r, v.writeNew(ctx, path, r)
 	}
 	err = v.write(ctx, t, r, 0, nil)
 	if err == nil {
 		err = t.Datasync()
 	}
 	return r, errors.Join(err, t.Close())
+}
+
+// target is a disk that is written in place: a file or a device, or one that QEMU serves.
+type target interface {
+	io.ReaderAt
+	io.WriterAt
+	Zero(off, n int64) error
+	Empty() bool
+	Datasync() error
+	Close() error
+}
+
+// openDisk opens what has a path, or the address of an export; nil: there is nothing yet.
+func openDisk(path string, size int64) (target, error) {
+	if nbd.Is(path) {
+		d, err := nbd.OpenDisk(path, size)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	}
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	t, err := image.OpenTarget(path, size)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
@@ -83,7 +111,7 @@ func (v *View) writeNew(ctx context.Context, path string, r *Restored) error {
 }
 
 // write compares and writes from a cluster on, some at a time; with only, those clusters.
-func (v *View) write(ctx context.Context, t *image.Target, r *Restored, from int64, only *narrowed) error {
+func (v *View) write(ctx context.Context, t target, r *Restored, from int64, only *narrowed) error {
 	var next, read, written, zeroed atomic.Int64
 	next.Store(from)
 	g, ctx := errgroup.WithContext(ctx)
@@ -127,7 +155,7 @@ const (
 // work is a stretch of a restore.
 type work struct {
 	view                  *View
-	target                *image.Target
+	target                target
 	only                  *narrowed // nil: all can differ
 	want, have            []byte
 	read, written, zeroed int64

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -36,8 +35,8 @@ type returning struct {
 	*Restored
 	view   *View
 	since  func() (m *blockmap.Map, why string)
-	target *image.Target // nil: a file that does not exist yet
-	only   *narrowed     // nil: all clusters can differ
+	target target    // nil: a file that does not exist yet
+	only   *narrowed // nil: all clusters can differ
 }
 
 // Rollback makes disks that nothing uses those of a point, which is the current one
@@ -78,13 +77,10 @@ func (s *Store) Rollback(ctx context.Context, point *Point, disks []Disk, around
 func (b *rollback) open(disk Disk) (err error) {
 	d := &returning{Restored: restoredTo(disk.View, disk.Path), view: disk.View, since: disk.Since}
 	b.disks = append(b.disks, d)
-	if _, err := os.Lstat(d.Path); errors.Is(err, os.ErrNotExist) {
+	d.target, err = openDisk(d.Path, d.view.size)
+	if d.target == nil {
 		d.How = Full
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("store: %w", err)
 	}
-	d.target, err = image.OpenTarget(d.Path, d.view.size)
 	return err
 }
 
@@ -93,10 +89,12 @@ func (b *rollback) room() error {
 	need, free, first := map[uint64]int64{}, map[uint64]int64{}, map[uint64]string{}
 	for _, d := range b.disks {
 		var st unix.Stat_t
-		if d.target == nil || unix.Stat(d.Path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		// Of a disk that QEMU serves it is not known where its room comes from.
+		file, ok := d.target.(*image.Target)
+		if !ok || unix.Stat(d.Path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 			continue
 		}
-		left, err := d.target.Free()
+		left, err := file.Free()
 		if err != nil {
 			return err
 		}

@@ -22,6 +22,8 @@ from .pcopy import Pcopy, PcopyError
 from .runtime import HandoverError
 
 RECORD = "backup.json"
+# The memory of a container, in those backups that have it.
+MEMORY = "memory.tar"
 # The kind of a backup's workload: of guests it is said in the record, and for people in the description. All others are containers.
 CONTAINER, GUEST = "container", "KVM guest"
 PERIODS = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
@@ -84,7 +86,15 @@ class Backups:
         """In the order in which they were taken, which the store keeps: the clock of a host can go back."""
         if is_elsewhere(self.repository) and self.workload not in (_stores(self.pcopy, self.repository) or ()):
             return []
-        return [{"workload": self.workload, "kind": kind(each), **each, "taken": seconds(each["taken"])} for each in self.store.all()]
+        return [self._row(each) for each in self.store.all()]
+
+    def _row(self, point: Row) -> Row:
+        """Memory is stored whole with each, beside the clusters."""
+        memory = sum(file["bytes"] for file in point.get("files") or [] if file["name"] == MEMORY)
+        told = {key: value for key, value in point.items() if key != "files"}
+        return {
+            "workload": self.workload, "kind": kind(point), **told, "taken": seconds(point["taken"]), "memory": memory > 0, "stored": point["stored"] + memory,
+        }  # fmt: skip
 
     def find(self, word: str) -> Row:
         """By its name, its ID or the beginning of one; the latest where there is no word."""
@@ -104,7 +114,7 @@ class Backups:
         """A file that was taken along."""
         with tempfile.TemporaryDirectory(prefix="handover-") as folder:
             path = os.path.join(folder, name)
-            self.pcopy.events("snapshot", "export", "--file=" + name, self.store.folder, point, path)
+            self.store.export(point, name, path)
             try:
                 with open(path, encoding="utf-8") as source:
                     return json.load(source)

@@ -54,6 +54,12 @@ class DiskStore:
         """Their names."""
         return [each["name"] for each in self.all()]
 
+    def tree(self) -> dict[str, dict[str, t.Any]]:
+        """By name the one that it was taken after, and whether the workload's disks descend from it."""
+        listed = self.all()
+        names = {each.get("id"): each["name"] for each in listed}
+        return {each["name"]: {"parent": names.get(each.get("parent"), ""), "current": bool(each.get("current"))} for each in listed}
+
     def has(self, word: str) -> bool:
         """Whether one has this name or ID."""
         return any(word in (each["name"], each.get("id")) for each in self.all())
@@ -93,6 +99,10 @@ class DiskStore:
     def data(self, name: str) -> dict[str, int]:
         """Bytes of data in each volume."""
         return self.pcopy.call("snapshot", "show", "--json", self.folder, name)["data"]
+
+    def export(self, name: str, file: str, path: str) -> None:
+        """A file that was taken along, as a new one. It is held against its digest."""
+        self.pcopy.events("snapshot", "export", "--file=" + file, self.folder, name, path)
 
     def delete(self, name: str) -> bool:
         """Whether it was there."""

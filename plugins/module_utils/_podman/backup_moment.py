@@ -22,8 +22,12 @@ def take_all(
     documents: t.Sequence[t.Mapping[str, t.Any]],
     name: str,
     options: t.Sequence[str],
+    memory: t.Mapping[str, str] | None = None,
 ) -> list[Row]:
-    """All volumes of containers at one moment, while they are in use, and documents beside them, by their names."""
+    """All volumes of containers at one moment, while they are in use, and documents beside them, by their names.
+
+    `memory` is a file that is there when the moment has passed. The options halt the one container then, so nothing of it has to stand still.
+    """
     with tempfile.TemporaryDirectory(prefix="handover-") as folder:
         parts = []
         for each, container, along in zip(backups, containers, documents):
@@ -31,7 +35,8 @@ def take_all(
             for word, path in files.items():
                 with open(path, "w", encoding="utf-8") as target:
                     json.dump(along[word], target)
-            parts.append(Part(each.store, image_volumes(container), files, folders(container), cgroup_of(container)))
+            cgroup = cgroup_of(container) if memory is None else ""
+            parts.append(Part(each.store, image_volumes(container), {**files, **(memory or {})}, folders(container), cgroup))
         taken = take(parts, name, options)
     return [
         {**point, "workload": each.workload, "taken": seconds(point["taken"]), "volumes": _reasons(point["volumes"])} for each, point in zip(backups, taken)

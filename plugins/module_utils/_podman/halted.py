@@ -16,32 +16,46 @@ from .podman import Podman, network_backend
 ESTABLISHED = ("--tcp-established", "--file-locks")
 # Has the helper's netavark, which the role pcopy lays down.
 STAND_IN = "/usr/local/libexec/handover/podman"
+GO_ON_SECONDS = 600
 
 
 @contextlib.contextmanager
 def halted(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], runs: t.Callable[[], bool]) -> t.Iterator[None]:
     """Nothing of it runs inside. It runs on afterwards in any case; if it does not, both reasons are told."""
     try:
-        runtime.run([*_door(runtime, facts), podman.path, "container", "checkpoint", "--keep", *ESTABLISHED, name])
+        runtime.run(halt_words(runtime, podman, name, facts))
         yield
     except BaseException as exc:
         # A halt that failed may have left it running.
         if runs():
             raise
         try:
-            go_on(runtime, podman, name, facts)
+            go_on(runtime, name, facts)
         except HandoverError as second:
             raise HandoverError("{0}; and {1} does not run on: {2}".format(exc, name, second)) from exc
         raise
-    go_on(runtime, podman, name, facts)
+    go_on(runtime, name, facts)
 
 
-def go_on(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any]) -> None:
-    """Its sockets need its addresses at once, also those of IPv6, for which the kernel would ask the segment first."""
+def go_on(runtime: Runtime, name: str, facts: t.Mapping[str, t.Any]) -> None:
+    """Has it run on where it stood, also if the time for all else is up."""
+    late = Runtime(runtime.module, GO_ON_SECONDS)
+    late.run(go_on_words(late, Podman(late), name, facts))
+
+
+def halt_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any]) -> list[str]:
+    """The command that dumps it, and ends it."""
+    return [*_door(runtime, facts), podman.path, "container", "checkpoint", "--keep", *ESTABLISHED, name]
+
+
+def go_on_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any]) -> list[str]:
+    """The command that restores it. Its sockets need its addresses at once, also those of IPv6, for which the kernel would ask the segment first."""
     network = network_backend(podman.info())
     environment = ["CONTAINERS_HELPER_BINARY_DIR=" + STAND_IN, "HANDOVER_NETAVARK=" + network["path"], "HANDOVER_GATE=" + facts["checkpoint_dir"]]
     through = [runtime.tool("env", "coreutils"), *environment] if network["backend"] == "netavark" and network["path"] else []
-    runtime.run([*through, podman.path, "container", "restore", *ESTABLISHED, name])
+    # What watches over the container would end with the unit of a timer, if it were a part of it.
+    apart = [runtime.tool("systemd-run", "systemd"), "--scope", "--quiet", "--collect", "--"]
+    return [*apart, *through, podman.path, "container", "restore", *ESTABLISHED, name]
 
 
 def _door(runtime: Runtime, facts: t.Mapping[str, t.Any]) -> list[str]:

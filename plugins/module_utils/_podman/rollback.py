@@ -23,6 +23,8 @@ STAGED = ".rollback"
 ASIDE = ".before-rollback"
 # The end of a folder's name while the helper writes it in place.
 AWAY = ".handover-rollback"
+# The end of an image's name while the container's own layer and its disks are of two moments.
+HELD = ".handover-held"
 
 
 def is_half(image: str) -> bool:
@@ -44,6 +46,25 @@ def look_at_sizes(volumes: t.Iterable[t.Mapping[str, t.Any]]) -> None:
                     volume["name"], format_size(os.path.getsize(volume["image"])), format_size(volume["size"])
                 )
             )
+
+
+def hold(images: t.Sequence[str], folders: t.Sequence[str]) -> None:
+    """Takes the names of disks away before something else is put in place that has to fit them. The helper goes on from such a folder."""
+    for path in images:
+        if os.path.lexists(path):
+            os.replace(path, path + HELD)
+    for path in folders:
+        if not os.path.lexists(path + AWAY):
+            os.rename(path, path + AWAY)
+    _sync((*images, *folders))
+
+
+def let_go(images: t.Sequence[str]) -> None:
+    """Gives them their names back. An image that has one was made since."""
+    for path in images:
+        if os.path.lexists(path + HELD) and not os.path.lexists(path):
+            os.rename(path + HELD, path)
+    _sync(images)
 
 
 def line_of(done: t.Mapping[str, t.Any]) -> str:

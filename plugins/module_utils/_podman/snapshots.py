@@ -2,91 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The place of snapshots on a host, and the record of each.
-
-One folder a snapshot, `<root>/<workload>/<name>/`: `snapshot.json`, `configuration.json`, an image file or a folder for each volume that is not in the store
-of disks, and, if the memory was taken too, the dump and the container's own layer. It is made under a name that begins with a dot and renamed when all of
-it is on the disk: one with a name is whole.
-"""
+"""The volumes of a container as a snapshot or a backup takes them, and those places that none takes."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import typing as t
 
 from .._core.bind_rules import layered
-from .._core.disk_store import check_name, is_name
 from .._core.runtime import HandoverError
 
-ROOT = "/var/lib/handover/snapshots"
-RECORD = "snapshot.json"
 # Of an image volume, so that it can be made again.
 _OF_A_VOLUME = ("name", "image", "mountpoint", "fstype", "options", "size")
-
-
-class Snapshots:
-    """The snapshots of one workload on this host."""
-
-    def __init__(self, root: str, workload: str) -> None:
-        check_name("workload", workload)
-        self.folder = os.path.join(root, workload)
-
-    def path(self, name: str) -> str:
-        check_name("name", name)
-        return os.path.join(self.folder, name)
-
-    def all(self) -> list[dict[str, t.Any]]:
-        """The record of each, the oldest first."""
-        try:
-            names = [name for name in os.listdir(self.folder) if is_name(name)]
-        except FileNotFoundError:
-            return []
-        return sorted((self.read(name) for name in names), key=lambda each: (each["taken"], each["name"]))
-
-    def has(self, name: str) -> bool:
-        return os.path.exists(os.path.join(self.path(name), RECORD))
-
-    def read(self, name: str) -> dict[str, t.Any]:
-        path = os.path.join(self.path(name), RECORD)
-        try:
-            with open(path, encoding="utf-8") as source:
-                return json.load(source)
-        except FileNotFoundError as exc:
-            known = ", ".join(sorted(os.listdir(self.folder))) if os.path.isdir(self.folder) else ""
-            raise HandoverError(
-                "there is no snapshot {0} in {1}: {2}".format(name, self.folder, "name one of " + known if known else "none was taken on this host")
-            ) from exc
-        except (OSError, ValueError) as exc:
-            raise HandoverError("{0} cannot be read: {1}: remove the snapshot".format(path, exc)) from exc
-
-    def begin(self, name: str) -> str:
-        """An empty folder for the coming snapshot; a killed run's leftovers in it are gone."""
-        unfinished = os.path.join(self.folder, "." + name)
-        shutil.rmtree(unfinished, ignore_errors=True)
-        os.makedirs(unfinished, mode=0o700)
-        return unfinished
-
-    def finish(self, name: str, record: t.Mapping[str, t.Any]) -> None:
-        unfinished = os.path.join(self.folder, "." + name)
-        with open(os.path.join(unfinished, RECORD), "w", encoding="utf-8") as target:
-            json.dump(record, target)
-        os.sync()
-        os.rename(unfinished, self.path(name))
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def forget(self, name: str) -> None:
-        """Its name goes first: a half that is left over has none."""
-        unfinished = os.path.join(self.folder, "." + name)
-        shutil.rmtree(unfinished, ignore_errors=True)
-        if os.path.isdir(self.path(name)):
-            os.rename(self.path(name), unfinished)
-            shutil.rmtree(unfinished)
 
 
 def image_volumes(container: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:

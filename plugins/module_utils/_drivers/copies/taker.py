@@ -42,4 +42,6 @@ def taker(module: AnsibleModule) -> Taker:
         raise
     if guest and container:
         raise HandoverError(f"{name} is a container and a KVM guest on this host, and it is not known which is meant: rename one of them")
+    if guest and module.params.get("memory"):
+        raise HandoverError(f"{name} is a KVM guest, and backups have the memory of containers alone: leave handover_memory away")
     return GuestTaker(module) if guest else BackupTaker(module)

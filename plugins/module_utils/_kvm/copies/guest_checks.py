@@ -2,30 +2,48 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What stands in the way of a guest's backup, and what is no part of it: tables of sentences."""
+"""What stands in the way of a guest's backup or snapshot, and what is no part of it: tables of sentences."""
 
 from __future__ import annotations
 
 import os
 import typing as t
+from dataclasses import dataclass
 
 from ..._core.runtime import HandoverError
-from .guest_look import RUNNING, GuestDisk, GuestFacts
+from .guest_look import OFF, RUNNING, GuestDisk, GuestFacts
 
 FORMATS = ("qcow2", "raw")
 # Drives with a medium that can be taken out: nothing of the guest's own is on it.
 REMOVABLE = ("cdrom", "floppy")
 
+STATE = "it is not running but '{0}', and only QEMU can tell its disks at one moment: start or resume it"
+
 Check = t.Callable[[GuestFacts], t.Optional[str]]
 DiskCheck = t.Callable[[GuestDisk], t.Optional[str]]
 
 
-def demand(facts: GuestFacts) -> None:
+@dataclass(frozen=True)
+class Kind:
+    """What is taken of a guest."""
+
+    noun: str
+    refused: str
+    states: tuple[str, ...]  # in which it can be
+
+
+BACKUP = Kind("backup", "cannot be backed up", (RUNNING,))
+# A snapshot of a guest that is off is asked for by a person, who knows that it is.
+SNAPSHOT = Kind("snapshot", "cannot have a snapshot taken", (RUNNING, OFF))
+
+
+def demand(facts: GuestFacts, kind: Kind = BACKUP) -> None:
     """An error with all that is in the way."""
-    found = [sentence for check in CHECKS if (sentence := check(facts))]
+    found = [] if facts.state in kind.states else [STATE.format(facts.state)]
+    found += [sentence for check in CHECKS if (sentence := check(facts))]
     found += [f"its disk {disk.target} {reason}" for disk in kept(facts) for check in DISK_CHECKS if (reason := check(disk))]
     if found:
-        raise HandoverError(f"{facts.name} cannot be backed up: " + "; ".join(found))
+        raise HandoverError(f"{facts.name} {kind.refused}: " + "; ".join(found))
 
 
 def kept(facts: GuestFacts) -> list[GuestDisk]:
@@ -41,12 +59,6 @@ def left_out(facts: GuestFacts) -> list[str]:
         if (disk.device in REMOVABLE or disk.read_only) and (disk.path or disk.kind != "file")
     ]
     return disks + [sentence for path, sentence in OUTSIDE if facts.root.find(path) is not None]
-
-
-def _state(facts: GuestFacts) -> str | None:
-    if facts.state == RUNNING:
-        return None
-    return f"it is not running but '{facts.state}', and only QEMU can tell its disks at one moment: start or resume it"
 
 
 def _persistent(facts: GuestFacts) -> str | None:
@@ -67,7 +79,8 @@ def _disks(facts: GuestFacts) -> str | None:
     return None if kept(facts) else "it has no disk of its own to back up"
 
 
-def _files(facts: GuestFacts) -> str | None:
+def missing_files(facts: GuestFacts) -> str | None:
+    """Of the firmware's variables and the TPM."""
     gone = [path for _kind, path in facts.files if not os.path.exists(path)]
     return f"{', '.join(gone)} is missing, which its definition names: mend that first" if gone else None
 
@@ -86,7 +99,7 @@ def _tpm(facts: GuestFacts) -> str | None:
     return f"the state of its TPM is kept by another program (backend '{backend.get('type')}'), and would be left out: have libvirt emulate it"
 
 
-CHECKS: tuple[Check, ...] = (_state, _persistent, _moving, _job, _disks, _files, _nvram, _tpm)
+CHECKS: tuple[Check, ...] = (_persistent, _moving, _job, _disks, missing_files, _nvram, _tpm)
 
 
 def _is_file(disk: GuestDisk) -> str | None:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The facts about a guest that is to be backed up: its definition, its disks and the files beside them, its checkpoints, and all that is at work on it."""
+"""The facts about a guest of which a copy is taken: its definition, its disks and the files beside them, its checkpoints, and all that is at work on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..guests import unfinished
 from ..libvirt import Libvirt
 from ..state import files
 
-RUNNING = "running"
+RUNNING, OFF = "running", "shut off"
 # libvirt's word where nothing is at work.
 NO_JOB = "None"
 

@@ -103,20 +103,25 @@ class GuestMoment:
 
     def keep_only(self, wanted: str) -> list[str]:
         """Removes the other checkpoints of this store. What a later one needs of a bitmap, libvirt adds to the one before. Returns those that stay."""
-        stay = []
-        for name in guest_look.checkpoint_names(self.libvirt, self.facts.name):
-            if name == wanted or not name.startswith(backup_xml.own(self.store)):
-                continue
-            try:
-                self.libvirt.virsh("checkpoint-delete", "--domain", self.facts.name, name)
-            except HandoverError:
-                stay.append(name)
-        return stay
+        return remove_checkpoints(self.libvirt, self.facts.name, self.store, {wanted})
 
     def forget(self, names: t.Iterable[str]) -> None:
         """Checkpoints whose bitmaps are lost or broken are no use to anything."""
         for name in names:
             self.libvirt.virsh("checkpoint-delete", "--domain", self.facts.name, name, "--metadata", accept=range(256))
+
+
+def remove_checkpoints(libvirt: Libvirt, guest: str, store: str, wanted: t.Container[str]) -> list[str]:
+    """Those of one store, but for the wanted ones. Returns those that stay all the same."""
+    stay = []
+    for name in guest_look.checkpoint_names(libvirt, guest):
+        if name in wanted or not name.startswith(backup_xml.own(store)):
+            continue
+        try:
+            libvirt.virsh("checkpoint-delete", "--domain", guest, name)
+        except HandoverError:
+            stay.append(name)
+    return stay
 
 
 def is_ours(libvirt: Libvirt, name: str) -> bool:

@@ -64,9 +64,10 @@ class GuestRestorer:
                 switch.undo()
             here = self._demand(names, definition, disks)
             kept = [] if self.module.check_mode else self._restore(switch, names, definition, disks, here)
-        started = not another
-        if started and not self.module.check_mode:
-            self._start(bool(configuration.get("autostart")))
+        # One that was off at a snapshot stays off.
+        started = not another and bool(self.record.get("running", True))
+        if not another and not self.module.check_mode:
+            self._go_on(started, bool(configuration.get("autostart")))
         return {
             "changed": True,
             "reasons": [f"a restore of {self.params['workload']} was asked for" + (f" as {self.new}" if another else "")],
@@ -133,9 +134,7 @@ class GuestRestorer:
             self.pcopy.call("snapshot", "restore", "--json", f"--volume={disk['target']}={path}", store, self.point["id"])
         os.chmod(path, 0o600)
         layer = self.pcopy.call("snapshot", "show", "--json", store, self.point["id"])["images"][disk["target"]]
-        said = self.runtime.run(
-            [self.runtime.tool("qemu-img", "qemu-utils"), "compare", "-f", disk["format"], "-F", "qcow2", path, layer], accept=range(256)
-        )
+        said = self.runtime.run([self.runtime.tool("qemu-img", "qemu-utils"), "compare", "-f", disk["format"], "-F", "qcow2", path, layer], accept=range(256))
         if said.rc:
             raise HandoverError(f"the image of {disk['target']} is not the disk of the backup ({said.last_words}): verify the repository")
         lasting(path)
@@ -151,10 +150,11 @@ class GuestRestorer:
         finally:
             remove(archive)
 
-    def _start(self, autostart: bool) -> None:
-        """The backup is of a guest that ran."""
+    def _go_on(self, start: bool, autostart: bool) -> None:
         if autostart:
             self.libvirt.virsh("autostart", "--domain", self.new)
+        if not start:
+            return
         try:
             self.libvirt.virsh("start", "--domain", self.new)
         except HandoverError as exc:

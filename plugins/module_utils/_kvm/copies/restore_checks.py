@@ -17,9 +17,8 @@ from ..._core.runtime import HandoverError
 from ..._core.sizes import format_size
 from ..libvirt import Libvirt
 from ..state import saved
+from .guest_look import OFF
 from .restored_xml import Names
-
-OFF = "shut off"
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,15 @@ def look(libvirt: Libvirt, names: Names, places_of: t.Callable[[ElementTree.Elem
 
 def demand(here: Here, coming: Coming, libvirt: Libvirt) -> None:
     """An error with all that is in the way."""
-    found = [sentence for check in CHECKS if (sentence := check(here, coming))]
-    found += [sentence for need in NEEDS if (sentence := need(ElementTree.fromstring(coming.definition), libvirt))]
+    found = obstacles(here, coming, libvirt, CHECKS)
     if found:
         raise HandoverError(f"{coming.names.new} cannot be restored on this host: " + "; ".join(found))
+
+
+def obstacles(here: Here, coming: Coming, libvirt: Libvirt, checks: t.Sequence[Check]) -> list[str]:
+    """All that these checks and the needs of the definition find."""
+    found = [sentence for check in checks if (sentence := check(here, coming))]
+    return found + [sentence for need in NEEDS if (sentence := need(ElementTree.fromstring(coming.definition), libvirt))]
 
 
 Check = t.Callable[[Here, Coming], t.Optional[str]]
@@ -126,6 +130,8 @@ def _read_only(here: Here, coming: Coming) -> str | None:
 
 
 CHECKS: tuple[Check, ...] = (_off, _taken, _same, _saved, _snapshots, _places, _folders, _room, _read_only)
+# Of a guest whose images are written in place.
+IN_PLACE: tuple[Check, ...] = (_same, _saved, _snapshots, _places, _folders, _read_only)
 
 
 def _bridges(root: ElementTree.Element, libvirt: Libvirt) -> str | None:

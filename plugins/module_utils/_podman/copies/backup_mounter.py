@@ -22,8 +22,8 @@ from ..._core.backups import GUEST, RECORD, Backups
 from ..._core.disk_store import DiskStore, is_elsewhere
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
-from ..backup_adopter import BROUGHT, PREFIX, bring
 from ..snapshot_mounts import SnapshotMounts
+from .backup_adopter import BROUGHT, PREFIX, bring
 from .snapshot_disks import FOLDER_FSTYPE, look_for_room
 
 # With an ID, as the helper makes it: an operator's snapshot may be called backup-monday.

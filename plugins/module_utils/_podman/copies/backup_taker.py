@@ -14,19 +14,23 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
 from ..._core.backup_log import BackupLog
-from ..._core.backups import PERIODS, RECORD, Backups, Row
+from ..._core.backups import MEMORY, PERIODS, RECORD, Backups, Row
 from ..._core.disk_store import CONFIGURATION, check_name, is_elsewhere
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import in_turn
 from ..backup_moment import take_all
+from ..podman import Podman
 from ..snapshots import folders, image_volumes, left_out_of, look_for_cgroup, recorded
 from ..steps.table import STEPS
+from .backup_memory import look_for_memory, wants_memory
+from .memory_fit import host_then
+from .memory_halt import MemoryHalt
 from .snapshot_disks import look_for_room
 
 Document = t.Mapping[str, t.Any]
 
-# Of the container: commands in it before the file systems stand still, and after it.
+# Of the container: commands in it before the file systems stand still, and after it; whether its memory is taken, too.
 LABEL = "livefleet.handover.backup."
 
 ARGUMENTS: dict[str, t.Any] = {
@@ -37,6 +41,7 @@ ARGUMENTS: dict[str, t.Any] = {
     "track": {"type": "bool", "default": True},
     "before": {"type": "str"},
     "after": {"type": "str"},
+    "memory": {"type": "bool"},
     "hook_timeout": {"type": "int", "default": 60},
     "timeout": {"type": "int", "default": 14400},
 }
@@ -53,6 +58,7 @@ class BackupTaker:
         self.module = module
         self.params = module.params
         self.runtime = Runtime(module, module.params["timeout"])
+        self.host: Document | None = None
 
     def run(self) -> dict[str, t.Any]:
         """Takes it, and prunes."""
@@ -68,6 +74,7 @@ class BackupTaker:
             raise HandoverError("{0} has no volume to back up: give it one (image_volume)".format(self.params["workload"]))
         for container in containers:
             look_for_cgroup(container)
+        memory = wants_memory(members, self.params["memory"])
         backups = [Backups(Pcopy(self.runtime), self.params["repository"], container["name"]) for container in containers]
         known = [self._look(each) for each in backups]
         first = [container for container, there in zip(containers, known) if not there]
@@ -75,10 +82,12 @@ class BackupTaker:
             paths = [path for each in first for path in (*(volume["image"] for volume in image_volumes(each)), *(folder["path"] for folder in folders(each)))]
             need = sum(map(host.allocated, paths))
             look_for_room(" and ".join(container["name"] for container in first), need, self.params["repository"])
+        if memory:
+            look_for_memory(containers[0], self.params["repository"])
         left_out = [(member["name"], each) for member in members for each in left_out_of(member)]
         for name, each in left_out:
             self.module.warn("{0} is no part of the backup of {1}: put it in a volume of its own".format(each, name))
-        taken = [] if self.module.check_mode else self._take(containers, backups)
+        taken = [] if self.module.check_mode else self._take(containers, backups, memory)
         if taken:  # a timer of several logs its failures under their word, too
             volumes = [volume for each in taken for volume in each["volumes"]]
             BackupLog().taken(found["name"], {**taken[0], "volumes": volumes})
@@ -100,15 +109,19 @@ class BackupTaker:
             )
         return listed
 
-    def _take(self, containers: t.Sequence[Document], backups: t.Sequence[Backups]) -> list[Row]:
-        documents = [{CONFIGURATION: container, RECORD: _record(container)} for container in containers]
-        return take_all(backups, containers, documents, self.params["name"] or "", self._options(containers))
+    def _take(self, containers: t.Sequence[Document], backups: t.Sequence[Backups], memory: bool) -> list[Row]:
+        documents = [{CONFIGURATION: container, RECORD: _record(container, self.host if memory else None)} for container in containers]
+        name = self.params["name"] or ""
+        if not memory:
+            return take_all(backups, containers, documents, name, self._options(containers))
+        with MemoryHalt(self.runtime, Podman(self.runtime), containers[0]) as halt:
+            return take_all(backups, containers, documents, name, self._options(containers, halt), {MEMORY: halt.archive})
 
     def _container(self) -> Document:
         result = in_turn(self.module, STEPS, [{"workload_info": {"workload": self.params["workload"]}}])
         if "msg" in result:
             raise HandoverError(result["msg"])
-        container = result["last"]["workload_info"]["workload"]
+        container, self.host = result["last"]["workload_info"]["workload"], result["last"]["workload_info"].get("host")
         if not container["exists"]:
             raise NotHere(
                 "{0} is neither a container of podman's nor a guest of libvirt's on this host: name the host that it is on".format(self.params["workload"])
@@ -117,10 +130,18 @@ class BackupTaker:
             raise HandoverError("{0} is being moved: wait until that has ended".format(container["name"]))
         return container
 
-    def _options(self, containers: t.Sequence[Document]) -> list[str]:
-        hooks = [(when, self.params[when] or join(when, [inside(container, when) for container in containers])) for when in ("before", "after")]
-        options = ["--{0}={1}".format(option, value) for option, value in hooks if value]
-        return [*options, "--hook-limit={0}".format(self.params["hook_timeout"]), "--track=" + str(self.params["track"]).lower()]
+    def _options(self, containers: t.Sequence[Document], halt: MemoryHalt | None = None) -> list[str]:
+        """The helper's words. The archive of the memory takes its time beside the commands, of which each has its own limit then."""
+        limit = self.params["hook_timeout"]
+        hooks = {when: self.params[when] or join(when, [inside(container, when) for container in containers]) for when in ("before", "after")}
+        words = []
+        if halt is not None:
+            within = {when: shlex.join(["timeout", str(limit), "sh", "-c", command]) if command else "" for when, command in hooks.items()}
+            hooks = {**within, "after": join("after", [within["after"], halt.pack])}
+            limit = self.params["timeout"]
+            words = halt.options(limit)
+        options = ["--{0}={1}".format(when, command) for when, command in hooks.items() if command]
+        return [*options, *words, "--hook-limit={0}".format(limit), "--track=" + str(self.params["track"]).lower()]
 
 
 def inside(container: Document, when: str) -> str:
@@ -137,7 +158,7 @@ def join(when: str, commands: t.Iterable[str]) -> str:
     return "; ".join(["failed=0", *(command + " || failed=1" for command in given), "exit $failed"])
 
 
-def _record(container: Document) -> Row:
+def _record(container: Document, host_of_memory: Document | None) -> Row:
     return {
         "workload": container["name"],
         "container": container["id"],
@@ -145,4 +166,5 @@ def _record(container: Document) -> Row:
         "host": os.uname().nodename,
         "volumes": recorded(image_volumes(container)),
         "folders": folders(container),
+        **({"memory": {"runtime": container["runtime"], "host": host_then(host_of_memory)}} if host_of_memory else {}),
     }

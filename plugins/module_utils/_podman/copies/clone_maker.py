@@ -17,19 +17,26 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
+from ..._core.backups import GUEST
 from ..._core.disk_store import CONFIGURATION, DiskStore, check_name
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime, shown
+from ..._core.snapshot_records import Snapshots
 from ..._core.step import in_turn
-from .. import clone_plan, plain_volumes, volume as image_volumes, workload
+from .. import clone_plan, memory_files, plain_volumes, volume as image_volumes, workload
 from ..address_probe import in_use
 from ..clone import LABEL, CloneError
 from ..clones import Clones, Record
 from ..create_command import CommandError
+from ..halted import go_on
 from ..podman import Podman
-from ..snapshots import Snapshots
 from ..steps.table import STEPS
 from .snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
+
+OF_A_GUEST = (
+    "{0} is a KVM guest, and a clone is a container: bring the snapshot back under another name with the playbook backup_restore "
+    "(handover_repository={1}, handover_backup={2} and handover_clone)"
+)
 
 
 class CloneMaker:
@@ -66,12 +73,18 @@ class CloneMaker:
         snapshots = Snapshots(self.params["root"], self.params["workload"])
         snapshot = snapshots.read(self.params["snapshot"])
         store = DiskStore.of(Pcopy(self.runtime), self.params["root"], self.params["workload"], snapshot)
+        if snapshot.get("kind") == GUEST:
+            raise HandoverError(OF_A_GUEST.format(self.params["workload"], os.path.dirname(store.folder), snapshot["name"]))
         configuration = self._configuration(snapshots)
         again = self.name == configuration["name"]
         if again and not self.params["own_name"]:
             raise HandoverError(
                 "{0} is the name of the container itself, which may run on another host: give the clone another name, or bring the container back from a "
                 "backup with the playbook backup_restore and without handover_clone, which asks all hosts".format(self.name)
+            )
+        if self.params["memory"] and not (again and snapshot["memory"]):
+            raise HandoverError(
+                "{0} cannot run on from the memory of {1}: that is for the container itself, made again from a backup with memory".format(self.name, origin)
             )
         if snapshot.get("disks") and not store.has(point_of(snapshot)):
             raise HandoverError(
@@ -220,16 +233,33 @@ class CloneMaker:
         self.podman.run(*self.command)
         places = self._places(planned)
         with plain_volumes.kept([places[volume["name"]] for volume in planned.plain]):
-            if planned.plain:
+            # Only one that was readied once can be restored into.
+            if planned.plain or self.params["memory"]:
                 self.podman.run("init", self.name)
                 self.podman.run("container", "cleanup", self.name)
-        layer = os.path.join(files.snapshots.path(snapshot["name"]), "layer")
-        if os.path.isdir(layer):
-            copy(self.runtime, layer, workload.facts_of(self.podman.inspect(self.name), ())["upper_dir"])
+        self._memory(files.snapshots.path(snapshot["name"]))
+
+    def _memory(self, folder: str) -> None:
+        """Its own layer, if the snapshot has it, and all of its memory if it is to run on from that."""
+        for source, place in memory_files.sources(folder, self._facts()).items():
+            if self.params["memory"] or os.path.basename(source) == memory_files.LAYER:
+                copy(self.runtime, source, place)
+
+    def _facts(self) -> dict[str, t.Any]:
+        return workload.facts_of(self.podman.inspect(self.name), ())
 
     def _start(self) -> None:
-        if self.params["start"]:
+        if not self.params["start"]:
+            return
+        if not self.params["memory"]:
             self.podman.run("start", self.name)
+            return
+        try:
+            go_on(self.runtime, self.name, self._facts())
+        except HandoverError as exc:
+            raise HandoverError(
+                "{0} is there with the disks of its backup, and does not run on from its memory: {1}: start it anew (podman start {0})".format(self.name, exc)
+            ) from exc
 
     def _renew_identity(self, image: str) -> None:
         """XFS refuses a second file system of the same identity. Its journal has to be empty before it can have another."""

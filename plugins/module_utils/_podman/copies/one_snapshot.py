@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -17,12 +15,14 @@ from ..._core import host
 from ..._core.disk_store import DiskStore
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
-from .. import rollback
+from ..._core.snapshot_records import Snapshots, undo_name
+from .. import memory_files, rollback
 from ..halted import go_on
 from ..podman import Podman
 from ..preflight.plan import STOPPED
 from ..snapshot_mounts import SnapshotMounts
-from ..snapshots import Snapshots, image_volumes
+from ..snapshots import image_volumes
+from . import memory_fit
 from .snapshot_disks import FOLDER_FSTYPE, TREE, SnapshotDisks, copy, look_for_room, point_of
 from .snapshot_taker import SnapshotTaker, Subject
 
@@ -102,14 +102,18 @@ class Snapshot:
         """The record of the snapshot and the container as it is, when all has been looked at that the way back needs."""
         record, facts = self._record(), self._container()
         record = {**record, "folders": self._folders(record, facts), "volumes": self._with_store(record)}
-        if self.params["memory"] and record["container"] != facts["id"]:
+        if self.params["memory"] and not self._is_of(record, facts):
             raise HandoverError(
                 "the memory in the snapshot {0} is of an earlier container named {1}: go back without it (memory: false)".format(self.name, self.workload)
             )
         self._look_for_volumes(record, facts)
-        self._look_where_it_is_written(record)
+        self._look_where_it_is_written(record, facts)
         self.reasons.append("{0} is to be as it was in {1}".format(self.workload, self.name))
         return record, facts
+
+    def _is_of(self, record: Document, facts: Document) -> bool:
+        """Whether the memory fits this container: it is the same, or its like, which has moved or has come back from a backup."""
+        return bool(record["container"] == facts["id"] or memory_fit.alike(self.snapshots.configuration(self.name), self.podman.inspect(facts["id"])))
 
     def lay(self, record: Document, facts: Document) -> None:
         """Lays whole copies beside the files in use, and stops the container."""
@@ -161,7 +165,7 @@ class Snapshot:
                 )
         return [{**folder, "path": places[folder["name"]]} for folder in record.get("folders") or []]
 
-    def _look_where_it_is_written(self, record: t.Mapping[str, t.Any]) -> None:
+    def _look_where_it_is_written(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> None:
         images = [volume["image"] for volume in record["volumes"]]
         need = record["size"]
         if record.get("disks"):  # they are written in place, and take what they have no blocks for
@@ -170,6 +174,7 @@ class Snapshot:
             store.look_for_rollback()
             data = store.data(point_of(record))
             need = sum(max(0, data[volume["name"]] - host.allocated(volume["image"])) for volume in record["volumes"])
+            need += sum(map(host.allocated, self._copies(record, facts)))
             # The helper looks for the room of folders, which it needs twice, before it writes.
         look_for_room(self.workload, need, os.path.dirname(images[0]) if images else self.params["root"])
 
@@ -190,8 +195,7 @@ class Snapshot:
             copies = {os.path.join(folder, volume["name"] + ".img"): volume["image"] for volume in record["volumes"]}
             copies.update({os.path.join(folder, volume["name"] + TREE): volume["path"] for volume in record["folders"]})
         if self.params["memory"]:
-            copies[os.path.join(folder, "layer")] = facts["upper_dir"]
-            copies[os.path.join(folder, "checkpoint")] = facts["checkpoint_dir"]
+            copies.update(memory_files.sources(folder, facts))
         return copies
 
     def _place(self) -> dict[str, t.Any]:
@@ -202,12 +206,21 @@ class Snapshot:
         self.reasons.append("{0} is to have the files of {1}".format(self.workload, self.name))
         if self.module.check_mode:
             return record
-        images = {volume["image"] for volume in record["volumes"]}
-        copies = self._copies(record, facts).values()
-        rollback.swap([path for path in copies if path in images], [path for path in copies if path not in images])
-        if record.get("disks"):
+        copies = list(self._copies(record, facts).values())
+        images = [volume["image"] for volume in record["volumes"]]
+        if not record.get("disks"):
+            rollback.swap([path for path in copies if path in images], [path for path in copies if path not in images])
+            return record
+        if copies:  # the layer, which has to fit the disks: a kill in between leaves a container that does not start
+            rollback.hold(images, [folder["path"] for folder in record["folders"]])
+            rollback.swap([], copies)
+            held = [{**volume, "image": volume["image"] + rollback.HELD} for volume in record["volumes"]]
+            done = self._disks_of(record).roll_back(point_of(record), held, record["folders"])
+            rollback.let_go(images)
+        else:
+            rollback.let_go(images)  # of a run that was killed
             done = self._disks_of(record).roll_back(point_of(record), record["volumes"], record["folders"])
-            self.lines.extend(map(rollback.line_of, done["volumes"]))
+        self.lines.extend(map(rollback.line_of, done["volumes"]))
         return record
 
     def _restore(self) -> dict[str, t.Any]:
@@ -216,7 +229,7 @@ class Snapshot:
         if self.module.check_mode:
             return record
         if self.params["memory"]:
-            go_on(self.runtime, self.podman, self.workload, self._container())
+            go_on(self.runtime, self.workload, self._container())
         elif record["running"]:
             self.podman.run("start", self.workload)
         return record
@@ -255,10 +268,3 @@ class Snapshot:
         self.snapshots.forget(self.name)
         if stored:
             self.disks.delete(self.name)
-
-
-def undo_name(each: t.Sequence[Snapshots]) -> str:
-    """One that is free with all of them: the clock of a host can go back."""
-    name = time.strftime("undo-%Y%m%dT%H%M%S", time.gmtime())
-    others = ("{0}-{1}".format(name, number) for number in itertools.count(2))
-    return next(word for word in itertools.chain([name], others) if not any(snapshots.has(word) for snapshots in each))

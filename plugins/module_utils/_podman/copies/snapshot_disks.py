@@ -14,9 +14,9 @@ from ..._core import host
 from ..._core.disk_store import DiskStore
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.sizes import format_size
+from ..._core.snapshot_records import Snapshots
 from ..preflight.plan import SPARE_DISK
 from ..rollback import remove
-from ..snapshots import Snapshots
 
 # The file system of a plain volume's disk in the store.
 FOLDER_FSTYPE = "ext4"

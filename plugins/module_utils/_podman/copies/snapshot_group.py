@@ -11,10 +11,11 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core.runtime import HandoverError, Runtime
+from ..._core.snapshot_records import Snapshots, undo_name
 from .. import groups
 from ..podman import Podman
-from ..snapshots import Snapshots, left_out_of
-from .one_snapshot import Snapshot, undo_name
+from ..snapshots import left_out_of
+from .one_snapshot import Snapshot
 from .snapshot_taker import SnapshotTaker, subjects_of
 
 # The states of the way back.

@@ -16,11 +16,12 @@ from ..._core import host
 from ..._core.disk_store import CONFIGURATION, DiskStore, Part, take
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
-from .. import processes, workload
+from ..._core.snapshot_records import Snapshots
+from .. import memory_files, processes, workload
 from ..halted import halted
 from ..podman import Podman
 from ..preflight.plan import STOPPED
-from ..snapshots import Snapshots, cgroup_of, folders, image_volumes, look_for_cgroup, recorded
+from ..snapshots import cgroup_of, folders, image_volumes, look_for_cgroup, recorded
 from .snapshot_disks import TREE, copy, look_for_room
 
 Facts = dict[str, t.Any]
@@ -145,8 +146,8 @@ class SnapshotTaker:
                 copy(self.runtime, volume["image"], os.path.join(folder, volume["name"] + ".img"))
             for volume in subject.folders:
                 copy(self.runtime, volume["path"], os.path.join(folder, volume["name"] + TREE))
-            copy(self.runtime, facts["checkpoint_dir"], os.path.join(folder, "checkpoint"))
-            copy(self.runtime, facts["upper_dir"], os.path.join(folder, "layer"))
+            for name, path in memory_files.present(facts).items():
+                copy(self.runtime, path, os.path.join(folder, name))
         return {"disks": False, "paused_ms": round(1000 * (time.monotonic() - began)), "size": host.allocated(folder)}
 
 

@@ -121,7 +121,7 @@ def take(helper, monkeypatch, tmp_path):
         monkeypatch.setattr(backup_taker, "in_turn", lambda module, table, steps: {"last": {"workload_info": {"workload": found}}})
         warned = []
         params = {"workload": "shop", "repository": str(tmp_path / "repository"), "name": None, "keep": {}, "track": True, "before": None, "after": None,
-                  "hook_timeout": 60, "timeout": 60, **given}  # fmt: skip
+                  "memory": None, "hook_timeout": 60, "timeout": 60, **given}  # fmt: skip
         return {**backup_taker.BackupTaker(types.SimpleNamespace(params=params, check_mode=check, warn=warned.append)).run(), "warned": warned}
 
     return run

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import types
 
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import backup_adopter, snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._core import snapshot_records as snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_adopter
 from unit.plugins.modules import test_backup
 
+MORE = {"timeout": 60, "memory": False}
 backups, helper, take = test_backup.backups, test_backup.helper, test_backup.take
 
 
 def adopt(tmp_path, state="present", check=False, backup=""):
-    params = {"repository": str(tmp_path / "repository"), "workload": "shop", "backup": backup, "state": state, "root": str(tmp_path / "root"), "timeout": 60}
+    params = {"repository": str(tmp_path / "repository"), "workload": "shop", "backup": backup, "state": state, "root": str(tmp_path / "root"), **MORE}
     return backup_adopter.adopt(types.SimpleNamespace(params=params, check_mode=check))
 
 
@@ -36,7 +38,7 @@ def test_a_backup_is_a_snapshot_whose_disks_are_in_the_repository(helper, take, 
 def test_a_backup_on_another_host_is_brought_here_and_removed_again(helper, take, tmp_path):
     helper.there = tmp_path / "there"
     take(repository="backup1:/srv/backups")
-    params = {"repository": "backup1:/srv/backups", "workload": "shop", "backup": "", "state": "present", "root": str(tmp_path / "root"), "timeout": 60}
+    params = {"repository": "backup1:/srv/backups", "workload": "shop", "backup": "", "state": "present", "root": str(tmp_path / "root"), **MORE}
     module = types.SimpleNamespace(params=params, check_mode=False)
     brought = tmp_path / "root/.brought/shop/0abc"
     brought.mkdir(parents=True)
@@ -59,7 +61,7 @@ def test_a_repository_that_is_mounted_elsewhere_now(helper, take, tmp_path):
     (tmp_path / "repository").symlink_to(tmp_path / "moved")
     assert not adopt(tmp_path)["changed"], "the same path"
     (tmp_path / "repository").unlink()
-    params = {"repository": str(tmp_path / "moved"), "workload": "shop", "backup": "", "state": "present", "root": str(tmp_path / "root"), "timeout": 60}
+    params = {"repository": str(tmp_path / "moved"), "workload": "shop", "backup": "", "state": "present", "root": str(tmp_path / "root"), **MORE}
     assert backup_adopter.adopt(types.SimpleNamespace(params=params, check_mode=False))["changed"]
     assert snapshots.Snapshots(str(tmp_path / "root"), "shop").read("backup-0abc")["store"] == str(tmp_path / "moved/shop")
 

@@ -163,7 +163,7 @@ def host(monkeypatch, tmp_path):
 @pytest.fixture
 def act(host):
     def run(state="present", check=False, **params):
-        given = {"name": "try", "workload": "shop", "snapshot": "before", "state": state, "addresses": [], "start": True, "own_name": False,
+        given = {"name": "try", "workload": "shop", "snapshot": "before", "state": state, "addresses": [], "start": True, "own_name": False, "memory": False,
                  "root": str(host.root), "timeout": 60, **params}  # fmt: skip
         return clone_maker.CloneMaker(types.SimpleNamespace(params=given, check_mode=check)).run()
 

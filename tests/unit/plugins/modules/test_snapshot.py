@@ -14,8 +14,8 @@ import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import disk_store, loop, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import rollback, snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._core import disk_store, loop, runtime, snapshot_records as snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import rollback
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import one_snapshot
 
 
@@ -27,6 +27,7 @@ class Host:
         self.state = "running"
         self.identifier = "111"
         self.commands = []
+        self.apart = []  # what does not end with the unit that it was begun in
         self.fails = ()
         self.tracked = ""
         self.found = {"how": "marks"}
@@ -42,6 +43,10 @@ class Host:
 
     def run(self, argv, accept=(0,), stdin=None, timeout=None):
         tool, *rest = [str(word) for word in argv]
+        if os.path.basename(tool) == "systemd-run":
+            assert "--scope" in rest
+            tool, *rest = rest[rest.index("--") + 1 :]
+            self.apart.append(" ".join(rest[-2:]))
         tool = os.path.basename(tool)
         out = ""
         if rest[:2] == ["ps", "--all"]:
@@ -187,6 +192,7 @@ def test_the_memory_is_of_the_same_moment(host, act):
     verbs = [verb for verb, _state in host.commands]
     assert verbs[0] == "podman container checkpoint --keep --tcp-established --file-locks shop"
     assert verbs[-1] == "podman container restore --tcp-established --file-locks shop"
+    assert host.apart == ["--file-locks shop"]
     assert {state for verb, state in host.commands if verb.startswith("cp")} == {"exited"}
     assert (kept(host)["before"] / "checkpoint" / "pages.img").read_text() == "memory"
     assert (kept(host)["before"] / "layer" / "file").read_text() == "layer"
@@ -322,7 +328,7 @@ def test_going_back_keeps_what_is_there(host, act):
 
 def test_what_is_kept_has_a_name_of_its_own(host, act, monkeypatch):
     """The clock went back to the second of an earlier rollback."""
-    monkeypatch.setattr(one_snapshot.time, "gmtime", lambda: time.struct_time((2026, 11, 26, 2, 30, 0, 3, 330, 0)))
+    monkeypatch.setattr(snapshots.time, "gmtime", lambda: time.struct_time((2026, 11, 26, 2, 30, 0, 3, 330, 0)))
     act()
     for text in ("first", "second"):
         (host.folder / "pgdata.img").write_text(text)

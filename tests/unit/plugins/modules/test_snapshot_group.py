@@ -12,8 +12,8 @@ import types
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_records import Snapshots
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import one_snapshot, snapshot_group
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.snapshots import Snapshots
 
 
 class Host:

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.snapshots import Snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError, Runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_records import Snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.podman import Podman
 from ansible_collections.livefleet.handover.plugins.modules import snapshot_info
 
 
@@ -24,7 +26,8 @@ def two_snapshots(tmp_path):
 @pytest.fixture(name="ask")
 def the_module(run_module, root, monkeypatch):
     pod = [{"Names": [name], "Id": name * 3, "PodName": "office", "IsInfra": name == "infra"} for name in ("shop", "till", "infra")]
-    monkeypatch.setattr(snapshot_info.Podman, "containers", lambda self: pod)
+    monkeypatch.setattr(Podman, "containers", lambda self: pod)
+    monkeypatch.setattr(Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     return lambda workload="shop", check=False: run_module(snapshot_info.main, {"workload": workload, "root": str(root)}, check=check)
 
 
@@ -32,7 +35,9 @@ def the_module(run_module, root, monkeypatch):
 def test_whole_ones_are_listed_the_oldest_first(ask, check):
     answer = ask(check=check)
     assert [each["name"] for each in answer["snapshots"]] == ["before-upgrade", "later"]
-    assert answer["snapshots"][0] == {"workload": "shop", "name": "before-upgrade", "taken": "2026-11-21T20:30:00Z", "size": 4096, "mountpoints": {}}
+    assert answer["snapshots"][0] == {
+        "workload": "shop", "name": "before-upgrade", "taken": "2026-11-21T20:30:00Z", "size": 4096, "parent": "", "current": False, "mountpoints": {}
+    }  # fmt: skip
     assert not answer["changed"]
 
 
@@ -43,6 +48,20 @@ def test_those_of_several(ask, root, word):
     till.finish("later", {"name": "later", "taken": "2026-11-21T21:30:00Z", "size": 1})
     found = [(each["workload"], each["name"]) for each in ask(word)["snapshots"]]
     assert found == [("shop", "before-upgrade"), ("shop", "later"), ("till", "later")][: 2 if word == "shop+gone" else 3]
+
+
+def test_the_tree_and_the_current_one_are_the_stores(ask, root, monkeypatch):
+    (root / ".disks/shop").mkdir(parents=True)
+    (root / ".disks/shop/store.json").write_text("{}")
+    points = [{"id": "a1", "name": "before-upgrade", "parent": "", "current": True}, {"id": "b2", "name": "later", "parent": "a1", "current": False}]
+    monkeypatch.setattr(snapshot_info.Pcopy, "call", lambda self, *words: {"snapshots": points})
+    assert [(each["parent"], each["current"]) for each in ask()["snapshots"]] == [("", True), ("before-upgrade", False)]
+
+    def refuse(self, *words):
+        raise HandoverError("store.json is damaged")
+
+    monkeypatch.setattr(snapshot_info.Pcopy, "call", refuse)
+    assert [each["current"] for each in ask()["snapshots"]] == [False, False], "they are listed all the same"
 
 
 def test_a_workload_without_any_has_none(ask):

@@ -47,6 +47,12 @@ class GuestHost:
         self.points: list[dict] = []
         self.files: dict[str, bytes] = {}
         self.written: dict[str, bytes] = {}  # what a restore writes in the place of the backup's disk
+        # Snapshots: by name the disks and the files that were taken along, the current one, and the one that a rollback has begun to write.
+        self.disks_of: dict[str, dict[str, bytes]] = {}
+        self.files_of: dict[str, dict[str, bytes]] = {}
+        self.current, self.restoring = "", ""
+        self.rollback_fails = ""
+        self.served: dict[str, Path] = {}  # socket → image
         (folder / "qemu/domain-7-web").mkdir(parents=True)
         for name in ("web.qcow2", "data.raw"):
             (folder / name).write_bytes(b"disk")
@@ -84,7 +90,7 @@ class GuestHost:
             if self.unfit:
                 raise Refused(self.unfit)
             return "qemu"
-        if verb in ("undefine", "start", "autostart"):
+        if verb in ("undefine", "start", "autostart", "destroy"):
             self.said.append(" ".join([verb, *rest[1:]]))
         if verb in ("domjobabort", "checkpoint-delete", "backup-begin"):
             self.said.append(" ".join([verb, *(word for word in rest[2:] if not word.startswith("/tmp"))]))
@@ -125,7 +131,11 @@ class GuestHost:
         del self.defined[rest[1]]
 
     def _virsh_start(self, rest):
-        assert rest[1] in self.defined
+        assert self.defined is None or rest[1] in self.defined
+        self.state = "running"
+
+    def _virsh_destroy(self, rest):
+        self.state = "shut off"
 
     def _virsh_autostart(self, rest):
         pass
@@ -136,7 +146,11 @@ class GuestHost:
     def _virsh_secret_list(self, rest):
         return ""
 
+    virtual_size = 4
+
     def _qemu_img(self, words, stdin):
+        if words[0] == "info":
+            return json.dumps({"virtual-size": self.virtual_size, "of": Path(words[-1]).stat().st_size})
         if Path(words[-2]).read_bytes() != Path(words[-1]).read_bytes():
             raise Refused("Content mismatch at offset 0!")
         return "Images are identical."
@@ -188,10 +202,19 @@ class GuestHost:
         self.job, self.dumped = "Unbounded", backup
 
     def _systemd_run(self, words, stdin):
-        self.said.append("guard on")
+        if "--fork" not in words:
+            self.said.append("guard on")
+            return
+        socket = next(word for word in words if word.startswith("--socket=")).partition("=")[2]
+        self.said.append("serve {0}{1}".format(Path(words[-1]).name, " to read" if "--read-only" in words else ""))
+        self.served[socket] = Path(words[-1])
 
     def _systemctl(self, words, stdin):
-        self.said.append("guard off")
+        if "handover-image-" in words[-1]:
+            for socket in [each for each in self.served if each.endswith("/" + words[-1].partition(".")[0].rpartition("-")[2])]:
+                del self.served[socket]
+        else:
+            self.said.append("guard off")
 
     def _sh(self, words, stdin):
         self.said.append(words[-1])
@@ -199,22 +222,31 @@ class GuestHost:
     def _pcopy(self, words, stdin):
         verb, store = words[1], Path(words[3] if words[2] == "--json" and len(words) > 3 else words[-1])
         if verb == "list":
-            return json.dumps({"snapshots": self.points})
+            return json.dumps({"snapshots": [
+                {**point, **({"current": point["name"] == self.current} if self.current else {}),
+                 **({"restoring": True} if self.restoring and point["name"] == self.restoring else {})} for point in self.points
+            ]})  # fmt: skip
         if verb == "show":
-            found = next(point for point in self.points if point["id"] == words[-1])
+            found = next(point for point in self.points if words[-1] in (point["id"], point["name"]))
             layers = {volume["name"]: str(self.folder / (volume["name"] + ".layer")) for volume in found["volumes"]}
             return json.dumps({**found, "images": layers, "data": {name: 4 for name in layers}})
         if verb == "copy":
             self.said.append("copy " + " ".join(words[2:4]))
             os.makedirs(words[4])
             return "{}"
+        if verb == "delete":
+            self.said.append("delete " + words[-1])
+            self.points = [point for point in self.points if point["name"] != words[-1]]
+            return "{}"
+        if "--current" in words:
+            return self._roll_back(words[-1], [word.partition("=")[2] for word in words if word.startswith("--volume=")])
         volume = next((word.partition("=")[2] for word in words if word.startswith("--volume=")), "")
         if volume:
             name, _equals, path = volume.partition("=")
             Path(path or words[-1]).write_bytes(self.written.get(name, Path(self.folder / (name + ".layer")).read_bytes()))
             return "{}"
         if verb == "export":
-            Path(words[-1]).write_bytes(self.files[words[2].partition("=")[2]])
+            Path(words[-1]).write_bytes(self.files_of.get(words[-2], self.files)[words[2].partition("=")[2]])
             return "{}"
         if verb == "prune":
             return json.dumps({"snapshots": [{"id": "0abc", "taken": "2026-11-26T00:00:00.5Z", "keep": True, "why": ["current"]}]})
@@ -235,7 +267,23 @@ class GuestHost:
         point = {"id": "{0}abc".format(len(self.points)), "name": request["name"], "description": request["description"], "taken": request["taken"],
                  "stored": 4, "frozen_ms": request["frozen_ms"], "volumes": volumes}  # fmt: skip
         self.points.append(point)
+        if request["name"]:
+            places = {"vda": self.folder / "web.qcow2", "vdb": self.folder / "data.raw"}
+            self.files_of[request["name"]], self.current = self.files, request["name"]
+            self.disks_of[request["name"]] = {disk["name"]: self.served.get(disk["socket"], places[disk["name"]]).read_bytes() for disk in request["disks"]}
         return json.dumps(point)
+
+    def _roll_back(self, name, volumes):
+        self.said.append("roll back " + name)
+        if self.rollback_fails.startswith("before"):
+            raise Refused(self.rollback_fails)
+        self.restoring = name
+        for disk, _equals, address in (volume.partition("=") for volume in volumes):
+            if self.rollback_fails and disk == "vdb":
+                raise Refused(self.rollback_fails)
+            self.served[address.partition("socket=")[2]].write_bytes(self.disks_of[name][disk])
+        self.restoring, self.current = "", name
+        return "{}"
 
 
 class Refused(Exception):

@@ -16,13 +16,14 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._core.backups import CONTAINER, GUEST, RECORD, Backups
-from .._core.disk_store import CONFIGURATION, is_elsewhere
-from .._core.pcopy import Pcopy
-from .._core.runtime import HandoverError, Runtime
-from . import workload
-from .podman import Podman
-from .snapshots import Snapshots
+from ..._core.backups import CONTAINER, GUEST, RECORD, Backups, Row
+from ..._core.disk_store import CONFIGURATION, DiskStore, is_elsewhere
+from ..._core.pcopy import Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from ..._core.snapshot_records import Snapshots
+from .. import workload
+from ..podman import Podman
+from .memory_return import look_for_memory, unpack
 
 # Below the folder of snapshots: backups from another host.
 BROUGHT = ".brought"
@@ -39,13 +40,19 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
     point = backups.find(params["backup"])
     name = PREFIX + point["id"]
     told = {"snapshot": name, "backup": point["id"], "taken": point["taken"]}
-    if backups.document(point["id"], RECORD).get("kind") == GUEST:
+    wanted, memory = params["state"] == "present", params["memory"]
+    record = backups.document(point["id"], RECORD)
+    if record.get("kind") == GUEST:
+        if memory:
+            raise HandoverError("{0} is a KVM guest, and its backup has no memory: leave handover_memory away".format(params["workload"]))
         return {"changed": False, **told, "kind": GUEST, "exists": False}
-    wanted = params["state"] == "present"
+    here = workload.find(Podman(runtime).containers(), params["workload"])
+    if wanted and memory:
+        look_for_memory(module, runtime, backups, point, record, here)
     brought = os.path.join(params["root"], BROUGHT, params["workload"], point["id"]) if is_elsewhere(params["repository"]) else ""
     store = brought or backups.store.folder
     # One that a killed run has left may be of the place where the repository was mounted then.
-    there = snapshots.has(name) and (not wanted or snapshots.read(name).get("store") == store)
+    there = snapshots.has(name) and (not wanted or _is(snapshots.read(name), store, memory))
     changed = wanted != there
     if changed and not module.check_mode:
         snapshots.forget(name)
@@ -54,9 +61,12 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
         if wanted:
             if brought:
                 bring(backups, point["id"], brought)
-            _record(backups, snapshots, point, name, store)
-    exists = workload.find(Podman(runtime).containers(), params["workload"]) is not None
-    return {"changed": changed, **told, "kind": CONTAINER, "exists": exists}
+            _record(backups, snapshots, point, as_snapshot(name, point, record, store, memory))
+    return {"changed": changed, **told, "kind": CONTAINER, "exists": here is not None}
+
+
+def _is(known: t.Mapping[str, t.Any], store: str, memory: bool) -> bool:
+    return bool(known.get("store") == store and known["memory"] == memory)
 
 
 def bring(backups: Backups, point: str, folder: str) -> None:
@@ -69,30 +79,33 @@ def bring(backups: Backups, point: str, folder: str) -> None:
         raise
 
 
-def _record(backups: Backups, snapshots: Snapshots, point: t.Mapping[str, t.Any], name: str, store: str) -> None:
-    record, configuration = backups.document(point["id"], RECORD), backups.configuration(point["id"])
-    folder = snapshots.begin(name)
+def _record(backups: Backups, snapshots: Snapshots, point: Row, record: Row) -> None:
+    folder = snapshots.begin(record["name"])
     try:
         descriptor = os.open(os.path.join(folder, CONFIGURATION), os.O_WRONLY | os.O_CREAT, 0o600)
         with open(descriptor, "w", encoding="utf-8") as target:
-            json.dump(configuration, target)
+            json.dump(backups.configuration(point["id"]), target)
+        if record["memory"]:
+            unpack(backups.pcopy.runtime, DiskStore(backups.pcopy, record["store"]), point["id"], folder)
+        snapshots.finish(record["name"], record)
     except BaseException:
-        snapshots.forget(name)
+        snapshots.forget(record["name"])
         raise
-    snapshots.finish(
-        name,
-        {
-            "name": name,
-            "taken": point["taken"],
-            "container": record["container"],
-            "memory": False,
-            "running": record["running"],
-            "volumes": record["volumes"],
-            "folders": record.get("folders") or [],
-            "disks": True,
-            "store": store,
-            "point": point["id"],
-            "paused_ms": round(point["frozen_ms"]),
-            "size": point["stored"],
-        },
-    )
+
+
+def as_snapshot(name: str, point: Row, record: Row, store: str, memory: bool) -> Row:
+    """The record of a snapshot whose disks are in a store of backups."""
+    return {
+        "name": name,
+        "taken": point["taken"],
+        "container": record["container"],
+        "memory": memory,
+        "running": record["running"],
+        "volumes": record["volumes"],
+        "folders": record.get("folders") or [],
+        "disks": True,
+        "store": store,
+        "point": point["id"],
+        "paused_ms": round(point["frozen_ms"]),
+        "size": point["stored"],
+    }

@@ -1,0 +1,162 @@
+package nbd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+)
+
+// Scheme begins the address of an export on a unix socket, as QEMU's tools write it:
+// nbd+unix:///EXPORT?socket=PATH.
+const Scheme = "nbd+unix://"
+
+// flags of an export
+const (
+	readOnly  = 1 << 1
+	canFlush  = 1 << 2
+	canZero   = 1 << 6
+	writeable = canFlush | canZero
+)
+
+// Disk is an export that is written in place. Several goroutines may use it; one request
+// is under way at a time.
+type Disk struct {
+	mu sync.Mutex
+	c  *Client
+}
+
+// Is reports whether a path is the address of an export.
+func Is(path string) bool { return strings.HasPrefix(path, Scheme) }
+
+// OpenDisk connects to an export that has exactly size bytes, and may be written.
+func OpenDisk(address string, size int64) (*Disk, error) {
+	socket, export, err := parse(address)
+	if err != nil {
+		return nil, err
+	}
+	c, err := Dial(socket, export)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.flags&readOnly != 0 || c.flags&writeable != writeable:
+		err = fmt.Errorf("nbd: %s: the server does not let it be written, zeroed and flushed", address)
+	case c.size != size:
+		err = fmt.Errorf("nbd: %s: has %d bytes, and the disk to be written has %d", address, c.size, size)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return &Disk{c: c}, nil
+}
+
+func parse(address string) (socket, export string, _ error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", "", fmt.Errorf("nbd: %w", err)
+	}
+	if socket = u.Query().Get("socket"); socket == "" || u.Host != "" {
+		return "", "", fmt.Errorf("nbd: %s is no address of an export: it has the form %s/EXPORT?socket=PATH", address, Scheme)
+	}
+	return socket, strings.TrimPrefix(u.Path, "/"), nil
+}
+
+// ReadAt reads all of p, at most MaxRead bytes.
+func (d *Disk) ReadAt(p []byte, off int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.c.ReadAt(p, off)
+}
+
+// WriteAt writes all of p, at most MaxRead bytes.
+func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
+	if err := d.do(cmdWrite, off, int64(len(p)), p); err != nil {
+		return 0, fmt.Errorf("nbd: writing %d bytes at %d: %w", len(p), off, err)
+	}
+	return len(p), nil
+}
+
+// Zero makes a range read as zeroes. The image may give the room back.
+func (d *Disk) Zero(off, n int64) error {
+	if err := d.do(cmdZero, off, n, nil); err != nil {
+		return fmt.Errorf("nbd: zeroing %d bytes at %d: %w", n, off, err)
+	}
+	return nil
+}
+
+// Datasync returns when everything written so far is on stable storage.
+func (d *Disk) Datasync() error {
+	if err := d.do(cmdFlush, 0, 0, nil); err != nil {
+		return fmt.Errorf("nbd: flushing: %w", err)
+	}
+	return nil
+}
+
+// Empty: it is not known to hold nothing.
+func (d *Disk) Empty() bool { return false }
+
+// Close says goodbye.
+func (d *Disk) Close() error { return d.c.Close() }
+
+func (d *Disk) do(command uint16, off, n int64, data []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n > MaxRead || off < 0 || n < 0 || off > d.c.size-n {
+		return errors.New("it is beyond the disk, or too much at once")
+	}
+	if err := d.c.write(append(d.c.request(command, off, uint32(n)), data...)); err != nil {
+		return err
+	}
+	return d.c.acknowledged()
+}
+
+// acknowledged waits for the end of a request that brings no data. The server may answer
+// with or without structure.
+func (c *Client) acknowledged() error {
+	magic, err := c.magic()
+	if err != nil {
+		return err
+	}
+	if magic == simpleMagic {
+		return c.simple()
+	}
+	for {
+		k, err := c.chunk()
+		if err != nil {
+			return err
+		}
+		if k.kind&chunkError != 0 {
+			return c.failed(k)
+		}
+		if k.kind != chunkNone || k.length != 0 {
+			return fmt.Errorf("a chunk of type %d with %d bytes in the reply to a write", k.kind, k.length)
+		}
+		if k.done {
+			return nil
+		}
+		if magic, err = c.magic(); err != nil {
+			return err
+		}
+		if magic != structuredMagic {
+			return errors.New("a reply without structure in the middle of one with it")
+		}
+	}
+}
+
+// simple is the rest of a reply without structure.
+func (c *Client) simple() error {
+	b := make([]byte, 12)
+	if err := c.read(b); err != nil {
+		return err
+	}
+	if cookie := binary.BigEndian.Uint64(b[4:]); cookie != c.cookie {
+		return fmt.Errorf("a reply to the request %d, where %d was asked", cookie, c.cookie)
+	}
+	if number := binary.BigEndian.Uint32(b); number != 0 {
+		return fmt.Errorf("the server refused the request with error %d", number)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A backup with memory, on another host; and the way back to it, on the host of the container and on the other one.
+
+The container counts in its memory, and writes a ledger on its image volume: each line has the count and a word that only this process knows. A process
+that was started anew would have another word, and disks of another moment another count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import typing as t
+from pathlib import Path
+
+import pytest
+from test_fleet import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
+
+NAME = "counter1"
+VOLUME = f"{NAME}data"
+REPOSITORY = "/var/lib/handover/test-memory"
+PCOPY = "/usr/local/libexec/handover/pcopy"
+PLACE = f"/var/lib/handover/mnt/{VOLUME}"
+COUNTS = (
+    "word=$(cat /proc/sys/kernel/random/uuid); rm -f /data/ledger; echo $word > /dev/shm/word; "
+    "n=0; while :; do n=$((n+1)); echo $n $word >> /data/ledger; sleep 0.01; done"
+)
+
+
+class Counter:
+    """The container, on the first host, and a second host."""
+
+    def __init__(self, fleet: Hosts) -> None:
+        self.fleet = fleet
+        self.names = fleet.names[:2]
+        self.first, self.second = (fleet.hosts[name] for name in self.names)
+
+    def volume(self, host: str, state: str) -> None:
+        asked = {"name": VOLUME, "state": state, "podman_volume": VOLUME, **({"size": "64M"} if state == "mounted" else {"force": True})}
+        words = [str(ANSIBLE_PLAYBOOK.parent / "ansible"), host, "-i", str(INVENTORY), "-m", "livefleet.handover.image_volume", "-a", json.dumps(asked)]
+        environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg")}
+        done = subprocess.run(words, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+    def play(self, playbook: str, name: str, **more: t.Any) -> tuple[int, str]:
+        return self.fleet.play(playbook, handover_source=name, handover_workload=NAME, **more)
+
+    def done(self, playbook: str, name: str, **more: t.Any) -> str:
+        status, text = self.play(playbook, name, **more)
+        assert status == 0, text[-4000:]
+        return text
+
+    def ledger(self, host: t.Any) -> tuple[int, str]:
+        """The count, and the one word; each count is there once."""
+        lines = host.check_output(f"cat {PLACE}/ledger").split("\n")
+        assert [line.split()[0] for line in lines] == [str(number) for number in range(1, len(lines) + 1)]
+        (word,) = {line.split()[1] for line in lines}
+        return len(lines), word
+
+    def until(self, host: t.Any, count: int) -> None:
+        host.check_output(f"for try in $(seq 300); do [ $(wc -l <{PLACE}/ledger) -gt {count} ] && exit; sleep 0.1; done; exit 1")
+
+    def lose(self, host: str) -> None:
+        self.fleet.hosts[host].run(f"podman rm --force --time 0 {NAME}; podman volume rm {VOLUME}")
+        self.volume(host, "absent")
+
+
+@pytest.fixture(scope="module")
+def counter() -> t.Iterator[Counter]:
+    made = Counter(Hosts(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports"))
+    try:
+        made.volume(made.names[0], "mounted")
+        made.first.check_output(
+            f"podman run --detach --name {NAME} --network none --label livefleet.handover.backup.memory=true --volume {VOLUME}:/data "
+            f"localhost/handover/tools:lab sh -c '{COUNTS}'"
+        )
+        yield made
+    finally:
+        snapshots = "/var/lib/handover/snapshots"
+        for name in made.names:
+            made.lose(name)
+            host = made.fleet.hosts[name]
+            host.run(f"{PCOPY} snapshot untrack {REPOSITORY}/{NAME}; {PCOPY} snapshot untrack {made.names[1]}:{REPOSITORY}/{NAME}")
+            host.run(f"rm --recursive --force {REPOSITORY} {snapshots}/{NAME} {snapshots}/.disks/{NAME} {snapshots}/.brought/{NAME}")
+
+
+def test_it_runs_on_from_its_backup_here_and_there(counter: Counter) -> None:
+    there = f"{counter.names[1]}:{REPOSITORY}"
+    hosts = {"handover_memory": True, "handover_hosts": ",".join(counter.names)}
+    counter.until(counter.first, 100)
+    before, word = counter.ledger(counter.first)
+    counter.done("backup", counter.names[0], handover_repository=there)
+    after, again = counter.ledger(counter.first)
+    assert again == word, "it runs on after the backup"
+    text = counter.done("backup_list", counter.names[1], handover_repository=REPOSITORY, handover_verify=True, handover_report_dir=str(counter.fleet.reports))
+    assert "  True  " in text
+
+    counter.until(counter.first, after + 1000)
+    counter.done("backup_restore", counter.names[0], handover_repository=there, **hosts)
+    counter.until(counter.first, before)
+    now, again = counter.ledger(counter.first)
+    assert (again, counter.first.check_output(f"podman exec {NAME} cat /dev/shm/word")) == (word, word), "the process is the same"
+    assert before <= now < after + 1000, "from the moment of the backup"
+
+    counter.lose(counter.names[0])
+    counter.done("backup_restore", counter.names[1], handover_repository=REPOSITORY, **hosts)
+    counter.until(counter.second, before)
+    moved, again = counter.ledger(counter.second)
+    assert (again, counter.second.check_output(f"podman exec {NAME} cat /dev/shm/word")) == (word, word), "and on the other host"
+    counter.until(counter.second, moved)
+
+    # A backup without: the disks come back, and nothing is touched where its memory is asked for.
+    counter.done("backup", counter.names[1], handover_repository=REPOSITORY, handover_memory=False)
+    status, text = counter.play("backup_restore", counter.names[1], handover_repository=REPOSITORY, **hosts)
+    assert status != 0 and "has no memory: restore the disks alone" in " ".join(text.split())
+    assert counter.ledger(counter.second)[1] == word

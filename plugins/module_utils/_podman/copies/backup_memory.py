@@ -1,0 +1,58 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a backup has the memory, too, and whether it can be taken: before anything is touched."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..._core.disk_store import is_elsewhere
+from ..._core.runtime import HandoverError
+from .snapshot_disks import look_for_room
+
+Document = t.Mapping[str, t.Any]
+
+# Of a container: whether its memory is taken, where the option does not say so.
+LABEL = "livefleet.handover.backup.memory"
+ANSWERS = {"": False, "false": False, "true": True}
+WITHOUT = "back it up without its memory (handover_memory=false)"
+
+# Why the memory of a container cannot be taken, or be gone back to.
+OBSTACLES: tuple[tuple[t.Callable[[Document], t.Any], str], ...] = (
+    (lambda container: not container["running"], "{name} does not run, and has no memory: start it first, or " + WITHOUT),
+    (
+        lambda container: (container.get("service") or {}).get("unit"),
+        "{name} is run by a unit of systemd's, which takes its halt for its end and would start it anew: " + WITHOUT,
+    ),
+    (lambda container: container.get("auto_remove"), "{name} is removed when it ends (--rm), and would be when it is halted: create it without, or " + WITHOUT),
+)
+
+
+def wants_memory(members: t.Sequence[Document], asked: bool | None) -> bool:
+    """By the option, or else by the containers' labels. An error where it is wanted and cannot be taken."""
+    if not any(_label(member) for member in members) if asked is None else not asked:
+        return False
+    if len(members) > 1:
+        names = " and ".join(member["name"] for member in members)
+        raise HandoverError("{0} are {1} containers, and memory is taken of one at a time: {2}".format(names, len(members), WITHOUT))
+    for applies, sentence in OBSTACLES:
+        if applies(members[0]):
+            raise HandoverError(sentence.format(name=members[0]["name"]))
+    return True
+
+
+def _label(container: Document) -> bool:
+    said = container["labels"].get(LABEL, "")
+    if said not in ANSWERS:
+        raise HandoverError("the label {0} of {1} is '{2}': write true or false".format(LABEL, container["name"], said))
+    return ANSWERS[said]
+
+
+def look_for_memory(container: Document, repository: str) -> None:
+    """An error where the dump and its archive do not fit beside the container, or the archive not into a repository of this host."""
+    size = container["memory"] + container["layer"]
+    look_for_room("the memory of " + container["name"], 2 * size, container["static_dir"])
+    if not is_elsewhere(repository):
+        look_for_room("the memory of " + container["name"], size, repository)
