@@ -159,8 +159,9 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in times.items()}
     for name, values in times.items():
         print(f"{name:20} {medians[name]:7.3f} s   ({', '.join(f'{value:.3f}' for value in values)})")
-    for name in ("cp", "cp and sync"):
-        print(f"{name} takes {medians[name] / medians['restore by marks']:.1f} times as long as the restore by marks")
+    for name in ("restore by digests", "cp", "cp and sync"):
+        ratios = [other / mine for other, mine in zip(times[name], times["restore by marks"])]
+        print(f"{name} takes {statistics.median(ratios):.1f} times as long as the restore by marks ({', '.join(f'{each:.1f}' for each in ratios)})")
 
 
 if __name__ == "__main__":

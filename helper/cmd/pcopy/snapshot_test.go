@@ -84,7 +84,12 @@ func TestSnapshotCommands(t *testing.T) {
 	if out := pcopy("verify", at("store")); !strings.Contains(out, `"faults":[]`) {
 		t.Error(out)
 	}
-	pcopy("restore", at("store"), "first", "--current", "--volume", "data="+at("disk"))
+	if out := pcopy("note", at("store"), "--volume", "data="+at("disk"), "--track-root", at("track")); !strings.Contains(out, `"why":"no tracker was left in the kernel by the current snapshot`) {
+		t.Error(out)
+	}
+	if out := pcopy("restore", at("store"), "first", "--current", "--volume", "data="+at("disk"), "--track-root", at("track")); !strings.Contains(out, `"how":"digests","why":"no tracker was left`) {
+		t.Error(out)
+	}
 	is("disk", before)
 	// What a killed run has left goes with the next change, and a dry run is none.
 	left := at("store/layers/0123456789abcdef.qcow2")
@@ -111,6 +116,8 @@ func TestSnapshotCommands(t *testing.T) {
 	fails("--halt and --go-on: give both or none", 2, "take", at("store"), "--volume", "a=b", "--halt", "true")
 	fails("--halt-limit 0", 2, "take", at("store"), "--volume", "a=b", "--halt-limit", "0")
 	fails("--freeze-limit 0s", 2, "take", at("store"), "--volume", "a=b", "--freeze-limit", "0s")
+	fails("--volume is missing", 2, "note", at("store"))
+	fails("is on another host", 1, "note", "backup1:/srv/store", "--volume", "data="+at("disk"))
 	fails("name a volume or a file", 2, "export", at("store"), taken.ID, at("x"))
 	fails("the policy keeps nothing", 1, "prune", at("store"))
 	fails("there is no store here", 1, "list", dir)
