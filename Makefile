@@ -271,11 +271,6 @@ bench-snapshot: lab-images setup helper ## Measure snapshots, backups and the wa
 bench-watch: setup helper ## Measure the second pass over a folder of 200,000 files against rsync's
 	@.cache/venv/bin/python tests/bench/watch.py $(if $(RUNS),--runs $(RUNS))
 
-# PART=100: one of so many clusters differs. It needs root, and no fleet.
-.PHONY: bench-rollback
-bench-rollback: root helper ## Measure going back to a snapshot, by marks and by digests, against cp of the whole image
-	@python3 tests/bench/rollback.py $(if $(RUNS),--runs $(RUNS)) $(if $(PART),--part $(PART))
-
 # ROWS=bluestore+100,filestore+250: a store and reads a second; CELLS=plain/held: only these; RUNS=5 of each; ADD=1 keeps the row's earlier runs.
 .PHONY: bench-ceph
 bench-ceph: setup helper ## Measure the restart of an OSD: held, prewarmed, cold, hot, against ceph-ansible's sequence

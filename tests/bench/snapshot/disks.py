@@ -79,8 +79,9 @@ class Disk:
         self.script(f"mount $(losetup --find --show --direct-io=on {IMAGE}) {MOUNTED}")
 
     def detach(self) -> None:
-        """As a container's volume is put away before it is written."""
-        self.script(f"device=$(findmnt --noheadings --output SOURCE {MOUNTED}); umount {MOUNTED}; losetup --detach $device")
+        """As a container's volume is put away before it is written: noted when it is unmounted."""
+        note = f"{PCOPY} snapshot note {STORE} --volume data={IMAGE}"
+        self.script(f"device=$(findmnt --noheadings --output SOURCE {MOUNTED}); umount {MOUNTED}; {note}; losetup --detach $device")
 
     def read_bytes(self) -> int:
         """All that was ever read from the disk's device."""
@@ -155,29 +156,30 @@ class Rollback:
 
     title, unit = "The way back, 1 % of the clusters differ", "s"
     what = (
-        "1 % of the used clusters are written after a snapshot. Then the disk is put away, as for a rollback of its container, and brought back to "
-        "that snapshot: by pcopy, or by `cp --sparse=always` of an image that has it, each until all is on the disk."
+        "1 % of the used clusters are written after a snapshot. A second snapshot is taken, as a rollback keeps the disks as they are, and the disk is "
+        "put away. Then it is brought back to the first: by pcopy, or by `cp --sparse=always` of an image that has it, each until all is on the disk."
     )
     other = "cp --sparse=always"
 
     def begin(self, disk: Disk) -> None:
-        snapshot = disk.take()["id"]
-        disk.script(f"{PCOPY} snapshot export {STORE} {snapshot} {FULL} --volume data --format raw")
+        self.first = disk.take()["id"]
+        disk.script(f"{PCOPY} snapshot export {STORE} {self.first} {FULL} --volume data --format raw")
 
     def round(self, disk: Disk, number: int) -> dict[str, dict[str, float]]:
         del number
         found = {}
-        current = json.loads(disk.script(f"{PCOPY} --json snapshot list {STORE}"))["snapshots"][0]["id"]
-        ways = {OURS: (f"{PCOPY} --json snapshot restore {STORE} {current} --current --volume data={IMAGE}", IMAGE)}
+        ways = {OURS: (f"{PCOPY} --json snapshot restore {STORE} {self.first} --current --volume data={IMAGE}", IMAGE)}
         ways[self.other] = (f"cp --sparse=always {FULL} {IMAGE}; sync --file-system {IMAGE}", FULL)
         for who, (command, forget) in ways.items():
             disk.rewrite(disk.sizes.changed)
+            disk.take()
             disk.detach()
             seconds, said = disk.timed(command, forget)
             disk.attach()
             found[who] = {"seconds": seconds}
             if who == OURS:
-                found[who]["written"] = json.loads(said.splitlines()[-1])["volumes"][0]["written"] / (disk.sizes.used_mib << 20)
+                disk_of = json.loads(said.splitlines()[-1])["volumes"][0]
+                found[who] |= {"written": disk_of["written"] / (disk.sizes.used_mib << 20), "by_marks": float(disk_of["how"] == "marks")}
         return found
 
     def bars(self, found: Samples) -> list[Bar]:
