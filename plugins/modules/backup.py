@@ -61,6 +61,12 @@ options:
     description:
       - Name of the backup. One with a name is kept whatever O(keep) says.
     type: str
+  ran:
+    description:
+      - Containers that are to be started after a restore, although they do not run now, such as one that has just moved away.
+    type: list
+    elements: str
+    default: []
 
 requirements:
   - the helper on the host (role livefleet.handover.pcopy)

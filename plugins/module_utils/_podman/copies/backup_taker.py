@@ -42,6 +42,7 @@ ARGUMENTS: dict[str, t.Any] = {
     "before": {"type": "str"},
     "after": {"type": "str"},
     "memory": {"type": "bool"},
+    "ran": {"type": "list", "elements": "str", "default": []},
     "hook_timeout": {"type": "int", "default": 60},
     "timeout": {"type": "int", "default": 14400},
 }
@@ -110,7 +111,8 @@ class BackupTaker:
         return listed
 
     def _take(self, containers: t.Sequence[Document], backups: t.Sequence[Backups], memory: bool) -> list[Row]:
-        documents = [{CONFIGURATION: container, RECORD: _record(container, self.host if memory else None)} for container in containers]
+        host_of_memory, ran = self.host if memory else None, self.params["ran"]
+        documents = [{CONFIGURATION: container, RECORD: _record(container, ran, host_of_memory)} for container in containers]
         name = self.params["name"] or ""
         if not memory:
             return take_all(backups, containers, documents, name, self._options(containers))
@@ -158,11 +160,11 @@ def join(when: str, commands: t.Iterable[str]) -> str:
     return "; ".join(["failed=0", *(command + " || failed=1" for command in given), "exit $failed"])
 
 
-def _record(container: Document, host_of_memory: Document | None) -> Row:
+def _record(container: Document, ran: t.Collection[str], host_of_memory: Document | None) -> Row:
     return {
         "workload": container["name"],
         "container": container["id"],
-        "running": container["running"],
+        "running": container["running"] or container["name"] in ran,
         "host": os.uname().nodename,
         "volumes": recorded(image_volumes(container)),
         "folders": folders(container),

@@ -121,7 +121,7 @@ def take(helper, monkeypatch, tmp_path):
         monkeypatch.setattr(backup_taker, "in_turn", lambda module, table, steps: {"last": {"workload_info": {"workload": found}}})
         warned = []
         params = {"workload": "shop", "repository": str(tmp_path / "repository"), "name": None, "keep": {}, "track": True, "before": None, "after": None,
-                  "memory": None, "hook_timeout": 60, "timeout": 60, **given}  # fmt: skip
+                  "memory": None, "ran": [], "hook_timeout": 60, "timeout": 60, **given}  # fmt: skip
         return {**backup_taker.BackupTaker(types.SimpleNamespace(params=params, check_mode=check, warn=warned.append)).run(), "warned": warned}
 
     return run
@@ -148,6 +148,12 @@ def test_all_volumes_once_with_all_that_a_restore_needs(helper, take, tmp_path):
     assert backups(tmp_path).configuration("0abc")["mounts"][0]["destination"] == "/data"
     record = backups(tmp_path).document("0abc", "backup.json")
     assert (record["running"], [volume["mountpoint"] for volume in record["volumes"]]) == (True, ["/mnt/pgdata"])
+
+
+def test_one_that_has_moved_away_counts_as_one_that_ran(take, tmp_path):
+    for ran, then in (([], False), (["web"], False), (["shop"], True)):
+        (taken,) = take({"running": False}, ran=ran)["backups"]
+        assert backups(tmp_path).document(taken["id"], "backup.json")["running"] is then
 
 
 def test_a_command_of_a_label_runs_in_the_container(helper, take):

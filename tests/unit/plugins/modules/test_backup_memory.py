@@ -105,7 +105,7 @@ def take(helper, monkeypatch, tmp_path, container):
         answer = {"last": {"workload_info": {"workload": {**container, **given.pop("container", {})}, "host": HOST}}}
         monkeypatch.setattr(backup_taker, "in_turn", lambda module, table, steps: answer)
         params = {"workload": "shop", "repository": str(tmp_path / "repository"), "name": None, "keep": {}, "track": True, "before": None, "after": None,
-                  "memory": True, "hook_timeout": 60, "timeout": 600, **given}  # fmt: skip
+                  "memory": True, "ran": [], "hook_timeout": 60, "timeout": 600, **given}  # fmt: skip
         return backup_taker.BackupTaker(types.SimpleNamespace(params=params, check_mode=check, warn=lambda text: None)).run()
 
     return run
