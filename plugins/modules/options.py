@@ -83,7 +83,7 @@ notes:
   - >-
     C(handover_keep), of backup. How many backups are kept, as a mapping.
   - >-
-    C(handover_keep_source), of migrate. Whether a backup of the disks stays on the source, as they were when the workload left it.
+    C(handover_keep_source), of migrate. Whether a backup of the disks stays here.
   - >-
     C(handover_lazy_pages), of migrate, move, drain, refill. Whether a live workload runs on the destination before its memory is there,
     which follows.

@@ -5,8 +5,9 @@
 
 """Snapshots, backups and the way back against the tools of the trade, in turn, in one run.
 
-The rows of one disk are in disks.py, on a host of the copies' benchmark. Those of PostgreSQL under pgbench are in database.py, on the lab's own two hosts. What was measured is kept by row in
-docs/benchmarks/snapshot-runs.json; a row that is run again replaces its own part. snapshot.json, snapshot.md and the charts are made of all of it.
+The rows of one disk are in disks.py, on a host of the copies' benchmark. Those of PostgreSQL under pgbench are in database.py, on the lab's own two
+hosts. What was measured is kept by row in docs/benchmarks/snapshot-runs.json; a row that is run again replaces its own part. snapshot.json,
+snapshot.md and the charts are made of all of it.
 """
 
 from __future__ import annotations
