@@ -176,6 +176,9 @@ class Play:
                 self.stopped.set()
 
     def _signal(self, what: signal.Signals) -> None:
+        """To all of it. No process gets its number while one of its group is left: where one has it, that is somebody else's."""
+        if self.process.poll() is not None and Path(f"/proc/{self.process.pid}").exists():
+            return
         try:
             os.killpg(self.process.pid, what)
         except ProcessLookupError:
