@@ -16,7 +16,7 @@ import (
 // generation, and a note about all that was written. They go when the tracker does.
 //
 //	unread-N.bitmap   the clusters that were not read at generation N
-//	rest.json         what the user notes when the device is about to go
+//	rest.json         the note of the user when the device is about to go
 const (
 	unreadFile = "unread-%d.bitmap"
 	noteFile   = "rest.json"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,11 @@ import (
 //   - the stamp is taken, and then no write is under way. A write before that was given to
 //     the file and completed, and is marked. One after it gives the file another stamp;
 //   - the marks are taken last, and the file has to have the stamp still.
+
+const (
+	letGo      = time.Second
+	letGoEvery = 5 * time.Millisecond
+)
 
 // whileNoted is called when the marks are taken; a test writes there.
 var whileNoted = func() {}
@@ -57,7 +63,8 @@ type note struct {
 	Why    string     `json:"why"`    // there is none
 }
 
-// Note notes what a rollback has to know of volumes that are unmounted and still attached.
+// Note notes the clusters that a rollback has to compare, of volumes that are unmounted and
+// still attached.
 func Note(n Noting) (all []*Noted, err error) {
 	if len(n.Volumes) == 0 {
 		return nil, errors.New("snapshot: there is no volume to note: name each with --volume NAME=PATH")
@@ -144,7 +151,7 @@ func (w *note) take(s *changes.Store, name, path string, base *store.Volume) (_ 
 	if len(devices) != 1 {
 		return nil, fmt.Sprintf("%s is attached to %d loop devices, and one is needed when it is noted", path, len(devices)), nil
 	}
-	held, err := os.OpenFile(devices[0], os.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	held, err := alone(devices[0])
 	if errors.Is(err, unix.EBUSY) {
 		return nil, fmt.Sprintf("%s is still mounted, be it in another namespace", devices[0]), nil
 	} else if err != nil {
@@ -184,6 +191,17 @@ func (w *note) take(s *changes.Store, name, path string, base *store.Volume) (_ 
 		why = path + " was written while it was noted"
 	}
 	return k.marks, why, errors.Join(err, k.marks.Merge(k.unread))
+}
+
+// alone opens a device such that no file system is on it. One that was unmounted may still
+// be there for a moment: a task that ends has it in its namespace until then.
+func alone(device string) (held *os.File, err error) {
+	for end := time.Now().Add(letGo); ; time.Sleep(letGoEvery) {
+		held, err = os.OpenFile(device, os.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return held, err
+		}
+	}
 }
 
 // still demands that no write to a device is under way.

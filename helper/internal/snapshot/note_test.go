@@ -38,6 +38,10 @@ func (b *bench) note() *Noted {
 // leave unmounts, notes and detaches.
 func (b *bench) leave() *Noted {
 	b.t.Helper()
+	var fs unix.Statfs_t
+	if b.must(unix.Statfs(b.image, &fs)); !telling[fs.Type] {
+		b.t.Skip("needs a folder for temporary files on ext4, XFS or Btrfs")
+	}
 	b.must(loop.Unmount(b.mnt))
 	n := b.note()
 	b.must(loop.Detach(b.dev))
@@ -124,7 +128,7 @@ func (b *bench) mess(rnd *rand.Rand, noise *rand.ChaCha8, times int) {
 	}
 }
 
-// trim discards what the file system does not use.
+// trim discards the blocks that the file system does not use.
 func (b *bench) trim() {
 	d, err := os.Open(b.mnt)
 	b.must(err)
@@ -136,7 +140,7 @@ func (b *bench) trim() {
 }
 
 // Forwards and backwards, to any snapshot: the disk is that of the snapshot to the byte,
-// free blocks too, and only what differs was found by the marks.
+// free blocks too, and the clusters that differ were found by the marks.
 func TestBackByMarks(t *testing.T) {
 	for _, fstype := range []string{"ext4", "xfs"} {
 		t.Run(fstype, func(t *testing.T) {
@@ -157,7 +161,7 @@ func TestBackByMarks(t *testing.T) {
 				stop := b.writer(seed + uint64(round)) // it does not rest for a snapshot
 				for range 1 + rnd.IntN(3) {
 					b.mess(rnd, noise, rnd.IntN(40))
-					if rnd.IntN(4) == 0 { // the marks are lost: the next one compares digests, and leaves out what is free
+					if rnd.IntN(4) == 0 { // the marks are lost: the next one compares digests, and leaves out free blocks
 						stop()
 						b.detach()
 						b.attach()

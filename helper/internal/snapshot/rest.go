@@ -28,9 +28,9 @@ const (
 )
 
 // telling are the file systems that are known to note each write in the time of change,
-// and of which this host alone is the user.
+// also one to mapped memory, which tmpfs does not; and of which this host alone is the user.
 var telling = map[int64]bool{
-	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true, unix.TMPFS_MAGIC: true,
+	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true,
 }
 
 // stampNow is the file as it is, be it that it was changed a moment ago.

@@ -11,7 +11,7 @@ import (
 // A snapshot does not read clusters that the file system does not use: they are zeroes in
 // the store, and rubbish on the disk. The next snapshot does not care, as a
 // cluster that is used again has been written, and is marked. A rollback does (note.go): of
-// these clusters neither the marks nor the store tell what the disk has. Therefore they
+// these clusters neither the marks nor the store tell the content. Therefore they
 // are kept beside the tracker:
 //
 //   - a snapshot that reads all has those that the passes left out;

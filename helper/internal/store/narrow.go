@@ -21,7 +21,7 @@ import (
 // narrowed are the clusters of a disk that can differ.
 type narrowed struct {
 	doubt   *blockmap.Map // the disk may have anything
-	differs *blockmap.Map // the disk has what the current point has, and the other has not
+	differs *blockmap.Map // the disk is as the current point, and the other is not
 	tried   *blockmap.Map // of these, some that are read first
 	was     []sum         // of the current point
 }
