@@ -27,12 +27,15 @@ RESTIC, BORG, PASSWORD = f"{FOLDER}/restic", f"{FOLDER}/borg", f"{FOLDER}/passwo
 PCOPY = "/usr/local/libexec/handover/pcopy"
 CLUSTER = 64 << 10
 OURS = "handover"
+# The hosts' own root is an overlay: an ext4 in a file of it is below the disk, as on a host with disks of its own.
+BELOW, BELOW_SIZE = f"{FOLDER}-below.img", "40G"
 # Whatever a run has left, also one that was killed.
 CLEAN = f"""
 test ! -d {STORE} || {PCOPY} snapshot untrack {STORE} || true
 mountpoint -q {MOUNTED} && umount {MOUNTED}
 losetup --list --noheadings --output NAME,BACK-FILE | awk '$2 == "{IMAGE}" {{ print $1 }}' | xargs -r losetup --detach
-rm -rf {FOLDER}
+mountpoint -q {FOLDER} && umount {FOLDER}
+rm -rf {FOLDER} {BELOW}
 """
 
 Samples = dict[str, list[dict[str, float]]]
@@ -94,7 +97,8 @@ class Disk:
     def ready(self) -> t.Iterator[Disk]:
         self.fleet.run(self.host, "bash", "-c", f"{CLEAN}:")
         try:
-            self.script(f"mkdir -p {MOUNTED}; truncate -s {self.sizes.image} {IMAGE}; mkfs.ext4 -q {IMAGE}")
+            self.script(f"mkdir {FOLDER}; truncate -s {BELOW_SIZE} {BELOW}; mkfs.ext4 -q {BELOW}; mount -o loop {BELOW} {FOLDER}")
+            self.script(f"mkdir {MOUNTED}; truncate -s {self.sizes.image} {IMAGE}; mkfs.ext4 -q {IMAGE}")
             self.attach()
             self.files("fill", MOUNTED, self.sizes.used_mib)
             yield self

@@ -81,8 +81,8 @@ def section(name: str, found: dict[str, t.Any], bars: list[Bar]) -> str:
         f"## {row.title}\n\n{row.what}\n\n![{row.title}](snapshot-{name}.svg)\n\n"
         + table(["", f"least, {row.unit}", "median", "most", *(BESIDES[key] for key in extra)], lines) + "\n\n"
         + "\n".join(f"- {each.sentence()}" for each in bars)
-        + f"\n\n{found['runs']} rounds, turn about, on {found['date']}; Linux {found['machine']}; "
-        + f"a disk of {sizes['image']} with {sizes['used_mib']} MiB in use; load average before each round: {', '.join(map(str, found['load']))}.\n"
+        + f"\n\n{found['runs']} rounds, turn about, on {found['date']}; Linux {found['machine']}. "
+        + f"The disk has {sizes['image']}, and {sizes['used_mib']} MiB are in use. Load average before each round: {', '.join(map(str, found['load']))}.\n"
     )  # fmt: skip
 
 

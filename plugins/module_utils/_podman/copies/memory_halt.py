@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The halt of a container for its backup: two scripts that the helper runs around the freeze, and the archive that comes of them.
+"""The halt of a container for its backup or snapshot: two scripts that the helper runs around the freeze, and the archive that comes of them.
 
 The scripts are the helper's, and not this process's: it halts the container after its last pass over the running one, and has it go on although this
 process is gone. They and the copies lie beside podman's own files of the container, on the file system of the dump, which is linked and not copied.
@@ -57,7 +57,7 @@ mv {folder}/{archive}.new {folder}/{archive}
 
 
 class MemoryHalt:
-    """Of one container, for one backup."""
+    """Of one container, for one copy of it."""
 
     def __init__(self, runtime: Runtime, podman: Podman, facts: t.Mapping[str, t.Any]) -> None:
         self.runtime = runtime
@@ -70,6 +70,11 @@ class MemoryHalt:
     def archive(self) -> str:
         """The memory, when the container has gone on."""
         return os.path.join(self.folder, MEMORY)
+
+    @property
+    def memory(self) -> str:
+        """The folder of the dump, the layer and all beside them, as files."""
+        return os.path.join(self.folder, "memory")
 
     def options(self, limit: int) -> list[str]:
         """The helper's words."""
@@ -119,6 +124,6 @@ class MemoryHalt:
         how = {memory_files.DUMP: ["--link"], memory_files.LAYER: ["--sparse=always", "--reflink=auto"]}
         lines = []
         for name, path in memory_files.places(self.facts).items():
-            copy = shlex.join(["cp", "--archive", "--no-target-directory", *how.get(name, []), path, os.path.join(self.folder, "memory", name)])
+            copy = shlex.join(["cp", "--archive", "--no-target-directory", *how.get(name, []), path, os.path.join(self.memory, name)])
             lines.append(copy if name in how else "[ ! -e {0} ] || {1}".format(shlex.quote(path), copy))
         return "\n".join(lines)

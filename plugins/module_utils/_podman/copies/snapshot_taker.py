@@ -22,7 +22,8 @@ from ..halted import halted
 from ..podman import Podman
 from ..preflight.plan import STOPPED
 from ..snapshots import cgroup_of, folders, image_volumes, look_for_cgroup, recorded
-from .snapshot_disks import TREE, copy, look_for_room
+from .memory_halt import MemoryHalt
+from .snapshot_disks import copy, look_for_room
 
 Facts = dict[str, t.Any]
 
@@ -91,9 +92,9 @@ class SnapshotTaker:
 
     def _need(self, subject: Subject, facts: Facts, memory: bool) -> int:
         """Bytes of a whole copy. Disks that a store has already need only what differs, which is known when it is written."""
-        if not memory and self._disks(subject).names():
-            return 0
-        need = sum(map(host.allocated, [*(volume["image"] for volume in subject.volumes), *(folder["path"] for folder in subject.folders)]))
+        need = 0
+        if not self._disks(subject).names():
+            need = sum(map(host.allocated, [*(volume["image"] for volume in subject.volumes), *(folder["path"] for folder in subject.folders)]))
         if memory:
             need += host.allocated(facts["upper_dir"]) + processes.processes_of(facts["pid"]).memory
         return need
@@ -104,7 +105,7 @@ class SnapshotTaker:
             places = [self._records(subject).begin(name) for subject in subjects]
             for subject, place in zip(subjects, places):
                 _write_configuration(subject, place)
-            how = [self._with_memory(subjects[0], facts[0], places[0])] if memory else self._while_they_run(name, subjects, places)
+            how = [self._with_memory(name, subjects[0], facts[0], places[0])] if memory else self._while_they_run(name, subjects, places)
             for subject, found, kind in zip(subjects, facts, how):
                 record = {
                     "name": name,
@@ -124,28 +125,36 @@ class SnapshotTaker:
                 self._records(subject).forget(name)
             raise
 
-    def _while_they_run(self, name: str, subjects: t.Sequence[Subject], places: t.Sequence[str]) -> list[Facts]:
+    def _while_they_run(self, name: str, subjects: t.Sequence[Subject], places: t.Sequence[str], halt: MemoryHalt | None = None) -> list[Facts]:
         """Their disks stand still for the last pass. The configuration is in the store, too, which can be taken elsewhere without the records."""
         parts = [
-            Part(self._disks(subject), subject.volumes, {CONFIGURATION: os.path.join(place, CONFIGURATION)}, subject.folders, cgroup_of(subject.configuration))
+            Part(
+                self._disks(subject), subject.volumes, {CONFIGURATION: os.path.join(place, CONFIGURATION)}, subject.folders,
+                cgroup_of(subject.configuration) if halt is None else "",  # nothing of one that is halted has to stand still
+            )
             for subject, place in zip(subjects, places)
-        ]
+        ]  # fmt: skip
         for part in parts:
             part.store.delete(name)  # what a killed run has left under the name
         # Without a tracker between two snapshots each compares digests, and no write costs more.
-        points = take(parts, name, ["--track=" + str(self.track).lower()])
+        points = take(parts, name, ["--track=" + str(self.track).lower(), *([] if halt is None else halt.options(self.runtime.timeout))])
         return [
             {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])} for point in points
         ]
 
-    def _with_memory(self, subject: Subject, facts: Facts, folder: str) -> Facts:
+    def _with_memory(self, name: str, subject: Subject, facts: Facts, folder: str) -> Facts:
+        """The container is halted for the last pass over its disks, with its dump before and its restore after. The copy of the dump is made when it runs."""
+        if not subject.volumes and not subject.folders:
+            return self._memory_alone(subject, facts, folder)
+        with MemoryHalt(self.runtime, self.podman, facts) as halt:
+            (kind,) = self._while_they_run(name, [subject], [folder], halt)
+            for each in os.listdir(halt.memory):
+                copy(self.runtime, os.path.join(halt.memory, each), os.path.join(folder, each))
+        return {**kind, "size": kind["size"] + host.allocated(folder)}
+
+    def _memory_alone(self, subject: Subject, facts: Facts, folder: str) -> Facts:
         began = time.monotonic()
         with halted(self.runtime, self.podman, subject.workload, facts, lambda: bool(self.container(subject.workload)["running"])):
-            for volume in subject.volumes:
-                self.runtime.run([self.runtime.tool("sync", "coreutils"), "--file-system", volume["mountpoint"]])
-                copy(self.runtime, volume["image"], os.path.join(folder, volume["name"] + ".img"))
-            for volume in subject.folders:
-                copy(self.runtime, volume["path"], os.path.join(folder, volume["name"] + TREE))
             for name, path in memory_files.present(facts).items():
                 copy(self.runtime, path, os.path.join(folder, name))
         return {"disks": False, "paused_ms": round(1000 * (time.monotonic() - began)), "size": host.allocated(folder)}

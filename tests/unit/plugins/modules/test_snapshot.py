@@ -8,7 +8,9 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import shutil
+import subprocess
 import time
 import types
 from pathlib import Path
@@ -82,6 +84,17 @@ class Host:
                     self.state = state
         return runtime.Completed(tuple(argv), 0, out, "")
 
+    def script(self, words):
+        """Runs a script of the halt as the helper does: podman's words are this host's, and files are copied."""
+        path = Path(shlex.split(words)[1])
+        for line in path.read_text().splitlines():
+            if "container checkpoint" in line or "container restore" in line:
+                self.run(shlex.split(line.removeprefix("exec ").removesuffix(" >&2")))
+            elif "podman" not in line and line.split()[:1] not in (["renice"], ["set"], ["rm"], ["exit"], ["echo"], ["fi"]) and "halted ]" not in line:
+                subprocess.run(["sh", "-c", line], check=True)
+                if line.startswith("cp "):
+                    self.commands.append(("cp " + os.path.basename(line.split()[-1]), self.state))
+
     def pcopy(self, verb, *words, stdin=None):
         """The helper's store of disks: a folder for each snapshot."""
         flags = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
@@ -101,11 +114,16 @@ class Host:
         volume, _equals, path = flags.get("volume", "").partition("=")
         if verb == "wave":
             self.tracked = flags["track"]
+            if "halt" in flags:
+                self.script(flags["halt"])
             (along,), (place,) = part["files"], part["volumes"]
             self.along = Path(along["path"]).read_text()
             (store / name).mkdir(parents=True)
             (store / "store.json").write_text("{}")
             shutil.copy2(place["path"], store / name / place["name"])
+            if "halt" in flags:
+                self.commands.append(("last pass", self.state))
+                self.script(flags["go-on"])
             return json.dumps({"snapshots": [{"frozen_ms": 12.3, "volumes": [{"name": place["name"], "stored": 4}]}]})
         if verb == "restore":
             # With --current the container cannot start until it has ended; a new file is in nobody's use.
@@ -190,10 +208,13 @@ def test_an_earlier_snapshot_of_whole_files_is_gone_back_to(host, act):
 def test_the_memory_is_of_the_same_moment(host, act):
     act(memory=True)
     verbs = [verb for verb, _state in host.commands]
-    assert verbs[0] == "podman container checkpoint --keep --tcp-established --file-locks shop"
-    assert verbs[-1] == "podman container restore --tcp-established --file-locks shop"
+    dump, back = (f"podman container {verb} --tcp-established --file-locks shop" for verb in ("checkpoint --keep", "restore"))
+    assert verbs[:6] == ["pcopy snapshot wave before", dump, "cp layer", "cp checkpoint", "last pass", back]
+    assert [state for _verb, state in host.commands[2:5]] == ["exited"] * 3
     assert host.apart == ["--file-locks shop"]
-    assert {state for verb, state in host.commands if verb.startswith("cp")} == {"exited"}
+    # Whatever takes its time is done when it runs again.
+    assert {state for _verb, state in host.commands[6:]} == {"running"}
+    assert not (host.static / "handover-backup").exists()
     assert (kept(host)["before"] / "checkpoint" / "pages.img").read_text() == "memory"
     assert (kept(host)["before"] / "layer" / "file").read_text() == "layer"
 
@@ -218,7 +239,7 @@ def test_its_addresses_are_there_when_its_sockets_are_restored(host, act):
 
 
 def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
-    for params, fails in (({}, "wave"), ({"memory": True}, "cp pgdata.img")):
+    for params, fails in (({}, "wave"), ({"memory": True}, "wave"), ({"memory": True}, "cp layer")):
         host.fails = (fails,)
         with pytest.raises(runtime.HandoverError, match="as the test wants it"):
             act(**params)
@@ -227,8 +248,9 @@ def test_it_goes_on_when_copying_fails_and_no_half_is_left(host, act):
 
 
 def test_both_reasons_are_told_when_it_does_not_go_on_either(host, act):
-    host.fails = "sync", "container restore"
-    with pytest.raises(runtime.HandoverError, match="^sync .* as the test wants it; and shop does not run on: podman container restore .* failed"):
+    host.fails = ("container restore",)
+    both = "^podman container restore .* as the test wants it; and shop does not run on: podman container restore .* failed"
+    with pytest.raises(runtime.HandoverError, match=both):
         act(memory=True)
     assert not list((host.folder / "root" / "shop").iterdir())
 
@@ -237,12 +259,22 @@ def test_a_dump_that_fails_leaves_it_running(host, act):
     host.fails = ("checkpoint",)
     with pytest.raises(runtime.HandoverError, match="^podman container checkpoint .* as the test wants it$"):
         act(memory=True)
-    assert host.commands == []
+    assert (host.state, [verb for verb, _state in host.commands]) == ("running", ["pcopy snapshot wave before"])
     assert not kept(host)
 
 
-def test_going_back_begins_with_whole_copies_or_not_at_all(host, act):
+def of_whole_copies(host, act):
+    """A snapshot as they were before disks were in a store: whole copies in its folder."""
     act(memory=True)
+    place = kept(host)["before"]
+    os.rename(disks(host)["before"] / "pgdata", place / "pgdata.img")
+    disks(host)["before"].rmdir()
+    record = json.loads((place / "snapshot.json").read_text())
+    (place / "snapshot.json").write_text(json.dumps({**record, "disks": False}))
+
+
+def test_going_back_begins_with_whole_copies_or_not_at_all(host, act):
+    of_whole_copies(host, act)
     host.commands.clear()
     host.fails = ("cp layer.rollback",)
     (host.folder / "pgdata.img.rollback").write_text("a half")
@@ -347,8 +379,9 @@ def test_a_rollback_that_was_cut_off_is_run_again(host, act):
         act("staged", volumes=[])
 
 
-def test_going_back_with_the_memory(host, act):
-    act(memory=True)
+@pytest.mark.parametrize("make", [lambda host, act: act(memory=True), of_whole_copies], ids=["in the store", "whole copies"])
+def test_going_back_with_the_memory(host, act, make):
+    make(host, act)
     (host.folder / "layer" / "late").write_text("x")
     (host.folder / "pgdata.img").write_text("later")
     shutil.rmtree(host.static / "checkpoint")
@@ -476,7 +509,7 @@ def test_too_little_room(host, act, monkeypatch):
 
 
 def test_too_little_room_beside_the_images(host, act, monkeypatch):
-    act(memory=True)
+    of_whole_copies(host, act)
     host.commands.clear()
     monkeypatch.setattr(one_snapshot.host, "free_space", lambda path: 0 if path == str(host.folder) else 2**40)
     with pytest.raises(runtime.HandoverError, match="the copy of shop takes .* is free in {0}: free ".format(host.folder)):

@@ -66,6 +66,9 @@ class Host:
             with open(os.path.join(part["store"], "store.json"), "w", encoding="utf-8"):
                 pass
             self.asked.append((part["volumes"], part["folders"], part["cgroup"]))
+            for word in words:
+                if word.startswith("--halt="):  # the dump, and what is beside it
+                    shutil.copytree(self.folder / "static" / "checkpoint", self.folder / "static" / "handover-backup" / "memory" / "checkpoint")
             return json.dumps({"snapshots": [{"frozen_ms": 12.3, "volumes": [{"name": "data", "stored": 4}]}]})
         if verb == "list":
             return json.dumps({"snapshots": [{"name": "before"}]})
@@ -151,8 +154,18 @@ def test_a_volume_that_is_an_image_volume_by_now(host, act):
     assert host.state == "running"
 
 
-def test_with_the_memory_it_is_a_copy_of_the_same_moment(host, act):
+def test_with_the_memory_the_halt_is_the_moment(host, act):
     act(memory=True)
+    assert host.asked == [([], folder(host), "")], "its cgroup is gone by then"
+
+
+def test_a_snapshot_of_whole_copies(host, act):
+    """As one with memory was before its disks were in a store."""
+    act(memory=True)
+    place = host.folder / "root" / "shop" / "before"
+    record = json.loads((place / "snapshot.json").read_text())
+    (place / "snapshot.json").write_text(json.dumps({**record, "disks": False}))
+    shutil.copytree(host.folder / "_data", place / "data.tree")
     (host.folder / "_data" / "late").write_text("x")
     act("staged", memory=True)
     act("placed", memory=True)
