@@ -137,7 +137,7 @@ class SnapshotTaker:
         for part in parts:
             part.store.delete(name)  # what a killed run has left under the name
         # Without a tracker between two snapshots each compares digests, and no write costs more.
-        points = take(parts, name, ["--track=" + str(self.track).lower(), *([] if halt is None else halt.options(self.runtime.timeout))])
+        points = take(parts, name, ["--track=" + str(self.track).lower(), *([] if halt is None else halt.options(int(self.runtime.timeout)))])
         return [
             {"disks": True, "paused_ms": round(point["frozen_ms"]), "size": sum(volume["stored"] for volume in point["volumes"])} for point in points
         ]
