@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import typing as t
 
 from .._core.pcopy import Pcopy
@@ -22,12 +24,14 @@ GO_ON_SECONDS = 600
 @contextlib.contextmanager
 def halted(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], runs: t.Callable[[], bool]) -> t.Iterator[None]:
     """Nothing of it runs inside. It runs on afterwards in any case; if it does not, both reasons are told."""
+    # podman restores any dump that it finds, and one of an earlier halt is of another moment.
+    shutil.rmtree(facts["checkpoint_dir"], ignore_errors=True)
     try:
         runtime.run(halt_words(runtime, podman, name, facts))
         yield
     except BaseException as exc:
-        # A halt that failed may have left it running.
-        if runs():
+        # A halt that failed may have left it running, or it has ended by itself.
+        if runs() or not os.path.isdir(facts["checkpoint_dir"]):
             raise
         try:
             go_on(runtime, name, facts)

@@ -69,6 +69,8 @@ class BackupTaker:
             if (number or 0) < 0:
                 raise HandoverError("keep: {0}: {1} is no number of backups: write 1 or more, or leave {0} out".format(period, number))
         found = self._container()
+        if self._goes_on_again(found):
+            found = self._container()
         members = [member for member in found.get("members") or [found] if not member.get("infra")]
         containers = [member for member in members if image_volumes(member) or folders(member)]
         if not containers:
@@ -118,6 +120,16 @@ class BackupTaker:
             return take_all(backups, containers, documents, name, self._options(containers))
         with MemoryHalt(self.runtime, Podman(self.runtime), containers[0]) as halt:
             return take_all(backups, containers, documents, name, self._options(containers, halt), {MEMORY: halt.archive})
+
+    def _goes_on_again(self, found: Document) -> bool:
+        """Whether a backup that was killed in the pause had left it down."""
+        if found.get("running") or found.get("members") or not found.get("static_dir") or self.module.check_mode:
+            return False
+        with_memory = MemoryHalt(self.runtime, Podman(self.runtime), found)
+        if not with_memory.recover():
+            return False
+        self.module.warn("{0} was left halted by a backup with memory that was killed: it runs on from there".format(found["name"]))
+        return True
 
     def _container(self) -> Document:
         result = in_turn(self.module, STEPS, [{"workload_info": {"workload": self.params["workload"]}}])

@@ -10,25 +10,37 @@ process is gone. They and the copies lie beside podman's own files of the contai
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import shutil
+import time
 import typing as t
 
 from ..._core.backups import MEMORY
+from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from .. import memory_files
 from ..halted import GO_ON_SECONDS, go_on, go_on_words, halt_words
-from ..podman import Podman
+from ..podman import Held, Podman
+from ..sessions import Sessions
 
 FOLDER = "handover-backup"
+# CRIU writes it at the end of a dump, and podman restores where it is.
+INVENTORY = "inventory.img"
 
 # A timer's unit is of low priority. A pause is not, and what is restored would inherit it.
 _PRIORITY = "renice -n 0 -p $$ >&2 || true; ionice --class 0 -p $$ || true"
 
+# podman restores any dump that it finds: one of an earlier halt may not stay, and nothing that runs needs it. To ask whether it runs waits for others that
+# have the container in hand, such as a move: the dump that stands there then is not this one's.
 _HALT = """\
 set -eu
 {priority}
+echo $$ >{folder}/begun
+{runs} || {{ echo {ended} >&2; exit 1; }}
+rm -rf {dump}
+touch {folder}/halting
 {halt} >&2
 touch {folder}/halted
 mkdir {folder}/memory
@@ -36,15 +48,18 @@ mkdir {folder}/memory
 touch {folder}/whole
 """
 
+_RUNS = """[ "$({podman} container inspect --format '{{{{.State.Running}}}}' {name})" = true ]"""
+
 _GO_ON = """\
 set -u
 {priority}
-if [ "$({podman} container inspect --format '{{{{.State.Running}}}}' {name})" = true ]; then
+if {runs}; then
     [ -e {folder}/halted ] || exit 0
     rm -f {folder}/whole
     echo {started} >&2
     exit 1
 fi
+[ -e {folder}/halting ] && [ -e {inventory} ] || {{ echo {ended} >&2; exit 1; }}
 exec {go_on} >&2
 """
 
@@ -65,6 +80,7 @@ class MemoryHalt:
         self.facts = facts
         self.name: str = facts["name"]
         self.folder = os.path.join(facts["static_dir"], FOLDER)
+        self._lock = -1
 
     @property
     def archive(self) -> str:
@@ -89,6 +105,15 @@ class MemoryHalt:
         return "sh " + shlex.quote(os.path.join(self.folder, name))
 
     def __enter__(self) -> MemoryHalt:
+        self._lock = os.open(self.facts["static_dir"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._look_for_others()
+        except BaseException as exc:
+            os.close(self._lock)
+            if isinstance(exc, BlockingIOError):
+                raise HandoverError("another copy of the memory of {0} is being taken: wait until that has ended".format(self.name)) from exc
+            raise
         shutil.rmtree(self.folder, ignore_errors=True)  # of a run that was killed
         os.mkdir(self.folder, mode=0o700)
         for name, text in self._texts().items():
@@ -99,19 +124,69 @@ class MemoryHalt:
     def __exit__(self, kind: t.Any, error: BaseException | None, trace: t.Any) -> None:
         """If the helper was killed in the pause, the container goes on from here."""
         try:
-            if os.path.exists(os.path.join(self.folder, "halted")) and not self._runs():
+            self._wait()
+            if self._is_down():
                 go_on(self.runtime, self.name, self.facts)
         except HandoverError as second:
             raise HandoverError("{0}; and {1} does not run on: {2}".format(error or "it was halted", self.name, second)) from error
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+            os.close(self._lock)
+
+    def recover(self) -> bool:
+        """Whether a halt of a run that was killed with all of its processes had left the container down: it goes on from there."""
+        if self._halting() is not None or not self._is_down():
+            return False
+        go_on(self.runtime, self.name, self.facts)
+        return True
+
+    def _look_for_others(self) -> None:
+        """A move has a dump of its own in the same place, and a halt would take the tasks away that it follows."""
+        if self._halting() is not None:
+            raise HandoverError("a run that was killed is still at the memory of {0}: wait until that has ended".format(self.name))
+        for status in Sessions(Pcopy(self.runtime)).statuses():
+            if status.get("workload") == self.name and not status["ended"]:
+                raise HandoverError("{0} is being moved (session {1}): wait until that has ended".format(self.name, status["id"]))
+
+    def _halting(self) -> int | None:
+        """The process that halts it, as long as it lives."""
+        try:
+            with open(os.path.join(self.folder, "begun"), encoding="ascii") as source:
+                pid = int(source.read() or 0)
+            with open("/proc/{0}/cmdline".format(pid), "rb") as source:
+                return pid if os.fsencode(self.folder) in source.read() else None
+        except (OSError, ValueError):
+            return None
+
+    def _wait(self) -> None:
+        """The helper may be gone, and its halt still be at work."""
+        end = time.monotonic() + GO_ON_SECONDS
+        while self._halting() is not None and time.monotonic() < end:
+            time.sleep(0.2)
+
+    def _is_down(self) -> bool:
+        """Whether a halt has ended the container, and it could go on."""
+        halting = os.path.exists(os.path.join(self.folder, "halting"))
+        return halting and not self._runs() and os.path.exists(os.path.join(self.facts["checkpoint_dir"], INVENTORY))
 
     def _runs(self) -> bool:
-        """The time for the backup may be up."""
-        return bool(Podman(Runtime(self.runtime.module, GO_ON_SECONDS)).inspect(self.facts["id"])["State"]["Running"])
+        """The time for the copy may be up, and podman may have the container in hand for a while."""
+        podman, end = Podman(Runtime(self.runtime.module, GO_ON_SECONDS)), time.monotonic() + GO_ON_SECONDS
+        while True:
+            try:
+                return bool(podman.inspect(self.facts["id"])["State"]["Running"])
+            except Held:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1)
 
     def _texts(self) -> dict[str, str]:
-        words = {"folder": shlex.quote(self.folder), "name": shlex.quote(self.name), "podman": shlex.quote(self.podman.path), "priority": _PRIORITY}
+        dump = self.facts["checkpoint_dir"]
+        words = {
+            "folder": shlex.quote(self.folder), "priority": _PRIORITY, "dump": shlex.quote(dump), "inventory": shlex.quote(os.path.join(dump, INVENTORY)),
+            "runs": _RUNS.format(podman=shlex.quote(self.podman.path), name=shlex.quote(self.name)),
+            "ended": shlex.quote("{0} has ended by itself, and has no memory".format(self.name)),
+        }  # fmt: skip
         started = "{0} was started by another hand while its memory was taken: keep others from it, and take the backup again".format(self.name)
         return {
             "halt": _HALT.format(halt=shlex.join(halt_words(self.runtime, self.podman, self.name, self.facts)), copies=self._copies(), **words),

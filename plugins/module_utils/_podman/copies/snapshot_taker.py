@@ -82,6 +82,8 @@ class SnapshotTaker:
 
     def _look(self, subject: Subject, memory: bool) -> Facts:
         facts = self.container(subject.workload)
+        if memory and not facts["running"] and MemoryHalt(self.runtime, self.podman, facts).recover():
+            facts = self.container(subject.workload)  # a run that was killed in the pause had left it down
         if not subject.volumes and not subject.folders and not memory:
             raise HandoverError("{0} has no volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(subject.workload))
         if not facts["running"] and (memory or facts["state"] not in STOPPED):

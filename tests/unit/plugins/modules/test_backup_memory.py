@@ -6,15 +6,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import tarfile
+import threading
 import types
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, runtime, snapshot_records
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_adopter, backup_memory, backup_taker, memory_fit, memory_return
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import (
+    backup_adopter,
+    backup_memory,
+    backup_taker,
+    memory_fit,
+    memory_halt,
+    memory_return,
+)
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.podman import Podman
 from unit.plugins.modules import test_backup
 
 PODMAN = """\
@@ -24,7 +34,8 @@ case "$*" in
 "ps --all"*) echo '[{{"Id": "1", "Names": ["shop"], "State": "running"}}]' ;;
 "info"*) echo '{{"host": {{"networkBackend": "cni"}}}}' ;;
 *checkpoint*) echo dump >>said; [ -e fails ] && exit 125
-    mkdir static/checkpoint; echo memory >static/checkpoint/pages.img; echo shm >static/devshm-checkpoint.tar; echo exited >state ;;
+    mkdir static/checkpoint; echo memory >static/checkpoint/pages.img; touch static/checkpoint/inventory.img
+    echo shm >static/devshm-checkpoint.tar; echo exited >state ;;
 *inspect*--format*) grep -q running state && echo true || echo false ;;
 *inspect*) grep -q running state && r=true || r=false
     echo '[{{"Id": "1", "Name": "shop", "Image": "abc", "State": {{"Running": '$r'}}}}]' ;;
@@ -123,7 +134,7 @@ def test_the_memory_is_of_the_moment_of_the_disks(helper, take, tmp_path):
     (point,) = (tmp_path / "repository/shop").glob("point-*")
     with tarfile.open(point / "memory.tar") as archive:
         content = {each.name[2:]: archive.extractfile(each).read().decode() for each in archive.getmembers() if each.isfile()}
-    assert content == {"checkpoint/pages.img": "memory\n", "layer/file": "layer", "devshm-checkpoint.tar": "shm\n"}
+    assert content == {"checkpoint/pages.img": "memory\n", "checkpoint/inventory.img": "", "layer/file": "layer", "devshm-checkpoint.tar": "shm\n"}
     record = json.loads((point / "backup.json").read_text())
     assert record["memory"] == {"runtime": "runc", "host": {fact: HOST[fact] for fact in memory_fit.HOST_FACTS}}
     assert os.listdir(tmp_path / "static") == []
@@ -170,6 +181,77 @@ def test_it_runs_on_and_no_half_is_kept(helper, take, tmp_path, fault, done):
     assert (tmp_path / "state").read_text().strip() == "running"
     assert not list((tmp_path / "repository").glob("shop/point-*"))
     assert not (tmp_path / "static/handover-backup").exists()
+
+
+def old_dump(tmp_path):
+    """Of a halt that was never gone back to: podman would restore it."""
+    (tmp_path / "static/checkpoint").mkdir()
+    (tmp_path / "static/checkpoint/inventory.img").touch()
+
+
+def test_one_that_ends_by_itself_is_not_restored_from_an_earlier_dump(helper, take, tmp_path):
+    old_dump(tmp_path)
+    before = "echo exited >{0}/state".format(tmp_path)
+    with pytest.raises(runtime.HandoverError, match="the helper says why"):
+        take(before=before)
+    assert said(tmp_path) == ["frozen"], "neither dumped nor restored"
+    assert (tmp_path / "state").read_text().strip() == "exited"
+
+
+def test_an_earlier_dump_goes_before_the_next(helper, take, tmp_path):
+    old_dump(tmp_path)
+    (tmp_path / "static/checkpoint/of-then").touch()
+    take()
+    (point,) = (tmp_path / "repository/shop").glob("point-*")
+    with tarfile.open(point / "memory.tar") as archive:
+        assert "./checkpoint/of-then" not in archive.getnames()
+
+
+def left_halted(tmp_path):
+    """As a run leaves it that was killed with all of its processes."""
+    (tmp_path / "state").write_text("exited\n")
+    old_dump(tmp_path)
+    (tmp_path / "static/handover-backup").mkdir()
+    (tmp_path / "static/handover-backup/halting").touch()
+
+
+def test_the_next_run_has_one_go_on_that_was_left_halted(helper, take, tmp_path):
+    left_halted(tmp_path)
+    take(container={"running": False}, memory=None)
+    assert said(tmp_path) == ["restore"] and (tmp_path / "state").read_text() == "running\n"
+
+
+def test_two_at_once_are_refused(helper, take, tmp_path):
+    held = os.open(tmp_path / "static", os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(runtime.HandoverError, match="^another copy of the memory of shop is being taken"):
+            take()
+    finally:
+        os.close(held)
+    assert said(tmp_path) == []
+
+
+def test_one_that_is_being_moved_is_not_halted(helper, take, tmp_path, monkeypatch):
+    status = {"id": "s1", "workload": "shop", "ended": False}
+    monkeypatch.setattr(memory_halt.Sessions, "statuses", lambda self: [status])
+    with pytest.raises(runtime.HandoverError, match=r"^shop is being moved \(session s1\)"):
+        take()
+    status["ended"] = True
+    take()
+    assert said(tmp_path)[0] == "dump"
+
+
+def test_a_halt_that_outlives_the_helper_is_waited_for(helper, tmp_path, container):
+    """The helper is killed while podman dumps."""
+    here = runtime.Runtime(types.SimpleNamespace(), 60)
+    with memory_halt.MemoryHalt(here, Podman(here), container) as halt:
+        dump = "sleep 1; cd {0}; mkdir static/checkpoint; touch static/checkpoint/inventory.img; echo exited >state; : {1}".format(tmp_path, halt.folder)
+        late = subprocess.Popen(["sh", "-c", dump])
+        for name in ("begun", "halting"):
+            (tmp_path / "static/handover-backup" / name).write_text(str(late.pid))
+        threading.Thread(target=late.wait, daemon=True).start()
+    assert said(tmp_path) == ["restore"] and (tmp_path / "state").read_text() == "running\n"
 
 
 def test_the_way_on_has_time_of_its_own(helper, take):
