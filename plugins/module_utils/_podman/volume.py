@@ -76,6 +76,7 @@ class Observed:
     image: ImageFile | None = None
     filesystem: str | None = None
     rolled_back: bool = False  # a rollback of the image was begun, and has not ended
+    away: tuple[str, ...] = ()  # the image, by the names that a rollback gives it until it ends
     filesystem_size: int | None = None  # None where it could not be told
     loops: tuple[LoopDevice, ...] = ()
     loop_size: int | None = None
@@ -244,6 +245,10 @@ def _decide_absent(wanted: Wanted, seen: Observed) -> Plan:
             f"absent would delete {wanted.image} ({format_size(seen.image.size)}, of which {format_size(seen.image.allocated)} are on the disk) "
             f"for good: pass force=true if that is meant"
         )
+    if seen.away and not wanted.force:
+        raise HandoverError(
+            f"absent would delete {listed(seen.away)} for good, and a rollback of {wanted.image} has not ended: run it again, or pass force=true"
+        )
     steps = list(_decide_unmounted(wanted, seen).steps)
     if seen.podman_volume is not None:
         if not _is_ours(wanted, seen):
@@ -252,10 +257,10 @@ def _decide_absent(wanted: Wanted, seen: Observed) -> Plan:
             owners = f"containers {listed(seen.referrers)}: remove them" if len(seen.referrers) > 1 else f"container {seen.referrers[0]}: remove it"
             raise HandoverError(f"the podman volume {wanted.podman_volume} belongs to the {owners} first")
         steps.append(Step("undefine_volume", f"podman has a volume named {wanted.podman_volume}"))
-    if seen.image is not None:
+    if seen.image is not None or seen.away:
         if seen.openers:
             raise HandoverError(f"{wanted.image} is in use by {listed(seen.openers)}: end it first")
-        steps.append(Step("delete", f"the image {wanted.image} exists"))
+        steps.append(Step("delete", f"the image {wanted.image if seen.image is not None else seen.away[0]} exists"))
     # A mount point of the task's own choice may have been there before the volume, and may serve others.
     if wanted.mountpoint == default_mountpoint(wanted.name) and (seen.mountpoint == "empty" or seen.mounts):
         steps.append(Step("remove_mountpoint", f"the directory {wanted.mountpoint} exists"))
@@ -270,6 +275,10 @@ def _filesystem_lags(seen: Observed) -> bool:
 
 def _check_image(wanted: Wanted, seen: Observed) -> None:
     if seen.image is None:
+        if seen.away:
+            raise HandoverError(
+                f"a rollback of {wanted.image} was begun and has not ended, which has it as {seen.away[0]}: run it again, or go back to another snapshot"
+            )
         if wanted.size is None:
             raise HandoverError(f"volume {wanted.name} does not exist yet: say how large it is to be, as in size=10G")
         need = max(FORMAT_NEEDS, wanted.size if wanted.reserve == "full" else 0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .._core import loop
 from .._core.runtime import HandoverError, Runtime
 from . import guard, volume, volume_files as files, volume_units as units
-from .volume_observer import VolumeObserver
+from .volume_observer import ASIDE, HELD, VolumeObserver
 
 # How long the kernel may take to write out and let go of a loop device whose last user has gone.
 DETACH_SECONDS = 30
@@ -209,8 +209,10 @@ class VolumeActions:
             self._systemctl("stop", units.loop_unit_name(self.wanted.name), accept=(0, 5))
 
     def delete(self) -> None:
-        """Deletes the file."""
-        os.unlink(self.wanted.image)
+        """Deletes the file, and those that a rollback has left of it: a new volume of this name is none of theirs."""
+        for path in (*(self.wanted.image + end for end in (HELD, ASIDE)), self.wanted.image):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
         # Where it was the task's own choice, the folder stays, and may serve others.
         guard.unmark(self.wanted.mountpoint)
 

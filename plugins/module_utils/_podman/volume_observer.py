@@ -19,6 +19,8 @@ from .podman import Podman
 CAP_SYS_RESOURCE = 24
 # The helper puts it in the place of the first page until a disk is whole (package store).
 ROLLBACK_BEGUN = b"handover: a rollback of this disk was begun"
+# The ends of an image's name while a rollback has it away: until the container's own layer fits its disks, or until a whole copy has its place.
+HELD, ASIDE = ".handover-held", ".before-rollback"
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,10 @@ class VolumeObserver:
             filesystem_size = self._filesystem_size(loops, mounts)
         podman = self.runtime.find("podman") is not None
         podman_volume = self._podman_volume() if podman and wanted.podman_volume else None
+        away = tuple(wanted.image + end for end in (HELD, ASIDE) if os.path.lexists(wanted.image + end))
         return volume.Observed(
             image=image,
+            away=away,
             filesystem=filesystem,
             rolled_back=regular and files.begins_with(wanted.image, ROLLBACK_BEGUN),
             filesystem_size=filesystem_size,
@@ -57,7 +61,7 @@ class VolumeObserver:
             occupant=occupant,
             mountpoint=files.directory_state(wanted.mountpoint),
             free=host.free_space(os.path.dirname(wanted.image)),
-            openers=tuple(loop.openers([wanted.image] + [device.name for device in loops])) if regular else (),
+            openers=tuple(loop.openers([*([wanted.image] if regular else []), *away, *(device.name for device in loops)])) if regular or away else (),
             containers=self._containers_inside(mounts[0].device) if podman and mounts and leaving else (),
             referrers=self._containers_naming_it() if podman and podman_volume is not None and leaving else (),
             podman=podman,

@@ -167,25 +167,30 @@ class Snapshot:
 
     def _look_where_it_is_written(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> None:
         images = [volume["image"] for volume in record["volumes"]]
+        rollback.look_at_names(images)
         need = record["size"]
         if record.get("disks"):  # they are written in place, and take what they have no blocks for
             rollback.look_at_sizes(record["volumes"])
             store = self._disks_of(record)
             store.look_for_rollback()
             data = store.data(point_of(record))
-            need = sum(max(0, data[volume["name"]] - host.allocated(volume["image"])) for volume in record["volumes"])
+            need = sum(max(0, data[volume["name"]] - host.allocated(rollback.place(volume["image"]))) for volume in record["volumes"])
             need += sum(map(host.allocated, self._copies(record, facts)))
             # The helper looks for the room of folders, which it needs twice, before it writes.
         look_for_room(self.workload, need, os.path.dirname(images[0]) if images else self.params["root"])
 
     def kept(self, record: Document) -> Subject | None:
         """The disks as they are, mounted or not, if a snapshot of them is to be taken; not where an earlier rollback has left one of them half written."""
-        half = any(rollback.is_half(volume["image"]) for volume in record["volumes"]) or any(rollback.is_away(folder["path"]) for folder in record["folders"])
-        if not self.params["keep"] or half or not record["volumes"] and not record["folders"]:
+        if not self.params["keep"] or self._is_half(record) or not record["volumes"] and not record["folders"]:
             return None
         if not {volume["image"] for volume in self.volumes} >= {volume["image"] for volume in record["volumes"]}:
             self.volumes = record["volumes"]
         return Subject(self.workload, self.configuration, self.volumes)
+
+    def _is_half(self, record: Document) -> bool:
+        """Whether an earlier rollback was cut off."""
+        images, folders = [volume["image"] for volume in record["volumes"]], [folder["path"] for folder in record["folders"]]
+        return any(map(rollback.is_half, images)) or any(map(rollback.is_away, folders))
 
     def _copies(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> dict[str, str]:
         """What is laid beside the path whose place it takes. Disks in a store are written in place."""
@@ -211,17 +216,40 @@ class Snapshot:
         if not record.get("disks"):
             rollback.swap([path for path in copies if path in images], [path for path in copies if path not in images])
             return record
-        if copies:  # the layer, which has to fit the disks: a kill in between leaves a container that does not start
-            rollback.hold(images, [folder["path"] for folder in record["folders"]])
-            rollback.swap([], copies)
-            held = [{**volume, "image": volume["image"] + rollback.HELD} for volume in record["volumes"]]
-            done = self._disks_of(record).roll_back(point_of(record), held, record["folders"])
-            rollback.let_go(images)
-        else:
-            rollback.let_go(images)  # of a run that was killed
-            done = self._disks_of(record).roll_back(point_of(record), record["volumes"], record["folders"])
+        rollback.look_at_names(images)
+        done = self._roll_back_with(copies, record) if copies else self._roll_back(record)
+        rollback.let_go(images)  # without copies, of a run that was killed
         self.lines.extend(map(rollback.line_of, done["volumes"]))
         return record
+
+    def _roll_back(self, record: Document) -> Document:
+        held = [{**volume, "image": rollback.place(volume["image"])} for volume in record["volumes"]]
+        return self._disks_of(record).roll_back(point_of(record), held, record["folders"])
+
+    def _roll_back_with(self, copies: t.Sequence[str], record: Document) -> Document:
+        """The layer has to fit the disks: until both are there, the container does not start. The layer that is there goes last, as it cannot come back."""
+        images, folders = [volume["image"] for volume in record["volumes"]], [folder["path"] for folder in record["folders"]]
+        half = self._is_half(record)
+        rollback.hold(images, folders)
+        if not images:  # the helper gives folders their names back, and nothing else keeps the container from starting: the layer has to be there before
+            rollback.swap([], copies)
+            return self._roll_back(record)
+        try:
+            done = self._roll_back(record)
+        except HandoverError as exc:
+            if half or self._begun(record):
+                raise
+            rollback.let_go(images, folders)
+            raise HandoverError("{0} is as it was, and starts when its volumes are mounted: {1}".format(self.workload, exc)) from exc
+        rollback.swap([], copies)
+        return done
+
+    def _begun(self, record: Document) -> bool:
+        """Whether a disk may have been written. Without an answer it may."""
+        try:
+            return any(each.get("restoring") for each in self._disks_of(record).all())
+        except HandoverError:
+            return True
 
     def _restore(self) -> dict[str, t.Any]:
         record = self._record()
@@ -262,6 +290,10 @@ class Snapshot:
         stored = self.name in self.disks.names()
         if not stored and not self.snapshots.has(self.name):
             return
+        held = [volume["image"] for volume in self.snapshots.read(self.name)["volumes"]] if self.snapshots.has(self.name) else []
+        for image in held:
+            if os.path.lexists(image + rollback.HELD):
+                raise HandoverError("a rollback of {0} was begun and has not ended, which may need the snapshot {1}: run it again".format(image, self.name))
         self.reasons.append("there is a snapshot {0}".format(self.name))
         if self.module.check_mode:
             return

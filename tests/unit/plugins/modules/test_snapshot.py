@@ -31,6 +31,7 @@ class Host:
         self.commands = []
         self.apart = []  # what does not end with the unit that it was begun in
         self.fails = ()
+        self.restoring = ""  # the point that a rollback has begun to write
         self.tracked = ""
         self.found = {"how": "marks"}
         self.size = None
@@ -118,7 +119,9 @@ class Host:
         if verb == "show":
             return json.dumps({"data": {each.name: each.stat().st_size for each in (store / name).iterdir()}})
         if verb == "list":
-            return json.dumps({"snapshots": [{"name": each.name} for each in sorted(store.iterdir()) if each.is_dir()]})
+            return json.dumps(
+                {"snapshots": [{"name": each.name, "restoring": each.name == self.restoring} for each in sorted(store.iterdir()) if each.is_dir()]}
+            )
         volume, _equals, path = flags.get("volume", "").partition("=")
         if verb == "wave":
             self.tracked = flags["track"]
@@ -137,6 +140,7 @@ class Host:
             # With --current the container cannot start until it has ended; a new file is in nobody's use.
             assert "--current" in words or not os.path.exists(path)
             shutil.copy2(store / name / volume, path)
+            self.restoring = ""
             differs = {"volume": volume, "size": 2 << 30, "read": 5 << 20, "written": 20 << 20, "zeroed": 1 << 20, **self.found}
             return json.dumps({"volumes": [differs]})
         shutil.rmtree(store / name)

@@ -29,6 +29,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._podman.volume 
 
 GIB = 2**30
 IMAGE = "/var/lib/handover/volumes/shop.img"
+HELD = IMAGE + ".handover-held"
 PLACE = "/var/lib/handover/mnt/shop"
 
 LOOP = LoopDevice("/dev/loop1", ("254:0", 17))
@@ -120,6 +121,7 @@ LAGGING = {"image": ImageFile(20 * GIB, 2**20)}
         (wanted("absent", force=True), MOUNTED, "remove_units unmount detach undefine_volume delete remove_mountpoint"),
         (wanted("absent", force=True, mountpoint="/srv"), seen(MADE, mountpoint="empty", podman_volume=None), "delete"),
         (wanted("absent"), seen(NOTHING, podman_volume=PODMAN, units="stale"), "remove_units undefine_volume"),
+        (wanted("absent", force=True), seen(NOTHING, away=(HELD,)), "delete"),
     ],
 )
 def test_steps(asked: Wanted, there: Observed, steps: str) -> None:
@@ -145,6 +147,17 @@ PCOPY = (Holder(42, "pcopy"),)
             seen(MADE, filesystem=None, rolled_back=True),
             f"a rollback of {IMAGE} was begun and has not ended, so that nothing may mount it: run it again, or go back to another snapshot",
         ),
+        (
+            wanted(),
+            seen(NOTHING, away=(HELD,)),
+            f"a rollback of {IMAGE} was begun and has not ended, which has it as {HELD}: run it again, or go back to another snapshot",
+        ),
+        (
+            wanted("absent"),
+            seen(NOTHING, away=(HELD,)),
+            f"absent would delete {HELD} for good, and a rollback of {IMAGE} has not ended: run it again, or pass force=true",
+        ),
+        (wanted("absent", force=True), seen(NOTHING, away=(HELD,), openers=PCOPY), f"{IMAGE} is in use by pcopy (pid 42): end it first"),
         (
             wanted(),
             seen(MADE, filesystem=None),
