@@ -62,7 +62,7 @@ EXAMPLES = r"""
 RETURN = r"""
 backups:
   description: The backups, by workload, the oldest first. C(kind) is V(container) or V(KVM guest), and C(stored) has the bytes that each has added, and
-    C(memory) says whether the container can run on from it.
+    C(memory) says whether the container can run on from it. C(memory_bytes) of C(stored) are that memory.
   returned: success
   type: list
   elements: dict
@@ -76,6 +76,7 @@ backups:
       stored: 2097152
       frozen_ms: 12.1
       memory: false
+      memory_bytes: 0
       current: true
 faults:
   description: Files that are not as they were written, with the backups that need them (C(points)). Empty without O(verify).

@@ -34,6 +34,10 @@ const Written = 1 << 0
 // Patience is how long a server may take for one answer.
 var Patience = 2 * time.Minute
 
+// FlushPatience is the same for a flush, which waits for all that the server's page cache
+// has of the disk.
+var FlushPatience = 30 * time.Minute
+
 // Extent is a part of the disk, right after the one before it.
 type Extent struct {
 	Length int64
@@ -47,6 +51,7 @@ type Client struct {
 	flags    uint16 // of the export
 	contexts map[uint32]string
 	cookie   uint64
+	limit    time.Duration // of the request that is under way; 0: Patience
 
 	interrupted atomic.Bool
 }

@@ -24,9 +24,14 @@ const (
 // Disk is an export that is written in place. Several goroutines may use it; one request
 // is under way at a time.
 type Disk struct {
-	mu sync.Mutex
-	c  *Client
+	mu      sync.Mutex
+	c       *Client
+	written int64 // since the last flush
 }
+
+// flushEach is how many bytes are written between two flushes: the last one of a large disk
+// would have all of it to wait for.
+var flushEach int64 = 1 << 30
 
 // Is reports whether a path is the address of an export.
 func Is(path string) bool { return strings.HasPrefix(path, Scheme) }
@@ -73,14 +78,21 @@ func (d *Disk) ReadAt(p []byte, off int64) (int, error) {
 
 // WriteAt writes all of p, at most MaxRead bytes.
 func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if err := d.do(cmdWrite, off, int64(len(p)), p); err != nil {
 		return 0, fmt.Errorf("nbd: writing %d bytes at %d: %w", len(p), off, err)
+	}
+	if d.written += int64(len(p)); d.written >= flushEach {
+		return len(p), d.flush()
 	}
 	return len(p), nil
 }
 
 // Zero makes a range read as zeroes. The image may give the room back.
 func (d *Disk) Zero(off, n int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if err := d.do(cmdZero, off, n, nil); err != nil {
 		return fmt.Errorf("nbd: zeroing %d bytes at %d: %w", n, off, err)
 	}
@@ -89,9 +101,18 @@ func (d *Disk) Zero(off, n int64) error {
 
 // Datasync returns when everything written so far is on stable storage.
 func (d *Disk) Datasync() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.flush()
+}
+
+func (d *Disk) flush() error {
+	d.c.limit = FlushPatience
+	defer func() { d.c.limit = 0 }()
 	if err := d.do(cmdFlush, 0, 0, nil); err != nil {
 		return fmt.Errorf("nbd: flushing: %w", err)
 	}
+	d.written = 0
 	return nil
 }
 
@@ -101,9 +122,8 @@ func (d *Disk) Empty() bool { return false }
 // Close says goodbye.
 func (d *Disk) Close() error { return d.c.Close() }
 
+// do makes a request, and waits for its end. The caller holds the disk.
 func (d *Disk) do(command uint16, off, n int64, data []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if n > MaxRead || off < 0 || n < 0 || off > d.c.size-n {
 		return errors.New("it is beyond the disk, or too much at once")
 	}

@@ -1,8 +1,16 @@
 package nbd
 
 import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 func open(t *testing.T, flags uint16, answer []byte, size int64) (*Disk, error) {
@@ -72,5 +80,70 @@ func TestAWriteIsAcknowledged(t *testing.T) {
 	defer d.Close()
 	if _, err := d.WriteAt(make([]byte, 512), 4096); err == nil || d.Zero(0, 4608) == nil || d.Zero(-1, 1) == nil {
 		t.Error("a write beyond the disk is not refused")
+	}
+}
+
+// acknowledge answers each request after the handshake, and tells of its command.
+func acknowledge(t *testing.T, wait func(command uint16)) (*Disk, func() []uint16) {
+	t.Helper()
+	here, there := net.Pipe()
+	var mu sync.Mutex
+	var got []uint16
+	go func() {
+		for {
+			head := make([]byte, 28)
+			if _, err := io.ReadFull(there, head); err != nil {
+				return
+			}
+			command := binary.BigEndian.Uint16(head[6:])
+			if command == cmdWrite {
+				_, _ = io.CopyN(io.Discard, there, int64(binary.BigEndian.Uint32(head[24:])))
+			}
+			mu.Lock()
+			got = append(got, command)
+			mu.Unlock()
+			wait(command)
+			_, _ = there.Write(append(append(u32(simpleMagic), u32(0)...), head[8:16]...))
+		}
+	}()
+	t.Cleanup(func() { _, _ = here.Close(), there.Close() })
+	return &Disk{c: &Client{conn: here, size: 4096}}, func() []uint16 {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(got)
+	}
+}
+
+// The last flush never has much more to wait for than that.
+func TestADiskIsFlushedWhileItIsWritten(t *testing.T) {
+	defer func(n int64) { flushEach = n }(flushEach)
+	flushEach = 2048
+	d, got := acknowledge(t, func(uint16) {})
+	for range 5 {
+		if _, err := d.WriteAt(make([]byte, 1024), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []uint16{cmdWrite, cmdWrite, cmdFlush, cmdWrite, cmdWrite, cmdFlush, cmdWrite}; !slices.Equal(got(), want) {
+		t.Errorf("%v, not %v", got(), want)
+	}
+	if d.Datasync() != nil || d.written != 0 {
+		t.Error("it is not flushed in the end")
+	}
+}
+
+// A flush may take longer than any other answer, and only a flush.
+func TestAFlushHasItsOwnLimit(t *testing.T) {
+	defer func(d time.Duration) { Patience = d }(Patience)
+	Patience = 50 * time.Millisecond
+	d, _ := acknowledge(t, func(uint16) { time.Sleep(200 * time.Millisecond) })
+	if err := d.Datasync(); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.WriteAt(make([]byte, 512), 0); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a write that takes as long: %v", err)
+	}
+	if FlushPatience < 30*time.Minute {
+		t.Error("a flush of some GiB may take longer")
 	}
 }

@@ -143,5 +143,5 @@ func (c *Client) patient() error {
 	if c.interrupted.Load() {
 		return errInterrupted
 	}
-	return c.conn.SetDeadline(time.Now().Add(Patience))
+	return c.conn.SetDeadline(time.Now().Add(max(Patience, c.limit)))
 }

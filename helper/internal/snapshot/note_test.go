@@ -377,6 +377,31 @@ func TestWithoutProofDigestsAreCompared(t *testing.T) {
 	}
 }
 
+// Rollbacks by marks are possible again after one snapshot that compares digests.
+func TestWhatWasLeftOutIsLearntAgain(t *testing.T) {
+	b := newBench(t, "ext4")
+	b.snap()
+	found, err := filepath.Glob(filepath.Join(b.trackers(), "*", "unread-*"))
+	b.must(err)
+	if len(found) == 0 {
+		t.Fatal("nothing was kept")
+	}
+	for _, path := range found {
+		b.must(os.Remove(path))
+	}
+	p := b.snap()
+	if v := p.Volumes[0]; v.How != store.Digests || !strings.Contains(v.Why, "which clusters the snapshot before left out") || v.Mark == nil {
+		t.Errorf("%s: %s", v.How, v.Why)
+	}
+	if p = b.snap(); p.Volumes[0].How != store.Marks {
+		t.Errorf("%s: %s", p.Volumes[0].How, p.Volumes[0].Why)
+	}
+	b.leave()
+	if d := b.back(p.ID); d.How != store.Marks {
+		t.Errorf("%s: %s", d.How, d.Why)
+	}
+}
+
 func (b *bench) says(n *Noted, any ...string) {
 	b.t.Helper()
 	for _, text := range any {

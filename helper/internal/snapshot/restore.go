@@ -152,7 +152,11 @@ func rollback(ctx context.Context, r Return, point *store.Point, disks, trees []
 	x := s.Index() // as it is before anything is written
 	var goes []store.Disk
 	for i, p := range r.Volumes {
-		goes = append(goes, store.Disk{View: disks[i], Path: p.Path, Since: func() (*blockmap.Map, string) { return r.written(x, p) }})
+		d := store.Disk{View: disks[i], Path: p.Path}
+		if !nbd.Is(p.Path) { // nothing is noted of a disk that QEMU serves
+			d.Since = func() (*blockmap.Map, string) { return r.written(x, p) }
+		}
+		goes = append(goes, d)
 	}
 	done := &Done{}
 	done.Volumes, err = s.Rollback(ctx, point, goes, func(write func() error) (err error) {

@@ -50,6 +50,9 @@ func (j *job) since(v *volume, kind string) error {
 		return nil
 	case why == "" && !k.reaches(base.Mark):
 		why = "the tracker's marks do not go back to the snapshot before"
+	case why == "" && k.unread == nil:
+		// One snapshot that reads all knows them again. By marks they would stay unknown, and each rollback would compare all.
+		why = "it was not kept which clusters the snapshot before left out, such as by an earlier version"
 	}
 	if why != "" {
 		v.writing.Found(store.Digests, why, mark)

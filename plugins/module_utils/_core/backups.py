@@ -93,7 +93,8 @@ class Backups:
         memory = sum(file["bytes"] for file in point.get("files") or [] if file["name"] == MEMORY)
         told = {key: value for key, value in point.items() if key != "files"}
         return {
-            "workload": self.workload, "kind": kind(point), **told, "taken": seconds(point["taken"]), "memory": memory > 0, "stored": point["stored"] + memory,
+            "workload": self.workload, "kind": kind(point), **told, "taken": seconds(point["taken"]), "memory": memory > 0, "memory_bytes": memory,
+            "stored": point["stored"] + memory,
         }  # fmt: skip
 
     def find(self, word: str) -> Row:

@@ -29,7 +29,8 @@ class NotedActions(VolumeActions):
         """Unmounts it everywhere on this host, and has it noted."""
         with contextlib.ExitStack() as held:
             for device in self.seen.loops():
-                held.callback(os.close, os.open(device.name, os.O_RDONLY | os.O_CLOEXEC))
+                with contextlib.suppress(OSError):  # it has gone, and its marks with it
+                    held.callback(os.close, os.open(device.name, os.O_RDONLY | os.O_CLOEXEC))
             super().unmount()
             self._note()
 

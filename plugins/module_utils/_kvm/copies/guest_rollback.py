@@ -50,11 +50,8 @@ class GuestRollback:
     def write(self) -> None:
         """Run again after a kill, or to another snapshot, it makes all whole."""
         half = self.is_half()
-        for drive in self.record["drives"]:
-            if self.place(drive) == drive["image"]:
-                rename(drive["image"], drive["image"] + AWAY)
-                lasting(drive["image"] + AWAY)
         try:
+            self._put_away()
             self._write_disks()
         except BaseException as exc:
             if not half and not self._begun():
@@ -67,6 +64,12 @@ class GuestRollback:
         self.libvirt.define(self.definition)
         self.libvirt.virsh("autostart", "--domain", self.names.new, *([] if self.configuration.get("autostart") else ["--disable"]))
         self._bring_back()
+
+    def _put_away(self) -> None:
+        for drive in self.record["drives"]:
+            if self.place(drive) == drive["image"]:
+                rename(drive["image"], drive["image"] + AWAY)
+                lasting(drive["image"] + AWAY)
 
     def _begun(self) -> bool:
         """Whether a disk may have been written. Without an answer it may."""

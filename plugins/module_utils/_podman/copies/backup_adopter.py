@@ -47,12 +47,12 @@ def adopt(module: AnsibleModule) -> dict[str, t.Any]:
             raise HandoverError("{0} is a KVM guest, and its backup has no memory: leave handover_memory away".format(params["workload"]))
         return {"changed": False, **told, "kind": GUEST, "exists": False}
     here = workload.find(Podman(runtime).containers(), params["workload"])
-    if wanted and memory:
-        look_for_memory(module, runtime, backups, point, record, here)
     brought = os.path.join(params["root"], BROUGHT, params["workload"], point["id"]) if is_elsewhere(params["repository"]) else ""
     store = brought or backups.store.folder
     # One that a killed run has left may be of the place where the repository was mounted then.
     there = snapshots.has(name) and (not wanted or _is(snapshots.read(name), store, memory))
+    if wanted and memory:
+        look_for_memory(module, runtime, backups, point, record, here, there)
     changed = wanted != there
     if changed and not module.check_mode:
         snapshots.forget(name)

@@ -36,8 +36,9 @@ def misfits(workload: str, runtime: str, then: Facts, now: Facts) -> list[str]:
     plan = Plan(workload, "{0} at the backup".format(then["name"]), now["name"], LIVE, {"host": then}, {"host": now})
     found = [sentence.partition(": ")[0] for check in CHECKS.values() for sentence in check(plan)]
     there = now["podman"]["runtime"]
-    if there and there != runtime:
-        found.append("{0} ran under {1}, and podman on {2} uses {3}".format(workload, runtime or "an unknown runtime", now["name"], there))
+    if not there or there != runtime:
+        unknown = "an unknown runtime"
+        found.append("{0} ran under {1}, and podman on {2} uses {3}".format(workload, runtime or unknown, now["name"], there or unknown))
     return found
 
 

@@ -21,8 +21,10 @@ from .memory_fit import WAY_OUT, alike, misfits
 from .snapshot_disks import look_for_room
 
 
-def look_for_memory(module: AnsibleModule, runtime: Runtime, backups: Backups, point: Row, record: Row, here: t.Mapping[str, t.Any] | None) -> None:
-    """An error where the container cannot run on from it on this host. Nothing has been touched then."""
+def look_for_memory(
+    module: AnsibleModule, runtime: Runtime, backups: Backups, point: Row, record: Row, here: t.Mapping[str, t.Any] | None, there: bool
+) -> None:
+    """An error where the container cannot run on from it on this host. Nothing has been touched then. there: it has been unpacked already."""
     of = "the backup {0} of {1}".format(point["name"] or point["id"], backups.workload)
     if not point["memory"]:
         raise HandoverError("{0} has no memory: restore the disks alone (handover_memory=false), or name one of those that have it (backup_list)".format(of))
@@ -38,7 +40,8 @@ def look_for_memory(module: AnsibleModule, runtime: Runtime, backups: Backups, p
     if reasons:
         raise HandoverError("the memory in {0} cannot be restored here: {1}: {2}".format(of, "; ".join(reasons), WAY_OUT))
     # As an archive, and unpacked; the rollback looks for the room of its own copies.
-    look_for_room(of, 2 * point["stored"], module.params["root"])
+    if not there:
+        look_for_room(of, 2 * point["memory_bytes"], module.params["root"])
 
 
 def unpack(runtime: Runtime, store: DiskStore, point: str, folder: str) -> None:

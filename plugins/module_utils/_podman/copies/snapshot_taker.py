@@ -55,6 +55,9 @@ class SnapshotTaker:
         """Why snapshots were taken, or in check mode would be: each of them is there afterwards, or none is."""
         there = [subject.workload for subject in subjects if self._records(subject).has(name)]
         if len(there) == len(subjects):
+            for subject in subjects:
+                if memory and not self._records(subject).read(name)["memory"]:
+                    raise HandoverError("the snapshot {0} of {1} has no memory: choose another name".format(name, subject.workload))
             return []
         if there:
             raise HandoverError(

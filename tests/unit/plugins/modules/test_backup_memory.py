@@ -373,6 +373,16 @@ def test_a_backup_with_memory_is_a_snapshot_with_memory(helper, take, adopt, tmp
     assert not (place / "checkpoint").exists()
 
 
+def test_the_memory_alone_needs_room_here_and_only_once(helper, take, adopt, monkeypatch, tmp_path):
+    with_files(helper)
+    take()
+    asked = []
+    monkeypatch.setattr(memory_return, "look_for_room", lambda of, need, folder: asked.append((of, need, folder)))
+    archive = (tmp_path / "repository/shop/point-0/memory.tar").stat().st_size
+    assert adopt()["changed"] and not adopt()["changed"]
+    assert asked == [("the backup 0abc of shop", 2 * archive, str(tmp_path / "root"))]
+
+
 def test_the_list_says_which_have_it(helper, take, tmp_path):
     with_files(helper)
     take()
@@ -380,6 +390,7 @@ def test_the_list_says_which_have_it(helper, take, tmp_path):
     with_memory, without = test_backup.backups(tmp_path).all()
     assert (with_memory["memory"], without["memory"], without["stored"]) == (True, False, 4)
     assert with_memory["stored"] > 10000
+    assert (with_memory["memory_bytes"], without["memory_bytes"]) == (with_memory["stored"] - 4, 0)
 
 
 @pytest.mark.parametrize(
@@ -392,6 +403,7 @@ def test_the_list_says_which_have_it(helper, take, tmp_path):
         ({"criu": {**HOST["criu"], "version": []}}, "CRIU is missing on node2: restore"),
         ({"criu": {**HOST["criu"], "check": False}}, "CRIU does not work on node2: restore"),
         ({"podman": {"runtime": "crun"}}, "shop ran under runc, and podman on node2 uses crun: restore"),
+        ({"podman": {"runtime": ""}}, "shop ran under runc, and podman on node2 uses an unknown runtime: restore"),
     ],
 )
 def test_a_host_that_does_not_fit_is_refused_before_anything_is_touched(helper, take, adopt, tmp_path, now, refusal):

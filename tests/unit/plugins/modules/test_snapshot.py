@@ -231,6 +231,14 @@ def test_the_memory_is_of_the_same_moment(host, act):
     assert (kept(host)["before"] / "layer" / "file").read_text() == "layer"
 
 
+def test_one_without_memory_is_not_one_with_it(host, act):
+    act()
+    with pytest.raises(runtime.HandoverError, match="^the snapshot before of shop has no memory: choose another name$"):
+        act(memory=True)
+    act(memory=True, name="after")
+    assert not act(memory=True, name="after")["changed"] and not act(name="after")["changed"]
+
+
 def test_nobody_new_gets_in_while_its_memory_is_dumped(host, act):
     host.namespace = "/run/netns/netns-1"
     act(memory=True)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
@@ -275,6 +276,26 @@ def test_a_snapshot_that_cannot_be_read_leaves_the_guest_as_it_was(web, act, tmp
     with pytest.raises(HandoverError, match="web did not go back to one: .*is damaged"):
         act("placed")
     assert content(tmp_path) == before and not web.served
+
+
+def test_an_image_that_cannot_be_put_away_gives_the_first_its_name_back(web, act, monkeypatch, tmp_path):
+    act()
+    grow_old(web)
+    before = content(tmp_path)
+    act("staged")
+    rollback = __import__(guest_snapshot.GuestRollback.__module__, fromlist=["rename"])
+    real, done = rollback.rename, []
+
+    def rename(old, new):
+        done.append(os.path.basename(new))
+        if len(done) == 2:
+            raise HandoverError(old + " cannot be renamed: Operation not permitted")
+        real(old, new)
+
+    monkeypatch.setattr(rollback, "rename", rename)
+    with pytest.raises(HandoverError, match="web did not go back to one: .* cannot be renamed: Operation not permitted"):
+        act("placed")
+    assert content(tmp_path) == before and len(done) == 3 and "roll back one" not in web.said
 
 
 def test_one_that_ends_in_the_middle_is_shut_until_it_has_ended(web, act, back, tmp_path):

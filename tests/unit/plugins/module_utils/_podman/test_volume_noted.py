@@ -62,6 +62,12 @@ def test_nothing_fails_where_it_cannot_be_noted(seen):
     assert not seen.held()
 
 
+def test_a_device_that_has_gone_does_not_keep_it_mounted(seen):
+    seen.loops = lambda: (loop.LoopDevice("/dev/no-such-loop", ("8:1", 7)), loop.LoopDevice(str(seen.device), ("8:1", 7)))
+    volume_noted.NotedActions(seen, (), seen.warned.append, "/store").unmount()
+    assert seen.did == [("umount mnt", True), ("pcopy snapshot note", True)]
+
+
 def test_a_volume_in_use_is_not_noted(seen, monkeypatch):
     def refuse(argv, accept=(0,), stdin=None, timeout=None):
         seen.did.append(argv)
