@@ -19,14 +19,13 @@ LABEL = "livefleet.handover.backup.memory"
 ANSWERS = {"": False, "false": False, "true": True}
 WITHOUT = "back it up without its memory (handover_memory=false)"
 
-# Why the memory of a container cannot be taken, or be gone back to.
+# Why the memory of a container that runs cannot be taken.
 OBSTACLES: tuple[tuple[t.Callable[[Document], t.Any], str], ...] = (
-    (lambda container: not container["running"], "{name} does not run, and has no memory: start it first, or " + WITHOUT),
     (
         lambda container: (container.get("service") or {}).get("unit"),
-        "{name} is run by a unit of systemd's, which takes its halt for its end and would start it anew: " + WITHOUT,
+        "{name} is run by a unit of systemd's, which takes its halt for its end and would start it anew: {without}",
     ),
-    (lambda container: container.get("auto_remove"), "{name} is removed when it ends (--rm), and would be when it is halted: create it without, or " + WITHOUT),
+    (lambda container: container.get("auto_remove"), "{name} is removed when it ends (--rm), and would be when it is halted: create it without, or {without}"),
 )
 
 
@@ -37,10 +36,17 @@ def wants_memory(members: t.Sequence[Document], asked: bool | None) -> bool:
     if len(members) > 1:
         names = " and ".join(member["name"] for member in members)
         raise HandoverError("{0} are {1} containers, and memory is taken of one at a time: {2}".format(names, len(members), WITHOUT))
-    for applies, sentence in OBSTACLES:
-        if applies(members[0]):
-            raise HandoverError(sentence.format(name=members[0]["name"]))
+    if not members[0]["running"]:
+        raise HandoverError("{0} does not run, and has no memory: start it first, or {1}".format(members[0]["name"], WITHOUT))
+    look_for_obstacles(members[0], WITHOUT)
     return True
+
+
+def look_for_obstacles(container: Document, without: str) -> None:
+    """An error where a container cannot be halted for its memory; `without` is the way that is left."""
+    for applies, sentence in OBSTACLES:
+        if applies(container):
+            raise HandoverError(sentence.format(name=container["name"], without=without))
 
 
 def _label(container: Document) -> bool:

@@ -22,6 +22,7 @@ from ..halted import halted
 from ..podman import Podman
 from ..preflight.plan import STOPPED
 from ..snapshots import cgroup_of, folders, image_volumes, look_for_cgroup, recorded
+from .backup_memory import look_for_obstacles
 from .memory_halt import MemoryHalt
 from .snapshot_disks import copy, look_for_room
 
@@ -63,7 +64,7 @@ class SnapshotTaker:
             raise HandoverError(
                 "{0} has a snapshot {1} and others of the containers have none: they would be of two moments: choose another name".format(there[0], name)
             )
-        facts = [self._look(subject, memory) for subject in subjects]
+        facts = [self._look(subject, memory, check_mode) for subject in subjects]
         need = sum(self._need(subject, found, memory) for subject, found in zip(subjects, facts))
         look_for_room(" and ".join(subject.workload for subject in subjects), need, self.root)
         if not check_mode:
@@ -83,14 +84,16 @@ class SnapshotTaker:
     def _disks(self, subject: Subject) -> DiskStore:
         return DiskStore.of(Pcopy(self.runtime), self.root, subject.workload)
 
-    def _look(self, subject: Subject, memory: bool) -> Facts:
+    def _look(self, subject: Subject, memory: bool, check_mode: bool) -> Facts:
         facts = self.container(subject.workload)
-        if memory and not facts["running"] and MemoryHalt(self.runtime, self.podman, facts).recover():
+        if memory and not facts["running"] and not check_mode and MemoryHalt(self.runtime, self.podman, facts).recover():
             facts = self.container(subject.workload)  # a run that was killed in the pause had left it down
         if not subject.volumes and not subject.folders and not memory:
             raise HandoverError("{0} has no volume to take a snapshot of: take its memory too, or give it one (image_volume)".format(subject.workload))
         if not facts["running"] and (memory or facts["state"] not in STOPPED):
             raise HandoverError("{0} is {1}: start it{2} first".format(subject.workload, facts["state"], "" if memory else " or stop it"))
+        if memory:
+            look_for_obstacles(subject.configuration, "take it without its memory (handover_memory=false)")
         if facts["running"] and not memory:
             look_for_cgroup(subject.configuration)
         return facts

@@ -510,6 +510,8 @@ def test_where_there_is_no_way_back(host, act, taken, asked, change, sentence):
     [
         ("paused", {}, "shop is paused: start it or stop it first"),
         ("exited", {"memory": True}, "shop is exited: start it first"),
+        ("running", {"memory": True, "configuration": {"name": "shop", "service": {"unit": "shop.service"}}}, "shop is run by a unit of systemd's, .*: take"),
+        ("running", {"memory": True, "configuration": {"name": "shop", "auto_remove": True}}, r"shop is removed when it ends \(--rm\)"),
         ("running", {"volumes": []}, "shop has no volume to take a snapshot of"),
         ("running", {"workload": "other"}, "there is no container named other on this host"),
     ],
