@@ -65,6 +65,6 @@ def test_each_table_has_the_variables_that_the_role_reads():
         assert set(rows[one]["__migrate_driver"]) == set(rows[other]["__migrate_driver"])
     # Ansible looks for the module of a task even if the task is left out.
     for row in rows.values():
-        assert not [word for word in row["__migrate_driver"].values() if "{{" in word], "another name of the host has not the variables of a template"
+        assert not [word for word in row["__migrate_driver"].values() if "{{" in str(word)], "another name of the host has not the variables of a template"
         names = [row["__migrate_driver"][key].rpartition(".")[2] for key in ("module", "service")]
         assert all((COLLECTION / "plugins" / "modules" / f"{name}.py").is_file() for name in names)
