@@ -52,8 +52,8 @@ def test_the_second_backup_is_held_against_the_better_one() -> None:
 
 def test_a_stall_is_counted_beyond_that_of_its_own_minute() -> None:
     found = {OURS: [{"seconds": 0.10}, {"seconds": 0.30}, {"seconds": 0.20}], database.Stall.usual: [{"seconds": 0.08}, {"seconds": 0.29}, {"seconds": 0.10}]}
-    (bar,) = database.Stall().bars(found)
-    assert (bar.figure, bar.met) == (pytest.approx(0.02), True)
+    (stall,) = database.Stall().bars(found)
+    assert (stall.figure, stall.met) == (pytest.approx(0.02), True)
 
 
 def every_row() -> dict[str, disks.Samples]:
@@ -73,7 +73,7 @@ def test_the_page_has_every_row_and_bar(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(bars) == 7
     page = (tmp_path / "snapshot.md").read_text(encoding="utf-8")
     assert "@" not in page and "Not measured yet" not in page
-    assert all(bar.what in page for bar in bars)
+    assert all(each.what in page for each in bars)
     assert all((tmp_path / f"snapshot-{name}.svg").exists() for name in snapshot.ROWS)
 
 

@@ -31,8 +31,8 @@ from .taker import taker
 
 SETTINGS = "/var/lib/handover/backups/schedule"
 PROGRAM = "/usr/local/libexec/handover/backup.pyz"
-# A name is for one backup: a second one could not have it.
-OPTIONS = tuple(name for name in ARGUMENTS if name != "name")
+# A name is for one backup: a second one could not have it. Containers that ran are those of a move.
+OPTIONS = tuple(name for name in ARGUMENTS if name not in ("name", "ran"))
 
 
 class _Look(Part):

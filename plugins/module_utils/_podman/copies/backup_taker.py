@@ -77,7 +77,7 @@ class BackupTaker:
             raise HandoverError("{0} has no volume to back up: give it one (image_volume)".format(self.params["workload"]))
         for container in containers:
             look_for_cgroup(container)
-        memory = wants_memory(members, self.params["memory"])
+        memory = wants_memory(members, self.params.get("memory"))  # the settings of an earlier timer have none
         backups = [Backups(Pcopy(self.runtime), self.params["repository"], container["name"]) for container in containers]
         known = [self._look(each) for each in backups]
         first = [container for container, there in zip(containers, known) if not there]
@@ -113,7 +113,7 @@ class BackupTaker:
         return listed
 
     def _take(self, containers: t.Sequence[Document], backups: t.Sequence[Backups], memory: bool) -> list[Row]:
-        host_of_memory, ran = self.host if memory else None, self.params["ran"]
+        host_of_memory, ran = self.host if memory else None, self.params.get("ran") or []
         documents = [{CONFIGURATION: container, RECORD: _record(container, ran, host_of_memory)} for container in containers]
         name = self.params["name"] or ""
         if not memory:

@@ -64,7 +64,10 @@ class Helper(test_backup.Helper):
 
     def wave(self, parts):
         options = dict(word[2:].partition("=")[::2] for word in self.words[-1][1:-1])
-        shell = lambda script: subprocess.run(["/bin/sh", "-c", script], check=False).returncode  # noqa: E731
+
+        def shell(script):
+            return subprocess.run(["/bin/sh", "-c", script], check=False).returncode
+
         if options.get("before") and shell(options["before"]) or "halt" not in options:
             return super().wave(parts)
         failed = shell(options["halt"])
@@ -89,7 +92,9 @@ def helper(monkeypatch, tmp_path):
     for name, text in (("podman", PODMAN.format(folder=tmp_path)), ("systemd-run", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')):
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
-    found = lambda self, tool: str(tmp_path / "bin" / tool) if (tmp_path / "bin" / tool).exists() else tool  # noqa: E731
+
+    def found(_self, tool):
+        return str(tmp_path / "bin" / tool) if (tmp_path / "bin" / tool).exists() else tool
 
     def run(self, argv, accept=(0,), stdin=None, timeout=None):
         fake.limits[" ".join(str(word) for word in argv)] = self.timeout
