@@ -14,6 +14,7 @@ import typing as t
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
 from .podman import Podman, network_backend
+from .sessions import Sessions, has_moved
 
 ESTABLISHED = ("--tcp-established", "--file-locks")
 # Has the helper's netavark, which the role pcopy lays down.
@@ -21,9 +22,21 @@ STAND_IN = "/usr/local/libexec/handover/podman"
 GO_ON_SECONDS = 600
 
 
+def look_for_move(runtime: Runtime, name: str) -> None:
+    """An error while a move has the container, or has left it to be removed.
+
+    Its dump lies in the same place, and to restore that here would be a second copy of the workload that runs over there.
+    """
+    for status in Sessions(Pcopy(runtime)).statuses():
+        moved = status["role"] == "source" and has_moved(status)
+        if status.get("workload") == name and (moved or not status["ended"]):
+            raise HandoverError("{0} is being moved (session {1}): wait until that has ended".format(name, status["id"]))
+
+
 @contextlib.contextmanager
 def halted(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], runs: t.Callable[[], bool]) -> t.Iterator[None]:
     """Nothing of it runs inside. It runs on afterwards in any case; if it does not, both reasons are told."""
+    look_for_move(runtime, name)
     # podman restores any dump that it finds, and one of an earlier halt is of another moment.
     shutil.rmtree(facts["checkpoint_dir"], ignore_errors=True)
     try:

@@ -18,12 +18,10 @@ import time
 import typing as t
 
 from ..._core.backups import MEMORY
-from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from .. import memory_files
-from ..halted import GO_ON_SECONDS, go_on, go_on_words, halt_words
+from ..halted import GO_ON_SECONDS, go_on, go_on_words, halt_words, look_for_move
 from ..podman import Held, Podman
-from ..sessions import Sessions
 
 FOLDER = "handover-backup"
 # CRIU writes it at the end of a dump, and podman restores where it is.
@@ -50,17 +48,20 @@ touch {folder}/whole
 
 _RUNS = """[ "$({podman} container inspect --format '{{{{.State.Running}}}}' {name})" = true ]"""
 
+# From its end on the container is nobody's here: one that is down later has ended, or was moved away, and its dump is not this one's.
 _GO_ON = """\
-set -u
+set -eu
 {priority}
 if {runs}; then
+    rm -f {folder}/halting
     [ -e {folder}/halted ] || exit 0
     rm -f {folder}/whole
     echo {started} >&2
     exit 1
 fi
 [ -e {folder}/halting ] && [ -e {inventory} ] || {{ echo {ended} >&2; exit 1; }}
-exec {go_on} >&2
+{go_on} >&2
+rm {folder}/halting
 """
 
 _PACK = """\
@@ -125,8 +126,7 @@ class MemoryHalt:
         """If the helper was killed in the pause, the container goes on from here."""
         try:
             self._wait()
-            if self._is_down():
-                go_on(self.runtime, self.name, self.facts)
+            self._go_on_if_down()
         except HandoverError as second:
             raise HandoverError("{0}; and {1} does not run on: {2}".format(error or "it was halted", self.name, second)) from error
         finally:
@@ -135,18 +135,16 @@ class MemoryHalt:
 
     def recover(self) -> bool:
         """Whether a halt of a run that was killed with all of its processes had left the container down: it goes on from there."""
-        if self._halting() is not None or not self._is_down():
+        if self._halting() is not None or not self._go_on_if_down():
             return False
-        go_on(self.runtime, self.name, self.facts)
+        shutil.rmtree(self.folder, ignore_errors=True)
         return True
 
     def _look_for_others(self) -> None:
         """A move has a dump of its own in the same place, and a halt would take the tasks away that it follows."""
         if self._halting() is not None:
             raise HandoverError("a run that was killed is still at the memory of {0}: wait until that has ended".format(self.name))
-        for status in Sessions(Pcopy(self.runtime)).statuses():
-            if status.get("workload") == self.name and not status["ended"]:
-                raise HandoverError("{0} is being moved (session {1}): wait until that has ended".format(self.name, status["id"]))
+        look_for_move(self.runtime, self.name)
 
     def _halting(self) -> int | None:
         """The process that halts it, as long as it lives."""
@@ -164,10 +162,14 @@ class MemoryHalt:
         while self._halting() is not None and time.monotonic() < end:
             time.sleep(0.2)
 
-    def _is_down(self) -> bool:
-        """Whether a halt has ended the container, and it could go on."""
+    def _go_on_if_down(self) -> bool:
+        """Whether a halt had ended the container, and it goes on now."""
         halting = os.path.exists(os.path.join(self.folder, "halting"))
-        return halting and not self._runs() and os.path.exists(os.path.join(self.facts["checkpoint_dir"], INVENTORY))
+        if not halting or self._runs() or not os.path.exists(os.path.join(self.facts["checkpoint_dir"], INVENTORY)):
+            return False
+        look_for_move(self.runtime, self.name)
+        go_on(self.runtime, self.name, self.facts)
+        return True
 
     def _runs(self) -> bool:
         """The time for the copy may be up, and podman may have the container in hand for a while."""

@@ -16,6 +16,7 @@ import types
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, runtime, snapshot_records
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import halted
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import (
     backup_adopter,
     backup_memory,
@@ -238,13 +239,30 @@ def test_two_at_once_are_refused(helper, take, tmp_path):
 
 
 def test_one_that_is_being_moved_is_not_halted(helper, take, tmp_path, monkeypatch):
-    status = {"id": "s1", "workload": "shop", "ended": False}
-    monkeypatch.setattr(memory_halt.Sessions, "statuses", lambda self: [status])
+    status = {"id": "s1", "workload": "shop", "ended": False, "state": "presync", "role": "source"}
+    monkeypatch.setattr(halted.Sessions, "statuses", lambda self: [status])
     with pytest.raises(runtime.HandoverError, match=r"^shop is being moved \(session s1\)"):
         take()
-    status["ended"] = True
+    status.update(ended=True, state="thawed")
     take()
     assert said(tmp_path)[0] == "dump"
+
+
+def test_what_is_moved_away_after_its_halt_is_not_restored(helper, take, tmp_path):
+    """A move has ended it here, and its dump is in the same place: it runs over there."""
+    dump = "mkdir {0}/static/checkpoint; touch {0}/static/checkpoint/inventory.img; echo exited >{0}/state".format(tmp_path)
+    take(after=dump)
+    assert said(tmp_path) == ["dump", "frozen", "restore"] and (tmp_path / "state").read_text() == "exited\n"
+
+
+@pytest.mark.parametrize("ended, state", [(False, "released"), (True, "done")])
+def test_one_that_was_left_halted_and_is_moved_since_is_not_restored(helper, take, tmp_path, monkeypatch, ended, state):
+    left_halted(tmp_path)
+    status = {"id": "s1", "workload": "shop", "ended": ended, "state": state, "role": "source"}
+    monkeypatch.setattr(halted.Sessions, "statuses", lambda self: [status])
+    with pytest.raises(runtime.HandoverError, match=r"^shop is being moved \(session s1\)"):
+        take(container={"running": False}, memory=None)
+    assert said(tmp_path) == []
 
 
 def test_a_halt_that_outlives_the_helper_is_waited_for(helper, tmp_path, container):
