@@ -52,6 +52,8 @@ notes:
     C(handover_bind_mounts), of migrate, move, drain, refill. The fate of files and folders of the host that the container mounts by their
     paths.
   - >-
+    C(handover_boot_limit_seconds), of reboot. How long a host may take to answer again.
+  - >-
     C(handover_cache_mode), of kvm_cache. The mode, as libvirt calls it.
   - >-
     C(handover_cdrom), of kvm_migrate. Of media in drives of which the destination has no equal file.
@@ -131,8 +133,8 @@ notes:
   - >-
     C(handover_snapshot), of snapshot, rollback, clone. Name of the snapshot.
   - >-
-    C(handover_source), of migrate, drain, refill, kvm_migrate, kvm_cache, kvm_consolidation, import_openvz, snapshot, rollback, clone,
-    backup, backup_list, backup_mount, backup_restore. The host that the container is on.
+    C(handover_source), of migrate, drain, refill, reboot, kvm_migrate, kvm_cache, kvm_consolidation, import_openvz, snapshot, rollback,
+    clone, backup, backup_list, backup_mount, backup_restore. The host that the container is on.
   - >-
     C(handover_spare_disk), of move, drain, refill. The disk space that stays free on each host.
   - >-

@@ -162,6 +162,17 @@ def test_a_host_under_maintenance_gets_nothing(fleet: Hosts) -> None:
     assert fleet.running() == before
 
 
+def test_a_host_that_is_in_use_is_not_restarted(fleet: Hosts) -> None:
+    first, second, _third = fleet.names
+    status, text = fleet.play("reboot", handover_source=second)
+    assert status != 0 and f"{second} is not restarted, for it is not under maintenance" in said(text), text[-4000:]
+    assert "a restart would end tenant" in said(text)
+    # One that was emptied would be. It is not, for the tests to come use it.
+    status, text = fleet.play("reboot", "--check", handover_source=first)
+    assert status == 0, text[-4000:]
+    fleet.each_runs_once()
+
+
 def test_an_interrupted_drain_goes_on_when_it_is_run_again(fleet: Hosts) -> None:
     first, second, third = fleet.names
     status, text = fleet.play("maintenance", handover_host=first, handover_maintenance=False)

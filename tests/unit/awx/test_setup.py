@@ -50,6 +50,7 @@ VARIABLES = {
     "awx_setup_extra_vars": {"migrate": {"migrate_hook_timeout": 120}},
     "awx_setup_update_template": "Update a host",
     "awx_setup_ceph_hosts": ["ceph1", "ceph2"],
+    "awx_setup_backups": [{"handover_workload": "shop", "handover_source": "node1"}, {"handover_workload": "web", "handover_source": "node2"}],
     "awx_setup_workflows": [{"name": "Nightly snapshot", "steps": [{"template": "Handover snapshot", "variables": {"handover_workload": "shop"}}],
                              "rrule": "DTSTART:20260101T030000Z RRULE:FREQ=DAILY;INTERVAL=1"}],
 }  # fmt: skip
@@ -141,16 +142,22 @@ def test_an_operator_drains_and_does_not_resolve(made):
 
 def test_the_workflows_name_templates_that_there_are(made):
     workflows = named(made, "workflow_job_template")
-    assert set(workflows) == {"Handover maintenance", "Handover Ceph restart", "Nightly snapshot"}
+    assert set(workflows) == {"Handover maintenance", "Handover Ceph restart", "Handover nightly backup", "Nightly snapshot"}
     own = set(named(made, "job_template")) | {"Update a host"}
     for workflow in workflows.values():
         assert {node["unified_job_template"]["name"] for node in workflow["workflow_nodes"]} <= own
     nodes = [node["unified_job_template"]["name"] for node in workflows["Handover maintenance"]["workflow_nodes"]]
-    assert nodes == ["Handover drain", "Update a host", "Handover back into use", "Handover refill"]
+    assert nodes == ["Handover drain", "Update a host", "Handover reboot", "Handover back into use", "Handover refill"]
     asked = [question["variable"] for question in workflows["Handover maintenance"]["survey_spec"]["spec"]]
     assert asked == ["handover_source", "handover_hosts"] and workflows["Handover maintenance"]["survey_enabled"]
     assert [node["extra_data"] for node in workflows["Handover Ceph restart"]["workflow_nodes"]] == [{"ceph_hosts": "ceph1"}, {"ceph_hosts": "ceph2"}]
+    backups = workflows["Handover nightly backup"]["workflow_nodes"]
+    assert [node["extra_data"] for node in backups] == VARIABLES["awx_setup_backups"]
+    survey = _declaration.of_playbook("backup").takes
+    assert all(set(node["extra_data"]) <= set(survey) for node in backups)
+    assert [len(node["related"]["always_nodes"]) for node in backups] == [1, 0] and not backups[0]["related"]["success_nodes"]
     schedules = named(made, "schedule")
+    assert "DAILY" in schedules["Handover nightly backup"]["rrule"] and "Handover Ceph restart" not in schedules
     assert schedules["Handover look for moves in doubt"]["job_type"] == "check" and "Nightly snapshot" in schedules
 
 
