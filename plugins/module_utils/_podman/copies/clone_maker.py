@@ -20,6 +20,7 @@ from ..._core import host
 from ..._core.backups import GUEST
 from ..._core.disk_store import CONFIGURATION, DiskStore, check_name
 from ..._core.pcopy import Pcopy
+from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.snapshot_records import Snapshots
 from ..._core.step import in_turn
@@ -31,7 +32,7 @@ from ..create_command import CommandError
 from ..halted import go_on
 from ..podman import Podman
 from ..steps.table import STEPS
-from .snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
+from .snapshot_disks import SnapshotDisks, copy, point_of
 
 OF_A_GUEST = (
     "{0} is a KVM guest, and a clone is a container: bring the snapshot back under another name with the playbook backup_restore "
