@@ -56,7 +56,7 @@ notes:
   - >-
     C(handover_cdrom), of kvm_migrate. Of media in drives of which the destination has no equal file.
   - >-
-    C(handover_clone), of clone, backup_restore. Name of the new container.
+    C(handover_clone), of clone, backup_restore. Name of the new container or guest.
   - >-
     C(handover_destination), of migrate, kvm_migrate, import_openvz. The host that the workload is to go to.
   - >-
@@ -113,8 +113,8 @@ notes:
     C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
     handover_report_dir, instead of the controller.
   - >-
-    C(handover_repository), of backup, backup_list, backup_mount, backup_restore. Folder of the backups on the host, or on another one as
-    HOST:/FOLDER.
+    C(handover_repository), of clone, backup, backup_list, backup_mount, backup_restore. Of a guest, the folder of its backups, or of
+    another host's snapshots (node1:/var/lib/handover/snapshots/.disks).
   - >-
     C(handover_reserve_space), of migrate, move, drain, refill. Whether the destination takes all the room that the image volumes can ever
     need before the first byte is copied.

@@ -11,8 +11,7 @@ import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, room, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import clones
+from ansible_collections.livefleet.handover.plugins.module_utils._core import clones, pcopy, room, runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_maker
 
 HELP = "Options:\n" + "".join(f"      --{name} string   x\n" for name in ("name", "pull", "network", "volume", "label", "hostname", "root"))
