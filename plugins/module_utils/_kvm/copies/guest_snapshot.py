@@ -170,8 +170,9 @@ class GuestSnapshot:
         missing = parts.missing()
         if missing:
             self.reasons.append(f"of {self.name} these are not mounted: {', '.join(missing)}")
-            unwritten, data = parts.unwritten(), self.backups.store.data(self.name)
-            look_for_room(self.workload, sum(data[target] for target in unwritten), self.params["root"])
+            if unwritten := parts.unwritten():
+                data = self.backups.store.data(self.name)
+                look_for_room(self.workload, sum(data[target] for target in unwritten), self.params["root"])
             if not self.module.check_mode:
                 parts.mount(lambda target, path: self.backups.store.write(self.name, target, path))
         self.lines.extend(parts.told())
