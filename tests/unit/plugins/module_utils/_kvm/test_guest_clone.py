@@ -127,6 +127,13 @@ def test_it_is_removed_with_its_files_and_the_first_stays(web, act, tmp_path):
     assert act("absent")["changed"] is False
 
 
+def test_a_clone_of_another_snapshot_is_left_alone(web, act, tmp_path):
+    act()
+    with pytest.raises(HandoverError, match="try is a clone of web@one: give this one another name, or remove that one"):
+        act(snapshot="two")
+    assert files(tmp_path) == MADE and web.said == ["define"]
+
+
 def test_the_snapshot_may_be_gone(web, act, tmp_path):
     act()
     web.points = []
