@@ -167,8 +167,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_what_a_killed_run_has_left_is_cleared_up_by_the_next(web, act, tmp_path, monkeypatch, place):
+def killed(act, monkeypatch, place):
     with monkeypatch.context() as patch:
         if place == "before the definition":
             patch.setattr(guest_restorer.Switch, "undo", lambda self: None)
@@ -177,6 +176,20 @@ def test_what_a_killed_run_has_left_is_cleared_up_by_the_next(web, act, tmp_path
             patch.setattr(guest_restorer, "remove", lambda path: None)
         with pytest.raises(Killed):
             act()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_half_is_removed_with_the_note_that_another_restore_would_go_by(web, act, tmp_path, monkeypatch, place):
+    killed(act, monkeypatch, place)
+    (tmp_path / "try-vda.qcow2.handover-restored").write_bytes(b"half")
+    assert act("absent")["changed"] is True
+    assert files(tmp_path) == [] and list(web.defined) == ["web"] and not list((tmp_path / "root/.clones").iterdir())
+    assert not (tmp_path / "notes/try.json").exists()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_killed_run_has_left_is_cleared_up_by_the_next(web, act, tmp_path, monkeypatch, place):
+    killed(act, monkeypatch, place)
     first = json.loads((tmp_path / "root/.clones/try.json").read_text())
     assert first["whole"] is False
     (tmp_path / "try-vda.qcow2.handover-restored").write_bytes(b"half")
