@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: backup_mount
 
-short_description: Mount the volumes of a container's backup read-only
+short_description: Mount the volumes of a container's backup read-only, or the disks of a guest's
 
 version_added: 1.0.0
 
@@ -17,6 +17,7 @@ description:
   - Files can be copied out of a backup on any host that has the repository, or reaches it by ssh.
   - Each volume is a copy, which takes the room of its data. The kernel completes the journal in it, so the files are those that the container would find
     after a loss of power. The backup does not change, and can be removed while it is mounted.
+  - Of a KVM guest each partition with ext2, ext3, ext4, XFS, Btrfs or vfat is mounted, as far as the host's kernel has them. RV(lines) tells of all others.
   - A restart of the host unmounts the volumes. Their copies stay until they are unmounted here.
 
 extends_documentation_fragment:
@@ -38,13 +39,13 @@ options:
     type: path
   workload:
     description:
-      - Name of the container that the backup is of.
+      - Name of the container or guest that the backup is of.
     type: str
     required: true
   backup:
     description:
       - With V(mounted), its name, its ID, or the beginning of one. The latest if not given.
-      - With V(unmounted), its ID or the beginning of one. All that are mounted of the container if not given.
+      - With V(unmounted), its ID or the beginning of one. All that are mounted of it if not given.
     type: str
     default: ''
   state:
@@ -96,17 +97,24 @@ taken:
   type: str
   sample: "2026-11-26T02:30:00Z"
 mountpoints:
-  description: Volume and mount point of each of its volumes that is mounted. Empty with O(state=unmounted).
+  description:
+    - Volume and mount point of each of its volumes that is mounted. Of a guest's disk vda the first partition is C(vda1). Empty with O(state=unmounted).
   returned: always
   type: dict
   sample: {pgdata: /var/lib/handover/snapshots/.mounted/shop/backup-5a3e7d04f11b22c8/pgdata}
+lines:
+  description: Of a guest, a sentence for each part of its disks that is not mounted.
+  returned: always
+  type: list
+  elements: str
+  sample: [vda2 is swap space]
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
 from ..module_utils._core.snapshot_records import ROOT
-from ..module_utils._podman.copies.backup_mounter import mount, unmount
+from ..module_utils._drivers.copies.backup_mounter import mount, unmount
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: clone
 
-short_description: Make another container from a snapshot of one, or remove it
+short_description: Make another container or KVM guest from a snapshot of one, or remove it
 
 version_added: 1.0.0
 
@@ -18,7 +18,10 @@ description:
     meanwhile.
   - It is made by the command that made the first one, as it was at the moment of the snapshot. It starts on the files of that moment. With a snapshot that
     has the memory, these are the container's own layer, too; the memory itself is not taken.
-  - Whatever two containers cannot share is replaced, left out and told (RV(left_out)), or refused.
+  - Of a KVM guest it is another guest, with the definition, the firmware's variables and the TPM's state of that moment, and with a UUID, hardware addresses
+    and image files of its own. The images are beside those of the first, as C(<clone>-<disk>.<format>), and held against the snapshot by
+    C(qemu-img compare).
+  - Whatever two of them cannot share is replaced, left out and told (RV(left_out)), or refused.
   - If it fails, nothing is left behind. What a run that was killed has left goes with the next run.
 
 extends_documentation_fragment:
@@ -48,24 +51,37 @@ options:
     default: present
   workload:
     description:
-      - Name of the container that the snapshot is of. Required with O(state=present).
+      - Name of the container or guest that the snapshot is of. Required with O(state=present).
     type: str
   snapshot:
     description:
       - Name of the snapshot. Required with O(state=present).
+      - With O(repository), the name of the backup, its ID or the beginning of one.
     type: str
+  repository:
+    description:
+      - Of a guest, the folder of its backups on the host, or on another one as C(HOST:/FOLDER). Snapshots of another host are in
+        C(HOST:/var/lib/handover/snapshots/.disks). Without it the snapshot is one of this host.
+      - Another container of a backup is made by the playbook backup_restore.
+    type: path
   addresses:
     description:
       - Addresses of the clone, each in a subnet of one of the container's networks. Where none is named, podman draws one.
+      - A guest's are set in it, and none can be given.
       - Required on networks that lead out of the host (macvlan, ipvlan, unmanaged bridge), where podman does not know which addresses are in use.
+    type: list
+    elements: str
+    default: []
+  macs:
+    description:
+      - Of a guest, hardware addresses for its interfaces, in their order. libvirt draws those that are not named.
     type: list
     elements: str
     default: []
   start:
     description:
-      - Whether it is started.
+      - Whether it is started. If not given, a container is, and a guest is not, for the addresses in it are those of the first.
     type: bool
-    default: true
   own_name:
     description:
       - Whether O(name) may be the name of the container itself, which is then made again where it is no more. It is no clone, and has all that was its own.
@@ -85,7 +101,7 @@ options:
 
 requirements:
   - the helper on the host (role livefleet.handover.pcopy)
-  - podman on the host
+  - podman on the host, or libvirt 8.9 or newer and qemu-img
   - xfsprogs on the host, for volumes with XFS
 
 seealso:
@@ -109,6 +125,14 @@ EXAMPLES = r"""
     snapshot: before-upgrade
     addresses: [10.213.0.60]
 
+- name: Start another guest with yesterday's disks, where no one is at its addresses
+  livefleet.handover.clone:
+    name: web-try
+    workload: web
+    snapshot: yesterday
+    macs: ["52:54:00:12:34:56"]
+    start: true
+
 - name: Remove it with its data
   livefleet.handover.clone:
     name: shop-try
@@ -127,6 +151,19 @@ clone:
   returned: always
   type: dict
   contains:
+    kind:
+      description: KVM guest, of one. Containers have none.
+      type: str
+      returned: of guests
+    uuid:
+      description: Its UUID.
+      type: str
+      returned: of guests
+    files:
+      description: Its images, and the files beside them.
+      type: list
+      elements: str
+      returned: of guests
     name:
       description: Name of the clone.
       type: str
@@ -168,8 +205,14 @@ command:
   type: list
   elements: str
   sample: [create, --pull=never, --name=shop-try, --network=podman, --volume=shop-try-pgdata:/var/lib/postgresql, localhost/shop:1]
+lines:
+  description: Of a guest that was made, how it is there.
+  returned: always
+  type: list
+  elements: str
+  sample: ["web-try is as web@yesterday, and runs"]
 left_out:
-  description: What the container has and the clone has not.
+  description: What the first has and the clone has not.
   returned: always
   type: list
   elements: str
@@ -180,7 +223,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils._core.runtime import finish
 from ..module_utils._core.snapshot_records import ROOT
-from ..module_utils._podman.copies.clone_maker import CloneMaker
+from ..module_utils._drivers.copies.cloner import clone
 
 
 def main() -> None:
@@ -191,8 +234,10 @@ def main() -> None:
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "workload": {"type": "str"},
             "snapshot": {"type": "str"},
+            "repository": {"type": "path"},
             "addresses": {"type": "list", "elements": "str", "default": []},
-            "start": {"type": "bool", "default": True},
+            "macs": {"type": "list", "elements": "str", "default": []},
+            "start": {"type": "bool"},
             "own_name": {"type": "bool", "default": False},
             "memory": {"type": "bool", "default": False},
             "root": {"type": "path", "default": ROOT},
@@ -201,7 +246,7 @@ def main() -> None:
         required_if=[("state", "present", ["workload", "snapshot"])],
         supports_check_mode=True,
     )
-    finish(module, lambda: CloneMaker(module).run(), module.params["name"])
+    finish(module, lambda: clone(module), module.params["name"])
 
 
 if __name__ == "__main__":

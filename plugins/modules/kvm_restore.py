@@ -22,6 +22,8 @@ description:
   - Under its own name the guest is started, as it ran when it was backed up. It must not run here or on another host. This module sees its own host alone,
     and the playbook backup_restore asks all.
   - Under another name it has another UUID and other hardware addresses, and is not started, since the addresses in it are those of the first.
+  - Whatever two guests cannot share is refused under another name, such as a device of the host, or chosen anew by libvirt, such as a fixed port of the
+    screen. M(livefleet.handover.clone) makes such a guest, too, and removes it.
 
 extends_documentation_fragment:
   - livefleet.handover._attributes

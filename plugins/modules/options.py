@@ -58,7 +58,7 @@ notes:
   - >-
     C(handover_cdrom), of kvm_migrate. Of media in drives of which the destination has no equal file.
   - >-
-    C(handover_clone), of clone, backup_restore. Name of the new container.
+    C(handover_clone), of clone, backup_restore. Name of the new container or guest.
   - >-
     C(handover_destination), of migrate, kvm_migrate, import_openvz. The host that the workload is to go to.
   - >-
@@ -115,8 +115,8 @@ notes:
     C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
     handover_report_dir, instead of the controller.
   - >-
-    C(handover_repository), of backup, backup_list, backup_mount, backup_restore. Folder of the backups on the host, or on another one as
-    HOST:/FOLDER.
+    C(handover_repository), of clone, backup, backup_list, backup_mount, backup_restore. Of a guest, the folder of its backups, or of
+    another host's snapshots (node1:/var/lib/handover/snapshots/.disks).
   - >-
     C(handover_reserve_space), of migrate, move, drain, refill. Whether the destination takes all the room that the image volumes can ever
     need before the first byte is copied.
@@ -140,8 +140,8 @@ notes:
   - >-
     C(handover_spare_memory), of move, drain, refill. The memory that stays free on each host.
   - >-
-    C(handover_state), of snapshot, clone, backup_mount. V(present) takes the snapshot, V(mounted) mounts its volumes read-only,
-    V(unmounted) ends that, V(absent) removes it.
+    C(handover_state), of snapshot, clone, backup_mount. V(present) takes the snapshot, V(mounted) mounts its volumes or partitions read-
+    only, V(unmounted) ends that, V(absent) removes it.
   - >-
     C(handover_storage), of kvm_migrate. Whether disks are shared or copied, see M(livefleet.handover.kvm_migrate).
   - >-

@@ -20,7 +20,7 @@ description:
     clusters that differ from the snapshot before are stored. A container with plain volumes stands still itself for the last files of these.
   - With its memory the volumes are copied while the container runs, too. It is halted by its dump for the last pass of that copy, and restored after it.
   - Of a KVM guest all disks are of one moment, as with M(livefleet.handover.backup), and the definition, the firmware's variables and the state of an
-    emulated TPM are taken along. It may be off. Its memory is not taken, and its snapshots are not mounted.
+    emulated TPM are taken along. It may be off. Its memory is not taken.
   - A name that is a container and a guest on the host is refused.
   - The role livefleet.handover.snapshot goes back, by the states V(staged), V(placed) and V(restored).
 
@@ -54,7 +54,8 @@ options:
     description:
       - V(present) takes it, V(absent) removes it.
       - V(mounted) mounts its volumes read-only below O(root), as RV(mountpoints) says, and V(unmounted) ends that. Each is a copy, which takes the room of
-        its data. A restart of the host unmounts them.
+        its data. A restart of the host unmounts them. Of a guest each partition with ext2, ext3, ext4, XFS, Btrfs or vfat is mounted, as far as the host's
+        kernel has them. RV(lines) tells of all others.
       - V(staged) lays whole copies, such as the layer's, beside the files in use, as C(<path>.rollback), and stops the container.
       - V(placed) makes the image volumes, which are not mounted, those of the snapshot, and puts the copies in place. Only clusters that differ are
         written. If it is killed, the volumes cannot be mounted until it is run again, so that the container does not start.
@@ -146,13 +147,15 @@ left_out:
   elements: str
   sample: [web]
 lines:
-  description: With V(placed), a line for each image volume that tells how the clusters that differ were found, by marks or by digests, and why.
+  description:
+    - With V(placed), a line for each image volume that tells how the clusters that differ were found, by marks or by digests, and why.
+    - With V(mounted), a line for each part of a guest's disks that is not mounted.
   returned: always
   type: list
   elements: str
   sample: ["pgdata: 21.5 MiB of 2.0 GiB written, and 4.3 MiB read to find them (by marks)"]
 mountpoints:
-  description: Volume and mount point of each of its volumes that is mounted.
+  description: Volume and mount point of each of its volumes that is mounted. Of a guest's disk vda the first partition is C(vda1).
   returned: always
   type: dict
   sample: {pgdata: /var/lib/handover/snapshots/.mounted/shop/before-upgrade/pgdata}

@@ -63,9 +63,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils._core.disk_store import DiskStore
 from ..module_utils._core.pcopy import Pcopy
 from ..module_utils._core.runtime import HandoverError, Runtime, finish
+from ..module_utils._core.snapshot_mounts import SnapshotMounts
 from ..module_utils._core.snapshot_records import ROOT, Snapshots
 from ..module_utils._drivers.copies.snapshots import members
-from ..module_utils._podman.snapshot_mounts import SnapshotMounts
 
 TIMEOUT = 60
 

@@ -19,6 +19,20 @@ ROOT = "/var/lib/handover/snapshots"
 STORE = f"{ROOT}/.disks/kept"
 FIRMWARE = "<loader readonly='yes' type='pflash'>/usr/share/OVMF/OVMF_CODE_4M.fd</loader><nvram>/var/lib/libvirt/qemu/nvram/kept_VARS.fd</nvram>"
 TPM = "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>"
+CLONE = {"vda": "kept-try-vda.qcow2", "vdb": "kept-try-vdb.qcow2", "vdc": "kept-try-vdc.raw"}
+MAC = "52:54:00:d9:00:77"
+MOUNTED = f"{ROOT}/.mounted/kept/off"
+# A disk of the size of vdb with a partition table: ext4 with a file, swap space, and nothing.
+PARTITIONS = r"""
+set -e
+cd /run && rm -rf parts && mkdir -p parts/tree && cd parts && umask 077
+echo 'a file of the guest' >tree/file && truncate -s 8M one && mkfs.ext4 -q -d tree one && truncate -s 4M two && mkswap two >/dev/null
+truncate -s 32M disk
+printf '\0\0\0\0\x83\0\0\0\0\x08\0\0\0\x40\0\0\0\0\0\0\x82\0\0\0\0\x48\0\0\0\x20\0\0\0\0\0\0\x83\0\0\0\0\x68\0\0\0\x08\0\0' |
+  dd of=disk bs=1 seek=446 conv=notrunc status=none
+printf '\x55\xaa' | dd of=disk bs=1 seek=510 conv=notrunc status=none
+dd if=one of=disk bs=512 seek=2048 conv=notrunc status=none && dd if=two of=disk bs=512 seek=18432 conv=notrunc status=none
+"""
 # The rollback's helper and the module that has called it, killed as soon as it writes.
 STRIKE = """
 for n in $(seq 1200); do
@@ -32,6 +46,9 @@ done
 class Snapshotted(Kept):
     """The guest, and its snapshots."""
 
+    # Of the files beside its disks, at the snapshot `off`.
+    then: t.ClassVar[list[str]] = []
+
     def with_variables_and_a_tpm(self) -> None:
         """While it is off. It boots its own kernel all the same, for which this firmware needs more memory."""
         self.host.run("cp /usr/share/OVMF/OVMF_VARS_4M.fd /var/lib/libvirt/qemu/nvram/kept_VARS.fd")
@@ -41,12 +58,13 @@ class Snapshotted(Kept):
         )
 
     def remove(self) -> None:
+        self.host.ask(f"umount {MOUNTED}/*; rm -rf {MOUNTED} {ROOT}/.clones/kept-try.json; virsh destroy kept-try; virsh undefine kept-try --nvram --tpm")
         self.host.ask("virsh destroy kept; virsh undefine kept --nvram --tpm --checkpoints-metadata")
         super().remove()
         self.host.ask(f"rm -rf {ROOT}/kept {STORE} /var/lib/libvirt/qemu/nvram/kept*")
 
-    def snapshot(self, name: str, status: int = 0, **variables: t.Any) -> str:
-        return self.play("snapshot", status, handover_repository=None, handover_snapshot=name, **variables)
+    def snapshot(self, name: str, status: int = 0, playbook: str = "snapshot", **variables: t.Any) -> str:
+        return self.play(playbook, status, **{"handover_repository": None, "handover_snapshot": name, **variables})
 
     def back(self, name: str, status: int = 0, **variables: t.Any) -> str:
         return self.play("rollback", status, handover_repository=None, handover_snapshot=name, **variables)
@@ -74,12 +92,15 @@ class Snapshotted(Kept):
             said = self.host.run(f"qemu-img compare --force-share -f {kind} -F qcow2 {IMAGES}/{file} {images[target]}")
             assert "Images are identical" in said
 
+    def clone(self, **variables: t.Any) -> str:
+        return self.snapshot("off", handover_clone="kept-try", playbook="clone", **variables)
+
     def state(self) -> str:
         return self.host.run("virsh domstate kept").strip()
 
-    def beside(self) -> str:
-        """The variables of its firmware, and the state of its TPM."""
-        return self.host.run("cd /var/lib/libvirt && sha256sum qemu/nvram/kept_VARS.fd swtpm/$(virsh domuuid kept)/tpm2/*")
+    def digests(self, guest: str = "kept") -> list[str]:
+        """Of the variables of its firmware, and the state of its TPM."""
+        return self.host.run(f"cd /var/lib/libvirt && sha256sum qemu/nvram/{guest}_VARS.fd swtpm/$(virsh domuuid {guest})/tpm2/* | cut -d ' ' -f 1").split()
 
 
 @pytest.fixture(scope="module")
@@ -136,18 +157,45 @@ def test_a_guest_that_is_off_goes_back_with_its_variables_and_its_tpm(kept: Snap
     kept.host.run("virsh start kept")
     kept.boots(ADDRESS)
     kept.host.run("virsh destroy kept")
+    kept.host.run(f"{PARTITIONS}\nqemu-img convert -n -f raw -O qcow2 disk {IMAGES}/kept-data.qcow2")
     kept.snapshot("off")
-    then = kept.beside()
+    kept.then = kept.digests()
     kept.is_as_in("off", *DISKS)
 
     kept.host.run("cd /var/lib/libvirt && echo lost >qemu/nvram/kept_VARS.fd && echo lost >swtpm/$(virsh domuuid kept)/tpm2/tpm2-00.permall")
     kept.host.run(f"qemu-io -f qcow2 -c 'write -P 7 0 4M' {IMAGES}/kept.qcow2 && virsh autostart kept")
     kept.back("off", snapshot_keep=False)
-    assert kept.beside() == then and kept.state() == "shut off"
+    assert kept.digests() == kept.then and kept.state() == "shut off"
     assert "Autostart:      disable" in kept.host.run("virsh dominfo kept")
     kept.is_as_in("off", *DISKS)
     kept.host.run("virsh start kept")
     kept.boots(ADDRESS)
+
+
+def test_its_partitions_are_mounted_and_all_others_told(kept: Snapshotted) -> None:
+    for changed in (1, 0):
+        said = kept.snapshot("off", handover_state="mounted")
+        assert re.findall(r"mounted on (\S+)", said) == [f"{MOUNTED}/vda", f"{MOUNTED}/vdb1"] and f"changed={changed}" in said
+        assert [line for line in ("vdb2 is swap space", "vdb3 has no file system", "vdc has no file system") if line not in said] == []
+    assert kept.host.run(f"cat {MOUNTED}/vdb1/file; test -s {MOUNTED}/vda/beat && echo writes") == "a file of the guest\nwrites\n"
+    assert "Read-only file system" in kept.host.ask(f"touch {MOUNTED}/vdb1/new").stderr
+    assert "the snapshot off is mounted below" in kept.snapshot("off", 1, handover_state="absent")
+    kept.snapshot("off", handover_state="unmounted")
+    assert kept.host.run(f"ls -A {ROOT}/.mounted/kept; losetup --list --noheadings --output BACK-FILE | grep -c {ROOT} || true").split() == ["0"]
+
+
+def test_a_clone_is_another_guest_with_the_files_of_that_moment(kept: Snapshotted) -> None:
+    assert "kept-try is as kept@off, and is off" in kept.clone(clone_macs=[MAC])
+    assert kept.digests("kept-try") == kept.then and MAC in kept.host.run("virsh domiflist kept-try")
+    for target, file in CLONE.items():
+        said = kept.host.run(f"qemu-img compare -f {DISKS[target][0]} -F qcow2 {IMAGES}/{file} {kept.of('off')['images'][target]}")
+        assert "Images are identical" in said
+    assert "changed=0" in kept.clone()
+    # With the addresses of the first it may not run beside it.
+    kept.host.run("virsh start kept-try --paused")
+    assert kept.host.run("virsh list --name").split() == ["kept", "kept-try"]
+    kept.play("clone", handover_workload=None, handover_repository=None, handover_clone="kept-try", handover_state="absent")
+    assert "kept-try" not in kept.host.run(f"virsh list --all --name; ls {IMAGES} /var/lib/libvirt/qemu/nvram /var/lib/libvirt/swtpm /var/log {ROOT}/.clones")
 
 
 def test_struck_it_cannot_start_until_it_is_whole(kept: Snapshotted) -> None:
@@ -166,7 +214,7 @@ def test_struck_it_cannot_start_until_it_is_whole(kept: Snapshotted) -> None:
 def test_refused_before_anything_is_touched(kept: Snapshotted) -> None:
     before = kept.names()
     assert "no snapshot has its memory: leave handover_memory away" in kept.snapshot("memory", 1, handover_memory=True)
-    assert "its disks are not mounted on a host" in kept.snapshot("three", 1, handover_state="mounted")
+    assert "kept is the name of the guest itself" in kept.snapshot("three", 1, playbook="clone", handover_clone="kept")
     kept.host.run("virsh suspend kept")
     assert "it is not running but 'paused'" in kept.snapshot("paused", 1)
     assert "it is 'paused': end it first" in kept.back("three", 1)

@@ -12,6 +12,7 @@ import os
 import shutil
 import typing as t
 import uuid
+from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from ansible.module_utils.basic import AnsibleModule
@@ -24,7 +25,7 @@ from .. import lock
 from ..files import lasting, remove
 from ..guests import URI
 from ..libvirt import Libvirt
-from ..state import files
+from ..state import TPM_FOLDER, files
 from . import restore_checks
 from .guest_files import ARCHIVES, unpack
 from .restored_xml import Names, restored
@@ -32,6 +33,23 @@ from .switch import Item, Switch
 
 # Backups from another host, while they are restored.
 BROUGHT = "/var/lib/handover/backups/brought"
+# The end of a file's name until all are whole.
+UNFINISHED = ".handover-restored"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The guest that comes back."""
+
+    names: Names
+    definition: str
+    disks: t.Mapping[str, str]  # the places of its images, by target
+    beside: t.Mapping[str, str]  # those of the files beside them, by kind
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """All its files."""
+        return (*self.disks.values(), *self.beside.values())
 
 
 class GuestRestorer:
@@ -49,53 +67,67 @@ class GuestRestorer:
 
     def run(self) -> dict[str, t.Any]:
         """Looks, writes the images beside the present ones, exchanges them, and starts the guest."""
-        self.point = self.backups.find(self.params["backup"])
-        self.record = self.backups.document(self.point["id"], RECORD)
-        if self.record.get("kind") != GUEST:
-            raise HandoverError(f"the backup {self.point['id']} of {self.params['workload']} is of a container: restore it with backup_restore")
-        configuration = self.backups.configuration(self.point["id"])
-        another = self.new != self.params["workload"]
-        names = Names(configuration["name"], self.new, str(uuid.uuid4()) if another else configuration["uuid"])
-        disks = {disk["target"]: names.disk(disk["target"], disk["path"], disk["format"]) for disk in self.record["disks"]}
-        definition = restored(configuration["definition"], names, disks)
+        plan = self.plan()
         with lock.hold(self.new):
-            switch = Switch(self.libvirt, self.new, self.params["notes"])
-            if switch.begun() and not self.module.check_mode:
-                switch.undo()
-            here = self._demand(names, definition, disks)
-            kept = [] if self.module.check_mode else self._restore(switch, names, definition, disks, here)
+            self.go_back()
+            here = self.demand(plan)
+            kept = [] if self.module.check_mode else self.make(plan, here)
+        another = plan.names.is_another
         # One that was off at a snapshot stays off.
         started = not another and bool(self.record.get("running", True))
         if not another and not self.module.check_mode:
-            self._go_on(started, bool(configuration.get("autostart")))
+            self._go_on(started, bool(self.configuration.get("autostart")))
         return {
             "changed": True,
             "reasons": [f"a restore of {self.params['workload']} was asked for" + (f" as {self.new}" if another else "")],
             "guest": self.new,
             "backup": self.point["id"],
             "taken": self.point["taken"],
-            "disks": sorted(disks.values()),
+            "disks": sorted(plan.disks.values()),
             "kept": kept,
             "started": started,
         }
 
-    def _demand(self, names: Names, definition: str, disks: t.Mapping[str, str]) -> restore_checks.Here:
+    def plan(self, macs: t.Sequence[str] = ()) -> Plan:
+        """Reads the backup, and says who comes back and where its files will be."""
+        self.point = self.backups.find(self.params["backup"])
+        self.record = self.backups.document(self.point["id"], RECORD)
+        if self.record.get("kind") != GUEST:
+            raise HandoverError(f"the backup {self.point['id']} of {self.params['workload']} is of a container: restore it with backup_restore")
+        self.configuration = self.backups.configuration(self.point["id"])
+        identity = str(uuid.uuid4()) if self.new != self.configuration["name"] else self.configuration["uuid"]
+        names = Names(self.configuration["name"], self.new, identity, tuple(macs))
+        disks = {disk["target"]: names.disk(disk["target"], disk["path"], disk["format"]) for disk in self.record["disks"]}
+        beside = {each["kind"]: names.file(each["kind"], each["path"]) for each in self.record["files"]}
+        return Plan(names, restored(self.configuration["definition"], names, disks), disks, beside)
+
+    def go_back(self) -> None:
+        """What a run has left that was killed while files were exchanged."""
+        switch = self._switch()
+        if switch.begun() and not self.module.check_mode:
+            switch.undo()
+
+    def _switch(self) -> Switch:
+        return Switch(self.libvirt, self.new, self.params["notes"])
+
+    def demand(self, plan: Plan) -> restore_checks.Here:
+        """An error with all that is in the way."""
         shown = self.pcopy.call("snapshot", "show", "--json", self.backups.store.folder, self.point["id"])
         need: dict[str, int] = {}
-        for target, path in disks.items():
+        for target, path in plan.disks.items():
             folder = os.path.dirname(path)
             need[folder] = need.get(folder, 0) + int(shown["data"][target])
-        places = (*disks.values(), *(names.file(each["kind"], each["path"]) for each in self.record["files"]))
-        sources = ElementTree.fromstring(definition).findall("devices/disk/source[@file]")
-        read_only = tuple(path for source in sources if (path := source.get("file", "")) not in disks.values())
-        here = restore_checks.look(self.libvirt, names, places_of)
-        restore_checks.demand(here, restore_checks.Coming(names, definition, places, need, read_only), self.libvirt)
+        sources = ElementTree.fromstring(plan.definition).findall("devices/disk/source[@file]")
+        read_only = tuple(path for source in sources if (path := source.get("file", "")) not in plan.disks.values())
+        here = restore_checks.look(self.libvirt, plan.names, places_of)
+        restore_checks.demand(here, restore_checks.Coming(plan.names, plan.definition, plan.places, need, read_only), self.libvirt)
         return here
 
-    def _restore(self, switch: Switch, names: Names, definition: str, disks: t.Mapping[str, str], here: restore_checks.Here) -> list[str]:
+    def make(self, plan: Plan, here: restore_checks.Here) -> list[str]:
+        """The guest is defined with its files in their places, or nothing is changed. Returns those whose places they took."""
         moment = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-        items = [_item(path, moment) for path in disks.values()]
-        beside = {ARCHIVES[each["kind"]]: _item(names.file(each["kind"], each["path"]), moment) for each in self.record["files"]}
+        items = [_item(path, moment) for path in plan.disks.values()]
+        beside = {ARCHIVES[kind]: _item(path, moment) for kind, path in plan.beside.items()}
         everything = [*items, *beside.values()]
         there = [item["kept"] for item in everything if os.path.lexists(item["path"])]
         try:
@@ -104,7 +136,7 @@ class GuestRestorer:
                     self._write(store, disk, item["new"])
                 for name, item in beside.items():
                     self._unpack(store, name, item)
-            switch.make(everything, here.definition, definition)
+            self._switch().make(everything, here.definition, plan.definition)
         finally:
             for item in everything:
                 remove(item["new"])
@@ -140,6 +172,8 @@ class GuestRestorer:
         lasting(path)
 
     def _unpack(self, store: str, name: str, item: Item) -> None:
+        if os.path.dirname(item["path"]) == TPM_FOLDER:
+            os.makedirs(TPM_FOLDER, mode=0o711, exist_ok=True)
         archive = item["new"] + ".tar"
         remove(archive)
         remove(item["new"])
@@ -168,4 +202,4 @@ def places_of(root: ElementTree.Element) -> list[str]:
 
 
 def _item(path: str, moment: str) -> dict[str, str]:
-    return {"path": path, "new": f"{path}.handover-restored", "kept": f"{path}.handover-undo-{moment}"}
+    return {"path": path, "new": path + UNFINISHED, "kept": f"{path}.handover-undo-{moment}"}

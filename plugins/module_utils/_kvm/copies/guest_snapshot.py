@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One snapshot of one KVM guest on its own host: taken, gone back to, removed.
+"""One snapshot of one KVM guest on its own host: taken, mounted, gone back to, removed.
 
 Its disks are in a store as those of a container's snapshots, and its record has the same form, with the guest's images as `drives`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import typing as t
@@ -18,7 +19,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ..._core.backups import GUEST, Backups, Row
 from ..._core.disk_store import CONFIGURATION, FOLDER
 from ..._core.pcopy import Pcopy
+from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
+from ..._core.snapshot_mounts import SnapshotMounts
 from ..._core.snapshot_records import Snapshots, undo_name
 from .. import lock
 from ..guests import URI
@@ -27,15 +30,15 @@ from . import guest_look
 from .guest_checks import SNAPSHOT
 from .guest_look import OFF, RUNNING, GuestFacts, look
 from .guest_moment import remove_checkpoints
+from .guest_mounts import GuestMounts
 from .guest_point import GuestPoint, configuration
 from .guest_rollback import GuestRollback, half_done
 from .rollback_checks import demand
 
 NO_MEMORY = "{0} is a KVM guest, and no snapshot has its memory: leave handover_memory away, and it boots after a rollback"
-NO_MOUNT = (
-    "{0} is a KVM guest, and its disks are not mounted on a host: open the files that `pcopy snapshot show {1} {2}` names with guestmount, or make another "
-    "guest of the snapshot with the playbook backup_restore (handover_repository={3}, handover_backup={2} and handover_clone)"
-)
+
+# The states that are of a snapshot's copies alone.
+BESIDE = ("mounted", "unmounted")
 
 Result = t.Dict[str, t.Any]
 
@@ -54,21 +57,25 @@ class GuestSnapshot:
         self.stores = os.path.join(module.params["root"], FOLDER)
         self.backups = Backups(Pcopy(self.libvirt.runtime), self.stores, self.workload)
         self.point = GuestPoint(module, self.libvirt, self.backups.store, SNAPSHOT)
+        self.mounts = SnapshotMounts(module.params["root"], self.workload)
         self.reasons: list[str] = []
+        self.lines: list[str] = []
 
     def run(self) -> Result:
         """Brings it to the state asked for."""
         if self.params["memory"]:
             raise HandoverError(NO_MEMORY.format(self.workload))
-        with lock.hold(self.workload):
+        # A mount is no work on the guest, which may be moved or backed up meanwhile.
+        with contextlib.nullcontext() if self.params["state"] in BESIDE else lock.hold(self.workload):
             found = self._states()[self.params["state"]]()
         return {
-            "changed": bool(self.reasons), "reasons": self.reasons, "snapshot": found, "volumes": [], "mountpoints": {}, "left_out": [],
+            "changed": bool(self.reasons), "reasons": self.reasons, "snapshot": found, "volumes": [], "mountpoints": self.mounts.places(self.name),
+            "left_out": [], "lines": self.lines,
         }  # fmt: skip
 
     def _states(self) -> dict[str, t.Callable[[], Row | None]]:
         return {
-            "present": self._present, "mounted": self._mount, "unmounted": lambda: None,
+            "present": self._present, "mounted": self._mount, "unmounted": self._unmount,
             "staged": self._stage, "placed": self._place, "restored": self._restore, "absent": self._forget,
         }  # fmt: skip
 
@@ -156,9 +163,30 @@ class GuestSnapshot:
     # the others
 
     def _mount(self) -> Row:
-        raise HandoverError(NO_MOUNT.format(self.workload, self.backups.store.folder, self.name, self.stores))
+        record = self._record()
+        targets = [drive["name"] for drive in record["drives"]]
+        definition = self.snapshots.configuration(self.name)["definition"]
+        parts = GuestMounts(self.libvirt.runtime, self.mounts, self.name, targets, definition)
+        missing = parts.missing()
+        if missing:
+            self.reasons.append(f"of {self.name} these are not mounted: {', '.join(missing)}")
+            if unwritten := parts.unwritten():
+                data = self.backups.store.data(self.name)
+                look_for_room(self.workload, sum(data[target] for target in unwritten), self.params["root"])
+            if not self.module.check_mode:
+                parts.mount(lambda target, path: self.backups.store.write(self.name, target, path))
+        self.lines.extend(parts.told())
+        return record
+
+    def _unmount(self) -> None:
+        if self.mounts.left(self.name):
+            self.reasons.append(f"{self.name} is mounted")
+            if not self.module.check_mode:
+                self.mounts.unmount(self.libvirt.runtime, self.name)
 
     def _forget(self) -> None:
+        if self.mounts.places(self.name):
+            raise HandoverError(f"the snapshot {self.name} is mounted below {self.mounts.folder(self.name)}: unmount it first (state: unmounted)")
         stored = self.name in self.backups.store.names()
         if not stored and not self.snapshots.has(self.name):
             return

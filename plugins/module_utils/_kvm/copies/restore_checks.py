@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import typing as t
 from dataclasses import dataclass
 from xml.etree import ElementTree
@@ -16,7 +17,8 @@ from ..._core.move import SPARE_DISK
 from ..._core.runtime import HandoverError
 from ..._core.sizes import format_size
 from ..libvirt import Libvirt
-from ..state import saved
+from ..state import TPM_FOLDER, saved
+from . import apart
 from .guest_look import OFF
 from .restored_xml import Names
 
@@ -31,6 +33,7 @@ class Here:
     places: frozenset[str]  # its images and the files beside them
     snapshots: int
     name_of_uuid: str  # the guest here that has the UUID
+    macs: frozenset[str] = frozenset()  # of all guests here, where some are asked for
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,16 @@ def look(libvirt: Libvirt, names: Names, places_of: t.Callable[[ElementTree.Elem
     known = libvirt.names()
     owner = libvirt.virsh("domname", "--domain", names.uuid, accept=(0, 1)).strip()
     if names.new not in known:
-        return Here("", "", "", frozenset(), 0, owner)
+        return Here("", "", "", frozenset(), 0, owner, _macs_of(libvirt, known) if names.macs else frozenset())
     definition = libvirt.definition(names.new)
     root = ElementTree.fromstring(definition)
     snapshots = libvirt.virsh("snapshot-list", "--domain", names.new, "--name").split()
     return Here(libvirt.state(names.new), root.findtext("uuid", ""), definition, frozenset(places_of(root)), len(snapshots), owner)
+
+
+def _macs_of(libvirt: Libvirt, known: t.Iterable[str]) -> frozenset[str]:
+    definitions = (ElementTree.fromstring(libvirt.definition(name)) for name in known)
+    return frozenset(mac.get("address", "").lower() for root in definitions for mac in root.findall("devices/interface/mac"))
 
 
 def demand(here: Here, coming: Coming, libvirt: Libvirt) -> None:
@@ -112,7 +120,8 @@ def _places(here: Here, coming: Coming) -> str | None:
 
 
 def _folders(here: Here, coming: Coming) -> str | None:
-    gone = sorted({os.path.dirname(path) for path in coming.places if not os.path.isdir(os.path.dirname(path))})
+    # libvirt makes that of TPMs with the first one, and so does a restore.
+    gone = sorted({folder for path in coming.places if not os.path.isdir(folder := os.path.dirname(path)) and folder != TPM_FOLDER})
     return f"the folder {', '.join(gone)} is missing: make it" if gone else None
 
 
@@ -129,7 +138,27 @@ def _read_only(here: Here, coming: Coming) -> str | None:
     return f"{', '.join(gone)} is missing, which it reads and which is in no backup: bring it here" if gone else None
 
 
-CHECKS: tuple[Check, ...] = (_off, _taken, _same, _saved, _snapshots, _places, _folders, _room, _read_only)
+def _alone(here: Here, coming: Coming) -> str | None:
+    found = apart.alone(ElementTree.fromstring(coming.definition)) if coming.names.is_another else []
+    return f"{coming.names.old} has {' and '.join(found)}, which two guests cannot have: {apart.WAY_OUT}" if found else None
+
+
+def _macs(here: Here, coming: Coming) -> str | None:
+    """Those that were asked for."""
+    count = len(ElementTree.fromstring(coming.definition).findall("devices/interface"))
+    if len(coming.names.macs) > count:
+        return f"{len(coming.names.macs)} hardware addresses are given, and {coming.names.old} has {count} interfaces: give one for each"
+    wrong = [mac for mac in coming.names.macs if not _MAC.fullmatch(mac)]
+    if wrong:
+        return f"'{wrong[0]}' is no hardware address that an interface can have: write it as in 52:54:00:12:34:56"
+    taken = sorted({*map(str.lower, coming.names.macs)} & here.macs)
+    return f"the hardware address {taken[0]} is another guest's of this host: choose another" if taken else None
+
+
+# The second digit is even: an odd one is a group's address.
+_MAC = re.compile("[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}")
+
+CHECKS: tuple[Check, ...] = (_off, _taken, _same, _saved, _snapshots, _places, _folders, _room, _read_only, _alone, _macs)
 # Of a guest whose images are written in place.
 IN_PLACE: tuple[Check, ...] = (_same, _saved, _snapshots, _places, _folders, _read_only)
 

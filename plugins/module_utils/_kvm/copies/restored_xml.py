@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 from ..domain_xml import NAMESPACES
 from ..state import TPM_FOLDER
+from .apart import tell_apart
 
 # Outputs of a guest's ports, of which each guest needs its own.
 OUTPUTS = ("serial", "console", "parallel", "channel")
@@ -28,6 +29,7 @@ class Names:
     old: str
     new: str
     uuid: str
+    macs: tuple[str, ...] = ()  # of another guest's interfaces, in their order; libvirt draws those that are not named
 
     @property
     def is_another(self) -> bool:
@@ -70,9 +72,12 @@ def _tell_apart(root: ElementTree.Element, names: Names) -> None:
     for path, value in (("name", names.new), ("uuid", names.uuid), ("sysinfo/system/entry[@name='uuid']", names.uuid)):
         for element in root.findall(path):
             element.text = value
-    for interface in root.findall("devices/interface"):
+    for number, interface in enumerate(root.findall("devices/interface")):
         for element in interface.findall("mac"):
             interface.remove(element)
+        for mac in names.macs[number : number + 1]:
+            interface.insert(0, ElementTree.Element("mac", address=mac))
+    tell_apart(root)
     for nvram in root.findall("os/nvram"):
         _move(nvram, names, "nvram")
     for backend in root.findall("devices/tpm/backend[@type='emulator']"):
@@ -81,6 +86,13 @@ def _tell_apart(root: ElementTree.Element, names: Names) -> None:
     for kind in OUTPUTS:
         for source in root.findall(f"devices/{kind}/source[@path]"):
             source.set("path", f"{source.get('path')}.{names.new}")
+
+
+def outputs(definition: str, name: str) -> list[str]:
+    """The files of another guest's ports, which it has by its own name."""
+    root = ElementTree.fromstring(definition)
+    found = {source.get("path", "") for kind in OUTPUTS for source in root.findall(f"devices/{kind}/source[@path]")}
+    return sorted(path for path in found if path.endswith("." + name))
 
 
 def _move(nvram: ElementTree.Element, names: Names, kind: str) -> None:

@@ -40,7 +40,7 @@ class Switch:
         self._write({"items": [dict(item) for item in items], "there": there, "old": old})
         try:
             if old:
-                self.libvirt.virsh("undefine", "--domain", self.name, *_keeping(old))
+                self.libvirt.virsh("undefine", "--domain", self.name, *keeping(old))
             for item in items:
                 if item["path"] in there:
                     rename(item["path"], item["kept"])
@@ -59,7 +59,7 @@ class Switch:
         if self.name in self.libvirt.names():
             if self.libvirt.state(self.name) != "shut off":
                 raise HandoverError(f"{self.name} was started in the middle of a restore: end it, and restore it again")
-            self.libvirt.virsh("undefine", "--domain", self.name, *_keeping(self.libvirt.definition(self.name)))
+            self.libvirt.virsh("undefine", "--domain", self.name, *keeping(self.libvirt.definition(self.name)))
         for item in note["items"]:
             if os.path.lexists(item["kept"]):
                 remove(item["path"])
@@ -84,7 +84,7 @@ class Switch:
         os.unlink(self.note)
 
 
-def _keeping(definition: str) -> list[str]:
+def keeping(definition: str) -> list[str]:
     """A definition goes, and no file with it. Its checkpoints are of the images that go."""
     words = ["--checkpoints-metadata"]
     if "<nvram" in definition:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import typing as t
 
 from ..._core.disk_store import is_elsewhere
+from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError
-from .snapshot_disks import look_for_room
 
 Document = t.Mapping[str, t.Any]
 

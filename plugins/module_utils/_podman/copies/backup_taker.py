@@ -17,6 +17,7 @@ from ..._core.backup_log import BackupLog
 from ..._core.backups import MEMORY, PERIODS, RECORD, Backups, Row
 from ..._core.disk_store import CONFIGURATION, check_name, is_elsewhere
 from ..._core.pcopy import Pcopy
+from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import in_turn
 from ..backup_moment import take_all
@@ -26,7 +27,6 @@ from ..steps.table import STEPS
 from .backup_memory import look_for_memory, wants_memory
 from .memory_fit import host_then
 from .memory_halt import MemoryHalt
-from .snapshot_disks import look_for_room
 
 Document = t.Mapping[str, t.Any]
 

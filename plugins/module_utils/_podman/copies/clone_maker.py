@@ -17,26 +17,21 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
-from ..._core.backups import GUEST
+from ..._core.clones import Clones, Record
 from ..._core.disk_store import CONFIGURATION, DiskStore, check_name
 from ..._core.pcopy import Pcopy
+from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime, shown
 from ..._core.snapshot_records import Snapshots
 from ..._core.step import in_turn
 from .. import clone_plan, memory_files, plain_volumes, volume as image_volumes, workload
 from ..address_probe import in_use
 from ..clone import LABEL, CloneError
-from ..clones import Clones, Record
 from ..create_command import CommandError
 from ..halted import go_on
 from ..podman import Podman
 from ..steps.table import STEPS
-from .snapshot_disks import SnapshotDisks, copy, look_for_room, point_of
-
-OF_A_GUEST = (
-    "{0} is a KVM guest, and a clone is a container: bring the snapshot back under another name with the playbook backup_restore "
-    "(handover_repository={1}, handover_backup={2} and handover_clone)"
-)
+from .snapshot_disks import SnapshotDisks, copy, point_of
 
 
 class CloneMaker:
@@ -60,7 +55,7 @@ class CloneMaker:
             clone = {"present": self._present, "absent": self._absent}[self.params["state"]]()
         return {
             "changed": bool(self.reasons), "reasons": self.reasons, "clone": clone, "command": shown(self.command), "left_out": self.left_out,
-            "addresses": self._addresses() if clone else [],
+            "addresses": self._addresses() if clone else [], "lines": [],
         }  # fmt: skip
 
     # present
@@ -73,8 +68,6 @@ class CloneMaker:
         snapshots = Snapshots(self.params["root"], self.params["workload"])
         snapshot = snapshots.read(self.params["snapshot"])
         store = DiskStore.of(Pcopy(self.runtime), self.params["root"], self.params["workload"], snapshot)
-        if snapshot.get("kind") == GUEST:
-            raise HandoverError(OF_A_GUEST.format(self.params["workload"], os.path.dirname(store.folder), snapshot["name"]))
         configuration = self._configuration(snapshots)
         again = self.name == configuration["name"]
         if again and not self.params["own_name"]:
@@ -249,7 +242,7 @@ class CloneMaker:
         return workload.facts_of(self.podman.inspect(self.name), ())
 
     def _start(self) -> None:
-        if not self.params["start"]:
+        if self.params["start"] is False:
             return
         if not self.params["memory"]:
             self.podman.run("start", self.name)

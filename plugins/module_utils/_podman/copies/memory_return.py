@@ -13,12 +13,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..._core.backups import MEMORY, Backups, Row
 from ..._core.disk_store import DiskStore
+from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import in_turn
 from ..podman import Podman
 from ..steps.table import STEPS
 from .memory_fit import WAY_OUT, alike, misfits
-from .snapshot_disks import look_for_room
 
 
 def look_for_memory(

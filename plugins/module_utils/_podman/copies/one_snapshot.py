@@ -14,16 +14,17 @@ from ansible.module_utils.basic import AnsibleModule
 from ..._core import host
 from ..._core.disk_store import DiskStore
 from ..._core.pcopy import Pcopy
+from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
+from ..._core.snapshot_mounts import SnapshotMounts
 from ..._core.snapshot_records import Snapshots, undo_name
 from .. import memory_files, rollback
 from ..halted import go_on
 from ..podman import Podman
 from ..preflight.plan import STOPPED
-from ..snapshot_mounts import SnapshotMounts
 from ..snapshots import image_volumes
 from . import memory_fit
-from .snapshot_disks import FOLDER_FSTYPE, TREE, SnapshotDisks, copy, look_for_room, point_of
+from .snapshot_disks import FOLDER_FSTYPE, TREE, SnapshotDisks, copy, point_of
 from .snapshot_taker import SnapshotTaker, Subject
 
 Document = t.Mapping[str, t.Any]

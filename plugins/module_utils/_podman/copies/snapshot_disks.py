@@ -10,12 +10,9 @@ import os
 import typing as t
 from dataclasses import dataclass
 
-from ..._core import host
 from ..._core.disk_store import DiskStore
-from ..._core.runtime import HandoverError, Runtime
-from ..._core.sizes import format_size
+from ..._core.runtime import Runtime
 from ..._core.snapshot_records import Snapshots
-from ..preflight.plan import SPARE_DISK
 from ..rollback import remove
 
 # The file system of a plain volume's disk in the store.
@@ -68,14 +65,3 @@ def point_of(record: t.Mapping[str, t.Any]) -> str:
 def copy(runtime: Runtime, source: str, target: str) -> None:
     """A file or folder with all that it has, by sharing its blocks where that is possible."""
     runtime.run([runtime.tool("cp", "coreutils"), "--archive", "--no-target-directory", "--sparse=always", "--reflink=auto", source, target])
-
-
-def look_for_room(workload: str, need: int, folder: str) -> None:
-    """An error where a copy does not fit."""
-    free = host.free_space(folder)
-    if need + SPARE_DISK > free:
-        raise HandoverError(
-            "the copy of {0} takes {1}, and {2} is free in {3}: free {4} there, or remove older snapshots".format(
-                workload, format_size(need), format_size(free), folder, format_size(need + SPARE_DISK - free)
-            )
-        )

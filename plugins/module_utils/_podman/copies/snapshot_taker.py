@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ..._core import host
 from ..._core.disk_store import CONFIGURATION, DiskStore, Part, take
 from ..._core.pcopy import Pcopy
+from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.snapshot_records import Snapshots
 from .. import memory_files, processes, workload
@@ -24,7 +25,7 @@ from ..preflight.plan import STOPPED
 from ..snapshots import cgroup_of, folders, image_volumes, look_for_cgroup, recorded
 from .backup_memory import look_for_obstacles
 from .memory_halt import MemoryHalt
-from .snapshot_disks import copy, look_for_room
+from .snapshot_disks import copy
 
 Facts = dict[str, t.Any]
 

@@ -11,9 +11,9 @@ import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, room, runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._core.backups import Backups, workloads
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker, snapshot_disks
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_taker
 
 VOLUME = {"name": "pgdata", "image": "/images/pgdata.img", "mountpoint": "/mnt/pgdata", "fstype": "ext4", "options": "rw", "size": 4, "device": "/dev/loop1"}
 
@@ -194,14 +194,14 @@ def test_a_name_is_given_once(take):
 
 
 def test_a_first_backup_needs_room_for_all(take, monkeypatch):
-    monkeypatch.setattr(snapshot_disks.host, "free_space", lambda path: 3)
+    monkeypatch.setattr(room.host, "free_space", lambda path: 3)
     with pytest.raises(runtime.HandoverError, match="the copy of shop takes"):
         take()
 
 
 def test_a_repository_on_another_host(helper, take, tmp_path, monkeypatch):
     """All goes through the helper, which reaches it: nothing of the folder is looked at here."""
-    monkeypatch.setattr(snapshot_disks.host, "free_space", lambda path: 3)  # of this host, which needs none
+    monkeypatch.setattr(room.host, "free_space", lambda path: 3)  # of this host, which needs none
     helper.there = tmp_path / "there"
     there = "backup@backup1:/srv/backups"
     with pytest.raises(runtime.HandoverError, match="there is no folder backup@backup1:/srv/backups: name the repository"):

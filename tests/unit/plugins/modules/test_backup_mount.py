@@ -11,8 +11,10 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import backups as core_backups
 from ansible_collections.livefleet.handover.plugins.module_utils._core.disk_store import DiskStore
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import backup_mounter
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.snapshot_mounts import SnapshotMounts
+from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_mounts import SnapshotMounts
+from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import backup_mounter
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import partitions
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import guest_mounts
 from ansible_collections.livefleet.handover.plugins.modules import backup_mount
 from unit.plugins.modules import test_backup
 
@@ -94,11 +96,24 @@ def test_one_that_does_not_fit_leaves_nothing(helper, take, mounted, ask, tmp_pa
     assert not mounted.there and not (tmp_path / "root").exists(), "it is looked for before anything is brought"
 
 
-def test_a_guest_is_refused_with_another_way(helper, take, mounted, ask, monkeypatch):
+def test_a_guests_disks_are_mounted_by_their_partitions(helper, take, mounted, ask, monkeypatch, tmp_path):
     take()
-    monkeypatch.setattr(core_backups.Backups, "document", lambda self, point, name: {"kind": "KVM guest"})
-    with pytest.raises(HandoverError, match="shop is a KVM guest.* guestmount"):
-        ask()
+    documents = {"backup.json": {"kind": "KVM guest", "disks": [{"target": "vda"}]}, "configuration.json": {"definition": "<domain/>"}}
+    monkeypatch.setattr(core_backups.Backups, "document", lambda self, point, name: documents[name])
+    monkeypatch.setattr(DiskStore, "data", lambda self, name: {"vda": 4})
+    areas = [partitions.Area("vda1", "ext4", 512, 512), partitions.Area("vda2", "swap", 1024, 512)]
+    monkeypatch.setattr(guest_mounts, "look", lambda runtime, image, target, sector: areas)
+
+    def attach(image, place, within):
+        mounted.there.setdefault("backup-0abc", {})[os.path.basename(place)] = place
+
+    monkeypatch.setattr(SnapshotMounts, "attach", lambda self, runtime, image, place, fstype, within: attach(image, place, within))
+    monkeypatch.setattr(DiskStore, "write", lambda self, name, volume, path: open(path, "w", encoding="ascii").close())
+    assert ask(check=True)["reasons"] == ["of the backup 0abc these are not mounted: vda"]
+    answer = ask()
+    assert answer["mountpoints"] == {"vda1": str(tmp_path / "root/.mounted/shop/backup-0abc/vda1")} and answer["changed"]
+    assert answer["lines"] == ["vda2 is swap space", guest_mounts.WAY_OUT]
+    assert not ask()["changed"] and ask()["lines"] == answer["lines"]
 
 
 def test_of_a_part_that_is_mounted_only_the_rest_is_written(helper, take, mounted, ask, tmp_path, monkeypatch):

@@ -11,9 +11,8 @@ import types
 from pathlib import Path
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import clones
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_maker, snapshot_disks
+from ansible_collections.livefleet.handover.plugins.module_utils._core import clones, pcopy, room, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_maker
 
 HELP = "Options:\n" + "".join(f"      --{name} string   x\n" for name in ("name", "pull", "network", "volume", "label", "hostname", "root"))
 
@@ -393,7 +392,7 @@ def test_a_disk_of_two_is_refused(host, act, monkeypatch):
 
 def test_no_room(host, act, monkeypatch):
     host.take()
-    monkeypatch.setattr(snapshot_disks.host, "free_space", lambda path: 3)
+    monkeypatch.setattr(room.host, "free_space", lambda path: 3)
     refused(act, "the copy of shop takes")
     assert host.left == []
 

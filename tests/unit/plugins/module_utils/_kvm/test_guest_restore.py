@@ -12,7 +12,14 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core import ho
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers import workload_info
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import restorer
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import guest_files, guest_restorer, guest_taker, restore_checks, switch
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import (
+    guest_files,
+    guest_restorer,
+    guest_taker,
+    restore_checks,
+    restored_xml,
+    switch,
+)
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies.restored_xml import Names, restored
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.libvirt import Libvirt
 
@@ -144,6 +151,21 @@ def test_a_restore_that_is_killed_is_undone_by_the_next(taken, restore, tmp_path
 
 class Killed(BaseException):
     """As by SIGKILL, as far as files go."""
+
+
+def test_a_host_that_never_had_a_tpm_gets_the_folder_for_it(guest_host, guest_module, taken, restore, tmp_path, monkeypatch):
+    (tmp_path / "tpm").mkdir()
+    (tmp_path / "tpm/state").write_bytes(b"state")
+    guest_host.devices += "<tpm><backend type='emulator'><source type='dir' path='{0}/tpm'/></backend></tpm>".format(tmp_path)
+    guest_host.state = "running"
+    guest_host.defined = {"web": guest_host.domain()}
+    guest_taker.GuestTaker(guest_module(repository=str(tmp_path / "backups"))).run()
+    for module in (restored_xml, restore_checks, guest_restorer):
+        monkeypatch.setattr(module, "TPM_FOLDER", str(tmp_path / "swtpm"))
+    restore(name="web-then")
+    (folder,) = (tmp_path / "swtpm").iterdir()
+    assert (folder / "state").read_bytes() == b"state" and folder.name in guest_host.defined["web-then"]
+    assert (tmp_path / "swtpm").stat().st_mode & 0o777 == 0o711
 
 
 REFUSED = {

@@ -11,10 +11,12 @@ import shutil
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import host
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError, Runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_mounts import SnapshotMounts
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import snapshots as door
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm import lock
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import guest_snapshot, image_servers, restore_checks, still_moment
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import clone_maker, snapshot_group
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import guest_mounts, guest_snapshot, image_servers, restore_checks, still_moment
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.partitions import Area
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import snapshot_group
 
 UUID = "5d8f8a3c-7e0b-4b52-9a30-5f4a5c1c0a01"
 
@@ -170,14 +172,48 @@ def test_it_is_removed_with_its_checkpoint(web, act, tmp_path):
     assert act("absent", "one")["changed"] is True and not web.points, "the guest may be gone"
 
 
-def test_it_is_not_mounted_and_no_clone_is_made_of_it(web, act, tmp_path, guest_module):
+@pytest.fixture
+def mounted(web, monkeypatch):
+    """Mount points are folders here, and a disk has one partition with a file system and one without."""
+    areas = {target: [Area(target + "1", "ext4", 512, 512), Area(target + "2", "swap", 1024, 512)] for target in ("vda", "vdb")}
+    monkeypatch.setattr(guest_mounts, "look", lambda runtime, image, target, sector: areas[target])
+    there = []
+    monkeypatch.setattr(SnapshotMounts, "attach", lambda self, runtime, image, place, fstype, within: there.append(place))
+    monkeypatch.setattr(SnapshotMounts, "places", lambda self, name: {os.path.basename(place): place for place in there})
+    monkeypatch.setattr(SnapshotMounts, "unmount", lambda self, runtime, name: (there.clear(), shutil.rmtree(self.folder(name))))
+    for name in ("vda", "vdb"):
+        (web.folder / (name + ".layer")).write_bytes(b"disk")
+    return there
+
+
+def test_its_disks_are_mounted_while_another_run_has_the_guest(web, act, mounted, tmp_path):
     act()
-    with pytest.raises(HandoverError, match="open the files that `pcopy snapshot show .*root/.disks/web one` names with guestmount, or make another guest"):
-        act("mounted")
-    assert act("unmounted")["changed"] is False
-    maker = clone_maker.CloneMaker(guest_module(name="try", workload="web", snapshot="one", state="present", root=str(tmp_path / "root")))
-    with pytest.raises(HandoverError, match="web is a KVM guest, and a clone is a container: .* .handover_repository=.*/.disks, handover_backup=one"):
-        maker.run()
+    with lock.hold("web"):
+        result = act("mounted", check=True)
+        assert result["reasons"] == ["of one these are not mounted: vda, vdb"] and not mounted
+        result = act("mounted")
+    assert sorted(result["mountpoints"]) == ["vda1", "vdb1"] and result["changed"] is True
+    assert result["lines"] == ["vda2 is swap space", "vdb2 is swap space", guest_mounts.WAY_OUT]
+    again = act("mounted")
+    assert (again["changed"], again["lines"]) == (False, result["lines"])
+    with pytest.raises(HandoverError, match="the snapshot one is mounted below .*/.mounted/web/one: unmount it first"):
+        act("absent")
+    web.defined = {}
+    assert act("unmounted", check=True)["changed"] is True and mounted
+    assert act("unmounted")["reasons"] == ["one is mounted"] and not mounted
+    assert act("unmounted")["changed"] is False and act("absent")["changed"] is True
+
+
+def test_copies_for_a_mount_need_room(web, act, mounted, monkeypatch):
+    act()
+    with monkeypatch.context() as patch:
+        patch.setattr(host, "free_space", lambda path: 8)
+        with pytest.raises(HandoverError, match="the copy of web takes 8 B, and 8 B is free in .*/root: free 64 MiB there, or remove older snapshots"):
+            act("mounted")
+    act("mounted")
+    mounted.clear()  # a restart of the host
+    monkeypatch.setattr(host, "free_space", lambda path: 8)
+    assert act("mounted")["changed"] is True, "the copies are there"
 
 
 # Gone back to

@@ -16,8 +16,8 @@ import os
 import typing as t
 from dataclasses import dataclass
 
-from .._core.disk_store import check_name
-from .._core.runtime import HandoverError
+from .disk_store import check_name
+from .runtime import HandoverError
 
 FOLDER = ".clones"
 # Root's alone: in /run/lock anyone could have put a file of the name.

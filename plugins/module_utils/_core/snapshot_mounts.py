@@ -10,18 +10,33 @@ it: the files are those that the container would find after a loss of power. Not
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import typing as t
 from dataclasses import dataclass
 
-from .._core import loop
-from .._core.disk_store import check_name
-from .._core.runtime import HandoverError, Runtime
+from . import loop
+from .disk_store import check_name
+from .runtime import Completed, HandoverError, Runtime
 
 FOLDER = ".mounted"
-# XFS refuses a second file system of the same identity, and the container's own is mounted.
-_OPTIONS = {"xfs": ("nouuid",)}
+_OPTIONS = {
+    # XFS refuses a second file system of the same identity, and the container's own is mounted.
+    "xfs": ("nouuid",),
+    # All subvolumes, and not the one that the guest boots from alone.
+    "btrfs": ("subvolid=5",),
+}
+
+
+class NotMounted(HandoverError):
+    """The kernel takes a file system for none that it knows, or for damaged."""
+
+    def __init__(self, what: str, place: str, completed: Completed) -> None:
+        # Newer versions of mount end with a hint.
+        lines = [line.strip() for line in completed.stderr.splitlines() if line.strip() and "dmesg(1)" not in line]
+        self.words = (lines[-1] if lines else completed.last_words).replace("mount: {0}: ".format(place), "").rstrip(".")
+        super().__init__("{0} could not be mounted: {1}".format(what, self.words))
 
 
 @dataclass(frozen=True)
@@ -67,14 +82,20 @@ class SnapshotMounts:
             if os.path.isdir(image):  # a plain volume in a snapshot of whole copies
                 runtime.run([runtime.tool("mount", "util-linux"), "-o", "bind,ro,nodev,nosuid", image, place])
                 continue
-            losetup = runtime.tool("losetup", "util-linux")
-            device = runtime.run([losetup, "--find", "--show", image]).stdout.strip()
-            try:
-                options = ",".join(("ro", "nodev", "nosuid", *_OPTIONS.get(volume["fstype"], ())))
-                runtime.run([runtime.tool("mount", "util-linux"), "-t", volume["fstype"], "-o", options, device, place])
-            finally:
-                # Of a device that is in use the kernel takes this as a wish for later: it goes with its mount.
-                runtime.run([losetup, "--detach", device], accept=(0, 1))
+            self.attach(runtime, image, place, volume["fstype"])
+
+    def attach(self, runtime: Runtime, image: str, place: str, fstype: str, within: t.Sequence[str] = ()) -> None:
+        """Mounts the file system in a file, or in the part of it that losetup's words name."""
+        losetup, mount = runtime.tool("losetup", "util-linux"), runtime.tool("mount", "util-linux")
+        device = runtime.run([losetup, "--find", "--show", *within, image]).stdout.strip()
+        try:
+            options = ",".join(("ro", "nodev", "nosuid", *_OPTIONS.get(fstype, ())))
+            completed = runtime.run([mount, "-t", fstype, "-o", options, device, place], accept=range(256))
+            if completed.rc:
+                raise NotMounted("{0} of {1}".format(fstype, image), place, completed)
+        finally:
+            # Of a device that is in use the kernel takes this as a wish for later: it goes with its mount.
+            runtime.run([losetup, "--detach", device], accept=(0, 1))
 
     def unmount(self, runtime: Runtime, name: str) -> None:
         """Nothing is left of it."""
@@ -87,8 +108,43 @@ class SnapshotMounts:
                 )
         if self.places(name):
             raise HandoverError("{0} is mounted more than once: unmount it by hand".format(self.folder(name)))
+        self._let_go(runtime, name)
         shutil.rmtree(self.folder(name), ignore_errors=True)
+
+    def _let_go(self, runtime: Runtime, name: str) -> None:
+        """A device that a killed run has left would keep the room of a file that is removed."""
+        losetup = runtime.tool("losetup", "util-linux")
+        for image in glob.glob(os.path.join(glob.escape(self.folder(name)), "*.img")):
+            if os.path.isfile(image):
+                for device in runtime.run([losetup, "--associated", image, "--noheadings", "--output", "NAME"]).stdout.split():
+                    runtime.run([losetup, "--detach", device], accept=(0, 1))
 
     def left(self, name: str) -> bool:
         """Whether something of it is there."""
         return os.path.isdir(self.folder(name))
+
+
+@dataclass(frozen=True)
+class VolumeMounts:
+    """The volumes of one snapshot of a container. Disks of guests have partitions (_kvm.copies.guest_mounts), and are asked for in the same way."""
+
+    runtime: Runtime
+    mounts: SnapshotMounts
+    name: str
+    volumes: t.Sequence[t.Mapping[str, t.Any]]
+
+    def missing(self) -> list[str]:
+        """Those that are not mounted."""
+        return sorted({volume["name"] for volume in self.volumes} - set(self.mounts.places(self.name)))
+
+    def unwritten(self) -> list[str]:
+        """Those that have no file here. After a restart of the host the files are there."""
+        return [volume["name"] for volume in self.volumes if not os.path.exists(self.mounts.image(self.name, volume["name"]))]
+
+    def mount(self, write: t.Callable[[str, str], None]) -> None:
+        """`write` lays a volume as a new file, whole or not at all."""
+        self.mounts.mount(self.runtime, self.name, self.volumes, lambda volume, path: write(volume["name"], path))
+
+    def told(self) -> list[str]:
+        """A sentence for each that cannot be mounted: there is none."""
+        return []

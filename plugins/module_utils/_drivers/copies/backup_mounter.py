@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A backup's volumes, mounted read-only on a host that needs to have neither the container nor podman.
+"""A backup's volumes, or a guest's disks, mounted read-only on a host that needs to have neither the workload nor podman or libvirt.
 
 They are mounted as those of a snapshot are, under the name that the backup would have as one. Once they are mounted nothing of the repository is needed any
 more: the backup can be pruned, and the repository go.
@@ -21,13 +21,27 @@ from ansible.module_utils.basic import AnsibleModule
 from ..._core.backups import GUEST, RECORD, Backups
 from ..._core.disk_store import DiskStore, is_elsewhere
 from ..._core.pcopy import Pcopy
+from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
-from ..snapshot_mounts import SnapshotMounts
-from .backup_adopter import BROUGHT, PREFIX, bring
-from .snapshot_disks import FOLDER_FSTYPE, look_for_room
+from ..._core.snapshot_mounts import SnapshotMounts, VolumeMounts
+from ..._kvm.copies.guest_mounts import GuestMounts
+from ..._podman.copies.backup_adopter import BROUGHT, PREFIX, bring
+from ..._podman.copies.snapshot_disks import FOLDER_FSTYPE
 
 # With an ID, as the helper makes it: an operator's snapshot may be called backup-monday.
 _MOUNTED = re.compile(PREFIX + "[0-9a-f]{16}")
+
+
+class _Parts(t.Protocol):
+    """What a backup has, to be mounted."""
+
+    def missing(self) -> list[str]: ...
+
+    def unwritten(self) -> list[str]: ...
+
+    def mount(self, write: t.Callable[[str, str], None]) -> None: ...
+
+    def told(self) -> list[str]: ...
 
 
 def mount(module: AnsibleModule) -> dict[str, t.Any]:
@@ -37,19 +51,19 @@ def mount(module: AnsibleModule) -> dict[str, t.Any]:
     backups = Backups(Pcopy(runtime), params["repository"], params["workload"])
     point = backups.find(params["backup"])
     record = backups.document(point["id"], RECORD)
-    if record.get("kind") == GUEST:
-        raise HandoverError(
-            "{0} is a KVM guest, whose disks have partitions of their own: open the files that `pcopy snapshot show {1} {2}` names with guestmount, "
-            "or restore it under another name (handover_clone)".format(params["workload"], backups.store.folder, point["id"])
-        )
     name, mounts = PREFIX + point["id"], SnapshotMounts(params["root"], params["workload"])
-    volumes = [*record["volumes"], *({"name": folder["name"], "fstype": FOLDER_FSTYPE} for folder in record.get("folders") or [])]
-    missing = sorted({volume["name"] for volume in volumes} - set(mounts.places(name)))
+    if record.get("kind") == GUEST:
+        targets = [disk["target"] for disk in record["disks"]]
+        parts: _Parts = GuestMounts(runtime, mounts, name, targets, backups.configuration(point["id"])["definition"])
+    else:
+        parts = VolumeMounts(
+            runtime, mounts, name, [*record["volumes"], *({"name": folder["name"], "fstype": FOLDER_FSTYPE} for folder in record.get("folders") or [])]
+        )
+    missing = parts.missing()
     if missing and not module.check_mode:
-        unwritten = [volume["name"] for volume in volumes if not os.path.exists(mounts.image(name, volume["name"]))]
-        store = _store(backups, point["id"], unwritten, params["root"])
+        store = _store(backups, point["id"], parts.unwritten(), params["root"])
         try:
-            mounts.mount(runtime, name, volumes, lambda volume, path: store.write(point["id"], volume["name"], path))
+            parts.mount(lambda volume, path: store.write(point["id"], volume, path))
         finally:
             shutil.rmtree(_brought(params["root"], params["workload"], point["id"]), ignore_errors=True)
     return {
@@ -58,6 +72,7 @@ def mount(module: AnsibleModule) -> dict[str, t.Any]:
         "backup": point["id"],
         "taken": point["taken"],
         "mountpoints": mounts.places(name),
+        "lines": parts.told(),
     }
 
 
@@ -100,4 +115,4 @@ def unmount(module: AnsibleModule) -> dict[str, t.Any]:
             mounts.unmount(Runtime(module, params["timeout"]), name)
         for path in left:
             shutil.rmtree(path)
-    return {"changed": bool(reasons), "reasons": reasons, "mountpoints": {}}
+    return {"changed": bool(reasons), "reasons": reasons, "mountpoints": {}, "lines": []}
