@@ -113,6 +113,19 @@ def test_a_failed_transaction_misses_its_bar(runs):
     assert (found.figure, found.met) == (1, False)
 
 
+def test_what_a_move_under_load_may_not_lose(runs):
+    lost = row([0.3, 0.4], [1.0], [0.3])
+    for sample in lost["by"]["handover"]:
+        sample |= {"failed": 0, "lost": 1, "gone": 0}
+    lost["by"]["handover-podman"] = [{"seconds": 0.25}]
+    runs.put("docker", lost)
+    assert "| handover | 0 | 2 | 0 |" in runs.page()
+    found = {each.what: (each.figure, each.met) for each in runs.bars() if each.what.startswith("docker:")}
+    assert found["docker: transactions of pgbench that failed"] == found["docker: lines of the worker's ledger that were lost"] == (0, True)
+    assert found["docker: connections to the web server that were lost"] == (2, False)
+    assert found["docker: pause, median, as a part of podman's"] == (pytest.approx(1.4), False)
+
+
 def test_a_client_may_stand_hardly_longer_than_its_server(runs):
     postgres = row([0.3, 0.4], [1.0], [0.3])
     for sample, longest in zip(postgres["by"]["handover"], (0.31, 0.47)):
