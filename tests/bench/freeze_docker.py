@@ -272,7 +272,8 @@ class Row:
 
     def beats(self, host: str, mover: Mover, part: str, since: float) -> list[float]:
         """The beats of a container since a moment, by the wall clock; the first line may be half a one, and so may the last."""
-        said = self.fleet.run(host, mover.engine, "exec", mover.containers[part], "tail", "-n", "300000", f"{SHOP[part]['folder']}/beat")
+        lines = int((time.time() - since) * 1000) + 10000
+        said = self.fleet.run(host, mover.engine, "exec", mover.containers[part], "tail", "-n", str(lines), f"{SHOP[part]['folder']}/beat")
         return [beat for beat in (int(line.split()[1]) / 1e9 for line in said.splitlines()[1:-1]) if beat >= since]
 
     def measure(self, who: str) -> dict[str, t.Any]:

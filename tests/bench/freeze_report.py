@@ -104,7 +104,9 @@ BEFORE, AFTER = 0.05, 0.1
 def silences(beats: t.Sequence[float], frozen: float | None) -> tuple[float, float]:
     """Seconds of the gap in which the freeze began, or of the longest if that moment is not known, and of the longest but that."""
     gaps = [(b - a, a) for a, b in zip(beats, beats[1:])]
-    pause = max(gap for gap in gaps if frozen is None or frozen - BEFORE <= gap[1] <= frozen + AFTER)
+    near = [gap for gap in gaps if frozen is None or frozen - BEFORE <= gap[1] <= frozen + AFTER]
+    # On a machine that has much to do the last beat may have been earlier.
+    pause = max(near or [gap for gap in gaps if frozen is not None and gap[1] <= frozen < gap[1] + gap[0]])
     return pause[0], max((gap[0] for gap in gaps if gap != pause), default=0.0)
 
 

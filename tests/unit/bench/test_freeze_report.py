@@ -57,6 +57,8 @@ def test_the_pause_is_the_gap_in_which_it_was_frozen():
     assert freeze_report.silences(beats, 0.505) == pytest.approx((0.2, 0.5))
     assert freeze_report.silences(beats, 0.501) == pytest.approx((0.2, 0.5))
     assert freeze_report.silences(beats, None) == pytest.approx((0.5, 0.2))
+    # It had not beaten for 0.1 s when it was told to stop.
+    assert freeze_report.silences(beats, 0.601) == pytest.approx((0.2, 0.5))
     with pytest.raises(ValueError):
         freeze_report.silences(beats, 9.0)
 
