@@ -20,8 +20,8 @@ of these is kept, too. Who moves it, in turn, between the same two lab hosts, th
 * floor: CRIU's own times for a dump and a restore of the same workload on one host, with nothing copied.
 
 A row is a workload and a condition: ``od``, ``od+link`` (each uplink limited to 1 Gbit/s), ``od+disk`` (200 reads a second from the disk with
-its image), ``od+disk+link``. What was measured is kept by row in docs/benchmarks/freeze-runs.json; a row that is run again replaces its own part,
-or with --add is added to.
+its image), ``od+disk+link``. The row ``docker`` has hosts and contenders of its own: freeze_docker.py. What was measured is kept by row in
+docs/benchmarks/freeze-runs.json; a row that is run again replaces its own part, or with --add is added to.
 docs/benchmarks/freeze.md, freeze.json and freeze.svg are written from all of it.
 """
 
@@ -39,86 +39,28 @@ import sys
 import tempfile
 import time
 import typing as t
-from dataclasses import dataclass
 from pathlib import Path
 
 import free_memory
+import freeze_docker
 import freeze_report
 import hosts
+from freeze_workloads import POSTGRES, WORKLOADS, Workload
 from hosts import CHECKOUT
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(CHECKOUT / "tests" / "clients"))
 from pgbench import Pgbench
 
-TOOLS, POSTGRES = "localhost/handover/tools:lab", "localhost/handover/postgres:lab"
 PCOPY = "/usr/local/libexec/handover/pcopy"
 OURS, ARCHIVE = "bench", "/var/lib/handover/bench.tar"
 # The disk of a host that is slow has this file, and all images are on it.
 DISK = "/var/lib/bench-disk.img"
 NAMES = {"bench_workload": OURS}
-# The file is begun again at this size, so that the volume never fills; beside it lies what a volume has that nobody writes to any more.
-FILE_BYTES, REST_BYTES = 256 << 20, 640 << 20
 # What is behind a move before the next one begins: the writer has to have written something again.
 SETTLE_SECONDS = 5.0
 READS = 200
 RATE = "1gbit"
-FOLDER = "/data"
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What runs in the container, beside the heartbeat."""
-
-    what: str
-    command: tuple[str, ...]
-    volume: str = "256M"
-    image: str = TOOLS
-    folder: str = FOLDER
-    memory: int = 0  # bytes that cannot be packed
-    rest: int = 0  # bytes that lie in the volume from the beginning
-    environment: tuple[str, ...] = ()
-
-    @property
-    def beat(self) -> str:
-        return f"{self.folder}/beat"
-
-
-def shell(line: str) -> tuple[str, ...]:
-    return ("sh", "-c", line)
-
-
-def memory(words: str, size: int) -> Workload:
-    command = ("heartbeat", "-file", "/data/beat", "-memory", f"{size >> 20}M", "-dirty", "16M")
-    return Workload(f"a writer to {words} of memory, 16 MiB a second", command, memory=size)
-
-
-WORKLOADS = {
-    "idle": Workload("an idle container", ("heartbeat", "-file", "/data/beat")),
-    "od": Workload(
-        f"`od -x /dev/urandom > file` on a volume of 1 GiB with {REST_BYTES >> 20} MiB of other data",
-        shell(f"heartbeat -file /data/beat & while :; do od -x /dev/urandom | head -c {FILE_BYTES} > /data/file; done"),
-        volume="1G",
-        rest=REST_BYTES,
-    ),
-    "postgres": Workload(
-        "PostgreSQL under pgbench",
-        ("-c", "shared_buffers=64MB"),
-        volume="2G",
-        image=POSTGRES,
-        folder="/var/lib/postgresql",
-        environment=("HEARTBEAT=/var/lib/postgresql/beat",),
-    ),
-    "memory-64M": memory("64 MiB", 64 << 20),
-    "memory-256M": memory("256 MiB", 256 << 20),
-    "memory-1G": memory("1 GiB", 1 << 30),
-    # CRIU knows no MPTCP, which programs in Go listen with unless they are told not to.
-    "files": Workload(
-        "1,000 open files and 200 connections",
-        ("heartbeat", "-file", "/data/beat", "-files", "1000", "-connections", "200"),
-        environment=("GODEBUG=multipathtcp=0",),
-    ),
-}
 CONDITIONS = {"disk": f"{READS} reads a second from the disk with the images", "link": f"each uplink limited to {RATE}"}
 
 
@@ -449,33 +391,51 @@ class Row:
             mover.clean(host)
 
 
+def contenders_of(parser: argparse.ArgumentParser, row: str, asked: str | None) -> list[str]:
+    """Who moves a row; one that there is not, or whom the row does not know, ends the benchmark before it begins."""
+    workload, *conditions = row.split("+")
+    known = freeze_docker.CONTENDERS if row in OTHERS else CONTENDERS
+    found = asked.split(",") if asked else list(known)
+    if row not in OTHERS and (workload not in WORKLOADS or set(conditions) - set(CONDITIONS)) or set(found) - set(known):
+        rows = f"{', '.join(WORKLOADS)} with +disk or +link, and {', '.join(OTHERS)}"
+        parser.error(f"{row} by {', '.join(found)}: rows are {rows}; the contenders of this one {', '.join(known)}")
+    return found
+
+
+@contextlib.contextmanager
+def prepared(arguments: argparse.Namespace, name: str, contenders: list[str]) -> t.Iterator[Row]:
+    """A row of one container, on hosts that are ready for it."""
+    fleet = Fleet(tuple((arguments.hosts or "node1,node2").split(",")), arguments.inventory, arguments.parameters)
+    fleet.names(HERE / "ready.yml")
+    row = Row(fleet, name, contenders, arguments.lab_cache)
+    with fleet.disk("disk" in row.conditions), free_memory.kept():
+        yield row
+
+
+# Rows that have hosts and contenders of their own.
+OTHERS = {"docker": freeze_docker.prepared}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=t.cast(str, __doc__).splitlines()[0])
     parser.add_argument("--runs", type=int, default=10, help="moves of each contender (10)")
-    parser.add_argument("--rows", default="idle,od", help=f"workloads {', '.join(WORKLOADS)}, each with +disk, +link or both (idle,od)")
-    parser.add_argument("--contenders", default=",".join(CONTENDERS), help="who moves them (all)")
+    parser.add_argument("--rows", default="idle,od", help=f"workloads {', '.join(WORKLOADS)}, each with +disk, +link or both; docker (idle,od)")
+    parser.add_argument("--contenders", help="who moves them (all)")
     parser.add_argument("--lab-cache", type=Path, default=Path("/var/cache/handover-lab"), help="where the lab keeps its images")
-    parser.add_argument("--hosts", default="node1,node2", help="the two hosts (node1,node2)")
+    parser.add_argument("--hosts", help="the two hosts (node1,node2; for the row docker dock1,dock2)")
     parser.add_argument("--inventory", type=Path, help="of another fleet than the default one")
     parser.add_argument("--parameters", type=Path, help="of that fleet")
     parser.add_argument("--add", action="store_true", help="keep what was measured of the rows before")
     parser.add_argument("--report", action="store_true", help="measure nothing: write the files again from what was measured")
     arguments = parser.parse_args()
     folder = CHECKOUT / "docs" / "benchmarks"
-    runs = freeze_report.Runs(folder, WORKLOADS, CONTENDERS)
+    runs = freeze_report.Runs(folder, [*WORKLOADS, *OTHERS], [*CONTENDERS, *freeze_docker.CONTENDERS])
     # Whoever ends it finds the disks and the machine's memory as they were.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if not arguments.report:
-        contenders = arguments.contenders.split(",")
-        for name in arguments.rows.split(","):
-            workload, *conditions = name.split("+")
-            if workload not in WORKLOADS or set(conditions) - set(CONDITIONS) or set(contenders) - set(CONTENDERS):
-                parser.error(f"{name} by {arguments.contenders}: rows are {', '.join(WORKLOADS)} with +disk or +link, contenders {', '.join(CONTENDERS)}")
-        fleet = Fleet(tuple(arguments.hosts.split(",")), arguments.inventory, arguments.parameters)
-        fleet.names(HERE / "ready.yml")
-        for name in arguments.rows.split(","):
-            row = Row(fleet, name, contenders, arguments.lab_cache)
-            with fleet.disk("disk" in row.conditions), free_memory.kept():
+        chosen = {name: contenders_of(parser, name, arguments.contenders) for name in arguments.rows.split(",")}
+        for name, contenders in chosen.items():
+            with OTHERS.get(name, prepared)(arguments, name, contenders) as row:
                 row.run(arguments.runs)
             today = datetime.date.today().isoformat()
             what = "; ".join([row.work.what, *(CONDITIONS[c] for c in row.conditions)])

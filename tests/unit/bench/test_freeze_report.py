@@ -57,6 +57,8 @@ def test_the_pause_is_the_gap_in_which_it_was_frozen():
     assert freeze_report.silences(beats, 0.505) == pytest.approx((0.2, 0.5))
     assert freeze_report.silences(beats, 0.501) == pytest.approx((0.2, 0.5))
     assert freeze_report.silences(beats, None) == pytest.approx((0.5, 0.2))
+    # It had not beaten for 0.1 s when it was told to stop.
+    assert freeze_report.silences(beats, 0.601) == pytest.approx((0.2, 0.5))
     with pytest.raises(ValueError):
         freeze_report.silences(beats, 9.0)
 
@@ -111,6 +113,19 @@ def test_a_failed_transaction_misses_its_bar(runs):
     runs.put("postgres", failed)
     (found,) = (each for each in runs.bars() if "pgbench that failed" in each.what)
     assert (found.figure, found.met) == (1, False)
+
+
+def test_what_a_move_under_load_may_not_lose(runs):
+    lost = row([0.3, 0.4], [1.0], [0.3])
+    for sample in lost["by"]["handover"]:
+        sample |= {"failed": 0, "lost": 1, "gone": 0}
+    lost["by"]["handover-podman"] = [{"seconds": 0.25}]
+    runs.put("docker", lost)
+    assert "| handover | 0 | 2 | 0 |" in runs.page()
+    found = {each.what: (each.figure, each.met) for each in runs.bars() if each.what.startswith("docker:")}
+    assert found["docker: transactions of pgbench that failed"] == found["docker: lines of the worker's ledger that were lost"] == (0, True)
+    assert found["docker: connections to the web server that were lost"] == (2, False)
+    assert found["docker: pause, median, as a part of podman's"] == (pytest.approx(1.4), False)
 
 
 def test_a_client_may_stand_hardly_longer_than_its_server(runs):
