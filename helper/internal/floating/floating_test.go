@@ -304,7 +304,7 @@ func TestOnlyTheWorkloadsConnectionsAreTaken(t *testing.T) {
 	}
 }
 
-func TestAnAddressComesAndGoesRemovable(t *testing.T) {
+func TestAnAddressComesAndGoesAlone(t *testing.T) {
 	f := newFleet(t)
 	own := Address{Prefix: netip.MustParsePrefix("192.0.2.1/24"), Interface: "eth0"}
 	f.in(first1, func() error {

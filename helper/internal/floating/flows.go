@@ -155,13 +155,14 @@ func entries(all []Address) (found []Flow, err error) {
 		return nil, err
 	}
 	defer c.Close()
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		if !slices.ContainsFunc(all, func(a Address) bool { return familyOf(a.Prefix.Addr()) == family }) {
-			continue
+	for _, a := range all {
+		body, err := onlyTo(a.Prefix.Addr())
+		if err != nil {
+			return nil, err
 		}
 		answers, err := c.Execute(netlink.Message{
 			Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
-			Data:   generic(family),
+			Data:   append(generic(familyOf(a.Prefix.Addr())), body...),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("floating: this host's connections: %w", needsModule(err))
@@ -171,7 +172,7 @@ func entries(all []Address) (found []Flow, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("floating: this host's connections: %w", err)
 			}
-			if slices.ContainsFunc(all, func(a Address) bool { return a.Prefix.Addr() == f.Public.Addr() }) {
+			if f.Public.Addr() == a.Prefix.Addr() {
 				found = append(found, f)
 			}
 		}

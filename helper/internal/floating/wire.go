@@ -25,6 +25,10 @@ const (
 	ctaTimeout  = 7
 	ctaMark     = 8
 	ctaDestNAT  = 13
+	ctaFilter   = 25
+
+	filterOriginal, filterReply = 1, 2
+	filterDest                  = 1 << 1
 
 	tupleIP    = 1
 	tupleProto = 2
@@ -99,6 +103,29 @@ func tuple(ae *netlink.AttributeEncoder, kind uint16, protocol uint8, from, to n
 		})
 		return nil
 	})
+}
+
+// onlyTo has the kernel, from Linux 5.8 on, list only the connections to one address; an
+// older one lists all. A host may have very many, and the workload is frozen. Of IPv6
+// kernels are known that list all others instead, so that all are asked for.
+func onlyTo(a netip.Addr) ([]byte, error) {
+	if !a.Is4() {
+		return nil, nil
+	}
+	ae := netlink.NewAttributeEncoder()
+	ae.Nested(ctaOriginal, func(ae *netlink.AttributeEncoder) error {
+		ae.Nested(tupleIP, func(ae *netlink.AttributeEncoder) error {
+			ae.Bytes(ip4Dest, a.AsSlice())
+			return nil
+		})
+		return nil
+	})
+	ae.Nested(ctaFilter, func(ae *netlink.AttributeEncoder) error {
+		ae.Uint32(filterOriginal, filterDest)
+		ae.Uint32(filterReply, 0)
+		return nil
+	})
+	return ae.Encode()
 }
 
 // original is the direction by which the kernel finds the entry.

@@ -50,7 +50,7 @@ func AnnounceOn(name string, all ...netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("network: announcing on %s: %w", name, err)
 	}
-	if len(i.HardwareAddr) != 6 { // no Ethernet: no neighbour has a wrong entry
+	if i.Flags&net.FlagUp == 0 || len(i.HardwareAddr) != 6 { // no Ethernet: no neighbour has a wrong entry
 		return nil
 	}
 	var frames [][]byte

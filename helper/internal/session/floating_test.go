@@ -327,3 +327,43 @@ func TestAStartBringsItsAddresses(t *testing.T) {
 		t.Errorf("brought: %v", err)
 	}
 }
+
+// CRIU's hook acts in the place of a process that is gone: what it lets run has the address.
+func TestAHookWithoutItsProcessBringsTheAddress(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	r := newFloatingRig(t)
+	for _, c := range []struct {
+		dir, run, gate string
+		spec           record.Spec
+		way            []record.State
+		action         string
+		goOn           bool
+	}{
+		{r.dst, r.dstRun, r.dstGate, r.spec.dst, way(record.Released), hooks.PostRestore, true},
+		{r.src, r.srcRun, r.gate, r.spec.src, toPrepared, hooks.PostDump, false}, // it runs on
+	} {
+		if err := floating.Take(c.spec.Network.Floating); err != nil {
+			t.Fatal(err)
+		}
+		r.write(c.dir, c.spec)
+		j, err := record.OpenJournal(c.dir, c.spec.Role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		goAlong(t, j, c.way...)
+		j.Close()
+		if err := os.MkdirAll(c.gate, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		r.orphanGateOf(c.run, c.gate, c.dir)
+		goOn, err := recovery.Hook(c.run, recovery.Call{Action: c.action, ImageDir: c.gate, CRIU: os.Getpid()})
+		if err != nil || goOn != c.goOn {
+			t.Errorf("%s: %v, %v", c.action, goOn, err)
+		}
+		if !has(t, c.spec.Network.Floating[0]) {
+			t.Errorf("%s: the %s does not have the address", c.action, c.spec.Role)
+		}
+	}
+}
