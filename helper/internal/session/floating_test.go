@@ -71,7 +71,8 @@ func newFloatingRig(t *testing.T) *rig {
 	r := newRig(t)
 	r.spec.src.Network.Floating, r.spec.src.Bundle = []floating.Address{sourceFloats}, r.layer
 	r.spec.dst.Network.Floating, r.spec.dst.Bundle = []floating.Address{destinationFloats}, r.dstLayer
-	if err := floating.Bring(r.spec.src.Network.Floating); err != nil {
+	// It has come here by an earlier move.
+	if err := errors.Join(floating.Bring(r.spec.src.Network.Floating), engine.BookOf(r.src).Note(r.layer, r.spec.src.Network.Floating)); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -141,6 +142,7 @@ func TestTheAddressIsWhereTheWorkloadMayRun(t *testing.T) {
 	r.runsOnce(w, record.Destination)
 	r.floats("done", false, true)
 	r.noted(r.dst, r.dstLayer, true)
+	r.noted(r.src, r.layer, false)
 }
 
 func TestAFailureBeforeTheReleaseLeavesTheAddress(t *testing.T) {
@@ -158,6 +160,7 @@ func TestAFailureBeforeTheReleaseLeavesTheAddress(t *testing.T) {
 	r.runsOnce(w, record.Source)
 	r.floats("thawed", true, false)
 	r.noted(r.dst, r.dstLayer, false)
+	r.noted(r.src, r.layer, true)
 }
 
 // CRIU fails when the destination has the address already: it is back on the source.

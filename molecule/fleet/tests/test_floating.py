@@ -100,7 +100,7 @@ class Floating:
         )
 
     def recover(self) -> None:
-        status, text = self.fleet.play("recover", handover_workload=NAME)
+        status, text = self.fleet.play("recover")
         assert status == 0, text[-4000:]
 
     def entries(self, name: str) -> int:
@@ -132,13 +132,13 @@ def floating() -> t.Iterator[Floating]:
     made = Floating(Hosts(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports"))
     try:
         made.make()
+        made.begin()
         yield made
     finally:
         made.remove()
 
 
 def test_ports_on_an_address_that_does_not_float_are_refused(floating: Floating) -> None:
-    floating.begin()
     status, text = floating.fleet.play(
         "migrate", "--check", handover_workload=NAME, handover_source=floating.names[0], handover_destination=floating.names[1]
     )
