@@ -174,7 +174,7 @@ func (f *fleet) move(from, to string, all []Address, carry bool) {
 		if err := Removable(all); err != nil {
 			return err
 		}
-		flows, err = Read(all)
+		flows, err = Read(all, isInner)
 		return err
 	})
 	f.ip("-n", f.name(from), "link", "set", "in", "netns", f.name(to))
@@ -256,12 +256,19 @@ func TestTheEntryIsTheSameOnTheOtherHost(t *testing.T) {
 	}
 	var flows, again []Flow
 	read := func(n string, into *[]Flow) {
-		f.in(n, func() (err error) { *into, err = Read(both); return err })
+		f.in(n, func() (err error) { *into, err = Read(both, isInner); return err })
 	}
 	read(first1, &flows)
 	if len(flows) != 2 {
 		t.Fatalf("read %+v", flows)
 	}
+	f.in(first1, func() error { // those of an earlier workload stay behind
+		others, err := Read(both, func(a netip.Addr) bool { return !isInner(a) })
+		if len(others) > 0 {
+			t.Errorf("of another workload: %+v", others)
+		}
+		return err
+	})
 	f.in(second2, func() error { return errors.Join(Write(flows), Write(flows)) }) // an earlier one is replaced
 	read(second2, &again)
 	key := func(a, b Flow) int { return a.Public.Addr().Compare(b.Public.Addr()) }

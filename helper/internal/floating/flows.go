@@ -50,15 +50,17 @@ const (
 	liberal     = 1 << 3
 )
 
-// Read are the connections to these addresses that this host leads to a workload. A
-// connection whose handshake is under way is none: its client asks again.
-func Read(all []Address) ([]Flow, error) {
+// Read are the connections to these addresses that this host leads to the workload, which
+// has the inner ones. A connection whose handshake is under way is none: its client asks
+// again. Entries that lead to others are left of workloads that had the address before:
+// the kernel keeps them for days.
+func Read(all []Address, inner func(netip.Addr) bool) ([]Flow, error) {
 	found, err := entries(all)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(found, func(f Flow) bool {
-		if f.Status&destNAT == 0 || f.Status&sourceNAT != 0 {
+		if f.Status&destNAT == 0 || f.Status&sourceNAT != 0 || !inner(f.Inner.Addr()) {
 			return true
 		}
 		return f.TCP != nil && slices.Contains([]uint8{0, tcpSynSent, tcpSynRecv, tcpClose, tcpSynSent2}, f.TCP.State)

@@ -139,9 +139,7 @@ def floating() -> t.Iterator[Floating]:
 
 
 def test_ports_on_an_address_that_does_not_float_are_refused(floating: Floating) -> None:
-    status, text = floating.fleet.play(
-        "migrate", "--check", handover_workload=NAME, handover_source=floating.names[0], handover_destination=floating.names[1]
-    )
+    status, text = floating.fleet.play("migrate", "--check", handover_workload=NAME, handover_source=floating.names[0], handover_destination=floating.names[1])
     assert status != 0
     assert f"publishes port {PORT}/tcp on {floating.addresses[0]}, an address of {floating.names[0]} that {floating.names[1]} does not have" in said(text)
     assert re.search(rf"{NAME} has 2 TCP connections open over the network {NETWORK}", said(text)), text[-4000:]
@@ -191,7 +189,7 @@ def test_the_addresses_come_back_with_the_container_after_a_boot(floating: Float
         assert status == 0, text[-4000:]
         here = floating.other(here)
     host = floating.on(here)
-    boot(host, "handover-recover.service")
+    boot(host, "multi-user.target")
     host.run(f"sysctl {' '.join(each + '=1' for each in BIND)}")
     assert f" {floating.addresses[0]}/" not in host.check_output("ip -oneline address")
     host.check_output(f"podman start {NAME}")

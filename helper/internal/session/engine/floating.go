@@ -57,10 +57,14 @@ func Leaves(spec *record.Spec) error {
 
 // ReadFlows are the connections through the addresses of a workload that is frozen.
 func ReadFlows(spec *record.Spec) ([]floating.Flow, error) {
-	if len(spec.Network.Floating) == 0 {
+	if len(spec.Network.Floating) == 0 || spec.Network.Namespace == "" {
 		return nil, nil
 	}
-	flows, err := floating.Read(spec.Network.Floating)
+	inner, err := network.Addresses(spec.Network.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	flows, err := floating.Read(spec.Network.Floating, func(a netip.Addr) bool { return inner[a] })
 	if err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
