@@ -72,6 +72,8 @@ notes:
   - >-
     C(handover_fence), of migrate, recover. A command that switches the destination off, word by word.
   - >-
+    C(handover_floating_addresses), of migrate, move, drain, refill. Addresses, without a prefix, that published ports take along.
+  - >-
     C(handover_guests), of kvm_audit. The guests to look at.
   - >-
     C(handover_host), of maintenance. The hosts to mark, as a pattern of Ansible's.

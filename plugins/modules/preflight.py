@@ -126,6 +126,13 @@ options:
     type: str
     choices: [same, carry, refuse]
     default: same
+  floating_addresses:
+    description:
+      - Addresses of the source that are there for published ports alone, and move along with the container that publishes a port on them. Connections
+        through them live on.
+    type: list
+    elements: str
+    default: []
   source_secrets:
     description:
       - What M(livefleet.handover.podman_secrets_info) returned on the source as C(secrets).
@@ -222,6 +229,13 @@ images:
       size: 4790000
       format: oci-archive
       reference: localhost/shop:1
+floating:
+  description: The addresses of O(floating_addresses) that move along, where they are on the C(source) and where they go on the C(destination).
+  returned: when nothing is in the way
+  type: dict
+  sample:
+    source: [{address: 192.0.2.50/24, interface: eno2}]
+    destination: [{address: 192.0.2.50/24, interface: eno1}]
 link_rate:
   description: Bytes per second of the slower of the links between the two hosts, as their kernels tell it; of a gigabit where they do not.
   returned: when nothing is in the way
@@ -323,6 +337,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "source_binds": {"type": "dict", "default": {}},
     "destination_binds": {"type": "dict", "default": {}},
     "secrets": {"type": "str", "choices": ["same", "carry", "refuse"], "default": "same", "no_log": False},
+    "floating_addresses": {"type": "list", "elements": "str", "default": []},
     "source_secrets": {"type": "dict", "default": {}, "no_log": False},
     "destination_secrets": {"type": "dict", "default": {}, "no_log": False},
     "asked_within_seconds": {"type": "float", "default": 0, "aliases": ["asked_within"]},
@@ -354,6 +369,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         binds_here=params["source_binds"],
         binds_there=params["destination_binds"],
         secrets=params["secrets"],
+        floating_addresses=params["floating_addresses"],
         secrets_here=params["source_secrets"],
         secrets_there=params["destination_secrets"],
         asked_within=params["asked_within_seconds"],
@@ -388,6 +404,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             volumes=volumes,
             directories=directories,
             twin=examiner.twin(plan),
+            floating=examiner.floating(plan),
             sizes=sizes,
             pause_ms=foretold.pause_ms(plan, sizes["memory"]),
             foretold=foretold.lines(plan, sizes, rate, len({*examiner.checks} - {*params["ignore"]})),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/livefleet/handover/helper/internal/floating"
 	"github.com/livefleet/handover/helper/internal/fsid"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
@@ -30,6 +31,7 @@ var probeFile = filepath.Join(record.RunDir, "probe.json")
 type probed struct {
 	Findings []blockprobe.Finding `json:"findings"`
 	Silence  blockprobe.Finding   `json:"silence"`
+	Flows    blockprobe.Finding   `json:"flows"`
 }
 
 // A remembered is an answer, and the program that found it.
@@ -55,6 +57,10 @@ func (a hostCommands) hostProbe() *cobra.Command {
 		p := probed{Findings: blockprobe.Probe(), Silence: blockprobe.Finding{Name: "silence", OK: true, Text: "a network can be kept silent"}}
 		if err := network.Probe(); err != nil {
 			p.Silence.OK, p.Silence.Text = false, err.Error()
+		}
+		p.Flows = blockprobe.Finding{Name: "flows", OK: true, Text: "connections through a published port can be carried"}
+		if err := floating.Probe(); err != nil {
+			p.Flows.OK, p.Flows.Text = false, err.Error()
 		}
 		// Without the right to write there, the next call probes again.
 		_ = remember(probeFile, remembered{program, p})
@@ -122,7 +128,7 @@ func recalled(path, program string, now time.Time) (probed, bool) {
 }
 
 func (p probed) works() bool {
-	return len(p.Findings) > 0 && p.Silence.OK && !slices.ContainsFunc(p.Findings, func(f blockprobe.Finding) bool { return !f.OK })
+	return len(p.Findings) > 0 && p.Silence.OK && p.Flows.OK && !slices.ContainsFunc(p.Findings, func(f blockprobe.Finding) bool { return !f.OK })
 }
 
 // remember writes the file whole or not at all, for two may probe at once.

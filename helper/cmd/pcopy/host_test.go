@@ -19,14 +19,15 @@ func TestAProbeIsRecalledOnlyIfItIsStillTrue(t *testing.T) {
 		damaged bool
 		want    bool
 	}{
-		"as it was":         {probed{[]blockprobe.Finding{good}, good}, "pcopy 1", time.Minute, false, true},
-		"long ago":          {probed{[]blockprobe.Finding{good}, good}, "pcopy 1", 2 * time.Hour, false, false},
-		"in the future":     {probed{[]blockprobe.Finding{good}, good}, "pcopy 1", -time.Minute, false, false},
-		"another program":   {probed{[]blockprobe.Finding{good}, good}, "pcopy 2", time.Minute, false, false},
-		"did not work":      {probed{[]blockprobe.Finding{good, bad}, good}, "pcopy 1", time.Minute, false, false},
-		"no silence":        {probed{[]blockprobe.Finding{good}, bad}, "pcopy 1", time.Minute, false, false},
-		"found nothing out": {probed{nil, good}, "pcopy 1", time.Minute, false, false},
-		"damaged":           {probed{[]blockprobe.Finding{good}, good}, "pcopy 1", time.Minute, true, false},
+		"as it was":         {probed{[]blockprobe.Finding{good}, good, good}, "pcopy 1", time.Minute, false, true},
+		"long ago":          {probed{[]blockprobe.Finding{good}, good, good}, "pcopy 1", 2 * time.Hour, false, false},
+		"in the future":     {probed{[]blockprobe.Finding{good}, good, good}, "pcopy 1", -time.Minute, false, false},
+		"another program":   {probed{[]blockprobe.Finding{good}, good, good}, "pcopy 2", time.Minute, false, false},
+		"did not work":      {probed{[]blockprobe.Finding{good, bad}, good, good}, "pcopy 1", time.Minute, false, false},
+		"no silence":        {probed{[]blockprobe.Finding{good}, bad, good}, "pcopy 1", time.Minute, false, false},
+		"no flows":          {probed{[]blockprobe.Finding{good}, good, bad}, "pcopy 1", time.Minute, false, false},
+		"found nothing out": {probed{nil, good, good}, "pcopy 1", time.Minute, false, false},
+		"damaged":           {probed{[]blockprobe.Finding{good}, good, good}, "pcopy 1", time.Minute, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "run", "probe.json")

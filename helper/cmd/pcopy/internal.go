@@ -42,7 +42,10 @@ func (a internalCommands) ociHook() *cobra.Command {
 			return err
 		}
 		state.Restores = restoresHere()
-		return recovery.MayStart(c.Context(), root, record.RunDir, state)
+		if err := recovery.MayStart(c.Context(), root, record.RunDir, state); err != nil {
+			return err
+		}
+		return recovery.BringAddresses(root, record.RunDir, state)
 	}}
 	rootFlag(c, &root)
 	return c

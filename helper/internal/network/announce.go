@@ -43,6 +43,26 @@ func Announce(path string) error {
 	})
 }
 
+// AnnounceOn tells the segment of one interface, in the caller's namespace, that these
+// addresses are on it now.
+func AnnounceOn(name string, all ...netip.Addr) error {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return fmt.Errorf("network: announcing on %s: %w", name, err)
+	}
+	if i.Flags&net.FlagUp == 0 || len(i.HardwareAddr) != 6 { // no Ethernet: no neighbour has a wrong entry
+		return nil
+	}
+	var frames [][]byte
+	for _, a := range all {
+		frames = append(frames, announcement(i.HardwareAddr, a))
+	}
+	if err := put(i.Index, frames); err != nil {
+		return fmt.Errorf("network: announcing on %s: %w", name, err)
+	}
+	return nil
+}
+
 // put puts frames on the wire.
 func put(index int, frames [][]byte) error {
 	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)

@@ -118,6 +118,15 @@ func Own(path string, all []Connection) error {
 	})
 }
 
+// Addresses are those of the namespace at path.
+func Addresses(path string) (have map[netip.Addr]bool, err error) {
+	err = Inside(path, func() (err error) {
+		have, err = addresses()
+		return err
+	})
+	return have, err
+}
+
 func addresses() (map[netip.Addr]bool, error) {
 	have := map[netip.Addr]bool{}
 	all, err := net.InterfaceAddrs()

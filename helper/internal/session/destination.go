@@ -109,6 +109,9 @@ func (d *destination) watchRequests(ctx context.Context, cancel context.CancelCa
 
 // prepare makes the files to write, and nothing that the peer could choose.
 func (d *destination) prepare() error {
+	if err := engine.Expect(d.Dir, d.Spec); err != nil {
+		return err
+	}
 	for _, v := range d.Spec.Volumes {
 		if err := record.NoteMade(d.Dir, v.Image); err != nil {
 			return err
@@ -222,6 +225,7 @@ func syncTrees(spec *record.Spec) (err error) {
 // flushed: everything has come.
 func (d *destination) flushed(ctx context.Context, m *protocol.Flushed) error {
 	d.carried.Last(m.Told, m.Bound, m.Reset, m.Own)
+	d.carried.Lead(m.Flows)
 	if len(d.unpacking) > 0 {
 		return errors.New("session: the source says that everything was sent, and a tree has no end")
 	}
@@ -402,6 +406,7 @@ func (d *destination) discard(why error) error {
 			err = errors.Join(err, d.uncover(d.arming))
 		}
 	}
+	err = errors.Join(err, engine.Withdraw(d.Dir, d.Spec, d.Journal))
 	reason := protocol.Reason{Why: why.Error()}
 	var word protocol.Message = &protocol.Fail{Reason: reason}
 	st := d.Journal.State()

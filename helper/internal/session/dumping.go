@@ -77,6 +77,9 @@ func (s *source) dumped(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	s.threads = threads
+	if s.flows, err = engine.ReadFlows(s.Spec); err != nil {
+		return time.Time{}, err
+	}
 	at, err := s.freezer.Dumped(ctx)
 	if err != nil {
 		return at, fmt.Errorf("session: dumping: %w", err)

@@ -29,14 +29,14 @@ const (
 // Needs are the features without which a destination ends a session of this version, by
 // the kind of move: a check asks before anything is touched.
 func Needs() map[string][]string {
-	return map[string][]string{"live": engine.NeedsOfDump(), "lazy_pages": {canLazy}}
+	return map[string][]string{"live": engine.NeedsOfDump(), "lazy_pages": {canLazy}, "floating": {engine.CanFloat}}
 }
 
 // Understood are the features of this version.
 func Understood() []string { return understood() }
 
 func understood() []string {
-	return append(codec.Understood(), canCompare, canReconnect, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks, engine.CanSystem)
+	return append(codec.Understood(), canCompare, canReconnect, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks, engine.CanSystem, engine.CanFloat)
 }
 
 // can reports whether the destination can do something that not every version does.

@@ -43,7 +43,7 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 		ID: s.Spec.ID, Workload: s.Spec.Workload, Mode: s.Spec.Mode, TokenHash: tokenHash(s.token), Verify: s.Spec.Policy.Verify,
 		Can: understood(), Lines: s.Spec.Policy.Connections, Memory: s.worthAhead(), Lazy: s.Spec.Policy.LazyPages,
 	}
-	if err := s.open(&opening); err != nil {
+	if err := errors.Join(s.open(&opening), engine.Leaves(s.Spec)); err != nil {
 		return err
 	}
 	if again {
@@ -61,7 +61,7 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	if s.Spec.Policy.LazyPages && !slices.Contains(welcome.Can, canLazy) {
 		return errors.New("session: the destination's pcopy does not know lazy pages: install the same pcopy on both hosts, or move the memory before")
 	}
-	if err := s.settings.Needed(welcome.Can); err != nil {
+	if err := errors.Join(s.settings.Needed(welcome.Can), engine.FloatingNeeded(s.Spec, welcome.Can)); err != nil {
 		return err
 	}
 	if err := s.track(ctx, welcome); err != nil {

@@ -73,13 +73,15 @@ func (r *rig) note(name, text string) {
 }
 
 // orphanGate leaves the destination's gate without a process behind it.
-func (r *rig) orphanGate() {
+func (r *rig) orphanGate() { r.t.Helper(); r.orphanGateOf(r.dstRun, r.dstGate, r.dst) }
+
+func (r *rig) orphanGateOf(run, gate, dir string) {
 	r.t.Helper()
-	g, err := hooks.OpenGate(r.dstRun, r.dstGate, r.dst)
+	g, err := hooks.OpenGate(run, gate, dir)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	files, _ := filepath.Glob(filepath.Join(hooks.Gates(r.dstRun), "*.json"))
+	files, _ := filepath.Glob(filepath.Join(hooks.Gates(run), "*.json"))
 	registration, err := os.ReadFile(files[0])
 	if err := errors.Join(err, g.Close(), os.WriteFile(files[0], registration, 0o600)); err != nil {
 		r.t.Fatal(err)

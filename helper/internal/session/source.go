@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/livefleet/handover/helper/internal/affinity"
+	"github.com/livefleet/handover/helper/internal/floating"
 	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/engine"
@@ -42,6 +43,7 @@ type source struct {
 	stopped  *atomic.Bool    // the workload must not be started here, see mayStart
 	settings engine.NetSettings
 	threads  affinity.Threads // of the workload, that are bound to processors
+	flows    []floating.Flow  // its connections through floating addresses
 }
 
 func newSource(b *record.Session, stopped *atomic.Bool, o Options) *source {
@@ -192,7 +194,7 @@ func (s *source) freeze(ctx context.Context) error {
 	if err := s.sealVolumes(ctx); err != nil {
 		return err
 	}
-	if err := protocol.Send(s.conn, &protocol.Flushed{Totals: s.totals(), Told: s.freezer.Told(), Reset: s.settings.Reset, Own: s.settings.Own(), Bound: s.threads}); err != nil {
+	if err := protocol.Send(s.conn, &protocol.Flushed{Totals: s.totals(), Told: s.freezer.Told(), Reset: s.settings.Reset, Own: s.settings.Own(), Bound: s.threads, Flows: s.flows}); err != nil {
 		return err
 	}
 	if err := s.Reach(record.Flushed, ""); err != nil {
@@ -234,6 +236,10 @@ func (s *source) handOver(ctx context.Context) error {
 		return err
 	}
 	began = time.Now()
+	// No failure of it can be undone any more after the release.
+	if err := engine.LetGo(s.Spec); err != nil {
+		return err
+	}
 	if err := s.Reach(record.Released, ""); err != nil {
 		return err
 	}
@@ -311,7 +317,7 @@ func (s *source) finish(ctx context.Context) error {
 	err := errors.Join(s.lender.close(), s.thawVolumes())
 	// The engine unmounts the tasks' file systems, and files open here would be in its
 	// way.
-	err = errors.Join(err, s.closeTrees(), s.freezer.Reclaim(ctx))
+	err = errors.Join(err, s.closeTrees(), s.freezer.Reclaim(ctx), engine.Gone(s.Dir, s.Spec))
 	if s.conn != nil {
 		_ = protocol.Send(s.conn, &protocol.End{}) // it knows: this only spares it a wait
 	}
@@ -350,7 +356,7 @@ func (s *source) undo(why error) error {
 // thaw lets the workload run on here.
 func (s *source) thaw(ctx context.Context, why error) error {
 	s.stopped.Store(false)
-	err := errors.Join(s.lender.close(), s.unbrake(), s.thawVolumes())
+	err := errors.Join(s.lender.close(), s.unbrake(), s.thawVolumes(), engine.TakeBack(s.Spec, s.Journal))
 	if s.freezer != nil {
 		err = errors.Join(err, s.freezer.Thaw(ctx))
 	}

@@ -176,7 +176,9 @@ def parse_addresses(document: t.Iterable[t.Mapping[str, t.Any]]) -> list[dict[st
         for address in link.get("addr_info") or []:
             local = address.get("local", "")
             if local and not local.startswith(_EVERYWHERE):
-                found.append({"address": local, "prefix": int(address.get("prefixlen", 0)), "interface": link.get("ifname", "")})
+                # The rest is for an address that leaves, and may have to come back as it was.
+                rest = {key: address[key] for key in ("label", "broadcast", "secondary", "noprefixroute") if address.get(key)}
+                found.append({"address": local, "prefix": int(address.get("prefixlen", 0)), "interface": link.get("ifname", ""), **rest})
     return found
 
 
@@ -222,13 +224,21 @@ def listening_ports(proc: str = "/proc") -> list[dict[str, t.Any]]:
 def connections(pid: int, proc: str = "/proc") -> dict[str, int]:
     """How many TCP connections with others a process's network namespace has open, by their address here."""
     found: dict[str, int] = {}
+    for ours, _port, _theirs in established(pid, proc):
+        found[ours] = found.get(ours, 0) + 1
+    return found
+
+
+def established(pid: int, proc: str = "/proc") -> list[tuple[str, int, str]]:
+    """Those connections: the address and the port here, and the peer's address."""
+    found = []
     for table in ("tcp", "tcp6"):
         for line in read_text(os.path.join(proc, str(pid), "net", table)).splitlines()[1:]:
             columns = line.split()
             if len(columns) > 3 and columns[3] == "01":
                 ours, theirs = (_unmapped(_decode_address(columns[index].partition(":")[0])) for index in (1, 2))
                 if ours != theirs and not ours.startswith(_EVERYWHERE):
-                    found[ours] = found.get(ours, 0) + 1
+                    found.append((ours, int(columns[1].partition(":")[2], 16), theirs))
     return found
 
 

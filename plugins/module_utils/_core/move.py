@@ -45,6 +45,7 @@ class Move:
     binds_here: Facts = field(default_factory=dict)  # by path, what bind_mounts_info of the source says
     binds_there: Facts = field(default_factory=dict)
     problems: tuple[str, ...] = field(default=())
+    floating_addresses: t.Sequence[str] = ()  # addresses of published ports that move along
 
     @property
     def live(self) -> bool:

@@ -78,6 +78,8 @@ def pcopy(plan: Move) -> t.Iterator[str]:
     elif here["pcopy"]["installed"] and there["pcopy"]["installed"] and plan.live and plan.container["running"]:
         needs = here["pcopy"].get("needs", {})
         words = [*needs.get("live", []), *(needs.get("lazy_pages", []) if plan.lazy_pages else [])]
+        if plan.floating_addresses:
+            words += needs.get("floating", [])
         missing = [word for word in words if word not in there["pcopy"].get("can", [])]
         if missing:
             yield "pcopy on {0} is older than on {1}, and cannot take all that it would send ({2}): apply the role livefleet.handover.pcopy to both".format(
@@ -109,10 +111,11 @@ def unanswered(plan: Move) -> t.Iterator[str]:
             yield "{0} could not be examined in full: {1}".format(name, problem)
 
 
-def connections(plan: Move, cure: str) -> t.Iterator[str]:
-    """Of one that runs: what its peers outside would lose. A way out to another network is the engine's."""
+def connections(plan: Move, cure: str, carried: t.Mapping[str, int] | None = None) -> t.Iterator[str]:
+    """Of one that runs: what its peers outside would lose. A way out to another network is the engine's, and so are those that are carried."""
     for network in plan.container["networks"]:
-        number = sum(plan.container["connections"].get(address, 0) for address in (network["ip"], network["ip6"]) if address)
+        own = [address for address in (network["ip"], network["ip6"]) if address]
+        number = sum(plan.container["connections"].get(address, 0) - (carried or {}).get(address, 0) for address in own)
         if number and not network["shared"]:
             yield (
                 "{0} has {1} TCP {2} open over the network {3}, which is a bridge of {4} alone, so they would break: "

@@ -28,6 +28,7 @@ class Examiner(t.NamedTuple):
     directories: t.Callable[[t.Any], list[Facts]]
     twin: t.Callable[[t.Any], dict[str, t.Any]]
     told: t.Callable[[t.Any], list[str]]
+    floating: t.Callable[[t.Any], dict[str, list[dict[str, t.Any]]]] = lambda _move: {"source": [], "destination": []}
 
 
 _MOVE = frozenset(Move.__dataclass_fields__)
@@ -71,5 +72,6 @@ EXAMINERS: t.Mapping[str, Examiner] = {
         directories=podman.directories,
         twin=podman.twin,
         told=podman.told,
+        floating=podman.floating_places,
     ),
 }

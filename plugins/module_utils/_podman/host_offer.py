@@ -12,7 +12,7 @@ import socket
 import time
 import typing as t
 
-from .._core import host, loop
+from .._core import floating_look, host, loop
 from .._core.pcopy import Pcopy
 from .._core.runtime import Runtime
 from .._core.sizes import parse_size
@@ -72,7 +72,13 @@ class HostOffer:
                     "flags_missing": self._ask(lambda: file_flags.missing(self.pcopy, store["graphRoot"]), []) if store.get("graphRoot") else [],
                 },
                 "containers": [
-                    {"name": (each.get("Names") or [""])[0], "id": each["Id"], "state": each.get("State", ""), "pod": each.get("PodName", "")}
+                    {
+                        "name": (each.get("Names") or [""])[0],
+                        "id": each["Id"],
+                        "state": each.get("State", ""),
+                        "pod": each.get("PodName", ""),
+                        "published_on": sorted({port.get("host_ip") or "" for port in each.get("Ports") or []}),
+                    }
                     for each in containers
                 ],
                 "remains": self._ask(lambda: self._remains(containers), []) if self.has_podman else [],
@@ -114,6 +120,8 @@ class HostOffer:
             "processors": sorted(os.sched_getaffinity(1)),
             "systemd": self._first_version(["systemctl", "--version"]),
             "addresses": self._ask(self._addresses, []),
+            "configured_addresses": floating_look.configured(),
+            "binds_anywhere": floating_look.binds_anywhere(),
             "interfaces": [name for _index, name in socket.if_nameindex()],
             "mtus": host.mtus(),
             "gateway_interface": host.gateway_interface(),
@@ -180,7 +188,7 @@ class HostOffer:
             # Nothing was said by those before the first release.
             found["interface"] = version.get("interface", 0)
             probed = self._ask(lambda: self.pcopy.call("probe", "--recall", timeout=PROBE_SECONDS), {})
-            found.update(findings=probed.get("findings", []), silence=probed.get("silence"))
+            found.update(findings=probed.get("findings", []), silence=probed.get("silence"), flows=probed.get("flows"))
         return found
 
     def sessions(self) -> list[dict[str, t.Any]]:

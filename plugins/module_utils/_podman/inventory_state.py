@@ -77,6 +77,9 @@ STATE: dict[str, dict[str, Row]] = {
     },
     "Sockets": {
         "TCP, established": Row(CARRIED, "by CRIU, with the address; a network that both hosts are on", "connections"),
+        "TCP, established, through a published port on a floating address": Row(
+            CARRIED, "by CRIU; the session carries the address and the NAT's entry of the connection", "floating_addresses"
+        ),
         "TCP, listening": Row(CARRIED, _CRIU),
         "a connection that waits to be accepted": Row(CARRIED, "the session has the container accept it before the freeze"),
         "UDP, ICMP, raw, packet, netlink": Row(CARRIED, _CRIU),

@@ -94,8 +94,8 @@ def networks_of(inspect: Document, networks: t.Iterable[Document]) -> list[dict[
 
 
 def ports_of(inspect: Document) -> list[dict[str, t.Any]]:
-    """The published ports."""
-    found = []
+    """The published ports; podman lists those of one port of the container's in any order."""
+    found: list[dict[str, t.Any]] = []
     for port, bindings in sorted(((inspect.get("HostConfig") or {}).get("PortBindings") or {}).items()):
         number, _slash, protocol = port.partition("/")
         for binding in bindings or []:
@@ -107,7 +107,7 @@ def ports_of(inspect: Document) -> list[dict[str, t.Any]]:
                     "host_ip": "" if binding.get("HostIp") in (None, "0.0.0.0") else binding["HostIp"],
                 }
             )
-    return found
+    return sorted(found, key=lambda each: tuple(each.values()))
 
 
 def mounts_of(inspect: Document) -> list[dict[str, t.Any]]:

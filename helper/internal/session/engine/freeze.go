@@ -298,7 +298,7 @@ func (s *starter) MayHaveRun() bool                               { return Start
 func (s *starter) Resume(ctx context.Context) (time.Time, error) {
 	err := record.InPlace(s.Dir, s.Spec)
 	if err == nil {
-		err = runIfGiven(ctx, s.h.Resume)
+		err = errors.Join(runIfGiven(ctx, s.h.Resume), comeUp(s.Session))
 	}
 	return time.Now(), err
 }
@@ -423,7 +423,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 	if err := r.await(ctx, hooks.PostRestore); err != nil {
 		return err
 	}
-	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), r.giveAttributes()); err != nil || !r.Spec.Network.Silent {
+	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), r.giveAttributes(), r.lead()); err != nil || !r.Spec.Network.Silent {
 		return err
 	}
 	silent, err := network.Silent(NamespaceOf(r.gate.Root()))
@@ -434,9 +434,10 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 }
 
 func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
-	var silent error
+	// The address first: of what comes before the silence ends nothing is answered.
+	silent := comeUp(r.Session)
 	if r.Spec.Network.Silent {
-		silent = r.speak(NamespaceOf(r.gate.Root()))
+		silent = errors.Join(silent, r.speak(NamespaceOf(r.gate.Root())))
 	}
 	r.gate.Answer(hooks.PostRestore, true)
 	go r.beckonWhenItRuns(NamespaceOf(r.gate.Root()))

@@ -245,13 +245,15 @@ func (r *criuRestore) beckon(namespace string) {
 }
 
 // again says something to the segment at the times of announcements.
-func (r *criuRestore) again(say func() error) {
+func (r *criuRestore) again(say func() error) { repeat(r.Log, announcements, say) }
+
+func repeat(log *report.Log, times []time.Duration, say func() error) {
 	aloud := func() {
 		if err := say(); err != nil {
-			r.Log.Emit("warning", map[string]any{"text": err.Error()})
+			log.Emit("warning", map[string]any{"text": err.Error()})
 		}
 	}
-	for _, after := range announcements {
+	for _, after := range times {
 		if after == 0 {
 			aloud()
 		} else {

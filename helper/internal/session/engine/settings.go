@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/affinity"
+	"github.com/livefleet/handover/helper/internal/floating"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/ownnet"
@@ -138,7 +139,11 @@ type Carried struct {
 	waiting  []network.Connection // connections whose peers wait for this side's word
 	threads  affinity.Threads     // that are bound to processors
 	settings *madeSettings        // of the workload's network namespace; nil: none are carried
+	flows    []floating.Flow      // connections through floating addresses
 }
+
+// Lead takes the source's connections through floating addresses.
+func (c *Carried) Lead(flows []floating.Flow) { c.flows = flows }
 
 // madeSettings are the settings that the network namespace here is to have.
 type madeSettings struct {

@@ -9,6 +9,7 @@ package protocol
 
 import (
 	"github.com/livefleet/handover/helper/internal/affinity"
+	"github.com/livefleet/handover/helper/internal/floating"
 	"github.com/livefleet/handover/helper/internal/image"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/ownnet"
@@ -138,6 +139,7 @@ type (
 		Own   *ownnet.State        `json:"own_network,omitempty"` // the namespace's other objects, as they are now
 		Bound affinity.Threads     `json:"bound,omitempty"`       // threads that are bound to processors
 		Told  []network.Connection `json:"told,omitempty"`        // connections whose peers wait until they are told that there is room
+		Flows []floating.Flow      `json:"flows,omitempty"`       // connections through floating addresses
 	}
 
 	// Run is the run token: the source is released.

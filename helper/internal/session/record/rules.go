@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -142,6 +143,10 @@ var workloadRules = []rule{
 		},
 	},
 	{
+		func(s *Spec) bool { return s.floatingFault() != "" },
+		func(s *Spec) string { return "network: floating: " + s.floatingFault() },
+	},
+	{
 		func(s *Spec) bool { return relative(s.Bundle) },
 		func(s *Spec) string { return fmt.Sprintf("bundle %q is not an absolute path", s.Bundle) },
 	},
@@ -224,6 +229,27 @@ var workloadRules = []rule{
 			return "policy: " + s.leavesMemory() + " needs to know what stands in for CRIU, where CRIU works, and whose tasks it restores: hooks.restore has hold, log or container missing"
 		},
 	},
+}
+
+// floatingFault is the reason why the floating addresses cannot be; empty: they can.
+func (s *Spec) floatingFault() string {
+	if len(s.Network.Floating) > 0 && (s.Mode == Copy || s.Mode == Trial) {
+		return fmt.Sprintf("mode %s moves no workload, and no address", s.Mode)
+	}
+	if len(s.Network.Floating) > 0 && s.Bundle == "" {
+		return "the bundle is missing, by which the start of the workload is known that brings them back after a boot"
+	}
+	seen := map[netip.Addr]bool{}
+	for _, a := range s.Network.Floating {
+		if fault := a.Fault(); fault != "" {
+			return fault
+		}
+		if seen[a.Prefix.Addr()] {
+			return fmt.Sprintf("%s is there twice", a.Prefix.Addr())
+		}
+		seen[a.Prefix.Addr()] = true
+	}
+	return ""
 }
 
 // relative says of a path that may be left out that it is there and not absolute.

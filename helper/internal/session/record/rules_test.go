@@ -23,6 +23,11 @@ func broken() []struct {
 		vol(s)["image"], vol(s)["fstype"] = "/v.img", "ext4"
 		s["hooks"] = m{"restore": m{"argv": []any{"x"}, "gate": "/gate"}}
 	}
+	floats := func(address, bundle string) func(m) {
+		return func(s m) {
+			s["network"], s["bundle"] = m{"floating": []any{m{"address": address, "interface": "eth0"}}}, bundle
+		}
+	}
 	return []struct {
 		text   string
 		change func(s m)
@@ -73,6 +78,18 @@ func broken() []struct {
 		{`tree dump: stage "late": presync, freeze or dump`, func(s m) { s["trees"].([]any)[0].(m)["stage"] = "late" }},
 		{`network: the namespace "n" is not an absolute path`, func(s m) { s["network"] = m{"namespace": "n"} }},
 		{"network: mode offline moves no connections, and nothing has to be silent", func(s m) { s["mode"], s["network"] = "offline", m{"namespace": "/n"} }},
+		{"network: floating: the bundle is missing, by which the start of the workload is known that brings them back after a boot", floats("192.0.2.50/24", "")},
+		{"network: floating: 127.0.0.2 cannot float", floats("127.0.0.2/8", "/b")},
+		{`network: floating: the interface ""`, func(s m) {
+			floats("192.0.2.50/24", "/b")(s)
+			delete(s["network"].(m)["floating"].([]any)[0].(m), "interface")
+		}},
+		{"network: floating: 192.0.2.50 is there twice", func(s m) {
+			floats("192.0.2.50/24", "/b")(s)
+			all := s["network"].(m)["floating"].([]any)
+			s["network"] = m{"floating": append(all, all[0])}
+		}},
+		{"network: floating: mode trial moves no workload, and no address", func(s m) { floats("192.0.2.50/24", "/b")(s); s["mode"] = "trial" }},
 		{`bundle "b" is not an absolute path`, func(s m) { s["bundle"] = "b" }},
 		{`bundles ["/a" "b"]: not each of them is an absolute path`, func(s m) { s["bundles"] = []any{"/a", "b"} }},
 		{"bundles: several containers are one workload only where they are stopped and started, and not in mode live", func(s m) { s["bundles"] = []any{"/a"} }},

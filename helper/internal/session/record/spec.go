@@ -10,6 +10,7 @@ import (
 	"regexp"
 
 	"github.com/livefleet/handover/helper/internal/codec"
+	"github.com/livefleet/handover/helper/internal/floating"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/tracker"
 	"github.com/livefleet/handover/helper/internal/transport"
@@ -128,6 +129,9 @@ type Network struct {
 	// out. None: all are carried, and an error where that cannot be.
 	Only   []string `json:"only,omitempty"`
 	Silent bool     `json:"silent,omitempty"` // destination: it comes up silent
+	// Floating are the addresses of the host that are its published ports' alone, and move
+	// along: on the source where they are, on the destination where they will be.
+	Floating []floating.Address `json:"floating,omitempty"`
 }
 
 // Hooks is the driver's row of commands.

@@ -150,7 +150,8 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 		switch j.State() {
 		case record.Released, record.Resumed, record.Settled, record.Done:
 			// The token came, and was recorded.
-			if spec.Network.Silent {
+			err = engine.ComeUp(spec)
+			if err == nil && spec.Network.Silent {
 				err = network.Open(engine.NamespaceOf(c.Root))
 			}
 			return err == nil, true, err
@@ -174,7 +175,7 @@ func orphan(dir string, c Call) (goOn, decided bool, err error) {
 	case record.Released, record.InDoubt, record.Resumed:
 		return false, false, nil // frozen until an operator resolves it
 	}
-	if err := thawFileSystems(spec, j); err != nil {
+	if err := errors.Join(thawFileSystems(spec, j), engine.TakeBack(spec, j)); err != nil {
 		return false, false, err
 	}
 	if st := j.State(); !st.Ended() {
@@ -256,7 +257,7 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *record.Spec, j
 			return err
 		}
 	}
-	if err := errors.Join(throttle.Lift(filepath.Join(dir, record.ThrottleFile)), thawFileSystems(spec, j), runOn(dir, spec)); err != nil {
+	if err := errors.Join(throttle.Lift(filepath.Join(dir, record.ThrottleFile)), thawFileSystems(spec, j), engine.TakeBack(spec, j), runOn(dir, spec)); err != nil {
 		return err
 	}
 	if stopped {

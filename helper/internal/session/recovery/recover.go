@@ -92,9 +92,9 @@ const processGone = "the session's process ended before the workload was handed 
 func recoverSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
 	switch j.State() {
 	case record.Released:
-		return j.Append(record.InDoubt, "the session's process ended before it knew what became of the run token")
+		return errors.Join(j.Append(record.InDoubt, "the session's process ended before it knew what became of the run token"), engine.LetGo(spec))
 	case record.InDoubt, record.Resumed:
-		return nil
+		return engine.LetGo(spec)
 	case record.Done, record.Thawed, record.Failed:
 		// CRIU's hook recorded it, and could not wait for CRIU's end.
 		left, err := leftGate(runDir, dir, spec)
@@ -123,13 +123,13 @@ func endSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *re
 		}
 		// CRIU has ended its tasks, and where it was killed they are frozen still. As
 		// long as one is left this is not done, and a later recovery tries again.
-		if err := killCgroup(ctx, spec); err != nil {
+		if err := errors.Join(killCgroup(ctx, spec), engine.Gone(dir, spec)); err != nil {
 			return err
 		}
 		return j.Append(record.Done, "")
 	}
 	// Thawing tasks that CRIU still holds lets nothing run.
-	if err := runOn(dir, spec); err != nil {
+	if err := errors.Join(engine.TakeBack(spec, j), runOn(dir, spec)); err != nil {
 		return err
 	}
 	if spec.Mode == record.Offline {
@@ -207,6 +207,10 @@ func ranHere(ctx context.Context, runDir string, spec *record.Spec, j *record.Jo
 }
 
 func refuseAndDiscard(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
+	// The source takes the addresses back when it hears of that.
+	if err := engine.Withdraw(dir, spec, j); err != nil {
+		return err
+	}
 	if err := j.Append(record.Refused, ""); err != nil {
 		return err
 	}
@@ -229,6 +233,12 @@ func settleOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j 
 	}
 	if err := forgetDestination(ctx, dir, runDir, spec); err != nil {
 		return err
+	}
+	// After a boot the source may have gone on: then they come with the workload's start.
+	if !j.Restarted(record.Released) {
+		if err := engine.ComeUp(spec); err != nil {
+			return err
+		}
 	}
 	if err := j.Append(record.Settled, ""); err != nil {
 		return err
@@ -404,6 +414,9 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j
 		if err := hooks.KillLeft(ctx, r.Container); err != nil {
 			return err
 		}
+	}
+	if err := engine.Withdraw(dir, spec, j); err != nil {
+		return err
 	}
 	made, err := record.ReadMade(dir)
 	for _, v := range spec.Volumes {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ..._core import move_checks
+from . import floating
 from .plan import IGNORE, STOPPED, Check, Plan
 
 # By podman's state: the way from there to one in which the container can move.
@@ -103,7 +104,8 @@ def _namespaces(plan: Plan) -> t.Iterator[str]:
 
 def _connections(plan: Plan) -> t.Iterator[str]:
     if plan.live:
-        yield from move_checks.connections(plan, "put it on a network that both hosts are on (macvlan, or an unmanaged bridge)")
+        cure = "put it on a network that both hosts are on (macvlan, or an unmanaged bridge), or publish its ports on an address that floats ({0})"
+        yield from move_checks.connections(plan, cure.format(floating.OPTION), floating.carried(plan))
 
 
 CHECKS: dict[str, Check] = {

@@ -18,15 +18,15 @@ from ..._core.link import link_rate, listen_address
 from ..._core.move import UNACCOUNTED, out_of_reach, verdict
 from .. import inventory
 from ..workload import missing_volumes
-from . import container, cpu, criu, flags, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
+from . import container, cpu, criu, flags, floating, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
 from .basics import BASICS
 from .image import archive, image_present, missing
 from .plan import EBPF, HASH, Check, Finding, Plan
 from .told import TOLD, told
 
 __all__ = (
-    "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "directories", "examine", "image_present", "link_rate", "listen_address",
-    "missing",
+    "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "directories", "examine", "floating_places", "image_present", "link_rate",
+    "listen_address", "missing",
     "TOLD", "out_of_reach", "told", "twin", "unknown_names", "verdict",
 )  # fmt: skip
 
@@ -43,6 +43,7 @@ CHECKS: dict[str, Check] = {
     **image.CHECKS,
     **room.CHECKS,
     **networks.CHECKS,
+    **floating.CHECKS,
     **cpu.CHECKS,
     **hosts.CHECKS,
     **criu.CHECKS,
@@ -63,6 +64,9 @@ def twin(plan: Plan) -> dict[str, t.Any]:
         "folders": binds.folders(plan),
         "secrets": secrets.carried(plan),
     }
+
+
+floating_places = floating.places
 
 
 def directories(plan: Plan) -> list[t.Mapping[str, t.Any]]:

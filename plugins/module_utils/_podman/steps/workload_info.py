@@ -11,7 +11,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..._core import host, loop
+from ..._core import floating_look, host, loop
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
@@ -134,6 +134,8 @@ class WorkloadInfo:
             together=[] if in_group else self._ask(lambda: self._together(facts["id"], containers), []),
             **seen,
             connections=host.connections(facts["pid"]) if facts["running"] else {},
+            # Of ports on an address that may float it counts who is at their other end.
+            peers=floating_look.peers(host.established(facts["pid"])) if facts["running"] and any(port["host_ip"] for port in facts["ports"]) else [],
             obstacles=[dataclasses.asdict(obstacle) for obstacle in found.obstacles],
             **self._recreation(facts["create_command"], in_group),
             layer=host.allocated(facts["upper_dir"]) if facts["upper_dir"] else 0,

@@ -27,7 +27,7 @@ def test_values_come_out_with_their_types():
         "workload": "shop", "destination": "node2", "source": None, "hosts": "all", "report_dir": "handover-reports",
         "report_host": None, "trial": "first", "driver": "podman", "mode": "live",
         "max_frozen_ms": 300, "auto_converge": False, "lazy_pages": False, "transport": "tcp", "bind_mounts": "refuse", "secrets": "same",
-        "reserve_space": False, "keep_source": False, "fence": ["true", "{host}"],
+        "floating_addresses": [], "reserve_space": False, "keep_source": False, "fence": ["true", "{host}"],
         "ignore_checks": ["cpu", "clock"],
     }  # fmt: skip
 

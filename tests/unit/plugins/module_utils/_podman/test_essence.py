@@ -109,6 +109,11 @@ class TestEssence:
         assert self.difference("NetworkSettings.Networks", {})[0] == "Networks"
         assert self.difference("HostConfig.PortBindings", {})[0] == "HostConfig.PortBindings"
 
+    def test_podman_lists_the_bindings_of_a_port_in_any_order(self):
+        one, other = {"HostIp": "192.0.2.50", "HostPort": "80"}, {"HostIp": "2001:db8::50", "HostPort": "80"}
+        first, second = (changed("HostConfig.PortBindings", {"80/tcp": bindings}) for bindings in ([one, other], [other, one]))
+        assert essence.first_difference(essence.essence(first), essence.essence(second)) is None
+
     def test_where_a_bind_comes_from_matters(self):
         bind = {**INSPECT["Mounts"][0], "Type": "bind", "Name": "", "Source": "/srv/a"}
         first, second = changed("Mounts", [bind]), changed("Mounts", [{**bind, "Source": "/srv/b"}])

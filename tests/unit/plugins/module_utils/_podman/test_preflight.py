@@ -157,6 +157,7 @@ class Facts:
         self.reserve_space = False
         self.binds = ("refuse", {}, {})
         self.secrets = ("same", {}, {})
+        self.floating = []
 
     @property
     def shop(self):
@@ -167,7 +168,7 @@ class Facts:
                  "reserve_space", "place_memory")  # fmt: skip
         binds = zip(("bind_mounts", "binds_here", "binds_there"), self.binds)
         secrets = zip(("secrets", "secrets_here", "secrets_there"), self.secrets)
-        return preflight.Plan(**{name: getattr(self, name) for name in names}, **dict(binds), **dict(secrets))
+        return preflight.Plan(**{name: getattr(self, name) for name in names}, **dict(binds), **dict(secrets), floating_addresses=self.floating)
 
     def sentences(self, *ignore):
         found, ignored = preflight.examine(self.plan(), ignore)
@@ -562,6 +563,7 @@ FAULTS = [
     ("networks", put("there.host.podman.networks.0.parent", "br1"), "podman on node2 has the network lan on the interface br1, which is not there: make it"),
     ("addresses", put("there.host.addresses.0.address", "10.213.0.60"), "shop has the address 10.213.0.60, which is also an address of node2 itself"),
     ("addresses", put("there.host.podman.networks.0.taken", [{"address": "10.213.0.60", "container": "cache"}]), "which the container cache on node2 uses"),
+    ("floating_addresses", lambda facts: facts.floating.append("192.0.2.50/24"), "handover_floating_addresses has 192.0.2.50/24, which is no address"),
     ("ports", put("there.host.listening", [{"address": "::", "port": 8080, "protocol": "tcp"}]),
      "shop publishes port 8080/tcp, on which something on node2 listens already"),
     ("architecture", put("there.host.arch", "aarch64"), "node1 is a x86_64 host and node2 is aarch64"),

@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/livefleet/handover/helper/internal/floating"
+	"github.com/livefleet/handover/helper/internal/network"
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
+)
+
+// CanFloat is the word of a destination that takes the addresses of published ports, and
+// the connections through them.
+const CanFloat = "floating"
+
+// The addresses of published ports are where the workload may run:
+//
+//	source       until prepared                  here
+//	             from just before the release    taken: a release that does not come
+//	                                             about brings them back
+//	destination  until the run token             not here, and nothing of the segment's
+//	                                             comes to it
+//	             from the run token on           here, before anything runs
+//
+// The connections' entries are on the destination before it says that it is prepared, and
+// on the source until the session is over. So the source goes on with them at any time,
+// and the destination has them before it has the address.
+
+// FloatingNeeded ends a session whose destination would leave the addresses behind.
+func FloatingNeeded(spec *record.Spec, can []string) error {
+	if len(spec.Network.Floating) == 0 || slices.Contains(can, CanFloat) {
+		return nil
+	}
+	return errors.New("session: the destination's pcopy does not carry the floating addresses of published ports: install the same pcopy on both hosts")
+}
+
+// BookOf is where this host notes the addresses that came here, by the folder of a session.
+func BookOf(dir string) floating.Book { return BookBeside(filepath.Dir(dir)) }
+
+// BookBeside is the same, by the folder of all sessions.
+func BookBeside(root string) floating.Book {
+	return floating.Book(filepath.Join(filepath.Dir(root), "addresses"))
+}
+
+// Leaves makes sure that the source has the addresses, and can do without them.
+func Leaves(spec *record.Spec) error {
+	if err := floating.Removable(spec.Network.Floating); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+// ReadFlows are the connections through the addresses of a workload that is frozen.
+func ReadFlows(spec *record.Spec) ([]floating.Flow, error) {
+	if len(spec.Network.Floating) == 0 || spec.Network.Namespace == "" {
+		return nil, nil
+	}
+	inner, err := network.Addresses(spec.Network.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	flows, err := floating.Read(spec.Network.Floating, func(a netip.Addr) bool { return inner[a] })
+	if err != nil {
+		return nil, fmt.Errorf("session: %w", err)
+	}
+	return flows, nil
+}
+
+// LetGo takes the addresses from the source. It comes before the release, while a failure
+// can still be undone.
+func LetGo(spec *record.Spec) error {
+	if err := floating.Take(spec.Network.Floating); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+// TakeBack brings them back to a source that goes on. The session has seen them here when
+// it came to presync; before that it does not know that they are this host's.
+func TakeBack(spec *record.Spec, j *record.Journal) error {
+	if !j.Reached(record.Presync) {
+		return nil
+	}
+	return bring(spec)
+}
+
+// Gone removes from the source the rest of a workload's addresses that runs on the
+// destination.
+func Gone(dir string, spec *record.Spec) error {
+	if len(spec.Network.Floating) == 0 {
+		return nil
+	}
+	if err := errors.Join(LetGo(spec), BookOf(dir).Strike(spec.Bundle)); err != nil {
+		return err
+	}
+	if err := floating.Forget(spec.Network.Floating); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+// Expect makes sure that the destination can take the addresses, and notes them for the
+// starts after a boot: those are let through only when the workload is at home here.
+func Expect(dir string, spec *record.Spec) error {
+	if len(spec.Network.Floating) == 0 {
+		return nil
+	}
+	err := floating.Free(spec.Network.Floating)
+	if err == nil {
+		err = BookOf(dir).Note(spec.Bundle, spec.Network.Floating)
+	}
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+// Withdraw removes them from a destination that does not run the workload, before the
+// source hears of that. Before the session had put them here they are not its own.
+func Withdraw(dir string, spec *record.Spec, j *record.Journal) (err error) {
+	if len(spec.Network.Floating) == 0 {
+		return nil
+	}
+	if j.Reached(record.Released) {
+		err = LetGo(spec)
+	}
+	if j.Reached(record.Flushed) {
+		err = errors.Join(err, floating.Forget(spec.Network.Floating))
+	}
+	return errors.Join(err, BookOf(dir).Strike(spec.Bundle))
+}
+
+// ComeUp brings them to the destination that was told to run the workload.
+func ComeUp(spec *record.Spec) error { return bring(spec) }
+
+func bring(spec *record.Spec) error {
+	if err := floating.Bring(spec.Network.Floating); err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	return nil
+}
+
+// lead gives this host the entries of the connections, before it has the addresses.
+func (r *criuRestore) lead() error {
+	if len(r.flows) == 0 {
+		return nil
+	}
+	began := time.Now()
+	inner, err := network.Addresses(NamespaceOf(r.gate.Root()))
+	if err == nil {
+		err = floating.Check(r.flows, r.Spec.Network.Floating, func(a netip.Addr) bool { return inner[a] })
+	}
+	if err == nil {
+		err = floating.Write(r.flows)
+	}
+	if err != nil {
+		return fmt.Errorf("session: %w", err)
+	}
+	r.Log.Emit("flows", map[string]any{"made": len(r.flows), "took": map[string]float64{"flows": report.MS(time.Since(began))}})
+	return nil
+}
+
+// comeUp is ComeUp, with the announcements that follow the first one.
+func comeUp(b *record.Session) error {
+	if len(b.Spec.Network.Floating) == 0 {
+		return nil
+	}
+	if err := ComeUp(b.Spec); err != nil {
+		return err
+	}
+	repeat(b.Log, announcements[1:], func() error { return floating.Announce(b.Spec.Network.Floating) })
+	return nil
+}
