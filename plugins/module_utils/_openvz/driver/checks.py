@@ -14,8 +14,8 @@ import typing as t
 from ..._core import move_checks
 from ..._core.move import IGNORE, UNACCOUNTED, Finding, Move, dotted
 from ..._core.move_checks import Need
-from . import gate, inventory
-from .facts import PRIVATE, SCRIPTS
+from . import gate, inventory, live
+from .facts import HELD, PRIVATE, SCRIPTS
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
@@ -62,21 +62,17 @@ def _gate(move: Move) -> t.Iterator[str]:
 
 def _running(move: Move) -> t.Iterator[str]:
     state, dump = move.container["state"], move.container.get("dump")
-    if state in ("suspended", "paused"):
-        yield "{0} is {1} on {2} and not running: resume it there with `vzctl resume {0}`, or stop it".format(move.workload, state, move.source)
+    if state in (HELD, "suspended"):
+        words = "vzctl chkpnt {0} --resume" if state == HELD else "vzctl restore {0}"
+        yield "{0} is {1} on {2} and not running: let it go on there with `{3}`, or stop it".format(
+            move.workload, state, move.source, words.format(move.workload)
+        )
     elif dump:
         yield "{0} has a dump of its memory on {1} ({2}), with which it would go on there: start it there, or remove the dump".format(
             move.workload, move.source, dump
         )
     elif state == "mounted":
         yield "{0} does not run and is mounted on {1}: unmount it there with `vzctl umount {0}`".format(move.workload, move.source)
-
-
-def _live(move: Move) -> t.Iterator[str]:
-    if move.live:
-        yield "containers of OpenVZ move offline, which means that {0} is stopped on {1} and started on {2}: move it with migrate_mode=offline".format(
-            move.workload, move.source, move.destination
-        )
 
 
 def _era(move: Move) -> t.Iterator[str]:
@@ -233,16 +229,17 @@ def _arch(move: Move) -> t.Iterator[str]:
 
 
 def _cpu(move: Move) -> t.Iterator[str]:
-    """vzmigrate asks for a live move alone. A program that was built for the source's processor fails after a start, too."""
+    """vzmigrate asks for a live move alone, by the kernel. A program that was built for the source's processor fails after a start, too."""
     missing = sorted(set(move.here["host"]["cpu_features"]) - set(move.there["host"]["cpu_features"]))
     if missing and move.live:
         yield "the processor of {0} lacks {1}, which programs in {2} may be using: choose a host like {3}".format(
             move.destination, ", ".join(missing), move.workload, move.source
         )
+    yield from live.capabilities(move)
 
 
 def _space(move: Move) -> t.Iterator[str]:
-    yield from move_checks.space(move, [Need("its private area", move.destination, _offer(move)["store"], move.container["size"])])
+    yield from move_checks.space(move, [Need("its private area", move.destination, _offer(move)["store"], move.container["size"]), *live.needs(move)])
 
 
 def _scripts(move: Move) -> t.Iterator[str]:
@@ -277,7 +274,8 @@ BASICS: dict[str, Check] = {
 # Cannot be ignored either, and are asked with the rest: without them the move would lose something, or write over it.
 FIRM: dict[str, Check] = {
     "running": _running,
-    "live": _live,
+    "live": live.live,
+    "checkpoint": live.checkpoint,
     "era": _era,
     "files": _files,
     "engine_lock": _engine_lock,
@@ -313,7 +311,7 @@ CHECKS: dict[str, Check] = {
 
 def twin(move: Move) -> dict[str, t.Any]:
     """Everything that a move makes on the destination, and removes again if it is undone."""
-    return {"made": not move.there["workload"]["exists"], "volumes": [PRIVATE], "folders": [], "secrets": []}
+    return {"made": not move.there["workload"]["exists"], "volumes": [PRIVATE], "folders": [], "secrets": [], "dump": move.live}
 
 
 def examine(move: Move, ignore: t.Container[str] = ()) -> tuple[list[Finding], list[Finding]]:

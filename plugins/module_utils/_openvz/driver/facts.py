@@ -25,6 +25,10 @@ SCRIPTS = ("start", "stop", "mount", "umount", "premount", "postumount")
 PLACES = ("VE_PRIVATE", "VE_ROOT")
 USUAL = {"VE_PRIVATE": "/vz/private/$VEID", "VE_ROOT": "/vz/root/$VEID", "DUMPDIR": "/vz/dump", "LOCKDIR": "/vz/lock"}
 DUMP = "Dump.{0}"
+# The folder of a move's dump, beside those of vzctl's own.
+DUMPED = "handover.{0}"
+# Running, by vzctl, and no task of it can run: a move holds it.
+HELD = "paused"
 
 
 def bundle_of(ctid: str) -> str:

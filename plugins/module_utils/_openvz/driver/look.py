@@ -19,6 +19,9 @@ from .inventory import unaccounted
 Document = t.Mapping[str, t.Any]
 FOLDER = "/etc/vz/conf"
 DEFAULTS = "/etc/vz/vz.conf"
+# The account that OpenVZ's kernel keeps of a container (its user beancounters), in pages: name, held, highest, barrier, limit, failures.
+ACCOUNT = "/proc/bc/{0}/resources"
+_HELD = "physpages"
 # The kernel's list of the addresses of running containers.
 ADDRESSES = "/proc/vz/veip"
 
@@ -27,6 +30,15 @@ def configured() -> list[str]:
     """The ids of the containers that have a configuration on this host. The samples that come with vzctl are called ve-…, and 0 is the host."""
     names = (os.path.basename(path)[: -len(".conf")] for path in sorted(glob.glob(os.path.join(FOLDER, "*.conf"))))
     return [name for name in names if not name.startswith("ve-") and not name.endswith("-sample") and name != "0"]
+
+
+def memory_of(ctid: str) -> int:
+    """Bytes that its processes hold; 0 where the kernel keeps no such account."""
+    for line in host.read_text(ACCOUNT.format(ctid)).splitlines():
+        words = line.split()
+        if words[:1] == [_HELD] and len(words) > 1 and words[1].isdigit():
+            return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 class Look:
@@ -54,8 +66,15 @@ class Look:
         status = next((line for line in said.splitlines() if line.startswith(("CTID ", "VEID "))), "")
         if not state_of(status)["exists"]:
             return self._none()
-        state = facts_of.state_word(status)
+        state = self._state(facts_of.state_word(status))
         return {"exists": True, "running": state == "running", "held": False, "name": self.word, "id": self.word, "state": state}
+
+    def _state(self, state: str) -> str:
+        """vzctl's word for it, unless it says that it runs, and a move holds it."""
+        if state != "running" or not os.access(gate.TURN, os.X_OK):
+            return state
+        holds = self.ask(lambda: self.runtime.run([gate.TURN, "still", self.word], accept=range(256)).rc == 0, False)
+        return facts_of.HELD if holds else state
 
     def whole(self) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
         """The container, and this host's offer to one."""
@@ -65,6 +84,8 @@ class Look:
                 self.problems.append("vzctl does not say how {0} is: {1}".format(seen["id"], seen["status"] or "it said nothing"))
             return self._none(), self._offer(self.word)
         workload = facts_of.facts_of(seen)
+        state = self._state(workload["state"])
+        workload.update(state=state, running=state == "running", memory=memory_of(workload["id"]))
         workload.update(unaccounted=unaccounted(workload), **self._files(workload))
         return workload, self._offer(workload["id"])
 
@@ -98,6 +119,7 @@ class Look:
         vzctl, ploop = self.runtime.find("vzctl"), self.runtime.find("ploop")
         defaults = facts_of.effective("", host.read_text(DEFAULTS))
         private, root = (facts_of.place(defaults, name, ctid) for name in facts_of.PLACES)
+        dump = os.path.join(facts_of.place(defaults, "DUMPDIR", ctid), facts_of.DUMPED.format(ctid))
         lock = os.path.join(facts_of.place(defaults, "LOCKDIR", ctid), ctid + ".lck")
         return {
             "installed": vzctl is not None and os.path.isdir(FOLDER),
@@ -109,6 +131,10 @@ class Look:
             "root": root,
             "private_exists": os.path.lexists(private),
             "store": host.place(private),
+            "dump": dump,
+            "dump_store": host.place(dump),
+            "checkpoint": self._number("vzcptcheck", "version"),
+            "capabilities": self._number("vzcptcheck", "caps"),
             "lock": self._holder(lock),
             "containers": self._containers(ctid),
             "taken": self._taken(ctid),
@@ -118,6 +144,13 @@ class Look:
     def _version(self, vzctl: str) -> list[int]:
         said = self.ask(lambda: self.runtime.run([vzctl, "--version"], accept=range(256)).stdout, "")
         return host.parse_version(said)
+
+    def _number(self, program: str, word: str) -> int:
+        """What the kernel's module for it says; 0 where there is none."""
+        found = self.runtime.find(program)
+        asked = self.ask(lambda: self.runtime.run([found, word], accept=range(256)), None) if found else None
+        said = asked.stdout.strip() if asked is not None and asked.rc == 0 else ""
+        return int(said) if said.isdigit() else 0
 
     def _has_ploop(self, ploop: str) -> bool:
         """Whether the kernel gives it a device. It is only asked which would be the next."""
