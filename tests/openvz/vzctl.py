@@ -15,6 +15,8 @@ what does not follow. The process is really stopped, and CRIU dumps and restores
 
 FAULT in the state folder names a verb, or a verb and its option, that ends with 0 and does nothing; `runs --undump` is one that does not hold what it restored.
 
+In the era 7 a container is registered by its private area: ve.conf, .ve.layout, and .owner, which names the host. Another host's is refused (140).
+
 A ploop container with the file root.hdd/root.hds.counted counts in it as the kernel writes to a ploop disk: by no system call that a watcher would be told of.
 CTID.counted in the state folder has the first number and the last one that this host has seen.
 """
@@ -73,12 +75,14 @@ def write(name: str, text: str) -> None:
     (STATE / name).write_text(text, encoding="utf-8")
 
 
+def value_in(path: Path, name: str) -> str:
+    found = re.findall(rf'^\s*{name}="?([^"\n]*)"?\s*$', path.read_text(encoding="utf-8"), re.MULTILINE) if path.exists() else []
+    return found[0] if found else ""
+
+
 def value(ctid: str, name: str, default: str = "") -> str:
-    for path in (CONF / f"{ctid}.conf", DEFAULTS):
-        found = re.findall(rf'^\s*{name}="?([^"\n]*)"?\s*$', path.read_text(encoding="utf-8"), re.MULTILINE) if path.exists() else []
-        if found:
-            return found[0].replace("$VEID", ctid)
-    return default
+    said = value_in(CONF / f"{ctid}.conf", name) or value_in(DEFAULTS, name)
+    return said.replace("$VEID", ctid) if said else default
 
 
 def refuse(status: int, why: str) -> int:
@@ -99,7 +103,7 @@ def stage(ctid: str) -> str:
 
 
 def status(ctid: str) -> int:
-    word = "VEID" if read("ERA", "4") == "7" else "CTID"
+    word = "VEID" if newer() else "CTID"
     if not (CONF / f"{ctid}.conf").exists():
         print(word, ctid, "deleted", "unmounted", "down")
         return 0
@@ -263,10 +267,57 @@ def restore(ctid: str, options: dict) -> int:
     return 0
 
 
+def newer() -> bool:
+    return read("ERA", "4") == "7"
+
+
+def this_host() -> str:
+    return read("SERVERID", os.uname().nodename)
+
+
+def register(private: str, ctid: str) -> int:
+    """As libvzctl does: the configuration is in the private area, and /etc/vz/conf and /etc/vz/names have links to it."""
+    area, conf = Path(private), Path(private, "ve.conf")
+    owner = area / ".owner"
+    if not (area / ".ve.layout").is_symlink():
+        return refuse(140, "Warning: Container in old data format, registration skipped.")
+    if not conf.is_file():
+        return refuse(140, f"Error: Broken Container, no {conf} file found")
+    if owner.exists() and owner.read_text(encoding="utf-8") not in ("", this_host()):
+        return refuse(140, f"Owner check failed on the server {this_host()}; Container is registered for {owner.read_text(encoding='utf-8')}")
+    owner.write_text(this_host(), encoding="utf-8")
+    kept = [line for line in conf.read_text(encoding="utf-8").splitlines() if not re.match(r"\s*(VE_PRIVATE|VEID|UUID)=", line)]
+    conf.write_text("\n".join([*kept, f'VE_PRIVATE="{private}"', f'VEID="{ctid}"', f'UUID="{ctid}"']) + "\n", encoding="utf-8")
+    name = value_in(conf, "NAME")
+    for link in (CONF / f"{ctid}.conf", *([CONF.parent / "names" / name] if name else [])):
+        link.unlink(missing_ok=True)
+        link.symlink_to(conf)
+    print(f"Container {ctid} was successfully registered")
+    return 0
+
+
+def unregister(ctid: str) -> int:
+    if running(ctid):
+        return refuse(32, "Container is running, Stop Container before proceeding.")
+    conf = (CONF / f"{ctid}.conf").resolve()
+    name = value_in(conf, "NAME")
+    conf.write_text("".join(f"{line}\n" for line in conf.read_text(encoding="utf-8").splitlines() if not line.startswith("VEID=")), encoding="utf-8")
+    (conf.parent / ".owner").unlink(missing_ok=True)
+    (CONF.parent / "names" / name).unlink(missing_ok=True)
+    (CONF / f"{ctid}.conf").unlink()
+    print("Container unregistered succesfully")
+    return 0
+
+
 def destroy(ctid: str) -> int:
     if running(ctid):
         return refuse(32, "Container is currently mounted (umount first)")
-    shutil.rmtree(value(ctid, "VE_PRIVATE", f"/vz/private/{ctid}"))
+    private = value(ctid, "VE_PRIVATE", f"/vz/private/{ctid}")
+    if (CONF / f"{ctid}.conf").is_symlink():
+        unregister(ctid)
+        shutil.rmtree(private)
+        return 0
+    shutil.rmtree(private)
     (CONF / f"{ctid}.conf").rename(CONF / f"{ctid}.conf.destroyed")
     print("Container private area was destroyed")
     return 0
@@ -307,7 +358,7 @@ def locker(ctid: str) -> str:
 def main(words: list) -> int:
     STATE.mkdir(parents=True, exist_ok=True)
     if words == ["--version"]:
-        print("vzctl version 7.0.280" if read("ERA", "4") == "7" else "vzctl version 4.11.1")
+        print("vzctl version 7.0.280" if newer() else "vzctl version 4.11.1")
         return 0
     skips_lock = "--skiplock" in words[:1]
     words = words[1:] if skips_lock else words
@@ -316,6 +367,10 @@ def main(words: list) -> int:
     verb, ctid, *rest = words
     if verb == "status":
         return status(ctid)
+    if verb == "register" and newer():
+        with (STATE / "log").open("a", encoding="utf-8") as log:
+            log.write(" ".join(words) + "\n")
+        return 0 if read("FAULT") == verb else register(ctid, rest[0])
     if not (CONF / f"{ctid}.conf").exists():
         return refuse(14, "Container config file does not exist")
     if not skips_lock and locker(ctid):
@@ -327,6 +382,7 @@ def main(words: list) -> int:
     verbs = {
         "start": lambda: start(ctid), "stop": lambda: stop(ctid), "set": lambda: set_values(ctid, rest), "destroy": lambda: destroy(ctid),
         "umount": lambda: umount(ctid), "chkpnt": lambda: chkpnt(ctid, options_of(rest)), "restore": lambda: restore(ctid, options_of(rest)),
+        **({"unregister": lambda: unregister(ctid)} if newer() else {}),
     }  # fmt: skip
     return verbs[verb]() if verb in verbs else refuse(20, f"Bad command {verb}")
 

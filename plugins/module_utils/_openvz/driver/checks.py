@@ -15,7 +15,8 @@ from ..._core import move_checks
 from ..._core.move import IGNORE, UNACCOUNTED, Finding, Move, dotted
 from ..._core.move_checks import Need
 from . import gate, inventory, live
-from .facts import HELD, PRIVATE, SCRIPTS
+from .facts import HELD, INSIDE, PRIVATE, SCRIPTS
+from .look import NEWER
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
@@ -24,8 +25,8 @@ COMMON_DEVICES = ("net/tun", "fuse", "ppp")
 LAYOUTS = ("simfs", "ploop")
 # The session watches the files while they are used, by their handles.
 WATCHED = ("ext4", "xfs")
-# The first version of libvzctl and prlctl.
-NEWER = 7
+# Storage that several hosts see, by the kinds of its file system.
+SHARED = ("fuse.vstorage", "fuse.pstorage", "nfs", "nfs4", "gfs2")
 
 
 def _offer(move: Move) -> t.Mapping[str, t.Any]:
@@ -39,7 +40,11 @@ def _openvz(move: Move) -> t.Iterator[str]:
 
 
 def _unknown_workload(move: Move) -> t.Iterator[str]:
-    if not move.container["exists"]:
+    if move.container.get("machine"):
+        yield "{0} is a virtual machine on {1}, and this driver moves containers: move it with `prlctl migrate`, or as a guest of libvirt's".format(
+            move.workload, move.source
+        )
+    elif not move.container["exists"]:
         known = ["{id} ({name})".format(**each) if each["name"] else each["id"] for each in move.here["host"]["openvz"]["containers"]]
         yield "OpenVZ has no container {0} on {1}: name one of its containers{2}".format(
             move.workload, move.source, " ({0})".format(", ".join(known)) if known else ", of which it has none"
@@ -76,12 +81,18 @@ def _running(move: Move) -> t.Iterator[str]:
 
 
 def _era(move: Move) -> t.Iterator[str]:
-    for name, host in move.hosts:
-        if host["openvz"]["version"][:1] >= [NEWER]:
-            yield (
-                "vzctl is {0} on {1}: of Virtuozzo and OpenVZ {2} and later a container is registered otherwise, and this driver does not do that: "
-                "bring it to podman with playbooks/import_openvz.yml".format(dotted(host["openvz"]["version"]), name, NEWER)
-            )
+    """Each era registers a container otherwise, and reads another configuration."""
+    here, there = (host["openvz"]["version"][:1] >= [NEWER] for _name, host in move.hosts)
+    if here != there:
+        yield "vzctl is {0} on {1} and {2} on {3}, and the two read other configurations: move it to a host of the same era".format(
+            *(word for name, host in move.hosts for word in (dotted(host["openvz"]["version"]), name))
+        )
+    elif here and not move.container["newer"]:
+        yield "{0} is of an earlier OpenVZ than {1} itself, which only runs it: convert it there with `vzctl convert {0}`".format(move.workload, move.source)
+    elif here and not move.container["inside"]:
+        yield "the configuration of {0} on {1} is not {2}/{3}: register it there with `vzctl register {2} {0}`".format(
+            move.workload, move.source, move.container["private"], INSIDE
+        )
 
 
 def _files(move: Move) -> t.Iterator[str]:
@@ -103,6 +114,10 @@ def _layout(move: Move) -> t.Iterator[str]:
     if move.container["layout"] not in LAYOUTS:
         yield "the private area {0} of {1} on {2} is {3}, and only simfs and ploop can move: convert it with `vzctl convert {1}`".format(
             move.container["private"], move.workload, move.source, move.container["layout"] or "of no kind that is known here"
+        )
+    if move.container["fstype"] in SHARED:
+        yield "the private area {0} of {1} is on {2}, which other hosts see as well: unregister it on {3} and register it there, without a copy".format(
+            move.container["private"], move.workload, move.container["fstype"], move.source
         )
     if move.container["linked"]:
         yield "the private area {0} of {1} on {2} is a link: put the folder itself there, or mount it there".format(
@@ -204,11 +219,7 @@ def _quota(move: Move) -> t.Iterator[str]:
 
 def _version(move: Move) -> t.Iterator[str]:
     here, there = (host["openvz"]["version"] for _name, host in move.hosts)
-    if here[:1] != there[:1]:
-        yield "vzctl is {0} on {1} and {2} on {3}, and the two read other configurations: move it to a host of the same era".format(
-            dotted(here), move.source, dotted(there), move.destination
-        )
-    elif here[:2] > there[:2]:
+    if here[:2] > there[:2]:
         yield "vzctl is {0} on {1} and {2} on {3}, which is older: install the same version there, or list the check 'vzctl_version' in {4}".format(
             dotted(here), move.source, dotted(there), move.destination, IGNORE
         )

@@ -27,6 +27,8 @@ USUAL = {"VE_PRIVATE": "/vz/private/$VEID", "VE_ROOT": "/vz/root/$VEID", "DUMPDI
 DUMP = "Dump.{0}"
 # The folder of a move's dump, beside those of vzctl's own.
 DUMPED = "handover.{0}"
+# Of libvzctl (7 and later) the configuration is in the private area, and that of /etc/vz/conf is a link to it.
+INSIDE = "ve.conf"
 # Running, by vzctl, and no task of it can run: a move holds it.
 HELD = "paused"
 

@@ -23,6 +23,11 @@ def live(move: Move) -> t.Iterator[str]:
     if not move.live:
         return
     here, there = _offers(move)
+    if move.container["newer"]:
+        yield "{0} is a container of libvzctl's on {1}, whose memory its own p.haul moves, and no session: {2}".format(
+            move.workload, move.source, OFFLINE_CURE[len("or ") :]
+        )
+        return
     if not move.container["running"]:
         yield "{0} is {1} on {2} and has no memory to hand over: start it there first, {3}".format(
             move.workload, move.container["state"], move.source, OFFLINE_CURE

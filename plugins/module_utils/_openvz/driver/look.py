@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import typing as t
 
@@ -22,6 +23,8 @@ DEFAULTS = "/etc/vz/vz.conf"
 # The account that OpenVZ's kernel keeps of a container (its user beancounters), in pages: name, held, highest, barrier, limit, failures.
 ACCOUNT = "/proc/bc/{0}/resources"
 _HELD = "physpages"
+# The first version of libvzctl and prlctl.
+NEWER = 7
 # The kernel's list of the addresses of running containers.
 ADDRESSES = "/proc/vz/veip"
 
@@ -90,16 +93,28 @@ class Look:
         return workload, self._offer(workload["id"])
 
     def _none(self) -> dict[str, t.Any]:
-        return {"exists": False, "running": False, "held": False, "name": self.word, "state": "", "members": []}
+        return {"exists": False, "running": False, "held": False, "name": self.word, "state": "", "members": [], "machine": self._machine()}
+
+    def _machine(self) -> bool:
+        """Whether it is a virtual machine of Virtuozzo's, of which vzctl knows nothing. prlctl ends with an error for a name that it does not know."""
+        prlctl = self.runtime.find("prlctl")
+        asked = self.ask(lambda: self.runtime.run([prlctl, "list", "-i", "-f", "-j", self.word], accept=range(256)), None) if prlctl else None
+        try:
+            found = json.loads(asked.stdout) if asked is not None and asked.rc == 0 else []
+        except ValueError:
+            found = []
+        return any(isinstance(each, dict) and each.get("Type") == "VM" for each in found if isinstance(found, list))
 
     def _files(self, workload: Document) -> dict[str, t.Any]:
         """Its private area as a directory of the move, and the dump of one that is suspended."""
         dumps = facts_of.place(facts_of.effective(workload["conf"], host.read_text(DEFAULTS)), "DUMPDIR", workload["id"])
-        written = {workload["id"] + ".conf": workload["conf"], **workload["scripts"]}
+        # Carried as texts. The files of a private area are carried as they are.
+        written = {} if workload["newer"] else {workload["id"] + ".conf": workload["conf"], **workload["scripts"]}
         directory = {"name": facts_of.PRIVATE, "path": workload["private"], "size": workload["size"], "anonymous": False, "shared_with": []}
         return {
             "dump": next(iter(glob.glob(os.path.join(glob.escape(dumps), facts_of.DUMP.format(workload["id"])))), ""),
             "linked": os.path.islink(workload["private"]),
+            "inside": os.path.realpath(os.path.join(FOLDER, workload["id"] + ".conf")) == os.path.join(os.path.realpath(workload["private"]), facts_of.INSIDE),
             "fstype": _fstype(workload["private"]),
             "unreadable": sorted(name for name, text in written.items() if not _is(os.path.join(FOLDER, name), text)),
             "mounts": [

@@ -67,8 +67,10 @@ class OpenvzWorkload:
     def _prepare(self) -> dict[str, t.Any]:
         source, places = self.params["source"], self._places()
         private = places["VE_PRIVATE"]
-        conf = facts_of.moved_configuration(source["conf"], places, self.name)
-        if facts_of.essence(conf) != facts_of.essence(source["conf"]):
+        newer = bool(source.get("newer"))
+        # Of libvzctl it comes in the private area, and the registration changes it.
+        conf = "" if newer else facts_of.moved_configuration(source["conf"], places, self.name)
+        if not newer and facts_of.essence(conf) != facts_of.essence(source["conf"]):
             raise HandoverError("the configuration of {0} would not be the same here: it is written in a way that is not understood".format(self.name))
         if self._noted() is not None:
             # Laid ready by an earlier run of the same move.
@@ -85,14 +87,14 @@ class OpenvzWorkload:
 
     def _lay_ready(self, conf: str, places: t.Mapping[str, str], source: Document) -> None:
         os.makedirs(os.path.join(self.staged, CONF), mode=0o700)
-        files = {self.name + ".conf": (conf, 0o644), **{name: (text, 0o755) for name, text in source["scripts"].items()}}
+        files = {self.name + ".conf": (conf, 0o644), **{name: (text, 0o755) for name, text in source["scripts"].items()}} if conf else {}
         for name, (text, mode) in files.items():
             self._write(os.path.join(self.staged, CONF, name), text, mode)
         # Before the folder: what the note does not name is not removed.
         dump = self._dump() if (self.params["planned"] or {}).get("dump") else ""
         note = {"private": places["VE_PRIVATE"], "root": places["VE_ROOT"], "name": source["title"], "dump": dump}
         self._write(os.path.join(self.staged, NOTE), json.dumps(note) + "\n", 0o600)
-        for key in ("root", "name"):
+        for key in ("root", "name", *(() if conf else ("private",))):
             self._write(os.path.join(self.staged, key), note[key] + "\n", 0o600)
         if dump:
             self._write(os.path.join(self.staged, "dump"), dump + "\n", 0o600)
@@ -196,6 +198,13 @@ class OpenvzWorkload:
 
     def _put_aside(self, here: Document) -> None:
         """As vzmigrate leaves it: the private area stays, and the container is none any more."""
+        if here["newer"]:
+            done = self._vzctl("unregister", self.name)
+            if self._here()["exists"]:
+                raise HandoverError(
+                    "`vzctl unregister {0}` has ended, and {0} is still on this host: {1}".format(self.name, statuses.sentence(done.rc, done.last_words))
+                )
+            return
         for name in sorted(here["scripts"]) + [self.name + ".conf"]:
             path = os.path.join(FOLDER, name)
             if os.path.lexists(path):

@@ -67,7 +67,7 @@ class Host:
             folder.mkdir(parents=True)
         (root / "etc/vz/vz.conf").write_text(f"VE_PRIVATE={root}/vz/private/$VEID\nVE_ROOT={root}/vz/root/$VEID\n", encoding="utf-8")
         self.program("vzctl", f"#!{sys.executable}\n" + self.moved(STAND_IN.read_text(encoding="utf-8")))
-        for name in ("vzpid", "vzcptcheck"):
+        for name in ("vzpid", "vzcptcheck", "prlctl"):
             self.program(name, f"#!{sys.executable}\n" + self.moved((STAND_IN.parent / f"{name}.py").read_text(encoding="utf-8")))
         self.program("criu", f"#!{sys.executable}\n" + CRIU)
         self.program("systemctl", SYSTEMCTL.format(root))
@@ -126,6 +126,23 @@ class Host:
             (private / folder).mkdir(parents=True)
         (private / "etc/hostname").write_text("shop\n", encoding="utf-8")
         return private
+
+
+def newer(host: Host, owner: str = "node1") -> pathlib.Path:
+    """The private area of container 101 of libvzctl's, which this host does not know yet."""
+    (host.state / "ERA").write_text("7", encoding="utf-8")
+    (host.state / "SERVERID").write_text("node2", encoding="utf-8")
+    private = host.have()
+    conf = (host.conf / "101.conf").rename(private / "ve.conf")
+    conf.write_text(conf.read_text(encoding="utf-8") + 'UUID="101"\nVEFORMAT="ploop"\n', encoding="utf-8")
+    (private / ".ve.layout").symlink_to("5")
+    (private / ".owner").write_text(owner, encoding="utf-8")
+    return private
+
+
+@pytest.fixture(name="newer_area")
+def one_newer_area(openvz_host):
+    return newer(openvz_host)
 
 
 @pytest.fixture(name="openvz_host")
