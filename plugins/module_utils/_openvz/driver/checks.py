@@ -239,16 +239,6 @@ def _arch(move: Move) -> t.Iterator[str]:
         )
 
 
-def _cpu(move: Move) -> t.Iterator[str]:
-    """vzmigrate asks for a live move alone, by the kernel. A program that was built for the source's processor fails after a start, too."""
-    missing = sorted(set(move.here["host"]["cpu_features"]) - set(move.there["host"]["cpu_features"]))
-    if missing and move.live:
-        yield "the processor of {0} lacks {1}, which programs in {2} may be using: choose a host like {3}".format(
-            move.destination, ", ".join(missing), move.workload, move.source
-        )
-    yield from live.capabilities(move)
-
-
 def _space(move: Move) -> t.Iterator[str]:
     yield from move_checks.space(move, [Need("its private area", move.destination, _offer(move)["store"], move.container["size"]), *live.needs(move)])
 
@@ -285,8 +275,7 @@ BASICS: dict[str, Check] = {
 # Cannot be ignored either, and are asked with the rest: without them the move would lose something, or write over it.
 FIRM: dict[str, Check] = {
     "running": _running,
-    "live": live.live,
-    "checkpoint": live.checkpoint,
+    **live.FIRM,
     "era": _era,
     "files": _files,
     "engine_lock": _engine_lock,
@@ -310,7 +299,7 @@ CHECKS: dict[str, Check] = {
     "vzctl_version": _version,
     "openvz_kernel": _kernel,
     "arch": _arch,
-    "cpu": _cpu,
+    **live.CHECKS,
     "space": _space,
     "memory_options": _options,
     "pcopy": move_checks.pcopy,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ..._core.move import IGNORE, Move
+from ..._core.move import Move
 from ..._core.move_checks import Need
+
+Check = t.Callable[[Move], t.Iterator[str]]
 
 OFFLINE_CURE = "or move it with migrate_mode=offline"
 
@@ -18,7 +20,7 @@ def _offers(move: Move) -> tuple[t.Mapping[str, t.Any], t.Mapping[str, t.Any]]:
     return move.here["host"]["openvz"], move.there["host"]["openvz"]
 
 
-def live(move: Move) -> t.Iterator[str]:
+def _live(move: Move) -> t.Iterator[str]:
     """vzmigrate asks for /proc/cpt and /proc/rst. vzcptcheck gives a number where the kernel has them."""
     if not move.live:
         return
@@ -46,7 +48,7 @@ def live(move: Move) -> t.Iterator[str]:
         )
 
 
-def checkpoint(move: Move) -> t.Iterator[str]:
+def _checkpoint(move: Move) -> t.Iterator[str]:
     """A kernel reads dumps of its own version and of earlier ones; vzmigrate ends with 17."""
     here, there = (offer["checkpoint"] for offer in _offers(move))
     if move.live and here and there and here > there:
@@ -55,14 +57,20 @@ def checkpoint(move: Move) -> t.Iterator[str]:
         )
 
 
-def capabilities(move: Move) -> t.Iterator[str]:
-    """As `vzcptcheck caps` compares the processors; vzmigrate ends with 18."""
+def _cpu(move: Move) -> t.Iterator[str]:
+    """vzmigrate asks the kernel alone, and ends with 18. A program that was built for the source's processor fails after a start, too."""
+    if not move.live:
+        return
+    missing = sorted(set(move.here["host"]["cpu_features"]) - set(move.there["host"]["cpu_features"]))
+    if missing:
+        yield "the processor of {0} lacks {1}, which programs in {2} may be using: choose a host like {3}, {4}".format(
+            move.destination, ", ".join(missing), move.workload, move.source, OFFLINE_CURE
+        )
     here, there = (offer["capabilities"] for offer in _offers(move))
-    if move.live and here and there and here & ~there:
-        yield (
-            "the processor of {0} cannot do all that {1} may be using on {2} (`vzcptcheck caps` says {3} there and {4} here): choose a host like {2}, {5}, "
-            "or list the check 'cpu' in {6}"
-        ).format(move.destination, move.workload, move.source, there, here, OFFLINE_CURE, IGNORE)
+    if here and there and here & ~there:
+        yield "the processor of {0} cannot do all that {1} may be using (`vzcptcheck caps` says {2} there and {3} here): choose a host like {4}, {5}".format(
+            move.destination, move.workload, there, here, move.source, OFFLINE_CURE
+        )
 
 
 def needs(move: Move) -> list[Need]:
@@ -72,3 +80,8 @@ def needs(move: Move) -> list[Need]:
     here, there = _offers(move)
     size = move.container["memory"]
     return [Need("the dump of its memory", name, offer["dump_store"], size) for name, offer in ((move.source, here), (move.destination, there))]
+
+
+# Cannot be ignored: without them nothing of its memory would come.
+FIRM: dict[str, Check] = {"live": _live, "checkpoint": _checkpoint}
+CHECKS: dict[str, Check] = {"cpu": _cpu}
