@@ -154,6 +154,10 @@ def start(ctid: str) -> int:
         return refused
     if not os.path.isdir(private):
         return refuse(43, f"Container private area {private} does not exist")
+    if value(ctid, "QUOTAUGIDLIMIT", "0") != "0" and not read(f"{ctid}.quota-on"):
+        if not (STATE / f"{ctid}.quota").exists():
+            quotainit(ctid)
+        quotaon(ctid)
     writes = private if os.path.isdir(private + "/etc") else str(STATE / f"{ctid}.root")
     Path(writes, "var/log").mkdir(parents=True, exist_ok=True)
     beat = [sys.executable, "-c", BEAT, writes, str(STATE / f"{ctid}.witness")]
@@ -313,6 +317,8 @@ def destroy(ctid: str) -> int:
     if running(ctid):
         return refuse(32, "Container is currently mounted (umount first)")
     private = value(ctid, "VE_PRIVATE", f"/vz/private/{ctid}")
+    for file in STATE.glob(f"{ctid}.quota*"):
+        file.unlink()
     if (CONF / f"{ctid}.conf").is_symlink():
         unregister(ctid)
         shutil.rmtree(private)
@@ -325,6 +331,20 @@ def destroy(ctid: str) -> int:
 
 def umount(ctid: str) -> int:
     (STATE / f"{ctid}.mounted").unlink(missing_ok=True)
+    return 0
+
+
+def quotainit(ctid: str) -> int:
+    if (STATE / f"{ctid}.quota").exists():
+        return refuse(62, "vzquota : (error) Quota file already exists")
+    write(f"{ctid}.quota", "ugid\n")
+    return 0
+
+
+def quotaon(ctid: str) -> int:
+    if not (STATE / f"{ctid}.quota").exists():
+        return refuse(61, "vzquota : (error) Quota file does not exist")
+    write(f"{ctid}.quota-on", read(f"{ctid}.quota"))
     return 0
 
 
@@ -381,7 +401,8 @@ def main(words: list) -> int:
         return 0
     verbs = {
         "start": lambda: start(ctid), "stop": lambda: stop(ctid), "set": lambda: set_values(ctid, rest), "destroy": lambda: destroy(ctid),
-        "umount": lambda: umount(ctid), "chkpnt": lambda: chkpnt(ctid, options_of(rest)), "restore": lambda: restore(ctid, options_of(rest)),
+        "quotainit": lambda: quotainit(ctid), "quotaon": lambda: quotaon(ctid), "umount": lambda: umount(ctid),
+        "chkpnt": lambda: chkpnt(ctid, options_of(rest)), "restore": lambda: restore(ctid, options_of(rest)),
         **({"unregister": lambda: unregister(ctid)} if newer() else {}),
     }  # fmt: skip
     return verbs[verb]() if verb in verbs else refuse(20, f"Bad command {verb}")

@@ -38,12 +38,18 @@ def test_a_check_says_why_it_cannot_go_live(hosts):
     assert source.run("vzctl set 103 --onboot yes --save").rc == 0
 
 
+# The host's quota of a user, which is not in the container's files.
+LIMITS = "ugid\nuser 1000 204800 256000 10000 12000"
+
+
 def test_it_moves_with_its_memory_and_no_line_is_lost_or_doubled(hosts):
+    hosts.both[0].check_output(f"echo 'QUOTAUGIDLIMIT=\"200\"' >>/etc/vz/conf/103.conf; echo '{LIMITS}' >{STATE}/103.quota")
     for to in (1, 0):
         status, said = hosts.move(to=to, handover_mode="live")
         assert status == 0 and "(live)" in said, said
         assert hosts.status() == ([RUNS, GONE] if to == 0 else [GONE, RUNS])
         assert nothing_left(hosts)
+        assert [host.run(f"cat {STATE}/103.quota-on").stdout.strip() for host in hosts.both] == ([LIMITS, ""] if to == 0 else ["", LIMITS])
     beats = hosts.beats(0)
     # It was started once, and has not been since.
     assert beats == list(range(1, len(beats) + 1)) and len(beats) > 20

@@ -207,14 +207,15 @@ def _cluster(move: Move) -> t.Iterator[str]:
 
 
 def _quota(move: Move) -> t.Iterator[str]:
-    limit = move.container["parameters"].get("QUOTAUGIDLIMIT", "")
-    if move.container["layout"] == "simfs" and limit not in ("", "0"):
-        yield (
-            "{0} has limits for users and groups in its quota (QUOTAUGIDLIMIT), which are kept by {1} outside of its files: take them off with "
-            "`vzctl set {0} --quotaugidlimit 0 --save`, or list the check 'quota' in {2} and set them again on {3}".format(
-                move.workload, move.source, IGNORE, move.destination
+    for name, host in move.hosts:
+        if move.container["quota"] and not host["openvz"]["quota"]:
+            yield "{0} has limits for users and groups in its quota (QUOTAUGIDLIMIT), and {1} lacks vzdqdump, vzdqload or vzquota: {2}".format(
+                move.workload,
+                name,
+                "install vzquota there, take them off with `vzctl set {0} --quotaugidlimit 0 --save`, or list the check 'quota' in {1}".format(
+                    move.workload, IGNORE
+                ),
             )
-        )
 
 
 def _version(move: Move) -> t.Iterator[str]:
@@ -311,7 +312,7 @@ CHECKS: dict[str, Check] = {
 
 def twin(move: Move) -> dict[str, t.Any]:
     """Everything that a move makes on the destination, and removes again if it is undone."""
-    return {"made": not move.there["workload"]["exists"], "volumes": [PRIVATE], "folders": [], "secrets": [], "dump": move.live}
+    return {"made": not move.there["workload"]["exists"], "volumes": [PRIVATE], "folders": [], "secrets": [], "dump": move.live or move.container["quota"]}
 
 
 def examine(move: Move, ignore: t.Container[str] = ()) -> tuple[list[Finding], list[Finding]]:

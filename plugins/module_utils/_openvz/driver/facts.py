@@ -75,6 +75,11 @@ def bridges_of(parameters: t.Mapping[str, str]) -> list[str]:
     return sorted({word.partition("=")[2] for word in words if word.startswith("bridge=") and word.partition("=")[2]})
 
 
+def second_level(parameters: t.Mapping[str, str], layout: str) -> bool:
+    """Whether the host keeps limits for its users and groups, outside of its files."""
+    return layout == "simfs" and parameters.get("DISK_QUOTA", "yes") != "no" and parameters.get("QUOTAUGIDLIMIT", "") not in ("", "0")
+
+
 def state_word(status: str) -> str:
     """One word for the state."""
     state = state_of(status)
@@ -108,6 +113,7 @@ def facts_of(seen: Document) -> dict[str, t.Any]:
         "root": seen["mountpoint"],
         "layout": seen["layout"],
         "size": seen["kib"] * 1024,
+        "quota": second_level(parameters, seen["layout"]),
         "addresses": addresses_of(parameters),
         "bridges": bridges_of(parameters),
         # What every engine's container has. Those of a move with memory are not asked for.

@@ -27,8 +27,7 @@ _OWN: dict[str, Row] = {
     **rows(REFUSED, "a disk outside of its private area stays behind: detach it", "DISK", check="disks"),
     **rows(REFUSED, "a folder of the host stays behind: unmount it with `vzctl set --bindmount_del`", "BINDMOUNT", check="bind_mounts"),
     **rows(REFUSED, "take it out of the cluster", "HA_ENABLE", check="cluster"),
-    **rows(REFUSED, "of a directory container its limits are in the host's quota: take them off with `vzctl set --quotaugidlimit 0`", "QUOTAUGIDLIMIT",
-           check="quota"),
+    **rows(CARRIED, FILE + "; of a directory container the limits and the account by `vzdqdump` and `vzdqload`", "QUOTAUGIDLIMIT", check="quota"),
 }  # fmt: skip
 
 # All that is known of either era.

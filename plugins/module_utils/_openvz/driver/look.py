@@ -153,6 +153,7 @@ class Look:
             "lock": self._holder(lock),
             "containers": self._containers(ctid),
             "taken": self._taken(ctid),
+            "quota": all(self.runtime.find(program) for program in ("vzdqdump", "vzdqload", "vzquota")),
             "ipv6": os.path.isdir("/sys/module/ipv6") or os.path.exists("/proc/net/if_inet6"),
         }
 

@@ -67,8 +67,9 @@ class Host:
             folder.mkdir(parents=True)
         (root / "etc/vz/vz.conf").write_text(f"VE_PRIVATE={root}/vz/private/$VEID\nVE_ROOT={root}/vz/root/$VEID\n", encoding="utf-8")
         self.program("vzctl", f"#!{sys.executable}\n" + self.moved(STAND_IN.read_text(encoding="utf-8")))
-        for name in ("vzpid", "vzcptcheck", "prlctl"):
-            self.program(name, f"#!{sys.executable}\n" + self.moved((STAND_IN.parent / f"{name}.py").read_text(encoding="utf-8")))
+        for name in ("vzpid", "vzcptcheck", "prlctl", "vzquota", "vzdqdump", "vzdqload"):
+            stand_in = STAND_IN.parent / ("vzquota.py" if "q" in name else f"{name}.py")
+            self.program(name, f"#!{sys.executable}\n" + self.moved(stand_in.read_text(encoding="utf-8")))
         self.program("criu", f"#!{sys.executable}\n" + CRIU)
         self.program("systemctl", SYSTEMCTL.format(root))
         self.program("systemd-run", SYSTEMD_RUN.format(root))

@@ -38,7 +38,7 @@ def host(address):
         "openvz": {
             "installed": True, "version": [4, 11, 1], "kernel": False, "ploop": False, "gate": "", "private": "/vz/private/101", "root": "/vz/root/101",
             "private_exists": False, "store": {"path": "/vz/private/101", "free": GIB}, "lock": "", "containers": [], "taken": [], "ipv6": True,
-            "dump": "/vz/dump/handover.101", "dump_store": {"path": "/vz/dump", "free": GIB}, "checkpoint": 776, "capabilities": 63,
+            "dump": "/vz/dump/handover.101", "dump_store": {"path": "/vz/dump", "free": GIB}, "checkpoint": 776, "capabilities": 63, "quota": True,
         },
     }  # fmt: skip
 
@@ -81,6 +81,30 @@ def live(*steps):
             step(world)
 
     return break_it
+
+
+def quota(step):
+    def break_it(world):
+        world["here"]["workload"]["quota"] = True
+        step(world)
+
+    return break_it
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "layout", "carried"),
+    [
+        ("QUOTAUGIDLIMIT", "200", "simfs", True),
+        ("QUOTAUGIDLIMIT", "0", "simfs", False),
+        ("QUOTAUGIDLIMIT", "200", "ploop", False),
+        ("DISK_QUOTA", "yes", "simfs", False),
+    ],
+)
+def test_limits_of_its_users_are_carried_where_the_host_keeps_them(world, name, value, layout, carried):
+    found = facts.facts_of(seen(CONF + f'{name}="{value}"\n', layout=layout))
+    assert found["quota"] is carried and not facts.facts_of(seen(CONF + f'{name}="{value}"\nDISK_QUOTA="no"\n', layout=layout))["quota"]
+    world["here"]["workload"]["quota"] = carried
+    assert checks.examine(move(world)) == ([], []) and checks.twin(move(world))["dump"] is carried
 
 
 def newer(*steps):
@@ -159,7 +183,8 @@ BROKEN = [
     ("disks", parameter("DISK", "enabled=yes,image=/data/x.hdd"), "has a disk beside that of its root"),
     ("bind_mounts", parameter("BINDMOUNT", "/srv:/srv"), "mounts a folder of node1"),
     ("cluster", parameter("HA_ENABLE", "yes"), "is under high availability"),
-    ("quota", parameter("QUOTAUGIDLIMIT", "200"), "has limits for users and groups in its quota"),
+    ("quota", quota(put("here/host/openvz/quota", False)), "in its quota (QUOTAUGIDLIMIT), and node1 lacks vzdqdump, vzdqload or vzquota"),
+    ("quota", quota(put("there/host/openvz/quota", False)), "or list the check 'quota' in handover_ignore_checks"),
     ("scripts", put("here/workload/scripts", {"101.reinstall": ""}), "has the script 101.reinstall on node1"),
     ("vzctl_version", put("there/host/openvz/version", [4, 9, 4]), "vzctl is 4.11.1 on node1 and 4.9.4 on node2, which is older"),
     ("openvz_kernel", put("here/host/openvz/kernel", True), "node1 runs OpenVZ's kernel and node2 does not"),

@@ -277,6 +277,73 @@ def test_a_resume_that_does_nothing_is_not_believed(openvz_host, verb):
     assert not stands_still(openvz_host)
 
 
+LIMITS = "ugid\nuser 1000 204800 256000 10000 12000\n"
+
+
+def limited(host):
+    """The host keeps limits of the users of container 101."""
+    private = host.have()
+    with (host.conf / "101.conf").open("a", encoding="utf-8") as conf:
+        conf.write('QUOTAUGIDLIMIT="200"\n')
+    (host.state / "101.quota").write_text(LIMITS, encoding="utf-8")
+    return private, host.root / "dump" / "handover.101"
+
+
+def loses_quota(host):
+    for name in ("101.quota", "101.quota-on"):
+        (host.state / name).unlink(missing_ok=True)
+
+
+def test_the_limits_of_its_users_are_taken_along_offline(openvz_host):
+    private, dump = limited(openvz_host)
+    openvz_host.turn("home", "101")
+    assert openvz_host.turn("stop", "101", private, dump) == (0, "")
+    assert (dump / "quota").read_text(encoding="utf-8") == LIMITS
+    arrives(openvz_host, dump)
+    loses_quota(openvz_host)
+    for _again in range(2):
+        assert openvz_host.turn("start", "101") == (0, "")
+        # The kernel has them, too.
+        assert (openvz_host.state / "101.quota-on").read_text(encoding="utf-8") == LIMITS and not dump.exists()
+
+
+def test_the_limits_of_its_users_are_taken_along_live_and_taken_back(openvz_host):
+    _private, dump = limited(openvz_host)
+    openvz_host.turn("home", "101")
+    assert openvz_host.turn("suspend", "101", dump, "63", "quota") == (0, "")
+    arrives(openvz_host, dump)
+    loses_quota(openvz_host)
+    assert openvz_host.turn("undump", "101") == (0, "")
+    assert (openvz_host.state / "101.quota-on").read_text(encoding="utf-8") == LIMITS
+    assert openvz_host.turn("discard", "101") == (0, "")
+    assert not list(openvz_host.state.glob("101.quota*")) and not dump.exists()
+
+
+def test_the_limits_of_one_that_is_stopped_are_taken_along(openvz_host):
+    _private, dump = limited(openvz_host)
+    assert openvz_host.turn("stopped", "101", dump) == (0, "")
+    arrives(openvz_host, dump)
+    loses_quota(openvz_host)
+    assert openvz_host.turn("register", "101") == (0, "")
+    assert (openvz_host.state / "101.quota").read_text(encoding="utf-8") == LIMITS and not (openvz_host.state / "101.quota-on").exists()
+    assert not dump.exists() and openvz_host.turn("stays", "101", dump) == (0, "")
+
+
+def test_limits_that_cannot_be_read_or_loaded_end_the_move(openvz_host):
+    private, dump = limited(openvz_host)
+    openvz_host.turn("home", "101")
+    openvz_host.program("vzdqdump", "#!/bin/sh\nexit 0\n")
+    status, said = openvz_host.turn("stop", "101", private, dump)
+    assert status == 1 and "vzdqdump 101 has ended, and there is no dump of its quota" in said
+    (dump / "quota").write_text(LIMITS, encoding="utf-8")
+    arrives(openvz_host, dump)
+    openvz_host.program("vzdqload", "#!/bin/sh\necho no such quota; exit 1\n")
+    status, said = openvz_host.turn("start", "101")
+    assert status == 1 and "the quota of the users and groups of 101 could not be loaded" in said and "no such quota" in said
+    assert openvz_host.status() == "CTID 101 exist unmounted down"
+    assert openvz_host.turn("discard", "101") == (0, "") and openvz_host.status() == "CTID 101 deleted unmounted down"
+
+
 UP, DOWN, NONE = "VEID 101 exist mounted running", "VEID 101 exist unmounted down", "VEID 101 deleted unmounted down"
 
 
