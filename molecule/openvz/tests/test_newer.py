@@ -47,11 +47,6 @@ def status(hosts):
     return [host.check_output(f"vzctl status {CTID}").strip() for host in hosts.both]
 
 
-def test_what_cannot_move_is_told(newer):
-    said = newer.move("--check", handover_workload=CTID, handover_mode="live")[1]
-    assert "is a container of libvzctl's" in said and "move it with migrate_mode=offline" in said, said
-
-
 def test_a_registration_that_does_nothing_is_taken_back(newer, fault):
     fault(1, "register")
     rc, said = newer.move(handover_workload=CTID)
@@ -71,7 +66,3 @@ def test_it_moves_and_the_other_host_is_its_owner(newer):
     assert source.run(f"test -e {AREA} || test -e /etc/vz/names/vz-newer").rc == 1
     last, first = (int(host.check_output(f"cat {STATE}/{CTID}.counted").split()[number]) for host, number in ((source, 1), (destination, 0)))
     assert last > 10 and first - last in (0, 1)
-    # As vzmigrate, the source keeps what it is told to keep, and it is none of its containers.
-    rc, said = newer.move(to=0, handover_workload=CTID, migrate_keep_source=True)
-    assert rc == 0, said
-    assert status(newer) == [UP, NONE] and destination.run(f"test -f {AREA}/ve.conf -a ! -e {AREA}/.owner").rc == 0
