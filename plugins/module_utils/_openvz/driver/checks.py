@@ -15,8 +15,7 @@ from ..._core import move_checks
 from ..._core.move import IGNORE, UNACCOUNTED, Finding, Move, dotted
 from ..._core.move_checks import Need
 from . import gate, inventory, live
-from .facts import HELD, INSIDE, PRIVATE, SCRIPTS
-from .look import NEWER
+from .facts import HELD, INSIDE, NEWER, PRIVATE, SCRIPTS
 
 Check = t.Callable[[Move], t.Iterator[str]]
 

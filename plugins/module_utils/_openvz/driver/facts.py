@@ -10,6 +10,7 @@ import ipaddress
 import posixpath
 import typing as t
 
+from ..._core import host
 from ..config import Line, is_newer, read, read_defaults
 from ..look import state_of
 
@@ -27,7 +28,9 @@ USUAL = {"VE_PRIVATE": "/vz/private/$VEID", "VE_ROOT": "/vz/root/$VEID", "DUMPDI
 DUMP = "Dump.{0}"
 # The folder of a move's dump, beside those of vzctl's own.
 DUMPED = "handover.{0}"
-# Of libvzctl (7 and later) the configuration is in the private area, and that of /etc/vz/conf is a link to it.
+# The first version of libvzctl and prlctl.
+NEWER = 7
+# Of libvzctl the configuration is in the private area, and that of /etc/vz/conf is a link to it.
 INSIDE = "ve.conf"
 # Running, by vzctl, and no task of it can run: a move holds it.
 HELD = "paused"
@@ -100,7 +103,8 @@ def facts_of(seen: Document) -> dict[str, t.Any]:
         "state": state,
         "running": state == "running",
         "status": seen["status"],
-        "newer": is_newer(read(conf)),
+        # A configuration of libvzctl's may be on a host of vzctl 4, which reads it.
+        "newer": is_newer(read(conf)) and host.parse_version(seen["vzctl"])[:1] >= [NEWER],
         "vzctl": seen["vzctl"],
         "bundle": bundle_of(ctid),
         "conf": conf,

@@ -23,8 +23,6 @@ DEFAULTS = "/etc/vz/vz.conf"
 # The account that OpenVZ's kernel keeps of a container (its user beancounters), in pages: name, held, highest, barrier, limit, failures.
 ACCOUNT = "/proc/bc/{0}/resources"
 _HELD = "physpages"
-# The first version of libvzctl and prlctl.
-NEWER = 7
 # The kernel's list of the addresses of running containers.
 ADDRESSES = "/proc/vz/veip"
 

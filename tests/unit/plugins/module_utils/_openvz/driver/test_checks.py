@@ -127,6 +127,12 @@ def test_nothing_is_in_the_way_of_one_of_a_later_era(world):
     assert "root" not in " ".join(told.told(move(world)))
 
 
+def test_a_later_configuration_under_vzctl_4_is_one_of_vzctl_4(world):
+    later = CONF + 'VEFORMAT="ploop"\n'
+    assert not facts.facts_of(seen(later))["newer"] and facts.facts_of(seen(later, vzctl="vzctl version 7.0.280"))["newer"]
+    assert not facts.facts_of(seen(CONF, vzctl="vzctl version 7.0.280"))["newer"]
+
+
 def test_nothing_is_in_the_way(world):
     assert checks.examine(move(world)) == ([], [])
     assert EXAMINERS["openvz"].directories(move(world)) == [world["here"]["workload"]["mounts"][0]["directory_volume"]]
