@@ -15,7 +15,8 @@ version_added: 0.1.0
 
 description:
   - On the destination of a move, makes the private area that the container's files will be copied into, and lays its configuration and its action
-    scripts ready beside it. C(vzctl) does not know the container before the helper registers it, at its turn.
+    scripts ready beside it. Those of libvzctl (7 and later) come in the private area. C(vzctl) does not know the container before the helper registers
+    it, at its turn.
   - On either side, starts a container, or removes one that does not run.
   - The exit status of C(vzctl) is not believed alone. Its status is asked after each verb.
 
@@ -41,7 +42,8 @@ options:
       - With V(prepared) its private area is there, empty, and its configuration waits for the start.
       - With V(started) the container runs. It is for one that a boot of its host has ended.
       - With V(absent) OpenVZ has no container of this id. Its private area goes with it if O(volumes) names it. Else it stays, and the configuration is
-        renamed, with C(.migrated) behind its name. One that no move has stopped here or laid ready is not removed.
+        renamed, with C(.migrated) behind its name. Of libvzctl it is unregistered then. One that no move has stopped here or laid ready is not removed.
+        One that a move has suspended here, or holds here, is ended first.
     type: str
     choices: [prepared, started, absent]
     required: true
@@ -52,7 +54,7 @@ options:
   planned:
     description:
       - For O(state=prepared), the planned parts, as M(livefleet.handover.preflight) returned them as C(twin). Whatever it says, nothing that is there is
-        written over.
+        written over. For a live move, there is a folder for its dump, too.
     type: dict
   volumes:
     description:

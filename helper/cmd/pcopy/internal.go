@@ -36,18 +36,20 @@ func (a internalCommands) internal() *cobra.Command {
 
 func (a internalCommands) ociHook() *cobra.Command {
 	var root string
+	var restores bool
 	c := &cobra.Command{Use: "oci-hook", Short: "The OCI runtime's hook before a container starts", Args: between(0, 0), RunE: func(c *cobra.Command, _ []string) error {
 		state, err := recovery.ReadOCIState(os.Stdin)
 		if err != nil {
 			return err
 		}
-		state.Restores = restoresHere()
+		state.Restores = restores || restoresHere()
 		if err := recovery.MayStart(c.Context(), root, record.RunDir, state); err != nil {
 			return err
 		}
 		return recovery.BringAddresses(root, record.RunDir, state)
 	}}
 	rootFlag(c, &root)
+	c.Flags().BoolVar(&restores, "restores", false, "the engine restores the container, and holds it until it is told to let it run")
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -216,8 +217,10 @@ func (d *destination) barrier(context.Context, *protocol.Barrier) error {
 // pause: others write there as well.
 func syncTrees(spec *record.Spec) (err error) {
 	for _, t := range spec.Trees {
-		_, e := tree.WriteBack(t.Path)
-		err = errors.Join(err, e)
+		// The engine may have removed what it needed for the restore alone.
+		if _, e := tree.WriteBack(t.Path); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
 	}
 	return err
 }

@@ -358,7 +358,7 @@ func TestWhoMayStart(t *testing.T) {
 // While the receiver lives and nothing is released, only the engine's own restore passes, which
 // CRIU's hooks hold: a start would run beside the source.
 func TestAReceiverLetsNothingStartBeforeTheRelease(t *testing.T) {
-	held := &hooks.Command{Argv: []string{"true"}, Gate: "/images"}
+	held, byEngine := &hooks.Command{Argv: []string{"true"}, Gate: "/images"}, &hooks.Command{Argv: []string{"true"}}
 	for _, c := range []struct {
 		steps    int
 		restore  *hooks.Command
@@ -368,6 +368,7 @@ func TestAReceiverLetsNothingStartBeforeTheRelease(t *testing.T) {
 		{2, held, true, false}, {2, held, false, false}, {2, nil, false, false},
 		{3, held, true, true}, {3, held, false, false}, {3, nil, false, false}, {3, nil, true, false},
 		{4, held, true, true}, {4, held, false, false}, {4, nil, false, false}, {4, nil, true, false},
+		{3, byEngine, false, false}, {4, byEngine, true, true}, {4, byEngine, false, false}, {5, byEngine, true, false}, {6, byEngine, false, true},
 		{5, held, true, false}, {5, nil, false, false},
 		{6, held, false, true}, {6, nil, false, true}, {7, nil, false, true},
 	} {

@@ -9,93 +9,8 @@ In the order of this file. LAB_FLEET is as in test_openvz.py.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import typing as t
-from pathlib import Path
-
 import pytest
-import testinfra
-
-CHECKOUT = Path(__file__).resolve().parent.parent.parent.parent
-OTHER = os.environ.get("LAB_FLEET", "")
-INVENTORY = Path(OTHER) / "inventory.yml" if OTHER else CHECKOUT / "lab" / "inventory.yml"
-PROGRAMS = Path(sys.executable).parent
-PRIVATE = "/var/lib/containers/vz/private/103"
-WEB = "c2d5b2a1-3c66-4c6f-8f0a-6f0a8d9e0b11"
-STATE = "/var/lib/vzctl-stand-in"
-RUNS, GONE = "CTID 103 exist mounted running", "CTID 103 deleted unmounted down"
-
-
-class Hosts:
-    """The source and the destination of the first move."""
-
-    def __init__(self) -> None:
-        listed = subprocess.run([str(PROGRAMS / "ansible-inventory"), "-i", str(INVENTORY), "--list"], check=True, stdout=subprocess.PIPE, text=True)
-        self.names = json.loads(listed.stdout)["lab"]["hosts"][:2]
-        self.both = [testinfra.get_host(f"ansible://{name}?ansible_inventory={INVENTORY}") for name in self.names]
-
-    def begin(self, *words: str, to: int = 1, **variables: t.Any) -> subprocess.Popen[str]:
-        asked = {"handover_workload": "103", "handover_destination": self.names[to], "handover_driver": "openvz", **variables}
-        return self.play("migrate", *words, **asked)
-
-    def play(self, playbook: str, *words: str, **variables: t.Any) -> subprocess.Popen[str]:
-        asked = {"handover_mode": "offline", "handover_report_dir": "/tmp/handover-openvz-reports", **variables}
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-        return subprocess.Popen(
-            [str(PROGRAMS / "ansible-playbook"), f"--inventory={INVENTORY}", f"playbooks/{playbook}.yml", "--extra-vars", json.dumps(asked), *words],
-            cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-
-    def end(self, begun: subprocess.Popen[str]) -> tuple[int, str]:
-        with begun:
-            try:
-                said, _none = begun.communicate(timeout=300)
-            except subprocess.TimeoutExpired:
-                begun.kill()
-                raise
-        return begun.returncode, " ".join(said.split())
-
-    def move(self, *words: str, to: int = 1, **variables: t.Any) -> tuple[int, str]:
-        return self.end(self.begin(*words, to=to, **variables))
-
-    def status(self) -> list[str]:
-        return [host.check_output("vzctl status 103").strip() for host in self.both]
-
-    def left(self, number: int) -> str:
-        """All that a move makes on a host."""
-        places = "/var/lib/handover/sessions /var/lib/containers/vz/private /etc/vz/conf /etc/vz/names"
-        return self.both[number].check_output(f"ls {places}; ls /var/lib/handover/openvz || :")
-
-    def beats(self, number: int) -> list[int]:
-        return [int(line) for line in self.both[number].check_output(f"cat {PRIVATE}/var/log/beat").split()]
-
-
-@pytest.fixture(scope="module", name="hosts")
-def both_hosts():
-    return Hosts()
-
-
-@pytest.fixture
-def fault(hosts):
-    """A verb of vzctl's that ends with 0 and does nothing, on a host."""
-
-    def plant(number: int, verb: str) -> None:
-        hosts.both[number].check_output(f"echo {verb} >{STATE}/FAULT")
-
-    yield plant
-    for host in hosts.both:
-        host.run(f"rm -f {STATE}/FAULT")
-
-
-def runs(starts: list[int]) -> list[list[int]]:
-    """The lines by the start of the process that wrote them: each counts from one."""
-    found: list[list[int]] = []
-    for beat in starts:
-        found.append([beat]) if beat == 1 else found[-1].append(beat)
-    return found
+from moves import GONE, PRIVATE, RUNS, STATE, WEB, runs
 
 
 def test_a_check_says_each_obstacle_and_touches_nothing(hosts):
@@ -103,7 +18,6 @@ def test_a_check_says_each_obstacle_and_touches_nothing(hosts):
     before = hosts.left(0), hosts.left(1)
     status, said = hosts.move("--check", handover_mode="live")
     assert status != 0, said
-    assert "containers of OpenVZ move offline, which means that 103 is stopped" in said
     assert "103 has the parameter COLOUR in its configuration" in said
     assert (hosts.left(0), hosts.left(1)) == before and hosts.status() == [RUNS, GONE]
     hosts.both[0].check_output("sed -i /COLOUR/d /etc/vz/conf/103.conf")
@@ -184,7 +98,7 @@ def ploop(hosts):
         host.check_output("printf '#!/bin/sh\\ntest \"$1\" = getdev && echo /dev/ploop12345\\n' >/usr/local/sbin/ploop; chmod +x /usr/local/sbin/ploop")
     source = hosts.both[0]
     source.check_output(f"mkdir -p {PLOOP} && cp --archive --sparse=always {web}/root.hdd {disk} && truncate --size 1M {disk}/root.hds.counted")
-    another = f"/^UUID=/d; /^IP_ADDRESS=/d; s/vz-web/vz-disk/; s,^VE_PRIVATE=.*,VE_PRIVATE=\"{PLOOP}\","
+    another = f'/^UUID=/d; /^IP_ADDRESS=/d; s/vz-web/vz-disk/; s,^VE_PRIVATE=.*,VE_PRIVATE="{PLOOP}",'
     source.check_output(f"sed '{another}' /etc/vz/conf/{WEB}.conf >/etc/vz/conf/104.conf")
     source.check_output("vzctl start 104")
     yield disk

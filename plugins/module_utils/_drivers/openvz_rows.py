@@ -13,14 +13,9 @@ from __future__ import annotations
 import os
 import typing as t
 
-from .._core import host
 from .._core.placement import OPENVZ
 from .._core.runtime import Runtime
 from .._openvz.driver import look
-
-# The account that OpenVZ's kernel keeps of a container (its user beancounters), in pages: name, held, highest, barrier, limit, failures.
-ACCOUNT = "/proc/bc/{0}/resources"
-_HELD = "physpages"
 
 
 def runs(runtime: Runtime) -> bool:
@@ -38,18 +33,9 @@ def workloads(runtime: Runtime, asked: bool) -> list[dict[str, t.Any]]:
             "running": each["running"],
             "state": each["state"],
             "labels": {},
-            "memory": _memory(each["id"]) if each["running"] else 0,
+            "memory": look.memory_of(each["id"]) if each["running"] else 0,
             "disk": 0,
         }
         for each in found
         if each["exists"]
     ]
-
-
-def _memory(ctid: str) -> int:
-    """Bytes that its processes hold; 0 where the kernel keeps no such account."""
-    for line in host.read_text(ACCOUNT.format(ctid)).splitlines():
-        words = line.split()
-        if words[:1] == [_HELD] and len(words) > 1 and words[1].isdigit():
-            return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0

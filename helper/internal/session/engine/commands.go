@@ -36,6 +36,11 @@ func StartAgain(ctx context.Context, dir string, spec *record.Spec) error {
 	return runIfGiven(ctx, spec.Hooks.Thaw)
 }
 
+// Reclaim ends what a command has frozen here, once it runs on the other host.
+func Reclaim(ctx context.Context, spec *record.Spec) error {
+	return runIfGiven(ctx, spec.Hooks.Reclaim)
+}
+
 // RunBeside runs the command that a driver has beside CRIU when the workload runs: on the
 // source again, or on the destination. Whatever becomes of it, the workload does run, so
 // a failure is told and ends nothing.

@@ -111,40 +111,6 @@ func (idle) Dumped(context.Context) (time.Time, error) { return time.Now(), nil 
 func (idle) Thaw(context.Context) error                { return nil }
 func (idle) Reclaim(context.Context) error             { return nil }
 
-// stopper is for offline: one command stops the workload, another starts it.
-type stopper struct {
-	*record.Session
-	h       record.Hooks
-	stopped bool
-}
-
-func (s *stopper) Arm(context.Context) error { return nil }
-
-func (s *stopper) Told() []network.Connection { return nil }
-
-func (s *stopper) Shut(context.Context) error { return nil }
-
-func (s *stopper) Freeze(ctx context.Context) (time.Time, error) {
-	s.stopped = true // also if it fails: a stop that failed half-way has to be undone
-	err := s.h.Freeze.Run(ctx)
-	return time.Now(), err
-}
-
-func (s *stopper) Dumped(context.Context) (time.Time, error) { return time.Now(), nil }
-
-func (s *stopper) Thaw(ctx context.Context) error {
-	if !s.stopped {
-		return nil
-	}
-	if err := StartAgain(ctx, s.Dir, s.Spec); err != nil {
-		return err
-	}
-	s.stopped = false
-	return nil
-}
-
-func (s *stopper) Reclaim(ctx context.Context) error { return runIfGiven(ctx, s.h.Reclaim) }
-
 // criuDump is a command that makes CRIU dump the workload; CRIU's hooks hold it,
 // first before it has frozen anything.
 type criuDump struct {
@@ -277,30 +243,6 @@ func (d *criuDump) Reclaim(ctx context.Context) error {
 	err = errors.Join(err, d.h.Freeze.Cgroup.Kill(ctx))
 	d.quiet.end()
 	return errors.Join(err, forgetWatched(d.h.Freeze), d.gate.Close(), runIfGiven(ctx, d.h.Reclaim))
-}
-
-// starter is for offline on the destination: restore prepares the workload, and
-// resume starts it.
-type starter struct {
-	*record.Session
-	h record.Hooks
-}
-
-func (s *starter) CanArm() bool                                   { return false }
-func (s *starter) Arm(context.Context, func() error) <-chan error { return nil }
-func (s *starter) Wants(context.Context) error                    { return nil }
-func (s *starter) Dumped()                                        {}
-func (s *starter) Deny()                                          {}
-func (s *starter) Restore(ctx context.Context) error              { return runIfGiven(ctx, s.h.Restore) }
-func (s *starter) Refuse(context.Context) error                   { return nil }
-func (s *starter) MayHaveRun() bool                               { return StartedHere(s.RunDir, s.Spec) }
-
-func (s *starter) Resume(ctx context.Context) (time.Time, error) {
-	err := record.InPlace(s.Dir, s.Spec)
-	if err == nil {
-		err = errors.Join(runIfGiven(ctx, s.h.Resume), comeUp(s.Session))
-	}
-	return time.Now(), err
 }
 
 // criuRestore is a command that makes CRIU restore the workload; its post-restore

@@ -29,6 +29,27 @@ func (s *Spec) Has(bundle string) bool {
 	return bundle != "" && (s.Bundle == bundle || slices.Contains(s.Bundles, bundle))
 }
 
+// ByCommands reports whether plain commands stop the workload here, or bring it up: those of an engine that knows no
+// CRIU of ours. In the mode live such an engine holds by itself what it has frozen or restored, from the end of one
+// command to the beginning of the next.
+func (s *Spec) ByCommands() bool {
+	switch {
+	case s.Mode == Offline:
+		return true
+	case s.Mode == Copy:
+		return false
+	case s.Role == Source:
+		return s.Hooks.Freeze.Given() && s.Hooks.Freeze.Gate == ""
+	}
+	return !s.Hooks.Restore.Given() || s.Hooks.Restore.Gate == ""
+}
+
+// endsItself reports whether there is a command for each way out of a freeze by commands: back, and to the end.
+func (s *Spec) endsItself() bool { return s.Hooks.Thaw.Given() && s.Hooks.Reclaim.Given() }
+
+// undoes reports the same of a restore.
+func (s *Spec) undoes() bool { return s.Hooks.Resume.Given() && s.Hooks.Discard.Given() }
+
 // Hooked reports whether the OCI hook knows the workload.
 func (s *Spec) Hooked() bool { return s.Bundle != "" || len(s.Bundles) > 0 }
 
@@ -173,8 +194,10 @@ var workloadRules = []rule{
 		always("hooks: thaw is missing: what is stopped must be startable again"),
 	},
 	{
-		func(s *Spec) bool { return s.Role == Source && s.dumps() && s.Hooks.Freeze.Gate == "" },
-		always("hooks: a live freeze needs a gate, the directory that CRIU writes to"),
+		func(s *Spec) bool {
+			return s.Role == Source && s.dumps() && s.Hooks.Freeze.Gate == "" && !s.endsItself()
+		},
+		always("hooks: a live freeze needs a gate, the directory that CRIU writes to, or the commands thaw and reclaim of an engine that holds what it has frozen"),
 	},
 	{
 		func(s *Spec) bool {
@@ -193,9 +216,9 @@ var workloadRules = []rule{
 	},
 	{
 		func(s *Spec) bool {
-			return s.Role == Destination && s.Mode == Live && (!s.Hooks.Restore.Given() || s.Hooks.Restore.Gate == "")
+			return s.Role == Destination && s.Mode == Live && (!s.Hooks.Restore.Given() || s.Hooks.Restore.Gate == "" && !s.undoes())
 		},
-		always("hooks: a live restore needs a command and a gate, the directory that CRIU reads from"),
+		always("hooks: a live restore needs a command and a gate, the directory that CRIU reads from, or the commands resume and discard of an engine that holds what it has restored"),
 	},
 	{
 		func(s *Spec) bool { return s.Role == Destination && s.Mode == Offline && !s.Hooks.Resume.Given() },

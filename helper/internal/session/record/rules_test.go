@@ -95,12 +95,12 @@ func broken() []struct {
 		{"bundles: several containers are one workload only where they are stopped and started, and not in mode live", func(s m) { s["bundles"] = []any{"/a"} }},
 		{"hooks: freeze is missing", func(s m) { s["hooks"] = m{} }},
 		{"hooks: thaw is missing: what is stopped must be startable again", func(s m) { s["mode"] = "offline" }},
-		{"hooks: a live freeze needs a gate, the directory that CRIU writes to", func(s m) { freeze(s)["gate"] = "" }},
-		{"hooks: a live freeze needs a gate, the directory that CRIU writes to", func(s m) { freeze(s)["gate"], s["mode"] = "", "trial" }},
+		{"hooks: a live freeze needs a gate, the directory that CRIU writes to, or the commands thaw and reclaim of an engine that holds what it has frozen", func(s m) { freeze(s)["gate"] = "" }},
+		{"hooks: a live freeze needs a gate, the directory that CRIU writes to, or the commands thaw and reclaim of an engine that holds what it has frozen", func(s m) { freeze(s)["gate"], s["mode"] = "", "trial" }},
 		{`hooks: the container "ab" is no ID: at least 12 digits, 0 to 9 and a to f`, func(s m) { hooksOf(s)["restore"] = m{"argv": []any{"x"}, "container": "ab"} }},
 		{`hooks: the cgroup "c" is not an absolute path`, func(s m) { freeze(s)["cgroup"] = "c" }},
-		{"hooks: a live restore needs a command and a gate, the directory that CRIU reads from", func(s m) { destination(s); s["hooks"] = m{} }},
-		{"hooks: a live restore needs a command and a gate, the directory that CRIU reads from", func(s m) {
+		{"hooks: a live restore needs a command and a gate, the directory that CRIU reads from, or the commands resume and discard of an engine that holds what it has restored", func(s m) { destination(s); s["hooks"] = m{} }},
+		{"hooks: a live restore needs a command and a gate, the directory that CRIU reads from, or the commands resume and discard of an engine that holds what it has restored", func(s m) {
 			destination(s)
 			hooksOf(s)["restore"].(m)["gate"] = ""
 		}},

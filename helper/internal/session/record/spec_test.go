@@ -68,6 +68,14 @@ func TestSpec(t *testing.T) {
 		{"tree path", func(s map[string]any) { s["trees"].([]any)[0].(map[string]any)["path"] = "gate" }, "is not absolute"},
 		{"no freeze", func(s map[string]any) { s["hooks"] = map[string]any{} }, "freeze is missing"},
 		{"no gate", func(s map[string]any) { s["hooks"].(map[string]any)["freeze"].(map[string]any)["gate"] = "" }, "needs a gate"},
+		{"no gate, and an engine that holds", func(s map[string]any) {
+			h := s["hooks"].(map[string]any)
+			h["freeze"].(map[string]any)["gate"], h["thaw"], h["reclaim"] = "", map[string]any{"argv": []any{"x"}}, map[string]any{"argv": []any{"x"}}
+		}, ""},
+		{"no gate, and no end", func(s map[string]any) {
+			h := s["hooks"].(map[string]any)
+			h["freeze"].(map[string]any)["gate"], h["thaw"] = "", map[string]any{"argv": []any{"x"}}
+		}, "needs a gate"},
 		{"offline without thaw", func(s map[string]any) { s["mode"] = "offline" }, "thaw is missing"},
 		{"destination without restore", func(s map[string]any) {
 			s["role"], s["listen"] = "destination", "192.0.2.1:0"

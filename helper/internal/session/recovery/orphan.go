@@ -251,7 +251,7 @@ func abandonSource(ctx context.Context, dir, runDir string, spec *record.Spec, j
 	case record.Released, record.InDoubt, record.Resumed, record.Settled, record.Fenced:
 		return fmt.Errorf("session: %s is %s: the destination may run the workload: ask it, then `pcopy session resolve`", spec.ID, st)
 	}
-	stopped := spec.Mode == record.Offline && st != record.Prepare && st != record.Presync
+	stopped := spec.ByCommands() && st != record.Prepare && st != record.Presync
 	if stopped {
 		if err := record.InPlace(dir, spec); err != nil { // after a boot, before the volumes are mounted
 			return err

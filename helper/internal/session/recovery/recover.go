@@ -126,13 +126,16 @@ func endSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *re
 		if err := errors.Join(killCgroup(ctx, spec), engine.Gone(dir, spec)); err != nil {
 			return err
 		}
+		if err := engine.Reclaim(ctx, spec); err != nil {
+			return err
+		}
 		return j.Append(record.Done, "")
 	}
 	// Thawing tasks that CRIU still holds lets nothing run.
 	if err := errors.Join(engine.TakeBack(spec, j), runOn(dir, spec)); err != nil {
 		return err
 	}
-	if spec.Mode == record.Offline {
+	if spec.ByCommands() {
 		if err := engine.StartAgain(ctx, dir, spec); err != nil {
 			return err
 		}

@@ -54,9 +54,9 @@ func withEvents(dir string, write func(*report.Log)) {
 }
 
 // runBeside runs the command that a driver has beside CRIU, in the place of a process that
-// is gone. Of a workload that is stopped and started it is no such command.
+// is gone. Where commands stop and start a workload, it is no such command.
 func runBeside(ctx context.Context, dir string, spec *record.Spec, c *hooks.Command) {
-	if spec.Mode != record.Offline {
+	if !spec.ByCommands() {
 		withEvents(dir, func(log *report.Log) { engine.RunBeside(ctx, log, c) })
 	}
 }

@@ -184,7 +184,7 @@ func destinationMayStart(dir string, spec *record.Spec, j *record.Journal) error
 }
 
 // ReceiverMayStart is the answer of the process that serves a destination: the engine
-// restores the container, held by CRIU's hooks, or starts it on its order after the release.
+// restores the container, held, or starts it on its order after the release.
 // A start before that, whoever asks for it, would be a second copy.
 func ReceiverMayStart(dir, runDir string, restores bool) error {
 	spec, err := record.LoadSpec(dir)
@@ -195,7 +195,8 @@ func ReceiverMayStart(dir, runDir string, restores bool) error {
 	if err != nil {
 		return err
 	}
-	held := restores && spec.Hooks.Restore.Given() && spec.Hooks.Restore.Gate != ""
+	// By CRIU's hooks, or by the engine itself.
+	held := restores && spec.Hooks.Restore.Given()
 	switch st := j.State(); {
 	case held && (st == record.Frozen || st == record.Flushed): // the engine begins to restore, and waits for the volumes
 		return nil

@@ -14,8 +14,8 @@ import typing as t
 from ..._core import move_checks
 from ..._core.move import IGNORE, UNACCOUNTED, Finding, Move, dotted
 from ..._core.move_checks import Need
-from . import gate, inventory
-from .facts import PRIVATE, SCRIPTS
+from . import gate, inventory, live
+from .facts import HELD, INSIDE, NEWER, PRIVATE, SCRIPTS
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
@@ -24,8 +24,8 @@ COMMON_DEVICES = ("net/tun", "fuse", "ppp")
 LAYOUTS = ("simfs", "ploop")
 # The session watches the files while they are used, by their handles.
 WATCHED = ("ext4", "xfs")
-# The first version of libvzctl and prlctl.
-NEWER = 7
+# Storage that several hosts see, by the kinds of its file system.
+SHARED = ("fuse.vstorage", "fuse.pstorage", "nfs", "nfs4", "gfs2")
 
 
 def _offer(move: Move) -> t.Mapping[str, t.Any]:
@@ -39,7 +39,11 @@ def _openvz(move: Move) -> t.Iterator[str]:
 
 
 def _unknown_workload(move: Move) -> t.Iterator[str]:
-    if not move.container["exists"]:
+    if move.container.get("machine"):
+        yield "{0} is a virtual machine on {1}, and this driver moves containers: move it with `prlctl migrate`, or as a guest of libvirt's".format(
+            move.workload, move.source
+        )
+    elif not move.container["exists"]:
         known = ["{id} ({name})".format(**each) if each["name"] else each["id"] for each in move.here["host"]["openvz"]["containers"]]
         yield "OpenVZ has no container {0} on {1}: name one of its containers{2}".format(
             move.workload, move.source, " ({0})".format(", ".join(known)) if known else ", of which it has none"
@@ -62,8 +66,11 @@ def _gate(move: Move) -> t.Iterator[str]:
 
 def _running(move: Move) -> t.Iterator[str]:
     state, dump = move.container["state"], move.container.get("dump")
-    if state in ("suspended", "paused"):
-        yield "{0} is {1} on {2} and not running: resume it there with `vzctl resume {0}`, or stop it".format(move.workload, state, move.source)
+    if state in (HELD, "suspended"):
+        words = "vzctl chkpnt {0} --resume" if state == HELD else "vzctl restore {0}"
+        yield "{0} is {1} on {2} and not running: let it go on there with `{3}`, or stop it".format(
+            move.workload, state, move.source, words.format(move.workload)
+        )
     elif dump:
         yield "{0} has a dump of its memory on {1} ({2}), with which it would go on there: start it there, or remove the dump".format(
             move.workload, move.source, dump
@@ -72,20 +79,19 @@ def _running(move: Move) -> t.Iterator[str]:
         yield "{0} does not run and is mounted on {1}: unmount it there with `vzctl umount {0}`".format(move.workload, move.source)
 
 
-def _live(move: Move) -> t.Iterator[str]:
-    if move.live:
-        yield "containers of OpenVZ move offline, which means that {0} is stopped on {1} and started on {2}: move it with migrate_mode=offline".format(
-            move.workload, move.source, move.destination
-        )
-
-
 def _era(move: Move) -> t.Iterator[str]:
-    for name, host in move.hosts:
-        if host["openvz"]["version"][:1] >= [NEWER]:
-            yield (
-                "vzctl is {0} on {1}: of Virtuozzo and OpenVZ {2} and later a container is registered otherwise, and this driver does not do that: "
-                "bring it to podman with playbooks/import_openvz.yml".format(dotted(host["openvz"]["version"]), name, NEWER)
-            )
+    """Each era registers a container otherwise, and reads another configuration."""
+    here, there = (host["openvz"]["version"][:1] >= [NEWER] for _name, host in move.hosts)
+    if here != there:
+        yield "vzctl is {0} on {1} and {2} on {3}, and the two read other configurations: move it to a host of the same era".format(
+            *(word for name, host in move.hosts for word in (dotted(host["openvz"]["version"]), name))
+        )
+    elif here and not move.container["newer"]:
+        yield "{0} is of an earlier OpenVZ than {1} itself, which only runs it: convert it there with `vzctl convert {0}`".format(move.workload, move.source)
+    elif here and not move.container["inside"]:
+        yield "the configuration of {0} on {1} is not {2}/{3}: register it there with `vzctl register {2} {0}`".format(
+            move.workload, move.source, move.container["private"], INSIDE
+        )
 
 
 def _files(move: Move) -> t.Iterator[str]:
@@ -107,6 +113,10 @@ def _layout(move: Move) -> t.Iterator[str]:
     if move.container["layout"] not in LAYOUTS:
         yield "the private area {0} of {1} on {2} is {3}, and only simfs and ploop can move: convert it with `vzctl convert {1}`".format(
             move.container["private"], move.workload, move.source, move.container["layout"] or "of no kind that is known here"
+        )
+    if move.container["fstype"] in SHARED:
+        yield "the private area {0} of {1} is on {2}, which other hosts see as well: unregister it on {3} and register it there, without a copy".format(
+            move.container["private"], move.workload, move.container["fstype"], move.source
         )
     if move.container["linked"]:
         yield "the private area {0} of {1} on {2} is a link: put the folder itself there, or mount it there".format(
@@ -196,23 +206,20 @@ def _cluster(move: Move) -> t.Iterator[str]:
 
 
 def _quota(move: Move) -> t.Iterator[str]:
-    limit = move.container["parameters"].get("QUOTAUGIDLIMIT", "")
-    if move.container["layout"] == "simfs" and limit not in ("", "0"):
-        yield (
-            "{0} has limits for users and groups in its quota (QUOTAUGIDLIMIT), which are kept by {1} outside of its files: take them off with "
-            "`vzctl set {0} --quotaugidlimit 0 --save`, or list the check 'quota' in {2} and set them again on {3}".format(
-                move.workload, move.source, IGNORE, move.destination
+    for name, host in move.hosts:
+        if move.container["quota"] and not host["openvz"]["quota"]:
+            yield "{0} has limits for users and groups in its quota (QUOTAUGIDLIMIT), and {1} lacks vzdqdump, vzdqload or vzquota: {2}".format(
+                move.workload,
+                name,
+                "install vzquota there, take them off with `vzctl set {0} --quotaugidlimit 0 --save`, or list the check 'quota' in {1}".format(
+                    move.workload, IGNORE
+                ),
             )
-        )
 
 
 def _version(move: Move) -> t.Iterator[str]:
     here, there = (host["openvz"]["version"] for _name, host in move.hosts)
-    if here[:1] != there[:1]:
-        yield "vzctl is {0} on {1} and {2} on {3}, and the two read other configurations: move it to a host of the same era".format(
-            dotted(here), move.source, dotted(there), move.destination
-        )
-    elif here[:2] > there[:2]:
+    if here[:2] > there[:2]:
         yield "vzctl is {0} on {1} and {2} on {3}, which is older: install the same version there, or list the check 'vzctl_version' in {4}".format(
             dotted(here), move.source, dotted(there), move.destination, IGNORE
         )
@@ -232,17 +239,8 @@ def _arch(move: Move) -> t.Iterator[str]:
         )
 
 
-def _cpu(move: Move) -> t.Iterator[str]:
-    """vzmigrate asks for a live move alone. A program that was built for the source's processor fails after a start, too."""
-    missing = sorted(set(move.here["host"]["cpu_features"]) - set(move.there["host"]["cpu_features"]))
-    if missing and move.live:
-        yield "the processor of {0} lacks {1}, which programs in {2} may be using: choose a host like {3}".format(
-            move.destination, ", ".join(missing), move.workload, move.source
-        )
-
-
 def _space(move: Move) -> t.Iterator[str]:
-    yield from move_checks.space(move, [Need("its private area", move.destination, _offer(move)["store"], move.container["size"])])
+    yield from move_checks.space(move, [Need("its private area", move.destination, _offer(move)["store"], move.container["size"]), *live.needs(move)])
 
 
 def _scripts(move: Move) -> t.Iterator[str]:
@@ -277,7 +275,7 @@ BASICS: dict[str, Check] = {
 # Cannot be ignored either, and are asked with the rest: without them the move would lose something, or write over it.
 FIRM: dict[str, Check] = {
     "running": _running,
-    "live": _live,
+    **live.FIRM,
     "era": _era,
     "files": _files,
     "engine_lock": _engine_lock,
@@ -301,7 +299,7 @@ CHECKS: dict[str, Check] = {
     "vzctl_version": _version,
     "openvz_kernel": _kernel,
     "arch": _arch,
-    "cpu": _cpu,
+    **live.CHECKS,
     "space": _space,
     "memory_options": _options,
     "pcopy": move_checks.pcopy,
@@ -313,7 +311,7 @@ CHECKS: dict[str, Check] = {
 
 def twin(move: Move) -> dict[str, t.Any]:
     """Everything that a move makes on the destination, and removes again if it is undone."""
-    return {"made": not move.there["workload"]["exists"], "volumes": [PRIVATE], "folders": [], "secrets": []}
+    return {"made": not move.there["workload"]["exists"], "volumes": [PRIVATE], "folders": [], "secrets": [], "dump": move.live or move.container["quota"]}
 
 
 def examine(move: Move, ignore: t.Container[str] = ()) -> tuple[list[Finding], list[Finding]]:

@@ -10,6 +10,7 @@ import ipaddress
 import posixpath
 import typing as t
 
+from ..._core import host
 from ..config import Line, is_newer, read, read_defaults
 from ..look import state_of
 
@@ -25,6 +26,14 @@ SCRIPTS = ("start", "stop", "mount", "umount", "premount", "postumount")
 PLACES = ("VE_PRIVATE", "VE_ROOT")
 USUAL = {"VE_PRIVATE": "/vz/private/$VEID", "VE_ROOT": "/vz/root/$VEID", "DUMPDIR": "/vz/dump", "LOCKDIR": "/vz/lock"}
 DUMP = "Dump.{0}"
+# The folder of a move's dump, beside those of vzctl's own.
+DUMPED = "handover.{0}"
+# The first version of libvzctl and prlctl.
+NEWER = 7
+# Of libvzctl the configuration is in the private area, and that of /etc/vz/conf is a link to it.
+INSIDE = "ve.conf"
+# Running, by vzctl, and no task of it can run: a move holds it.
+HELD = "paused"
 
 
 def bundle_of(ctid: str) -> str:
@@ -69,6 +78,11 @@ def bridges_of(parameters: t.Mapping[str, str]) -> list[str]:
     return sorted({word.partition("=")[2] for word in words if word.startswith("bridge=") and word.partition("=")[2]})
 
 
+def second_level(parameters: t.Mapping[str, str], layout: str) -> bool:
+    """Whether the host keeps limits for its users and groups, outside of its files."""
+    return layout == "simfs" and parameters.get("DISK_QUOTA", "yes") != "no" and parameters.get("QUOTAUGIDLIMIT", "") not in ("", "0")
+
+
 def state_word(status: str) -> str:
     """One word for the state."""
     state = state_of(status)
@@ -89,7 +103,8 @@ def facts_of(seen: Document) -> dict[str, t.Any]:
         "state": state,
         "running": state == "running",
         "status": seen["status"],
-        "newer": is_newer(read(conf)),
+        # A configuration of libvzctl's may be on a host of vzctl 4, which reads it.
+        "newer": is_newer(read(conf)) and host.parse_version(seen["vzctl"])[:1] >= [NEWER],
         "vzctl": seen["vzctl"],
         "bundle": bundle_of(ctid),
         "conf": conf,
@@ -102,6 +117,7 @@ def facts_of(seen: Document) -> dict[str, t.Any]:
         "root": seen["mountpoint"],
         "layout": seen["layout"],
         "size": seen["kib"] * 1024,
+        "quota": second_level(parameters, seen["layout"]),
         "addresses": addresses_of(parameters),
         "bridges": bridges_of(parameters),
         # What every engine's container has. Those of a move with memory are not asked for.

@@ -27,8 +27,7 @@ _OWN: dict[str, Row] = {
     **rows(REFUSED, "a disk outside of its private area stays behind: detach it", "DISK", check="disks"),
     **rows(REFUSED, "a folder of the host stays behind: unmount it with `vzctl set --bindmount_del`", "BINDMOUNT", check="bind_mounts"),
     **rows(REFUSED, "take it out of the cluster", "HA_ENABLE", check="cluster"),
-    **rows(REFUSED, "of a directory container its limits are in the host's quota: take them off with `vzctl set --quotaugidlimit 0`", "QUOTAUGIDLIMIT",
-           check="quota"),
+    **rows(CARRIED, FILE + "; of a directory container the limits and the account by `vzdqdump` and `vzdqload`", "QUOTAUGIDLIMIT", check="quota"),
 }  # fmt: skip
 
 # All that is known of either era.
@@ -41,11 +40,16 @@ STATE: dict[str, Row] = {
     ),
     "a private area of another kind (VZFS), or of two kinds": Row(REFUSED, "convert it with `vzctl convert`", "layout"),
     "a private area that is a link": Row(REFUSED, "mount the folder there instead", "layout"),
-    "its configuration": Row(CARRIED, "by the module, which compares it; nothing is registered before the release"),
+    "its configuration": Row(CARRIED, "by the module, which compares it; of libvzctl in the private area. Nothing starts of it before the release"),
     "its action scripts": Row(CARRIED, "by the module; those of libvzctl are in the private area"),
+    "the mark of its owner (.owner), of libvzctl": Row(ANEW, "`vzctl register` writes that of the destination"),
+    "a private area on storage that several hosts see": Row(REFUSED, "unregister it here and register it there", "layout"),
     "action scripts of the host (vps.*)": Row(TOLD, "they stay, and those of the destination count there", "host_scripts"),
     "its name (/etc/vz/names)": Row(CARRIED, "the link is made at its start there", "names"),
-    "memory, processes and connections": Row(REFUSED, "move it offline: it is stopped and started", "live"),
+    "memory, processes and connections": Row(
+        CARRIED, "live, by `vzctl chkpnt` and `vzctl restore` of OpenVZ's kernel 2.6.32; offline it is stopped and started", "live"
+    ),
+    "memory of one with a ploop disk, or of libvzctl's": Row(REFUSED, "move it offline", "live"),
     "the dump of one that is suspended": Row(REFUSED, "resume it, or remove the dump and start it", "running"),
     "counters of resources and traffic": Row(ANEW, "the kernel counts from its start there"),
 }

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import typing as t
 
@@ -19,6 +20,9 @@ from .inventory import unaccounted
 Document = t.Mapping[str, t.Any]
 FOLDER = "/etc/vz/conf"
 DEFAULTS = "/etc/vz/vz.conf"
+# The account that OpenVZ's kernel keeps of a container (its user beancounters), in pages: name, held, highest, barrier, limit, failures.
+ACCOUNT = "/proc/bc/{0}/resources"
+_HELD = "physpages"
 # The kernel's list of the addresses of running containers.
 ADDRESSES = "/proc/vz/veip"
 
@@ -27,6 +31,15 @@ def configured() -> list[str]:
     """The ids of the containers that have a configuration on this host. The samples that come with vzctl are called ve-…, and 0 is the host."""
     names = (os.path.basename(path)[: -len(".conf")] for path in sorted(glob.glob(os.path.join(FOLDER, "*.conf"))))
     return [name for name in names if not name.startswith("ve-") and not name.endswith("-sample") and name != "0"]
+
+
+def memory_of(ctid: str) -> int:
+    """Bytes that its processes hold; 0 where the kernel keeps no such account."""
+    for line in host.read_text(ACCOUNT.format(ctid)).splitlines():
+        words = line.split()
+        if words[:1] == [_HELD] and len(words) > 1 and words[1].isdigit():
+            return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 class Look:
@@ -54,8 +67,15 @@ class Look:
         status = next((line for line in said.splitlines() if line.startswith(("CTID ", "VEID "))), "")
         if not state_of(status)["exists"]:
             return self._none()
-        state = facts_of.state_word(status)
+        state = self._state(facts_of.state_word(status))
         return {"exists": True, "running": state == "running", "held": False, "name": self.word, "id": self.word, "state": state}
+
+    def _state(self, state: str) -> str:
+        """vzctl's word for it, unless it says that it runs, and a move holds it."""
+        if state != "running" or not os.access(gate.TURN, os.X_OK):
+            return state
+        holds = self.ask(lambda: self.runtime.run([gate.TURN, "still", self.word], accept=range(256)).rc == 0, False)
+        return facts_of.HELD if holds else state
 
     def whole(self) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
         """The container, and this host's offer to one."""
@@ -65,20 +85,34 @@ class Look:
                 self.problems.append("vzctl does not say how {0} is: {1}".format(seen["id"], seen["status"] or "it said nothing"))
             return self._none(), self._offer(self.word)
         workload = facts_of.facts_of(seen)
+        state = self._state(workload["state"])
+        workload.update(state=state, running=state == "running", memory=memory_of(workload["id"]))
         workload.update(unaccounted=unaccounted(workload), **self._files(workload))
         return workload, self._offer(workload["id"])
 
     def _none(self) -> dict[str, t.Any]:
-        return {"exists": False, "running": False, "held": False, "name": self.word, "state": "", "members": []}
+        return {"exists": False, "running": False, "held": False, "name": self.word, "state": "", "members": [], "machine": self._machine()}
+
+    def _machine(self) -> bool:
+        """Whether it is a virtual machine of Virtuozzo's, of which vzctl knows nothing. prlctl ends with an error for a name that it does not know."""
+        prlctl = self.runtime.find("prlctl")
+        asked = self.ask(lambda: self.runtime.run([prlctl, "list", "-i", "-f", "-j", self.word], accept=range(256)), None) if prlctl else None
+        try:
+            found = json.loads(asked.stdout) if asked is not None and asked.rc == 0 else []
+        except ValueError:
+            found = []
+        return any(isinstance(each, dict) and each.get("Type") == "VM" for each in found if isinstance(found, list))
 
     def _files(self, workload: Document) -> dict[str, t.Any]:
         """Its private area as a directory of the move, and the dump of one that is suspended."""
         dumps = facts_of.place(facts_of.effective(workload["conf"], host.read_text(DEFAULTS)), "DUMPDIR", workload["id"])
-        written = {workload["id"] + ".conf": workload["conf"], **workload["scripts"]}
+        # Carried as texts. The files of a private area are carried as they are.
+        written = {} if workload["newer"] else {workload["id"] + ".conf": workload["conf"], **workload["scripts"]}
         directory = {"name": facts_of.PRIVATE, "path": workload["private"], "size": workload["size"], "anonymous": False, "shared_with": []}
         return {
             "dump": next(iter(glob.glob(os.path.join(glob.escape(dumps), facts_of.DUMP.format(workload["id"])))), ""),
             "linked": os.path.islink(workload["private"]),
+            "inside": os.path.realpath(os.path.join(FOLDER, workload["id"] + ".conf")) == os.path.join(os.path.realpath(workload["private"]), facts_of.INSIDE),
             "fstype": _fstype(workload["private"]),
             "unreadable": sorted(name for name, text in written.items() if not _is(os.path.join(FOLDER, name), text)),
             "mounts": [
@@ -98,6 +132,7 @@ class Look:
         vzctl, ploop = self.runtime.find("vzctl"), self.runtime.find("ploop")
         defaults = facts_of.effective("", host.read_text(DEFAULTS))
         private, root = (facts_of.place(defaults, name, ctid) for name in facts_of.PLACES)
+        dump = os.path.join(facts_of.place(defaults, "DUMPDIR", ctid), facts_of.DUMPED.format(ctid))
         lock = os.path.join(facts_of.place(defaults, "LOCKDIR", ctid), ctid + ".lck")
         return {
             "installed": vzctl is not None and os.path.isdir(FOLDER),
@@ -109,15 +144,27 @@ class Look:
             "root": root,
             "private_exists": os.path.lexists(private),
             "store": host.place(private),
+            "dump": dump,
+            "dump_store": host.place(dump),
+            "checkpoint": self._number("vzcptcheck", "version"),
+            "capabilities": self._number("vzcptcheck", "caps"),
             "lock": self._holder(lock),
             "containers": self._containers(ctid),
             "taken": self._taken(ctid),
+            "quota": all(self.runtime.find(program) for program in ("vzdqdump", "vzdqload", "vzquota")),
             "ipv6": os.path.isdir("/sys/module/ipv6") or os.path.exists("/proc/net/if_inet6"),
         }
 
     def _version(self, vzctl: str) -> list[int]:
         said = self.ask(lambda: self.runtime.run([vzctl, "--version"], accept=range(256)).stdout, "")
         return host.parse_version(said)
+
+    def _number(self, program: str, word: str) -> int:
+        """What the kernel's module for it says; 0 where there is none."""
+        found = self.runtime.find(program)
+        asked = self.ask(lambda: self.runtime.run([found, word], accept=range(256)), None) if found else None
+        said = asked.stdout.strip() if asked is not None and asked.rc == 0 else ""
+        return int(said) if said.isdigit() else 0
 
     def _has_ploop(self, ploop: str) -> bool:
         """Whether the kernel gives it a device. It is only asked which would be the next."""

@@ -28,6 +28,7 @@ VZCTL: dict[int, str] = {
     79: "an action script said no; the helper is asked by vps.premount",
     99: "the kernel or vzctl has no ploop",
     105: "the container is disabled",
+    140: "the container could not be registered",
     **dict.fromkeys(range(151, 168), "an image or a snapshot of a ploop disk is at fault"),
 }
 

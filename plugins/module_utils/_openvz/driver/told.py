@@ -14,7 +14,9 @@ from ..._core.sizes import format_size
 
 def _places(move: Move) -> t.Iterator[str]:
     there = move.there["host"]["openvz"]
-    for what, here, new in (("private area", move.container["private"], there["private"]), ("root", move.container["root"], there["root"])):
+    places = [("private area", move.container["private"], there["private"]), ("root", move.container["root"], there["root"])]
+    # Of libvzctl the root stays as its configuration says.
+    for what, here, new in places[:1] if move.container["newer"] else places:
         if here != new:
             yield "the {0} of {1} is {2} on {3}, and will be {4} on {5}".format(what, move.workload, here, move.source, new, move.destination)
 

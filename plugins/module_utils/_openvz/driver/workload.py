@@ -57,20 +57,27 @@ class OpenvzWorkload:
         defaults = facts_of.effective("", read_text(DEFAULTS))
         return {name: facts_of.place(defaults, name, self.name) for name in facts_of.PLACES}
 
+    def _dump(self) -> str:
+        """The folder that a dump of a move is in, on either side."""
+        defaults = facts_of.effective("", read_text(DEFAULTS))
+        return os.path.join(facts_of.place(defaults, "DUMPDIR", self.name), facts_of.DUMPED.format(self.name))
+
     # prepared
 
     def _prepare(self) -> dict[str, t.Any]:
         source, places = self.params["source"], self._places()
         private = places["VE_PRIVATE"]
-        conf = facts_of.moved_configuration(source["conf"], places, self.name)
-        if facts_of.essence(conf) != facts_of.essence(source["conf"]):
+        newer = bool(source.get("newer"))
+        # Of libvzctl it comes in the private area, and the registration changes it.
+        conf = "" if newer else facts_of.moved_configuration(source["conf"], places, self.name)
+        if not newer and facts_of.essence(conf) != facts_of.essence(source["conf"]):
             raise HandoverError("the configuration of {0} would not be the same here: it is written in a way that is not understood".format(self.name))
         if self._noted() is not None:
             # Laid ready by an earlier run of the same move.
             if read_text(os.path.join(self.staged, CONF, self.name + ".conf")) != conf or not os.path.isdir(private):
                 raise HandoverError("{0} is of an earlier move of {1} and not the same: run playbooks/recover.yml".format(self.staged, self.name))
             return self._result(private)
-        for path in (private, os.path.join(FOLDER, self.name + ".conf")):
+        for path in (private, os.path.join(FOLDER, self.name + ".conf"), self._dump()):
             if os.path.lexists(path):
                 raise HandoverError("{0} is on this host, and was not when the move was planned: see who makes it here, then move it again".format(path))
         self.reasons += ["{0} is not there".format(private), "there is no container {0} that waits for its start".format(self.name)]
@@ -80,15 +87,19 @@ class OpenvzWorkload:
 
     def _lay_ready(self, conf: str, places: t.Mapping[str, str], source: Document) -> None:
         os.makedirs(os.path.join(self.staged, CONF), mode=0o700)
-        files = {self.name + ".conf": (conf, 0o644), **{name: (text, 0o755) for name, text in source["scripts"].items()}}
+        files = {self.name + ".conf": (conf, 0o644), **{name: (text, 0o755) for name, text in source["scripts"].items()}} if conf else {}
         for name, (text, mode) in files.items():
             self._write(os.path.join(self.staged, CONF, name), text, mode)
         # Before the folder: what the note does not name is not removed.
-        note = {"private": places["VE_PRIVATE"], "root": places["VE_ROOT"], "name": source["title"]}
+        dump = self._dump() if (self.params["planned"] or {}).get("dump") else ""
+        note = {"private": places["VE_PRIVATE"], "root": places["VE_ROOT"], "name": source["title"], "dump": dump}
         self._write(os.path.join(self.staged, NOTE), json.dumps(note) + "\n", 0o600)
-        for key in ("root", "name"):
+        for key in ("root", "name", *(() if conf else ("private",))):
             self._write(os.path.join(self.staged, key), note[key] + "\n", 0o600)
-        os.makedirs(note["private"], mode=0o700)
+        if dump:
+            self._write(os.path.join(self.staged, "dump"), dump + "\n", 0o600)
+        for path in filter(None, (note["private"], dump)):
+            os.makedirs(path, mode=0o700)
 
     def _write(self, path: str, text: str, mode: int) -> None:
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
@@ -98,11 +109,14 @@ class OpenvzWorkload:
             os.fsync(file.fileno())
 
     def _result(self, private: str) -> dict[str, t.Any]:
+        dump = self._dump() if (self.params["planned"] or {}).get("dump") else ""
         mounts = [{"name": facts_of.PRIVATE, "source": private, "destination": "/", "type": "private"}]
         return {
             "volumes": [facts_of.PRIVATE],
-            "workload": {"exists": True, "held": False, "running": False, "name": self.name, "bundle": facts_of.bundle_of(self.name), "mounts": mounts},
-        }
+            "workload": {
+                "exists": True, "held": False, "running": False, "name": self.name, "bundle": facts_of.bundle_of(self.name), "mounts": mounts, "dump": dump,
+            },
+        }  # fmt: skip
 
     def _noted(self) -> dict[str, str] | None:
         """What an earlier run has laid ready, or is about to."""
@@ -128,6 +142,10 @@ class OpenvzWorkload:
 
     def _remove(self) -> dict[str, t.Any]:
         here, noted, left = self._here(), self._noted(), self.staged + ".left"
+        if here["exists"] and here["state"] == facts_of.HELD and (noted is not None or os.path.exists(left)):
+            # Its session could not end it.
+            self.reasons.append("{0} is held for a move".format(self.name))
+            here = self._end_held("discard" if noted is not None else "kill") if not self.module.check_mode else {**here, "state": "stopped"}
         if here["exists"] and here["state"] != "stopped":
             raise HandoverError("{0} is {1} on this host, so it is not removed: stop it first if that is meant".format(self.name, here["state"]))
         if here["exists"] and noted is None and not os.path.exists(left):
@@ -145,12 +163,20 @@ class OpenvzWorkload:
             (self._destroy if whole else self._put_aside)(here)
         if noted is not None:
             # Its place was empty when the note was written.
-            if whole and os.path.isdir(noted["private"]):
-                shutil.rmtree(noted["private"])
+            for path in filter(None, (noted["private"] if whole else "", noted.get("dump", ""))):
+                if os.path.isdir(path):
+                    shutil.rmtree(path)
             shutil.rmtree(self.staged)
         if os.path.exists(left):
+            shutil.rmtree(self._dump(), ignore_errors=True)
             os.unlink(left)
         return {}
+
+    def _end_held(self, word: str) -> dict[str, t.Any]:
+        done = self.runtime.run([gate.TURN, word, self.name, self._dump()], accept=range(256))
+        if done.rc != 0:
+            raise HandoverError("{0} is held on this host for a move, and was not ended: {1}".format(self.name, done.last_words))
+        return self._here()
 
     def _destroy(self, here: Document) -> None:
         done = self._vzctl("destroy", self.name)
@@ -172,6 +198,13 @@ class OpenvzWorkload:
 
     def _put_aside(self, here: Document) -> None:
         """As vzmigrate leaves it: the private area stays, and the container is none any more."""
+        if here["newer"]:
+            done = self._vzctl("unregister", self.name)
+            if self._here()["exists"]:
+                raise HandoverError(
+                    "`vzctl unregister {0}` has ended, and {0} is still on this host: {1}".format(self.name, statuses.sentence(done.rc, done.last_words))
+                )
+            return
         for name in sorted(here["scripts"]) + [self.name + ".conf"]:
             path = os.path.join(FOLDER, name)
             if os.path.lexists(path):

@@ -153,7 +153,7 @@ def a_host_of_openvzs(host, monkeypatch, tmp_path):
         (folder / f"{name}.conf").write_text('PRIVVMPAGES="1"\n', encoding="utf-8")
     (tmp_path / "101").write_text("          kmemsize  1 2 3 4 0\n        physpages  2048  4096  0  131072  0\n", encoding="utf-8")
     monkeypatch.setattr(look, "FOLDER", str(folder))
-    monkeypatch.setattr(openvz_rows, "ACCOUNT", str(tmp_path / "{0}"))
+    monkeypatch.setattr(openvz_rows.look, "ACCOUNT", str(tmp_path / "{0}"))
     asked = host.run
     host.tools = {"vzctl"}
     host.run = lambda argv, *more: Completed(tuple(argv), 0, VZCTL[argv[-1]], "") if argv[1] == "status" else asked(argv, *more)

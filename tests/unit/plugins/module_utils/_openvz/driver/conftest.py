@@ -19,6 +19,44 @@ STAND_IN = CHECKOUT / "tests" / "openvz" / "vzctl.py"
 CONF = 'NAME="shop"\nVE_LAYOUT="simfs"\nVE_PRIVATE="{0}/vz/private/$VEID"\nVE_ROOT="{0}/vz/root/$VEID"\n'
 
 
+# systemd keeps the process of a unit, and none of a scope.
+SYSTEMD_RUN = """#!/bin/sh
+unit=
+while case $1 in --*) true ;; *) false ;; esac; do
+    case $1 in --unit=*) unit=${{1#--unit=}} ;; esac
+    shift
+done
+[ -n "$unit" ] || exec "$@"
+"$@" </dev/null >/dev/null 2>&1 &
+echo $! >{0}/$unit
+"""
+SYSTEMCTL = """#!/bin/sh
+for unit in "$@"; do :; done
+case $1 in
+show) cat {0}/$unit 2>/dev/null || echo 0 ;;
+stop) [ -f {0}/$unit ] && kill $(cat {0}/$unit) && rm {0}/$unit ;;
+esac
+"""
+# Not every machine that tests run on has CRIU. This keeps a process's words, and begins it again, stopped; with the file criu-fails beside it, it does not.
+# That a process goes on from its dump is for molecule/openvz.
+CRIU = """
+import os, pathlib, signal, subprocess, sys, time
+words = dict(zip(sys.argv[2:], sys.argv[3:]))
+memory = pathlib.Path(words["--images-dir"], "memory")
+if pathlib.Path(sys.argv[0]).with_name("criu-fails").exists():
+    sys.exit(1)
+if sys.argv[1] == "dump":
+    memory.write_bytes(pathlib.Path("/proc", words["--tree"], "cmdline").read_bytes())
+    sys.exit()
+argv = memory.read_bytes().split(bytes(1))[:-1]
+null = subprocess.DEVNULL
+child = subprocess.Popen(argv, start_new_session=True, stdin=null, stdout=null, stderr=null).pid
+time.sleep(0.1)
+os.kill(child, signal.SIGSTOP)
+pathlib.Path(words["--pidfile"]).write_text(str(child))
+"""
+
+
 class Host:
     """Its folder stands for /."""
 
@@ -29,7 +67,12 @@ class Host:
             folder.mkdir(parents=True)
         (root / "etc/vz/vz.conf").write_text(f"VE_PRIVATE={root}/vz/private/$VEID\nVE_ROOT={root}/vz/root/$VEID\n", encoding="utf-8")
         self.program("vzctl", f"#!{sys.executable}\n" + self.moved(STAND_IN.read_text(encoding="utf-8")))
-        self.program("systemd-run", '#!/bin/sh\nwhile case $1 in --*) true ;; *) false ;; esac; do shift; done\nexec "$@"\n')
+        for name in ("vzpid", "vzcptcheck", "prlctl", "vzquota", "vzdqdump", "vzdqload"):
+            stand_in = STAND_IN.parent / ("vzquota.py" if "q" in name else f"{name}.py")
+            self.program(name, f"#!{sys.executable}\n" + self.moved(stand_in.read_text(encoding="utf-8")))
+        self.program("criu", f"#!{sys.executable}\n" + CRIU)
+        self.program("systemctl", SYSTEMCTL.format(root))
+        self.program("systemd-run", SYSTEMD_RUN.format(root))
         self.turn_program = self.program("turn", self.moved((FILES / "openvz-turn").read_text(encoding="utf-8")))
         self.program("premount", self.moved((FILES / "openvz-premount").read_text(encoding="utf-8")))
         self.helper(True)
@@ -42,6 +85,8 @@ class Host:
             ("/usr/local/libexec/handover/openvz", self.root / "bin"),
             ("/usr/local/libexec/handover/pcopy", self.root / "bin" / "pcopy"),
             ("/var/lib/handover/openvz", self.staged),
+            ("/vz/lock", self.root / "lock"),
+            ("/vz/dump", self.root / "dump"),
             ("/var/lib/vzctl-stand-in", self.state),
             ("/etc/vz", self.root / "etc/vz"),
         ):
@@ -84,10 +129,28 @@ class Host:
         return private
 
 
+def newer(host: Host, owner: str = "node1") -> pathlib.Path:
+    """The private area of container 101 of libvzctl's, which this host does not know yet."""
+    (host.state / "ERA").write_text("7", encoding="utf-8")
+    (host.state / "SERVERID").write_text("node2", encoding="utf-8")
+    private = host.have()
+    conf = (host.conf / "101.conf").rename(private / "ve.conf")
+    conf.write_text(conf.read_text(encoding="utf-8") + 'UUID="101"\nVEFORMAT="ploop"\n', encoding="utf-8")
+    (private / ".ve.layout").symlink_to("5")
+    (private / ".owner").write_text(owner, encoding="utf-8")
+    return private
+
+
+@pytest.fixture(name="newer_area")
+def one_newer_area(openvz_host):
+    return newer(openvz_host)
+
+
 @pytest.fixture(name="openvz_host")
 def one_host(tmp_path):
     host = Host(tmp_path)
     yield host
     (host.state / "STOP_SECONDS").write_text("0", encoding="utf-8")
     (host.state / "FAULT").unlink(missing_ok=True)
-    host.call(host.root / "bin" / "vzctl", "stop", "101")
+    host.call(host.root / "bin" / "vzctl", "--skiplock", "stop", "101")
+    host.call(host.root / "bin" / "systemctl", "stop", "handover-openvz-101.service")

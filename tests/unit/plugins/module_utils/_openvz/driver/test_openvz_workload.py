@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import Runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._openvz.driver import gate, look, workload
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.driver import facts, gate, look, workload
 from ansible_collections.livefleet.handover.plugins.modules import openvz_workload
 
 
@@ -16,6 +16,9 @@ from ansible_collections.livefleet.handover.plugins.modules import openvz_worklo
 def host(openvz_host, monkeypatch):
     monkeypatch.setenv("PATH", f"{openvz_host.root}/bin:/usr/bin:/bin:/usr/sbin:/sbin")
     monkeypatch.setattr(look, "SCRIPT", openvz_host.moved(look.SCRIPT))
+    monkeypatch.setattr(
+        facts, "USUAL", {name: host_path if name.startswith("VE_") else openvz_host.moved(host_path) for name, host_path in facts.USUAL.items()}
+    )
     for module, name in ((look, "FOLDER"), (look, "DEFAULTS"), (workload, "FOLDER"), (workload, "DEFAULTS"), (workload, "NAMES"), (workload, "STAGED")):
         monkeypatch.setattr(module, name, openvz_host.moved(getattr(module, name)))
     for name in ("SCRIPT", "OWN", "TURN"):
@@ -183,3 +186,50 @@ def test_a_note_of_which_nothing_was_written_is_none(host, seen, call):
     source = on_source(host, seen)
     (host.staged / "101" / "conf").mkdir(parents=True)
     assert call(state="prepared", source=source)["changed"]
+
+
+def test_one_of_libvzctl_s_is_laid_ready_as_its_place_alone(host, newer_area, seen, call):
+    (newer_area / ".owner").write_text("node2", encoding="utf-8")
+    host.call(host.root / "bin" / "vzctl", "register", newer_area, "101")
+    source, offer = seen()[:2]
+    assert source["newer"] and source["inside"] and source["unreadable"] == [] and offer["version"] == [7, 0, 280]
+    # The source's copy goes, and the files come from elsewhere.
+    host.call("cp", "-a", newer_area, host.root / "came")
+    (host.staged).mkdir()
+    (host.staged / "101.left").write_text("", encoding="utf-8")
+    assert call(state="absent")["changed"] and newer_area.is_dir() and host.status() == "VEID 101 deleted unmounted down"
+    host.call("rm", "-r", newer_area)
+    assert call(state="prepared", source=source)["changed"] and not list((host.staged / "101" / "conf").iterdir())
+    assert not call(state="prepared", source=source)["changed"]
+    host.call("cp", "-aT", host.root / "came", newer_area)
+    assert call(state="started")["changed"] and host.status() == "VEID 101 exist mounted running"
+    host.turn("stop", "101", "")
+    assert call(state="absent", volumes=["private"])["changed"]
+    assert host.status() == "VEID 101 deleted unmounted down" and not newer_area.exists()
+
+
+def test_a_virtual_machine_is_told_from_nothing(host, seen):
+    (host.state / "MACHINES").write_text("vm1", encoding="utf-8")
+    assert seen("vm1")[0]["machine"] and not seen("vm2")[0]["machine"]
+
+
+def test_the_twin_of_a_live_move_has_a_place_for_its_dump(host, seen, call):
+    source = on_source(host, seen)
+    done = call(state="prepared", source=source, planned={"dump": True})
+    dump = host.root / "dump" / "handover.101"
+    assert done["workload"]["dump"] == str(dump) and dump.is_dir() and (host.staged / "101" / "dump").read_text(encoding="utf-8") == f"{dump}\n"
+    assert call(state="absent", volumes=["private"])["changed"] and not dump.exists() and not (host.staged / "101").exists()
+
+
+def test_one_that_a_move_holds_is_seen_and_ended(host, seen, call):
+    host.have()
+    host.turn("home", "101")
+    dump = host.root / "dump" / "handover.101"
+    assert seen()[2]["state"] == "running"
+    host.turn("suspend", "101", dump)
+    facts, _offer, brief, _problems = seen()
+    assert facts["state"] == brief["state"] == "paused" and not facts["running"] and not brief["running"]
+    # Its session has settled, and could not end it here.
+    assert call(check=True, state="absent", volumes=["private"])["changed"] and host.status() == "CTID 101 exist mounted running"
+    assert "101 is held for a move" in call(state="absent", volumes=["private"])["reasons"]
+    assert host.status() == "CTID 101 deleted unmounted down" and not dump.exists()

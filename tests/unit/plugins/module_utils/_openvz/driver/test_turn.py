@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 
@@ -121,3 +124,260 @@ def test_nothing_starts_without_the_helper_or_without_an_id(openvz_host):
     assert openvz_host.turn("home", "101")[0] == 1 and openvz_host.status() == "CTID 101 exist unmounted down"
     assert openvz_host.call("sh", openvz_host.root / "bin" / "premount").returncode == 1
     assert openvz_host.call("env", 'VEID=1"2', "sh", openvz_host.root / "bin" / "premount").returncode == 1
+
+
+def live(host):
+    """Container 101 runs here and can be suspended; the folder for its dump."""
+    private = host.have()
+    assert host.turn("home", "101") == (0, "")
+    return private, host.root / "dump" / "handover.101"
+
+
+def arrives(host, dump):
+    """What was suspended here is gone, and its files, its dump and its configuration have come to another host: this one again."""
+    host.call(host.root / "bin" / "vzctl", "--skiplock", "chkpnt", "101", "--kill")
+    host.call(host.root / "bin" / "vzctl", "--skiplock", "umount", "101")
+    (host.staged / "101" / "conf").mkdir(parents=True)
+    (host.conf / "101.conf").rename(host.staged / "101" / "conf" / "101.conf")
+    for name, text in (("root", f"{host.root}/vz/root/101"), ("name", "shop"), ("dump", dump)):
+        (host.staged / "101" / name).write_text(f"{text}\n", encoding="utf-8")
+    (host.root / "asked").unlink(missing_ok=True)
+
+
+def beats(host):
+    path = host.root / "vz/private/101/var/log/beat"
+    return len(path.read_text(encoding="utf-8").split()) if path.exists() else 0
+
+
+def stands_still(host):
+    before = beats(host)
+    time.sleep(0.4)
+    return beats(host) == before
+
+
+def test_it_is_suspended_dumped_and_goes_on(openvz_host):
+    _private, dump = live(openvz_host)
+    assert openvz_host.turn("still", "101")[0] == 1
+    for _again in range(2):
+        assert openvz_host.turn("suspend", "101", dump, "63") == (0, "")
+        assert (dump / "dump").stat().st_size > 0 and stands_still(openvz_host)
+        assert openvz_host.turn("still", "101")[0] == 0
+        # No vzctl but the move's works on it: neither resumes it, nor stops it.
+        for verb in (["chkpnt", "101", "--resume"], ["stop", "101"]):
+            assert openvz_host.call(openvz_host.root / "bin" / "vzctl", *verb).returncode == 9
+        for _once_more in range(2):
+            assert openvz_host.turn("home", "101", dump) == (0, "")
+            assert not stands_still(openvz_host) and not dump.exists()
+    assert "--suspend --flags 63" in (openvz_host.state / "log").read_text(encoding="utf-8")
+    assert openvz_host.call(openvz_host.root / "bin" / "vzctl", "stop", "101").returncode == 0
+
+
+def test_what_was_suspended_is_ended_and_nothing_that_runs(openvz_host):
+    _private, dump = live(openvz_host)
+    assert openvz_host.turn("kill", "101", dump) == (1, "101 runs here, and is not removed\n")
+    openvz_host.turn("suspend", "101", dump)
+    for _again in range(2):
+        assert openvz_host.turn("kill", "101", dump) == (0, "")
+        assert openvz_host.status() == "CTID 101 exist unmounted down" and not dump.exists()
+    assert not (openvz_host.root / "lock" / "101.lck").exists()
+
+
+@pytest.mark.parametrize(("verb", "says"), [("chkpnt --suspend", "vzctl chkpnt 101 --suspend has ended"), ("chkpnt --dump", "and there is no dump")])
+def test_a_checkpoint_that_does_nothing_is_not_believed(openvz_host, verb, says):
+    _private, dump = live(openvz_host)
+    fault(openvz_host, verb)
+    status, said = openvz_host.turn("suspend", "101", dump)
+    assert status == 1 and says in said
+    assert openvz_host.turn("home", "101", dump) == (0, "") and not stands_still(openvz_host)
+
+
+def test_one_that_another_program_works_on_is_not_suspended(openvz_host):
+    _private, dump = live(openvz_host)
+    (openvz_host.root / "lock").mkdir()
+    (openvz_host.root / "lock" / "101.lck").write_text(f"{os.getpid()}\nbackup\n", encoding="utf-8")
+    status, said = openvz_host.turn("suspend", "101", dump)
+    assert status == 1 and f"process {os.getpid()} works on 101" in said
+    assert openvz_host.turn("home", "101", dump) == (0, "")
+    assert (openvz_host.root / "lock" / "101.lck").read_text(encoding="utf-8").startswith(f"{os.getpid()}\n")
+
+
+def test_it_is_undumped_held_and_resumed(openvz_host):
+    _private, dump = live(openvz_host)
+    openvz_host.turn("suspend", "101", dump)
+    arrives(openvz_host, dump)
+    assert openvz_host.turn("undump", "101") == (0, "")
+    # The gate is told that nothing runs of what it lets through.
+    assert openvz_host.asked() == '{"bundle": "/run/handover/openvz/101"}\n internal oci-hook --restores\n'
+    assert openvz_host.status() == "CTID 101 exist mounted running" and stands_still(openvz_host)
+    assert openvz_host.call(openvz_host.root / "bin" / "vzctl", "restore", "101", "--resume").returncode == 9
+    for _again in range(2):
+        assert openvz_host.turn("resume", "101") == (0, "")
+        assert not stands_still(openvz_host)
+        assert not dump.exists() and not (openvz_host.staged / "101").exists() and not (openvz_host.root / "lock" / "101.lck").exists()
+
+
+def test_a_restore_of_an_operator_s_is_a_start_to_the_gate(openvz_host):
+    _private, dump = live(openvz_host)
+    openvz_host.turn("suspend", "101", dump)
+    arrives(openvz_host, dump)
+    kept = (dump / "dump").rename(openvz_host.root / "kept")
+    openvz_host.turn("register", "101")
+    openvz_host.helper(False)
+    assert openvz_host.call(openvz_host.root / "bin" / "vzctl", "--skiplock", "restore", "101", "--dumpfile", kept).returncode == 79
+    assert openvz_host.asked().endswith("internal oci-hook\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda host, dump: fault(host, "restore"), "exist unmounted down"),
+        (lambda host, dump: fault(host, "runs --undump"), "tasks, and those that could run: 1 1"),
+        (lambda host, dump: host.program("criu-fails", ""), "Error: undump failed"),
+        (lambda host, dump: host.helper(False), "Error executing premount script"),
+        (lambda host, dump: (dump / "dump").unlink(), "no dump of 101 has come"),
+    ],
+)
+def test_an_undump_that_does_not_hold_it_is_taken_back(openvz_host, spoil, says):
+    _private, dump = live(openvz_host)
+    openvz_host.turn("suspend", "101", dump)
+    arrives(openvz_host, dump)
+    spoil(openvz_host, dump)
+    status, said = openvz_host.turn("undump", "101")
+    assert status == 1 and says in said
+    # Whatever it was, nothing runs here: the source's copy will.
+    assert "running" not in openvz_host.status()
+    assert openvz_host.turn("discard", "101") == (0, "")
+    assert openvz_host.status() == "CTID 101 deleted unmounted down" and not dump.exists() and not (openvz_host.root / "lock" / "101.lck").exists()
+
+
+def test_what_was_undumped_is_taken_back(openvz_host):
+    _private, dump = live(openvz_host)
+    openvz_host.turn("suspend", "101", dump)
+    arrives(openvz_host, dump)
+    openvz_host.turn("undump", "101")
+    for _again in range(2):
+        assert openvz_host.turn("discard", "101") == (0, "")
+        assert openvz_host.status() == "CTID 101 deleted unmounted down" and not dump.exists()
+
+
+@pytest.mark.parametrize("verb", ["restore --resume", "chkpnt --resume"])
+def test_a_resume_that_does_nothing_is_not_believed(openvz_host, verb):
+    _private, dump = live(openvz_host)
+    openvz_host.turn("suspend", "101", dump)
+    words = ["home", "101", dump]
+    if verb.startswith("restore"):
+        arrives(openvz_host, dump)
+        openvz_host.turn("undump", "101")
+        words = ["resume", "101"]
+    fault(openvz_host, verb)
+    status, said = openvz_host.turn(*words)
+    assert status == 1 and "--resume has ended, and the container is: exist mounted running, and stands still" in said
+    fault(openvz_host, "nothing")
+    # As a recovery would.
+    assert openvz_host.turn(*(words if verb.startswith("chkpnt") else ["start", "101"])) == (0, "")
+    assert not stands_still(openvz_host)
+
+
+LIMITS = "ugid\nuser 1000 204800 256000 10000 12000\n"
+
+
+def limited(host):
+    """The host keeps limits of the users of container 101."""
+    private = host.have()
+    with (host.conf / "101.conf").open("a", encoding="utf-8") as conf:
+        conf.write('QUOTAUGIDLIMIT="200"\n')
+    (host.state / "101.quota").write_text(LIMITS, encoding="utf-8")
+    return private, host.root / "dump" / "handover.101"
+
+
+def loses_quota(host):
+    for name in ("101.quota", "101.quota-on"):
+        (host.state / name).unlink(missing_ok=True)
+
+
+def test_the_limits_of_its_users_are_taken_along_offline(openvz_host):
+    private, dump = limited(openvz_host)
+    openvz_host.turn("home", "101")
+    assert openvz_host.turn("stop", "101", private, dump) == (0, "")
+    assert (dump / "quota").read_text(encoding="utf-8") == LIMITS
+    arrives(openvz_host, dump)
+    loses_quota(openvz_host)
+    for _again in range(2):
+        assert openvz_host.turn("start", "101") == (0, "")
+        # The kernel has them, too.
+        assert (openvz_host.state / "101.quota-on").read_text(encoding="utf-8") == LIMITS and not dump.exists()
+
+
+def test_the_limits_of_its_users_are_taken_along_live_and_taken_back(openvz_host):
+    _private, dump = limited(openvz_host)
+    openvz_host.turn("home", "101")
+    assert openvz_host.turn("suspend", "101", dump, "63", "quota") == (0, "")
+    arrives(openvz_host, dump)
+    loses_quota(openvz_host)
+    assert openvz_host.turn("undump", "101") == (0, "")
+    assert (openvz_host.state / "101.quota-on").read_text(encoding="utf-8") == LIMITS
+    assert openvz_host.turn("discard", "101") == (0, "")
+    assert not list(openvz_host.state.glob("101.quota*")) and not dump.exists()
+
+
+def test_the_limits_of_one_that_is_stopped_are_taken_along(openvz_host):
+    _private, dump = limited(openvz_host)
+    assert openvz_host.turn("stopped", "101", dump) == (0, "")
+    arrives(openvz_host, dump)
+    loses_quota(openvz_host)
+    assert openvz_host.turn("register", "101") == (0, "")
+    assert (openvz_host.state / "101.quota").read_text(encoding="utf-8") == LIMITS and not (openvz_host.state / "101.quota-on").exists()
+    assert not dump.exists() and openvz_host.turn("stays", "101", dump) == (0, "")
+
+
+def test_limits_that_cannot_be_read_or_loaded_end_the_move(openvz_host):
+    private, dump = limited(openvz_host)
+    openvz_host.turn("home", "101")
+    openvz_host.program("vzdqdump", "#!/bin/sh\nexit 0\n")
+    status, said = openvz_host.turn("stop", "101", private, dump)
+    assert status == 1 and "vzdqdump 101 has ended, and there is no dump of its quota" in said
+    (dump / "quota").write_text(LIMITS, encoding="utf-8")
+    arrives(openvz_host, dump)
+    openvz_host.program("vzdqload", "#!/bin/sh\necho no such quota; exit 1\n")
+    status, said = openvz_host.turn("start", "101")
+    assert status == 1 and "the quota of the users and groups of 101 could not be loaded" in said and "no such quota" in said
+    assert openvz_host.status() == "CTID 101 exist unmounted down"
+    assert openvz_host.turn("discard", "101") == (0, "") and openvz_host.status() == "CTID 101 deleted unmounted down"
+
+
+UP, DOWN, NONE = "VEID 101 exist mounted running", "VEID 101 exist unmounted down", "VEID 101 deleted unmounted down"
+
+
+def waits(host, private):
+    (host.staged / "101" / "conf").mkdir(parents=True)
+    for name, text in (("root", ""), ("name", "shop"), ("private", private)):
+        (host.staged / "101" / name).write_text(f"{text}\n", encoding="utf-8")
+
+
+def test_a_private_area_of_the_other_host_s_is_registered_at_its_start(openvz_host, newer_area):
+    waits(openvz_host, newer_area)
+    assert openvz_host.status() == NONE
+    # Without a move, the real one refuses what another host owns.
+    assert openvz_host.call(openvz_host.root / "bin" / "vzctl", "register", newer_area, "101").returncode == 140
+    for _again in range(2):
+        assert openvz_host.turn("start", "101") == (0, "")
+        assert openvz_host.status() == UP and (newer_area / ".owner").read_text(encoding="utf-8") == "node2"
+    assert (openvz_host.root / "etc/vz/names/shop").resolve() == newer_area / "ve.conf" == (openvz_host.conf / "101.conf").resolve()
+    assert openvz_host.turn("stop", "101", newer_area) == (0, "") and openvz_host.status() == DOWN
+
+
+def test_one_of_libvzctl_s_that_was_stopped_is_registered_and_taken_back(openvz_host, newer_area):
+    waits(openvz_host, newer_area)
+    fault(openvz_host, "register")
+    status, said = openvz_host.turn("register", "101")
+    assert status == 1 and f"vzctl register {newer_area} 101 has ended, and the container is: deleted" in said
+    fault(openvz_host, "nothing")
+    assert openvz_host.turn("register", "101") == (0, "") and openvz_host.status() == DOWN
+    waits(openvz_host, newer_area)
+    fault(openvz_host, "unregister")
+    status, said = openvz_host.turn("discard", "101")
+    assert status == 1 and "vzctl unregister 101 has ended, and the container is: exist unmounted down" in said
+    fault(openvz_host, "nothing")
+    for _again in range(2):
+        assert openvz_host.turn("discard", "101") == (0, "") and openvz_host.status() == NONE
+    assert not (newer_area / ".owner").exists() and not (openvz_host.root / "etc/vz/names/shop").exists()

@@ -1,0 +1,200 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/session/recovery"
+)
+
+// heldByItsEngine makes the rig's session one of an engine that freezes, dumps and restores by commands, and holds the
+// workload between them. Each command notes in "order" that it ran, with the journal's last word of both sides.
+func (r *rig) heldByItsEngine() {
+	r.t.Helper()
+	r.networkless()
+	for _, dir := range []string{r.gate, r.dstGate} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	say := func(word, then string) *hooks.Command {
+		script := `cd "$1"; last() { grep -o '"state":"[a-z_]*"' "$1/journal" 2>/dev/null | tail -n 1 | cut -d '"' -f 4; }
+		echo "` + word + ` $(last "$2") $(last "$3")" >>order; if test -e "` + word + `-fails"; then echo "planted" >&2; exit 1; fi; ` + then
+		return &hooks.Command{Argv: []string{"sh", "-c", script, "sh", r.control, r.src, r.dst, r.gate, r.dstGate}, Timeout: 20}
+	}
+	src, dst := &r.spec.src, &r.spec.dst
+	src.Bundle, dst.Bundle = filepath.Join(r.top, "bundle-src"), filepath.Join(r.top, "bundle-dst")
+	src.Trees = []record.Tree{src.Trees[0], {Name: "dump", Path: r.gate, Stage: record.StageFreeze}}
+	dst.Trees = []record.Tree{dst.Trees[0], {Name: "dump", Path: r.dstGate}}
+	src.Hooks = record.Hooks{
+		Freeze:  say("freeze", `touch frozen; until test -e stopped; do sleep 0.01; done; cp counter "$4/dump"`),
+		Thaw:    say("thaw", `rm -f frozen "$4/dump"`),
+		Reclaim: say("reclaim", `touch reclaimed`),
+	}
+	dst.Hooks = record.Hooks{
+		Restore: say("restore", `cp "$5/dump" restored`),
+		Resume:  say("resume", `cp restored resumed; rm -r "$5"`),
+		Discard: say("discard", `rm -f restored; touch discarded`),
+	}
+}
+
+// networkless leaves the namespaces away, which CRIU's gate would be needed for.
+func (r *rig) networkless() {
+	r.spec.src.Network, r.spec.dst.Network = record.Network{}, record.Network{}
+}
+
+// order is what ran, with the states of the source and of the destination at that time.
+func (r *rig) order() []string {
+	r.t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.control, "order"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(b)), "\n")
+}
+
+func (r *rig) inOrder(want ...string) {
+	r.t.Helper()
+	if got := r.order(); strings.Join(got, "; ") != strings.Join(want, "; ") {
+		r.t.Errorf("it went\n%s\nand not\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestAnEngineHoldsWhatItHasFrozenAndRestored(t *testing.T) {
+	r := newRig(t)
+	r.heldByItsEngine()
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, record.UntilConverged)
+	r.cutover()
+	r.moved(w)
+	r.inOrder("freeze barrier barrier", "restore flushed flushed", "resume released released", "reclaim settled settled")
+	if exists(r.dstGate) {
+		t.Error("the dump stays on the destination")
+	}
+}
+
+// A restore that fails may have left a part of the workload held: that ends before the source hears of it.
+func TestWhatIsHeldEndsBeforeTheRefusal(t *testing.T) {
+	r := newRig(t)
+	r.heldByItsEngine()
+	plant(t, r.control, "restore-fails")
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, record.UntilConverged)
+	src, dst := r.cutover()
+	if src.State != record.Thawed || dst.State != record.Discarded || !strings.Contains(src.Error, "planted") {
+		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
+	}
+	if got := r.order(); got[1] != "restore flushed flushed" || got[2] != "discard flushed flushed" {
+		t.Errorf("it went %q", got)
+	}
+	r.runsOnce(w, record.Source)
+	if exists(filepath.Join(r.control, "restored")) {
+		t.Error("it is held on the destination still")
+	}
+}
+
+// The receiver dies while all is held: it refuses, and the source's copy goes on.
+func TestAReceiverThatDiesWhileItsEngineHoldsIsRecovered(t *testing.T) {
+	r := newRig(t)
+	r.heldByItsEngine()
+	r.spec.dst.Policy.PauseAt = record.Prepared
+	w := r.startWriter()
+	kill := r.startApart(record.Destination)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+	r.wait(r.dst, string(record.Prepared))
+	kill()
+	<-r.send
+	r.recovered(r.dst, r.dstRun, record.Discarded)
+	r.recovered(r.src, r.srcRun, record.Thawed)
+	r.runsOnce(w, record.Source)
+	if exists(filepath.Join(r.control, "restored")) {
+		t.Error("it is held on the destination still")
+	}
+}
+
+// The sender dies with the workload frozen by its engine: the recovery lets it run on.
+func TestASenderThatDiesWhileItsEngineHoldsIsRecovered(t *testing.T) {
+	r := newRig(t)
+	r.heldByItsEngine()
+	r.spec.src.Policy.PauseAt = record.Frozen
+	w := r.startWriter()
+	kill := r.startApart(record.Source)
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+	r.wait(r.src, string(record.Frozen))
+	kill()
+	<-r.receive
+	r.recovered(r.src, r.srcRun, record.Thawed)
+	r.runsOnce(w, record.Source)
+}
+
+// Nothing but the engine's command sees that it is let run: it is noted before, so that a failure is no proof that it never ran.
+func TestAFailedResumeOfWhatIsHeldStaysInDoubt(t *testing.T) {
+	r := newRig(t)
+	r.heldByItsEngine()
+	plant(t, r.control, "resume-fails")
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, record.UntilConverged)
+	src, dst := r.cutover()
+	if src.State != record.InDoubt || !src.Held || dst.State != record.InDoubt {
+		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.recovered(r.dst, r.dstRun, record.Settled)
+	if s, err := recovery.Resolve(brief(t), r.src, r.srcRun, record.Resumed); err != nil || s.State != record.Done {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	<-r.send
+	if !exists(filepath.Join(r.control, "reclaimed")) || w.acknowledged() != r.lastLine(r.dstMnt) {
+		t.Error("the source's copy was not ended, or wrote on")
+	}
+}
+
+// A source whose process is gone ends what its engine holds, and no sooner than the destination has settled.
+func TestTheRecoveryEndsWhatTheEngineHolds(t *testing.T) {
+	for _, c := range []struct {
+		way  []record.State
+		want record.State
+		runs string
+	}{
+		{theWay[:6], record.InDoubt, ""},
+		{theWay[:7], record.Resumed, ""},
+		{theWay[:8], record.Done, "reclaim"},
+		{append(theWay[:6:6], record.Refused), record.Thawed, "thaw"},
+		{append(theWay[:6:6], record.InDoubt, record.Fenced), record.Thawed, "thaw"},
+		{theWay[:3], record.Thawed, "thaw"},
+		{theWay[:1], record.Failed, ""},
+	} {
+		r := newRig(t)
+		r.heldByItsEngine()
+		r.spec.src.Volumes, r.spec.src.Directories = nil, nil
+		r.write(r.src, r.spec.src)
+		j, err := record.OpenJournal(r.src, record.Source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		goAlong(t, j, c.way...)
+		j.Close()
+		r.recovered(r.src, r.srcRun, c.want)
+		b, err := os.ReadFile(filepath.Join(r.control, "order"))
+		if ran, _, _ := strings.Cut(string(b), " "); ran != c.runs || strings.Count(string(b), "\n") > 1 || err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after %v: %q", c.way, b)
+		}
+	}
+}
+
+func plant(t *testing.T, folder, name string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(folder, name), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

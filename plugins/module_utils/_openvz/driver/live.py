@@ -1,0 +1,87 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The conditions of a live move: kernel 2.6.32 of OpenVZ's suspends and dumps a container here, and restores and holds it there."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..._core.move import Move
+from ..._core.move_checks import Need
+
+Check = t.Callable[[Move], t.Iterator[str]]
+
+OFFLINE_CURE = "or move it with migrate_mode=offline"
+
+
+def _offers(move: Move) -> tuple[t.Mapping[str, t.Any], t.Mapping[str, t.Any]]:
+    return move.here["host"]["openvz"], move.there["host"]["openvz"]
+
+
+def _live(move: Move) -> t.Iterator[str]:
+    """vzmigrate asks for /proc/cpt and /proc/rst. vzcptcheck gives a number where the kernel has them."""
+    if not move.live:
+        return
+    here, there = _offers(move)
+    if move.container["newer"]:
+        yield "{0} is a container of libvzctl's on {1}, whose memory its own p.haul moves, and no session: {2}".format(
+            move.workload, move.source, OFFLINE_CURE[len("or ") :]
+        )
+        return
+    if not move.container["running"]:
+        yield "{0} is {1} on {2} and has no memory to hand over: start it there first, {3}".format(
+            move.workload, move.container["state"], move.source, OFFLINE_CURE
+        )
+    if move.container["layout"] == "ploop":
+        yield "{0} has a ploop disk, to which the kernel of {1} writes and tells no watcher, also while {0} is suspended: {2}".format(
+            move.workload, move.source, OFFLINE_CURE[len("or ") :]
+        )
+    if not here["checkpoint"]:
+        yield "the kernel of {0} cannot dump {1} (`vzcptcheck version` gives none): load its module vzcpt there, {2}".format(
+            move.source, move.workload, OFFLINE_CURE
+        )
+    if not there["capabilities"]:
+        yield "the kernel of {0} cannot restore {1} (`vzcptcheck caps` gives none): load its module vzrst there, {2}".format(
+            move.destination, move.workload, OFFLINE_CURE
+        )
+
+
+def _checkpoint(move: Move) -> t.Iterator[str]:
+    """A kernel reads dumps of its own version and of earlier ones; vzmigrate ends with 17."""
+    here, there = (offer["checkpoint"] for offer in _offers(move))
+    if move.live and here and there and here > there:
+        yield "the kernel of {0} writes dumps of version {1}, and that of {2} reads them up to version {3}: boot a newer kernel there, {4}".format(
+            move.source, here, move.destination, there, OFFLINE_CURE
+        )
+
+
+def _cpu(move: Move) -> t.Iterator[str]:
+    """vzmigrate asks the kernel alone, and ends with 18. A program that was built for the source's processor fails after a start, too."""
+    if not move.live:
+        return
+    missing = sorted(set(move.here["host"]["cpu_features"]) - set(move.there["host"]["cpu_features"]))
+    if missing:
+        yield "the processor of {0} lacks {1}, which programs in {2} may be using: choose a host like {3}, {4}".format(
+            move.destination, ", ".join(missing), move.workload, move.source, OFFLINE_CURE
+        )
+    here, there = (offer["capabilities"] for offer in _offers(move))
+    if here and there and here & ~there:
+        yield "the processor of {0} cannot do all that {1} may be using (`vzcptcheck caps` says {2} there and {3} here): choose a host like {4}, {5}".format(
+            move.destination, move.workload, there, here, move.source, OFFLINE_CURE
+        )
+
+
+def needs(move: Move) -> list[Need]:
+    """The dump is a file on both hosts until it runs there."""
+    if not move.live:
+        return []
+    here, there = _offers(move)
+    size = move.container["memory"]
+    return [Need("the dump of its memory", name, offer["dump_store"], size) for name, offer in ((move.source, here), (move.destination, there))]
+
+
+# Cannot be ignored: without them nothing of its memory would come.
+FIRM: dict[str, Check] = {"live": _live, "checkpoint": _checkpoint}
+CHECKS: dict[str, Check] = {"cpu": _cpu}
