@@ -59,6 +59,8 @@ type Options struct {
 	After       *hooks.Command // run after it, in any case
 	Halt        *hooks.Command // halts the workload for the freeze, such as by a dump of its memory
 	GoOn        *hooks.Command // lets it go on, in any case; given with Halt
+	Memory      *Memory        // its memory is taken, too, and it runs on where it stood; without Halt
+	RunDir      string         // the gates of dumps
 	FreezeLimit time.Duration  // how long the file systems may stand still
 }
 
@@ -291,6 +293,16 @@ func (j *job) sendWith(ctx context.Context, each func(*folder, context.Context) 
 
 // freeze is the moment of the snapshot. Inside it nothing is done but the last pass.
 func (j *job) freeze(ctx context.Context) (err error) {
+	g, err := j.ready(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.dismiss()) }()
+	return j.frozenPass(ctx, g)
+}
+
+// ready has the cgroups that will stand still, and starts the guard.
+func (j *job) ready(ctx context.Context) (*guard, error) {
 	var places []string
 	for _, v := range j.volumes {
 		if v.mountpoint != "" {
@@ -303,13 +315,13 @@ func (j *job) freeze(ctx context.Context) (err error) {
 	patient, done := context.WithTimeout(ctx, j.FreezeLimit)
 	defer done()
 	if err := j.have(patient); err != nil {
-		return err
+		return nil, err
 	}
-	g, err := watch(places, j.FreezeLimit, j.owned)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.dismiss()) }()
+	return watch(places, j.FreezeLimit, j.owned)
+}
+
+// frozenPass is the last pass, with everything standing still.
+func (j *job) frozenPass(ctx context.Context, g *guard) (err error) {
 	defer func() { err = errors.Join(err, j.copy.Thaw(), j.goOn()) }()
 	if err := j.pass(ctx); err != nil {
 		return err

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/livefleet/handover/helper/internal/report"
+	"github.com/livefleet/handover/helper/internal/session/record"
+	"github.com/livefleet/handover/helper/internal/snapshot"
+)
+
+// readMemory reads how a workload's memory is dumped.
+func readMemory(path string) (*snapshot.Memory, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var m snapshot.Memory
+	d := json.NewDecoder(f)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&m); err != nil {
+		return nil, usageError(fmt.Sprintf("--memory %s: %v", path, err))
+	}
+	if err := m.Check(); err != nil {
+		return nil, usageError(fmt.Sprintf("--memory %s: %v", path, err))
+	}
+	return &m, nil
+}
+
+// dumpInPlace takes the memory of a workload that has no disks.
+func (a internalCommands) dumpInPlace() *cobra.Command {
+	var limit time.Duration
+	c := &cobra.Command{Use: "dump-in-place FILE", Short: "Dump a workload that runs on where it stood, as FILE says", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
+		m, err := readMemory(args[0])
+		if err != nil {
+			return err
+		}
+		stood, err := snapshot.TakeMemory(c.Context(), m, record.RunDir, limit)
+		if err != nil {
+			return err
+		}
+		return a.print(struct {
+			FrozenMS float64 `json:"frozen_ms"`
+		}{report.MS(stood)})
+	}}
+	c.Flags().DurationVar(&limit, "freeze-limit", 10*time.Second, "how long the workload may stand still beside its dump")
+	return c
+}
