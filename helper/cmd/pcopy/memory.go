@@ -51,3 +51,17 @@ func (a internalCommands) dumpInPlace() *cobra.Command {
 	c.Flags().DurationVar(&limit, "freeze-limit", 10*time.Second, "how long the workload may stand still beside its dump")
 	return c
 }
+
+// letRun ends what a dump in place has begun of which all processes were killed.
+func (a internalCommands) letRun() *cobra.Command {
+	return &cobra.Command{Use: "let-run FILE", Short: "Let a workload run on that a killed dump-in-place has left standing still", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		m, err := readMemory(args[0])
+		if err != nil {
+			return err
+		}
+		if err := m.LetRun(); err != nil {
+			return err
+		}
+		return a.print(struct{}{})
+	}}
+}

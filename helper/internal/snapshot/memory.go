@@ -51,6 +51,19 @@ func (m *Memory) Check() error {
 	return nil
 }
 
+// LetRun is for a workload that stands still because all processes of its dump were killed: it
+// runs on, and the dump is of no use.
+func (m *Memory) LetRun() error {
+	d := &dump{Memory: m, stays: hooks.Stays{Cgroup: m.Dump.Cgroup, Froze: m.frozen()}}
+	if hooks.InUse(m.Dump.Gate) {
+		return fmt.Errorf("snapshot: CRIU is still at work in %s: wait until that has ended", m.Dump.Gate)
+	}
+	return d.runOn()
+}
+
+// frozen is the file that says that the cgroup stands still for the dump.
+func (m *Memory) frozen() string { return m.Into + ".frozen" }
+
 // acceptLimit is how long a workload may take to accept those that wait for it.
 const acceptLimit = time.Second
 
@@ -122,7 +135,7 @@ func (m *Memory) take(ctx context.Context, runDir string, limit time.Duration, p
 
 // begin makes the folders. An earlier dump in the place of this one goes: it is of another moment.
 func (m *Memory) begin(runDir string, limit time.Duration) (d *dump, err error) {
-	d = &dump{Memory: m, folder: m.Into + ".new", stays: hooks.Stays{Cgroup: m.Dump.Cgroup, Froze: m.Into + ".frozen", Limit: limit}}
+	d = &dump{Memory: m, folder: m.Into + ".new", stays: hooks.Stays{Cgroup: m.Dump.Cgroup, Froze: m.frozen(), Limit: limit}}
 	if err := os.MkdirAll(m.Dump.Gate, 0o700); err != nil {
 		return nil, fmt.Errorf("snapshot: the dump: %w", err)
 	}
