@@ -45,8 +45,9 @@ func (a internalCommands) dumpInPlace() *cobra.Command {
 			return err
 		}
 		return a.print(struct {
-			FrozenMS float64 `json:"frozen_ms"`
-		}{report.MS(stood)})
+			FrozenMS float64            `json:"frozen_ms"`
+			Took     map[string]float64 `json:"frozen_took"`
+		}{report.MS(stood.For), stood.Took})
 	}}
 	c.Flags().DurationVar(&limit, "freeze-limit", 10*time.Second, "how long the workload may stand still beside its dump")
 	return c

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -86,10 +87,19 @@ type dump struct {
 	process *hooks.Process
 	layers  []*layer
 	folder  string // all of it, until it is whole
+
+	mu   sync.Mutex
+	took map[string]float64 // parts of the pause, in milliseconds
+}
+
+// Stood is for how long a workload stood still, and for what: parts that overlap, in milliseconds.
+type Stood struct {
+	For  time.Duration
+	Took map[string]float64
 }
 
 // TakeMemory takes the memory of a workload without disks, and returns for how long it stood still.
-func TakeMemory(ctx context.Context, m *Memory, runDir string, limit time.Duration) (time.Duration, error) {
+func TakeMemory(ctx context.Context, m *Memory, runDir string, limit time.Duration) (Stood, error) {
 	return m.take(ctx, runDir, limit, func(context.Context) error { return nil }, func(context.Context) error { return nil })
 }
 
@@ -104,17 +114,18 @@ func (j *job) withMemory(ctx context.Context) error {
 		j.taken = time.Time{} // the disks alone are no such snapshot
 		return err
 	}
-	j.frozen = stood
+	j.frozen, j.took = stood.For, stood.Took
 	return nil
 }
 
 // take dumps the workload. Beside the dump it calls pass, also once shortly before, and when the
 // dump is complete it calls last. It returns when the workload runs and all is in its place.
-func (m *Memory) take(ctx context.Context, runDir string, limit time.Duration, pass, last func(context.Context) error) (stood time.Duration, err error) {
+func (m *Memory) take(ctx context.Context, runDir string, limit time.Duration, pass, last func(context.Context) error) (stood Stood, err error) {
 	d, err := m.begin(runDir, limit)
 	if d == nil {
-		return 0, err
+		return stood, err
 	}
+	stood.Took = d.took
 	if err == nil {
 		err = d.arm(ctx)
 	}
@@ -123,7 +134,7 @@ func (m *Memory) take(ctx context.Context, runDir string, limit time.Duration, p
 	}
 	if err == nil {
 		err = d.behindDoor(ctx, func() (err error) {
-			stood, err = d.moment(ctx, pass, last)
+			stood.For, err = d.moment(ctx, pass, last)
 			return err
 		})
 	}
@@ -135,7 +146,7 @@ func (m *Memory) take(ctx context.Context, runDir string, limit time.Duration, p
 
 // begin makes the folders. An earlier dump in the place of this one goes: it is of another moment.
 func (m *Memory) begin(runDir string, limit time.Duration) (d *dump, err error) {
-	d = &dump{Memory: m, folder: m.Into + ".new", stays: hooks.Stays{Cgroup: m.Dump.Cgroup, Froze: m.frozen(), Limit: limit}}
+	d = &dump{Memory: m, took: map[string]float64{}, folder: m.Into + ".new", stays: hooks.Stays{Cgroup: m.Dump.Cgroup, Froze: m.frozen(), Limit: limit}}
 	if err := os.MkdirAll(m.Dump.Gate, 0o700); err != nil {
 		return nil, fmt.Errorf("snapshot: the dump: %w", err)
 	}
@@ -233,20 +244,38 @@ func (d *dump) moment(ctx context.Context, pass, last func(context.Context) erro
 	if _, err := d.stays.Cgroup.Freeze(within); err != nil {
 		return 0, fmt.Errorf("snapshot: %w", err)
 	}
+	dumps := d.stage("freeze", began)
 	d.gate.Answer(hooks.PreDump, true)
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.dumped(gctx) })
-	g.Go(func() error { return pass(gctx) })
-	g.Go(func() error { return d.copyBeside(gctx) })
+	g.Go(func() error { return d.timed("dump", dumps, d.dumped(gctx)) })
+	g.Go(func() error { return d.timed("pass", dumps, pass(gctx)) })
+	g.Go(func() error { return d.timed("copies", dumps, d.copyBeside(gctx)) })
 	if err := g.Wait(); err != nil {
 		return 0, err
 	}
+	lasts := time.Now()
 	// Once more: CRIU gives a deleted file that is open a name in the layer.
 	if err := errors.Join(d.copyLayers(), last(ctx), d.stays.Cgroup.Held()); err != nil {
 		return 0, err
 	}
+	runs := d.stage("last_pass", lasts)
 	d.gate.Answer(hooks.PostDump, true)
-	return d.untilTheyRun(began)
+	stood, err := d.untilTheyRun(began)
+	return stood, d.timed("run_on", runs, err)
+}
+
+// stage notes how long a part of the pause took, and returns the beginning of the next.
+func (d *dump) stage(name string, began time.Time) time.Time {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.took[name] = float64(now.Sub(began).Microseconds()) / 1000
+	return now
+}
+
+func (d *dump) timed(name string, began time.Time, err error) error {
+	d.stage(name, began)
+	return err
 }
 
 // dumped returns when the dump is complete. Should CRIU be killed from then on, its tasks stay
@@ -299,14 +328,15 @@ func (d *dump) stands() bool {
 	return err == nil
 }
 
-// untilTheyRun returns when the cgroup is not frozen any more.
+// untilTheyRun lets the tasks run as soon as CRIU has let go of them. It has all of them until then.
 func (d *dump) untilTheyRun(began time.Time) (time.Duration, error) {
 	for {
-		stopped, err := d.stays.Cgroup.Stopped()
-		switch {
-		case errors.Is(err, os.ErrNotExist) || err == nil && !stopped: // without tasks it is gone
-			return time.Since(began), nil
-		case err != nil:
+		free, err := d.stays.Cgroup.LetGo()
+		if err == nil && free {
+			err = d.stays.RunOn(d.Dump.Gate)
+			return time.Since(began), err
+		}
+		if err != nil {
 			return 0, err
 		}
 		select {

@@ -73,6 +73,8 @@ type Taken struct {
 	Store  string        `json:"store"`
 	Passes []passes.Pass `json:"passes"`
 	Dirty  int64         `json:"frozen_bytes"` // that were read while the file systems stood still
+	// Parts of the time for which the workload stood still for its memory, in milliseconds. Some overlap.
+	Took map[string]float64 `json:"frozen_took,omitempty"`
 }
 
 // The passes before the freeze go on while each is much shorter than the one before.
@@ -93,6 +95,7 @@ type job struct {
 	passes  []passes.Pass
 	taken   time.Time // the moment that the snapshot is of
 	frozen  time.Duration
+	took    map[string]float64
 	dirty   int64
 }
 
@@ -160,7 +163,7 @@ func (j *job) finish(herr error) (all []*Taken, _ error) {
 			whole += ", "
 		}
 		whole += fmt.Sprintf("%s in %s", point.ID, p.store.Dir())
-		all = append(all, &Taken{Point: point, Store: p.store.Dir(), Passes: j.passes, Dirty: j.dirty})
+		all = append(all, &Taken{Point: point, Store: p.store.Dir(), Passes: j.passes, Dirty: j.dirty, Took: j.took})
 	}
 	if herr != nil {
 		return nil, fmt.Errorf("the snapshot is taken and whole (%s), but afterwards: %w", whole, herr)
@@ -298,6 +301,9 @@ func (j *job) freeze(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.dismiss()) }()
+	if err := j.pass(ctx); err != nil {
+		return err
+	}
 	return j.frozenPass(ctx, g)
 }
 
@@ -323,9 +329,6 @@ func (j *job) ready(ctx context.Context) (*guard, error) {
 // frozenPass is the last pass, with everything standing still.
 func (j *job) frozenPass(ctx context.Context, g *guard) (err error) {
 	defer func() { err = errors.Join(err, j.copy.Thaw(), j.goOn()) }()
-	if err := j.pass(ctx); err != nil {
-		return err
-	}
 	if err := g.begin(); err != nil {
 		return err
 	}
