@@ -60,6 +60,9 @@ const stayPause = 20 * time.Millisecond
 func (r *Registration) Stay(action, root string, criu int) (bool, error) {
 	switch action {
 	case PreDump:
+		if !r.served() { // a script that is called again finds no gate, and lets another program's CRIU go on
+			return false, forget(r.runDir(), r.ImageDir)
+		}
 		if err := r.stayBehind(criu); err != nil {
 			return false, err
 		}

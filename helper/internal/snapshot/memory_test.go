@@ -20,6 +20,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
+	"github.com/livefleet/handover/helper/internal/store"
 )
 
 // A stand-in for the engine and its CRIU dumps a real cgroup: it holds the tasks as CRIU does, and asks as
@@ -273,6 +274,26 @@ func TestTheWorkloadRunsOnWhenTheDumpComesToNothing(t *testing.T) {
 			}
 			m.isAsBefore()
 		})
+	}
+}
+
+func TestADumpThatFailsAtLastMakesNoSnapshot(t *testing.T) {
+	b, m := newBench(t, "ext4"), newMemoryBench(t)
+	r := b.request()
+	r.Memory, r.RunDir = m.Memory, filepath.Join(m.dir, "run")
+	m.ask("late")
+	if taken, err := Take(t.Context(), r); err == nil || taken != nil || !strings.Contains(err.Error(), "the engine fails behind CRIU") {
+		t.Errorf("%v, %v", taken, err)
+	}
+	if x, err := store.Peek(b.store()); err == nil && len(x.Points) > 0 {
+		t.Errorf("%d snapshots of disks without their memory", len(x.Points))
+	}
+	m.isAsBefore()
+	m.must(os.Remove(filepath.Join(m.control, "late")))
+	taken, err := Take(t.Context(), r)
+	m.must(err)
+	if taken.FrozenMS <= taken.Took["dump"] || !m.there("memory/checkpoint", inventoryImage) {
+		t.Errorf("%v, %v", taken.FrozenMS, taken.Took)
 	}
 }
 
