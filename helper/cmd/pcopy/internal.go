@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,8 +27,9 @@ type internalCommands struct{ *app }
 // internal are the words that only programs say: CRIU, runtimes, podman, units, and pcopy itself.
 func (a internalCommands) internal() *cobra.Command {
 	g := group("internal", "Words that only programs say",
-		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.runOnAfter(), a.stayBehind(), a.dumpInPlace(), a.letRun(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor(),
+		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.runOnAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor(),
 		a.flagsIn(), a.flagsMissing(), a.runcHook(), a.runcRestore(), a.runcEntered(), a.ownTables(), a.thawAfter(), a.unitMayStart(), a.within(), a.inTurn(), a.serveStore())
+	g.AddCommand(memoryCommands{a.app}.commands()...)
 	g.AddCommand(building()...)
 	g.Hidden = true
 	return g
@@ -109,17 +109,6 @@ func (a internalCommands) criuHold() *cobra.Command {
 func (a internalCommands) runOnAfter() *cobra.Command {
 	return &cobra.Command{Use: hooks.RunOnWord + " CGROUP IMAGES SESSION", Short: "Let tasks run on when CRIU, which is file 3, has ended", Args: between(3, 3), RunE: func(_ *cobra.Command, args []string) error {
 		return recovery.RunOnWhenGone(hooks.Behind{Cgroup: hooks.Cgroup(args[0]), Images: args[1], Session: args[2]})
-	}}
-}
-
-func (a internalCommands) stayBehind() *cobra.Command {
-	return &cobra.Command{Use: hooks.StayWord + " GATE", Short: "Let tasks that were dumped where they are run on when CRIU, which is file 3, has ended", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
-		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-		gate, err := hooks.ReadStaying(args[0])
-		if err != nil {
-			return err
-		}
-		return gate.StayWhenGone()
 	}}
 }
 

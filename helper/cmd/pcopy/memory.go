@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/snapshot"
@@ -32,8 +35,26 @@ func readMemory(path string) (*snapshot.Memory, error) {
 	return &m, nil
 }
 
+// memoryCommands are the words of dumps after which the workload runs on.
+type memoryCommands struct{ *app }
+
+func (a memoryCommands) commands() []*cobra.Command {
+	return []*cobra.Command{a.stayBehind(), a.dumpInPlace(), a.letRun()}
+}
+
+func (a memoryCommands) stayBehind() *cobra.Command {
+	return &cobra.Command{Use: hooks.StayWord + " GATE", Short: "Let tasks that were dumped where they are run on when CRIU, which is file 3, has ended", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+		gate, err := hooks.ReadStaying(args[0])
+		if err != nil {
+			return err
+		}
+		return gate.StayWhenGone()
+	}}
+}
+
 // dumpInPlace takes the memory of a workload that has no disks.
-func (a internalCommands) dumpInPlace() *cobra.Command {
+func (a memoryCommands) dumpInPlace() *cobra.Command {
 	var limit time.Duration
 	c := &cobra.Command{Use: "dump-in-place FILE", Short: "Dump a workload that runs on where it stood, as FILE says", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
 		m, err := readMemory(args[0])
@@ -54,7 +75,7 @@ func (a internalCommands) dumpInPlace() *cobra.Command {
 }
 
 // letRun ends what a dump in place has begun of which all processes were killed.
-func (a internalCommands) letRun() *cobra.Command {
+func (a memoryCommands) letRun() *cobra.Command {
 	return &cobra.Command{Use: "let-run FILE", Short: "Let a workload run on that a killed dump-in-place has left standing still", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		m, err := readMemory(args[0])
 		if err != nil {

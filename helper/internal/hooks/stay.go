@@ -207,7 +207,7 @@ func (r *Registration) runOn() error {
 	return r.Stays.RunOn(r.ImageDir)
 }
 
-// RunOn gives the tasks back what a dump in the folder images has taken from them, and lets
+// RunOn gives the tasks back all that a dump in the folder images has taken from them, and lets
 // them run. CRIU has to have ended. They run whatever comes of the first.
 func (s Stays) RunOn(images string) error {
 	_, err := s.Cgroup.RunOn(images)

@@ -29,7 +29,7 @@ import (
 //
 // Package hooks has the process that lets the tasks run on if this one is gone (Stays).
 
-// Memory is what is taken of a workload beside its disks.
+// Memory is a part of a snapshot beside the disks: the workload's memory, and all that has to fit it.
 type Memory struct {
 	Dump      hooks.Command `json:"dump"`      // makes CRIU dump the workload into its gate, and leave it running
 	Namespace string        `json:"namespace"` // of its network; empty: it has none of its own
@@ -92,7 +92,7 @@ type dump struct {
 	took map[string]float64 // parts of the pause, in milliseconds
 }
 
-// Stood is for how long a workload stood still, and for what: parts that overlap, in milliseconds.
+// Stood is the time for which a workload stood still, and its parts, which overlap, in milliseconds.
 type Stood struct {
 	For  time.Duration
 	Took map[string]float64
@@ -175,7 +175,7 @@ func (m *Memory) begin(runDir string, limit time.Duration) (d *dump, err error) 
 	return d, err
 }
 
-// empty removes what is in a folder.
+// empty removes the content of a folder.
 func empty(folder string) error {
 	entries, err := os.ReadDir(folder)
 	for _, each := range entries {
@@ -279,7 +279,7 @@ func (d *dump) timed(name string, began time.Time, err error) error {
 }
 
 // dumped returns when the dump is complete. Should CRIU be killed from then on, its tasks stay
-// where they are until they are given back what it took.
+// where they are until they have back all that it took.
 func (d *dump) dumped(ctx context.Context) error {
 	if err := d.await(ctx, hooks.PostDump); err != nil {
 		return err
@@ -290,7 +290,7 @@ func (d *dump) dumped(ctx context.Context) error {
 	return errors.Join(err, d.stays.Cgroup.Held())
 }
 
-// copyBeside copies what does not change while the tasks are dumped.
+// copyBeside copies all that stands still with the tasks.
 func (d *dump) copyBeside(ctx context.Context) error {
 	for _, a := range d.Archives {
 		path := filepath.Join(d.folder, a.Name)
@@ -426,7 +426,7 @@ func (d *dump) beside(place Place) error {
 	return os.Rename(place.Path, kept)
 }
 
-// clear removes what is left. A dump that stays would be gone back to by the engine.
+// clear removes the rest. A dump that stays would be gone back to by the engine.
 func (d *dump) clear() (err error) {
 	if d.own != nil {
 		err = d.own.Close()
