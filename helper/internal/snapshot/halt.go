@@ -16,7 +16,7 @@ import (
 func (j *job) moment(ctx context.Context) error {
 	switch {
 	case j.Memory != nil:
-		return j.withMemory(ctx)
+		return withMemory(ctx, j)
 	case !j.Halt.Given():
 		return j.freeze(ctx)
 	}

@@ -104,8 +104,8 @@ func TakeMemory(ctx context.Context, m *Memory, runDir string, limit time.Durati
 }
 
 // withMemory is the moment of a snapshot with the memory.
-func (j *job) withMemory(ctx context.Context) error {
-	g, err := j.ready(ctx)
+func withMemory(ctx context.Context, j *job) error {
+	g, err := ready(ctx, j)
 	if err != nil {
 		return err
 	}

@@ -296,7 +296,7 @@ func (j *job) sendWith(ctx context.Context, each func(*folder, context.Context) 
 
 // freeze is the moment of the snapshot. Inside it nothing is done but the last pass.
 func (j *job) freeze(ctx context.Context) (err error) {
-	g, err := j.ready(ctx)
+	g, err := ready(ctx, j)
 	if err != nil {
 		return err
 	}
@@ -308,7 +308,7 @@ func (j *job) freeze(ctx context.Context) (err error) {
 }
 
 // ready has the cgroups that will stand still, and starts the guard.
-func (j *job) ready(ctx context.Context) (*guard, error) {
+func ready(ctx context.Context, j *job) (*guard, error) {
 	var places []string
 	for _, v := range j.volumes {
 		if v.mountpoint != "" {
