@@ -272,6 +272,9 @@ func TestTheWorkloadRunsOnWhenTheDumpComesToNothing(t *testing.T) {
 			if err := m.takeIt(c.pass, c.last); err == nil || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%v", err)
 			}
+			if m.there("gate") {
+				t.Error("there is a dump, which the engine would go back to")
+			}
 			m.isAsBefore()
 		})
 	}
