@@ -56,7 +56,7 @@ options:
     type: str
   memory:
     description:
-      - Whether the backup has the container's memory, of the same moment as its disks, and its own layer. The container is halted for it as by
+      - Whether the backup has the container's memory, of the same moment as its disks, and its own layer. The container stands still for it as by
         M(livefleet.handover.snapshot) with O(livefleet.handover.snapshot#module:memory), and can run on from that moment after a restore.
       - Memory is stored whole with each backup.
       - If not given, the container's label C(livefleet.handover.backup.memory), V(true) or V(false), and without one there is none.

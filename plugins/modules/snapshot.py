@@ -18,7 +18,8 @@ description:
     same moment if that is asked for. A plain volume that other containers have, too, is left out.
   - For the volumes alone the container runs on. Their file systems are frozen together for the last pass of a copy, by C(pcopy snapshot), and only
     clusters that differ from the snapshot before are stored. A container with plain volumes stands still itself for the last files of these.
-  - With its memory the volumes are copied while the container runs, too. It is halted by its dump for the last pass of that copy, and restored after it.
+  - With its memory the volumes are copied while the container runs, too. It is dumped for the last pass of that copy, and runs on
+    where it stood. Where the helper cannot hold CRIU, as under crun, it is ended by its dump and restored after the pass; a warning says why.
   - Of a KVM guest all disks are of one moment, as with M(livefleet.handover.backup), and the definition, the firmware's variables and the state of an
     emulated TPM are taken along. It may be off. Its memory is not taken.
   - A name that is a container and a guest on the host is refused.

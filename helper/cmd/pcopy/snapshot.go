@@ -17,6 +17,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/changes"
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/image/convert"
+	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/snapshot"
 	"github.com/livefleet/handover/helper/internal/store"
 	"github.com/livefleet/handover/helper/internal/store/elsewhere"
@@ -147,6 +148,7 @@ type momentFlags struct {
 	hookLimit     int
 	halt, goOn    string
 	haltLimit     int
+	memory        string
 }
 
 func (m *momentFlags) add(f *pflag.FlagSet) {
@@ -161,6 +163,7 @@ func (m *momentFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&m.halt, "halt", "", "a shell command that halts the workload for the freeze, such as by a dump of its memory")
 	f.StringVar(&m.goOn, "go-on", "", "a shell command that lets it go on, in any case")
 	f.IntVar(&m.haltLimit, "halt-limit", 600, "seconds that --halt and --go-on may take each")
+	f.StringVar(&m.memory, "memory", "", "a file that says how the workload's memory is dumped, to be taken along: the workload runs on where it stood")
 	f.DurationVar(&m.o.FreezeLimit, "freeze-limit", 10*time.Second, "how long the file systems may stand still")
 }
 
@@ -171,6 +174,8 @@ func (m *momentFlags) check(c *cobra.Command, args []string) error {
 		return usageError(fmt.Sprintf("%s: --freeze-limit %v: a time above 0", words(c), m.o.FreezeLimit))
 	case (m.halt == "") != (m.goOn == ""):
 		return usageError(fmt.Sprintf("%s: --halt and --go-on: give both or none: what was halted has to go on", words(c)))
+	case m.memory != "" && m.halt != "":
+		return usageError(fmt.Sprintf("%s: --memory and --halt: give one of them: with --memory nothing is halted", words(c)))
 	case m.haltLimit <= 0:
 		return usageError(fmt.Sprintf("%s: --halt-limit %d: a number of seconds above 0", words(c), m.haltLimit))
 	case m.hookLimit <= 0:
@@ -178,7 +183,12 @@ func (m *momentFlags) check(c *cobra.Command, args []string) error {
 	case !slices.Contains([]string{tracker.Auto, tracker.EBPF, tracker.Hash}, m.o.Tracker):
 		return usageError(fmt.Sprintf("%s: --tracker %s: choose one of %s, %s, %s", words(c), m.o.Tracker, tracker.Auto, tracker.EBPF, tracker.Hash))
 	}
-	return between(1, 1)(c, args)
+	if err := between(1, 1)(c, args); err != nil || m.memory == "" {
+		return err
+	}
+	memory, err := readMemory(m.memory)
+	m.o.Memory, m.o.RunDir = memory, record.RunDir
+	return err
 }
 
 func (m *momentFlags) options() snapshot.Options {

@@ -114,6 +114,9 @@ func TestSnapshotCommands(t *testing.T) {
 	fails("--tracker ploop: choose one of", 2, "take", at("store"), "--volume", "a=b", "--tracker", "ploop")
 	fails("--hook-limit 0", 2, "take", at("store"), "--volume", "a=b", "--hook-limit", "0")
 	fails("--halt and --go-on: give both or none", 2, "take", at("store"), "--volume", "a=b", "--halt", "true")
+	fails("--memory and --halt: give one of them", 2, "take", at("store"), "--volume", "a=b", "--halt", "true", "--go-on", "true", "--memory", "x")
+	fails("dump.argv is missing", 2, "take", at("store"), "--volume", "a=b", "--memory", written(t, `{"dump": {"gate": "/g", "cgroup": "/c", "log": "/l"}, "into": "/i", "as": "d"}`))
+	fails("unknown field", 2, "take", at("store"), "--volume", "a=b", "--memory", written(t, `{"dumps": {}}`))
 	fails("--halt-limit 0", 2, "take", at("store"), "--volume", "a=b", "--halt-limit", "0")
 	fails("--freeze-limit 0s", 2, "take", at("store"), "--volume", "a=b", "--freeze-limit", "0s")
 	fails("--volume is missing", 2, "note", at("store"))
@@ -211,4 +214,14 @@ func TestSnapshotPullWantsARequest(t *testing.T) {
 			t.Errorf("%s: %v\n  should say %q", request, err, says)
 		}
 	}
+}
+
+// written is a file with a text.
+func written(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

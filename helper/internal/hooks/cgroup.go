@@ -259,13 +259,8 @@ const RunOnWord = "run-on-behind"
 // RunOnWhenGone is the process that RunOn starts: the process to wait for is its first
 // file after the standard ones.
 func (b Behind) RunOnWhenGone() (undump.Report, error) {
-	fds := []unix.PollFd{{Fd: 3, Events: unix.POLLIN}}
-	for {
-		if _, err := unix.Poll(fds, -1); err == nil {
-			break
-		} else if !errors.Is(err, unix.EINTR) {
-			return undump.Report{}, fmt.Errorf("hooks: waiting for CRIU: %w", err)
-		}
+	if err := ended(3); err != nil {
+		return undump.Report{}, err
 	}
 	return b.Cgroup.RunOn(b.Images)
 }

@@ -41,6 +41,7 @@ type Registration struct {
 	ImageDir string `json:"image_dir"`
 	Session  string `json:"session"` // the session's folder
 	Socket   string `json:"socket"`
+	Stays    *Stays `json:"stays,omitempty"` // the workload runs on where it is, see Stays
 }
 
 // Gates is the folder that holds the registrations and their sockets.
@@ -84,7 +85,12 @@ type Gate struct {
 // OpenGate registers a gate for imageDir on behalf of the session in folder
 // session, and begins to listen. A gate that another session left is an error.
 func OpenGate(runDir, imageDir, session string) (*Gate, error) {
-	dir, err := filepath.EvalSymlinks(imageDir) // CRIU tells the real path
+	return openGate(runDir, Registration{ImageDir: imageDir, Session: session})
+}
+
+func openGate(runDir string, r Registration) (*Gate, error) {
+	session := r.Session
+	dir, err := filepath.EvalSymlinks(r.ImageDir) // CRIU tells the real path
 	if err != nil {
 		return nil, fmt.Errorf("hooks: the directory of CRIU's images: %w", err)
 	}
@@ -92,7 +98,12 @@ func OpenGate(runDir, imageDir, session string) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	if old != nil && old.Session != session {
+	switch {
+	case old == nil || old.Session == session && old.Stays == nil:
+	case old.Stays != nil && !old.served():
+	case old.Stays != nil:
+		return nil, fmt.Errorf("hooks: the memory in %s is being taken for a snapshot or a backup: wait until that has ended", dir)
+	default:
 		return nil, fmt.Errorf("hooks: session %s still has a gate for %s: end that session first (`pcopy session show %s`)", filepath.Base(old.Session), dir, old.Session)
 	}
 	if err := os.MkdirAll(Gates(runDir), 0o700); err != nil {
@@ -104,7 +115,8 @@ func OpenGate(runDir, imageDir, session string) (*Gate, error) {
 	if g.listener, err = net.Listen("unix", base+".sock"); err != nil {
 		return nil, fmt.Errorf("hooks: %w", err)
 	}
-	b, _ := json.Marshal(Registration{ImageDir: dir, Session: session, Socket: base + ".sock"})
+	r.ImageDir, r.Socket = dir, base+".sock"
+	b, _ := json.Marshal(r)
 	if err := os.WriteFile(g.reg, b, 0o600); err != nil {
 		g.listener.Close()
 		return nil, fmt.Errorf("hooks: %w", err)

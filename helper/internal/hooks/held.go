@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -21,6 +22,36 @@ func (c Cgroup) Held() error {
 		return fmt.Errorf("hooks: the frozen tasks: %w", err)
 	}
 	return nil
+}
+
+// LetGo says whether no thread of it has a tracer any more: CRIU, which held all of them, is done
+// with them, while it has much to put away still.
+func (c Cgroup) LetGo() (bool, error) {
+	let := true
+	err := c.EachTask(func(proc string) error {
+		threads, err := os.ReadDir(filepath.Join(proc, "task"))
+		for _, thread := range threads {
+			status, err := os.ReadFile(filepath.Join(proc, "task", thread.Name(), "status"))
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if _, held := holding(string(status)); held {
+				let = false
+				return filepath.SkipAll
+			}
+		}
+		if gone(err) {
+			err = nil
+		}
+		return err
+	})
+	if err != nil && !gone(err) {
+		return false, fmt.Errorf("hooks: the frozen tasks: %w", err)
+	}
+	return let, nil
 }
 
 // holding reads from a task's status whether it has ended, without a parent's notice,

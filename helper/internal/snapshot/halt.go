@@ -14,7 +14,10 @@ import (
 // commands are run to their ends: one that was left half done could not be taken back. The
 // time from the first to the end of the second is that for which the workload stood still.
 func (j *job) moment(ctx context.Context) error {
-	if !j.Halt.Given() {
+	switch {
+	case j.Memory != nil:
+		return withMemory(ctx, j)
+	case !j.Halt.Given():
 		return j.freeze(ctx)
 	}
 	whole := context.WithoutCancel(ctx)

@@ -59,6 +59,8 @@ type Options struct {
 	After       *hooks.Command // run after it, in any case
 	Halt        *hooks.Command // halts the workload for the freeze, such as by a dump of its memory
 	GoOn        *hooks.Command // lets it go on, in any case; given with Halt
+	Memory      *Memory        // its memory is taken, too, and it runs on where it stood; without Halt
+	RunDir      string         // the gates of dumps
 	FreezeLimit time.Duration  // how long the file systems may stand still
 }
 
@@ -71,6 +73,8 @@ type Taken struct {
 	Store  string        `json:"store"`
 	Passes []passes.Pass `json:"passes"`
 	Dirty  int64         `json:"frozen_bytes"` // that were read while the file systems stood still
+	// Parts of the time for which the workload stood still for its memory, in milliseconds. Some overlap.
+	Took map[string]float64 `json:"frozen_took,omitempty"`
 }
 
 // The passes before the freeze go on while each is much shorter than the one before.
@@ -91,6 +95,7 @@ type job struct {
 	passes  []passes.Pass
 	taken   time.Time // the moment that the snapshot is of
 	frozen  time.Duration
+	took    map[string]float64
 	dirty   int64
 }
 
@@ -158,7 +163,7 @@ func (j *job) finish(herr error) (all []*Taken, _ error) {
 			whole += ", "
 		}
 		whole += fmt.Sprintf("%s in %s", point.ID, p.store.Dir())
-		all = append(all, &Taken{Point: point, Store: p.store.Dir(), Passes: j.passes, Dirty: j.dirty})
+		all = append(all, &Taken{Point: point, Store: p.store.Dir(), Passes: j.passes, Dirty: j.dirty, Took: j.took})
 	}
 	if herr != nil {
 		return nil, fmt.Errorf("the snapshot is taken and whole (%s), but afterwards: %w", whole, herr)
@@ -291,6 +296,19 @@ func (j *job) sendWith(ctx context.Context, each func(*folder, context.Context) 
 
 // freeze is the moment of the snapshot. Inside it nothing is done but the last pass.
 func (j *job) freeze(ctx context.Context) (err error) {
+	g, err := ready(ctx, j)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.dismiss()) }()
+	if err := j.pass(ctx); err != nil {
+		return err
+	}
+	return j.frozenPass(ctx, g)
+}
+
+// ready has the cgroups that will stand still, and starts the guard.
+func ready(ctx context.Context, j *job) (*guard, error) {
 	var places []string
 	for _, v := range j.volumes {
 		if v.mountpoint != "" {
@@ -303,17 +321,14 @@ func (j *job) freeze(ctx context.Context) (err error) {
 	patient, done := context.WithTimeout(ctx, j.FreezeLimit)
 	defer done()
 	if err := j.have(patient); err != nil {
-		return err
+		return nil, err
 	}
-	g, err := watch(places, j.FreezeLimit, j.owned)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.dismiss()) }()
+	return watch(places, j.FreezeLimit, j.owned)
+}
+
+// frozenPass is the last pass, with everything standing still.
+func (j *job) frozenPass(ctx context.Context, g *guard) (err error) {
 	defer func() { err = errors.Join(err, j.copy.Thaw(), j.goOn()) }()
-	if err := j.pass(ctx); err != nil {
-		return err
-	}
 	if err := g.begin(); err != nil {
 		return err
 	}

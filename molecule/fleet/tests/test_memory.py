@@ -93,9 +93,11 @@ def test_it_runs_on_from_its_backup_here_and_there(counter: Counter) -> None:
     hosts = {"handover_memory": True, "handover_hosts": ",".join(counter.names)}
     counter.until(counter.first, 100)
     before, word = counter.ledger(counter.first)
+    process = counter.first.check_output(f"podman inspect --format '{{{{.State.Pid}}}}' {NAME}")
     counter.done("backup", counter.names[0], handover_repository=there)
     after, again = counter.ledger(counter.first)
     assert again == word, "it runs on after the backup"
+    assert counter.first.check_output(f"podman inspect --format '{{{{.State.Pid}}}}' {NAME}") == process, "and did not end for it"
     text = counter.done("backup_list", counter.names[1], handover_repository=REPOSITORY, handover_verify=True, handover_report_dir=str(counter.fleet.reports))
     assert "  True  " in text
 

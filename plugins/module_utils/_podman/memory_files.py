@@ -10,7 +10,8 @@ import os
 import typing as t
 
 # Files that podman lays beside the dump: what is in /dev/shm, and the addresses that it had.
-BESIDE = ("devshm-checkpoint.tar", "network.status")
+SHARED = "devshm-checkpoint.tar"
+BESIDE = (SHARED, "network.status")
 DUMP, LAYER = "checkpoint", "layer"
 
 

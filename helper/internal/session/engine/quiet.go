@@ -203,7 +203,7 @@ func SetUpNetwork(runDir, imageDir, namespace string) error {
 	if err != nil {
 		return err
 	}
-	if reg == nil {
+	if reg == nil || reg.Stays != nil { // the second is left by a snapshot that was killed
 		if _, err := os.Lstat(filepath.Join(dir, inventoryImage)); err != nil {
 			return nil //nolint:nilerr // nothing is restored
 		}

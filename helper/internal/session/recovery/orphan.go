@@ -57,6 +57,9 @@ func Hook(runDir string, c Call) (goOn bool, err error) {
 				// restore, and one whose gate is gone must not begin any more.
 				return c.Action != hooks.StartUp, nil
 			}
+			if reg != nil && reg.Stays != nil { // no session's: the workload runs on here in any case
+				return reg.Stay(c.Action, c.Root, c.CRIU)
+			}
 		}
 		decided := false
 		if reg != nil {

@@ -27,6 +27,7 @@ from ..steps.table import STEPS
 from .backup_memory import look_for_memory, wants_memory
 from .memory_fit import host_then
 from .memory_halt import MemoryHalt
+from .memory_in_place import HALTED, halt_of, why_halted
 
 Document = t.Mapping[str, t.Any]
 
@@ -118,7 +119,11 @@ class BackupTaker:
         name = self.params["name"] or ""
         if not memory:
             return take_all(backups, containers, documents, name, self._options(containers))
-        with MemoryHalt(self.runtime, Podman(self.runtime), containers[0]) as halt:
+        podman = Podman(self.runtime)
+        why = why_halted(podman, containers[0])
+        if why:
+            self.module.warn(HALTED.format(containers[0]["name"], why))
+        with halt_of(self.runtime, podman, containers[0]) as halt:
             return take_all(backups, containers, documents, name, self._options(containers, halt), {MEMORY: halt.archive})
 
     def _goes_on_again(self, found: Document) -> bool:

@@ -25,6 +25,7 @@ from ..preflight.plan import STOPPED
 from ..snapshots import cgroup_of, folders, image_volumes, look_for_cgroup, recorded
 from .backup_memory import look_for_obstacles
 from .memory_halt import MemoryHalt
+from .memory_in_place import HALTED, MemoryInPlace, halt_of, why_halted
 from .snapshot_disks import copy
 
 Facts = dict[str, t.Any]
@@ -152,11 +153,18 @@ class SnapshotTaker:
         ]
 
     def _with_memory(self, name: str, subject: Subject, facts: Facts, folder: str) -> Facts:
-        """The container is halted for the last pass over its disks, with its dump before and its restore after. The copy of the dump is made when it runs."""
-        if not subject.volumes and not subject.folders:
+        """It is dumped for the last pass over its disks, and the copy of the dump is made when it runs."""
+        why = why_halted(self.podman, facts)
+        if why:
+            self.runtime.module.warn(HALTED.format(subject.workload, why))
+        disks = subject.volumes or subject.folders
+        if why and not disks:
             return self._memory_alone(subject, facts, folder)
-        with MemoryHalt(self.runtime, self.podman, facts) as halt:
-            (kind,) = self._while_they_run(name, [subject], [folder], halt)
+        with halt_of(self.runtime, self.podman, facts) as halt:
+            if isinstance(halt, MemoryInPlace) and not disks:
+                kind: Facts = {"disks": False, "paused_ms": round(halt.alone()), "size": 0}
+            else:
+                (kind,) = self._while_they_run(name, [subject], [folder], halt)
             for each in os.listdir(halt.memory):
                 copy(self.runtime, os.path.join(halt.memory, each), os.path.join(folder, each))
         return {**kind, "size": kind["size"] + host.allocated(folder)}

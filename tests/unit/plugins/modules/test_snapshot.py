@@ -29,6 +29,7 @@ class Host:
         self.state = "running"
         self.identifier = "111"
         self.commands = []
+        self.warnings = []
         self.apart = []  # what does not end with the unit that it was begun in
         self.fails = ()
         self.restoring = ""  # the point that a rollback has begun to write
@@ -166,7 +167,7 @@ def act(host):
     def run(state="present", check=False, **params):
         given = {"workload": "shop", "name": "before", "state": state, "memory": False, "volumes": host.volumes, "root": str(host.folder / "root"),
                  "timeout": 60, "keep": False, "track": False, "configuration": {"name": "shop"}, **params}  # fmt: skip
-        return one_snapshot.Snapshot(types.SimpleNamespace(params=given, check_mode=check)).run()
+        return one_snapshot.Snapshot(types.SimpleNamespace(params=given, check_mode=check, warn=host.warnings.append)).run()
 
     return run
 

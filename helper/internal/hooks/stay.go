@@ -1,0 +1,227 @@
+package hooks
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A dump after which the workload runs on where it is, such as a snapshot's, has no session
+// and no journal. All that it can come to is the same: the tasks run. So CRIU's action script
+// has nothing to look up when the process behind its gate is gone. It refuses, and a dump that
+// was refused is acknowledged by no program.
+//
+// The tasks stand still in their frozen cgroup, as in a move. At pre-dump, before anything is
+// frozen, the script leaves a process behind that lets them run on when CRIU has ended, for
+// any reason, and again when the owner of the gate is gone. So a kill of any of these
+// processes leaves nothing frozen.
+
+// Stays makes a gate one of such a dump.
+type Stays struct {
+	Cgroup Cgroup `json:"cgroup"`
+	// Froze is a file that the gate's owner makes before it freezes the cgroup, and removes when
+	// that runs on. A cgroup that another has frozen is not ours to let go.
+	Froze string `json:"froze"`
+	// Limit is how long the tasks may stand still for their owner, before the dump and after it.
+	Limit time.Duration `json:"limit"`
+}
+
+// OpenStaying is OpenGate for a dump after which the workload runs on. A gate that a process
+// left which is gone is taken over.
+func OpenStaying(runDir, imageDir string, s Stays) (*Gate, error) {
+	return openGate(runDir, Registration{ImageDir: imageDir, Session: stayingSession, Stays: &s})
+}
+
+// stayingSession stands where another gate has its session's folder.
+const stayingSession = "snapshot"
+
+// served says whether a process is behind the gate.
+func (r *Registration) served() bool {
+	c, err := net.Dial("unix", r.Socket)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// stayPause is between two looks of a process that waits.
+const stayPause = 20 * time.Millisecond
+
+// Stay is CRIU's action script for such a dump: whether CRIU may go on.
+func (r *Registration) Stay(action, root string, criu int) (bool, error) {
+	switch action {
+	case PreDump:
+		if !r.served() { // a script that is called again finds no gate, and lets another program's CRIU go on
+			return false, forget(r.runDir(), r.ImageDir)
+		}
+		if err := r.stayBehind(criu); err != nil {
+			return false, err
+		}
+	case PostDump:
+	default:
+		return true, nil
+	}
+	goOn, err := r.askInTime(action, root)
+	if errors.Is(err, ErrNobody) {
+		return false, nil
+	}
+	return goOn, err
+}
+
+// askInTime is Ask with an end: the owner may be stopped with the tasks frozen.
+func (r *Registration) askInTime(action, root string) (bool, error) {
+	type answer struct {
+		goOn bool
+		err  error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		goOn, err := r.Ask(action, root)
+		got <- answer{goOn, err}
+	}()
+	from := time.Now()
+	for {
+		select {
+		case a := <-got:
+			return a.goOn, a.err
+		case <-time.After(stayPause):
+		}
+		if action == PreDump { // they run until then
+			made, err := os.Stat(r.Stays.Froze)
+			if err != nil {
+				continue
+			}
+			from = made.ModTime()
+		}
+		if time.Since(from) > r.Stays.Limit {
+			return false, nil
+		}
+	}
+}
+
+// StayWord is the word of the command line that calls StayWhenGone.
+const StayWord = "stay-behind"
+
+// stayBehind starts the process that lets the tasks run on.
+func (r *Registration) stayBehind(criu int) error {
+	fd, err := unix.PidfdOpen(criu, 0)
+	if err != nil {
+		return fmt.Errorf("hooks: CRIU's process %d: %w", criu, err)
+	}
+	process := os.NewFile(uintptr(fd), "pidfd")
+	defer process.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	words, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	ready, done, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	defer ready.Close()
+	cmd := exec.Command(self, "internal", StayWord, string(words))
+	cmd.ExtraFiles = []*os.File{process, done}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	done.Close()
+	if err == nil {
+		err = cmd.Process.Release()
+	}
+	if err != nil {
+		return fmt.Errorf("hooks: the process that lets the tasks run on: %w", err)
+	}
+	// It ignores signals, and is connected to the gate's owner.
+	if _, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
+		return fmt.Errorf("hooks: the process that lets the tasks run on has not begun: %w", err)
+	}
+	return nil
+}
+
+// ReadStaying reads the words of stayBehind.
+func ReadStaying(words string) (*Registration, error) {
+	var r Registration
+	if err := json.Unmarshal([]byte(words), &r); err != nil || r.Stays == nil {
+		return nil, fmt.Errorf("hooks: %s: no gate of a dump in place", StayWord)
+	}
+	return &r, nil
+}
+
+// StayWhenGone is that process: CRIU is its first file after the standard ones, and the
+// second one is told when it has begun.
+func (r *Registration) StayWhenGone() error {
+	owner, err := net.Dial("unix", r.Socket)
+	if err != nil {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	defer owner.Close()
+	ready := os.NewFile(4, "ready")
+	_, err = ready.WriteString("ready\n")
+	if err := errors.Join(err, ready.Close()); err != nil {
+		return fmt.Errorf("hooks: %w", err)
+	}
+	if err := ended(3); err != nil {
+		return err
+	}
+	err = r.runOn()
+	// The owner may be stopped just before it freezes them. Its end of the connection tells
+	// whether it lives.
+	for alive := true; alive && r.froze(); {
+		_ = owner.SetReadDeadline(time.Now().Add(stayPause))
+		_, e := owner.Read(make([]byte, 1))
+		alive = errors.Is(e, os.ErrDeadlineExceeded)
+	}
+	if r.froze() {
+		err = errors.Join(err, r.runOn(), os.Remove(r.Stays.Froze))
+	}
+	if !r.served() {
+		err = errors.Join(err, forget(r.runDir(), r.ImageDir))
+	}
+	return err
+}
+
+// runDir is the folder whose gates this is one of.
+func (r *Registration) runDir() string { return filepath.Dir(filepath.Dir(r.Socket)) }
+
+func (r *Registration) froze() bool {
+	_, err := os.Lstat(r.Stays.Froze)
+	return err == nil
+}
+
+func (r *Registration) runOn() error {
+	if !r.froze() {
+		return nil
+	}
+	return r.Stays.RunOn(r.ImageDir)
+}
+
+// RunOn gives the tasks back all that a dump in the folder images has taken from them, and lets
+// them run. CRIU has to have ended. They run whatever comes of the first.
+func (s Stays) RunOn(images string) error {
+	_, err := s.Cgroup.RunOn(images)
+	return errors.Join(err, s.Cgroup.Thaw())
+}
+
+// ended returns when the process of a pidfd has ended.
+func ended(pidfd int32) error {
+	fds := []unix.PollFd{{Fd: pidfd, Events: unix.POLLIN}}
+	for {
+		if _, err := unix.Poll(fds, -1); err == nil {
+			return nil
+		} else if !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("hooks: waiting for CRIU: %w", err)
+		}
+	}
+}

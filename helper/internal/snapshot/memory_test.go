@@ -1,0 +1,383 @@
+package snapshot
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
+	"github.com/livefleet/handover/helper/internal/store"
+)
+
+// A stand-in for the engine and its CRIU dumps a real cgroup: it holds the tasks as CRIU does, and asks as
+// CRIU's action script does. The task counts in a file of the layer.
+
+func init() {
+	if len(os.Args) < 3 {
+		return
+	}
+	var err error
+	switch strings.Join(os.Args[1:min(3, len(os.Args))], " ") {
+	case "internal " + hooks.StayWord:
+		var r *hooks.Registration
+		if r, err = hooks.ReadStaying(os.Args[3]); err == nil {
+			err = r.StayWhenGone()
+		}
+	case "act-dump " + os.Args[2]:
+		err = playDump(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+	case "act-memory " + os.Args[2]:
+		err = playOwner(os.Args[2])
+	default:
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// playDump is podman and CRIU in one. A file in the folder control has it misbehave.
+func playDump(control, runDir, gate, cgroup string) error {
+	runtime.LockOSThread()
+	asked := func(word string) bool { _, err := os.Stat(filepath.Join(control, word)); return err == nil }
+	ask := func(action string) (bool, error) {
+		r, err := hooks.Lookup(runDir, gate)
+		if err != nil || r == nil {
+			return false, errors.Join(err, errors.New("there is no gate"))
+		}
+		return r.Stay(action, "", os.Getpid())
+	}
+	if goOn, err := ask(hooks.PreDump); err != nil || !goOn {
+		return errors.Join(err, errors.New("refused before it began"))
+	}
+	letGo, err := cgrouptest.Hold(cgroup)
+	if err != nil {
+		return err
+	}
+	if asked("fails") {
+		return errors.Join(os.WriteFile(filepath.Join(cgroup, "cgroup.freeze"), []byte("1"), 0), letGo(), errors.New("it fails as the test wants it"))
+	}
+	if asked("dies") {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	b, err := os.ReadFile(filepath.Join(control, "counts"))
+	if err != nil {
+		return err
+	}
+	count, err := os.Stat(string(b))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(gate, inventoryImage), []byte(strconv.FormatInt(count.Size(), 10)), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	goOn, err := ask(hooks.PostDump)
+	// It leaves the cgroup as it found it.
+	if err := errors.Join(err, os.WriteFile(filepath.Join(cgroup, "cgroup.freeze"), []byte("1"), 0), letGo()); err != nil {
+		return err
+	}
+	if !goOn {
+		return errors.New("refused")
+	}
+	if asked("late") {
+		return errors.New("the engine fails behind CRIU")
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(control, "network.status"), []byte("status"), 0o600),
+		os.WriteFile(filepath.Join(control, "shm.tar"), []byte("of a later moment"), 0o600),
+	)
+}
+
+// playOwner takes the memory, and tells where it is.
+func playOwner(words string) error {
+	var r struct {
+		Memory Memory
+		RunDir string
+		Limit  time.Duration
+	}
+	if err := json.Unmarshal([]byte(words), &r); err != nil {
+		return err
+	}
+	say := func(word string) func(context.Context) error {
+		return func(context.Context) error {
+			fmt.Println(word)
+			_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+			return nil
+		}
+	}
+	passes := 0
+	_, err := r.Memory.take(context.Background(), r.RunDir, r.Limit, func(ctx context.Context) error {
+		passes++
+		return say([]string{"", "armed", "beside"}[passes])(ctx)
+	}, say("last"))
+	return err
+}
+
+// memoryBench is a workload whose memory is taken.
+type memoryBench struct {
+	*Memory
+	t       *testing.T
+	dir     string
+	control string
+	runs    func() bool
+	cgroup  string
+}
+
+func newMemoryBench(t *testing.T) *memoryBench {
+	t.Helper()
+	cgroup, runs := cgrouptest.New(t)
+	dir, err := os.MkdirTemp("", "memory-") // a socket has a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	m := &memoryBench{t: t, dir: dir, runs: runs, cgroup: cgroup}
+	m.control = filepath.Join(m.dir, "control")
+	shm := filepath.Join(m.dir, "shm")
+	for _, dir := range []string{m.control, shm, filepath.Join(m.dir, "run")} {
+		m.must(os.Mkdir(dir, 0o700))
+	}
+	m.must(os.WriteFile(filepath.Join(shm, "word"), []byte("shared"), 0o600))
+	pids, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+	m.must(err)
+	counts := ""
+	links, err := filepath.Glob("/proc/" + strings.Fields(string(pids))[0] + "/fd/*")
+	m.must(err)
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && filepath.Base(to) == "count" {
+			counts = to
+		}
+	}
+	m.must(os.WriteFile(filepath.Join(m.control, "counts"), []byte(counts), 0o600))
+	self, err := os.Executable()
+	m.must(err)
+	gate := filepath.Join(m.dir, "gate")
+	m.Memory = &Memory{
+		Dump: hooks.Command{Argv: []string{self, "act-dump", m.control, filepath.Join(m.dir, "run"), gate, cgroup}, Gate: gate, Cgroup: hooks.Cgroup(cgroup), Log: filepath.Join(m.dir, "dump.log")},
+		Into: filepath.Join(m.dir, "memory"), As: "checkpoint",
+		Layers: []Place{{"layer", filepath.Dir(counts)}}, Archives: []Place{{"shm.tar", shm}},
+		Beside: []Place{{"shm.tar", filepath.Join(m.control, "shm.tar")}, {"network.status", filepath.Join(m.control, "network.status")}},
+	}
+	return m
+}
+
+func (m *memoryBench) must(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *memoryBench) ask(word string) {
+	m.must(os.WriteFile(filepath.Join(m.control, word), nil, 0o600))
+}
+
+func (m *memoryBench) there(path ...string) bool {
+	_, err := os.Lstat(filepath.Join(append([]string{m.dir}, path...)...))
+	return err == nil
+}
+
+// isAsBefore demands that the workload runs, and that nothing of the dump is left.
+func (m *memoryBench) isAsBefore() {
+	m.t.Helper()
+	if !m.runs() {
+		m.t.Error("the workload stands still")
+	}
+	if m.there("memory") {
+		m.t.Error("an incomplete dump is in the place of a whole one")
+	}
+	var left []string
+	for range 100 { // the process that was left behind has its time
+		if left, _ = filepath.Glob(filepath.Join(m.dir, "run/gates/*")); len(left) == 0 && !m.there("memory.frozen") {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	m.t.Errorf("left: %v, frozen %v", left, m.there("memory.frozen"))
+}
+
+func nothing(context.Context) error { return nil }
+
+func (m *memoryBench) takeIt(pass, last func(context.Context) error) error {
+	_, err := m.take(m.t.Context(), filepath.Join(m.dir, "run"), 10*time.Second, pass, last)
+	return err
+}
+
+func TestTheMemoryTheLayerAndTheDisksAreOfOneMoment(t *testing.T) {
+	m := newMemoryBench(t)
+	for range 2 { // an earlier one is no part of it
+		var said []string
+		say := func(word string) func(context.Context) error {
+			return func(context.Context) error { said = append(said, word); return nil }
+		}
+		m.must(m.takeIt(say("pass"), say("last")))
+		if got := strings.Join(said, " "); got != "pass pass last" {
+			t.Error(got)
+		}
+		count, err := os.Stat(filepath.Join(m.dir, "memory/layer/count"))
+		m.must(err)
+		dumped := read(t, filepath.Join(m.dir, "memory/checkpoint", inventoryImage))
+		if strconv.FormatInt(count.Size(), 10) != dumped {
+			t.Errorf("the layer has %d, and the dump %s", count.Size(), dumped)
+		}
+		out, err := exec.Command("tar", "--extract", "--to-stdout", "--file="+filepath.Join(m.dir, "memory/shm.tar"), "./word").Output()
+		if string(out) != "shared" || err != nil {
+			t.Errorf("%q, %v", out, err)
+		}
+		if got := read(t, filepath.Join(m.dir, "memory/network.status")); got != "status" {
+			t.Error(got)
+		}
+		if m.there("gate") || m.there("memory.new") || m.there("control/shm.tar") {
+			t.Error("something is left of the dump, which the engine would go back to")
+		}
+		if !m.runs() {
+			t.Fatal("the workload stands still")
+		}
+	}
+}
+
+func TestTheWorkloadRunsOnWhenTheDumpComesToNothing(t *testing.T) {
+	fails := func(context.Context) error { return errors.New("no pass") }
+	for _, c := range []struct {
+		name, word string
+		pass, last func(context.Context) error
+		text       string
+	}{
+		{"CRIU fails", "fails", nothing, nothing, "act-dump"},
+		{"CRIU is killed", "dies", nothing, nothing, "killed"},
+		{"the engine fails when all is dumped", "late", nothing, nothing, "the engine fails behind CRIU"},
+		{"the pass fails", "", fails, nothing, "no pass"},
+		{"the last pass fails", "", nothing, fails, "no pass"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMemoryBench(t)
+			if c.word != "" {
+				m.ask(c.word)
+			}
+			if err := m.takeIt(c.pass, c.last); err == nil || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%v", err)
+			}
+			if m.there("gate") {
+				t.Error("there is a dump, which the engine would go back to")
+			}
+			m.isAsBefore()
+		})
+	}
+}
+
+func TestADumpThatFailsAtLastMakesNoSnapshot(t *testing.T) {
+	b, m := newBench(t, "ext4"), newMemoryBench(t)
+	r := b.request()
+	r.Memory, r.RunDir = m.Memory, filepath.Join(m.dir, "run")
+	m.ask("late")
+	if taken, err := Take(t.Context(), r); err == nil || taken != nil || !strings.Contains(err.Error(), "the engine fails behind CRIU") {
+		t.Errorf("%v, %v", taken, err)
+	}
+	if x, err := store.Peek(b.store()); err == nil && len(x.Points) > 0 {
+		t.Errorf("%d snapshots of disks without their memory", len(x.Points))
+	}
+	m.isAsBefore()
+	m.must(os.Remove(filepath.Join(m.control, "late")))
+	taken, err := Take(t.Context(), r)
+	m.must(err)
+	if taken.FrozenMS <= taken.Took["dump"] || !m.there("memory/checkpoint", inventoryImage) {
+		t.Errorf("%v, %v", taken.FrozenMS, taken.Took)
+	}
+}
+
+// owner is a process of its own that takes the memory.
+func (m *memoryBench) owner(limit time.Duration) (*exec.Cmd, *bufio.Scanner, func()) {
+	m.t.Helper()
+	words, err := json.Marshal(map[string]any{"Memory": m.Memory, "RunDir": filepath.Join(m.dir, "run"), "Limit": limit})
+	m.must(err)
+	cmd := exec.Command(m.Dump.Argv[0], "act-memory", string(words))
+	in, err := cmd.StdinPipe()
+	m.must(err)
+	out, err := cmd.StdoutPipe()
+	m.must(err)
+	m.must(cmd.Start())
+	m.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, bufio.NewScanner(out), func() { _, _ = in.Write([]byte("\n")) }
+}
+
+func TestAKillLeavesNothingFrozen(t *testing.T) {
+	for _, at := range []string{"armed", "beside", "last"} {
+		t.Run(at, func(t *testing.T) {
+			m := newMemoryBench(t)
+			cmd, said, goOn := m.owner(10 * time.Second)
+			for said.Scan() && said.Text() != at {
+				goOn()
+			}
+			if frozen := m.there("memory.frozen"); frozen != (at != "armed") {
+				t.Errorf("frozen: %v", frozen)
+			}
+			if at == "last" && m.runs() {
+				t.Error("it runs in the last pass")
+			}
+			m.must(cmd.Process.Kill())
+			_ = cmd.Wait()
+			m.isAsBefore()
+		})
+	}
+}
+
+func TestAnOwnerThatIsStoppedIsNotWaitedFor(t *testing.T) {
+	m := newMemoryBench(t)
+	cmd, said, goOn := m.owner(300 * time.Millisecond)
+	for said.Scan() && said.Text() != "last" {
+		goOn()
+	}
+	m.must(cmd.Process.Signal(unix.SIGSTOP))
+	if !m.runs() {
+		t.Error("the workload stands still")
+	}
+	m.must(cmd.Process.Signal(unix.SIGCONT))
+	goOn()
+	if err := cmd.Wait(); err == nil {
+		t.Error("its memory counts as taken")
+	}
+	m.isAsBefore()
+}
+
+func TestAWorkloadThatAnotherHasFrozenStaysSo(t *testing.T) {
+	m := newMemoryBench(t)
+	_, err := m.Dump.Cgroup.Freeze(t.Context())
+	m.must(err)
+	if err := m.takeIt(nothing, nothing); err == nil || !strings.Contains(err.Error(), "the workload stands still") {
+		t.Errorf("%v", err)
+	}
+	if stopped, err := m.Dump.Cgroup.Stopped(); err != nil || !stopped {
+		t.Errorf("it runs: %v", err)
+	}
+}
+
+// All processes were killed at once, and the next run lets it run on.
+func TestWhatIsLeftStandingStillRunsOnLater(t *testing.T) {
+	m := newMemoryBench(t)
+	_, err := m.Dump.Cgroup.Freeze(t.Context())
+	m.must(err)
+	m.must(m.LetRun())
+	if m.runs() {
+		t.Error("it was frozen by another hand")
+	}
+	m.must(os.WriteFile(m.frozen(), nil, 0o600))
+	m.must(m.LetRun())
+	if !m.runs() || m.there("memory.frozen") {
+		t.Error("it stands still")
+	}
+}

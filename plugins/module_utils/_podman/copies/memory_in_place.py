@@ -1,0 +1,130 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The memory of a container that runs on where it stood: the helper dumps it around the last pass over its disks, and nothing of it ends.
+
+Where the helper cannot hold CRIU, the container is halted and restored (memory_halt.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import typing as t
+
+from ..._core import host
+from ..._core.backups import MEMORY
+from ..._core.pcopy import HELPER, Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from .. import memory_files
+from ..halted import ESTABLISHED, look_for_move
+from ..host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION
+from ..podman import Podman
+from .memory_halt import MemoryHalt
+
+Facts = t.Mapping[str, t.Any]
+
+# The role pcopy lays it down, and names it in CRIU's configuration.
+ACTION_SCRIPT = os.path.join(os.path.dirname(HELPER), "criu-hook")
+SPEC = "memory.json"
+HALTED = "{0} is ended and restored for its memory, which takes longer: {1}"
+
+_PACK = """\
+set -eu
+[ -e {memory}/{dump} ] || exit 0
+tar --create --file={folder}/{archive}.new --directory={memory} --numeric-owner --acls --xattrs --xattrs-include='*' --sparse .
+mv {folder}/{archive}.new {folder}/{archive}
+"""
+
+# Why it has to be halted, with the container and CRIU's options: the helper holds CRIU by its action script, and the tasks by their cgroup.
+REASONS: tuple[tuple[t.Callable[[Facts, t.Mapping[str, str]], t.Any], str], ...] = (
+    (lambda facts, options: facts["runtime"] != "runc", "it runs under {runtime}, and only runc passes CRIU's hooks on"),
+    (lambda facts, options: facts["criu_file"] != CRIU_CONFIGURATION, "an annotation of it names other settings of CRIU's ({criu_file})"),
+    (
+        lambda facts, options: options.get("action-script") != ACTION_SCRIPT or not os.access(ACTION_SCRIPT, os.X_OK),
+        "CRIU's settings do not name the helper's action script: apply the role livefleet.handover.pcopy to this host",
+    ),
+    (lambda facts, options: not facts["cgroup"], "it has no cgroup of version 2 of its own, by which it could stand still"),
+)
+
+
+class MemoryInPlace(MemoryHalt):
+    """Of one container, for one copy of it."""
+
+    def __init__(self, runtime: Runtime, podman: Podman, facts: Facts, cgroup: str) -> None:
+        super().__init__(runtime, podman, facts)
+        self.cgroup = cgroup
+
+    def options(self, limit: int) -> list[str]:
+        """The helper's words."""
+        del limit  # each step has podman's
+        return ["--memory=" + os.path.join(self.folder, SPEC)]
+
+    def alone(self) -> float:
+        """Takes the memory of a container without volumes: milliseconds for which it stood still."""
+        return float(Pcopy(self.runtime).call("internal", "dump-in-place", os.path.join(self.folder, SPEC))["frozen_ms"])
+
+    def __enter__(self) -> MemoryInPlace:
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: t.Any, error: BaseException | None, trace: t.Any) -> None:
+        """Nothing of it has ended. A helper that was killed leaves a dump behind, which podman would restore."""
+        try:
+            if os.path.exists(self.memory + ".new"):
+                self._runs()  # podman answers when CRIU has ended
+                self._forget()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.close(self._lock)
+
+    def _look_for_others(self) -> None:
+        super()._look_for_others()
+        # A run that was killed with all of its processes has left it standing still.
+        if os.path.exists(self.memory + ".frozen"):
+            Pcopy(self.runtime).call("internal", "let-run", os.path.join(self.folder, SPEC))
+
+    def _forget(self) -> None:
+        with contextlib.suppress(HandoverError):
+            look_for_move(self.runtime, self.name)  # a move has its own dump in that place
+            shutil.rmtree(self.facts["checkpoint_dir"], ignore_errors=True)
+
+    def _texts(self) -> dict[str, str]:
+        places = memory_files.places(self.facts)
+        beside = [{"name": name, "path": places[name]} for name in memory_files.BESIDE]
+        archives = [{"name": memory_files.SHARED, "path": self.facts["shm_dir"]}] if os.path.isdir(self.facts["shm_dir"]) else []
+        spec = {
+            "dump": {
+                "argv": [self.podman.path, "container", "checkpoint", "--keep", "--leave-running", *ESTABLISHED, self.name],
+                "timeout": int(self.runtime.timeout), "gate": self.facts["checkpoint_dir"], "cgroup": self.cgroup,
+                "log": os.path.join(self.facts["static_dir"], "dump.log"),
+            },
+            "namespace": self.facts["network_namespace"], "into": self.memory, "as": memory_files.DUMP,
+            "layers": [{"name": memory_files.LAYER, "path": places[memory_files.LAYER]}], "archives": archives, "beside": beside,
+        }  # fmt: skip
+        words = {"folder": shlex.quote(self.folder), "memory": shlex.quote(self.memory), "dump": memory_files.DUMP, "archive": MEMORY}
+        return {"pack": _PACK.format(**words), SPEC: json.dumps(spec)}
+
+
+def halt_of(runtime: Runtime, podman: Podman, facts: Facts) -> MemoryHalt:
+    """The way in which the memory of a container is taken."""
+    if why_halted(podman, facts):
+        return MemoryHalt(runtime, podman, facts)
+    return MemoryInPlace(runtime, podman, facts, _cgroup(facts))
+
+
+def why_halted(podman: Podman, facts: Facts) -> str:
+    """Why a container has to be halted and restored for its memory; empty: it runs on where it stood."""
+    options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
+    annotations = (podman.inspect(facts["id"]).get("Config") or {}).get("Annotations") or {}
+    known = {"runtime": facts["runtime"], "criu_file": annotations.get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION), "cgroup": _cgroup(facts)}
+    return next((sentence.format(**known) for applies, sentence in REASONS if applies(known, options)), "")
+
+
+def _cgroup(facts: Facts) -> str:
+    options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
+    return host.freezable_cgroup(facts["pid"], facts["id"], options) if facts.get("pid") else ""

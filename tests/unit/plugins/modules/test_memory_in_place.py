@@ -1,0 +1,153 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The memory of a container that runs on where it stood. The helper is the test's; the files beside the container are real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tarfile
+import types
+
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import pcopy, runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import halted, memory_files
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import memory_halt, memory_in_place, snapshot_taker
+
+CGROUP = "/sys/fs/cgroup/shop"
+
+
+class Podman:
+    path = "/usr/bin/podman"
+    annotations: dict[str, str] = {}
+    asked = 0
+
+    def inspect(self, _identifier):
+        self.asked += 1
+        return {"Config": {"Annotations": self.annotations}, "State": {"Running": True}}
+
+
+@pytest.fixture
+def facts(monkeypatch, tmp_path):
+    for name in ("static/shm", "layer"):
+        (tmp_path / name).mkdir(parents=True)
+    script, settings = tmp_path / "criu-hook", tmp_path / "runc.conf"
+    script.write_text("")
+    script.chmod(0o755)
+    settings.write_text("action-script={0}\n".format(script))
+    monkeypatch.setattr(memory_in_place, "ACTION_SCRIPT", str(script))
+    monkeypatch.setattr(memory_in_place, "CRIU_CONFIGURATION", str(settings))
+    monkeypatch.setattr(memory_in_place.host, "freezable_cgroup", lambda pid, identifier, options: CGROUP if pid == 7 else "")
+    monkeypatch.setattr(halted.Sessions, "statuses", lambda self: [])
+    monkeypatch.setattr(memory_halt, "Podman", lambda _runtime: Podman())
+    static = str(tmp_path / "static")
+    return {
+        "id": "1", "name": "shop", "pid": 7, "runtime": "runc", "static_dir": static, "checkpoint_dir": static + "/checkpoint", "shm_dir": static + "/shm",
+        "upper_dir": str(tmp_path / "layer"), "network_namespace": "/run/netns/shop",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def called(monkeypatch):
+    calls = []
+    monkeypatch.setattr(pcopy.Pcopy, "call", lambda self, *words, **_more: calls.append(words) or {"frozen_ms": 12.5})
+    return calls
+
+
+def here():
+    return runtime.Runtime(types.SimpleNamespace(), 60)
+
+
+def test_the_helper_is_told_all_that_it_takes(facts, tmp_path, called):
+    with memory_in_place.halt_of(here(), Podman(), facts) as halt:
+        (word,) = halt.options(60)
+        assert word == "--memory={0}/static/handover-backup/memory.json".format(tmp_path)
+        spec = json.loads((tmp_path / "static/handover-backup/memory.json").read_text())
+        assert halt.alone() == 12.5
+        assert called == [("internal", "dump-in-place", halt.folder + "/memory.json")]
+    dump = spec["dump"]
+    assert " ".join(dump["argv"]) == "/usr/bin/podman container checkpoint --keep --leave-running --tcp-established --file-locks shop"
+    assert (dump["gate"], dump["cgroup"], spec["namespace"]) == (facts["checkpoint_dir"], CGROUP, "/run/netns/shop")
+    assert (spec["into"], spec["as"], spec["layers"]) == (halt.memory, memory_files.DUMP, [{"name": memory_files.LAYER, "path": facts["upper_dir"]}])
+    assert spec["archives"] == [{"name": "devshm-checkpoint.tar", "path": facts["shm_dir"]}]
+    assert [each["name"] for each in spec["beside"]] == list(memory_files.BESIDE)
+    assert os.listdir(facts["static_dir"]) == ["shm"]
+
+
+def test_only_a_whole_dump_is_packed(facts):
+    with memory_in_place.halt_of(here(), Podman(), facts) as halt:
+        subprocess.run(["sh", "-c", halt.pack], check=True)
+        assert not os.path.exists(halt.archive)
+        os.makedirs(halt.memory + "/checkpoint")
+        subprocess.run(["sh", "-c", halt.pack], check=True)
+        with tarfile.open(halt.archive) as archive:
+            assert "./checkpoint" in archive.getnames()
+
+
+def test_podman_finds_no_dump_that_a_killed_helper_has_left(facts, monkeypatch):
+    """podman would restore it. A move that has begun since has its own dump in that place."""
+    for status, left in (([], False), ([{"id": "s1", "workload": "shop", "ended": False, "state": "presync", "role": "source"}], True)):
+        monkeypatch.setattr(halted.Sessions, "statuses", lambda self: [])
+        with memory_in_place.halt_of(here(), Podman(), facts) as halt:
+            os.mkdir(halt.memory + ".new")
+            os.makedirs(facts["checkpoint_dir"], exist_ok=True)
+            monkeypatch.setattr(halted.Sessions, "statuses", lambda self, status=status: status)
+        assert os.path.exists(facts["checkpoint_dir"]) is left
+        assert not os.path.exists(halt.folder)
+
+
+def test_one_that_was_left_standing_still_runs_on_with_the_next_run(facts, called):
+    folder = facts["static_dir"] + "/handover-backup"
+    os.mkdir(folder)
+    open(folder + "/memory.frozen", "w", encoding="ascii").close()
+    with memory_in_place.halt_of(here(), Podman(), facts):
+        pass
+    assert called == [("internal", "let-run", folder + "/memory.json")]
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "annotations", "why"),
+    [
+        ({"runtime": "crun"}, None, {}, "it runs under crun, and only runc passes CRIU's hooks on"),
+        ({}, "", {}, "CRIU's settings do not name the helper's action script"),
+        ({}, None, {"org.criu.config": "/etc/own.conf"}, r"an annotation of it names other settings of CRIU's \(/etc/own.conf\)"),
+        ({"pid": 8}, None, {}, "it has no cgroup of version 2 of its own"),
+    ],
+)
+def test_where_it_has_to_be_halted(facts, monkeypatch, tmp_path, change, settings, annotations, why):
+    if settings is not None:
+        (tmp_path / "runc.conf").write_text(settings)
+    podman = Podman()
+    podman.annotations = annotations
+    found = {**facts, **change}
+    assert type(memory_in_place.halt_of(here(), podman, found)) is memory_halt.MemoryHalt
+    with pytest.raises(AssertionError, match="^shop is ended and restored for its memory, which takes longer: " + why):
+        raise AssertionError(memory_in_place.HALTED.format("shop", memory_in_place.why_halted(podman, found)))
+
+
+def test_a_container_without_volumes(facts, monkeypatch, tmp_path, called):
+    """Its memory is taken by the helper, too."""
+    made = {"checkpoint/inventory.img": "", "layer/file": "layer"}
+
+    def call(_self, *words, **_more):
+        called.append(words)
+        for name, text in made.items():
+            path = os.path.join(facts["static_dir"], "handover-backup/memory", name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as target:
+                target.write(text)
+        return {"frozen_ms": 12.5}
+
+    monkeypatch.setattr(pcopy.Pcopy, "call", call)
+    monkeypatch.setattr(runtime.Runtime, "tool", lambda self, tool, _package: tool)
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    real = runtime.Runtime(types.SimpleNamespace(), 60)
+    monkeypatch.setattr(runtime.Runtime, "run", lambda self, argv, **_more: subprocess.run([str(word) for word in argv], check=True))
+    taker = snapshot_taker.SnapshotTaker(real, Podman(), str(tmp_path), False)
+    kind = taker._with_memory("before", snapshot_taker.Subject("shop", {}, []), facts, str(folder))
+    assert (kind["disks"], kind["paused_ms"]) == (False, 12)
+    assert sorted(os.listdir(folder)) == ["checkpoint", "layer"]
