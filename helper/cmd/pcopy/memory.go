@@ -74,7 +74,7 @@ func (a memoryCommands) dumpInPlace() *cobra.Command {
 	return c
 }
 
-// letRun ends what a dump in place has begun of which all processes were killed.
+// letRun ends a dump in place of which all processes were killed.
 func (a memoryCommands) letRun() *cobra.Command {
 	return &cobra.Command{Use: "let-run FILE", Short: "Let a workload run on that a killed dump-in-place has left standing still", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		m, err := readMemory(args[0])

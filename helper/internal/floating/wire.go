@@ -55,7 +55,7 @@ func dial() (conn, error) {
 	return conn{c}, nil
 }
 
-// needsModule tells what is missing where the kernel does not know the messages.
+// needsModule names the module that is missing where the kernel does not know the messages.
 func needsModule(err error) error {
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("the kernel does not tell its connections (%w): load the module nf_conntrack_netlink", err)
@@ -131,7 +131,7 @@ func onlyTo(a netip.Addr) ([]byte, error) {
 // original is the direction by which the kernel finds the entry.
 func (f Flow) original() ([]byte, error) {
 	ae := netlink.NewAttributeEncoder()
-	ae.ByteOrder = binary.BigEndian // inherited by what is nested
+	ae.ByteOrder = binary.BigEndian // inherited by nested attributes
 	tuple(ae, ctaOriginal, f.Protocol, f.Client, f.Public)
 	return ae.Encode()
 }

@@ -49,7 +49,7 @@ func (r *rig) networkless() {
 	r.spec.src.Network, r.spec.dst.Network = record.Network{}, record.Network{}
 }
 
-// order is what ran, with the states of the source and of the destination at that time.
+// order is the commands that ran, with the states of the source and of the destination at that time.
 func (r *rig) order() []string {
 	r.t.Helper()
 	b, err := os.ReadFile(filepath.Join(r.control, "order"))
@@ -159,7 +159,7 @@ func TestAFailedResumeOfWhatIsHeldStaysInDoubt(t *testing.T) {
 	}
 }
 
-// A source whose process is gone ends what its engine holds, and no sooner than the destination has settled.
+// A source whose process is gone ends the workload that its engine holds, and no sooner than the destination has settled.
 func TestTheRecoveryEndsWhatTheEngineHolds(t *testing.T) {
 	for _, c := range []struct {
 		way  []record.State

@@ -217,7 +217,7 @@ func (d *destination) barrier(context.Context, *protocol.Barrier) error {
 // pause: others write there as well.
 func syncTrees(spec *record.Spec) (err error) {
 	for _, t := range spec.Trees {
-		// The engine may have removed what it needed for the restore alone.
+		// The engine may have removed the files that it needed for the restore alone.
 		if _, e := tree.WriteBack(t.Path); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, e)
 		}

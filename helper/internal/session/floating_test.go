@@ -331,7 +331,7 @@ func TestAStartBringsItsAddresses(t *testing.T) {
 	}
 }
 
-// CRIU's hook acts in the place of a process that is gone: what it lets run has the address.
+// CRIU's hook acts for a process that is gone: a workload that it lets run has the address.
 func TestAHookWithoutItsProcessBringsTheAddress(t *testing.T) {
 	if !inOwnNetwork(t) {
 		return

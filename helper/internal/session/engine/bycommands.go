@@ -64,7 +64,7 @@ func (s *starter) Restore(ctx context.Context) error {
 	return runIfGiven(ctx, s.h.Restore)
 }
 
-// Refuse ends what is held before the source hears of it: nothing else is in the way of its running here.
+// Refuse ends the workload that is held before the source hears of it: nothing else keeps it from running here.
 func (s *starter) Refuse(ctx context.Context) error {
 	if !s.restored {
 		return nil

@@ -36,7 +36,7 @@ func StartAgain(ctx context.Context, dir string, spec *record.Spec) error {
 	return runIfGiven(ctx, spec.Hooks.Thaw)
 }
 
-// Reclaim ends what a command has frozen here, once it runs on the other host.
+// Reclaim ends the workload that a command has frozen here, once it runs on the other host.
 func Reclaim(ctx context.Context, spec *record.Spec) error {
 	return runIfGiven(ctx, spec.Hooks.Reclaim)
 }

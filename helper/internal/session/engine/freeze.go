@@ -376,7 +376,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 }
 
 func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
-	// The address first: of what comes before the silence ends nothing is answered.
+	// The address first: no packet that comes before the silence ends is answered.
 	silent := comeUp(r.Session)
 	if r.Spec.Network.Silent {
 		silent = errors.Join(silent, r.speak(NamespaceOf(r.gate.Root())))
