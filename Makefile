@@ -35,7 +35,7 @@ GO_SOURCES := $(shell find helper -name '*.go' ! -name '*_test.go') helper/go.mo
 
 .PHONY: has-go
 has-go:
-	@command -v go >/dev/null || { echo "Go 1.25 or later is missing: install it (Debian 13: apt install golang-go), or take a release, which has the helpers." >&2; exit 1; }
+	@command -v go >/dev/null || { echo "Go 1.26 or later is missing: install it (Debian 13: apt install golang-go), or take a release, which has the helpers." >&2; exit 1; }
 
 .PHONY: helper
 helper: roles/pcopy/files/SHA256SUMS ## Build pcopy for amd64 and arm64 into roles/pcopy/files

@@ -51,7 +51,7 @@ install_go() {
     else
         install_packages golang-go
     fi
-    has_go || fail "Debian's Go is too old: install Go 1.25 or later from https://go.dev/dl and put it in the PATH"
+    has_go || fail "Debian's Go is too old: install Go 1.26 or later from https://go.dev/dl and put it in the PATH"
 }
 
 # The first python3 in the PATH may be a version manager's stub.

@@ -29,7 +29,7 @@ func (a internalCommands) internal() *cobra.Command {
 	g := group("internal", "Words that only programs say",
 		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.runOnAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor(),
 		a.flagsIn(), a.flagsMissing(), a.runcHook(), a.runcRestore(), a.runcEntered(), a.ownTables(), a.thawAfter(), a.unitMayStart(), a.within(), a.inTurn(), a.serveStore())
-	g.AddCommand(memoryCommands{a.app}.commands()...)
+	g.AddCommand(memoryCommands(a).commands()...)
 	g.AddCommand(building()...)
 	g.Hidden = true
 	return g

@@ -83,10 +83,10 @@ func (b Book) prune() error {
 	for _, path := range paths {
 		p, err := readPage(path)
 		if err != nil {
-			return err
+			continue // another session has pruned it, or it is damaged: the start that needs it says so
 		}
 		if _, err := os.Lstat(p.Bundle); errors.Is(err, os.ErrNotExist) {
-			if err := os.Remove(path); err != nil {
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("floating: %w", err)
 			}
 		}

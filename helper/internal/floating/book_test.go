@@ -42,6 +42,10 @@ func TestABookKeepsTheAddressesOfBundlesThatAreThere(t *testing.T) {
 	if _, err := b.Of("/damaged"); err == nil || !strings.Contains(err.Error(), "is damaged") {
 		t.Errorf("damaged: %v", err)
 	}
+	// A page that is damaged is its own workload's matter.
+	if err := b.Note(shop, both); err != nil {
+		t.Errorf("noting beside a damaged page: %v", err)
+	}
 	if err := b.Strike(shop); err != nil {
 		t.Fatal(err)
 	}

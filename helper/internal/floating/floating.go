@@ -47,8 +47,8 @@ func (a Address) Fault() string {
 	return ""
 }
 
-// Bring puts on this host the addresses that are not on it yet, and announces all. No
-// address is looked for on the segment first: the caller knows that no other host has it.
+// Bring puts on this host the addresses that are not on it yet. None is looked for on the
+// segment first: the caller knows that no other host has it.
 func Bring(all []Address) error {
 	for _, a := range all {
 		here, err := on(a.Prefix.Addr())
@@ -62,13 +62,18 @@ func Bring(all []Address) error {
 			return fmt.Errorf("floating: adding %s to %s: %w", a.Prefix, a.Interface, err)
 		}
 	}
-	return Announce(all)
+	return nil
 }
 
-// Announce tells the segments that the addresses are here.
+// Announce tells the segments of the addresses that are here. One that was taken since may
+// be another host's, which has announced it.
 func Announce(all []Address) (failed error) {
 	for _, a := range all {
-		failed = errors.Join(failed, network.AnnounceOn(a.Interface, a.Prefix.Addr()))
+		here, err := on(a.Prefix.Addr())
+		if err == nil && len(here) > 0 {
+			err = network.AnnounceOn(a.Interface, a.Prefix.Addr())
+		}
+		failed = errors.Join(failed, err)
 	}
 	return failed
 }
@@ -85,6 +90,12 @@ func Take(all []Address) error {
 			if err := change(unix.RTM_DELADDR, 0, found); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 				return fmt.Errorf("floating: removing %s from %s: %w", found.Prefix, found.Interface, err)
 			}
+		}
+		// The kernel may not know one by that name, such as one with a peer.
+		if here, err = on(a.Prefix.Addr()); err != nil {
+			return err
+		} else if len(here) > 0 {
+			return fmt.Errorf("floating: %s cannot be taken from %s: remove it there by hand", a.Prefix.Addr(), here[0].Interface)
 		}
 	}
 	return nil

@@ -164,6 +164,9 @@ func heard(c net.Conn, line string) error {
 	return err
 }
 
+// bring is Bring as a session does it: the segment is told.
+func bring(all []Address) error { return errors.Join(Bring(all), Announce(all)) }
+
 // move takes the workload from one host to the other, in the order of a session; without
 // carry, its connections are left behind.
 func (f *fleet) move(from, to string, all []Address, carry bool) {
@@ -184,13 +187,13 @@ func (f *fleet) move(from, to string, all []Address, carry bool) {
 	}
 	f.in(to, func() error { return errors.Join(Check(flows, all, isInner), Write(flows)) })
 	f.in(from, func() error { return Take(all) })
-	f.in(to, func() error { return Bring(all) })
+	f.in(to, func() error { return bring(all) })
 	f.in(from, func() error { return Forget(all) })
 }
 
 func TestConnectionsLiveThroughMovesThereAndBack(t *testing.T) {
 	f := newFleet(t)
-	f.in(first1, func() error { return Bring(both) })
+	f.in(first1, func() error { return bring(both) })
 	var calls []net.Conn
 	for _, a := range both {
 		c := f.call(a)
@@ -229,7 +232,7 @@ func TestConnectionsLiveThroughMovesThereAndBack(t *testing.T) {
 func TestAConnectionNeedsItsEntry(t *testing.T) {
 	for _, carried := range []bool{true, false} {
 		f := newFleet(t)
-		f.in(first1, func() error { return Bring(both) })
+		f.in(first1, func() error { return bring(both) })
 		for _, a := range both {
 			c := f.call(a)
 			if _, err := fmt.Fprintln(c, "later"); err != nil {
@@ -248,7 +251,7 @@ func TestAConnectionNeedsItsEntry(t *testing.T) {
 
 func TestTheEntryIsTheSameOnTheOtherHost(t *testing.T) {
 	f := newFleet(t)
-	f.in(first1, func() error { return Bring(both) })
+	f.in(first1, func() error { return bring(both) })
 	for _, a := range both {
 		if err := said(f.call(a), "x"); err != nil {
 			t.Fatal(err)
@@ -297,7 +300,6 @@ func TestOnlyTheWorkloadsConnectionsAreTaken(t *testing.T) {
 		"to 192.0.2.1:22, which":      func(g *Flow) { g.Public = netip.MustParseAddrPort("192.0.2.1:22") },
 		"lead to 192.0.2.3:22, which": func(g *Flow) { g.Inner = netip.MustParseAddrPort("192.0.2.3:22") },
 		"protocol 1":                  func(g *Flow) { g.Protocol = 1 },
-		"is a client on this host":    func(g *Flow) { g.Client = netip.MustParseAddrPort("192.0.2.2:4000") },
 	} {
 		g := good
 		change(&g)
@@ -309,6 +311,71 @@ func TestOnlyTheWorkloadsConnectionsAreTaken(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// A client of the host itself is led elsewhere by its own kernel: its connection ends, and
+// keeps no workload from moving.
+func TestConnectionsOfTheHostItselfAreLeftOut(t *testing.T) {
+	f := newFleet(t)
+	flows := []Flow{{Client: netip.MustParseAddrPort("192.0.2.2:4000")}, {Client: netip.MustParseAddrPort("192.0.2.3:4000")}}
+	f.in(second2, func() error {
+		others, err := FromOthers(flows)
+		if err == nil && (len(others) != 1 || others[0].Client != flows[1].Client) {
+			t.Errorf("left %+v", others)
+		}
+		return err
+	})
+}
+
+// A connection that both sides have ended stays in the table for two minutes.
+func TestAnEndedConnectionIsNotTaken(t *testing.T) {
+	f := newFleet(t)
+	f.in(first1, func() error { return bring(both) })
+	c := f.call(float4)
+	if err := said(c, "x"); err != nil {
+		t.Fatal(err)
+	}
+	count := func(read func() ([]Flow, error)) (n int) {
+		f.in(first1, func() error {
+			flows, err := read()
+			n = len(flows)
+			return err
+		})
+		return n
+	}
+	taken := func() ([]Flow, error) { return Read(both, isInner) }
+	if n := count(taken); n != 1 {
+		t.Fatalf("took %d connections of one", n)
+	}
+	c.Close()
+	for end := time.Now().Add(5 * time.Second); count(taken) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("an ended connection is taken")
+		}
+	}
+	if n := count(func() ([]Flow, error) { return entries(both) }); n != 1 {
+		t.Errorf("the table has %d of it, so this has shown nothing", n)
+	}
+}
+
+// Another host may have announced it since.
+func TestAnAddressThatIsNotHereIsNotAnnounced(t *testing.T) {
+	f := newFleet(t)
+	f.in(first1, func() error { return Announce([]Address{{Prefix: float4.Prefix, Interface: "nowhere"}}) })
+}
+
+// The kernel finds an address with a peer by the peer's.
+func TestAnAddressThatStaysIsNotTaken(t *testing.T) {
+	f := newFleet(t)
+	f.ip("-n", f.name(first1), "address", "add", "192.0.2.70", "peer", "192.0.2.99/32", "dev", "eth0")
+	f.in(first1, func() error {
+		err := Take([]Address{{Prefix: netip.MustParsePrefix("192.0.2.70/32"), Interface: "eth0"}})
+		here, e := on(netip.MustParseAddr("192.0.2.70"))
+		if (err == nil) != (len(here) == 0) {
+			t.Errorf("taken: %v, and it is on %v", err, here)
+		}
+		return e
+	})
 }
 
 func TestAnAddressComesAndGoesAlone(t *testing.T) {

@@ -41,6 +41,7 @@ const (
 	tcpSynSent     = 1
 	tcpSynRecv     = 2
 	tcpEstablished = 3
+	tcpTimeWait    = 7
 	tcpClose       = 8
 	tcpSynSent2    = 9
 
@@ -52,7 +53,7 @@ const (
 
 // Read are the connections to these addresses that this host leads to the workload, which
 // has the inner ones. A connection whose handshake is under way is none: its client asks
-// again. Entries that lead to others are left of workloads that had the address before:
+// again. One that both sides have ended is none either. Entries that lead to others are left of workloads that had the address before:
 // the kernel keeps them for days.
 func Read(all []Address, inner func(netip.Addr) bool) ([]Flow, error) {
 	found, err := entries(all)
@@ -63,18 +64,25 @@ func Read(all []Address, inner func(netip.Addr) bool) ([]Flow, error) {
 		if f.Status&destNAT == 0 || f.Status&sourceNAT != 0 || !inner(f.Inner.Addr()) {
 			return true
 		}
-		return f.TCP != nil && slices.Contains([]uint8{0, tcpSynSent, tcpSynRecv, tcpClose, tcpSynSent2}, f.TCP.State)
+		return f.TCP != nil && slices.Contains([]uint8{0, tcpSynSent, tcpSynRecv, tcpTimeWait, tcpClose, tcpSynSent2}, f.TCP.State)
+	}), nil
+}
+
+// FromOthers are the connections without those of clients on this host, which cannot be
+// carried: its own kernel leads them elsewhere.
+func FromOthers(flows []Flow) ([]Flow, error) {
+	own, err := addresses()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(flows), func(f Flow) bool {
+		return slices.ContainsFunc(own, func(a listed) bool { return a.Prefix.Addr() == f.Client.Addr() })
 	}), nil
 }
 
 // Check is an error where one of the connections is not to one of these addresses, or not
-// to the workload, which has the inner ones: a peer may have made them up. A client on
-// this host is none that can be carried: its own kernel has led it elsewhere.
+// to the workload, which has the inner ones: a peer may have made them up.
 func Check(flows []Flow, all []Address, inner func(netip.Addr) bool) error {
-	own, err := addresses()
-	if err != nil {
-		return err
-	}
 	for _, f := range flows {
 		switch {
 		case !slices.ContainsFunc(all, func(a Address) bool { return a.Prefix.Addr() == f.Public.Addr() }):
@@ -83,8 +91,6 @@ func Check(flows []Flow, all []Address, inner func(netip.Addr) bool) error {
 			return fmt.Errorf("floating: a connection is said to lead to %s, which is not the workload's", f.Inner)
 		case f.Protocol != unix.IPPROTO_TCP && f.Protocol != unix.IPPROTO_UDP:
 			return fmt.Errorf("floating: the connection of %s is of protocol %d, and TCP and UDP are carried", f.Client, f.Protocol)
-		case slices.ContainsFunc(own, func(a listed) bool { return a.Prefix.Addr() == f.Client.Addr() }):
-			return fmt.Errorf("floating: %s is a client on this host, whose connection to %s cannot be carried: end it first", f.Client, f.Public)
 		}
 	}
 	return nil

@@ -12,11 +12,13 @@ import (
 
 // The messages of the kernel's table of connections (ctnetlink), and their attributes.
 const (
-	subsystem                        = unix.NFNL_SUBSYS_CTNETLINK << 8
-	newEntry      netlink.HeaderType = subsystem | 0
-	getEntry      netlink.HeaderType = subsystem | 1
-	deleteEntry   netlink.HeaderType = subsystem | 2
-	genericHeader                    = 4
+	newEntry netlink.HeaderType = unix.NFNL_SUBSYS_CTNETLINK<<8 + iota
+	getEntry
+	deleteEntry
+)
+
+const (
+	genericHeader = 4
 
 	ctaOriginal = 1
 	ctaReply    = 2

@@ -180,6 +180,40 @@ func TestAResumeThatNeverRanGivesTheAddressBack(t *testing.T) {
 	r.floats("refused", true, false)
 }
 
+// Nothing has run yet when the address is to come. Without it the workload goes on where it was.
+func TestAnAddressThatCannotComeGivesTheWorkloadBack(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	ip := func(words string) {
+		t.Helper()
+		if out, err := exec.Command("ip", strings.Fields(words)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", words, err, out)
+		}
+	}
+	ip("link add other type bridge")
+	ip("link set other up")
+	r := newFloatingRig(t)
+	r.spec.dst.Network.Floating = []floating.Address{{Prefix: destinationFloats.Prefix, Interface: "other"}}
+	r.spec.dst.Policy.PauseAt = record.Released
+	w := r.startWriter()
+	r.start()
+	r.wait(r.src, record.UntilConverged)
+	go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+	r.wait(r.dst, string(record.Released))
+	ip("link delete other")
+	if err := record.Continue(r.dst); err != nil {
+		t.Fatal(err)
+	}
+	<-r.send
+	<-r.receive
+	if src, dst := r.show(); src.State != record.Thawed || dst.State != record.Discarded {
+		t.Fatalf("source %s %q, destination %s %q", src.State, src.Error, dst.State, dst.Error)
+	}
+	r.runsOnce(w, record.Source)
+	r.floats("given back", true, false)
+}
+
 // A destination that has the address is not the one to take it, and keeps it.
 func TestADestinationThatHasTheAddressIsRefused(t *testing.T) {
 	if !inOwnNetwork(t) {
@@ -222,6 +256,7 @@ type recovering struct {
 	before bool         // the address is there when the recovery comes
 	to     record.State // where the recovery brings the session
 	after  bool         // the address is there then
+	lost   bool         // an operator has set the journal aside, which could not be read
 }
 
 var toPrepared = []record.State{record.Presync, record.Barrier, record.Frozen, record.Flushed, record.Prepared}
@@ -230,19 +265,21 @@ func way(states ...record.State) []record.State { return slices.Concat(toPrepare
 
 func recoveries() map[string]recovering {
 	return map[string]recovering{
-		"a source in presync":                           {record.Source, []record.State{record.Presync}, false, true, record.Failed, true},
-		"one in presync, after a boot":                  {record.Source, []record.State{record.Presync}, true, false, record.Failed, true},
-		"one that is prepared":                          {record.Source, toPrepared, false, true, record.Thawed, true},
-		"one that was about to release":                 {record.Source, toPrepared, false, false, record.Thawed, true},
-		"one that has released, and has the address":    {record.Source, way(record.Released), false, true, record.InDoubt, false},
-		"one that has released, after a boot":           {record.Source, way(record.Released), true, false, record.InDoubt, false},
-		"one in doubt to which another program gave it": {record.Source, way(record.Released, record.InDoubt), false, true, record.InDoubt, false},
-		"one that was refused":                          {record.Source, way(record.Released, record.InDoubt, record.Refused), false, false, record.Thawed, true},
-		"one whose destination was fenced":              {record.Source, way(record.Released, record.InDoubt, record.Fenced), false, false, record.Thawed, true},
-		"one that has settled":                          {record.Source, way(record.Released, record.Resumed, record.Settled), false, true, record.Done, false},
-		"a destination that is prepared":                {record.Destination, toPrepared, false, false, record.Discarded, false},
-		"one with the token that ran":                   {record.Destination, way(record.Released, record.Resumed), false, false, record.Settled, true},
-		"one with the token, after a boot":              {record.Destination, way(record.Released, record.Resumed), true, false, record.Settled, false},
+		"a source in presync":                           {record.Source, []record.State{record.Presync}, false, true, record.Failed, true, false},
+		"one in presync, after a boot":                  {record.Source, []record.State{record.Presync}, true, false, record.Failed, true, false},
+		"one that is prepared":                          {record.Source, toPrepared, false, true, record.Thawed, true, false},
+		"one that was about to release":                 {record.Source, toPrepared, false, false, record.Thawed, true, false},
+		"one that has released, and has the address":    {record.Source, way(record.Released), false, true, record.InDoubt, false, false},
+		"one that has released, after a boot":           {record.Source, way(record.Released), true, false, record.InDoubt, false, false},
+		"one in doubt to which another program gave it": {record.Source, way(record.Released, record.InDoubt), false, true, record.InDoubt, false, false},
+		"one that was refused":                          {record.Source, way(record.Released, record.InDoubt, record.Refused), false, false, record.Thawed, true, false},
+		"one whose destination was fenced":              {record.Source, way(record.Released, record.InDoubt, record.Fenced), false, false, record.Thawed, true, false},
+		"one that has settled":                          {record.Source, way(record.Released, record.Resumed, record.Settled), false, true, record.Done, false, false},
+		"a destination that is prepared":                {record.Destination, toPrepared, false, false, record.Discarded, false, false},
+		"one with the token that ran":                   {record.Destination, way(record.Released, record.Resumed), false, false, record.Settled, true, false},
+		"one with the token, after a boot":              {record.Destination, way(record.Released, record.Resumed), true, false, record.Settled, false, false},
+		"a source without its journal":                  {role: record.Source, way: []record.State{record.Refused}, to: record.Thawed, after: true, lost: true},
+		"a destination without its journal":             {role: record.Destination, way: []record.State{record.Refused}, before: true, to: record.Discarded, lost: true},
 	}
 }
 
@@ -271,6 +308,11 @@ func TestARecoveryHasTheAddressWhereTheWorkloadMayRun(t *testing.T) {
 			s.Network.Floating = []floating.Address{own}
 			r := &rig{t: t}
 			r.write(dir, s)
+			if c.lost {
+				if err := errors.Join(os.WriteFile(filepath.Join(dir, record.JournalFile), []byte("?"), 0o600), record.SetJournalAside(dir)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			j, err := record.OpenJournal(dir, c.role)
 			if err != nil {
 				t.Fatal(err)

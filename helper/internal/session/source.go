@@ -356,7 +356,7 @@ func (s *source) undo(why error) error {
 // thaw lets the workload run on here.
 func (s *source) thaw(ctx context.Context, why error) error {
 	s.stopped.Store(false)
-	err := errors.Join(s.lender.close(), s.unbrake(), s.thawVolumes(), engine.TakeBack(s.Spec, s.Journal))
+	err := errors.Join(s.lender.close(), s.unbrake(), s.thawVolumes(), engine.GoOn(s.Session))
 	if s.freezer != nil {
 		err = errors.Join(err, s.freezer.Thaw(ctx))
 	}

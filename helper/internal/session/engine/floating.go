@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -83,10 +84,23 @@ func LetGo(spec *record.Spec) error {
 // TakeBack brings them back to a source that goes on. The session has seen them here when
 // it came to presync; before that it does not know that they are this host's.
 func TakeBack(spec *record.Spec, j *record.Journal) error {
-	if !j.Reached(record.Presync) {
+	if !mayHaveLetGo(j) {
 		return nil
 	}
 	return bring(spec)
+}
+
+// GoOn is TakeBack by the session's own process.
+func GoOn(b *record.Session) error {
+	if !mayHaveLetGo(b.Journal) {
+		return nil
+	}
+	return comeUp(b)
+}
+
+// mayHaveLetGo is also true of a journal that was lost: its only record is in_doubt.
+func mayHaveLetGo(j *record.Journal) bool {
+	return j.Reached(record.Presync) || j.Reached(record.InDoubt)
 }
 
 // Gone removes from the source the rest of a workload's addresses that runs on the
@@ -95,8 +109,14 @@ func Gone(dir string, spec *record.Spec) error {
 	if len(spec.Network.Floating) == 0 {
 		return nil
 	}
-	if err := errors.Join(LetGo(spec), BookOf(dir).Strike(spec.Bundle)); err != nil {
-		return err
+	return errors.Join(LetGo(spec), BookOf(dir).Strike(spec.Bundle), forget(spec))
+}
+
+// forget removes the entries of the connections. Only a live move has carried any: those of
+// a workload that was stopped lead nowhere, and its kernel need not have the table at all.
+func forget(spec *record.Spec) error {
+	if spec.Mode != record.Live {
+		return nil
 	}
 	if err := floating.Forget(spec.Network.Floating); err != nil {
 		return fmt.Errorf("session: %w", err)
@@ -126,11 +146,12 @@ func Withdraw(dir string, spec *record.Spec, j *record.Journal) (err error) {
 	if len(spec.Network.Floating) == 0 {
 		return nil
 	}
-	if j.Reached(record.Released) {
+	lost := j.Reached(record.InDoubt) // also of a journal that was lost
+	if j.Reached(record.Released) || lost {
 		err = LetGo(spec)
 	}
-	if j.Reached(record.Flushed) {
-		err = errors.Join(err, floating.Forget(spec.Network.Floating))
+	if j.Reached(record.Flushed) || lost {
+		err = errors.Join(err, forget(spec))
 	}
 	return errors.Join(err, BookOf(dir).Strike(spec.Bundle))
 }
@@ -142,7 +163,16 @@ func bring(spec *record.Spec) error {
 	if err := floating.Bring(spec.Network.Floating); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
+	Announce(spec.Network.Floating)
 	return nil
+}
+
+// Announce tells the segment. A neighbour that does not hear it asks in time: a frame that
+// is lost keeps no workload from running.
+func Announce(all []floating.Address) {
+	if err := floating.Announce(all); err != nil {
+		fmt.Fprintln(os.Stderr, "pcopy: announcing an address:", err)
+	}
 }
 
 // lead gives this host the entries of the connections, before it has the addresses.
@@ -155,24 +185,31 @@ func (r *criuRestore) lead() error {
 	if err == nil {
 		err = floating.Check(r.flows, r.Spec.Network.Floating, func(a netip.Addr) bool { return inner[a] })
 	}
+	var others []floating.Flow
 	if err == nil {
-		err = floating.Write(r.flows)
+		others, err = floating.FromOthers(r.flows)
+	}
+	if err == nil {
+		err = floating.Write(others)
 	}
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
-	r.Log.Emit("flows", map[string]any{"made": len(r.flows), "took": map[string]float64{"flows": report.MS(time.Since(began))}})
+	if own := len(r.flows) - len(others); own > 0 {
+		r.Log.Emit("warning", map[string]any{"text": fmt.Sprintf("%d connections of clients on this host to the workload's addresses end", own)})
+	}
+	r.Log.Emit("flows", map[string]any{"made": len(others), "took": map[string]float64{"flows": report.MS(time.Since(began))}})
 	return nil
 }
 
-// comeUp is ComeUp, with the announcements that follow the first one.
+// comeUp is ComeUp by the session's own process, which announces them more than once.
 func comeUp(b *record.Session) error {
 	if len(b.Spec.Network.Floating) == 0 {
 		return nil
 	}
-	if err := ComeUp(b.Spec); err != nil {
-		return err
+	if err := floating.Bring(b.Spec.Network.Floating); err != nil {
+		return fmt.Errorf("session: %w", err)
 	}
-	repeat(b.Log, announcements[1:], func() error { return floating.Announce(b.Spec.Network.Floating) })
+	repeat(b.Log, announcements, func() error { return floating.Announce(b.Spec.Network.Floating) })
 	return nil
 }

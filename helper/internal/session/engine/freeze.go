@@ -376,10 +376,15 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 }
 
 func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
-	// The address first: no packet that comes before the silence ends is answered.
-	silent := comeUp(r.Session)
+	// The address first: no packet that comes before the silence ends is answered. Nothing
+	// has run yet, so without it the source goes on.
+	if err := comeUp(r.Session); err != nil {
+		r.Deny()
+		return time.Time{}, errors.Join(err, released(ctx, r.p, r.h.Restore.Argv))
+	}
+	var silent error
 	if r.Spec.Network.Silent {
-		silent = errors.Join(silent, r.speak(NamespaceOf(r.gate.Root())))
+		silent = r.speak(NamespaceOf(r.gate.Root()))
 	}
 	r.gate.Answer(hooks.PostRestore, true)
 	go r.beckonWhenItRuns(NamespaceOf(r.gate.Root()))

@@ -21,5 +21,6 @@ func BringAddresses(root, runDir string, c *OCIState) error {
 	if err := floating.Bring(all); err != nil {
 		return fmt.Errorf("session: the container does not start: the addresses of its published ports: %w", err)
 	}
+	engine.Announce(all)
 	return nil
 }
