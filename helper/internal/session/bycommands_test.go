@@ -6,9 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/session/engine"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
@@ -39,7 +42,7 @@ func (r *rig) heldByItsEngine() {
 	}
 	dst.Hooks = record.Hooks{
 		Restore: say("restore", `cp "$5/dump" restored`),
-		Resume:  say("resume", `cp restored resumed; rm -r "$5"`),
+		Resume:  say("resume", `cp restored resumed; rm -rf "$5"`),
 		Discard: say("discard", `rm -f restored; touch discarded`),
 	}
 }
@@ -149,13 +152,156 @@ func TestAFailedResumeOfWhatIsHeldStaysInDoubt(t *testing.T) {
 	if src.State != record.InDoubt || !src.Held || dst.State != record.InDoubt {
 		t.Fatalf("source %s (%s), destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 	}
+	// It may be held there still. As long as that is so neither side says that it runs, and nothing of the source's ends.
+	for _, try := range []func(context.Context, string, string) error{
+		func(ctx context.Context, dir, run string) error {
+			_, err := recovery.Recover(ctx, dir, run, false)
+			return err
+		},
+		func(ctx context.Context, dir, run string) error {
+			_, err := recovery.Resolve(ctx, dir, run, record.Resumed)
+			return err
+		},
+	} {
+		if err := try(brief(t), r.dst, r.dstRun); err == nil || !strings.Contains(err.Error(), "planted") {
+			t.Errorf("the workload is held on the destination: %v", err)
+		}
+		if s, err := record.Show(r.dst); err != nil || s.State != record.InDoubt {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	}
+	if exists(filepath.Join(r.control, "resumed")) || exists(filepath.Join(r.control, "reclaimed")) {
+		t.Error("it was resumed, or ended on the source")
+	}
+	if err := os.Remove(filepath.Join(r.control, "resume-fails")); err != nil {
+		t.Fatal(err)
+	}
 	r.recovered(r.dst, r.dstRun, record.Settled)
+	if !exists(filepath.Join(r.control, "resumed")) {
+		t.Fatal("it is settled, and held")
+	}
 	if s, err := recovery.Resolve(brief(t), r.src, r.srcRun, record.Resumed); err != nil || s.State != record.Done {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	<-r.send
+	last := r.order()[len(r.order())-2:]
+	if strings.Join(last, "; ") != "resume in_doubt in_doubt; reclaim settled settled" {
+		t.Errorf("it ended with %q", last)
+	}
 	if !exists(filepath.Join(r.control, "reclaimed")) || w.acknowledged() != r.lastLine(r.dstMnt) {
 		t.Error("the source's copy was not ended, or wrote on")
+	}
+}
+
+// slowly makes a command of the engine's wait for the file "goes" at this part of it, and note in "order" when it has gone on.
+func (r *rig) slowly(c *hooks.Command, part, done string) {
+	r.t.Helper()
+	slow := `touch waits; until test -e goes; do sleep 0.01; done; ` + part + `; echo ` + done + ` >>order`
+	c.Argv[2] = strings.Replace(c.Argv[2], part, slow, 1)
+}
+
+// A command that is under way when its side is ended comes to its end before another one undoes it. Else the workload
+// would be frozen after it was let run on, or held after it was discarded.
+func TestAnUndoingDoesNotOvertakeWhatItUndoes(t *testing.T) {
+	for _, c := range []struct {
+		side record.Role
+		want []string
+	}{
+		{record.Source, []string{"freeze barrier barrier", "froze", "thaw barrier barrier"}},
+		{record.Destination, []string{"freeze barrier barrier", "restore flushed flushed", "held", "discard flushed flushed"}},
+	} {
+		t.Run(string(c.side), func(t *testing.T) {
+			r := newRig(t)
+			r.heldByItsEngine()
+			if c.side == record.Source {
+				r.slowly(r.spec.src.Hooks.Freeze, "touch frozen", "froze")
+			} else {
+				r.slowly(r.spec.dst.Hooks.Restore, `cp "$5/dump" restored`, "held")
+			}
+			w := r.startWriter()
+			kill := r.startApart(record.Source)
+			defer kill()
+			r.wait(r.src, record.UntilConverged)
+			go func() { _, _ = recovery.Cutover(context.Background(), r.src) }()
+			if err := await(filepath.Join(r.control, "waits")); err != nil {
+				t.Fatal(err)
+			}
+			if c.side == record.Source {
+				if err := syscall.Kill(r.apartPid, syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				go func() { _, _ = recovery.Abort(context.Background(), r.dst, r.dstRun) }()
+			}
+			time.Sleep(300 * time.Millisecond) // an undoing that does not wait comes in this time
+			plant(t, r.control, "goes")
+			<-r.receive
+			if s := r.wait(r.src, record.UntilEnded); s.State != record.Thawed {
+				t.Errorf("the source is %s (%s)", s.State, s.Error)
+			}
+			got := r.order()
+			if n := len(c.want); len(got) < n || strings.Join(got[:n], "; ") != strings.Join(c.want, "; ") {
+				t.Errorf("it went\n%s\nand not\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+			r.runsOnce(w, record.Source)
+			if exists(filepath.Join(r.control, "restored")) {
+				t.Error("it is held on the destination still")
+			}
+		})
+	}
+}
+
+// A destination whose process is gone in the resume says it again before it settles: the note of it is older than the
+// command. Without the note nothing was let run, and what is held ends. A boot has ended it.
+func TestTheRecoveryLetsRunWhatTheEngineMayHold(t *testing.T) {
+	for _, c := range []struct {
+		way       []record.State
+		noted     bool
+		restarted bool
+		resolve   bool
+		want      record.State
+		runs      string
+	}{
+		{way: theWay[:6], noted: true, want: record.Settled, runs: "resume released"},
+		{way: theWay[:6], want: record.Discarded, runs: "discard refused"},
+		{way: append(theWay[:6:6], record.InDoubt), noted: true, want: record.Settled, runs: "resume in_doubt"},
+		{way: append(theWay[:6:6], record.InDoubt), noted: true, resolve: true, want: record.Done, runs: "resume in_doubt"},
+		{way: append(theWay[:6:6], record.InDoubt), noted: true, restarted: true, want: record.Settled},
+		{way: append(theWay[:6:6], record.InDoubt), noted: true, restarted: true, resolve: true, want: record.Done},
+		{way: theWay[:7], noted: true, want: record.Settled},
+	} {
+		r := newRig(t)
+		r.heldByItsEngine()
+		r.spec.dst.Volumes, r.spec.dst.Directories = nil, nil
+		r.write(r.dst, r.spec.dst)
+		j, err := record.OpenJournal(r.dst, record.Destination)
+		if err != nil {
+			t.Fatal(err)
+		}
+		goAlong(t, j, c.way...)
+		j.Close()
+		plant(t, r.dstGate, "dump")
+		if c.noted {
+			if err := engine.NoteStart(r.dstRun, &r.spec.dst); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.restarted {
+			anotherBoot(t, r.dst)
+		}
+		plant(t, r.control, "restored")
+		if c.resolve {
+			if s, err := recovery.Resolve(brief(t), r.dst, r.dstRun, record.Resumed); err != nil || s.State != c.want {
+				t.Fatalf("after %v: %+v, %v", c.way, s, err)
+			}
+		} else {
+			r.recovered(r.dst, r.dstRun, c.want)
+		}
+		b, err := os.ReadFile(filepath.Join(r.control, "order"))
+		lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+		if err != nil && !errors.Is(err, os.ErrNotExist) || len(lines) > 1 || !strings.HasPrefix(strings.ReplaceAll(lines[0], "  ", " "), c.runs) || c.runs == "" && lines[0] != "" {
+			t.Errorf("after %v, noted %t, restarted %t, resolved %t: %q", c.way, c.noted, c.restarted, c.resolve, b)
+		}
 	}
 }
 

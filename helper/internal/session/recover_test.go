@@ -359,6 +359,7 @@ func TestWhoMayStart(t *testing.T) {
 // CRIU's hooks hold: a start would run beside the source.
 func TestAReceiverLetsNothingStartBeforeTheRelease(t *testing.T) {
 	held, byEngine := &hooks.Command{Argv: []string{"true"}, Gate: "/images"}, &hooks.Command{Argv: []string{"true"}}
+	prepares := &hooks.Command{Argv: []string{"true"}}
 	for _, c := range []struct {
 		steps    int
 		restore  *hooks.Command
@@ -371,12 +372,18 @@ func TestAReceiverLetsNothingStartBeforeTheRelease(t *testing.T) {
 		{3, byEngine, false, false}, {4, byEngine, true, true}, {4, byEngine, false, false}, {5, byEngine, true, false}, {6, byEngine, false, true},
 		{5, held, true, false}, {5, nil, false, false},
 		{6, held, false, true}, {6, nil, false, true}, {7, nil, false, true},
+		// Offline nothing holds what a restore brings up.
+		{3, prepares, true, false}, {4, prepares, true, false}, {6, prepares, false, true},
 	} {
 		r := &rig{t: t, top: t.TempDir()}
+		mode := record.Live
+		if c.restore == nil || c.restore == prepares {
+			mode = record.Offline
+		}
 		stop := &hooks.Command{Argv: []string{"true"}}
 		r.write(r.top, record.Spec{
-			Version: 1, ID: "rig", Role: record.Destination, Mode: record.Offline, Workload: "shop", Bundle: filepath.Join(r.top, "bundle"),
-			Listen: "127.0.0.1:0", Peer: record.Peer{Fingerprint: anotherPrint}, Hooks: record.Hooks{Restore: c.restore, Resume: stop},
+			Version: 1, ID: "rig", Role: record.Destination, Mode: mode, Workload: "shop", Bundle: filepath.Join(r.top, "bundle"),
+			Listen: "127.0.0.1:0", Peer: record.Peer{Fingerprint: anotherPrint}, Hooks: record.Hooks{Restore: c.restore, Resume: stop, Discard: stop},
 		})
 		j, err := record.OpenJournal(r.top, record.Destination)
 		if err != nil {
@@ -385,7 +392,7 @@ func TestAReceiverLetsNothingStartBeforeTheRelease(t *testing.T) {
 		goAlong(t, j, theWay[:c.steps]...)
 		j.Close()
 		if err := recovery.ReceiverMayStart(r.top, r.top, c.restores); (err == nil) != c.may {
-			t.Errorf("at %s, restore held %t, it restores %t: %v", theWay[c.steps-1], c.restore != nil, c.restores, err)
+			t.Errorf("%s at %s, restore held %t, it restores %t: %v", mode, theWay[c.steps-1], c.restore != nil, c.restores, err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	thread "runtime"
 	"slices"
@@ -69,7 +70,9 @@ func act(what string, args []string) error {
 	own.Confine, own.Lower = confine.To, confine.Lower
 	switch what {
 	case actSend:
-		return Send(context.Background(), args[0], args[1], own)
+		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM) // as pcopy itself
+		defer stop()
+		return Send(ctx, args[0], args[1], own)
 	case actReceive:
 		return Receive(context.Background(), args[0], args[1], own)
 	case actMemory:

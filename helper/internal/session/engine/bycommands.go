@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"time"
 
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
@@ -25,8 +25,7 @@ func (s *stopper) Shut(context.Context) error { return nil }
 
 func (s *stopper) Freeze(ctx context.Context) (time.Time, error) {
 	s.stopped = true // also if it fails: a stop that failed half-way has to be undone
-	err := s.h.Freeze.Run(ctx)
-	return time.Now(), err
+	return time.Now(), toItsEnd(ctx, s.h.Freeze)
 }
 
 func (s *stopper) Dumped(context.Context) (time.Time, error) { return time.Now(), nil }
@@ -61,7 +60,7 @@ func (s *starter) MayHaveRun() bool                               { return Start
 
 func (s *starter) Restore(ctx context.Context) error {
 	s.restored = s.h.Restore.Given() // also if it fails: some of it may be held
-	return runIfGiven(ctx, s.h.Restore)
+	return toItsEnd(ctx, s.h.Restore)
 }
 
 // Refuse ends the workload that is held before the source hears of it: nothing else keeps it from running here.
@@ -83,7 +82,28 @@ func (s *starter) Resume(ctx context.Context) (time.Time, error) {
 		err = NoteStart(s.RunDir, s.Spec)
 	}
 	if err == nil {
-		err = errors.Join(runIfGiven(ctx, s.h.Resume), comeUp(s.Session))
+		err = runIfGiven(ctx, s.h.Resume)
+	}
+	if err == nil {
+		err = comeUp(s.Session)
 	}
 	return time.Now(), err
+}
+
+// ResumeAgain is for a workload that was told to run, and of which it is not known that it does: the engine may hold it
+// still. To one that runs it does nothing.
+func ResumeAgain(ctx context.Context, dir string, spec *record.Spec) error {
+	if err := record.InPlace(dir, spec); err != nil {
+		return err
+	}
+	return runIfGiven(ctx, spec.Hooks.Resume)
+}
+
+// toItsEnd runs a command that the end of this side does not leave alone: the command that undoes it would overtake it,
+// and what it does then would not be undone. Its own limit ends it.
+func toItsEnd(ctx context.Context, c *hooks.Command) error {
+	if err := runIfGiven(context.WithoutCancel(ctx), c); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
 }

@@ -28,7 +28,8 @@ import (
 //	             refused, fenced     thawed
 //	             settled             done
 //	destination  before the token    refused where it has to be, discarded
-//	             released, in_doubt  it runs, or may have: resumed, settled.
+//	             released, in_doubt  it runs, or may have: resumed, settled. An engine
+//	                                 that may hold it still lets it run before.
 //	                                 It never did: refused, discarded
 //	             resumed             settled
 //	             refused, fenced     discarded
@@ -177,6 +178,9 @@ func recoverDestination(ctx context.Context, dir, runDir string, spec *record.Sp
 		if !ran {
 			return errors.Join(j.Append(record.InDoubt, "it was told to resume, and never ran"), refuseAndDiscard(ctx, dir, runDir, spec, j))
 		}
+		if err := letRun(ctx, dir, spec, j); err != nil {
+			return err
+		}
 		if err := j.Append(record.Resumed, ""); err != nil {
 			return err
 		}
@@ -194,6 +198,15 @@ func recoverDestination(ctx context.Context, dir, runDir string, spec *record.Sp
 		return discardOrphan(ctx, dir, runDir, spec, j, "")
 	}
 	return abandonDestination(ctx, dir, runDir, spec, j, processGone)
+}
+
+// letRun makes sure that a workload which counts as running here is not held. The note of its start is older than the
+// command, which a death or a failure may have kept from its end. A boot has ended what was held.
+func letRun(ctx context.Context, dir string, spec *record.Spec, j *record.Journal) error {
+	if spec.Mode != record.Live || !spec.ByCommands() || j.Restarted(record.Released) {
+		return nil
+	}
+	return engine.ResumeAgain(ctx, dir, spec)
 }
 
 // ranHere decides, when CRIU is done, whether a workload that was told to resume may
@@ -246,7 +259,7 @@ func settleOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j 
 	if err := j.Append(record.Settled, ""); err != nil {
 		return err
 	}
-	if spec.Mode == record.Live {
+	if spec.Mode == record.Live && !spec.ByCommands() {
 		runBeside(ctx, dir, spec, spec.Hooks.Resume)
 	}
 	err := attachOrphan(spec, j)
@@ -375,6 +388,9 @@ func resolveDestination(ctx context.Context, dir, runDir string, spec *record.Sp
 	switch outcome {
 	case record.Resumed:
 		if j.State() == record.InDoubt {
+			if err := letRun(ctx, dir, spec, j); err != nil {
+				return err
+			}
 			if err := j.Append(record.Resumed, "resolved: the source has let go"); err != nil {
 				return err
 			}

@@ -85,6 +85,7 @@ class Host:
             ("/usr/local/libexec/handover/openvz", self.root / "bin"),
             ("/usr/local/libexec/handover/pcopy", self.root / "bin" / "pcopy"),
             ("/var/lib/handover/openvz", self.staged),
+            ("/run/handover/openvz-turns", self.root / "turns"),
             ("/vz/lock", self.root / "lock"),
             ("/vz/dump", self.root / "dump"),
             ("/var/lib/vzctl-stand-in", self.state),
@@ -113,6 +114,19 @@ class Host:
     def turn(self, *words: object) -> tuple[int, str]:
         done = self.call(self.turn_program, *words)
         return done.returncode, done.stderr
+
+    def begin(self, *words: object) -> subprocess.Popen[str]:
+        """A command of a move that is still under way."""
+        environment = {**os.environ, "PATH": f"{self.root}/bin:{os.environ['PATH']}"}
+        asked = [str(word) for word in (self.turn_program, *words)]
+        return subprocess.Popen(asked, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def vzctl_first(self, script: str) -> None:
+        """What a vzctl does before its own work."""
+        behind = self.root / "behind"
+        behind.mkdir()
+        (self.root / "bin" / "vzctl").rename(behind / "vzctl")
+        self.program("vzctl", f'#!/bin/sh\n{script}\nexec {behind}/vzctl "$@"\n')
 
     def status(self) -> str:
         return self.call(self.root / "bin" / "vzctl", "status", "101").stdout.strip()

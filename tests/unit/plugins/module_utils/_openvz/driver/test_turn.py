@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 
 import pytest
@@ -149,6 +150,14 @@ def beats(host):
     return len(path.read_text(encoding="utf-8").split()) if path.exists() else 0
 
 
+def until(holds):
+    for _each in range(500):
+        if holds():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it has not come about")
+
+
 def stands_still(host):
     before = beats(host)
     time.sleep(0.4)
@@ -260,6 +269,85 @@ def test_what_was_undumped_is_taken_back(openvz_host):
         assert openvz_host.status() == "CTID 101 deleted unmounted down" and not dump.exists()
 
 
+WAITS = 'case "$*" in *" {0} "*) touch {1}/waits; until [ -e {1}/goes ]; do sleep 0.02; done ;; esac'
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("verb", ["--suspend", "--undump"])
+def test_a_command_that_is_left_alive_is_not_overtaken_by_its_undoing(openvz_host, verb, killed):
+    _private, dump = live(openvz_host)
+    begins, undoes = ["suspend", "101", dump, "63"], ["home", "101", dump]
+    if verb == "--undump":
+        assert openvz_host.turn(*begins) == (0, "")
+        arrives(openvz_host, dump)
+        begins, undoes = ["undump", "101"], ["discard", "101"]
+    openvz_host.vzctl_first(WAITS.format(verb, openvz_host.root))
+    first = openvz_host.begin(*begins)
+    until(lambda: (openvz_host.root / "waits").exists())
+    if killed:
+        # Its vzctl works on.
+        first.kill()
+        first.wait()
+    second = openvz_host.begin(*undoes)
+    time.sleep(0.5)
+    # Who looks does not wait.
+    assert second.poll() is None and openvz_host.turn("still", "101")[0] == 1
+    (openvz_host.root / "goes").touch()
+    assert second.wait(20) == 0 and "another command of the move of 101 is still at work" in second.stderr.read()
+    assert killed or first.wait(20) == 0
+    if verb == "--suspend":
+        assert openvz_host.status() == "CTID 101 exist mounted running" and not stands_still(openvz_host)
+    else:
+        assert openvz_host.status() == "CTID 101 deleted unmounted down"
+    assert not (openvz_host.root / "lock" / "101.lck").exists()
+
+
+def test_a_verb_holds_the_turn_and_what_runs_does_not(openvz_host):
+    openvz_host.vzctl_first(f'if [ -e /proc/$$/fd/9 ]; then echo "$*" >>{openvz_host.root}/holds; else echo "$*" >>{openvz_host.root}/free; fi')
+    _private, dump = live(openvz_host)
+    assert openvz_host.turn("suspend", "101", dump, "63") == (0, "")
+    arrives(openvz_host, dump)
+    assert openvz_host.turn("undump", "101") == (0, "") and openvz_host.turn("resume", "101") == (0, "")
+    holds, free = ((openvz_host.root / name).read_text(encoding="utf-8") for name in ("holds", "free"))
+    assert all(verb in holds and verb not in free for verb in ("chkpnt 101 --suspend", "chkpnt 101 --dump", "restore 101 --undump", "restore 101 --resume"))
+    assert "start 101" in free and "start 101" not in holds
+
+
+def test_a_resume_that_was_done_is_not_asked_of_vzctl_again(openvz_host):
+    _private, dump = live(openvz_host)
+    openvz_host.turn("suspend", "101", dump)
+    arrives(openvz_host, dump)
+    openvz_host.turn("undump", "101")
+    assert openvz_host.turn("resume", "101") == (0, "")
+    assert openvz_host.call(openvz_host.root / "bin" / "vzctl", "stop", "101").returncode == 0
+    # It has run here since, and its owner has stopped it.
+    assert openvz_host.turn("resume", "101") == (0, "") and openvz_host.status() == "CTID 101 exist unmounted down"
+
+
+def test_one_that_was_resumed_is_not_discarded(openvz_host):
+    _private, dump = live(openvz_host)
+    openvz_host.turn("suspend", "101", dump)
+    arrives(openvz_host, dump)
+    openvz_host.turn("undump", "101")
+    openvz_host.turn("resume", "101")
+    assert openvz_host.turn("discard", "101") == (1, "101 is not removed: it is exist mounted running\n") and not stands_still(openvz_host)
+
+
+@pytest.mark.parametrize(("word", "verb"), [("kill", "chkpnt"), ("discard", "restore")])
+def test_no_answer_of_vzctl_is_not_taken_for_an_end(openvz_host, word, verb):
+    _private, dump = live(openvz_host)
+    openvz_host.turn("suspend", "101", dump)
+    if word == "discard":
+        arrives(openvz_host, dump)
+        openvz_host.turn("undump", "101")
+    openvz_host.vzctl_first(f'case "$1" in status) [ ! -e {openvz_host.root}/mute ] || exit 1 ;; esac')
+    (openvz_host.root / "mute").touch()
+    assert openvz_host.turn(word, "101", dump) == (1, "vzctl does not say that 101 has ended: it is unknown ()\n")
+    assert (openvz_host.root / "lock" / "101.lck").exists() and dump.exists()
+    (openvz_host.root / "mute").unlink()
+    assert openvz_host.turn(word, "101", dump) == (0, "") and "running" not in openvz_host.status()
+
+
 @pytest.mark.parametrize("verb", ["restore --resume", "chkpnt --resume"])
 def test_a_resume_that_does_nothing_is_not_believed(openvz_host, verb):
     _private, dump = live(openvz_host)
@@ -330,6 +418,21 @@ def test_the_limits_of_one_that_is_stopped_are_taken_along(openvz_host):
     assert not dump.exists() and openvz_host.turn("stays", "101", dump) == (0, "")
 
 
+def test_one_that_runs_with_its_limits_is_not_discarded_offline(openvz_host):
+    private, dump = limited(openvz_host)
+    openvz_host.turn("home", "101")
+    assert openvz_host.turn("stop", "101", private, dump) == (0, "")
+    arrives(openvz_host, dump)
+    (openvz_host.state / "101.quota").unlink()
+    # The start has come about, and its word has not come to its end.
+    kept = openvz_host.staged / "kept"
+    shutil.copytree(openvz_host.staged / "101", kept)
+    assert openvz_host.turn("start", "101") == (0, "")
+    kept.rename(openvz_host.staged / "101")
+    assert openvz_host.turn("discard", "101") == (1, "101 runs here, and is not removed\n")
+    assert openvz_host.status() == "CTID 101 exist mounted running"
+
+
 def test_limits_that_cannot_be_read_or_loaded_end_the_move(openvz_host):
     private, dump = limited(openvz_host)
     openvz_host.turn("home", "101")
@@ -343,41 +446,3 @@ def test_limits_that_cannot_be_read_or_loaded_end_the_move(openvz_host):
     assert status == 1 and "the quota of the users and groups of 101 could not be loaded" in said and "no such quota" in said
     assert openvz_host.status() == "CTID 101 exist unmounted down"
     assert openvz_host.turn("discard", "101") == (0, "") and openvz_host.status() == "CTID 101 deleted unmounted down"
-
-
-UP, DOWN, NONE = "VEID 101 exist mounted running", "VEID 101 exist unmounted down", "VEID 101 deleted unmounted down"
-
-
-def waits(host, private):
-    (host.staged / "101" / "conf").mkdir(parents=True)
-    for name, text in (("root", ""), ("name", "shop"), ("private", private)):
-        (host.staged / "101" / name).write_text(f"{text}\n", encoding="utf-8")
-
-
-def test_a_private_area_of_the_other_host_s_is_registered_at_its_start(openvz_host, newer_area):
-    waits(openvz_host, newer_area)
-    assert openvz_host.status() == NONE
-    # Without a move, the real one refuses what another host owns.
-    assert openvz_host.call(openvz_host.root / "bin" / "vzctl", "register", newer_area, "101").returncode == 140
-    for _again in range(2):
-        assert openvz_host.turn("start", "101") == (0, "")
-        assert openvz_host.status() == UP and (newer_area / ".owner").read_text(encoding="utf-8") == "node2"
-    assert (openvz_host.root / "etc/vz/names/shop").resolve() == newer_area / "ve.conf" == (openvz_host.conf / "101.conf").resolve()
-    assert openvz_host.turn("stop", "101", newer_area) == (0, "") and openvz_host.status() == DOWN
-
-
-def test_one_of_libvzctl_s_that_was_stopped_is_registered_and_taken_back(openvz_host, newer_area):
-    waits(openvz_host, newer_area)
-    fault(openvz_host, "register")
-    status, said = openvz_host.turn("register", "101")
-    assert status == 1 and f"vzctl register {newer_area} 101 has ended, and the container is: deleted" in said
-    fault(openvz_host, "nothing")
-    assert openvz_host.turn("register", "101") == (0, "") and openvz_host.status() == DOWN
-    waits(openvz_host, newer_area)
-    fault(openvz_host, "unregister")
-    status, said = openvz_host.turn("discard", "101")
-    assert status == 1 and "vzctl unregister 101 has ended, and the container is: exist unmounted down" in said
-    fault(openvz_host, "nothing")
-    for _again in range(2):
-        assert openvz_host.turn("discard", "101") == (0, "") and openvz_host.status() == NONE
-    assert not (newer_area / ".owner").exists() and not (openvz_host.root / "etc/vz/names/shop").exists()
