@@ -142,8 +142,8 @@ notes:
   - >-
     C(handover_spare_memory), of move, drain, refill. The memory that stays free on each host.
   - >-
-    C(handover_state), of snapshot, clone, backup_mount. V(present) takes the snapshot, V(mounted) mounts its volumes or partitions read-
-    only, V(unmounted) ends that, V(absent) removes it.
+    C(handover_state), of snapshot, clone, backup_mount. V(present) takes the snapshot, V(mounted) mounts its volumes or partitions
+    read-only, V(unmounted) ends that, V(absent) removes it.
   - >-
     C(handover_storage), of kvm_migrate. Whether disks are shared or copied, see M(livefleet.handover.kvm_migrate).
   - >-

@@ -32,7 +32,9 @@ def test_the_page_of_variables_says_what_is_declared():
 def test_ansible_doc_shows_every_variable():
     if WRITE:
         text = MODULE.read_text(encoding="utf-8")
-        lines = "".join("  - >-\n{0}\n".format(textwrap.fill(note, 140, initial_indent="    ", subsequent_indent="    ")) for note in page.notes())
+        # A fold in a word with a hyphen would be read as a space.
+        wrap = textwrap.TextWrapper(140, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+        lines = "".join("  - >-\n{0}\n".format(wrap.fill(note)) for note in page.notes())
         MODULE.write_text(re.sub(r"(?s)(asks no host\.\n).*?(\nseealso:)", lambda found: found[1] + lines + found[2], text), encoding="utf-8")
         return
     assert yaml.safe_load(options.DOCUMENTATION)["notes"][1:] == page.notes(), "run `make docs`"

@@ -123,7 +123,7 @@ def test_where_it_has_to_be_halted(facts, monkeypatch, tmp_path, change, setting
     podman = Podman()
     podman.annotations = annotations
     found = {**facts, **change}
-    assert type(memory_in_place.halt_of(here(), podman, found)) is memory_halt.MemoryHalt
+    assert not isinstance(memory_in_place.halt_of(here(), podman, found), memory_in_place.MemoryInPlace)
     with pytest.raises(AssertionError, match="^shop is ended and restored for its memory, which takes longer: " + why):
         raise AssertionError(memory_in_place.HALTED.format("shop", memory_in_place.why_halted(podman, found)))
 
