@@ -71,6 +71,7 @@ func Lookup(runDir, imageDir string) (*Registration, error) {
 // Gate is this process's side of the meeting point.
 type Gate struct {
 	reg      string // path of the registration
+	dir      string // of the images
 	listener net.Listener
 
 	mu       sync.Mutex
@@ -111,7 +112,7 @@ func openGate(runDir string, r Registration) (*Gate, error) {
 	}
 	base := filepath.Join(Gates(runDir), key(dir))
 	_ = os.Remove(base + ".sock")
-	g := &Gate{reg: base + ".json", changed: make(chan struct{}), arrived: map[string]time.Time{}, answers: map[string]bool{}}
+	g := &Gate{reg: base + ".json", dir: dir, changed: make(chan struct{}), arrived: map[string]time.Time{}, answers: map[string]bool{}}
 	if g.listener, err = net.Listen("unix", base+".sock"); err != nil {
 		return nil, fmt.Errorf("hooks: %w", err)
 	}
@@ -131,6 +132,9 @@ func (g *Gate) Close() error {
 	err := os.Remove(g.reg)
 	return errors.Join(err, g.listener.Close()) // closing removes the socket
 }
+
+// Idle returns when no CRIU works behind the gate any more: one goes on when its caller is killed.
+func (g *Gate) Idle(ctx context.Context) error { return done(ctx, g.dir) }
 
 func (g *Gate) serve() {
 	for {

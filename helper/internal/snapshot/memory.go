@@ -87,6 +87,7 @@ type dump struct {
 	process *hooks.Process
 	layers  []*layer
 	folder  string // all of it, until it is whole
+	atWork  bool   // CRIU is, though its caller has ended
 
 	mu   sync.Mutex
 	took map[string]float64 // parts of the pause, in milliseconds
@@ -341,6 +342,9 @@ func (d *dump) untilTheyRun(began time.Time) (time.Duration, error) {
 		}
 		select {
 		case <-d.process.Done():
+			if err := d.process.Err(); err != nil { // it may have been killed, and its CRIU hold the tasks still
+				return 0, err
+			}
 			return time.Since(began), d.runOn()
 		case <-time.After(time.Millisecond):
 		}
@@ -357,11 +361,28 @@ func (d *dump) end(whole bool) (err error) {
 		case <-time.After(endLimit):
 			return fmt.Errorf("snapshot: CRIU has its answer and `%s` has not ended within %s: tasks may still be frozen: look at CRIU's log", d.Dump.Argv[0], endLimit)
 		}
-		if whole { // a refused one has failed, as it has to
-			err = d.process.Err()
+		if err = d.criuEnds(); d.atWork {
+			return err
+		}
+		if !whole { // a refused one has failed, as it has to
+			err = nil
 		}
 	}
 	return errors.Join(err, d.runOn())
+}
+
+// criuEnds returns how CRIU's caller has ended. A caller that was killed leaves its CRIU at work:
+// that freezes the cgroup again before it lets go, so nothing is thawed or removed before its end.
+func (d *dump) criuEnds() error {
+	err := d.process.Err()
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), endLimit, fmt.Errorf("CRIU has not ended within %s", endLimit))
+	defer cancel()
+	busy := d.gate.Idle(ctx)
+	d.atWork = busy != nil
+	return errors.Join(err, busy)
 }
 
 // runOn is for when the process that CRIU's script has left behind was killed: CRIU has ended.
@@ -426,7 +447,8 @@ func (d *dump) beside(place Place) error {
 	return os.Rename(place.Path, kept)
 }
 
-// clear removes the rest. A dump that stays would be gone back to by the engine.
+// clear removes the rest. A dump that stays would be gone back to by the engine. The images and
+// the gate of a CRIU at work are left: the process that it has left behind lets the tasks run.
 func (d *dump) clear() (err error) {
 	if d.own != nil {
 		err = d.own.Close()
@@ -440,6 +462,9 @@ func (d *dump) clear() (err error) {
 		default:
 			return err // it has its gate still
 		}
+	}
+	if d.atWork {
+		return err
 	}
 	for _, path := range []string{d.Dump.Gate, d.folder, filepath.Join(filepath.Dir(d.Dump.Log), criuimage.WatchedFile)} {
 		err = errors.Join(err, os.RemoveAll(path))
