@@ -101,7 +101,9 @@ func openGate(runDir string, r Registration) (*Gate, error) {
 	}
 	switch {
 	case old == nil || old.Session == session && old.Stays == nil:
+	case old.Stays != nil && !old.served() && !InUse(dir):
 	case old.Stays != nil && !old.served():
+		return nil, fmt.Errorf("hooks: CRIU is still at work in %s for a snapshot or a backup that was killed: wait until that has ended", dir)
 	case old.Stays != nil:
 		return nil, fmt.Errorf("hooks: the memory in %s is being taken for a snapshot or a backup: wait until that has ended", dir)
 	default:

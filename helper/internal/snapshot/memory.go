@@ -54,8 +54,11 @@ func (m *Memory) Check() error {
 
 // LetRun is for a workload that stands still because all processes of its dump were killed: it
 // runs on, and the dump is of no use.
-func (m *Memory) LetRun() error {
+func (m *Memory) LetRun(runDir string) error {
 	d := &dump{Memory: m, stays: hooks.Stays{Cgroup: m.Dump.Cgroup, Froze: m.frozen()}}
+	if hooks.Served(runDir, m.Dump.Gate) {
+		return fmt.Errorf("snapshot: the memory in %s is being taken still: wait until that has ended", m.Dump.Gate)
+	}
 	if hooks.InUse(m.Dump.Gate) {
 		return fmt.Errorf("snapshot: CRIU is still at work in %s: wait until that has ended", m.Dump.Gate)
 	}
@@ -261,7 +264,7 @@ func (d *dump) moment(ctx context.Context, pass, last func(context.Context) erro
 	}
 	runs := d.stage("last_pass", lasts)
 	d.gate.Answer(hooks.PostDump, true)
-	stood, err := d.untilTheyRun(began)
+	stood, err := d.untilTheyRun(ctx, began)
 	return stood, d.timed("run_on", runs, err)
 }
 
@@ -330,7 +333,10 @@ func (d *dump) stands() bool {
 }
 
 // untilTheyRun lets the tasks run as soon as CRIU has let go of them. It has all of them until then.
-func (d *dump) untilTheyRun(began time.Time) (time.Duration, error) {
+func (d *dump) untilTheyRun(ctx context.Context, began time.Time) (time.Duration, error) {
+	limit := d.Dump.Limit()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("CRIU has not let go of the tasks within %s", limit))
+	defer cancel()
 	for {
 		free, err := d.stays.Cgroup.LetGo()
 		if err == nil && free {
@@ -346,6 +352,8 @@ func (d *dump) untilTheyRun(began time.Time) (time.Duration, error) {
 				return 0, err
 			}
 			return time.Since(began), d.runOn()
+		case <-ctx.Done():
+			return 0, fmt.Errorf("snapshot: %w", context.Cause(ctx))
 		case <-time.After(time.Millisecond):
 		}
 	}

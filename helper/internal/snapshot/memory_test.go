@@ -421,6 +421,22 @@ func TestAnOwnerThatIsStoppedIsNotWaitedFor(t *testing.T) {
 	m.isAsBefore()
 }
 
+func TestACRIUThatDoesNotLetGoIsNotWaitedForWhenAllIsToEnd(t *testing.T) {
+	m := newMemoryBench(t)
+	runtime.LockOSThread()
+	letGo, err := cgrouptest.Hold(m.cgroup)
+	m.must(err)
+	d := &dump{Memory: m.Memory, stays: hooks.Stays{Cgroup: m.Dump.Cgroup}}
+	d.process, err = (&hooks.Command{Argv: []string{"sleep", "5"}}).Start()
+	m.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.untilTheyRun(ctx, time.Now()); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	m.must(letGo())
+}
+
 func TestAWorkloadThatAnotherHasFrozenStaysSo(t *testing.T) {
 	m := newMemoryBench(t)
 	_, err := m.Dump.Cgroup.Freeze(t.Context())
@@ -438,12 +454,19 @@ func TestWhatIsLeftStandingStillRunsOnLater(t *testing.T) {
 	m := newMemoryBench(t)
 	_, err := m.Dump.Cgroup.Freeze(t.Context())
 	m.must(err)
-	m.must(m.LetRun())
+	m.must(m.LetRun(filepath.Join(m.dir, "run")))
 	if m.runs() {
 		t.Error("it was frozen by another hand")
 	}
 	m.must(os.WriteFile(m.frozen(), nil, 0o600))
-	m.must(m.LetRun())
+	m.must(os.Mkdir(m.Dump.Gate, 0o700))
+	g, err := hooks.OpenStaying(filepath.Join(m.dir, "run"), m.Dump.Gate, hooks.Stays{})
+	m.must(err)
+	if err := m.LetRun(filepath.Join(m.dir, "run")); err == nil || !strings.Contains(err.Error(), "is being taken still") {
+		t.Errorf("%v", err)
+	}
+	m.must(g.Close())
+	m.must(m.LetRun(filepath.Join(m.dir, "run")))
 	if !m.runs() || m.there("memory.frozen") {
 		t.Error("it stands still")
 	}
