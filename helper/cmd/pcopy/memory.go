@@ -81,7 +81,7 @@ func (a memoryCommands) letRun() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := m.LetRun(); err != nil {
+		if err := m.LetRun(record.RunDir); err != nil {
 			return err
 		}
 		return a.print(struct{}{})

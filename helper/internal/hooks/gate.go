@@ -71,6 +71,7 @@ func Lookup(runDir, imageDir string) (*Registration, error) {
 // Gate is this process's side of the meeting point.
 type Gate struct {
 	reg      string // path of the registration
+	dir      string // of the images
 	listener net.Listener
 
 	mu       sync.Mutex
@@ -100,7 +101,9 @@ func openGate(runDir string, r Registration) (*Gate, error) {
 	}
 	switch {
 	case old == nil || old.Session == session && old.Stays == nil:
+	case old.Stays != nil && !old.served() && !InUse(dir):
 	case old.Stays != nil && !old.served():
+		return nil, fmt.Errorf("hooks: CRIU is still at work in %s for a snapshot or a backup that was killed: wait until that has ended", dir)
 	case old.Stays != nil:
 		return nil, fmt.Errorf("hooks: the memory in %s is being taken for a snapshot or a backup: wait until that has ended", dir)
 	default:
@@ -111,7 +114,7 @@ func openGate(runDir string, r Registration) (*Gate, error) {
 	}
 	base := filepath.Join(Gates(runDir), key(dir))
 	_ = os.Remove(base + ".sock")
-	g := &Gate{reg: base + ".json", changed: make(chan struct{}), arrived: map[string]time.Time{}, answers: map[string]bool{}}
+	g := &Gate{reg: base + ".json", dir: dir, changed: make(chan struct{}), arrived: map[string]time.Time{}, answers: map[string]bool{}}
 	if g.listener, err = net.Listen("unix", base+".sock"); err != nil {
 		return nil, fmt.Errorf("hooks: %w", err)
 	}
@@ -131,6 +134,9 @@ func (g *Gate) Close() error {
 	err := os.Remove(g.reg)
 	return errors.Join(err, g.listener.Close()) // closing removes the socket
 }
+
+// Idle returns when no CRIU works behind the gate any more: one goes on when its caller is killed.
+func (g *Gate) Idle(ctx context.Context) error { return done(ctx, g.dir) }
 
 func (g *Gate) serve() {
 	for {

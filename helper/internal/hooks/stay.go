@@ -53,6 +53,15 @@ func (r *Registration) served() bool {
 	return err == nil
 }
 
+// Served says whether a process is behind the gate before a folder of images.
+func Served(runDir, imageDir string) bool {
+	if dir, err := filepath.EvalSymlinks(imageDir); err == nil {
+		imageDir = dir
+	}
+	r, err := Lookup(runDir, imageDir)
+	return err == nil && r != nil && r.served()
+}
+
 // stayPause is between two looks of a process that waits.
 const stayPause = 20 * time.Millisecond
 

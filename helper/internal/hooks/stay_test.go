@@ -3,6 +3,7 @@ package hooks
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -41,6 +42,16 @@ func TestAGateThatAKilledSnapshotHasLeft(t *testing.T) {
 	if goOn, err := left().Stay(PostRestore, "", os.Getpid()); !goOn || err != nil {
 		t.Errorf("what is restored from there is held up: %v, %v", goOn, err)
 	}
+	// Its CRIU has the images open until it ends.
+	left()
+	criu, err := os.Open(images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenStaying(dir, images, s); err == nil || !strings.Contains(err.Error(), "CRIU is still at work") {
+		t.Errorf("%v", err)
+	}
+	criu.Close()
 	// A move takes its place, and not that of one which is being made.
 	g, err := OpenGate(dir, images, "/sessions/s1")
 	if err != nil {

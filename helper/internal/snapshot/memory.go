@@ -54,8 +54,11 @@ func (m *Memory) Check() error {
 
 // LetRun is for a workload that stands still because all processes of its dump were killed: it
 // runs on, and the dump is of no use.
-func (m *Memory) LetRun() error {
+func (m *Memory) LetRun(runDir string) error {
 	d := &dump{Memory: m, stays: hooks.Stays{Cgroup: m.Dump.Cgroup, Froze: m.frozen()}}
+	if hooks.Served(runDir, m.Dump.Gate) {
+		return fmt.Errorf("snapshot: the memory in %s is being taken still: wait until that has ended", m.Dump.Gate)
+	}
 	if hooks.InUse(m.Dump.Gate) {
 		return fmt.Errorf("snapshot: CRIU is still at work in %s: wait until that has ended", m.Dump.Gate)
 	}
@@ -87,6 +90,7 @@ type dump struct {
 	process *hooks.Process
 	layers  []*layer
 	folder  string // all of it, until it is whole
+	atWork  bool   // CRIU is, though its caller has ended
 
 	mu   sync.Mutex
 	took map[string]float64 // parts of the pause, in milliseconds
@@ -260,7 +264,7 @@ func (d *dump) moment(ctx context.Context, pass, last func(context.Context) erro
 	}
 	runs := d.stage("last_pass", lasts)
 	d.gate.Answer(hooks.PostDump, true)
-	stood, err := d.untilTheyRun(began)
+	stood, err := d.untilTheyRun(ctx, began)
 	return stood, d.timed("run_on", runs, err)
 }
 
@@ -329,7 +333,10 @@ func (d *dump) stands() bool {
 }
 
 // untilTheyRun lets the tasks run as soon as CRIU has let go of them. It has all of them until then.
-func (d *dump) untilTheyRun(began time.Time) (time.Duration, error) {
+func (d *dump) untilTheyRun(ctx context.Context, began time.Time) (time.Duration, error) {
+	limit := d.Dump.Limit()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("CRIU has not let go of the tasks within %s", limit))
+	defer cancel()
 	for {
 		free, err := d.stays.Cgroup.LetGo()
 		if err == nil && free {
@@ -341,7 +348,12 @@ func (d *dump) untilTheyRun(began time.Time) (time.Duration, error) {
 		}
 		select {
 		case <-d.process.Done():
+			if err := d.process.Err(); err != nil { // it may have been killed, and its CRIU hold the tasks still
+				return 0, err
+			}
 			return time.Since(began), d.runOn()
+		case <-ctx.Done():
+			return 0, fmt.Errorf("snapshot: %w", context.Cause(ctx))
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -357,11 +369,28 @@ func (d *dump) end(whole bool) (err error) {
 		case <-time.After(endLimit):
 			return fmt.Errorf("snapshot: CRIU has its answer and `%s` has not ended within %s: tasks may still be frozen: look at CRIU's log", d.Dump.Argv[0], endLimit)
 		}
-		if whole { // a refused one has failed, as it has to
-			err = d.process.Err()
+		if err = d.criuEnds(); d.atWork {
+			return err
+		}
+		if !whole { // a refused one has failed, as it has to
+			err = nil
 		}
 	}
 	return errors.Join(err, d.runOn())
+}
+
+// criuEnds returns how CRIU's caller has ended. A caller that was killed leaves its CRIU at work:
+// that freezes the cgroup again before it lets go, so nothing is thawed or removed before its end.
+func (d *dump) criuEnds() error {
+	err := d.process.Err()
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), endLimit, fmt.Errorf("CRIU has not ended within %s", endLimit))
+	defer cancel()
+	busy := d.gate.Idle(ctx)
+	d.atWork = busy != nil
+	return errors.Join(err, busy)
 }
 
 // runOn is for when the process that CRIU's script has left behind was killed: CRIU has ended.
@@ -426,7 +455,8 @@ func (d *dump) beside(place Place) error {
 	return os.Rename(place.Path, kept)
 }
 
-// clear removes the rest. A dump that stays would be gone back to by the engine.
+// clear removes the rest. A dump that stays would be gone back to by the engine. The images and
+// the gate of a CRIU at work are left: the process that it has left behind lets the tasks run.
 func (d *dump) clear() (err error) {
 	if d.own != nil {
 		err = d.own.Close()
@@ -440,6 +470,9 @@ func (d *dump) clear() (err error) {
 		default:
 			return err // it has its gate still
 		}
+	}
+	if d.atWork {
+		return err
 	}
 	for _, path := range []string{d.Dump.Gate, d.folder, filepath.Join(filepath.Dir(d.Dump.Log), criuimage.WatchedFile)} {
 		err = errors.Join(err, os.RemoveAll(path))

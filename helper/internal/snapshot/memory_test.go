@@ -38,6 +38,10 @@ func init() {
 			err = r.StayWhenGone()
 		}
 	case "act-dump " + os.Args[2]:
+		if err = playCaller(os.Args[2], os.Args); err == nil {
+			err = playDump(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+		}
+	case "act-criu " + os.Args[2]:
 		err = playDump(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 	case "act-memory " + os.Args[2]:
 		err = playOwner(os.Args[2])
@@ -49,6 +53,31 @@ func init() {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// playCaller is podman alone, with a CRIU of its own, if it is to be killed. Otherwise it returns at once.
+func playCaller(control string, words []string) error {
+	if _, err := os.Stat(filepath.Join(control, "orphan")); err != nil {
+		return nil
+	}
+	images, err := os.Open(words[4]) // CRIU has them open from its beginning to its end
+	if err != nil {
+		return err
+	}
+	criu := exec.Command(words[0], append([]string{"act-criu"}, words[2:]...)...)
+	criu.ExtraFiles = []*os.File{images}
+	if err := criu.Start(); err != nil {
+		return err
+	}
+	if err := images.Close(); err != nil {
+		return err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(control, "kill")); err == nil {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // playDump is podman and CRIU in one. A file in the folder control has it misbehave.
@@ -69,26 +98,41 @@ func playDump(control, runDir, gate, cgroup string) error {
 	if err != nil {
 		return err
 	}
+	if asked("orphan") { // its caller is killed now, or in the hold
+		if asked("early") {
+			err = os.WriteFile(filepath.Join(control, "kill"), nil, 0o600)
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	if err != nil {
+		return err
+	}
+	// It leaves the cgroup as it found it.
+	leave := func(err error) error {
+		return errors.Join(err, os.WriteFile(filepath.Join(cgroup, "cgroup.freeze"), []byte("1"), 0), letGo())
+	}
 	if asked("fails") {
-		return errors.Join(os.WriteFile(filepath.Join(cgroup, "cgroup.freeze"), []byte("1"), 0), letGo(), errors.New("it fails as the test wants it"))
+		return leave(errors.New("it fails as the test wants it"))
 	}
 	if asked("dies") {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	b, err := os.ReadFile(filepath.Join(control, "counts"))
 	if err != nil {
-		return err
+		return leave(err)
 	}
 	count, err := os.Stat(string(b))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(gate, inventoryImage), []byte(strconv.FormatInt(count.Size(), 10)), 0o600)
 	}
 	if err != nil {
-		return err
+		return leave(err)
 	}
 	goOn, err := ask(hooks.PostDump)
-	// It leaves the cgroup as it found it.
-	if err := errors.Join(err, os.WriteFile(filepath.Join(cgroup, "cgroup.freeze"), []byte("1"), 0), letGo()); err != nil {
+	if asked("kill") { // it has much to do before it lets go
+		time.Sleep(300 * time.Millisecond)
+	}
+	if err := leave(err); err != nil {
 		return err
 	}
 	if !goOn {
@@ -280,6 +324,29 @@ func TestTheWorkloadRunsOnWhenTheDumpComesToNothing(t *testing.T) {
 	}
 }
 
+// The engine's process was killed, and its CRIU works on: it leaves the cgroup frozen when it lets go.
+func TestTheWorkloadRunsOnWhenTheEngineIsKilledAndItsCRIUWorksOn(t *testing.T) {
+	for _, at := range []string{"early", "hold"} {
+		t.Run(at, func(t *testing.T) {
+			m := newMemoryBench(t)
+			m.ask("orphan")
+			m.ask(at)
+			inHold := func(context.Context) error {
+				m.ask("kill")
+				time.Sleep(100 * time.Millisecond)
+				return nil
+			}
+			if err := m.takeIt(nothing, inHold); err == nil || !strings.Contains(err.Error(), "killed") {
+				t.Errorf("%v", err)
+			}
+			if m.there("gate") || hooks.InUse(m.Dump.Gate) {
+				t.Error("there is a dump, which the engine would go back to")
+			}
+			m.isAsBefore()
+		})
+	}
+}
+
 func TestADumpThatFailsAtLastMakesNoSnapshot(t *testing.T) {
 	b, m := newBench(t, "ext4"), newMemoryBench(t)
 	r := b.request()
@@ -354,6 +421,22 @@ func TestAnOwnerThatIsStoppedIsNotWaitedFor(t *testing.T) {
 	m.isAsBefore()
 }
 
+func TestACRIUThatDoesNotLetGoIsNotWaitedForWhenAllIsToEnd(t *testing.T) {
+	m := newMemoryBench(t)
+	runtime.LockOSThread()
+	letGo, err := cgrouptest.Hold(m.cgroup)
+	m.must(err)
+	d := &dump{Memory: m.Memory, stays: hooks.Stays{Cgroup: m.Dump.Cgroup}}
+	d.process, err = (&hooks.Command{Argv: []string{"sleep", "5"}}).Start()
+	m.must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.untilTheyRun(ctx, time.Now()); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	m.must(letGo())
+}
+
 func TestAWorkloadThatAnotherHasFrozenStaysSo(t *testing.T) {
 	m := newMemoryBench(t)
 	_, err := m.Dump.Cgroup.Freeze(t.Context())
@@ -371,12 +454,19 @@ func TestWhatIsLeftStandingStillRunsOnLater(t *testing.T) {
 	m := newMemoryBench(t)
 	_, err := m.Dump.Cgroup.Freeze(t.Context())
 	m.must(err)
-	m.must(m.LetRun())
+	m.must(m.LetRun(filepath.Join(m.dir, "run")))
 	if m.runs() {
 		t.Error("it was frozen by another hand")
 	}
 	m.must(os.WriteFile(m.frozen(), nil, 0o600))
-	m.must(m.LetRun())
+	m.must(os.Mkdir(m.Dump.Gate, 0o700))
+	g, err := hooks.OpenStaying(filepath.Join(m.dir, "run"), m.Dump.Gate, hooks.Stays{})
+	m.must(err)
+	if err := m.LetRun(filepath.Join(m.dir, "run")); err == nil || !strings.Contains(err.Error(), "is being taken still") {
+		t.Errorf("%v", err)
+	}
+	m.must(g.Close())
+	m.must(m.LetRun(filepath.Join(m.dir, "run")))
 	if !m.runs() || m.there("memory.frozen") {
 		t.Error("it stands still")
 	}

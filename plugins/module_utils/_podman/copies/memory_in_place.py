@@ -14,6 +14,7 @@ import json
 import os
 import shlex
 import shutil
+import time
 import typing as t
 
 from ..._core import host
@@ -21,7 +22,7 @@ from ..._core.backups import MEMORY
 from ..._core.pcopy import HELPER, Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from .. import memory_files
-from ..halted import ESTABLISHED, look_for_move
+from ..halted import ESTABLISHED, GO_ON_SECONDS, look_for_move
 from ..host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION
 from ..podman import Podman
 from .memory_halt import MemoryHalt
@@ -75,17 +76,38 @@ class MemoryInPlace(MemoryHalt):
     def __exit__(self, kind: t.Any, error: BaseException | None, trace: t.Any) -> None:
         """Nothing of it has ended. A helper that was killed leaves a dump behind, which podman would restore."""
         try:
+            if self._stands() or os.path.exists(self.memory + ".new"):
+                self._let_run()
             if os.path.exists(self.memory + ".new"):
-                self._runs()  # podman answers when CRIU has ended
+                self._runs()  # podman answers when it has ended
                 self._forget()
+        except HandoverError as second:
+            raise HandoverError("{0}; and {1} may stand still: {2}".format(error or "its memory was taken", self.name, second)) from error
         finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            if not self._stands():  # by its mark the process left behind and the next run know that they may let it run
+                shutil.rmtree(self.folder, ignore_errors=True)
             os.close(self._lock)
+
+    def _stands(self) -> bool:
+        return os.path.exists(self.memory + ".frozen")
+
+    def _let_run(self) -> None:
+        """The helper refuses as long as CRIU is at work, and the time for the copy may be up."""
+        end = time.monotonic() + GO_ON_SECONDS
+        while True:
+            try:
+                Pcopy(Runtime(self.runtime.module, GO_ON_SECONDS)).call("internal", "let-run", os.path.join(self.folder, SPEC))
+            except HandoverError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1)
+            else:
+                return
 
     def _look_for_others(self) -> None:
         super()._look_for_others()
-        # A run that was killed with all of its processes has left it standing still.
-        if os.path.exists(self.memory + ".frozen"):
+        # A run that was killed with all of its processes has left it standing still. The helper refuses if it, or CRIU, outlives that run.
+        if self._stands() or os.path.exists(os.path.join(self.folder, SPEC)):
             Pcopy(self.runtime).call("internal", "let-run", os.path.join(self.folder, SPEC))
 
     def _forget(self) -> None:

@@ -87,7 +87,7 @@ def test_only_a_whole_dump_is_packed(facts):
             assert "./checkpoint" in archive.getnames()
 
 
-def test_podman_finds_no_dump_that_a_killed_helper_has_left(facts, monkeypatch):
+def test_podman_finds_no_dump_that_a_killed_helper_has_left(facts, monkeypatch, called):
     """podman would restore it. A move that has begun since has its own dump in that place."""
     for status, left in (([], False), ([{"id": "s1", "workload": "shop", "ended": False, "state": "presync", "role": "source"}], True)):
         monkeypatch.setattr(halted.Sessions, "statuses", lambda self: [])
@@ -99,13 +99,57 @@ def test_podman_finds_no_dump_that_a_killed_helper_has_left(facts, monkeypatch):
         assert not os.path.exists(halt.folder)
 
 
-def test_one_that_was_left_standing_still_runs_on_with_the_next_run(facts, called):
+@pytest.mark.parametrize("left", ["memory.frozen", "memory.json"])
+def test_what_a_killed_run_has_left_is_let_run_by_the_next(facts, called, left):
     folder = facts["static_dir"] + "/handover-backup"
     os.mkdir(folder)
-    open(folder + "/memory.frozen", "w", encoding="ascii").close()
+    open(folder + "/" + left, "w", encoding="ascii").close()
     with memory_in_place.halt_of(here(), Podman(), facts):
         pass
     assert called == [("internal", "let-run", folder + "/memory.json")]
+
+
+def test_nothing_is_removed_under_a_helper_that_outlives_its_run(facts, monkeypatch):
+    def refuse(_self, *_words, **_more):
+        raise runtime.HandoverError("CRIU is still at work")
+
+    monkeypatch.setattr(pcopy.Pcopy, "call", refuse)
+    folder = facts["static_dir"] + "/handover-backup"
+    os.mkdir(folder)
+    open(folder + "/memory.json", "w", encoding="ascii").close()
+    with pytest.raises(runtime.HandoverError, match="still at work"):
+        memory_in_place.halt_of(here(), Podman(), facts).__enter__()
+    assert os.listdir(folder) == ["memory.json"]
+
+
+@pytest.mark.parametrize("seconds", [600, 0])
+def test_the_mark_of_the_freeze_stays_until_criu_has_ended(facts, monkeypatch, seconds):
+    """By it the process left behind, and the next run, know that they may let the container run."""
+    monkeypatch.setattr(memory_in_place, "GO_ON_SECONDS", seconds)
+    monkeypatch.setattr(memory_in_place, "time", types.SimpleNamespace(monotonic=iter(range(99)).__next__, sleep=lambda _s: None))
+    asked = []
+
+    def call(self, *words, **_more):
+        assert self.runtime.timeout == seconds
+        asked.append(words)
+        assert os.path.exists(mark)
+        if len(asked) < 3 or not seconds:
+            raise runtime.HandoverError("CRIU is still at work")
+        os.remove(mark)
+
+    monkeypatch.setattr(pcopy.Pcopy, "call", call)
+    halt = memory_in_place.halt_of(here(), Podman(), facts).__enter__()
+    mark = halt.memory + ".frozen"
+    open(mark, "w", encoding="ascii").close()
+    os.mkdir(facts["checkpoint_dir"])
+    os.mkdir(halt.memory + ".new")
+    if seconds:
+        halt.__exit__(None, None, None)
+    else:
+        with pytest.raises(runtime.HandoverError, match="it failed; and shop may stand still: CRIU is still at work"):
+            halt.__exit__(None, runtime.HandoverError("it failed"), None)
+    assert os.path.exists(mark) is os.path.exists(facts["checkpoint_dir"]) is (not seconds)
+    assert os.path.exists(halt.folder) is (not seconds)
 
 
 @pytest.mark.parametrize(
