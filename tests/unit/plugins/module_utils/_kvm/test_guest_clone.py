@@ -201,11 +201,63 @@ def test_what_a_killed_run_has_left_is_cleared_up_by_the_next(web, act, tmp_path
 
 def test_one_that_was_started_since_is_not_cleared_up(web, act, tmp_path, monkeypatch):
     act(start=True)
-    record = tmp_path / "root/.clones/try.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "whole": False}))
+    half(tmp_path)
     with pytest.raises(HandoverError, match="try was left by a run that was cut off, and has been started since: remove the clone first"):
         act()
     assert web.states["try"] == "running" and files(tmp_path) == MADE
+
+
+def half(tmp_path):
+    record = tmp_path / "root/.clones/try.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "whole": False}))
+
+
+OTHERS = {
+    "of the name": ("try", "<domain><name>try</name><uuid>{uuid}</uuid></domain>", "the guest try is another than the clone of web@one: remove it first"),
+    "of a file": (
+        "prod",
+        "<domain><devices><disk><source file='{folder}/try-vda.qcow2'/></disk></devices></domain>",
+        "/try-vda.qcow2 of the clone try of web@one is in use by the guest prod: remove that one first",
+    ),
+    "of an image below its own": (
+        "prod",
+        "<domain><devices><disk><source file='/p'/><backingStore><source file='{folder}/try-vdb.raw'/></backingStore></disk></devices></domain>",
+        "/try-vdb.raw of the clone try of web@one is in use by the guest prod: remove that one first",
+    ),
+    "of its firmware": (
+        "prod",
+        "<domain><os><nvram>{folder}/try_VARS.fd</nvram></os></domain>",
+        "/try_VARS.fd of the clone try of web@one is in use by the guest prod: remove that one first",
+    ),
+}
+
+
+@pytest.mark.parametrize("check", (False, True))
+@pytest.mark.parametrize("state", ("present", "absent"))
+@pytest.mark.parametrize("case", OTHERS)
+def test_another_guest_has_come_since_a_run_was_cut_off(web, act, tmp_path, case, state, check):
+    act()
+    half(tmp_path)
+    del web.defined["try"]
+    name, definition, sentence = OTHERS[case]
+    web.defined[name] = definition.format(folder=tmp_path, uuid=UUID)
+    web.states[name], web.said = "running", []
+    with pytest.raises(HandoverError) as refused:
+        act(state, check)
+    assert sentence in str(refused.value)
+    assert files(tmp_path) == MADE and web.said == [] and web.states[name] == "running" and (tmp_path / "root/.clones/try.json").exists()
+
+
+def test_another_guest_that_comes_meanwhile_keeps_its_files(web, act, tmp_path, monkeypatch):
+    def come(self, plan, here):
+        (tmp_path / "try-vda.qcow2").write_bytes(b"another's")
+        web.defined["prod"] = OTHERS["of a file"][1].format(folder=tmp_path)
+        raise HandoverError("no space left on device")
+
+    monkeypatch.setattr(guest_restorer.GuestRestorer, "make", come)
+    with pytest.raises(HandoverError, match="no space left on device"):
+        act()
+    assert (tmp_path / "try-vda.qcow2").read_bytes() == b"another's" and (tmp_path / "root/.clones/try.json").exists()
 
 
 def test_a_clone_that_moved_away_keeps_its_files(web, act, tmp_path):
