@@ -94,6 +94,7 @@ class GuestCloner:
             if self.module.check_mode:
                 return _record(origin, plan)  # its files are in the way until then
             self._undo(record)
+        restorer.go_back()
         here = restorer.demand(plan)
         self.left_out = apart.left_out(ElementTree.fromstring(restorer.configuration["definition"]), plan.names.old)
         self.reasons.append(f"there is no guest named {self.name}")
@@ -180,6 +181,7 @@ class GuestCloner:
         switch = Switch(self.libvirt, self.name, NOTES)
         if switch.begun():
             switch.undo()
+            self._look_for_others(record)  # the note may have been of another restore
         if self._identity() == record["uuid"]:
             if self.libvirt.state(self.name) != OFF:
                 self.libvirt.virsh("destroy", "--domain", self.name)

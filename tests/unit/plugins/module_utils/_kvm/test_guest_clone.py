@@ -260,6 +260,46 @@ def test_another_guest_that_comes_meanwhile_keeps_its_files(web, act, tmp_path, 
     assert (tmp_path / "try-vda.qcow2").read_bytes() == b"another's" and (tmp_path / "root/.clones/try.json").exists()
 
 
+def cut_off(tmp_path):
+    """A restore of `lost` that was killed when libvirt had forgotten the guest, and its image had another name: the note alone has the definition."""
+    lost = "<domain><name>lost</name><uuid>{0}</uuid></domain>".format(UUID.replace("5", "6"))
+    path = str(tmp_path / "lost-vda.qcow2")
+    (tmp_path / "lost-vda.qcow2.kept").write_bytes(b"the only one")
+    (tmp_path / "notes").mkdir(exist_ok=True)
+    note = {"items": [{"path": path, "new": path + ".new", "kept": path + ".kept"}], "there": [path], "old": lost}
+    (tmp_path / "notes/lost.json").write_text(json.dumps(note))
+    return lost
+
+
+def test_a_restore_of_the_name_that_was_cut_off_is_undone_first(web, act, tmp_path):
+    lost = cut_off(tmp_path)
+    with pytest.raises(HandoverError, match="there is a guest lost already: choose another name"):
+        act(name="lost")
+    assert web.defined["lost"] == lost and (tmp_path / "lost-vda.qcow2").read_bytes() == b"the only one" and not (tmp_path / "notes/lost.json").exists()
+
+
+@pytest.mark.parametrize("state", ("present", "absent"))
+def test_the_files_of_a_guest_that_comes_back_by_it_stay(web, act, tmp_path, state):
+    act(name="lost")
+    record = tmp_path / "root/.clones/lost.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "whole": False}))
+    del web.defined["lost"]
+    (tmp_path / "lost-vda.qcow2").unlink()
+    lost = cut_off(tmp_path)
+    with pytest.raises(HandoverError, match="the guest lost is another than the clone of web@one: remove it first"):
+        act(state, name="lost")
+    assert web.defined["lost"] == lost and (tmp_path / "lost-vda.qcow2").read_bytes() == b"the only one"
+
+
+def test_a_note_of_another_restore_is_never_written_over(web, act, tmp_path):
+    cut_off(tmp_path)
+    before = (tmp_path / "notes/lost.json").read_text()
+    switch = guest_restorer.Switch(guest_cloner.Libvirt(Runtime(None, 60), "x"), "lost", str(tmp_path / "notes"))
+    with pytest.raises(HandoverError, match="a restore of lost was cut off: run it again first"):
+        switch.make([], "", "<domain/>")
+    assert (tmp_path / "notes/lost.json").read_text() == before
+
+
 def test_a_clone_that_moved_away_keeps_its_files(web, act, tmp_path):
     act()
     del web.defined["try"]
