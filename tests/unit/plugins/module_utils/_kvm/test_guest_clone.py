@@ -360,6 +360,11 @@ NEEDS = {
     "<memory model='nvdimm'/>": "web has a file as its non-volatile memory",
     "<tpm><backend type='passthrough'/></tpm>": "web has the TPM of the host",
     "<serial type='tcp'><source mode='bind' host='127.0.0.1' service='4555'/></serial>": "web has a port of the host on which its serial port listens",
+    "<disk type='file' device='disk'><source file='{0}/more.raw'/><target dev='vdc'/></disk>": "vdc of web is no part of it, and both guests would write",
+    "<disk type='block' device='disk'><source dev='/dev/sdz'/><target dev='vdc'/></disk>": "vdc of web is no part of it, and both guests would write",
+    "<disk type='network' device='lun'><source protocol='rbd' name='p/i'/><target dev='vdc'/></disk>": "vdc of web is no part of it",
+    "<disk type='file' device='floppy'><source file='{0}/more.raw'/><target dev='fda'/></disk>": "fda of web is no part of it",
+    "</devices><commandline xmlns='http://libvirt.org/schemas/domain/qemu/1.0'/><devices>": "web has words of its own for QEMU (<qemu:commandline>)",
     "<interface type='network'><source network='dmz'/></interface>": "its network dmz is not active here",
     "<interface type='bridge'><source bridge='br-none'/></interface>": "its bridge br-none is missing here",
 }
@@ -368,11 +373,22 @@ NEEDS = {
 @pytest.mark.parametrize("device", NEEDS)
 def test_two_guests_cannot_share_it_or_the_host_has_it_not(web, act, tmp_path, device):
     document = json.loads(web.files_of["one"]["configuration.json"])
-    document["definition"] = document["definition"].replace("</devices>", device + "</devices>")
+    document["definition"] = document["definition"].replace("</devices>", device.format(tmp_path) + "</devices>")
     web.files_of["one"]["configuration.json"] = web.files["configuration.json"] = json.dumps(document).encode()
+    (tmp_path / "more.raw").write_bytes(b"")
     with pytest.raises(HandoverError) as refused:
         act()
     assert NEEDS[device] in str(refused.value) and web.said == [] and files(tmp_path) == []
+
+
+def test_media_that_both_only_read_are_shared(web, act, tmp_path):
+    document = json.loads(web.files_of["one"]["configuration.json"])
+    more = "<source file='{0}/more.raw'/>".format(tmp_path)
+    devices = "<disk type='file' device='cdrom'>{0}<target dev='sdb'/></disk><disk type='file' device='disk'>{0}<target dev='vdc'/><readonly/></disk>"
+    document["definition"] = document["definition"].replace("</devices>", devices.format(more) + "<disk device='floppy'><target dev='fda'/></disk></devices>")
+    web.files_of["one"]["configuration.json"] = web.files["configuration.json"] = json.dumps(document).encode()
+    (tmp_path / "more.raw").write_bytes(b"")
+    assert act()["changed"] is True and web.defined["try"].count("more.raw") == 2
 
 
 def test_room_is_looked_for_first(web, act, monkeypatch, tmp_path):
@@ -407,7 +423,8 @@ def test_a_container_has_no_hardware_addresses(act, tmp_path):
 
 SHARED = """<domain><name>web</name><uuid>u</uuid><devices>
   <graphics type='vnc' port='5901' autoport='no' websocket='5701'/><graphics type='spice' port='-1' autoport='yes'/>
-  <interface type='bridge'><mac address='52:54:00:aa:aa:aa'/><target dev='web-lan'/></interface><interface type='bridge'/>
+  <interface type='bridge'><mac address='52:54:00:aa:aa:aa'/><target dev='web-lan'/><virtualport type='openvswitch'>
+    <parameters interfaceid='09b11c53' profileid='p'/></virtualport></interface><interface type='bridge'/>
   <vsock><cid auto='no' address='3'/></vsock>
   <filesystem><readonly/></filesystem>
 </devices></domain>"""
@@ -415,11 +432,15 @@ SHARED = """<domain><name>web</name><uuid>u</uuid><devices>
 
 def test_what_both_would_claim_is_left_out_and_told():
     told = apart.left_out(ElementTree.fromstring(SHARED), "web")
-    assert told == ["the port 5901 of web's screen", "the name web-lan of web's interface on the host", "the address 3 of web for sockets to the host (vsock)"]
+    assert told == [
+        "the port 5901 of web's screen", "the name web-lan of web's interface on the host", "the port 09b11c53 of web on its virtual switch",
+        "the address 3 of web for sockets to the host (vsock)",
+    ]  # fmt: skip
     root = ElementTree.fromstring(restored(SHARED, Names("web", "try", "v", (MAC,)), {}))
     assert [graphics.attrib for graphics in root.findall("devices/graphics")] == [
         {"type": "vnc", "autoport": "yes"}, {"type": "spice", "port": "-1", "autoport": "yes"}
     ]  # fmt: skip
+    assert root.find("devices/interface/virtualport/parameters").attrib == {"profileid": "p"}
     assert root.find("devices/interface/target") is None and root.find("devices/vsock/cid").attrib == {"auto": "yes"}
     assert [mac.get("address") for mac in root.findall("devices/interface/mac")] == [MAC]
     assert apart.alone(root) == [] and restored(SHARED, Names("web", "web", "u"), {}).count("5901") == 1
