@@ -10,6 +10,8 @@ it: the files are those that the container would find after a loss of power. Not
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import glob
 import os
 import shutil
@@ -21,6 +23,8 @@ from .disk_store import check_name
 from .runtime import Completed, HandoverError, Runtime
 
 FOLDER = ".mounted"
+# The states of a snapshot that are of these files alone.
+BESIDE = ("mounted", "unmounted")
 _OPTIONS = {
     # XFS refuses a second file system of the same identity, and the container's own is mounted.
     "xfs": ("nouuid",),
@@ -49,14 +53,34 @@ class SnapshotMounts:
     def __post_init__(self) -> None:
         check_name("workload", self.workload)
 
+    @property
+    def _all(self) -> str:
+        return os.path.join(self.root, FOLDER, self.workload)
+
     def folder(self, name: str) -> str:
         check_name("name", name)
-        return os.path.join(self.root, FOLDER, self.workload, name)
+        return os.path.join(self._all, name)
+
+    @contextlib.contextmanager
+    def held(self, check_mode: bool) -> t.Iterator[None]:
+        """Only one run at a time mounts or unmounts: two would write one file. The lock is on the folder itself, which stays."""
+        if check_mode:
+            yield
+            return
+        os.makedirs(self._all, mode=0o700, exist_ok=True)
+        descriptor = os.open(self._all, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                raise HandoverError("another run mounts or unmounts copies of {0} on this host: wait until it has ended".format(self.workload)) from exc
+            yield
+        finally:
+            os.close(descriptor)
 
     def names(self) -> list[str]:
         """The snapshots of which something is mounted, or left of a mount."""
-        folder = os.path.join(self.root, FOLDER, self.workload)
-        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        return sorted(os.listdir(self._all)) if os.path.isdir(self._all) else []
 
     def image(self, name: str, volume: str) -> str:
         """The file of a volume that is, or was, mounted."""
@@ -122,6 +146,17 @@ class SnapshotMounts:
     def left(self, name: str) -> bool:
         """Whether something of it is there."""
         return os.path.isdir(self.folder(name))
+
+    def clear(self, runtime: Runtime, name: str) -> None:
+        """Files that a restart of the host or a kill has left would be mounted as those of the next snapshot of the name."""
+        if not self.left(name):
+            return
+        with self.held(check_mode=False):
+            if self.places(name):
+                raise HandoverError(
+                    "files of an earlier snapshot {0} are mounted below {1}: unmount them first (state: unmounted)".format(name, self.folder(name))
+                )
+            self.unmount(runtime, name)
 
 
 @dataclass(frozen=True)

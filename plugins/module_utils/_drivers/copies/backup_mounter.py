@@ -61,11 +61,12 @@ def mount(module: AnsibleModule) -> dict[str, t.Any]:
         )
     missing = parts.missing()
     if missing and not module.check_mode:
-        store = _store(backups, point["id"], parts.unwritten(), params["root"])
-        try:
-            parts.mount(lambda volume, path: store.write(point["id"], volume, path))
-        finally:
-            shutil.rmtree(_brought(params["root"], params["workload"], point["id"]), ignore_errors=True)
+        with mounts.held(module.check_mode):
+            store = _store(backups, point["id"], parts.unwritten(), params["root"])
+            try:
+                parts.mount(lambda volume, path: store.write(point["id"], volume, path))
+            finally:
+                shutil.rmtree(_brought(params["root"], params["workload"], point["id"]), ignore_errors=True)
     return {
         "changed": bool(missing),
         "reasons": ["of the backup {0} these are not mounted: {1}".format(point["id"], ", ".join(missing))] if missing else [],
@@ -110,9 +111,11 @@ def unmount(module: AnsibleModule) -> dict[str, t.Any]:
         )
     left = glob.glob(_brought(glob.escape(params["root"]), params["workload"], glob.escape(params["backup"]) + "*"))
     reasons = ["the backup {0} is mounted".format(name[len(PREFIX) :]) for name in found] + ["{0} is left of a mount".format(path) for path in left]
-    if not module.check_mode:
-        for name in found:
-            mounts.unmount(Runtime(module, params["timeout"]), name)
-        for path in left:
-            shutil.rmtree(path)
+    if reasons and not module.check_mode:
+        with mounts.held(module.check_mode):
+            for name in found:
+                mounts.unmount(Runtime(module, params["timeout"]), name)
+            for path in left:
+                if os.path.isdir(path):
+                    shutil.rmtree(path)
     return {"changed": bool(reasons), "reasons": reasons, "mountpoints": {}, "lines": []}

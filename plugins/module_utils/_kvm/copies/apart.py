@@ -20,6 +20,7 @@ ALONE = (
     ("devices/tpm/backend[@type='passthrough']", "the TPM of the host"),
     ("devices/memory[@model='nvdimm']", "a file as its non-volatile memory (<memory model='nvdimm'>)"),
     ("devices/memory[@model='virtio-pmem']", "a file as its non-volatile memory (<memory model='virtio-pmem'>)"),
+    ("{http://libvirt.org/schemas/domain/qemu/1.0}commandline", "words of its own for QEMU (<qemu:commandline>)"),
 )
 # Ports of the host that a guest may listen on, by its ports.
 LISTENERS = ("serial", "console", "parallel", "channel")
@@ -41,6 +42,7 @@ def left_out(root: ElementTree.Element, name: str) -> list[str]:
     """Parts that `tell_apart` takes away, for people."""
     found = [f"the port {graphics.get('port')} of {name}'s screen" for graphics in _screens(root)]
     found += [f"the name {target.get('dev')} of {name}'s interface on the host" for _interface, target in _named(root)]
+    found += [f"the port {port.get('interfaceid')} of {name} on its virtual switch" for port in _switch_ports(root)]
     return found + [f"the address {cid.get('address')} of {name} for sockets to the host (vsock)" for cid in _addresses(root)]
 
 
@@ -52,6 +54,8 @@ def tell_apart(root: ElementTree.Element) -> None:
         graphics.set("autoport", "yes")
     for interface, target in _named(root):
         interface.remove(target)
+    for parameters in _switch_ports(root):
+        parameters.attrib.pop("interfaceid")
     for cid in _addresses(root):
         cid.attrib.pop("address")
         cid.set("auto", "yes")
@@ -66,6 +70,11 @@ def _named(root: ElementTree.Element) -> t.Iterator[tuple[ElementTree.Element, E
         target = interface.find("target[@dev]")
         if target is not None and target.get("managed") != "no":
             yield interface, target
+
+
+def _switch_ports(root: ElementTree.Element) -> list[ElementTree.Element]:
+    """By its ID a controller such as OVN binds a port to one guest."""
+    return root.findall("devices/interface/virtualport/parameters[@interfaceid]")
 
 
 def _addresses(root: ElementTree.Element) -> list[ElementTree.Element]:

@@ -26,6 +26,7 @@ from .. import lock
 from ..files import remove
 from ..guests import URI
 from ..libvirt import Libvirt
+from ..state import files
 from . import apart
 from .guest_look import OFF
 from .guest_restorer import UNFINISHED, GuestRestorer, Plan
@@ -87,11 +88,13 @@ class GuestCloner:
             )
         if record is not None:
             self.reasons.append(f"a run that was cut off has left a part of {self.name}")
-            if self._identity() == record["uuid"] and self.libvirt.state(self.name) != OFF:
+            self._look_for_others(record)
+            if self._identity() and self.libvirt.state(self.name) != OFF:
                 raise HandoverError(f"{self.name} was left by a run that was cut off, and has been started since: remove the clone first (state: absent)")
             if self.module.check_mode:
                 return _record(origin, plan)  # its files are in the way until then
             self._undo(record)
+        restorer.go_back()
         here = restorer.demand(plan)
         self.left_out = apart.left_out(ElementTree.fromstring(restorer.configuration["definition"]), plan.names.old)
         self.reasons.append(f"there is no guest named {self.name}")
@@ -104,6 +107,7 @@ class GuestCloner:
         except BaseException:
             # The error that led here is the one to report. What cannot be removed now is removed by the next run.
             with contextlib.suppress(HandoverError, OSError):
+                self._look_for_others(mine)
                 self._undo(mine)
             raise
         self.clones.write(self.name, {**mine, "whole": True})
@@ -148,8 +152,7 @@ class GuestCloner:
             if here:
                 raise HandoverError(f"{self.name} is no clone of a snapshot below {self.params['root']}: remove it with virsh")
             return
-        if here and here != record["uuid"]:
-            raise HandoverError(f"the guest {self.name} is another than the clone of {record['origin']}: remove it first")
+        self._look_for_others(record)
         left = [path for path in record["files"] if os.path.lexists(path)]
         if record["whole"] and not here and left:
             raise HandoverError(
@@ -160,11 +163,25 @@ class GuestCloner:
         if not self.module.check_mode:
             self._undo(record)
 
+    def _look_for_others(self, record: Record) -> None:
+        """The name or the files may have become those of another guest since. What is another's is not removed."""
+        here = self._identity()
+        if here and here != record["uuid"]:
+            raise HandoverError(
+                f"the guest {self.name} is another than the clone of {record['origin']}: remove it first, or choose another name for the clone; "
+                f"{self.clones.path(self.name)} says which files the clone had"
+            )
+        for name in self.libvirt.names():
+            used = set() if name == self.name else _used(self.libvirt.definition(name))
+            if shared := [path for path in record["files"] if os.path.realpath(path) in used]:
+                raise HandoverError(f"{', '.join(shared)} of the clone {self.name} of {record['origin']} is in use by the guest {name}: remove that one first")
+
     def _undo(self, record: Record) -> None:
-        """Nothing is left of it. Another guest of the name stays."""
+        """Nothing is left of it. `_look_for_others` comes first."""
         switch = Switch(self.libvirt, self.name, NOTES)
         if switch.begun():
             switch.undo()
+            self._look_for_others(record)  # the note may have been of another restore
         if self._identity() == record["uuid"]:
             if self.libvirt.state(self.name) != OFF:
                 self.libvirt.virsh("destroy", "--domain", self.name)
@@ -176,6 +193,13 @@ class GuestCloner:
         for path in record["outputs"]:
             remove(path)
         self.clones.forget(self.name)
+
+
+def _used(definition: str) -> set[str]:
+    """The files of a guest, and those below its images."""
+    root = ElementTree.fromstring(definition)
+    paths = [path for source in root.findall("devices/disk//source[@file]") if (path := source.get("file"))]
+    return {os.path.realpath(path) for path in [*paths, *(path for _kind, path in files(root))]}
 
 
 def _record(origin: str, plan: Plan) -> Record:

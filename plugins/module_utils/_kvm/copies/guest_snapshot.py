@@ -9,7 +9,6 @@ Its disks are in a store as those of a container's snapshots, and its record has
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import typing as t
@@ -21,7 +20,7 @@ from ..._core.disk_store import CONFIGURATION, FOLDER
 from ..._core.pcopy import Pcopy
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
-from ..._core.snapshot_mounts import SnapshotMounts
+from ..._core.snapshot_mounts import BESIDE, SnapshotMounts
 from ..._core.snapshot_records import Snapshots, undo_name
 from .. import lock
 from ..guests import URI
@@ -36,9 +35,6 @@ from .guest_rollback import GuestRollback, half_done
 from .rollback_checks import demand
 
 NO_MEMORY = "{0} is a KVM guest, and no snapshot has its memory: leave handover_memory away, and it boots after a rollback"
-
-# The states that are of a snapshot's copies alone.
-BESIDE = ("mounted", "unmounted")
 
 Result = t.Dict[str, t.Any]
 
@@ -66,7 +62,7 @@ class GuestSnapshot:
         if self.params["memory"]:
             raise HandoverError(NO_MEMORY.format(self.workload))
         # A mount is no work on the guest, which may be moved or backed up meanwhile.
-        with contextlib.nullcontext() if self.params["state"] in BESIDE else lock.hold(self.workload):
+        with self.mounts.held(self.module.check_mode) if self.params["state"] in BESIDE else lock.hold(self.workload):
             found = self._states()[self.params["state"]]()
         return {
             "changed": bool(self.reasons), "reasons": self.reasons, "snapshot": found, "volumes": [], "mountpoints": self.mounts.places(self.name),
@@ -99,6 +95,7 @@ class GuestSnapshot:
         self.reasons.append(f"there is no snapshot {name}")
         if self.module.check_mode:
             return None
+        self.mounts.clear(self.libvirt.runtime, name)
         self.backups.store.delete(name)  # what a killed run has left under the name
         try:
             place = self.snapshots.begin(name)
@@ -187,6 +184,10 @@ class GuestSnapshot:
     def _forget(self) -> None:
         if self.mounts.places(self.name):
             raise HandoverError(f"the snapshot {self.name} is mounted below {self.mounts.folder(self.name)}: unmount it first (state: unmounted)")
+        if self.mounts.left(self.name):
+            self.reasons.append(f"a mount of {self.name} has left files")
+            if not self.module.check_mode:
+                self.mounts.clear(self.libvirt.runtime, self.name)
         stored = self.name in self.backups.store.names()
         if not stored and not self.snapshots.has(self.name):
             return

@@ -143,6 +143,26 @@ def _alone(here: Here, coming: Coming) -> str | None:
     return f"{coming.names.old} has {' and '.join(found)}, which two guests cannot have: {apart.WAY_OUT}" if found else None
 
 
+def _shared(here: Here, coming: Coming) -> str | None:
+    """The definition may have more than the disks of the moment: those that were to come with its next start, or had been taken out until then."""
+    if not coming.names.is_another:
+        return None
+    disks = ElementTree.fromstring(coming.definition).findall("devices/disk")
+    found = [_target(disk) for disk in disks if disk.get("device") != "cdrom" and disk.find("readonly") is None and _is_elsewhere(disk, coming.places)]
+    return f"{', '.join(found)} of {coming.names.old} is no part of it, and both guests would write to that: {apart.WAY_OUT}" if found else None
+
+
+def _target(disk: ElementTree.Element) -> str:
+    target = disk.find("target")
+    return "" if target is None else target.get("dev", "")
+
+
+def _is_elsewhere(disk: ElementTree.Element, places: t.Container[str | None]) -> bool:
+    """Whether it has a source that is none of these."""
+    source = disk.find("source")
+    return source is not None and source.get("file") not in places
+
+
 def _macs(here: Here, coming: Coming) -> str | None:
     """Those that were asked for."""
     count = len(ElementTree.fromstring(coming.definition).findall("devices/interface"))
@@ -158,7 +178,7 @@ def _macs(here: Here, coming: Coming) -> str | None:
 # The second digit is even: an odd one is a group's address.
 _MAC = re.compile("[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}")
 
-CHECKS: tuple[Check, ...] = (_off, _taken, _same, _saved, _snapshots, _places, _folders, _room, _read_only, _alone, _macs)
+CHECKS: tuple[Check, ...] = (_off, _taken, _same, _saved, _snapshots, _places, _folders, _room, _read_only, _alone, _shared, _macs)
 # Of a guest whose images are written in place.
 IN_PLACE: tuple[Check, ...] = (_same, _saved, _snapshots, _places, _folders, _read_only)
 

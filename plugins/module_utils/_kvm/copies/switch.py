@@ -36,6 +36,8 @@ class Switch:
 
     def make(self, items: t.Sequence[Item], old: str, new: str) -> None:
         """`old` is the definition that libvirt has, or nothing, and `new` the one that it is to have."""
+        if self.begun():  # its note may have the only copy of a definition
+            raise HandoverError(f"a restore of {self.name} was cut off: run it again first")
         there = [item["path"] for item in items if os.path.lexists(item["path"])]
         self._write({"items": [dict(item) for item in items], "there": there, "old": old})
         try:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import typing as t
 
@@ -16,7 +17,7 @@ from ..._core.disk_store import DiskStore
 from ..._core.pcopy import Pcopy
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
-from ..._core.snapshot_mounts import SnapshotMounts
+from ..._core.snapshot_mounts import BESIDE, SnapshotMounts
 from ..._core.snapshot_records import Snapshots, undo_name
 from .. import memory_files, rollback
 from ..halted import go_on
@@ -50,7 +51,8 @@ class Snapshot:
 
     def run(self) -> dict[str, t.Any]:
         """Brings it to the state asked for."""
-        found = self._states()[self.params["state"]]()
+        with self.mounts.held(self.module.check_mode) if self.params["state"] in BESIDE else contextlib.nullcontext():
+            found = self._states()[self.params["state"]]()
         return {
             "changed": bool(self.reasons), "reasons": self.reasons, "snapshot": found, "volumes": found["volumes"] if found else [],
             "mountpoints": self.mounts.places(self.name), "lines": self.lines,
@@ -288,6 +290,10 @@ class Snapshot:
     def _forget(self) -> None:
         if self.mounts.places(self.name):
             raise HandoverError("the snapshot {0} is mounted below {1}: unmount it first (state: unmounted)".format(self.name, self.mounts.folder(self.name)))
+        if self.mounts.left(self.name):
+            self.reasons.append("a mount of {0} has left files".format(self.name))
+            if not self.module.check_mode:
+                self.mounts.clear(self.runtime, self.name)
         stored = self.name in self.disks.names()
         if not stored and not self.snapshots.has(self.name):
             return

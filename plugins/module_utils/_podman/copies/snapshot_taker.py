@@ -17,6 +17,7 @@ from ..._core.disk_store import CONFIGURATION, DiskStore, Part, take
 from ..._core.pcopy import Pcopy
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
+from ..._core.snapshot_mounts import SnapshotMounts
 from ..._core.snapshot_records import Snapshots
 from .. import memory_files, processes, workload
 from ..halted import halted
@@ -111,6 +112,8 @@ class SnapshotTaker:
 
     def _take(self, name: str, subjects: t.Sequence[Subject], facts: t.Sequence[Facts], memory: bool) -> None:
         taken = time.gmtime()
+        for subject in subjects:
+            SnapshotMounts(self.root, subject.workload).clear(self.runtime, name)
         try:
             places = [self._records(subject).begin(name) for subject in subjects]
             for subject, place in zip(subjects, places):

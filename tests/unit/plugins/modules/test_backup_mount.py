@@ -93,7 +93,20 @@ def test_one_that_does_not_fit_leaves_nothing(helper, take, mounted, ask, tmp_pa
     monkeypatch.setattr(DiskStore, "data", lambda self, name: {"pgdata": 1 << 60})
     with pytest.raises(HandoverError, match="the copy of shop takes .* is free in .*: free .* there"):
         ask(repository="backup1:/srv/backups")
-    assert not mounted.there and not (tmp_path / "root").exists(), "it is looked for before anything is brought"
+    assert not mounted.there and not (tmp_path / "root/.brought").exists(), "it is looked for before anything is brought"
+
+
+def test_another_run_mounts_at_the_same_time(helper, take, mounted, ask, tmp_path):
+    take()
+    with SnapshotMounts(str(tmp_path / "root"), "shop").held(False):
+        assert ask(check=True)["changed"]
+        with pytest.raises(HandoverError, match="another run mounts or unmounts copies of shop on this host: wait until it has ended"):
+            ask()
+    assert ask()["changed"] and mounted.written == [(str(tmp_path / "repository/shop"), "0abc", "pgdata")]
+    mounted.there = {"backup-" + "0abc" * 4: {"pgdata": "/x"}}
+    with SnapshotMounts(str(tmp_path / "root"), "shop").held(False), pytest.raises(HandoverError, match="another run mounts or unmounts"):
+        ask(backup_mounter.unmount)
+    assert mounted.there
 
 
 def test_a_guests_disks_are_mounted_by_their_partitions(helper, take, mounted, ask, monkeypatch, tmp_path):

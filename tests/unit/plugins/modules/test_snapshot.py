@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import disk_store, loop, runtime, snapshot_records as snapshots
+from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_mounts import SnapshotMounts
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import rollback
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import one_snapshot
 
@@ -444,6 +445,49 @@ def test_mounted_and_unmounted(host, act, memory):
     assert not place.parent.exists()
     assert not act("unmounted")["changed"]
     assert act("absent")["changed"]
+
+
+@pytest.mark.parametrize("state", ("mounted", "unmounted"))
+def test_another_run_mounts_at_the_same_time(host, act, state):
+    act()
+    if state == "unmounted":
+        act("mounted")
+    there = list(host.mounted)
+    with SnapshotMounts(str(host.folder / "root"), "shop").held(False):
+        assert act(state, check=True)["changed"]
+        with pytest.raises(runtime.HandoverError, match="another run mounts or unmounts copies of shop on this host: wait until it has ended"):
+            act(state)
+        assert not act("present")["changed"], "no work on the copies"
+    assert host.mounted == there and act(state)["changed"]
+
+
+def test_a_new_snapshot_is_mounted_with_its_own_files(host, act):
+    """A restart of the host leaves the files of a mount: they go with the snapshot, or with the next of the name."""
+    image = host.folder / "root/.mounted/shop/before/pgdata.img"
+    act()
+    act("mounted")
+    host.mounted = []
+    assert act("absent", check=True)["changed"] and image.exists()
+    assert act("absent")["reasons"] == ["a mount of before has left files", "there is a snapshot before"]
+    assert not image.exists() and not act("absent")["changed"]
+    image.parent.mkdir()
+    image.write_text("of a run that was killed")
+    assert act("absent")["changed"] and not image.exists(), "without a snapshot, too"
+    image.parent.mkdir()
+    image.write_text("old")
+    assert act(check=True)["changed"] and image.exists()
+    act()
+    act("mounted")
+    assert image.read_text() == "data"
+
+
+def test_files_that_are_still_mounted_are_in_the_way_of_a_new_snapshot(host, act):
+    act()
+    act("mounted")
+    shutil.rmtree(host.folder / "root/shop/before")
+    with pytest.raises(runtime.HandoverError, match="files of an earlier snapshot before are mounted below .*: unmount them first"):
+        act()
+    assert host.mounted and act("unmounted")["changed"] and act()["changed"]
 
 
 def test_a_mount_that_fails_keeps_no_device(host, act):

@@ -201,11 +201,103 @@ def test_what_a_killed_run_has_left_is_cleared_up_by_the_next(web, act, tmp_path
 
 def test_one_that_was_started_since_is_not_cleared_up(web, act, tmp_path, monkeypatch):
     act(start=True)
-    record = tmp_path / "root/.clones/try.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "whole": False}))
+    half(tmp_path)
     with pytest.raises(HandoverError, match="try was left by a run that was cut off, and has been started since: remove the clone first"):
         act()
     assert web.states["try"] == "running" and files(tmp_path) == MADE
+
+
+def half(tmp_path):
+    record = tmp_path / "root/.clones/try.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "whole": False}))
+
+
+OTHERS = {
+    "of the name": ("try", "<domain><name>try</name><uuid>{uuid}</uuid></domain>", "the guest try is another than the clone of web@one: remove it first"),
+    "of a file": (
+        "prod",
+        "<domain><devices><disk><source file='{folder}/try-vda.qcow2'/></disk></devices></domain>",
+        "/try-vda.qcow2 of the clone try of web@one is in use by the guest prod: remove that one first",
+    ),
+    "of an image below its own": (
+        "prod",
+        "<domain><devices><disk><source file='/p'/><backingStore><source file='{folder}/try-vdb.raw'/></backingStore></disk></devices></domain>",
+        "/try-vdb.raw of the clone try of web@one is in use by the guest prod: remove that one first",
+    ),
+    "of its firmware": (
+        "prod",
+        "<domain><os><nvram>{folder}/try_VARS.fd</nvram></os></domain>",
+        "/try_VARS.fd of the clone try of web@one is in use by the guest prod: remove that one first",
+    ),
+}
+
+
+@pytest.mark.parametrize("check", (False, True))
+@pytest.mark.parametrize("state", ("present", "absent"))
+@pytest.mark.parametrize("case", OTHERS)
+def test_another_guest_has_come_since_a_run_was_cut_off(web, act, tmp_path, case, state, check):
+    act()
+    half(tmp_path)
+    del web.defined["try"]
+    name, definition, sentence = OTHERS[case]
+    web.defined[name] = definition.format(folder=tmp_path, uuid=UUID)
+    web.states[name], web.said = "running", []
+    with pytest.raises(HandoverError) as refused:
+        act(state, check)
+    assert sentence in str(refused.value)
+    assert files(tmp_path) == MADE and web.said == [] and web.states[name] == "running" and (tmp_path / "root/.clones/try.json").exists()
+
+
+def test_another_guest_that_comes_meanwhile_keeps_its_files(web, act, tmp_path, monkeypatch):
+    def come(self, plan, here):
+        (tmp_path / "try-vda.qcow2").write_bytes(b"another's")
+        web.defined["prod"] = OTHERS["of a file"][1].format(folder=tmp_path)
+        raise HandoverError("no space left on device")
+
+    monkeypatch.setattr(guest_restorer.GuestRestorer, "make", come)
+    with pytest.raises(HandoverError, match="no space left on device"):
+        act()
+    assert (tmp_path / "try-vda.qcow2").read_bytes() == b"another's" and (tmp_path / "root/.clones/try.json").exists()
+
+
+def cut_off(tmp_path):
+    """A restore of `lost` that was killed when libvirt had forgotten the guest, and its image had another name: the note alone has the definition."""
+    lost = "<domain><name>lost</name><uuid>{0}</uuid></domain>".format(UUID.replace("5", "6"))
+    path = str(tmp_path / "lost-vda.qcow2")
+    (tmp_path / "lost-vda.qcow2.kept").write_bytes(b"the only one")
+    (tmp_path / "notes").mkdir(exist_ok=True)
+    note = {"items": [{"path": path, "new": path + ".new", "kept": path + ".kept"}], "there": [path], "old": lost}
+    (tmp_path / "notes/lost.json").write_text(json.dumps(note))
+    return lost
+
+
+def test_a_restore_of_the_name_that_was_cut_off_is_undone_first(web, act, tmp_path):
+    lost = cut_off(tmp_path)
+    with pytest.raises(HandoverError, match="there is a guest lost already: choose another name"):
+        act(name="lost")
+    assert web.defined["lost"] == lost and (tmp_path / "lost-vda.qcow2").read_bytes() == b"the only one" and not (tmp_path / "notes/lost.json").exists()
+
+
+@pytest.mark.parametrize("state", ("present", "absent"))
+def test_the_files_of_a_guest_that_comes_back_by_it_stay(web, act, tmp_path, state):
+    act(name="lost")
+    record = tmp_path / "root/.clones/lost.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "whole": False}))
+    del web.defined["lost"]
+    (tmp_path / "lost-vda.qcow2").unlink()
+    lost = cut_off(tmp_path)
+    with pytest.raises(HandoverError, match="the guest lost is another than the clone of web@one: remove it first"):
+        act(state, name="lost")
+    assert web.defined["lost"] == lost and (tmp_path / "lost-vda.qcow2").read_bytes() == b"the only one"
+
+
+def test_a_note_of_another_restore_is_never_written_over(web, act, tmp_path):
+    cut_off(tmp_path)
+    before = (tmp_path / "notes/lost.json").read_text()
+    switch = guest_restorer.Switch(guest_cloner.Libvirt(Runtime(None, 60), "x"), "lost", str(tmp_path / "notes"))
+    with pytest.raises(HandoverError, match="a restore of lost was cut off: run it again first"):
+        switch.make([], "", "<domain/>")
+    assert (tmp_path / "notes/lost.json").read_text() == before
 
 
 def test_a_clone_that_moved_away_keeps_its_files(web, act, tmp_path):
@@ -268,6 +360,11 @@ NEEDS = {
     "<memory model='nvdimm'/>": "web has a file as its non-volatile memory",
     "<tpm><backend type='passthrough'/></tpm>": "web has the TPM of the host",
     "<serial type='tcp'><source mode='bind' host='127.0.0.1' service='4555'/></serial>": "web has a port of the host on which its serial port listens",
+    "<disk type='file' device='disk'><source file='{0}/more.raw'/><target dev='vdc'/></disk>": "vdc of web is no part of it, and both guests would write",
+    "<disk type='block' device='disk'><source dev='/dev/sdz'/><target dev='vdc'/></disk>": "vdc of web is no part of it, and both guests would write",
+    "<disk type='network' device='lun'><source protocol='rbd' name='p/i'/><target dev='vdc'/></disk>": "vdc of web is no part of it",
+    "<disk type='file' device='floppy'><source file='{0}/more.raw'/><target dev='fda'/></disk>": "fda of web is no part of it",
+    "</devices><commandline xmlns='http://libvirt.org/schemas/domain/qemu/1.0'/><devices>": "web has words of its own for QEMU (<qemu:commandline>)",
     "<interface type='network'><source network='dmz'/></interface>": "its network dmz is not active here",
     "<interface type='bridge'><source bridge='br-none'/></interface>": "its bridge br-none is missing here",
 }
@@ -276,11 +373,22 @@ NEEDS = {
 @pytest.mark.parametrize("device", NEEDS)
 def test_two_guests_cannot_share_it_or_the_host_has_it_not(web, act, tmp_path, device):
     document = json.loads(web.files_of["one"]["configuration.json"])
-    document["definition"] = document["definition"].replace("</devices>", device + "</devices>")
+    document["definition"] = document["definition"].replace("</devices>", device.format(tmp_path) + "</devices>")
     web.files_of["one"]["configuration.json"] = web.files["configuration.json"] = json.dumps(document).encode()
+    (tmp_path / "more.raw").write_bytes(b"")
     with pytest.raises(HandoverError) as refused:
         act()
     assert NEEDS[device] in str(refused.value) and web.said == [] and files(tmp_path) == []
+
+
+def test_media_that_both_only_read_are_shared(web, act, tmp_path):
+    document = json.loads(web.files_of["one"]["configuration.json"])
+    more = "<source file='{0}/more.raw'/>".format(tmp_path)
+    devices = "<disk type='file' device='cdrom'>{0}<target dev='sdb'/></disk><disk type='file' device='disk'>{0}<target dev='vdc'/><readonly/></disk>"
+    document["definition"] = document["definition"].replace("</devices>", devices.format(more) + "<disk device='floppy'><target dev='fda'/></disk></devices>")
+    web.files_of["one"]["configuration.json"] = web.files["configuration.json"] = json.dumps(document).encode()
+    (tmp_path / "more.raw").write_bytes(b"")
+    assert act()["changed"] is True and web.defined["try"].count("more.raw") == 2
 
 
 def test_room_is_looked_for_first(web, act, monkeypatch, tmp_path):
@@ -315,7 +423,8 @@ def test_a_container_has_no_hardware_addresses(act, tmp_path):
 
 SHARED = """<domain><name>web</name><uuid>u</uuid><devices>
   <graphics type='vnc' port='5901' autoport='no' websocket='5701'/><graphics type='spice' port='-1' autoport='yes'/>
-  <interface type='bridge'><mac address='52:54:00:aa:aa:aa'/><target dev='web-lan'/></interface><interface type='bridge'/>
+  <interface type='bridge'><mac address='52:54:00:aa:aa:aa'/><target dev='web-lan'/><virtualport type='openvswitch'>
+    <parameters interfaceid='09b11c53' profileid='p'/></virtualport></interface><interface type='bridge'/>
   <vsock><cid auto='no' address='3'/></vsock>
   <filesystem><readonly/></filesystem>
 </devices></domain>"""
@@ -323,11 +432,15 @@ SHARED = """<domain><name>web</name><uuid>u</uuid><devices>
 
 def test_what_both_would_claim_is_left_out_and_told():
     told = apart.left_out(ElementTree.fromstring(SHARED), "web")
-    assert told == ["the port 5901 of web's screen", "the name web-lan of web's interface on the host", "the address 3 of web for sockets to the host (vsock)"]
+    assert told == [
+        "the port 5901 of web's screen", "the name web-lan of web's interface on the host", "the port 09b11c53 of web on its virtual switch",
+        "the address 3 of web for sockets to the host (vsock)",
+    ]  # fmt: skip
     root = ElementTree.fromstring(restored(SHARED, Names("web", "try", "v", (MAC,)), {}))
     assert [graphics.attrib for graphics in root.findall("devices/graphics")] == [
         {"type": "vnc", "autoport": "yes"}, {"type": "spice", "port": "-1", "autoport": "yes"}
     ]  # fmt: skip
+    assert root.find("devices/interface/virtualport/parameters").attrib == {"profileid": "p"}
     assert root.find("devices/interface/target") is None and root.find("devices/vsock/cid").attrib == {"auto": "yes"}
     assert [mac.get("address") for mac in root.findall("devices/interface/mac")] == [MAC]
     assert apart.alone(root) == [] and restored(SHARED, Names("web", "web", "u"), {}).count("5901") == 1

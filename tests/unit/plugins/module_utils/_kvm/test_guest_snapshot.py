@@ -204,6 +204,48 @@ def test_its_disks_are_mounted_while_another_run_has_the_guest(web, act, mounted
     assert act("unmounted")["changed"] is False and act("absent")["changed"] is True
 
 
+@pytest.mark.parametrize("state", ("mounted", "unmounted"))
+def test_another_run_mounts_at_the_same_time(web, act, mounted, tmp_path, state):
+    act()
+    if state == "unmounted":
+        act("mounted")
+    there = list(mounted)
+    with SnapshotMounts(str(tmp_path / "root"), "web").held(False):
+        assert act(state, check=True)["changed"] is True
+        with pytest.raises(HandoverError, match="another run mounts or unmounts copies of web on this host: wait until it has ended"):
+            act(state)
+    assert mounted == there and act(state)["changed"] is True
+
+
+def test_a_new_snapshot_is_mounted_with_its_own_files(web, act, mounted, tmp_path):
+    """A restart of the host leaves the files of a mount: they go with the snapshot, or with the next of the name."""
+    image = tmp_path / "root/.mounted/web/one/vda.img"
+    act()
+    act("mounted")
+    mounted.clear()
+    assert act("absent", check=True)["changed"] is True and image.exists()
+    assert act("absent")["reasons"] == ["a mount of one has left files", "there is a snapshot one"]
+    assert not image.exists() and act("absent")["changed"] is False
+    image.parent.mkdir()
+    image.write_bytes(b"of a run that was killed")
+    assert act("absent")["changed"] is True and not image.exists(), "without a snapshot, too"
+    image.parent.mkdir()
+    image.write_bytes(b"old")
+    assert act(check=True)["changed"] is True and image.exists()
+    act()
+    act("mounted")
+    assert image.read_bytes() == b"disk"
+
+
+def test_files_that_are_still_mounted_are_in_the_way_of_a_new_snapshot(web, act, mounted, tmp_path):
+    act()
+    act("mounted")
+    shutil.rmtree(tmp_path / "root/web/one")
+    with pytest.raises(HandoverError, match="files of an earlier snapshot one are mounted below .*: unmount them first"):
+        act()
+    assert mounted and act("unmounted")["changed"] is True and act()["changed"] is True
+
+
 def test_copies_for_a_mount_need_room(web, act, mounted, monkeypatch):
     act()
     with monkeypatch.context() as patch:
