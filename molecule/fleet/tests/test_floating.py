@@ -112,7 +112,7 @@ class Floating:
         )
 
     def recover(self) -> None:
-        status, text = self.fleet.play("recover")
+        status, text = self.fleet.play("recover", handover_hosts=",".join(self.names))
         assert status == 0, text[-4000:]
 
     def entries(self, name: str) -> int:

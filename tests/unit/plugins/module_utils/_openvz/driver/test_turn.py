@@ -283,7 +283,7 @@ def test_a_command_that_is_left_alive_is_not_overtaken_by_its_undoing(openvz_hos
         begins, undoes = ["undump", "101"], ["discard", "101"]
     openvz_host.vzctl_first(WAITS.format(verb, openvz_host.root))
     first = openvz_host.begin(*begins)
-    until(lambda: (openvz_host.root / "waits").exists())
+    until((openvz_host.root / "waits").exists)
     if killed:
         # Its vzctl works on.
         first.kill()
