@@ -35,13 +35,17 @@ _MOUNTED = re.compile(PREFIX + "[0-9a-f]{16}")
 class _Parts(t.Protocol):
     """What a backup has, to be mounted."""
 
-    def missing(self) -> list[str]: ...
+    def missing(self) -> list[str]:
+        """Those of its volumes that are not mounted."""
 
-    def unwritten(self) -> list[str]: ...
+    def unwritten(self) -> list[str]:
+        """Those of which no image is there yet."""
 
-    def mount(self, write: t.Callable[[str, str], None]) -> None: ...
+    def mount(self, write: t.Callable[[str, str], None]) -> None:
+        """Mounts those that are missing; write makes the image of one, by its name and the path."""
 
-    def told(self) -> list[str]: ...
+    def told(self) -> list[str]:
+        """A sentence for each part that cannot be mounted."""
 
 
 def mount(module: AnsibleModule) -> dict[str, t.Any]:
