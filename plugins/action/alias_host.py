@@ -8,6 +8,7 @@ import re
 import typing as t
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.livefleet.handover.plugins.plugin_utils._ansible import add_host
 
 # How a host is reached. Other variables with this prefix are facts, and Ansible's own about a run.
 _CONNECTION = re.compile(
@@ -41,7 +42,4 @@ class ActionModule(ActionBase):
         reached = {key: known[key] for key in known if _CONNECTION.fullmatch(key)}
         reached.setdefault("ansible_host", asked["of"])
         groups = [group for group in known["group_names"] if group not in ("all", "ungrouped")]
-        return {
-            "changed": False,
-            "add_host": {"host_name": asked["name"], "groups": groups + asked["groups"], "host_vars": {**reached, **asked["variables"]}},
-        }
+        return {"changed": False, **add_host(self, asked["name"], groups + asked["groups"], {**reached, **asked["variables"]})}

@@ -9,6 +9,7 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible_collections.livefleet.handover.plugins.filter.move_results import stays
 from ansible_collections.livefleet.handover.plugins.filter.whereabouts import checked
+from ansible_collections.livefleet.handover.plugins.plugin_utils._ansible import add_host
 from ansible_collections.livefleet.handover.plugins.plugin_utils._people import say
 
 
@@ -33,7 +34,7 @@ class ActionModule(ActionBase):
         if found["problem"]:
             return dict(failed=True, msg=found["problem"])
         if found["source"]:
-            return {"changed": False, "source": found["source"], "add_host": {"host_name": found["source"], "groups": [given["group"]], "host_vars": {}}}
+            return {"changed": False, "source": found["source"], **add_host(self, found["source"], [given["group"]])}
         say(found["sentence"])
         results = {"handover_results": [stays(found["sentence"], given["asked"])]}
         return {"changed": False, "source": "", "ansible_stats": {"data": results, "per_host": False, "aggregate": True}}

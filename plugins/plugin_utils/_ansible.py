@@ -29,6 +29,16 @@ def given(variables: t.Mapping[str, t.Any], templar: t.Any) -> dict[str, t.Any]:
     return values
 
 
+def add_host(action: t.Any, name: str, groups: t.Sequence[str], variables: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+    """The part of an action's result by which a host comes into the inventory in memory.
+
+    From ansible-core 2.21 on the result adds none: the action itself does, by a method of its own.
+    """
+    if hasattr(action, "add_host"):
+        action.add_host(name, host_vars=dict(variables or {}), parent_group_names=list(groups))
+    return {"add_host": {"host_name": name, "groups": list(groups), "host_vars": dict(variables or {})}}
+
+
 def matcher(groups: t.Mapping[str, t.Sequence[str]], loader: t.Any) -> t.Callable[..., list[str]]:
     """Finds the hosts of a pattern, as Ansible does, within a limit if there is one."""
     inventory = InventoryManager(loader, parse=False)

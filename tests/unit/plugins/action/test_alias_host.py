@@ -54,3 +54,11 @@ def test_a_host_that_is_in_no_inventory(alias):
 def test_arguments_of_other_kinds_are_refused(alias, arguments):
     with pytest.raises(AnsibleError):
         alias(**arguments)
+
+
+def test_a_newer_ansible_is_told_by_its_own_method(alias, monkeypatch):
+    """From 2.21 on a result adds no host."""
+    told = []
+    monkeypatch.setattr(alias_host.ActionModule, "add_host", lambda _self, name, **how: told.append((name, how)), raising=False)
+    made = alias({"group_names": []}, groups=["moves"])["add_host"]
+    assert told == [("shop@node1", {"host_vars": made["host_vars"], "parent_group_names": ["moves"]})]
