@@ -40,6 +40,7 @@ class Fails(freeze_docker.Row):
         super().__init__("docker", list(freeze_docker.CONTENDERS), Path("/nowhere"), FLEET)
         self.bad, self.begun = bad, [""]
         for mover in self.movers.values():
+            # Nothing is begun that would have to be ended.
             mover.clean = lambda: None  # type: ignore[method-assign]
 
     def begin(self, who: str) -> None:
