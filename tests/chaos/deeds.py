@@ -73,7 +73,8 @@ EMPTY_RUN = there("test ! -s /root/run-size || mount -o remount,$(cat /root/run-
 STOP = there("systemd-run --quiet --collect sh -c 'pkill --signal STOP --exact {target}; sleep {seconds}; pkill --signal CONT --exact {target}'")
 IMAGE = f"/var/lib/handover/volumes/{VOLUME}.img"
 LOOPS = f"$(losetup --noheadings --output NAME --associated {IMAGE})"
-GROW = there(f"truncate --size +4M {IMAGE} && for each in {LOOPS}; do losetup -c $each && resize2fs $each; done")
+# An image that the move has removed by then stays away.
+GROW = there(f"truncate --no-create --size +4M {IMAGE} && for each in {LOOPS}; do losetup -c $each && resize2fs $each; done")
 # A file system that was unmounted while it was frozen is frozen still, and thawed where it is mounted again.
 THAW = there(
     f"fsfreeze --unfreeze {MOUNTED} || for each in {LOOPS}; do"

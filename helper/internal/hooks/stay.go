@@ -65,6 +65,9 @@ func Served(runDir, imageDir string) bool {
 // stayPause is between two looks of a process that waits.
 const stayPause = 20 * time.Millisecond
 
+// closeLimit is for the kernel. A gate that is served still is one of the next owner's.
+const closeLimit = 2 * time.Second
+
 // Stay is CRIU's action script for such a dump: whether CRIU may go on.
 func (r *Registration) Stay(action, root string, criu int) (bool, error) {
 	switch action {
@@ -187,13 +190,18 @@ func (r *Registration) StayWhenGone() error {
 	err = r.runOn()
 	// The owner may be stopped just before it freezes them. Its end of the connection tells
 	// whether it lives.
-	for alive := true; alive && r.froze(); {
+	alive := true
+	for alive && r.froze() {
 		_ = owner.SetReadDeadline(time.Now().Add(stayPause))
 		_, e := owner.Read(make([]byte, 1))
 		alive = errors.Is(e, os.ErrDeadlineExceeded)
 	}
 	if r.froze() {
 		err = errors.Join(err, r.runOn(), os.Remove(r.Stays.Froze))
+	}
+	// The kernel closes the sockets of a process that ends one after the other, its gate's as the last.
+	for end := time.Now().Add(closeLimit); !alive && r.served() && time.Now().Before(end); {
+		time.Sleep(stayPause)
 	}
 	if !r.served() {
 		err = errors.Join(err, forget(r.runDir(), r.ImageDir))

@@ -1,12 +1,29 @@
 package hooks
 
 import (
+	"errors"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
+
+func init() {
+	if len(os.Args) != 4 || os.Args[1] != "internal" || os.Args[2] != StayWord {
+		return
+	}
+	r, err := ReadStaying(os.Args[3])
+	if err == nil {
+		err = r.StayWhenGone()
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
 
 // A process that was killed leaves its gate. The CRIU that comes next is refused once; the gate is gone then, and
 // no other program's dump is held up.
@@ -67,5 +84,65 @@ func TestAGateThatAKilledSnapshotHasLeft(t *testing.T) {
 	defer g.Close()
 	if _, err := OpenGate(dir, images, "/sessions/s1"); err == nil {
 		t.Error("a snapshot's gate was taken over")
+	}
+}
+
+// The kernel closes the sockets of a process that ends one after the other: the owner's end of the connection may
+// be gone while its gate still seems to be served.
+func TestAGateWhoseOwnerIsStillEnding(t *testing.T) {
+	dir, err := os.MkdirTemp("", "stay-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	images, froze := filepath.Join(dir, "images"), filepath.Join(dir, "froze")
+	if err := errors.Join(os.Mkdir(images, 0o700), os.WriteFile(froze, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	g, err := OpenStaying(dir, images, Stays{Cgroup: Cgroup(dir), Froze: froze, Limit: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.listener.Close()
+	r, err := Lookup(dir, images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := net.Listen("unix", r.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	criu := exec.Command("sleep", "60")
+	if err := criu.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stayBehind(criu.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	connected, err := owner.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = criu.Process.Kill()
+	_ = criu.Wait()
+	connected.Close()
+	for until := time.Now().Add(time.Minute); ; time.Sleep(stayPause) {
+		if _, err := os.Lstat(froze); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("nothing lets the tasks run")
+		}
+	}
+	time.Sleep(2 * stayPause)
+	owner.(*net.UnixListener).SetUnlinkOnClose(false)
+	owner.Close()
+	for until := time.Now().Add(2 * closeLimit); ; time.Sleep(stayPause) {
+		if left, err := os.ReadDir(Gates(dir)); err == nil && len(left) == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatal("the gate stays")
+		}
 	}
 }

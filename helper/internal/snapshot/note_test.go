@@ -309,7 +309,7 @@ func TestWithoutProofDigestsAreCompared(t *testing.T) {
 			b.detach()
 			touch(b)
 			b.attach()
-			b.says(b.leave(), "is another disk", "another medium is in the device")
+			b.says(b.leave(), "is another disk", "another medium is in the device", "the device has no medium")
 		}, "another"},
 		"mounted elsewhere": {func(b *bench) {
 			other := filepath.Join(b.dir, "other")
