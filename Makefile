@@ -176,9 +176,9 @@ test-chaos: setup helper ## Random moves with random faults at random times: SEC
 	@CHAOS_SECONDS="$(SECONDS)" CHAOS_SEED="$(SEED)" CHAOS_ROUNDS="$(ROUNDS)" .cache/venv/bin/molecule test --scenario-name chaos
 
 .PHONY: test-fleet
-test-fleet: setup helper ## Empty a host onto two others: placement, a wave, a bridge, an interruption, a snapshot
+test-fleet: setup helper ## Empty a host onto two others: placement, a wave, a bridge, an interruption, a snapshot; CORE=newest by another ansible-core
 	@.cache/venv/bin/molecule reset --scenario-name fleet
-	@.cache/venv/bin/molecule test --scenario-name fleet
+	@$(if $(CORE),.cache/venv/bin/python tests/cores with $(CORE)) .cache/venv/bin/molecule test --scenario-name fleet
 
 .PHONY: test-openvz
 test-openvz: setup helper ## Import containers of a stand-in for OpenVZ
@@ -227,7 +227,7 @@ test-artifact: setup helper ## Move a container there and back with the collecti
 # CORES="2.18 2.21": only these. Each takes some minutes.
 .PHONY: sanity-cores
 sanity-cores: setup ## Run ansible-test sanity with every ansible-core that is supported, up to PyPI's newest
-	@.cache/venv/bin/python tests/sanity_cores $(CORES)
+	@.cache/venv/bin/python tests/cores sanity $(CORES)
 
 # --- benchmarks, against contenders -----------------------------------------
 
