@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,6 +28,22 @@ func (c Cgroup) Memory() (int64, error) {
 		return 0, fmt.Errorf("hooks: the memory of the container: %w", err)
 	}
 	return own + shared, nil
+}
+
+// MemoryAvailable is how much memory the kernel says that it could give, in bytes.
+func MemoryAvailable() (int64, error) {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, fmt.Errorf("hooks: %w", err)
+	}
+	found, err := sizes(string(b), "MemAvailable")
+	if err != nil {
+		return 0, fmt.Errorf("hooks: /proc/meminfo: %w", err)
+	}
+	if found["MemAvailable"] == 0 {
+		return 0, errors.New("hooks: /proc/meminfo does not say how much memory is available")
+	}
+	return found["MemAvailable"], nil
 }
 
 // Forked is how much more memory its tasks would have if each had its own copy of the

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/loop"
 )
 
 // A dump after which the workload runs on where it is, such as a snapshot's, has no session
@@ -204,7 +206,7 @@ func (r *Registration) StayWhenGone() error {
 		time.Sleep(stayPause)
 	}
 	if !r.served() {
-		err = errors.Join(err, forget(r.runDir(), r.ImageDir))
+		err = errors.Join(err, loop.Unmount(r.ImageDir), forget(r.runDir(), r.ImageDir))
 	}
 	return err
 }

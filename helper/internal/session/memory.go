@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -10,12 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/precopy"
 	"github.com/livefleet/handover/helper/internal/report"
 	"github.com/livefleet/handover/helper/internal/session/protocol"
@@ -362,7 +360,7 @@ func (d *incoming) makeRoom(memory int64) error {
 	if memory <= 0 || memory > mostStock {
 		return nil
 	}
-	available, err := memoryAvailable()
+	available, err := hooks.MemoryAvailable()
 	if err != nil {
 		return err
 	}
@@ -374,24 +372,6 @@ func (d *incoming) makeRoom(memory int64) error {
 		d.Log.Emit("warning", map[string]any{"text": fmt.Sprintf("%d bytes of memory are available, which are not enough to take %d bytes of the workload's ahead: all of it comes in the pause", available, memory)})
 	}
 	return nil
-}
-
-// memoryAvailable is how much memory the kernel says that it could give.
-func memoryAvailable() (int64, error) {
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("session: %w", err)
-	}
-	for line := range bytes.Lines(b) {
-		if number, ok := strings.CutPrefix(string(line), "MemAvailable:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(number), " kB"), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("session: /proc/meminfo: %w", err)
-			}
-			return kib << 10, nil
-		}
-	}
-	return 0, errors.New("session: /proc/meminfo does not say how much memory is available")
 }
 
 // stock keeps memory that has come ahead.

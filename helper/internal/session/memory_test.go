@@ -238,7 +238,7 @@ func TestPagesThatNobodyMeant(t *testing.T) {
 // Room is given only for what fits beside everything else.
 func TestRoomForMemory(t *testing.T) {
 	d := lonelyDestination(t, t.TempDir(), t.TempDir())
-	available, err := memoryAvailable()
+	available, err := hooks.MemoryAvailable()
 	if err != nil || available <= 0 {
 		t.Fatal(available, err)
 	}

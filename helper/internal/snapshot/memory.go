@@ -16,6 +16,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/criuimage"
 	"github.com/livefleet/handover/helper/internal/hooks"
+	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/tree"
 	"github.com/livefleet/handover/helper/internal/treedisk"
@@ -62,7 +63,7 @@ func (m *Memory) LetRun(runDir string) error {
 	if hooks.InUse(m.Dump.Gate) {
 		return fmt.Errorf("snapshot: CRIU is still at work in %s: wait until that has ended", m.Dump.Gate)
 	}
-	return d.runOn()
+	return errors.Join(d.runOn(), loop.Unmount(m.Dump.Gate))
 }
 
 // frozen is the file that says that the cgroup stands still for the dump.
@@ -90,6 +91,7 @@ type dump struct {
 	process *hooks.Process
 	layers  []*layer
 	folder  string // all of it, until it is whole
+	covered bool   // the gate is in memory
 	atWork  bool   // CRIU is, though its caller has ended
 
 	mu   sync.Mutex
@@ -157,13 +159,14 @@ func (m *Memory) begin(runDir string, limit time.Duration) (d *dump, err error) 
 	if d.gate, err = hooks.OpenStaying(runDir, m.Dump.Gate, d.stays); err != nil {
 		return nil, err
 	}
+	err = loop.Unmount(m.Dump.Gate) // a killed one has left it
 	for _, path := range []string{m.Into, d.folder} {
 		err = errors.Join(err, os.RemoveAll(path))
 	}
 	for _, each := range m.Beside {
 		err = errors.Join(err, os.RemoveAll(each.Path))
 	}
-	err = errors.Join(err, empty(m.Dump.Gate), os.Mkdir(d.folder, 0o700))
+	err = errors.Join(err, empty(m.Dump.Gate), os.Mkdir(d.folder, 0o700), d.cover())
 	for _, place := range m.Layers {
 		l := &layer{Place: place, copy: filepath.Join(d.folder, place.Name)}
 		var e error
@@ -417,7 +420,7 @@ func (d *dump) finish() error {
 		_, err = os.Stat(filepath.Join(gate, inventoryImage))
 	}
 	if err == nil {
-		err = os.Rename(gate, filepath.Join(d.folder, d.As))
+		err = d.takeImages(filepath.Join(d.folder, d.As))
 	}
 	for _, each := range d.Beside {
 		if err == nil {
@@ -474,6 +477,7 @@ func (d *dump) clear() (err error) {
 	if d.atWork {
 		return err
 	}
+	err = errors.Join(err, loop.Unmount(d.Dump.Gate))
 	for _, path := range []string{d.Dump.Gate, d.folder, filepath.Join(filepath.Dir(d.Dump.Log), criuimage.WatchedFile)} {
 		err = errors.Join(err, os.RemoveAll(path))
 	}

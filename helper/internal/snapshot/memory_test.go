@@ -20,6 +20,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
+	"github.com/livefleet/handover/helper/internal/loop"
 	"github.com/livefleet/handover/helper/internal/store"
 )
 
@@ -246,13 +247,24 @@ func (m *memoryBench) isAsBefore() {
 		m.t.Error("an incomplete dump is in the place of a whole one")
 	}
 	var left []string
+	var covered bool
 	for range 100 { // the process that was left behind has its time
-		if left, _ = filepath.Glob(filepath.Join(m.dir, "run/gates/*")); len(left) == 0 && !m.there("memory.frozen") {
+		left, _ = filepath.Glob(filepath.Join(m.dir, "run/gates/*"))
+		covered = m.covered()
+		if len(left) == 0 && !covered && !m.there("memory.frozen") {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	m.t.Errorf("left: %v, frozen %v", left, m.there("memory.frozen"))
+	m.t.Errorf("left: %v, frozen %v, memory %v", left, m.there("memory.frozen"), covered)
+}
+
+// covered says whether CRIU writes to memory.
+func (m *memoryBench) covered() bool {
+	m.t.Helper()
+	mounted, err := loop.Mounted(m.Dump.Gate)
+	m.must(err)
+	return mounted
 }
 
 func nothing(context.Context) error { return nil }
@@ -347,6 +359,28 @@ func TestTheWorkloadRunsOnWhenTheEngineIsKilledAndItsCRIUWorksOn(t *testing.T) {
 	}
 }
 
+// On a host with little memory the dump is the same, and on the disk from the beginning.
+func TestADumpOfAHostWithLittleMemory(t *testing.T) {
+	usual := roomFor
+	defer func() { roomFor = usual }()
+	roomFor = func(memory, available int64) bool {
+		if memory <= 0 || available <= memory || !usual(memory, available) {
+			t.Errorf("%d of %d", memory, available)
+		}
+		return false
+	}
+	m := newMemoryBench(t)
+	m.must(m.takeIt(func(context.Context) error {
+		if m.covered() {
+			t.Error("it is in memory")
+		}
+		return nil
+	}, nothing))
+	if !m.there("memory/checkpoint", inventoryImage) {
+		t.Error("there is no dump")
+	}
+}
+
 func TestADumpThatFailsAtLastMakesNoSnapshot(t *testing.T) {
 	b, m := newBench(t, "ext4"), newMemoryBench(t)
 	r := b.request()
@@ -395,6 +429,9 @@ func TestAKillLeavesNothingFrozen(t *testing.T) {
 			}
 			if at == "last" && m.runs() {
 				t.Error("it runs in the last pass")
+			}
+			if !m.covered() {
+				t.Error("CRIU writes to the disk")
 			}
 			m.must(cmd.Process.Kill())
 			_ = cmd.Wait()
