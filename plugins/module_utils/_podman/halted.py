@@ -54,10 +54,10 @@ def halted(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.
     go_on(runtime, name, facts)
 
 
-def go_on(runtime: Runtime, name: str, facts: t.Mapping[str, t.Any]) -> None:
-    """Has it run on where it stood, also if the time for all else is up."""
+def go_on(runtime: Runtime, name: str, facts: t.Mapping[str, t.Any], within: str = "") -> None:
+    """Has it run on where it stood, also if the time for all else is up; within: in the cgroup of its unit."""
     late = Runtime(runtime.module, GO_ON_SECONDS)
-    late.run(go_on_words(late, Podman(late), name, facts))
+    late.run(go_on_words(late, Podman(late), name, facts, within))
 
 
 def halt_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any]) -> list[str]:
@@ -65,14 +65,15 @@ def halt_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str
     return [*_door(runtime, facts), podman.path, "container", "checkpoint", "--keep", *ESTABLISHED, name]
 
 
-def go_on_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any]) -> list[str]:
+def go_on_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], within: str = "") -> list[str]:
     """The command that restores it. Its sockets need its addresses at once, also those of IPv6, for which the kernel would ask the segment first."""
     network = network_backend(podman.info())
     environment = ["CONTAINERS_HELPER_BINARY_DIR=" + STAND_IN, "HANDOVER_NETAVARK=" + network["path"], "HANDOVER_GATE=" + facts["checkpoint_dir"]]
     through = [runtime.tool("env", "coreutils"), *environment] if network["backend"] == "netavark" and network["path"] else []
     # What watches over the container would end with the unit of a timer, if it were a part of it.
     apart = [runtime.tool("systemd-run", "systemd"), "--scope", "--quiet", "--collect", "--"]
-    return [*apart, *through, podman.path, "container", "restore", *ESTABLISHED, name]
+    inside = [Pcopy(runtime).path, "internal", "within", within]
+    return [*(inside if within else apart), *through, podman.path, "container", "restore", *ESTABLISHED, name]
 
 
 def _door(runtime: Runtime, facts: t.Mapping[str, t.Any]) -> list[str]:

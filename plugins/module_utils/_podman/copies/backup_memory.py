@@ -20,16 +20,28 @@ ANSWERS = {"": False, "false": False, "true": True}
 WITHOUT = "back it up without its memory (handover_memory=false)"
 
 # Why the memory of a container that runs cannot be taken.
-OBSTACLES: tuple[tuple[t.Callable[[Document], t.Any], str], ...] = (
+OBSTACLES: tuple[tuple[t.Callable[[Document, str], t.Any], str], ...] = (
     (
-        lambda container: (container.get("service") or {}).get("unit"),
-        "{name} is run by a unit of systemd's, which takes its halt for its end and would start it anew: {without}",
+        lambda container, halted: _unit(container) and not _unit(container).get("adoption"),
+        "{name} is run by {unit}, which could not take it over again when it goes back: use a quadlet without Notify=, or {without}",
     ),
-    (lambda container: container.get("auto_remove"), "{name} is removed when it ends (--rm), and would be when it is halted: create it without, or {without}"),
+    (
+        lambda container, halted: halted and _unit(container),
+        "{name} is run by {unit}, which would take its halt for its end and start it anew, and it has to be halted: {halted}: mend that, or {without}",
+    ),
+    (
+        lambda container, halted: container.get("auto_remove") and not _unit(container),
+        "{name} is removed when it ends (--rm), and could not go back: create it without, or {without}",
+    ),
 )
 
 
-def wants_memory(members: t.Sequence[Document], asked: bool | None) -> bool:
+def _unit(container: Document) -> Document:
+    service = container.get("service") or {}
+    return service if service.get("unit") else {}
+
+
+def wants_memory(members: t.Sequence[Document], asked: bool | None, why_halted: t.Callable[[Document], str]) -> bool:
     """By the option, or else by the containers' labels. An error where it is wanted and cannot be taken."""
     if not any(_label(member) for member in members) if asked is None else not asked:
         return False
@@ -38,15 +50,15 @@ def wants_memory(members: t.Sequence[Document], asked: bool | None) -> bool:
         raise HandoverError("{0} are {1} containers, and memory is taken of one at a time: {2}".format(names, len(members), WITHOUT))
     if not members[0]["running"]:
         raise HandoverError("{0} does not run, and has no memory: start it first, or {1}".format(members[0]["name"], WITHOUT))
-    look_for_obstacles(members[0], WITHOUT)
+    look_for_obstacles(members[0], WITHOUT, why_halted(members[0]))
     return True
 
 
-def look_for_obstacles(container: Document, without: str) -> None:
-    """An error where a container cannot be halted for its memory; `without` is the way that is left."""
+def look_for_obstacles(container: Document, without: str, halted: str) -> None:
+    """An error where the memory of a container cannot be taken, or not gone back to. `without` is the way that is left, `halted` why it has to be halted."""
     for applies, sentence in OBSTACLES:
-        if applies(container):
-            raise HandoverError(sentence.format(name=container["name"], without=without))
+        if applies(container, halted):
+            raise HandoverError(sentence.format(name=container["name"], unit=_unit(container).get("unit"), without=without, halted=halted))
 
 
 def _label(container: Document) -> bool:

@@ -78,7 +78,8 @@ class BackupTaker:
             raise HandoverError("{0} has no volume to back up: give it one (image_volume)".format(self.params["workload"]))
         for container in containers:
             look_for_cgroup(container)
-        memory = wants_memory(members, self.params.get("memory"))  # the settings of an earlier timer have none
+        # The settings of an earlier timer have none.
+        memory = wants_memory(members, self.params.get("memory"), lambda member: why_halted(Podman(self.runtime), member))
         backups = [Backups(Pcopy(self.runtime), self.params["repository"], container["name"]) for container in containers]
         known = [self._look(each) for each in backups]
         first = [container for container, there in zip(containers, known) if not there]

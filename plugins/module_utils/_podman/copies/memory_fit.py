@@ -47,9 +47,13 @@ def alike(configuration: Facts, inspect: Facts) -> bool:
     known = configuration.get("essence")
     if not known or configuration["image"]["id"] != inspect.get("Image"):
         return False
-    return first_difference(_own(known), _own(essence(inspect))) is None
+    return first_difference(_own(known, configuration.get("id")), _own(essence(inspect), inspect.get("Id"))) is None
 
 
-def _own(known: Facts) -> dict[str, t.Any]:
-    """Without the label that says from which backup it was made again."""
-    return {**known, "Config.Labels": {key: value for key, value in (known.get("Config.Labels") or {}).items() if key != CLONE}}
+def _own(known: Facts, identifier: str | None) -> dict[str, t.Any]:
+    """Without the label that says from which backup it was made again, and without the name that podman gives a host by the container's ID."""
+    own = {**known, "Config.Labels": {key: value for key, value in (known.get("Config.Labels") or {}).items() if key != CLONE}}
+    given = known.get("Config.Hostname")
+    if identifier and given == identifier[:12]:
+        own.update({"Config.Hostname": None, "Config.Env": [word for word in known.get("Config.Env") or [] if word != "HOSTNAME=" + given]})
+    return own

@@ -21,7 +21,7 @@ from ..._core import host
 from ..._core.backups import MEMORY
 from ..._core.pcopy import HELPER, Pcopy
 from ..._core.runtime import HandoverError, Runtime
-from .. import memory_files
+from .. import book, memory_files
 from ..halted import ESTABLISHED, GO_ON_SECONDS, look_for_move
 from ..host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION
 from ..podman import Podman
@@ -32,6 +32,7 @@ Facts = t.Mapping[str, t.Any]
 # The role pcopy lays it down, and names it in CRIU's configuration.
 ACTION_SCRIPT = os.path.join(os.path.dirname(HELPER), "criu-hook")
 SPEC = "memory.json"
+BOOK_SECONDS = 60
 HALTED = "{0} is ended and restored for its memory, which takes longer: {1}"
 
 _PACK = """\
@@ -71,7 +72,24 @@ class MemoryInPlace(MemoryHalt):
 
     def __enter__(self) -> MemoryInPlace:
         super().__enter__()
+        try:
+            self._keep(True)
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.close(self._lock)
+            raise
         return self
+
+    def _keep(self, whether: bool) -> None:
+        """podman dumps no container that it removes by itself, as it does one that a unit makes anew at each start.
+
+        A killed run leaves the mark off, until the next one or the next start: the unit removes it all the same.
+        """
+        if not self.facts.get("auto_remove"):
+            return
+        why = book.removed_by_itself(Podman(Runtime(self.runtime.module, BOOK_SECONDS)).root(), self.facts["id"], not whether)
+        if why and whether:
+            raise HandoverError("{0} is removed when it ends (--rm), and podman dumps none such: {1}".format(self.name, why))
 
     def __exit__(self, kind: t.Any, error: BaseException | None, trace: t.Any) -> None:
         """Nothing of it has ended. A helper that was killed leaves a dump behind, which podman would restore."""
@@ -87,6 +105,8 @@ class MemoryInPlace(MemoryHalt):
             if not self._stands():  # by its mark the process left behind and the next run know that they may let it run
                 shutil.rmtree(self.folder, ignore_errors=True)
             os.close(self._lock)
+            with contextlib.suppress(HandoverError):  # the time for the copy may be up
+                self._keep(False)
 
     def _stands(self) -> bool:
         return os.path.exists(self.memory + ".frozen")

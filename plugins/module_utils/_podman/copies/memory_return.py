@@ -29,6 +29,12 @@ def look_for_memory(
     if not point["memory"]:
         raise HandoverError("{0} has no memory: restore the disks alone (handover_memory=false), or name one of those that have it (backup_list)".format(of))
     configuration = backups.configuration(point["id"])
+    unit = (configuration.get("service") or {}).get("unit")
+    if here is None and unit:
+        raise HandoverError(
+            "{0} was run by {1} at the backup, and neither is here: bring that unit to this host and start it, and restore then; or restore the disks alone "
+            "(handover_memory=false)".format(backups.workload, unit)
+        )
     if here is not None and here["Id"] != record["container"] and not alike(configuration, Podman(runtime).inspect(here["Id"])):
         raise HandoverError(
             "the memory in {0} is of an earlier container of its name, made in another way: restore the disks alone (handover_memory=false)".format(of)

@@ -27,6 +27,7 @@ from ..snapshots import image_volumes
 from . import memory_fit
 from .snapshot_disks import FOLDER_FSTYPE, TREE, SnapshotDisks, copy, point_of
 from .snapshot_taker import SnapshotTaker, Subject
+from .unit_return import UnitReturn, unit_of
 
 Document = t.Mapping[str, t.Any]
 
@@ -130,8 +131,15 @@ class Snapshot:
                 rollback.remove(path + rollback.STAGED)
             raise
         if facts["state"] not in STOPPED:
-            self.podman.run(*(["kill", self.workload] if self.params["memory"] else ["stop", self.workload]))
-            self.podman.run("wait", self.workload)
+            unit, kill = self._unit(), bool(self.params["memory"])
+            if unit is not None:
+                unit.end(self.workload, kill)
+            else:
+                self.podman.run("kill" if kill else "stop", self.workload)
+                self.podman.run("wait", self.workload)
+
+    def _unit(self) -> UnitReturn | None:
+        return unit_of(self.runtime, self.configuration, self.workload)
 
     def _look_for_volumes(self, record: t.Mapping[str, t.Any], facts: t.Mapping[str, t.Any]) -> None:
         """A volume that an earlier rollback has left unmounted is known by the place where podman looks for it."""
@@ -259,8 +267,15 @@ class Snapshot:
         self.reasons.append("{0} is to run as it did in {1}".format(self.workload, self.name))
         if self.module.check_mode:
             return record
+        unit = self._unit()
         if self.params["memory"]:
-            go_on(self.runtime, self.workload, self._container())
+            facts = self._container()
+            if unit is None:
+                go_on(self.runtime, self.workload, facts)
+            else:
+                unit.hand_over(self.workload, lambda cgroup: go_on(self.runtime, self.workload, facts, cgroup))
+        elif unit is not None:
+            (unit.start if record["running"] else unit.rest)()
         elif record["running"]:
             self.podman.run("start", self.workload)
         return record

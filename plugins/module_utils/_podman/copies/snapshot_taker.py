@@ -96,7 +96,7 @@ class SnapshotTaker:
         if not facts["running"] and (memory or facts["state"] not in STOPPED):
             raise HandoverError("{0} is {1}: start it{2} first".format(subject.workload, facts["state"], "" if memory else " or stop it"))
         if memory:
-            look_for_obstacles(subject.configuration, "take it without its memory (handover_memory=false)")
+            look_for_obstacles(subject.configuration, "take it without its memory (handover_memory=false)", why_halted(self.podman, facts))
         if facts["running"] and not memory:
             look_for_cgroup(subject.configuration)
         return facts

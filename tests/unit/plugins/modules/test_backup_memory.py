@@ -312,7 +312,12 @@ def test_of_a_failed_halt_there_is_no_archive(helper, take, tmp_path, monkeypatc
     assert seen == [False]
 
 
-UNIT = {"service": {"unit": "shop.service"}}
+def why_halted(member):
+    return "it runs under crun" if member.get("runtime") == "crun" else ""
+
+
+UNIT = {"service": {"unit": "shop.service", "adoption": "inside"}, "auto_remove": True}
+FOREIGN = {"service": {"unit": "shop.service", "adoption": ""}}
 
 
 @pytest.mark.parametrize(
@@ -324,7 +329,14 @@ UNIT = {"service": {"unit": "shop.service"}}
         (True, "false", {}, True),
         (None, "yes", {}, "the label livefleet.handover.backup.memory of shop is 'yes': write true or false"),
         (True, "", {"running": False}, "shop does not run, and has no memory: start it first, or back it up without its memory"),
-        (True, "", UNIT, "shop is run by a unit of systemd's, .* back it up without"),
+        (True, "", UNIT, True),
+        (
+            True,
+            "",
+            {**UNIT, "runtime": "crun"},
+            "shop is run by shop.service, which would take its halt for its end .* under crun: mend that, or back it up without",
+        ),
+        (True, "", FOREIGN, "shop is run by shop.service, which could not take it over again .* back it up without"),
         (None, "true", {"auto_remove": True}, "shop is removed when it ends"),
         (None, "", UNIT, False),
     ],
@@ -332,16 +344,16 @@ UNIT = {"service": {"unit": "shop.service"}}
 def test_whether_the_memory_is_taken(asked, label, more, wanted):
     member = {"name": "shop", "running": True, "labels": {backup_memory.LABEL: label} if label else {}, **more}
     if isinstance(wanted, bool):
-        assert backup_memory.wants_memory([member], asked) is wanted
+        assert backup_memory.wants_memory([member], asked, why_halted) is wanted
         return
     with pytest.raises(runtime.HandoverError, match=wanted):
-        backup_memory.wants_memory([member], asked)
+        backup_memory.wants_memory([member], asked, why_halted)
 
 
 def test_several_have_no_memory_taken(take):
     members = [{"name": name, "running": True, "labels": {}} for name in ("db", "web")]
     with pytest.raises(runtime.HandoverError, match="db and web are 2 containers, and memory is taken of one at a time"):
-        backup_memory.wants_memory(members, True)
+        backup_memory.wants_memory(members, True, why_halted)
 
 
 def test_the_room_is_looked_for_first(take, monkeypatch, tmp_path):
@@ -451,6 +463,17 @@ def test_a_backup_that_has_none(helper, take, adopt, tmp_path):
     assert not (tmp_path / "root").exists()
 
 
+def test_a_unit_that_is_not_here_has_to_be_brought_first(helper, take, adopt, monkeypatch):
+    with_files(helper)
+    monkeypatch.setattr(backup_taker, "why_halted", lambda podman, container: "")
+    monkeypatch.setattr(backup_taker, "halt_of", memory_halt.MemoryHalt)
+    take(container={"service": {"unit": "shop.service", "adoption": "inside"}})
+    assert adopt()["changed"] and adopt(state="absent")["changed"]
+    monkeypatch.setattr(backup_adopter.workload, "find", lambda listed, name: None)
+    with pytest.raises(runtime.HandoverError, match="shop was run by shop.service at the backup, and neither is here: bring that unit"):
+        adopt()
+
+
 def test_another_container_of_the_name(helper, take, adopt, monkeypatch):
     with_files(helper)
     take(container={"id": "9", "essence": {"Config.User": "root", "Config.Labels": {}}})
@@ -460,3 +483,16 @@ def test_another_container_of_the_name(helper, take, adopt, monkeypatch):
         adopt()
     user = "root"
     assert adopt()["changed"], "its like has come back from a backup"
+
+
+def test_a_name_that_podman_gave_is_no_difference(monkeypatch):
+    """A unit makes its container anew at each start, and podman calls its host by the container's ID."""
+    first, second = "1" * 64, "2" * 64
+
+    def made(name, user=None):
+        return {"Config.Hostname": name, "Config.Env": ["HOSTNAME=" + name, "A=b"], "Config.Labels": {}, "Config.User": user}
+
+    then = {"id": first, "image": {"id": "abc"}, "essence": made(first[:12])}
+    for now, same in ((made(second[:12]), True), (made("shop"), False), (made(second[:12], "root"), False)):
+        monkeypatch.setattr(memory_fit, "essence", lambda inspect, now=now: now)
+        assert memory_fit.alike(then, {"Id": second, "Image": "abc"}) is same

@@ -77,6 +77,27 @@ def test_the_helper_is_told_all_that_it_takes(facts, tmp_path, called):
     assert os.listdir(facts["static_dir"]) == ["shm"]
 
 
+def test_podman_dumps_one_that_it_would_remove(facts, monkeypatch):
+    """A container of a quadlet. Where podman's book is of another form nothing is begun."""
+    marks, why = [], ""
+    monkeypatch.setattr(memory_in_place.book, "removed_by_itself", lambda root, identifier, whether: marks.append((root, identifier, whether)) or why)
+    podman = Podman()
+    monkeypatch.setattr(memory_in_place, "Podman", lambda runtime: types.SimpleNamespace(root=lambda: "/root", asked=runtime.timeout))
+    with memory_in_place.halt_of(here(), podman, {**facts, "auto_remove": True}):
+        assert marks == [("/root", "1", False)]
+    assert marks[1:] == [("/root", "1", True)]
+    with pytest.raises(ZeroDivisionError), memory_in_place.halt_of(here(), podman, {**facts, "auto_remove": True}):
+        raise ZeroDivisionError
+    assert marks[3:] == [("/root", "1", True)]
+    why = "it has another layout"
+    with pytest.raises(runtime.HandoverError, match="shop is removed when it ends .*: it has another layout"):
+        memory_in_place.halt_of(here(), podman, {**facts, "auto_remove": True}).__enter__()
+    assert os.listdir(facts["static_dir"]) == ["shm"]
+    with memory_in_place.halt_of(here(), Podman(), facts):
+        pass
+    assert len(marks) == 5
+
+
 def test_only_a_whole_dump_is_packed(facts):
     with memory_in_place.halt_of(here(), Podman(), facts) as halt:
         subprocess.run(["sh", "-c", halt.pack], check=True)

@@ -21,6 +21,8 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core.snapshot_
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import rollback
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import one_snapshot
 
+UNIT = {"name": "shop", "service": {"unit": "shop.service", "adoption": "inside"}}
+
 
 class Host:
     """A host with one container, whose images are real files; it notes what is done in which state of the container."""
@@ -555,7 +557,7 @@ def test_where_there_is_no_way_back(host, act, taken, asked, change, sentence):
     [
         ("paused", {}, "shop is paused: start it or stop it first"),
         ("exited", {"memory": True}, "shop is exited: start it first"),
-        ("running", {"memory": True, "configuration": {"name": "shop", "service": {"unit": "shop.service"}}}, "shop is run by a unit of systemd's, .*: take"),
+        ("running", {"memory": True, "configuration": UNIT}, "shop is run by shop.service, which would take its halt for its end .*: mend that, or take"),
         ("running", {"memory": True, "configuration": {"name": "shop", "auto_remove": True}}, r"shop is removed when it ends \(--rm\)"),
         ("running", {"volumes": []}, "shop has no volume to take a snapshot of"),
         ("running", {"workload": "other"}, "there is no container named other on this host"),
