@@ -10,7 +10,7 @@ import (
 )
 
 // Scheme begins the address of an export on a unix socket, as QEMU's tools write it:
-// nbd+unix:///EXPORT?socket=PATH.
+// nbd+unix:///EXPORT?socket=PATH. Behind it &bitmap=NAME may ask for a bitmap of the image.
 const Scheme = "nbd+unix://"
 
 // flags of an export
@@ -26,6 +26,7 @@ const (
 type Disk struct {
 	mu      sync.Mutex
 	c       *Client
+	bitmap  string
 	written int64 // since the last flush
 }
 
@@ -33,16 +34,23 @@ type Disk struct {
 // would have all of it to wait for.
 var flushEach int64 = 1 << 30
 
+// extentsAtOnce is a length that the protocol's 32 bits hold.
+const extentsAtOnce = 1 << 30
+
 // Is reports whether a path is the address of an export.
 func Is(path string) bool { return strings.HasPrefix(path, Scheme) }
 
 // OpenDisk connects to an export that has exactly size bytes, and may be written.
 func OpenDisk(address string, size int64) (*Disk, error) {
-	socket, export, err := parse(address)
+	socket, export, bitmap, err := parse(address)
 	if err != nil {
 		return nil, err
 	}
-	c, err := Dial(socket, export)
+	var contexts []string
+	if bitmap != "" {
+		contexts = []string{Dirty(bitmap)}
+	}
+	c, err := Dial(socket, export, contexts...)
 	if err != nil {
 		return nil, err
 	}
@@ -55,18 +63,40 @@ func OpenDisk(address string, size int64) (*Disk, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &Disk{c: c}, nil
+	return &Disk{c: c, bitmap: bitmap}, nil
 }
 
-func parse(address string) (socket, export string, _ error) {
+func parse(address string) (socket, export, bitmap string, _ error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return "", "", fmt.Errorf("nbd: %w", err)
+		return "", "", "", fmt.Errorf("nbd: %w", err)
 	}
 	if socket = u.Query().Get("socket"); socket == "" || u.Host != "" {
-		return "", "", fmt.Errorf("nbd: %s is no address of an export: it has the form %s/EXPORT?socket=PATH", address, Scheme)
+		return "", "", "", fmt.Errorf("nbd: %s is no address of an export: it has the form %s/EXPORT?socket=PATH", address, Scheme)
 	}
-	return socket, strings.TrimPrefix(u.Path, "/"), nil
+	return socket, strings.TrimPrefix(u.Path, "/"), u.Query().Get("bitmap"), nil
+}
+
+// Bitmap is the name of the bitmap that its address asks for; empty without one.
+func (d *Disk) Bitmap() string { return d.bitmap }
+
+// Written tells of each range that the bitmap has.
+func (d *Disk) Written(tell func(off, n int64)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for off := int64(0); off < d.c.size; {
+		found, err := d.c.Extents(off, min(extentsAtOnce, d.c.size-off))
+		if err != nil {
+			return err
+		}
+		for _, e := range found[Dirty(d.bitmap)] {
+			if e.Flags&Written != 0 {
+				tell(off, e.Length)
+			}
+			off += e.Length
+		}
+	}
+	return nil
 }
 
 // ReadAt reads all of p, at most MaxRead bytes.

@@ -152,11 +152,12 @@ func rollback(ctx context.Context, r Return, point *store.Point, disks, trees []
 	x := s.Index() // as it is before anything is written
 	var goes []store.Disk
 	for i, p := range r.Volumes {
-		d := store.Disk{View: disks[i], Path: p.Path}
-		if !nbd.Is(p.Path) { // nothing is noted of a disk that QEMU serves
-			d.Since = func() (*blockmap.Map, string) { return r.written(x, p) }
-		}
-		goes = append(goes, d)
+		goes = append(goes, store.Disk{View: disks[i], Path: p.Path, Since: func(d *nbd.Disk) (*blockmap.Map, string) {
+			if d != nil {
+				return marked(x, p, d)
+			}
+			return r.written(x, p)
+		}})
 	}
 	done := &Done{}
 	done.Volumes, err = s.Rollback(ctx, point, goes, func(write func() error) (err error) {
@@ -187,6 +188,27 @@ func closeAll(disks []*treedisk.Disk) (err error) {
 		err = errors.Join(err, d.Close())
 	}
 	return err
+}
+
+// marked are the clusters of a disk that QEMU serves which may not be as in the current
+// snapshot: those of a bitmap in its image. It is QEMU that vouches for the bitmap, as it
+// gives no bitmap out that an image has missed writes of.
+func marked(x *store.Index, p Place, d *nbd.Disk) (_ *blockmap.Map, why string) {
+	if d.Bitmap() == "" {
+		return nil, ""
+	}
+	base, why := baseOf(x, p.Name)
+	if why != "" {
+		return nil, why
+	}
+	if base.Mark.Tracker != d.Bitmap() {
+		return nil, fmt.Sprintf("the bitmap %s is not that of the current snapshot", d.Bitmap())
+	}
+	m := blockmap.New(base.Size, cluster)
+	if err := d.Written(m.MarkRange); err != nil {
+		return nil, err.Error()
+	}
+	return m, ""
 }
 
 // folders writes the folders, and has the disks written beside them.

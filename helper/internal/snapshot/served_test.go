@@ -16,10 +16,16 @@ import (
 )
 
 // writable has QEMU serve the image to be written, until the one connection ends.
-func (s *served) writable() (address string, ended func()) {
+func (s *served) writable(bitmap ...string) (address string, ended func()) {
 	s.t.Helper()
 	socket := filepath.Join(s.t.TempDir(), "nbd")
-	c := exec.Command("qemu-nbd", "--discard=unmap", "--format=qcow2", "--export-name=vda", "--socket="+socket, s.image)
+	argv := []string{"--discard=unmap", "--format=qcow2", "--export-name=vda", "--socket=" + socket}
+	address = nbd.Scheme + "/vda?socket=" + socket
+	for _, name := range bitmap {
+		argv = append(argv, "--bitmap="+name)
+		address += "&bitmap=" + name
+	}
+	c := exec.Command("qemu-nbd", append(argv, s.image)...)
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -32,7 +38,7 @@ func (s *served) writable() (address string, ended func()) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return nbd.Scheme + "/vda?socket=" + socket, func() { _ = c.Wait() }
+	return address, func() { _ = c.Wait() }
 }
 
 func (s *served) returnTo(point, address string) Return {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/nbd"
 )
 
 const testSize = 10*cluster + 512
@@ -172,11 +173,11 @@ func (m *model) restore(s *Store, id string) error {
 const workload = "workload"
 
 // since gives a rollback the marks, now and then.
-func (m *model) since() func() (*blockmap.Map, string) {
+func (m *model) since() func(*nbd.Disk) (*blockmap.Map, string) {
 	if m.rnd.IntN(3) == 0 {
 		return nil
 	}
-	return func() (*blockmap.Map, string) {
+	return func(*nbd.Disk) (*blockmap.Map, string) {
 		marks := blockmap.New(testSize, cluster)
 		for c := range m.dirty {
 			marks.MarkRange(c*cluster, cluster)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/nbd"
 )
 
 // A rollback that knows the clusters which may not be as in the current point compares
@@ -15,14 +16,16 @@ import (
 // both.
 //
 // It does not rely on that alone. Some of the clusters in which the points differ are read
-// before they are written, and have to be as in the current point. If one is not, the disk
-// was written without a mark, and all is compared.
+// before they are written, and have to be as in the current point. Of a disk that QEMU
+// serves so have some in which they do not differ: its marks are in the image, which may be
+// that of another disk. If one is not, the disk was written without a mark, and all is
+// compared.
 
 // narrowed are the clusters of a disk that can differ.
 type narrowed struct {
 	doubt   *blockmap.Map // the disk may have anything
 	differs *blockmap.Map // the disk is as the current point, and the other is not
-	tried   *blockmap.Map // of these, some that are read first
+	tried   *blockmap.Map // some that are read, and have to be as in the current point
 	was     []sum         // of the current point
 }
 
@@ -50,7 +53,8 @@ func (b *rollback) narrow(d *returning) error {
 		d.Why = "a rollback was begun before, and has not ended"
 		return nil
 	}
-	doubt, why := d.since()
+	served, _ := d.target.(*nbd.Disk)
+	doubt, why := d.since(served)
 	if doubt != nil {
 		if d.only, err = b.differing(d, doubt); err != nil {
 			d.only, why = nil, err.Error()
@@ -89,14 +93,32 @@ func (b *rollback) differing(d *returning, doubt *blockmap.Map) (_ *narrowed, er
 	if err := n.differs.Subtract(doubt); err != nil {
 		return nil, err
 	}
-	step, at := n.differs.Count()/mostTried+1, int64(0)
-	for off := range n.differs.Runs(cluster) {
+	n.try(n.differs)
+	if !nbd.Is(d.Path) {
+		return n, d.withoutHoles(doubt)
+	}
+	same := blockmap.New(d.Size, cluster)
+	for c, place := range is.places {
+		if place.isData() {
+			same.MarkRange(int64(c)*cluster, cluster)
+		}
+	}
+	if err := errors.Join(same.Subtract(doubt), same.Subtract(n.differs)); err != nil {
+		return nil, err
+	}
+	n.try(same)
+	return n, nil // no snapshot of it leaves anything out
+}
+
+// try has some of the clusters read, over all of the disk.
+func (n *narrowed) try(clusters *blockmap.Map) {
+	step, at := clusters.Count()/mostTried+1, int64(0)
+	for off := range clusters.Runs(cluster) {
 		if at%step == 0 {
 			n.tried.MarkRange(off, cluster)
 		}
 		at++
 	}
-	return n, d.withoutHoles(doubt)
 }
 
 // withoutHoles leaves out the clusters that are holes and have to be zeroes. Most clusters

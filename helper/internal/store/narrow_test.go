@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/nbd"
 )
 
 // twoPoints is a store with two points of a disk of ten clusters and a half: the letters
@@ -90,7 +91,7 @@ func goBack(t *testing.T, dir, path, point string, marked ...int64) *Restored {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	done, err := s.Rollback(context.Background(), p, []Disk{{View: v, Path: path, Since: func() (*blockmap.Map, string) {
+	done, err := s.Rollback(context.Background(), p, []Disk{{View: v, Path: path, Since: func(*nbd.Disk) (*blockmap.Map, string) {
 		m := blockmap.New(testSize, cluster)
 		for _, c := range marked {
 			m.MarkRange(c*cluster, 1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
 	"github.com/livefleet/handover/helper/internal/image"
+	"github.com/livefleet/handover/helper/internal/nbd"
 )
 
 // rollback writes the disks of a workload in place. At every instant, also after a kill
@@ -26,15 +27,16 @@ type Disk struct {
 	View *View
 	Path string
 	// Since finds the clusters that may not be as in the current point; without a map why
-	// has the reason. It is asked right before the first write. nil: all may differ.
-	Since func() (m *blockmap.Map, why string)
+	// has the reason. It is asked right before the first write, with the disk if QEMU
+	// serves it. nil: all may differ.
+	Since func(served *nbd.Disk) (m *blockmap.Map, why string)
 }
 
 // returning is a disk that goes back.
 type returning struct {
 	*Restored
 	view   *View
-	since  func() (m *blockmap.Map, why string)
+	since  func(served *nbd.Disk) (m *blockmap.Map, why string)
 	target target    // nil: a file that does not exist yet
 	only   *narrowed // nil: all clusters can differ
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/blockmap"
+	"github.com/livefleet/handover/helper/internal/nbd"
 )
 
 // struck ends a rollback at one of its steps. It knows what the disks held when they were
@@ -97,7 +98,7 @@ func TestRollbackStruckAtEveryStep(t *testing.T) {
 	must(s.Close())
 
 	// The disks are those of the current point, whenever one of them is not shut.
-	asCurrent := func() (*blockmap.Map, string) { return blockmap.New(testSize, cluster), "" }
+	asCurrent := func(*nbd.Disk) (*blockmap.Map, string) { return blockmap.New(testSize, cluster), "" }
 	strikes, gated := 0, 0
 	for left := 0; ; left += stride() {
 		dir := inMemory(t)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from .pcopy import Pcopy
 from .runtime import HandoverError
+from .sizes import format_size
 
 FOLDER = ".disks"
 INDEX = "store.json"
@@ -152,6 +153,14 @@ def is_store(folder: str) -> bool:
 def places_of(volumes: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
     """The words that name volumes to the helper."""
     return ["--volume={0[name]}={0[image]}".format(volume) for volume in volumes]
+
+
+def line_of(done: t.Mapping[str, t.Any]) -> str:
+    """How the clusters of one disk that differ were found, as the helper tells."""
+    found = "{0}, as {1}".format(done["how"], done["why"]) if done.get("why") else done["how"]
+    return "{0}: {1} of {2} written, and {3} read to find them (by {4})".format(
+        done["volume"], format_size(done["written"] + done["zeroed"]), format_size(done["size"]), format_size(done["read"]), found
+    )
 
 
 def check_name(option: str, name: str) -> None:

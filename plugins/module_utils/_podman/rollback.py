@@ -89,14 +89,6 @@ def let_go(images: t.Sequence[str], folders: t.Sequence[str] = ()) -> None:
     _sync(images)
 
 
-def line_of(done: t.Mapping[str, t.Any]) -> str:
-    """How the clusters of one disk that differ were found, as the helper tells."""
-    found = "{0}, as {1}".format(done["how"], done["why"]) if done.get("why") else done["how"]
-    return "{0}: {1} of {2} written, and {3} read to find them (by {4})".format(
-        done["volume"], format_size(done["written"] + done["zeroed"]), format_size(done["size"]), format_size(done["read"]), found
-    )
-
-
 def swap(images: t.Sequence[str], others: t.Sequence[str]) -> None:
     """Puts the copies `<path>.rollback` in place. A path whose copy is in place already is left."""
     os.sync()  # the copies are whole on the disk before anything gives way to them

@@ -25,6 +25,7 @@ from ..._core.runtime import HandoverError, Runtime
 from ..._core.sizes import format_size
 from ..libvirt import Libvirt
 from . import backup_xml, guest_checks
+from .disk_marks import marks_of
 from .freeze import Freeze
 from .guest_checks import Kind
 from .guest_files import ARCHIVES, archive
@@ -119,12 +120,8 @@ class GuestPoint:
         return StillMoment(self.runtime, facts)
 
     def marks(self, listed: t.Sequence[Row]) -> dict[str, str]:
-        """The checkpoint that the current point has left, by disk: the disks descend from that one."""
-        if not listed:
-            return {}
-        current = next((each for each in listed if each.get("current")), listed[-1])
-        shown = self.store.pcopy.call("snapshot", "show", "--json", self.store.folder, current["id"])
-        return {volume["name"]: (volume.get("mark") or {}).get("tracker", "") for volume in shown["volumes"]}
+        """The checkpoint that the current point has left, by disk."""
+        return marks_of(self.store, listed)
 
     def _freeze(self, facts: GuestFacts) -> Freeze | None:
         if not facts.has_agent or facts.state != RUNNING:

@@ -18,6 +18,7 @@ from ..._core.backups import Backups
 from ..._core.runtime import HandoverError
 from ..files import lasting, remove, rename
 from ..libvirt import Libvirt
+from .disk_marks import marks_of, unusable
 from .guest_checks import kept
 from .guest_files import ARCHIVES, unpack
 from .guest_look import GuestFacts
@@ -47,12 +48,12 @@ class GuestRollback:
         """Whether a rollback that was cut off has left an image away: it may be neither old nor new."""
         return any(self.place(drive) != drive["image"] for drive in self.record["drives"])
 
-    def write(self) -> None:
-        """Run again after a kill, or to another snapshot, it makes all whole."""
+    def write(self) -> list[dict[str, t.Any]]:
+        """Run again after a kill, or to another snapshot, it makes all whole. Returns of each disk how the clusters that differ were found."""
         half = self.is_half()
         try:
             self._put_away()
-            self._write_disks()
+            done = self._write_disks()
         except BaseException as exc:
             if not half and not self._begun():
                 self._bring_back()  # nothing was written
@@ -64,6 +65,7 @@ class GuestRollback:
         self.libvirt.define(self.definition)
         self.libvirt.virsh("autostart", "--domain", self.names.new, *([] if self.configuration.get("autostart") else ["--disable"]))
         self._bring_back()
+        return done
 
     def _put_away(self) -> None:
         for drive in self.record["drives"]:
@@ -78,15 +80,19 @@ class GuestRollback:
         except HandoverError:
             return True
 
-    def _write_disks(self) -> None:
+    def _write_disks(self) -> list[dict[str, t.Any]]:
         servers = ImageServers(self.libvirt.runtime, self.names.uuid)
+        drives = {drive["name"]: (self.place(drive), drive["format"]) for drive in self.record["drives"]}
+        marks = marks_of(self.backups.store, self.backups.store.all())
+        why = {name: unusable(self.libvirt.runtime, *drive, marks.get(name, "")) for name, drive in drives.items()}
+        bitmaps = {name: marks[name] for name in drives if not why[name]}
         try:
-            drives = {drive["name"]: (self.place(drive), drive["format"]) for drive in self.record["drives"]}
-            sockets = servers.begin(drives, write=True)
-            volumes = [{"name": name, "image": address(socket, name)} for name, socket in sockets.items()]
-            self.backups.store.roll_back(self.record["name"], volumes)
+            sockets = servers.begin(drives, write=True, bitmaps=bitmaps)
+            volumes = [{"name": name, "image": address(socket, name, bitmaps.get(name, ""))} for name, socket in sockets.items()]
+            done = self.backups.store.roll_back(self.record["name"], volumes)
         finally:
             servers.end()
+        return [{**volume, "why": volume.get("why") or why[volume["volume"]]} for volume in done["volumes"]]
 
     def _put(self, kind: str, path: str) -> None:
         """A file or folder beside the disks takes the place of the one that is there, which the guest cannot start with meanwhile."""

@@ -16,7 +16,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core.backups import GUEST, Backups, Row
-from ..._core.disk_store import CONFIGURATION, FOLDER
+from ..._core.disk_store import CONFIGURATION, FOLDER, line_of
 from ..._core.pcopy import Pcopy
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
@@ -147,7 +147,7 @@ class GuestSnapshot:
         record, _facts, back = self._demand((OFF,))
         self.reasons.append(f"{self.workload} is to have the files of {self.name}")
         if not self.module.check_mode:
-            back.write()
+            self.lines.extend(map(line_of, back.write()))
         return record
 
     def _restore(self) -> Row:

@@ -23,9 +23,9 @@ from ..._core.transient_unit import TransientUnit
 FOLDER = "/run"
 
 
-def address(socket: str, disk: str) -> str:
-    """An export as QEMU's tools write it, and the helper takes it."""
-    return f"nbd+unix:///{quote(disk, safe='')}?socket={quote(socket)}"
+def address(socket: str, disk: str, bitmap: str = "") -> str:
+    """An export as QEMU's tools write it, and the helper takes it; with a bitmap of the image if that is served, too."""
+    return f"nbd+unix:///{quote(disk, safe='')}?socket={quote(socket)}" + (f"&bitmap={quote(bitmap, safe='')}" if bitmap else "")
 
 
 class ImageServers:
@@ -36,8 +36,8 @@ class ImageServers:
         self.folder = ""
         self.units: list[TransientUnit] = []
 
-    def begin(self, disks: t.Mapping[str, tuple[str, str]], write: bool) -> dict[str, str]:
-        """By disk its image and the format. Returns the socket of each."""
+    def begin(self, disks: t.Mapping[str, tuple[str, str]], write: bool, bitmaps: t.Mapping[str, str] | None = None) -> dict[str, str]:
+        """By disk its image and the format, and a bitmap that is served with it. Returns the socket of each."""
         server = self.runtime.tool("qemu-nbd", "qemu-utils")
         self.folder = tempfile.mkdtemp(prefix="handover-", dir=FOLDER)
         self.units = [TransientUnit(self.runtime, f"handover-image-{self.uuid}-{name}") for name in disks]
@@ -45,7 +45,8 @@ class ImageServers:
         for unit, (name, (path, kind)) in zip(self.units, disks.items()):
             unit.stop()  # of a run that was killed
             way = "--discard=unmap" if write else "--read-only"
-            argv = [server, "--fork", way, f"--format={kind}", f"--export-name={name}", f"--socket={sockets[name]}", path]
+            marked = [f"--bitmap={bitmaps[name]}"] if bitmaps and bitmaps.get(name) else []
+            argv = [server, "--fork", way, f"--format={kind}", f"--export-name={name}", f"--socket={sockets[name]}", *marked, path]
             unit.start(argv, f"Serve {path} for a snapshot", "forking", max(1, int(self.runtime.remaining())))
         return sockets
 

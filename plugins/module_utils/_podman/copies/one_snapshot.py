@@ -13,7 +13,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core import host
-from ..._core.disk_store import DiskStore
+from ..._core.disk_store import DiskStore, line_of
 from ..._core.pcopy import Pcopy
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError, Runtime
@@ -230,7 +230,7 @@ class Snapshot:
         rollback.look_at_names(images)
         done = self._roll_back_with(copies, record) if copies else self._roll_back(record)
         rollback.let_go(images)  # without copies, of a run that was killed
-        self.lines.extend(map(rollback.line_of, done["volumes"]))
+        self.lines.extend(map(line_of, done["volumes"]))
         return record
 
     def _roll_back(self, record: Document) -> Document:

@@ -147,10 +147,15 @@ class GuestHost:
         return ""
 
     virtual_size = 4
+    # Of bitmaps in images, and further words about these.
+    flags, image = ["auto"], {}
 
     def _qemu_img(self, words, stdin):
         if words[0] == "info":
-            return json.dumps({"virtual-size": self.virtual_size, "of": Path(words[-1]).stat().st_size})
+            form = next((word.partition("=")[2] for word in words if word.startswith("--format=")), "")
+            data = {"bitmaps": [{"name": name, "flags": self.flags} for name in self.checkpoints]} if form == "qcow2" else {}
+            return json.dumps({"virtual-size": self.virtual_size, "of": Path(words[-1]).stat().st_size, "format": form, "format-specific": {"data": data},
+                               **self.image})  # fmt: skip
         if Path(words[-2]).read_bytes() != Path(words[-1]).read_bytes():
             raise Refused("Content mismatch at offset 0!")
         return "Images are identical."
@@ -207,7 +212,10 @@ class GuestHost:
             return
         socket = next(word for word in words if word.startswith("--socket=")).partition("=")[2]
         self.said.append("serve {0}{1}".format(Path(words[-1]).name, " to read" if "--read-only" in words else ""))
+        self.marked = [*self.marked, *(word for word in words if word.startswith("--bitmap="))]
         self.served[socket] = Path(words[-1])
+
+    marked: list[str] = []
 
     def _systemctl(self, words, stdin):
         if "handover-image-" in words[-1]:
@@ -277,13 +285,17 @@ class GuestHost:
         self.said.append("roll back " + name)
         if self.rollback_fails.startswith("before"):
             raise Refused(self.rollback_fails)
-        self.restoring = name
+        self.restoring, done = name, []
         for disk, _equals, address in (volume.partition("=") for volume in volumes):
+            bitmap = address.partition("&bitmap=")[2]
+            address = address.partition("&")[0]
+            self.marked = [*self.marked, bitmap] if bitmap else self.marked
+            done.append({"volume": disk, "how": "marks" if bitmap else "digests", "size": 4, "read": 4, "written": 4, "zeroed": 0})
             if self.rollback_fails and disk == "vdb":
                 raise Refused(self.rollback_fails)
             self.served[address.partition("socket=")[2]].write_bytes(self.disks_of[name][disk])
         self.restoring, self.current = "", name
-        return "{}"
+        return json.dumps({"volumes": done})
 
 
 class Refused(Exception):

@@ -87,6 +87,39 @@ def test_it_is_taken_as_a_backup_is_and_recorded_as_a_containers(web, act, tmp_p
     assert web.pulled[2]["disks"][0]["bitmap"] == "" and not web.checkpoints, "a guest that is not tracked writes as fast as before"
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, ""),
+        ({"flags": ["in-use", "auto"]}, "the bitmap {mark} was left open, as by a crash of the guest"),
+        ({"flags": []}, "the bitmap {mark} does not record"),
+        ({"checkpoints": {}}, "the image has no bitmap {mark} any more"),
+        ({"image": {"backing-filename": "base.qcow2"}}, "the image stands on another, and no bitmap has what is written to that"),
+    ],
+)
+def test_only_the_writes_since_the_current_one_are_compared(web, act, back, change, why):
+    """The bitmap is asked for where QEMU vouches for it, and the play says why else."""
+    act()
+    act(name="two")
+    (mark,) = web.checkpoints
+    web.state = "shut off"
+    for key, value in change.items():
+        setattr(web, key, value)
+    web.marked = []
+    act("staged", "one")
+    lines = act("placed", "one")["lines"]
+    assert web.marked == ([] if why else ["--bitmap=" + mark, mark])
+    assert lines[0].endswith("(by digests, as {0})".format(why.format(mark=mark)) if why else "(by marks)")
+    assert lines[1].endswith("(by digests, as the current snapshot has left no checkpoint)"), "a raw image keeps none"
+
+
+def test_a_current_one_without_a_checkpoint(web, act, back):
+    act(track=False)
+    act("staged")
+    assert all(line.endswith("as the current snapshot has left no checkpoint)") for line in act("placed")["lines"])
+    assert web.marked == []
+
+
 def test_the_difference_is_that_to_the_current_one(web, act, back):
     act()
     act(name="two")
