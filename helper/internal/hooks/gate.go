@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The points that report to a gate, in the order in which they come: CRIU's action
@@ -95,6 +97,11 @@ func openGate(runDir string, r Registration) (*Gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hooks: the directory of CRIU's images: %w", err)
 	}
+	free, err := alone(runDir)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
 	old, err := Lookup(runDir, dir)
 	if err != nil {
 		return nil, err
@@ -108,9 +115,6 @@ func openGate(runDir string, r Registration) (*Gate, error) {
 		return nil, fmt.Errorf("hooks: the memory in %s is being taken for a snapshot or a backup: wait until that has ended", dir)
 	default:
 		return nil, fmt.Errorf("hooks: session %s still has a gate for %s: end that session first (`pcopy session show %s`)", filepath.Base(old.Session), dir, old.Session)
-	}
-	if err := os.MkdirAll(Gates(runDir), 0o700); err != nil {
-		return nil, fmt.Errorf("hooks: %w", err)
 	}
 	base := filepath.Join(Gates(runDir), key(dir))
 	_ = os.Remove(base + ".sock")
@@ -126,6 +130,28 @@ func openGate(runDir string, r Registration) (*Gate, error) {
 	}
 	go g.serve()
 	return g, nil
+}
+
+// aloneLimit is how long one process may take to open a gate.
+var aloneLimit = 5 * time.Second
+
+// alone returns when no other process opens a gate: each looks for those that are there before it makes its own.
+func alone(runDir string) (free func(), err error) {
+	if err := os.MkdirAll(Gates(runDir), 0o700); err != nil {
+		return nil, fmt.Errorf("hooks: %w", err)
+	}
+	dir, err := os.Open(Gates(runDir))
+	if err != nil {
+		return nil, fmt.Errorf("hooks: %w", err)
+	}
+	for end := time.Now().Add(aloneLimit); ; time.Sleep(stayPause) {
+		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			return func() { dir.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
+			return nil, errors.Join(fmt.Errorf("hooks: another process opens a gate in %s, and has not ended within %s: %w", dir.Name(), aloneLimit, err), dir.Close())
+		}
+	}
 }
 
 // Close removes the gate. It is for the time when the command that drove CRIU

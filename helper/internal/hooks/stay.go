@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/syslog"
 	"net"
 	"os"
 	"os/exec"
@@ -33,7 +34,8 @@ type Stays struct {
 	// Froze is a file that the gate's owner makes before it freezes the cgroup, and removes when
 	// that runs on. A cgroup that another has frozen is not ours to let go.
 	Froze string `json:"froze"`
-	// Limit is how long the tasks may stand still for their owner, before the dump and after it.
+	// Limit is how long the tasks may stand still for their owner, before the dump and after it. It begins anew
+	// with the file's time: an owner that is at work on more than the last pass renews that (Renew).
 	Limit time.Duration `json:"limit"`
 }
 
@@ -109,12 +111,12 @@ func (r *Registration) askInTime(action, root string) (bool, error) {
 			return a.goOn, a.err
 		case <-time.After(stayPause):
 		}
-		if action == PreDump { // they run until then
-			made, err := os.Stat(r.Stays.Froze)
-			if err != nil {
-				continue
-			}
+		made, err := os.Stat(r.Stays.Froze)
+		switch {
+		case err == nil && (action == PreDump || made.ModTime().After(from)):
 			from = made.ModTime()
+		case err != nil && action == PreDump: // they run until then
+			continue
 		}
 		if time.Since(from) > r.Stays.Limit {
 			return false, nil
@@ -189,24 +191,29 @@ func (r *Registration) StayWhenGone() error {
 	if err := ended(3); err != nil {
 		return err
 	}
-	err = r.runOn()
+	err = r.keepTrying()
 	// The owner may be stopped just before it freezes them. Its end of the connection tells
 	// whether it lives.
 	alive := true
-	for alive && r.froze() {
+	for alive && r.Stays.Stand() {
 		_ = owner.SetReadDeadline(time.Now().Add(stayPause))
 		_, e := owner.Read(make([]byte, 1))
 		alive = errors.Is(e, os.ErrDeadlineExceeded)
 	}
-	if r.froze() {
-		err = errors.Join(err, r.runOn(), os.Remove(r.Stays.Froze))
+	if r.Stays.Stand() {
+		if err = r.keepTrying(); err == nil {
+			err = os.Remove(r.Stays.Froze)
+		}
 	}
 	// The kernel closes the sockets of a process that ends one after the other, its gate's as the last.
 	for end := time.Now().Add(closeLimit); !alive && r.served() && time.Now().Before(end); {
 		time.Sleep(stayPause)
 	}
 	if !r.served() {
-		err = errors.Join(err, loop.Unmount(r.ImageDir), forget(r.runDir(), r.ImageDir))
+		if !r.Stays.Stand() { // else the images have what the tasks are still to get back
+			err = errors.Join(err, loop.Unmount(r.ImageDir))
+		}
+		err = errors.Join(err, forget(r.runDir(), r.ImageDir))
 	}
 	return err
 }
@@ -214,16 +221,83 @@ func (r *Registration) StayWhenGone() error {
 // runDir is the folder whose gates this is one of.
 func (r *Registration) runDir() string { return filepath.Dir(filepath.Dir(r.Socket)) }
 
-func (r *Registration) froze() bool {
-	_, err := os.Lstat(r.Stays.Froze)
+// triesLimit is for a kernel that refuses a thaw; the file stays then, by which a later let-run knows.
+const triesLimit = time.Minute
+
+// keepTrying lets the tasks run, if they are ours. Nobody sees the errors of this process: they go to the journal.
+func (r *Registration) keepTrying() (err error) {
+	for end := time.Now().Add(triesLimit); r.Stays.Stand(); time.Sleep(stayPause) {
+		said := err
+		if err = r.Stays.RunOn(r.ImageDir); err == nil {
+			return nil
+		}
+		if said == nil || said.Error() != err.Error() {
+			tell(fmt.Sprintf("the tasks of %s, dumped where they are, do not run on yet: %v", r.Stays.Cgroup, err))
+		}
+		if stopped, e := r.Stays.Cgroup.Stopped(); e == nil && !stopped {
+			return nil // they run, without all that the dump took
+		}
+		if time.Now().After(end) {
+			tell(fmt.Sprintf("the tasks of %s stand still: %v: see `pcopy internal let-run`, or write 0 to its cgroup.freeze", r.Stays.Cgroup, err))
+			return err
+		}
+	}
+	return nil
+}
+
+// tell writes to the journal of the host, by the socket that all of them have.
+var tell = func(text string) {
+	w, err := syslog.New(syslog.LOG_ERR|syslog.LOG_DAEMON, "pcopy")
+	if err != nil {
+		return
+	}
+	_ = w.Err(text)
+	_ = w.Close()
+}
+
+// Stand says whether the tasks may stand still for this dump.
+func (s Stays) Stand() bool {
+	_, err := os.Lstat(s.Froze)
 	return err == nil
 }
 
-func (r *Registration) runOn() error {
-	if !r.froze() {
+// LetRun is RunOn, and no note of the freeze is left when they run.
+func (s Stays) LetRun(images string) error {
+	err := s.RunOn(images)
+	if stopped, e := s.Cgroup.Stopped(); e == nil && stopped {
+		return err
+	}
+	if e := os.Remove(s.Froze); e != nil && !errors.Is(e, os.ErrNotExist) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// Renew has the limit of the script begin anew as long as its owner is at work, for most at most. The
+// end of it is the last beginning.
+func (s Stays) Renew(most time.Duration) (end func() error) {
+	renew := func() error {
+		now := time.Now()
+		if err := os.Chtimes(s.Froze, now, now); err != nil {
+			return fmt.Errorf("hooks: %w", err)
+		}
 		return nil
 	}
-	return r.Stays.RunOn(r.ImageDir)
+	over, done, until := make(chan struct{}), make(chan error, 1), time.Now().Add(most)
+	go func() {
+		for {
+			select {
+			case <-over:
+				done <- renew()
+				return
+			case <-time.After(max(s.Limit/4, stayPause)):
+				if time.Now().Before(until) {
+					_ = renew() // the last one tells
+				}
+			}
+		}
+	}()
+	return func() error { close(over); return <-done }
 }
 
 // RunOn gives the tasks back all that a dump in the folder images has taken from them, and lets

@@ -146,3 +146,80 @@ func TestAGateWhoseOwnerIsStillEnding(t *testing.T) {
 		}
 	}
 }
+
+// A thaw that the kernel refuses is tried again, and told once: nothing reads what this process writes.
+func TestTheProcessLeftBehindTriesAgain(t *testing.T) {
+	dir := t.TempDir()
+	freeze, froze := filepath.Join(dir, "cgroup", freezeFile), filepath.Join(dir, "froze")
+	if err := errors.Join(os.MkdirAll(freeze, 0o700), os.WriteFile(froze, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan string, 100)
+	was := tell
+	tell = func(text string) { told <- text }
+	defer func() { tell = was }()
+	r := &Registration{ImageDir: dir, Stays: &Stays{Cgroup: Cgroup(filepath.Dir(freeze)), Froze: froze}}
+	done := make(chan error, 1)
+	go func() { done <- r.keepTrying() }()
+	if text := <-told; !strings.Contains(text, "do not run on yet") || !strings.Contains(text, "is a directory") {
+		t.Error(text)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("it gave up: %v", err)
+	case <-time.After(5 * stayPause):
+	}
+	if err := errors.Join(os.Remove(freeze), os.WriteFile(freeze, []byte("1"), 0o600), os.WriteFile(filepath.Join(dir, "cgroup", eventsFile), []byte("frozen 1\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(freeze); string(b) != "0" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if len(told) > 1 {
+		t.Errorf("it was told %d times more", len(told))
+	}
+}
+
+// Of two that find no gate one opens it, and the other is told of that one.
+func TestAGateIsOpenedByOne(t *testing.T) {
+	dir, err := os.MkdirTemp("", "stay-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	s := Stays{Cgroup: "/nowhere", Froze: filepath.Join(dir, "froze"), Limit: time.Second}
+	for range 50 {
+		opened := make(chan *Gate, 4)
+		for range cap(opened) {
+			go func() { g, _ := OpenStaying(dir, dir, s); opened <- g }()
+		}
+		var gates []*Gate
+		for range cap(opened) {
+			if g := <-opened; g != nil {
+				gates = append(gates, g)
+			}
+		}
+		if len(gates) != 1 || !Served(dir, dir) {
+			t.Fatalf("%d have opened it", len(gates))
+		}
+		gates[0].Close()
+	}
+	free, err := alone(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	aloneLimit = 3 * stayPause
+	defer func() { aloneLimit = 5 * time.Second }()
+	if _, err := OpenGate(dir, dir, "/sessions/s1"); err == nil || !strings.Contains(err.Error(), "another process opens a gate") {
+		t.Errorf("%v", err)
+	}
+	free()
+	g, err := OpenGate(dir, dir, "/sessions/s1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Close()
+}

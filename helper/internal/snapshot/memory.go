@@ -56,14 +56,19 @@ func (m *Memory) Check() error {
 // LetRun is for a workload that stands still because all processes of its dump were killed: it
 // runs on, and the dump is of no use.
 func (m *Memory) LetRun(runDir string) error {
-	d := &dump{Memory: m, stays: hooks.Stays{Cgroup: m.Dump.Cgroup, Froze: m.frozen()}}
+	s := hooks.Stays{Cgroup: m.Dump.Cgroup, Froze: m.frozen()}
 	if hooks.Served(runDir, m.Dump.Gate) {
 		return fmt.Errorf("snapshot: the memory in %s is being taken still: wait until that has ended", m.Dump.Gate)
 	}
 	if hooks.InUse(m.Dump.Gate) {
 		return fmt.Errorf("snapshot: CRIU is still at work in %s: wait until that has ended", m.Dump.Gate)
 	}
-	return errors.Join(d.runOn(), loop.Unmount(m.Dump.Gate))
+	if s.Stand() {
+		if err := s.LetRun(m.Dump.Gate); err != nil {
+			return err // the images have what the tasks are still to get back
+		}
+	}
+	return loop.Unmount(m.Dump.Gate)
 }
 
 // frozen is the file that says that the cgroup stands still for the dump.
@@ -93,6 +98,7 @@ type dump struct {
 	folder  string // all of it, until it is whole
 	covered bool   // the gate is in memory
 	atWork  bool   // CRIU is, though its caller has ended
+	froze   bool   // by this process, whatever becomes of the file that says so
 
 	mu   sync.Mutex
 	took map[string]float64 // parts of the pause, in milliseconds
@@ -246,6 +252,7 @@ func (d *dump) moment(ctx context.Context, pass, last func(context.Context) erro
 		return 0, fmt.Errorf("snapshot: %w", err)
 	}
 	began := time.Now()
+	d.froze = true
 	within, cancel := context.WithTimeout(ctx, d.stays.Limit)
 	defer cancel()
 	if _, err := d.stays.Cgroup.Freeze(within); err != nil {
@@ -253,16 +260,20 @@ func (d *dump) moment(ctx context.Context, pass, last func(context.Context) erro
 	}
 	dumps := d.stage("freeze", began)
 	d.gate.Answer(hooks.PreDump, true)
+	renewed := d.stays.Renew(d.Dump.Limit()) // the script's limit is for the last pass
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.timed("dump", dumps, d.dumped(gctx)) })
 	g.Go(func() error { return d.timed("pass", dumps, pass(gctx)) })
 	g.Go(func() error { return d.timed("copies", dumps, d.copyBeside(gctx)) })
-	if err := g.Wait(); err != nil {
+	if err := errors.Join(g.Wait(), renewed()); err != nil {
 		return 0, err
 	}
 	lasts := time.Now()
 	// Once more: CRIU gives a deleted file that is open a name in the layer.
 	if err := errors.Join(d.copyLayers(), last(ctx), d.stays.Cgroup.Held()); err != nil {
+		if time.Since(lasts) >= d.stays.Limit {
+			err = fmt.Errorf("snapshot: the last pass did not come to its end within %s (--freeze-limit), and the workload runs on without: %w", d.stays.Limit, err)
+		}
 		return 0, err
 	}
 	runs := d.stage("last_pass", lasts)
@@ -313,7 +324,7 @@ func (d *dump) copyBeside(ctx context.Context) error {
 func (d *dump) copyLayers() error {
 	for _, l := range d.layers {
 		since, err := time.Now(), error(nil)
-		if !d.stands() {
+		if !d.froze {
 			since, err = tree.WriteBack(l.Path)
 		}
 		if err == nil {
@@ -327,12 +338,6 @@ func (d *dump) copyLayers() error {
 		}
 	}
 	return nil
-}
-
-// stands says whether the tasks may stand still.
-func (d *dump) stands() bool {
-	_, err := os.Lstat(d.stays.Froze)
-	return err == nil
 }
 
 // untilTheyRun lets the tasks run as soon as CRIU has let go of them. It has all of them until then.
@@ -398,10 +403,12 @@ func (d *dump) criuEnds() error {
 
 // runOn is for when the process that CRIU's script has left behind was killed: CRIU has ended.
 func (d *dump) runOn() error {
-	if !d.stands() {
+	if !d.froze {
 		return nil
 	}
-	return errors.Join(d.stays.RunOn(d.Dump.Gate), os.Remove(d.stays.Froze))
+	err := d.stays.LetRun(d.Dump.Gate)
+	d.froze = err != nil
+	return err
 }
 
 // finish puts all of it in its place. The workload runs.

@@ -9,6 +9,8 @@ from __future__ import annotations
 import typing as t
 
 _HEADER = "# Written by livefleet.handover.backup_schedule; changes made here are lost.\n"
+# The word of the program for the end of the service.
+LET_RUN = "let-run"
 # The service ends by itself when the module's own time is up.
 _SPARE_SECONDS = 60
 
@@ -36,6 +38,8 @@ After=network-online.target
 [Service]
 Type=oneshot
 ExecStart={command}
+# A container that stands still for its memory runs on, also if all processes of the backup were killed.
+ExecStopPost=-{command} {after}
 TimeoutStartSec={limit}
 Nice=10
 IOSchedulingPriority=7
@@ -46,6 +50,7 @@ UMask=0077
             workload=workload,
             mounts="RequiresMountsFor={0}\n".format(quoted(folder)) if folder else "",
             command=" ".join(quoted(word).replace("$", "$$") for word in argv),
+            after=LET_RUN,
             limit=timeout + _SPARE_SECONDS,
         ),
         unit_name(workload, "timer"): _HEADER

@@ -10,6 +10,7 @@ It is the module's own work. The lines are for the journal, and begin with their
 from __future__ import annotations
 
 import json
+import os
 import sys
 import typing as t
 
@@ -17,19 +18,24 @@ from ansible.module_utils import basic
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core.backup_log import BackupLog
-from ..._core.runtime import HandoverError
+from ..._core.runtime import HandoverError, Runtime
 from ..._core.sizes import format_size
+from ..._podman.backup_units import LET_RUN
 from ..._podman.copies.backup_taker import ARGUMENTS, NotHere
+from ..._podman.copies.memory_in_place import LEFT_SECONDS, let_left_run
+from ..._podman.podman import Podman
 from .taker import taker
 
 ERROR, WARNING, INFO = 3, 4, 6
 
 
 def main(words: t.Sequence[str]) -> int:
-    """The word is the file with the module's options. A failure is the unit's."""
+    """The first word is the file with the module's options, and a second one says that the service is over. A failure is the unit's."""
     with open(words[0], encoding="utf-8") as source:
         settings = json.load(source)
     workload = settings["options"]["workload"]
+    if words[1:] == [LET_RUN]:
+        return let_run(settings)
     try:
         result = taker(unattended(settings)).run()
     except NotHere:
@@ -45,6 +51,22 @@ def main(words: t.Sequence[str]) -> int:
     for backup in result["backups"]:
         gone = sum(not verdict["keep"] for verdict in result["verdicts"] if verdict["workload"] == backup["workload"])
         say(INFO, sentence(backup, gone))
+    return 0
+
+
+def let_run(settings: t.Mapping[str, t.Any]) -> int:
+    """systemd has ended what was left of a backup: a container that it has left standing still runs on."""
+    if os.environ.get("SERVICE_RESULT") == "success":
+        return 0
+    workload, runtime = settings["options"]["workload"], Runtime(unattended(settings), LEFT_SECONDS)
+    if runtime.find("podman") is None:
+        return 0
+    try:
+        if let_left_run(runtime, Podman(runtime), workload):
+            say(WARNING, "{0} was left by a backup that was killed, and runs on".format(workload))
+    except HandoverError as exc:
+        say(ERROR, "{0} may stand still: {1}".format(workload, exc))
+        return 1
     return 0
 
 

@@ -18,7 +18,7 @@ from ..._core.runtime import Runtime
 Document = t.Mapping[str, t.Any]
 
 # Why the bitmap of a mark cannot be gone by, with the image as QEMU tells of it, and the bitmap.
-REASONS: tuple[tuple[t.Callable[[Document, t.Optional[Document]], t.Any], str], ...] = (
+REASONS: tuple[tuple[t.Callable[[Document, Document | None], t.Any], str], ...] = (
     (lambda image, bitmap: image.get("format") != "qcow2", "a {format} image keeps no bitmap"),
     (lambda image, bitmap: image.get("backing-filename"), "the image stands on another, and no bitmap has what is written to that"),
     (lambda image, bitmap: bitmap is None, "the image has no bitmap {mark} any more"),

@@ -29,7 +29,7 @@ from ..libvirt import Libvirt
 from ..state import files
 from . import apart
 from .guest_look import OFF
-from .guest_restorer import UNFINISHED, GuestRestorer, Plan
+from .guest_restorer import PACKED, UNFINISHED, GuestRestorer, Plan, brought
 from .restored_xml import outputs
 from .switch import NOTES, Switch, keeping
 
@@ -188,8 +188,9 @@ class GuestCloner:
             words = keeping(self.libvirt.definition(self.name))
             self.libvirt.virsh("undefine", "--domain", self.name, "--managed-save", "--snapshots-metadata", *words)
         for path in record["files"]:
-            remove(path)
-            remove(path + UNFINISHED)
+            for end in ("", UNFINISHED, PACKED):
+                remove(path + end)
+        remove(brought(self.name))
         for path in record["outputs"]:
             remove(path)
         self.clones.forget(self.name)

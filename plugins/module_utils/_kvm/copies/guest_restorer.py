@@ -35,6 +35,8 @@ from .switch import Item, Switch
 BROUGHT = "/var/lib/handover/backups/brought"
 # The end of a file's name until all are whole.
 UNFINISHED = ".handover-restored"
+# And that of an archive, out of which one comes.
+PACKED = UNFINISHED + ".tar"
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class GuestRestorer:
         if not is_elsewhere(self.params["repository"]):
             yield self.backups.store.folder
             return
-        folder = os.path.join(BROUGHT, self.params["workload"], self.point["id"])
+        folder = os.path.join(brought(self.new), self.point["id"])
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
         try:
@@ -174,7 +176,7 @@ class GuestRestorer:
     def _unpack(self, store: str, name: str, item: Item) -> None:
         if os.path.dirname(item["path"]) == TPM_FOLDER:
             os.makedirs(TPM_FOLDER, mode=0o711, exist_ok=True)
-        archive = item["new"] + ".tar"
+        archive = item["path"] + PACKED
         remove(archive)
         remove(item["new"])
         try:
@@ -193,6 +195,11 @@ class GuestRestorer:
             self.libvirt.virsh("start", "--domain", self.new)
         except HandoverError as exc:
             raise HandoverError(f"{self.new} is restored and defined, but does not start: {exc}") from exc
+
+
+def brought(name: str) -> str:
+    """Where the backups of another host are while a guest of that name is made of one; a killed run leaves them."""
+    return os.path.join(BROUGHT, name)
 
 
 def places_of(root: ElementTree.Element) -> list[str]:

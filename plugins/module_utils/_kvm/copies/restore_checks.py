@@ -171,7 +171,11 @@ def _macs(here: Here, coming: Coming) -> str | None:
     wrong = [mac for mac in coming.names.macs if not _MAC.fullmatch(mac)]
     if wrong:
         return f"'{wrong[0]}' is no hardware address that an interface can have: write it as in 52:54:00:12:34:56"
-    taken = sorted({*map(str.lower, coming.names.macs)} & here.macs)
+    given = [mac.lower() for mac in coming.names.macs]
+    twice = next((mac for mac in given if given.count(mac) > 1), "")
+    if twice:
+        return f"the hardware address {twice} is given to two interfaces: give each its own"
+    taken = sorted({*given} & here.macs)
     return f"the hardware address {taken[0]} is another guest's of this host: choose another" if taken else None
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import typing as t
+from xml.etree import ElementTree
 
 from ..._core.runtime import HandoverError
 from ..files import lasting, remove, rename
@@ -39,7 +40,8 @@ class Switch:
         if self.begun():  # its note may have the only copy of a definition
             raise HandoverError(f"a restore of {self.name} was cut off: run it again first")
         there = [item["path"] for item in items if os.path.lexists(item["path"])]
-        self._write({"items": [dict(item) for item in items], "there": there, "old": old})
+        ours = [_uuid(text) for text in (old, new) if text]
+        self._write({"items": [dict(item) for item in items], "there": there, "old": old, "uuids": ours})
         try:
             if old:
                 self.libvirt.virsh("undefine", "--domain", self.name, *keeping(old))
@@ -59,6 +61,12 @@ class Switch:
         with open(self.note, encoding="utf-8") as source:
             note = json.load(source)
         if self.name in self.libvirt.names():
+            ours = note.get("uuids")  # a note of an earlier version has none
+            if ours and _uuid(self.libvirt.definition(self.name)) not in ours:
+                raise HandoverError(
+                    f"a restore of {self.name} was cut off, and another guest has that name since: give this one another name (virsh domrename), and run that "
+                    "again"
+                )
             if self.libvirt.state(self.name) != "shut off":
                 raise HandoverError(f"{self.name} was started in the middle of a restore: end it, and restore it again")
             self.libvirt.virsh("undefine", "--domain", self.name, *keeping(self.libvirt.definition(self.name)))
@@ -84,6 +92,10 @@ class Switch:
 
     def _forget(self) -> None:
         os.unlink(self.note)
+
+
+def _uuid(definition: str) -> str:
+    return ElementTree.fromstring(definition).findtext("uuid", "")
 
 
 def keeping(definition: str) -> list[str]:

@@ -21,11 +21,11 @@ from ..._core import host
 from ..._core.backups import MEMORY
 from ..._core.pcopy import HELPER, Pcopy
 from ..._core.runtime import HandoverError, Runtime
-from .. import book, memory_files
+from .. import book, memory_files, workload
 from ..halted import ESTABLISHED, GO_ON_SECONDS, look_for_move
 from ..host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION
 from ..podman import Podman
-from .memory_halt import MemoryHalt
+from .memory_halt import FOLDER, MemoryHalt
 
 Facts = t.Mapping[str, t.Any]
 
@@ -33,6 +33,8 @@ Facts = t.Mapping[str, t.Any]
 ACTION_SCRIPT = os.path.join(os.path.dirname(HELPER), "criu-hook")
 SPEC = "memory.json"
 BOOK_SECONDS = 60
+# systemd ends the commands behind a service after 90 seconds.
+LEFT_SECONDS = 60
 HALTED = "{0} is ended and restored for its memory, which takes longer: {1}"
 
 _PACK = """\
@@ -112,17 +114,7 @@ class MemoryInPlace(MemoryHalt):
         return os.path.exists(self.memory + ".frozen")
 
     def _let_run(self) -> None:
-        """The helper refuses as long as CRIU is at work, and the time for the copy may be up."""
-        end = time.monotonic() + GO_ON_SECONDS
-        while True:
-            try:
-                Pcopy(Runtime(self.runtime.module, GO_ON_SECONDS)).call("internal", "let-run", os.path.join(self.folder, SPEC))
-            except HandoverError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(1)
-            else:
-                return
+        let_run(self.runtime, self.folder, GO_ON_SECONDS)
 
     def _look_for_others(self) -> None:
         super()._look_for_others()
@@ -150,6 +142,32 @@ class MemoryInPlace(MemoryHalt):
         }  # fmt: skip
         words = {"folder": shlex.quote(self.folder), "memory": shlex.quote(self.memory), "dump": memory_files.DUMP, "archive": MEMORY}
         return {"pack": _PACK.format(**words), SPEC: json.dumps(spec)}
+
+
+def let_run(runtime: Runtime, folder: str, seconds: float) -> None:
+    """The helper refuses as long as CRIU is at work, and the time for the copy may be up."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            Pcopy(Runtime(runtime.module, seconds)).call("internal", "let-run", os.path.join(folder, SPEC))
+        except HandoverError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(1)
+        else:
+            return
+
+
+def let_left_run(runtime: Runtime, podman: Podman, name: str) -> bool:
+    """Whether a run that was killed with all of its processes had left a note of a dump: the container runs on."""
+    listed = workload.find(podman.containers(), name)
+    if listed is None:
+        return False
+    folder = os.path.join(podman.inspect(listed["Id"])["StaticDir"], FOLDER)
+    if not os.path.exists(os.path.join(folder, SPEC)):
+        return False
+    let_run(runtime, folder, LEFT_SECONDS)
+    return True
 
 
 def halt_of(runtime: Runtime, podman: Podman, facts: Facts) -> MemoryHalt:

@@ -141,7 +141,8 @@ def test_the_program_is_the_code_that_was_sent(host, run_module):
 def test_a_repository_of_any_name_is_named_in_the_unit_as_it_is():
     units = backup_units("shop", "daily", '/srv/100% "safe"', ["/usr/bin/python3", "/p/$x"], 60)
     assert 'RequiresMountsFor="/srv/100%% \\"safe\\""' in units["handover-backup-shop.service"]
-    assert 'ExecStart="/usr/bin/python3" "/p/$$x"' in units["handover-backup-shop.service"]
+    assert 'ExecStart="/usr/bin/python3" "/p/$$x"\n' in units["handover-backup-shop.service"]
+    assert '\nExecStopPost=-"/usr/bin/python3" "/p/$$x" let-run\n' in units["handover-backup-shop.service"]
 
 
 TAKEN = {"id": "5a3e", "frozen_ms": 12.4, "volumes": [{"name": "pgdata", "how": "digests", "why": "the marks are lost", "stored": 2**21}]}
@@ -196,3 +197,28 @@ def test_on_a_host_without_the_container_nothing_fails(timer, capsys):
 
     assert timer(elsewhere) == (0, {})
     assert capsys.readouterr().out == "<6>shop is not on this host, and no backup of it is taken here\n"
+
+
+@pytest.mark.parametrize(
+    ("result", "answer", "said"),
+    [
+        ("success", None, ""),
+        ("timeout", True, "<4>shop was left by a backup that was killed, and runs on\n"),
+        ("timeout", False, ""),
+        ("timeout", "CRIU is still at work", "<3>shop may stand still: CRIU is still at work\n"),
+    ],
+)
+def test_the_end_of_the_service_lets_a_container_run(timer, tmp_path, monkeypatch, capsys, result, answer, said):
+    def left(_runtime, _podman, name):
+        assert name == "shop" and answer is not None
+        if isinstance(answer, str):
+            raise runtime.HandoverError(answer)
+        return answer
+
+    monkeypatch.setattr(backup_run, "let_left_run", left)
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
+    monkeypatch.setenv("SERVICE_RESULT", result)
+    assert backup_run.main([str(tmp_path / "shop.json"), "let-run"]) == int(isinstance(answer, str))
+    assert capsys.readouterr().out == said
+    monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: None)
+    assert backup_run.main([str(tmp_path / "shop.json"), "let-run"]) == 0, "a host without podman has guests alone"

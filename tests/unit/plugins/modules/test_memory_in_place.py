@@ -216,3 +216,13 @@ def test_a_container_without_volumes(facts, monkeypatch, tmp_path, called):
     kind = taker._with_memory("before", snapshot_taker.Subject("shop", {}, []), facts, str(folder))
     assert (kind["disks"], kind["paused_ms"]) == (False, 12)
     assert sorted(os.listdir(folder)) == ["checkpoint", "layer"]
+
+
+def test_what_a_service_has_left_is_let_run(facts, called):
+    podman = types.SimpleNamespace(containers=lambda: [{"Id": "1", "Names": ["shop"]}], inspect=lambda _identifier: {"StaticDir": facts["static_dir"]})
+    assert not memory_in_place.let_left_run(here(), podman, "web") and not memory_in_place.let_left_run(here(), podman, "shop")
+    folder = facts["static_dir"] + "/handover-backup"
+    os.mkdir(folder)
+    open(folder + "/memory.json", "w", encoding="ascii").close()
+    assert called == [] and memory_in_place.let_left_run(here(), podman, "shop")
+    assert called == [("internal", "let-run", folder + "/memory.json")]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from xml.etree import ElementTree
@@ -182,9 +183,11 @@ def killed(act, monkeypatch, place):
 def test_a_half_is_removed_with_the_note_that_another_restore_would_go_by(web, act, tmp_path, monkeypatch, place):
     killed(act, monkeypatch, place)
     (tmp_path / "try-vda.qcow2.handover-restored").write_bytes(b"half")
+    (tmp_path / "try_VARS.fd.handover-restored.tar").write_bytes(b"half")
+    (tmp_path / "brought/try/0abc").mkdir(parents=True)
     assert act("absent")["changed"] is True
     assert files(tmp_path) == [] and list(web.defined) == ["web"] and not list((tmp_path / "root/.clones").iterdir())
-    assert not (tmp_path / "notes/try.json").exists()
+    assert not (tmp_path / "notes/try.json").exists() and not (tmp_path / "brought/try").exists()
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -193,6 +196,8 @@ def test_what_a_killed_run_has_left_is_cleared_up_by_the_next(web, act, tmp_path
     first = json.loads((tmp_path / "root/.clones/try.json").read_text())
     assert first["whole"] is False
     (tmp_path / "try-vda.qcow2.handover-restored").write_bytes(b"half")
+    (tmp_path / "try_VARS.fd.handover-restored.tar").write_bytes(b"half")
+    (tmp_path / "brought/try/0abc").mkdir(parents=True)
     assert act(check=True)["reasons"] == ["a run that was cut off has left a part of try"]
     result = act()
     assert result["reasons"] == ["a run that was cut off has left a part of try", "there is no guest named try"]
@@ -298,6 +303,40 @@ def test_a_note_of_another_restore_is_never_written_over(web, act, tmp_path):
     with pytest.raises(HandoverError, match="a restore of lost was cut off: run it again first"):
         switch.make([], "", "<domain/>")
     assert (tmp_path / "notes/lost.json").read_text() == before
+
+
+def test_another_guest_that_has_taken_the_name_since_is_not_undefined(web, act, tmp_path):
+    """By the UUIDs in the note; one of an earlier version has none."""
+    lost = cut_off(tmp_path)
+    note = json.loads((tmp_path / "notes/lost.json").read_text())
+    (tmp_path / "notes/lost.json").write_text(json.dumps({**note, "uuids": [UUID.replace("5", "6")]}))
+    other = lost.replace(UUID.replace("5", "6"), UUID.replace("5", "7"))
+    web.defined["lost"] = other
+    with pytest.raises(HandoverError, match="a restore of lost was cut off, and another guest has that name since"):
+        act(name="lost")
+    assert web.defined["lost"] == other and (tmp_path / "lost-vda.qcow2.kept").exists() and (tmp_path / "notes/lost.json").exists()
+    web.defined["lost"] = lost
+    with pytest.raises(HandoverError, match="there is a guest lost already"):
+        act(name="lost")
+    assert (tmp_path / "lost-vda.qcow2").read_bytes() == b"the only one"
+
+
+def test_the_note_has_the_guests_that_it_is_of(web, tmp_path, monkeypatch):
+    noted = []
+    monkeypatch.setattr(guest_restorer.Switch, "_write", lambda self, note: noted.append(note["uuids"]))
+    monkeypatch.setattr(guest_restorer.Switch, "_forget", lambda self: None)
+    switch = guest_restorer.Switch(guest_cloner.Libvirt(Runtime(None, 60), "x"), "lost", str(tmp_path / "notes"))
+    switch.make([], "", "<domain><name>lost</name><uuid>1</uuid></domain>")
+    switch.make([], "<domain><name>lost</name><uuid>1</uuid></domain>", "<domain><name>lost</name><uuid>2</uuid></domain>")
+    assert noted == [["1"], ["1", "2"]]
+
+
+def test_one_address_for_two_interfaces():
+    names = Names("web", "try", UUID, (MAC, MAC.upper()))
+    coming = restore_checks.Coming(names, "<domain><devices>{0}{0}</devices></domain>".format(LAN), (), {}, ())
+    here = restore_checks.Here("", "", "", frozenset(), 0, "", frozenset())
+    assert restore_checks._macs(here, coming) == "the hardware address {0} is given to two interfaces: give each its own".format(MAC)
+    assert restore_checks._macs(here, dataclasses.replace(coming, names=Names("web", "try", UUID, (MAC, MAC[:-1] + "7")))) is None
 
 
 def test_a_clone_that_moved_away_keeps_its_files(web, act, tmp_path):
@@ -407,7 +446,7 @@ def test_of_a_backup_of_another_host(web, act, monkeypatch, tmp_path):
     monkeypatch.setattr(guest_restorer.Backups, "all", lambda self: web.points)
     result = act(repository="node1:/var/lib/handover/snapshots/.disks", snapshot="0abc")
     assert web.said == ["copy node1:/var/lib/handover/snapshots/.disks/web 0abc", "define"] and result["clone"]["origin"] == "web@0abc"
-    assert files(tmp_path) == MADE and not list((tmp_path / "brought/web").iterdir())
+    assert files(tmp_path) == MADE and not list((tmp_path / "brought/try").iterdir())
     web.files_of.clear()
     web.files["backup.json"] = b"{}"
     with pytest.raises(HandoverError, match="web in node1:.* is a container, and this repository is for clones of guests: use the playbook backup_restore"):
