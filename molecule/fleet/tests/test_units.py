@@ -201,3 +201,32 @@ def test_offline_the_unit_starts_it_there(quadlet: Quadlet) -> None:
     quadlet.runs_only_on(quadlet.second)
     labels = quadlet.on(quadlet.second).check_output(f"podman volume inspect systemd-{NAME} --format '{{{{.Labels.of}}}}'")
     assert labels == "units"
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_it_goes_back_to_a_snapshot_and_stays_its_units(quadlet: Quadlet, memory: bool) -> None:
+    """The unit does not notice that its memory is taken. In between it makes its container anew."""
+    there = quadlet.first if quadlet.on(quadlet.first).run(f"systemctl is-active {UNIT}").rc == 0 else quadlet.second
+    host, name = quadlet.on(there), f"memory-{memory}".lower()
+    asked = {"handover_source": there, "handover_workload": NAME, "handover_snapshot": name, "handover_memory": memory}
+    host.check_output(f"podman exec {NAME} touch /kept /data/kept")
+    state = host.check_output(f"systemctl show --property=MainPID,InvocationID,NRestarts {UNIT}")
+    with connection(quadlet):
+        status, text = quadlet.fleet.play("snapshot", **asked)
+    assert status == 0, text[-4000:]
+    assert host.check_output(f"systemctl show --property=MainPID,InvocationID,NRestarts {UNIT}") == state
+    quadlet.runs_only_on(there)
+    host.check_output(f"systemctl restart {UNIT}")
+    host.check_output(f"podman exec {NAME} touch /later /data/later")
+    status, text = quadlet.fleet.play("rollback", **asked)
+    assert status == 0, text[-4000:]
+    quadlet.runs_only_on(there)
+    found = host.check_output(f"podman exec {NAME} sh -c 'ls / /data'").split()
+    assert "later" not in found and found.count("kept") == 1 + memory
+    if memory:  # what was restored has the network of its unit's container
+        with connection(quadlet):
+            time.sleep(2)
+    host.check_output(f"systemctl restart {UNIT}")
+    quadlet.runs_only_on(there)
+    status, text = quadlet.fleet.play("snapshot", handover_state="absent", **{**asked, "handover_memory": False})
+    assert status == 0, text[-4000:]
