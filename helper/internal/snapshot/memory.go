@@ -110,9 +110,22 @@ type Stood struct {
 	Took map[string]float64
 }
 
+// beside are the steps of a snapshot's disks around the dump.
+type beside struct {
+	pass  func(context.Context) error                           // the workload runs
+	still func(_ context.Context, dumped <-chan struct{}) error // it stands still, and CRIU dumps until dumped is closed
+	last  func(context.Context) error                           // the dump is complete
+}
+
+// noDisks has nothing to do.
+func noDisks() beside {
+	nothing := func(context.Context) error { return nil }
+	return beside{nothing, func(context.Context, <-chan struct{}) error { return nil }, nothing}
+}
+
 // TakeMemory takes the memory of a workload without disks, and returns for how long it stood still.
 func TakeMemory(ctx context.Context, m *Memory, runDir string, limit time.Duration) (Stood, error) {
-	return m.take(ctx, runDir, limit, func(context.Context) error { return nil }, func(context.Context) error { return nil })
+	return m.take(ctx, runDir, limit, noDisks())
 }
 
 // withMemory is the moment of a snapshot with the memory.
@@ -121,8 +134,12 @@ func withMemory(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	stood, err := j.Memory.take(ctx, j.RunDir, j.FreezeLimit, j.pass, func(ctx context.Context) error { return j.frozenPass(ctx, g) })
-	if err = errors.Join(err, g.dismiss()); err != nil {
+	stood, err := j.Memory.take(ctx, j.RunDir, j.FreezeLimit, beside{
+		pass:  j.pass,
+		still: func(ctx context.Context, dumped <-chan struct{}) error { return j.stillPass(ctx, g, dumped) },
+		last:  func(ctx context.Context) error { return j.frozenPass(ctx, g) },
+	})
+	if err = errors.Join(err, j.copy.Thaw(), g.dismiss()); err != nil {
 		j.taken = time.Time{} // the disks alone are no such snapshot
 		return err
 	}
@@ -130,9 +147,9 @@ func withMemory(ctx context.Context, j *job) error {
 	return nil
 }
 
-// take dumps the workload. Beside the dump it calls pass, also once shortly before, and when the
-// dump is complete it calls last. It returns when the workload runs and all is in its place.
-func (m *Memory) take(ctx context.Context, runDir string, limit time.Duration, pass, last func(context.Context) error) (stood Stood, err error) {
+// take dumps the workload, with the steps of its disks. It returns when the workload runs and all
+// is in its place.
+func (m *Memory) take(ctx context.Context, runDir string, limit time.Duration, disks beside) (stood Stood, err error) {
 	d, err := m.begin(runDir, limit)
 	if d == nil {
 		return stood, err
@@ -142,11 +159,11 @@ func (m *Memory) take(ctx context.Context, runDir string, limit time.Duration, p
 		err = d.arm(ctx)
 	}
 	if err == nil {
-		err = errors.Join(d.copyLayers(), pass(ctx))
+		err = errors.Join(d.copyLayers(), disks.pass(ctx))
 	}
 	if err == nil {
 		err = d.behindDoor(ctx, func() (err error) {
-			stood.For, err = d.moment(ctx, pass, last)
+			stood.For, err = d.moment(ctx, disks)
 			return err
 		})
 	}
@@ -247,7 +264,7 @@ func (d *dump) behindDoor(ctx context.Context, f func() error) error {
 }
 
 // moment is the time for which the workload stands still. It ends when the tasks run.
-func (d *dump) moment(ctx context.Context, pass, last func(context.Context) error) (time.Duration, error) {
+func (d *dump) moment(ctx context.Context, disks beside) (time.Duration, error) {
 	if err := os.WriteFile(d.stays.Froze, nil, 0o600); err != nil {
 		return 0, fmt.Errorf("snapshot: %w", err)
 	}
@@ -262,15 +279,22 @@ func (d *dump) moment(ctx context.Context, pass, last func(context.Context) erro
 	d.gate.Answer(hooks.PreDump, true)
 	renewed := d.stays.Renew(d.Dump.Limit()) // the script's limit is for the last pass
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.timed("dump", dumps, d.dumped(gctx)) })
-	g.Go(func() error { return d.timed("pass", dumps, pass(gctx)) })
+	dumped := make(chan struct{})
+	g.Go(func() error {
+		err := d.timed("dump", dumps, d.dumped(gctx))
+		if err == nil {
+			close(dumped)
+		}
+		return err
+	})
+	g.Go(func() error { return d.timed("pass", dumps, disks.still(gctx, dumped)) })
 	g.Go(func() error { return d.timed("copies", dumps, d.copyBeside(gctx)) })
 	if err := errors.Join(g.Wait(), renewed()); err != nil {
 		return 0, err
 	}
 	lasts := time.Now()
 	// Once more: CRIU gives a deleted file that is open a name in the layer.
-	if err := errors.Join(d.copyLayers(), last(ctx), d.stays.Cgroup.Held()); err != nil {
+	if err := errors.Join(d.copyLayers(), disks.last(ctx), d.stays.Cgroup.Held()); err != nil {
 		if time.Since(lasts) >= d.stays.Limit {
 			err = fmt.Errorf("snapshot: the last pass did not come to its end within %s (--freeze-limit), and the workload runs on without: %w", d.stays.Limit, err)
 		}
@@ -409,87 +433,4 @@ func (d *dump) runOn() error {
 	err := d.stays.LetRun(d.Dump.Gate)
 	d.froze = err != nil
 	return err
-}
-
-// finish puts all of it in its place. The workload runs.
-func (d *dump) finish() error {
-	gate := d.Dump.Gate
-	for _, name := range ownFiles {
-		if err := os.Remove(filepath.Join(gate, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("snapshot: %w", err)
-		}
-	}
-	_, err := criuimage.MendTimers(gate)
-	if err == nil {
-		_, err = criuimage.MendSleeps(gate)
-	}
-	if err == nil {
-		_, err = os.Stat(filepath.Join(gate, inventoryImage))
-	}
-	if err == nil {
-		err = d.takeImages(filepath.Join(d.folder, d.As))
-	}
-	for _, each := range d.Beside {
-		if err == nil {
-			err = d.beside(each)
-		}
-	}
-	if err == nil {
-		err = os.Rename(d.folder, d.Into)
-	}
-	if err != nil {
-		return fmt.Errorf("snapshot: the dump: %w", err)
-	}
-	return nil
-}
-
-// inventoryImage is in each whole dump, and ownFiles are the helper's in one.
-const inventoryImage = "inventory.img"
-
-var ownFiles = []string{hooks.FrozenMark, "handover-put-back"}
-
-// beside takes a file that the dump's command has laid down; it is of a later moment than an
-// archive of the same name. Where the command has made none, there is nothing to go back to.
-func (d *dump) beside(place Place) error {
-	kept := filepath.Join(d.folder, place.Name)
-	_, err := os.Lstat(place.Path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return os.RemoveAll(kept)
-	case err != nil:
-		return err
-	}
-	if _, err := os.Lstat(kept); err == nil {
-		return os.Remove(place.Path)
-	}
-	return os.Rename(place.Path, kept)
-}
-
-// clear removes the rest. A dump that stays would be gone back to by the engine. The images and
-// the gate of a CRIU at work are left: the process that it has left behind lets the tasks run.
-func (d *dump) clear() (err error) {
-	if d.own != nil {
-		err = d.own.Close()
-	}
-	for _, l := range d.layers {
-		err = errors.Join(err, l.mirror.Close())
-	}
-	if d.process != nil {
-		select {
-		case <-d.process.Done():
-		default:
-			return err // it has its gate still
-		}
-	}
-	if d.atWork {
-		return err
-	}
-	err = errors.Join(err, loop.Unmount(d.Dump.Gate))
-	for _, path := range []string{d.Dump.Gate, d.folder, filepath.Join(filepath.Dir(d.Dump.Log), criuimage.WatchedFile)} {
-		err = errors.Join(err, os.RemoveAll(path))
-	}
-	for _, each := range d.Beside {
-		err = errors.Join(err, os.RemoveAll(each.Path))
-	}
-	return errors.Join(err, d.gate.Close())
 }

@@ -22,11 +22,11 @@ func TestTheFreezeLimitIsOfTheLastPass(t *testing.T) {
 		return nil
 	}
 	m := newMemoryBench(t)
-	if _, err := m.take(t.Context(), filepath.Join(m.dir, "run"), limit, beside, nothing); err != nil {
+	if _, err := m.take(t.Context(), filepath.Join(m.dir, "run"), limit, around(beside, nothing)); err != nil {
 		t.Errorf("%v", err)
 	}
 	m.must(os.RemoveAll(m.Into))
-	_, err := m.take(t.Context(), filepath.Join(m.dir, "run"), limit, nothing, slow)
+	_, err := m.take(t.Context(), filepath.Join(m.dir, "run"), limit, around(nothing, slow))
 	if err == nil || !strings.Contains(err.Error(), "did not come to its end within 1s (--freeze-limit)") {
 		t.Errorf("%v", err)
 	}

@@ -259,7 +259,7 @@ func (b *bench) isThe(m *moment, point string, check ...string) {
 func (b *bench) files(path string) map[string]string {
 	b.t.Helper()
 	at := filepath.Join(b.t.TempDir(), "files")
-	b.must(loop.MountImage(path, at, b.fstype, "nouuid"))
+	b.must(loop.MountImage(path, at, b.fstype, map[string]string{"xfs": "nouuid"}[b.fstype]))
 	defer func() { b.must(loop.Unmount(at)) }()
 	found := map[string]string{}
 	b.must(filepath.WalkDir(at, func(file string, entry fs.DirEntry, err error) error {
