@@ -58,6 +58,25 @@ func (s *served) write(orders ...string) {
 func (s *served) bitmap(name string) { s.run("qemu-img", "bitmap", "--add", s.image, name) }
 
 // pull serves the disk and takes a point of it.
+// listens waits until a server listens on its socket: the file is there a moment before.
+func listens(t *testing.T, socket string) {
+	t.Helper()
+	for range 200 {
+		sockets, err := os.ReadFile("/proc/net/unix")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(sockets)) {
+			// Num RefCount Protocol Flags Type St Inode Path; the flag says that it accepts.
+			if f := strings.Fields(line); len(f) == 8 && f[7] == socket && f[3] == "00010000" {
+				return
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal("qemu-nbd does not serve")
+}
+
 func (s *served) pull(d Served) (*store.Volume, error) {
 	s.t.Helper()
 	d.Name, d.Export, d.Socket = "vda", "vda", filepath.Join(s.t.TempDir(), "nbd")
@@ -70,15 +89,7 @@ func (s *served) pull(d Served) (*store.Volume, error) {
 		s.t.Fatal(err)
 	}
 	defer func() { _, _ = c.Process.Kill(), c.Wait() }()
-	for n := 0; ; n++ {
-		if _, err := os.Stat(d.Socket); err == nil {
-			break
-		}
-		if n == 200 {
-			s.t.Fatal("qemu-nbd does not serve")
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	listens(s.t, d.Socket)
 	taken, err := PullInto(context.Background(), Pull{Store: s.store, Taken: time.Unix(1e9, 0), FrozenMS: 1.5, Disks: []Served{d}})
 	if err != nil {
 		return nil, err
@@ -179,9 +190,7 @@ func TestAMissingBitmapIsAnErrorAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = c.Process.Kill(), c.Wait() }()
-	for _, err := os.Stat(socket); err != nil; _, err = os.Stat(socket) {
-		time.Sleep(50 * time.Millisecond)
-	}
+	listens(t, socket)
 	disk := Served{Name: "vda", Socket: socket, Export: "vda", Bitmap: "lost", Since: "one"}
 	_, err = PullInto(context.Background(), Pull{Store: s.store, Taken: time.Now(), Disks: []Served{disk}})
 	if err == nil || !strings.Contains(err.Error(), "it has no qemu:dirty-bitmap:lost") {

@@ -29,15 +29,7 @@ func (s *served) writable(bitmap ...string) (address string, ended func()) {
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	for n := 0; ; n++ {
-		if _, err := os.Stat(socket); err == nil {
-			break
-		}
-		if n == 200 {
-			s.t.Fatal("qemu-nbd does not serve")
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	listens(s.t, socket)
 	return address, func() { _ = c.Wait() }
 }
 
