@@ -27,7 +27,7 @@ class ActionModule(ActionBase):
     """Asks session_info until it is enough, and shows the changes."""
 
     TRANSFERS_FILES = False
-    _VALID_ARGS = frozenset(("session", "until", "interval", "timeout", "sessions"))
+    _VALID_ARGS = frozenset(("session", "until", "interval", "timeout", "sessions", "known"))
 
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
@@ -38,16 +38,21 @@ class ActionModule(ActionBase):
                 "interval": {"type": "float", "default": 1.0},
                 "timeout": {"type": "int", "default": 3600},
                 "sessions": {"type": "path", "default": "/var/lib/handover/sessions"},
+                "known": {"type": "dict", "default": {}},
             }
         )
         began = heard = time.monotonic()
         last = ""
         shown: tuple[t.Any, float] = (None, began)
         to_go: float | None = None
+        known: dict[str, t.Any] | None = arguments["known"]
+        if [each.get("id") for each in arguments["known"].get("sessions") or []] != [arguments["session"]]:
+            known = None
         whose = key(task_vars or {}) or arguments["session"]
         while True:
             now = time.monotonic()
-            answer = self._ask(arguments, task_vars)
+            answer = known or self._ask(arguments, task_vars)
+            known = None
             if answer is None:
                 if now - heard > UNREACHABLE_SECONDS:
                     raise AnsibleConnectionFailure("session {0}: its host has been out of reach for {1:.0f} s".format(arguments["session"], now - heard))

@@ -138,6 +138,11 @@ fingerprint:
   returned: when O(state=identity), outside of check mode
   type: str
   sample: sha256:6c0cb6e3a25bf0e2d6a4d7f4b4f52ed4c5cd20e4f1f4c1d1d5b7b3d0c1a0f9e8
+plan:
+  description: The plan as it was written down. None if there was none to write.
+  returned: when O(state=identity), outside of check mode
+  type: dict
+  sample: {role: source, workload: shop, destination: node2}
 events:
   description: The helper's own messages, line by line.
   returned: when O(state) is V(withdrawn) or V(absent) and there was a session, outside of check mode

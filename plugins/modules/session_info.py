@@ -26,6 +26,11 @@ options:
     description:
       - Name of the session. All of this host if not given.
     type: str
+  patience:
+    description:
+      - Seconds to wait for the session that is asked for until so little is left to copy that the workload can be cut over, or it has failed.
+    type: float
+    default: 0
   timeout:
     description:
       - Seconds that the whole module may take.

@@ -49,6 +49,11 @@ options:
       - Seconds to wait.
     type: int
     default: 3600
+  known:
+    description:
+      - The answer of M(livefleet.handover.session_info) from just now. It stands for the first question if it is about this session.
+    type: dict
+    default: {}
 
 notes:
   - This is an action plugin. It runs on the controller, and the questions run on the host.

@@ -46,6 +46,12 @@ options:
       - Only whether the workload is there and runs, and the sessions of the helper. It is much quicker.
     type: bool
     default: false
+  whole:
+    description:
+      - With O(brief), whether the whole answer comes with the brief one. V(here) is for a host that has the workload.
+    type: str
+    choices: [never, here, always]
+    default: never
   guests:
     description:
       - Whether it is also told if the host has a KVM guest of that name.
@@ -213,6 +219,11 @@ workload:
             options: noatime,discard
             size: 1073741824
             allocated: 271392768
+asked_at:
+  description: When the host was asked, in seconds since 1970 by the controller's clock.
+  returned: always
+  type: float
+  sample: 1795256040.25
 sessions:
   description: The sessions of the helper on this host. Without O(brief), they are part of RV(host).
   returned: when O(brief=true)
@@ -229,7 +240,7 @@ guest:
   sample: {exists: true, state: running}
 host:
   description: The host's features and offers.
-  returned: when O(brief=false)
+  returned: when O(brief=false), or O(whole) has it come
   type: dict
   contains:
     name:

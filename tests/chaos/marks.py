@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 # Everything, and not only what bears the workload's name: nothing else lives on these hosts. A stopped container that has moved was
-# made there and never ran there, which podman calls created. The lock of a workload and the kernel's probe may stay,
+# made there and never ran there, which podman calls created. The lock of a workload, the kernel's probe and podman's help texts may stay,
 # and a small disk of the harness lies over its folder until the round has been judged. A health check that is under way is one
 # more conmon and runc for an instant; what it runs is not the workload.
 MARKS = r"""
@@ -16,7 +16,7 @@ has=$(timeout 20 podman ps --all --external --format '{{.Names}}={{.State}}' | s
 echo "containers: $has"
 echo "podman volumes: $(timeout 20 podman volume ls --format '{{.Name}}' | line)"
 echo "kept: $(find /var/lib/handover -mindepth 2 -maxdepth 2 -printf '%P\n' | line)"
-made='^(locks|locks/.*|gates|started|probe.json)$'
+made='^(locks|locks/.*|gates|started|probe.json|help.json)$'
 echo "run: $(find /run/handover /run/handover-* -mindepth 1 -printf '%P\n' 2>/dev/null | grep -Ev "$made" | line)"
 small='^/var/lib/(handover/(sessions|volumes)|containers/storage/volumes)$'
 mounted='^/(var/lib|run)/(handover/|containers/storage/volumes)|checkpoint|criu'

@@ -2,7 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A workload and its host, by the driver that runs it."""
+"""A workload and its host, by the driver that runs it.
+
+The other drivers are imported when they are asked for: Python compiles anew in each call all that Ansible sends and a module imports.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,18 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from .._core.runtime import HandoverError, Runtime
-from .._core.step import Result, Step
-from .._docker.look import Look
-from .._kvm.guests import state_of, unfinished
-from .._openvz.driver import look as openvz
+from .._core.step import Part, Result, Step
 from .._podman.bind_facts import of_mount
 from .._podman.host_offer import HostOffer
 from .._podman.podman import Podman
 from .._podman.steps import workload_info as podman
-from . import docker_live
 
 
 def _docker(module: AnsibleModule) -> Result:
     """A container of Docker's. The part of the host that is no engine's is asked for as for any other."""
+    from .._docker.look import Look
+    from . import docker_live
+
     runtime = Runtime(module, module.params["timeout"])
     look = Look(runtime, module.params["workload"])
     offer = HostOffer(runtime, Podman(runtime), module.params, look.ask)
@@ -41,6 +43,8 @@ def _docker(module: AnsibleModule) -> Result:
 
 def _openvz(module: AnsibleModule) -> Result:
     """A container of OpenVZ's."""
+    from .._openvz.driver import look as openvz
+
     runtime = Runtime(module, module.params["timeout"])
     look = openvz.Look(runtime, module.params["workload"])
     offer = HostOffer(runtime, Podman(runtime), module.params, look.ask)
@@ -64,11 +68,24 @@ UNKNOWN = "unknown"
 def _look(module: AnsibleModule) -> Result:
     """The workload, and if asked the guest of that name."""
     found = LOOKS[module.params["driver"]](module)
+    if module.params["brief"] and (module.params["whole"] == "always" or module.params["whole"] == "here" and found["workload"]["exists"]):
+        found = _whole(module, found)
     return with_guest(Runtime(module, module.params["timeout"]), module.params["workload"], found) if module.params["guests"] else found
+
+
+def _whole(module: AnsibleModule, brief: Result) -> Result:
+    """The whole answer, with all that the brief one has beside it. What it fails for is a problem: the brief answer holds without it."""
+    try:
+        found = LOOKS[module.params["driver"]](t.cast(AnsibleModule, Part(module, {**module.params, "brief": False})))
+    except HandoverError as exc:
+        return {**brief, "problems": [*brief["problems"], str(exc)]}
+    return {**brief, **found, "problems": [*brief["problems"], *found["problems"]]}
 
 
 def with_guest(runtime: Runtime, name: str, found: Result) -> Result:
     """A host whose libvirt does not tell may have the guest: that is a problem, and no answer."""
+    from .._kvm.guests import state_of, unfinished
+
     try:
         state = state_of(runtime, name)
     except HandoverError as exc:
@@ -82,6 +99,7 @@ STEP = Step(
         **podman.STEP.arguments,
         "driver": {"type": "str", "choices": sorted(LOOKS), "default": "podman"},
         "guests": {"type": "bool", "default": False},
+        "whole": {"type": "str", "choices": ["never", "here", "always"], "default": "never"},
     },
     run=_look,
 )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from .._core.runtime import Completed, HandoverError, Runtime
 from .create_command import CommandError, Grammar
+from .help_texts import remembered
 
 # podman answers within a fraction of a second, on a busy host within a few.
 ANSWER_SECONDS = 15.0
@@ -103,9 +104,13 @@ class Podman:
         """Names of the secrets that podman keeps."""
         return sorted(self.run("secret", "ls", "--format", "{{.Name}}", timeout=ANSWER_SECONDS).stdout.split())
 
+    def defined_networks(self) -> list[dict[str, t.Any]]:
+        """All networks, without their containers."""
+        return self._documents("network", "ls", "--format", "json")
+
     def networks(self) -> list[dict[str, t.Any]]:
         """All networks, with their containers; without that where podman would have to wait for a held container to tell it."""
-        listed = self._documents("network", "ls", "--format", "json")
+        listed = self.defined_networks()
         try:
             return self._documents("network", "inspect", *[network["name"] for network in listed]) if listed else []
         except HandoverError:
@@ -133,14 +138,19 @@ class Podman:
         """The folder in which it keeps its containers and its book of them."""
         return str((self.info().get("store") or {}).get("graphRoot") or "")
 
+    def root_of(self, inspect: t.Mapping[str, t.Any]) -> str:
+        """The same by the place of one of its containers: podman takes longer to say it than for any other answer."""
+        below = os.path.join((inspect.get("GraphDriver") or {}).get("Name", "") + "-containers", inspect["Id"], "userdata")
+        root, found, rest = (inspect.get("StaticDir") or "").rpartition("/" + below)
+        return root if root and found and not rest else self.root()
+
     def grammars(self) -> tuple[Grammar, Grammar, Grammar]:
         """Of the global options, of `run`, and of `create`."""
         try:
-            return (
-                Grammar.from_help(self.run("--help").stdout),
-                Grammar.from_help(self.run("run", "--help").stdout),
-                Grammar.from_help(self.run("create", "--help").stdout),
+            run, create, podman = (
+                Grammar.from_help(text) for text in remembered(self.path, lambda: [self.run(*verb, "--help").stdout for verb in (("run",), ("create",), ())])
             )
+            return podman, run, create
         except CommandError as exc:
             raise HandoverError("{0} on this host".format(exc)) from exc
 

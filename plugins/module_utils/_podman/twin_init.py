@@ -73,7 +73,7 @@ class Initialisation:
         podman brings up the twin's interfaces when it initialises it. They have the addresses of the container that is still in use on
         the source: the switch would send its clients here, where nobody listens.
         """
-        networks = {network["name"]: network for network in self.podman.networks()}
+        networks = {network["name"]: network for network in self.podman.defined_networks()}
         outside = [networks[each["name"]] for each in attached if workload.is_shared(networks.get(each["name"], {}))]
         if not outside:
             yield []

@@ -28,9 +28,9 @@ def told(run: Path) -> str:
 def test_each_thing_that_is_left_is_told(tmp_path: Path, left: str) -> None:
     for path in ("locks", "gates", "started"):
         (tmp_path / "handover" / path).mkdir(parents=True)
-    for path in ("locks/shop", "probe.json"):
+    for path in ("locks/shop", "probe.json", "help.json"):
         (tmp_path / "handover" / path).touch()
-    assert told(tmp_path) == "run:", "folders, locks and the kernel's probe may stay"
+    assert told(tmp_path) == "run:", "folders, locks, the kernel's probe and podman's help texts may stay"
     place = tmp_path / "handover" / left
     place.parent.mkdir(exist_ok=True)
     place.touch()

@@ -148,7 +148,7 @@ class PodmanWorkload:
             )
 
     def _result(self, inspect: t.Mapping[str, t.Any], command: list[str], volumes: list[str]) -> dict[str, t.Any]:
-        facts = {"exists": True, "held": False, **workload.facts_of(inspect, self.podman.networks())}
+        facts = {"exists": True, "held": False, **workload.facts_of(inspect, self.podman.defined_networks())}
         return {"command": shown(command), "volumes": volumes, "workload": facts}
 
     def _note_start(self, source: t.Mapping[str, t.Any], inspect: t.Mapping[str, t.Any]) -> None:
@@ -156,7 +156,7 @@ class PodmanWorkload:
         if not source.get("running") or not source.get("started"):
             return
         passed = bool((source.get("health_check") or {}).get("startup_passed"))
-        why = started_at(self.podman.root(), inspect["Id"], source["started"], passed)
+        why = started_at(self.podman.root_of(inspect), inspect["Id"], source["started"], passed)
         if why:
             self.module.warn("`podman ps` will not tell since when {0} runs here: {1}".format(self.name, why))
 

@@ -70,7 +70,7 @@ class OneSession:
             self.reasons.append("session {0} has another plan on this host, or none".format(self.session.identifier))
             if not self.check_mode:
                 self._plan(plan)
-        return {"fingerprint": self.session.fingerprint()}
+        return {"fingerprint": self.session.fingerprint(), "plan": plan}
 
     def _plan(self, plan: dict[str, t.Any]) -> None:
         """Writes the plan down. Of two runs that were let in at the same moment, the second gives way before it has made anything."""

@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core.pcopy import Pcopy
+from ..._core.progress import verdict
 from ..._core.runtime import Runtime
 from ..._core.step import Step
 from ..sessions import ROOT, Sessions
+
+LOOK_SECONDS = 0.1
 
 
 def run(module: AnsibleModule) -> dict[str, t.Any]:
@@ -23,6 +27,10 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
         return {"changed": False, "sessions": sessions.statuses()}
     session = sessions.session(module.params["session"])
     known = session.known()
+    end = time.monotonic() + module.params["patience"]
+    while known is not None and not verdict(known, "converged")[0] and time.monotonic() < end:
+        time.sleep(LOOK_SECONDS)
+        known = session.known()
     return {"changed": False, "sessions": [] if known is None else [known]}
 
 
@@ -30,6 +38,7 @@ STEP = Step(
     arguments={
         "session": {"type": "str"},
         "sessions": {"type": "path", "default": ROOT},
+        "patience": {"type": "float", "default": 0},
         "timeout": {"type": "int", "default": 30},
     },
     run=run,

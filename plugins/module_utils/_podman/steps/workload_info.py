@@ -131,7 +131,7 @@ class WorkloadInfo:
             seccomp_filter=any(host.has_seccomp_filter(pid) for pid in found.pids),
             # A tmpfs is packed into the dump.
             memory=found.memory + sum(tmpfs["size"] for tmpfs in seen.get("tmpfs") or []),
-            together=[] if in_group else self._ask(lambda: self._together(facts["id"], containers), []),
+            together=[] if in_group else self._ask(lambda: self._together(inspect, containers), []),
             **seen,
             connections=host.connections(facts["pid"]) if facts["running"] else {},
             # Of ports on an address that may float it counts who is at their other end.
@@ -148,9 +148,10 @@ class WorkloadInfo:
         facts["image"].update(self._image(facts["image"]))
         return facts
 
-    def _together(self, identifier: str, containers: list[dict[str, t.Any]]) -> list[str]:
+    def _together(self, inspect: dict[str, t.Any], containers: list[dict[str, t.Any]]) -> list[str]:
         """Names of the containers that cannot be parted, if this is one of several."""
-        inspects = self.podman.inspect_many([each["Id"] for each in containers])
+        identifier = inspect["Id"]
+        inspects = [inspect, *self.podman.inspect_many([each["Id"] for each in containers if each["Id"] != identifier])]
         unit = next((unit for unit in groups.units(inspects, projects=False) if identifier in {each["Id"] for each in unit}), [])
         names = sorted(each["Name"] for each in unit if not each.get("IsInfra"))
         return names if len(names) > 1 else []

@@ -27,7 +27,7 @@ def wait(monkeypatch, clock):
         action = ActionModule.__new__(ActionModule)
         monkeypatch.setattr(session_wait.ActionBase, "run", lambda *args, **kwargs: {})
         monkeypatch.setattr(session_wait, "say", lambda text: shown.append("  " + text))
-        arguments = {"session": "shop-1", "until": "converged", "interval": 1.0, "timeout": 100, "sessions": "/s", **arguments}
+        arguments = {"session": "shop-1", "until": "converged", "interval": 1.0, "timeout": 100, "sessions": "/s", "known": {}, **arguments}
         monkeypatch.setattr(ActionModule, "validate_argument_spec", lambda self, argument_spec: (None, arguments))
 
         def execute(action, name, asked, task_vars):
@@ -116,3 +116,17 @@ def test_a_session_whose_records_were_removed_has_ended(wait):
 def test_what_session_info_could_not_do_is_told(wait):
     result, _shown = wait([{"failed": True, "msg": "the helper is missing"}])
     assert result["msg"] == "the helper is missing"
+
+
+def test_an_answer_from_just_now_stands_for_the_first_question(wait):
+    converged = {"sessions": [status(converged=True, dirty_bytes=7)]}
+    result, _shown = wait([RuntimeError("the host was asked")], known=converged)
+    assert result["status"]["dirty_bytes"] == 7 and not result.get("failed")
+    result, _shown = wait([status(converged=True, dirty_bytes=3)], known={"sessions": [status()]})
+    assert (result["status"]["dirty_bytes"], result["waited"]) == (3, 1.0)
+
+
+@pytest.mark.parametrize("known", [{"sessions": []}, {"sessions": [{**status(converged=True), "id": "shop-0"}]}, {"msg": "no helper"}])
+def test_an_answer_about_another_session_is_none(wait, known):
+    result, _shown = wait([status(converged=True, dirty_bytes=3)], known=known)
+    assert (result["status"]["dirty_bytes"], result["waited"]) == (3, 0.0)

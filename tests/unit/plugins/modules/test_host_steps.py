@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.steps import STEPS
-from ansible_collections.livefleet.handover.plugins.modules import host_steps
+from ansible_collections.livefleet.handover.plugins.modules import host_steps, session
 from ansible_collections.livefleet.handover.plugins.plugin_utils._host_steps import of_one
 
 COLLECTION = Path(__file__).resolve().parents[4]
@@ -73,3 +74,14 @@ def test_all_steps_are_sent_by_one_way():
     sent = {name: row for name, row in routed.items() if "action_plugin" in row}
     assert sent == {name: {"action_plugin": "livefleet.handover.host_steps"} for name in STEPS}
     assert all(set(row) == {"redirect"} for name, row in routed.items() if name not in sent)
+
+
+def test_no_option_is_written_into_the_journal_of_the_host(run_module, helper, monkeypatch):
+    written = []
+    monkeypatch.setattr(AnsibleModule, "log", lambda self, message, log_args=None: written.append(message))
+    plan = {"workload": "shop", "by": "PASSWORD=geheim"}
+    step = {"session": "shop-1", "state": "identity", "plan": plan, "sessions": str(helper.root)}
+    # As a controller calls it whose task has no no_log.
+    run_module(host_steps.main, {"steps": [{"session": step}], "_ansible_no_log": False})
+    run_module(session.main, {**step, "_ansible_no_log": False})
+    assert written == []

@@ -11,6 +11,7 @@ import os
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import loop, runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import essence as _essence, workload
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.podman import Podman
 from ansible_collections.livefleet.handover.plugins.modules import podman_workload
 
 IMAGE = "301275b6ca85" + "0" * 52
@@ -312,3 +313,20 @@ class TestAbsent:
         host.external = [{"Id": "999", "Names": ["shop"], "Command": ["buildah"], "State": "buildah"}]
         assert not module("absent")["changed"]
         assert host.commands == []
+
+
+@pytest.mark.parametrize(
+    ("place", "root"),
+    [
+        ("/srv/store/overlay-containers/222/userdata", "/srv/store"),
+        ("/srv/store/vfs-containers/222/userdata", "asked"),
+        ("/srv/store/overlay-containers/111/userdata", "asked"),
+        ("/srv/store/overlay-containers/222/userdata/more", "asked"),
+        ("/overlay-containers/222/userdata", "asked"),
+        ("", "asked"),
+    ],
+)
+def test_the_store_is_known_by_the_place_of_a_container_and_podman_is_asked_otherwise(monkeypatch, place, root):
+    monkeypatch.setattr(Podman, "root", lambda self: "asked")
+    inspect = {"Id": "222", "StaticDir": place, "GraphDriver": {"Name": "overlay"}}
+    assert Podman(None).root_of(inspect) == root

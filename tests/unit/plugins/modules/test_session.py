@@ -27,7 +27,8 @@ class TestIdentity:
     def test_made_once(self, helper, module):
         first, second = module("identity"), module("identity")
         assert first["fingerprint"] == second["fingerprint"] == "sha256:6c0c"
-        assert (first["changed"], second["changed"]) == (True, False)
+        assert (first["changed"], second["changed"], first["plan"]) == (True, False, None)
+        assert module("identity", plan={"workload": "shop"})["plan"] == {"workload": "shop"}
 
     def test_the_plan_is_on_record_before_the_key(self, helper, module):
         helper.answers["identity"] = pcopy.PcopyError("pcopy: no entropy", 1, [])

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.sessions import Session
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.steps import session_info as step
 from ansible_collections.livefleet.handover.plugins.modules import session_info
 
 
@@ -33,3 +36,42 @@ def test_what_was_planned_is_told_also_when_nothing_came_after_it(run_module, he
     assert (shop["state"], shop["plan"]) == ("presync", {"destination": "node2"})
     assert till["restarted"]
     assert (till["id"], till["role"], till["workload"], till["state"], till["running"]) == ("till-2", "destination", "till", "prepare", False)
+
+
+class Told:
+    """What the helper says, one answer after the other; the last one stays. Time passes only while somebody sleeps."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def known(self, _session):
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+COPYING = {"id": "shop-1", "state": "presync", "ended": False, "running": True, "error": "", "converged": False}
+
+
+@pytest.mark.parametrize(
+    ("answers", "patience", "state", "waited"),
+    [
+        ([COPYING, COPYING, {**COPYING, "converged": True}], 2, "presync", 0.2),
+        ([COPYING, {**COPYING, "ended": True, "state": "failed"}], 2, "failed", 0.1),
+        ([COPYING, None], 2, None, 0.1),
+        ([COPYING], 2, "presync", 2.0),
+        ([COPYING], 0, "presync", 0.0),
+    ],
+)
+def test_with_patience_the_host_waits_until_it_has_converged_or_failed(run_module, helper, monkeypatch, answers, patience, state, waited):
+    told = Told(*answers)
+    monkeypatch.setattr(step, "time", told)
+    monkeypatch.setattr(Session, "known", lambda self: told.known(self))
+    found = run_module(session_info.main, {"session": "shop-1", "sessions": str(helper.root), "patience": patience})["sessions"]
+    assert [each["state"] for each in found] == ([state] if state else [])
+    assert told.now == pytest.approx(waited, abs=0.11)

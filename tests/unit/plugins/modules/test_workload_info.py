@@ -157,3 +157,24 @@ def test_brief_asks_podman_for_its_list_alone(ask, host):
     answer = ask(brief=True)
     assert answer["problems"] == [] and "host" not in answer
     assert (answer["workload"]["state"], answer["workload"]["conmon_gone"]) == ("exited", False)
+
+
+def test_a_host_that_has_it_tells_all_at_once(ask, host):
+    whole, brief = ask(), ask(brief=True)
+    here = ask(brief=True, whole="here")
+    assert {key for key in here if key not in whole} == {"sessions"} and here["sessions"] == brief["sessions"]
+    assert here["workload"]["create_command"] == whole["workload"]["create_command"] and here["host"]["podman"] == whole["host"]["podman"]
+    assert "host" not in ask(brief=True, whole="here", workload="gone")
+    assert ask(brief=True, whole="always", workload="gone")["host"]["podman"]["installed"]
+
+
+def test_where_all_cannot_be_told_the_brief_answer_holds(ask, host):
+    host.silent = {"container inspect": 0.1}
+    answer = ask(brief=True, whole="here")
+    assert answer["workload"]["exists"] and "host" not in answer
+    assert answer["problems"] == ["podman container inspect failed: as the test wants it"]
+
+
+def test_problems_of_both_answers_are_told(ask, host):
+    host.silent = {"info": 0.1}
+    assert ask(brief=True, whole="here")["problems"] == ["podman info failed: as the test wants it"]

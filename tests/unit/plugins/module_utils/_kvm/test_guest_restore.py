@@ -12,6 +12,7 @@ from ansible_collections.livefleet.handover.plugins.module_utils._core import ho
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers import workload_info
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import restorer
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm import guests
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import (
     guest_files,
     guest_restorer,
@@ -244,7 +245,7 @@ def test_each_host_tells_of_its_guest(taken, monkeypatch):
 
     assert told("web")["guest"] == {"exists": True, "state": "shut off"}
     assert told("other")["guest"] == {"exists": False, "state": ""}
-    monkeypatch.setattr(workload_info, "state_of", lambda runtime, name: refuse())
+    monkeypatch.setattr(guests, "state_of", lambda runtime, name: refuse())
     assert told("web") == {"guest": {"exists": False, "state": "unknown"}, "problems": ["libvirt is down"]}
 
 
