@@ -5,7 +5,7 @@
 """Container 105 moves live with its ploop disk. Its lines go into the page cache of the file system on the disk, and from there past every watcher of the
 host's files into the image. None may be lost or doubled.
 
-In the order of this file. LAB_FLEET is as in test_openvz.py.
+In the order of this file. LAB_FLEET is as in molecule/openvz/tests/test_openvz.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 """A sample of the fault matrix on moves by the driver openvz: the container runs once, and has lost nothing.
 
 It is 103, a directory container, offline and live, and 105 with a ploop disk, live. OPENVZ_FAULTS is how many cells of each, and FAULTS_SEED chooses them.
-LAB_FLEET is as in test_openvz.py.
+LAB_FLEET is as in molecule/openvz/tests/test_openvz.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent.parent
 if "LAB_FLEET" in os.environ:
     os.environ.setdefault("FAULTS_INVENTORY", str(Path(os.environ["LAB_FLEET"]) / "inventory.yml"))
     os.environ.setdefault("FAULTS_PARAMETERS", str(Path(os.environ["LAB_FLEET"]) / "parameters.yml"))
-sys.path[:0] = [str(CHECKOUT / "tests" / "faults"), str(CHECKOUT / "molecule" / "openvz" / "tests")]
+sys.path[:0] = [str(CHECKOUT / "tests" / "faults"), str(CHECKOUT / "molecule" / "openvz-hosts" / "tests")]
 
 import disk
 import fleet as hosts
