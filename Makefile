@@ -185,6 +185,17 @@ test-openvz: setup helper ## Import containers of a stand-in for OpenVZ
 	@.cache/venv/bin/molecule reset --scenario-name openvz
 	@.cache/venv/bin/molecule test --scenario-name openvz
 
+.PHONY: test-openvz-hosts
+test-openvz-hosts: setup helper ## Move containers of a stand-in for OpenVZ between its hosts
+	@.cache/venv/bin/molecule reset --scenario-name openvz-hosts
+	@.cache/venv/bin/molecule test --scenario-name openvz-hosts
+
+# OPENVZ_FAULTS is how many cells of each kind of move (offline, live, live with a ploop disk), and FAULTS_SEED chooses them.
+.PHONY: test-openvz-faults
+test-openvz-faults: setup helper ## Break such moves at some steps in some ways
+	@.cache/venv/bin/molecule reset --scenario-name openvz-faults
+	@OPENVZ_FAULTS="$(or $(OPENVZ_FAULTS),5)" FAULTS_SEED="$(or $(FAULTS_SEED),1)" .cache/venv/bin/molecule test --scenario-name openvz-faults
+
 .PHONY: test-mixed
 test-mixed: setup helper ## Move containers from Debian 12 to Debian 13
 	@.cache/venv/bin/molecule reset --scenario-name mixed

@@ -338,6 +338,43 @@ func TestTheRecoveryEndsWhatTheEngineHolds(t *testing.T) {
 	}
 }
 
+// A copy that the source could not end is held there still. So its own process is not done with it, as a recovery is not,
+// and the recovery tries again.
+func TestASourceThatCouldNotEndWhatIsHeldIsNotDone(t *testing.T) {
+	r := newRig(t)
+	r.heldByItsEngine()
+	plant(t, r.control, "reclaim-fails")
+	r.startWriter()
+	r.start()
+	r.wait(r.src, record.UntilConverged)
+	src, err := recovery.Cutover(brief(t), r.src)
+	if err == nil || !strings.Contains(err.Error(), "clearing up here failed") || !strings.Contains(err.Error(), "planted") || src.State != record.Settled || src.Ended {
+		t.Errorf("the source is %s: %v", src.State, err)
+	}
+	if err := <-r.send; err == nil {
+		t.Error("its process ends as if all was well")
+	}
+	if err := <-r.receive; err != nil {
+		t.Error(err)
+	}
+	if s, err := record.Show(r.dst); err != nil || s.State != record.Done {
+		t.Errorf("the destination: %+v, %v", s, err)
+	}
+	if _, err := recovery.Recover(brief(t), r.src, r.srcRun, false); err == nil || !strings.Contains(err.Error(), "planted") {
+		t.Errorf("it is held still: %v", err)
+	}
+	if _, err := recovery.Cutover(brief(t), r.src); err == nil || !strings.Contains(err.Error(), "is settled: session: the workload runs on the destination; clearing up here failed") {
+		t.Errorf("a play that asks again hears: %v", err)
+	}
+	if err := os.Remove(filepath.Join(r.control, "reclaim-fails")); err != nil {
+		t.Fatal(err)
+	}
+	r.recovered(r.src, r.srcRun, record.Done)
+	if !exists(filepath.Join(r.control, "reclaimed")) {
+		t.Error("it is done, and held")
+	}
+}
+
 func plant(t *testing.T, folder, name string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(folder, name), nil, 0o600); err != nil {

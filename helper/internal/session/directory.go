@@ -36,6 +36,9 @@ func (s *outgoing) startWatching() error {
 		if err != nil {
 			return fmt.Errorf("session: volume %s: %w", spec.Name, err)
 		}
+		if err := s.comparesFiles(spec, f); err != nil {
+			return errors.Join(err, f.Close())
+		}
 		s.directories = append(s.directories, &directory{
 			Directory: spec, stream: uint32(len(s.Spec.Trees) + i), follower: f, entries: 1, bytes: spec.Size,
 		})
@@ -49,13 +52,40 @@ func (s *outgoing) startWatching() error {
 	return nil
 }
 
+// comparesFiles reports the cost of a file that is compared, and refuses if that would be a longer pause than was allowed.
+func (s *outgoing) comparesFiles(spec record.Directory, f *tree.Follower) error {
+	bytes, err := f.UnseenBytes()
+	if err != nil {
+		return fmt.Errorf("session: volume %s: %w", spec.Name, err)
+	}
+	if bytes == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("volume %s: the kernel tells of no write to the top layer of %s: %d bytes are read for each pass, also in the pause", spec.Name, spec.Ploop, bytes)
+	if limit := s.Spec.Policy.HashLimit; limit > 0 && bytes > limit {
+		return fmt.Errorf("session: %s, and hash_limit allows %d: allow more, or move it offline", text, limit)
+	}
+	s.Log.Emit("warning", map[string]any{"text": text})
+	return nil
+}
+
 // collect takes the entries touched since the last time.
-func (d *directory) collect() (err error) {
+func (d *directory) collect(paused bool) (err error) {
 	if d.follower.First() {
 		return nil
 	}
 	if d.entries, d.bytes, err = d.follower.Collect(); err != nil {
 		return fmt.Errorf("session: volume %s: %w", d.Name, err)
+	}
+	if paused { // the last pass looks by itself, once
+		return nil
+	}
+	unseen, err := d.follower.Look()
+	if err != nil {
+		return fmt.Errorf("session: volume %s: %w", d.Name, err)
+	}
+	if unseen > 0 {
+		d.entries, d.bytes = d.entries+1, d.bytes+unseen
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ const (
 	canCompare   = "ledger" // keep a ledger, and compare it in the end
 	canReconnect = "resume" // go on over another connection when one breaks in presync
 	canPages     = "pages"  // take a dump's pages while it is written, and memory ahead of it
+	canPatch     = "patch"  // take pieces of a file in a folder, whose other content stays
 )
 
 // Needs are the features without which a destination ends a session of this version, by
@@ -36,7 +37,7 @@ func Needs() map[string][]string {
 func Understood() []string { return understood() }
 
 func understood() []string {
-	return append(codec.Understood(), canCompare, canReconnect, canStartFrom, canPages, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks, engine.CanSystem, engine.CanFloat)
+	return append(codec.Understood(), canCompare, canReconnect, canStartFrom, canPages, canPatch, canLazy, engine.CanSettings, engine.CanOwnNetwork, engine.CanOwnLinks, engine.CanSystem, engine.CanFloat)
 }
 
 // can reports whether the destination can do something that not every version does.

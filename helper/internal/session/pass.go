@@ -37,16 +37,16 @@ func (s *outgoing) collect() (dirty int64, some bool, err error) {
 	if err := s.copy.Collect(); err != nil {
 		return 0, false, fmt.Errorf("session: %w", err)
 	}
-	s.collecting = time.Since(began)
 	dirty = s.copy.Dirty()
 	some = dirty > 0
 	for _, d := range s.directories {
-		if err := d.collect(); err != nil {
+		if err := d.collect(!s.t0.IsZero()); err != nil {
 			return 0, false, err
 		}
 		dirty += d.bytes
 		some = some || d.due(!s.t0.IsZero())
 	}
+	s.collecting = time.Since(began)
 	return dirty, some, nil
 }
 

@@ -61,6 +61,9 @@ func (s *source) prepare(ctx context.Context, again bool) error {
 	if s.Spec.Policy.LazyPages && !slices.Contains(welcome.Can, canLazy) {
 		return errors.New("session: the destination's pcopy does not know lazy pages: install the same pcopy on both hosts, or move the memory before")
 	}
+	if slices.ContainsFunc(s.Spec.Directories, func(d record.Directory) bool { return d.Ploop != "" }) && !slices.Contains(welcome.Can, canPatch) {
+		return errors.New("session: the destination's pcopy does not take the changes of a ploop disk: install the same pcopy on both hosts")
+	}
 	if err := errors.Join(s.settings.Needed(welcome.Can), engine.FloatingNeeded(s.Spec, welcome.Can)); err != nil {
 		return err
 	}

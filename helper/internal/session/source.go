@@ -321,11 +321,17 @@ func (s *source) finish(ctx context.Context) error {
 	if s.conn != nil {
 		_ = protocol.Send(s.conn, &protocol.End{}) // it knows: this only spares it a wait
 	}
-	why := ""
-	if err != nil {
-		why = fmt.Sprintf("the workload runs on the destination; clearing up here failed: %v", err)
+	switch {
+	case err == nil:
+		return s.Reach(record.Done, "")
+	case s.Spec.Mode == record.Copy: // nothing was held
+		return s.Reach(record.Done, fmt.Sprintf("everything was copied; clearing up here failed: %v", err))
 	}
-	return s.Reach(record.Done, why)
+	// Something is held or noted here still: not done, and a recovery tries again.
+	err = fmt.Errorf("session: the workload runs on the destination; clearing up here failed: %w", err)
+	s.Log.Emit("error", map[string]any{"text": err.Error()})
+	s.Update(true, func(st *record.Status) { st.Error = err.Error() })
+	return err
 }
 
 // undo is the way back from an error, as far as the rule of safety lets it go.

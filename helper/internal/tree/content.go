@@ -35,6 +35,9 @@ func (p *pass) file(parent int, base, rel string, before *unix.Stat_t, h *tar.He
 	if err := noteFlags(fd, h); err != nil {
 		return p.error(rel, err)
 	}
+	if u := p.unseen[rel]; u != nil {
+		return p.unseenFile(u, f, rel, &st, h)
+	}
 	pieces := []piece{{0, st.Size}}
 	if st.Blocks*512 < st.Size {
 		if pieces, err = extents(fd, st.Size); err != nil {

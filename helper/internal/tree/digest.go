@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/livefleet/handover/helper/internal/image"
 )
 
 // DigestAlgorithm names how a folder's digest is made: the SHA-256 over its entries
@@ -23,13 +25,17 @@ import (
 const DigestAlgorithm = "sha256-tree"
 
 // Digest is a digest of everything in a folder that travels, in hexadecimal, and
-// how many bytes of content that is.
-func Digest(ctx context.Context, root string) (digest string, size int64, err error) {
+// how many bytes of content that is. Files that are written to unseen are read as the
+// other side is to have them.
+func Digest(ctx context.Context, root string, all ...Unseen) (digest string, size int64, err error) {
 	m, err := Open(root)
 	if err != nil {
 		return "", 0, err
 	}
 	defer m.Close()
+	for _, u := range all {
+		m.unseen[u.Name] = &unseen{Unseen: u}
+	}
 	d := &digester{Mirror: m, ctx: ctx, first: map[uint64]string{}}
 	d.files, d.ctx = errgroup.WithContext(ctx)
 	d.files.SetLimit(runtime.GOMAXPROCS(0))
@@ -159,12 +165,37 @@ func (d *digester) entry(parent int, base, rel string, st *unix.Stat_t) error {
 			f := os.NewFile(uintptr(fd), rel)
 			defer f.Close()
 			h := sha256.New()
-			if err := digestFile(d.ctx, h, f, size); err != nil {
+			if err := d.content(h, f, rel, size); err != nil {
 				return fmt.Errorf("%s: %w", rel, err)
 			}
 			l.content = h.Sum(nil)
 			return nil
 		})
+	}
+	return nil
+}
+
+// content reads a file.
+func (d *digester) content(h hash.Hash, f *os.File, rel string, size int64) error {
+	u := d.unseen[rel]
+	if u == nil {
+		return digestFile(d.ctx, h, f, size)
+	}
+	src, err := u.read(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	buf := image.Buffer(int(part))
+	for off := int64(0); off < size; off += part {
+		if err := context.Cause(d.ctx); err != nil {
+			return err
+		}
+		b := buf[:min(part, size-off)]
+		if err := u.readAt(src, b, off); err != nil {
+			return err
+		}
+		h.Write(b)
 	}
 	return nil
 }

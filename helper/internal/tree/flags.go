@@ -302,7 +302,7 @@ func (f flagged) open(root int, folder string) error {
 // note takes an entry's flags from its header. A folder that is as it comes may be
 // locked, and is about to get its times.
 func (f flagged) note(root int, h *tar.Header) error {
-	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir {
+	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir && h.Typeflag != typePatch {
 		return nil
 	}
 	want, err := flagsFrom(h)

@@ -17,6 +17,8 @@ import (
 // touched since the one before. The first sends everything.
 type Follower struct {
 	*Mirror
+	// Unseen, if it is set, names the files that are written to unseen now.
+	Unseen  func() ([]Unseen, error)
 	watch   *watch.Watch
 	pending watch.Set
 	first   bool
@@ -122,6 +124,11 @@ func (f *Follower) Pass(w io.Writer, last bool) (Stats, string, error) {
 		return s, "", err
 	}
 	c, err := f.changes(last)
+	if err == nil && last { // nothing writes any more: this look is the last
+		_, err = f.Look()
+	} else if err == nil {
+		err = f.find()
+	}
 	if err != nil {
 		return Stats{}, "", err
 	}
@@ -129,6 +136,9 @@ func (f *Follower) Pass(w io.Writer, last bool) (Stats, string, error) {
 		f.first = false
 		s, err := f.Everything(w, c)
 		return s, "", err
+	}
+	for _, name := range f.unseenDue() {
+		c.Touched = append(c.Touched, watch.Touch{Path: name, How: watch.Written})
 	}
 	if c.Set.Everything != "" {
 		s, err := f.Everything(w, c)

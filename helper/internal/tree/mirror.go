@@ -38,6 +38,8 @@ type Mirror struct {
 	seed maphash.Seed
 	held map[uint64]held     // by inode
 	also map[uint64][]string // the further names of files that have several
+
+	unseen map[string]*unseen // those whose writes are not told of, by name
 }
 
 // held is the other side's content of one file.
@@ -83,7 +85,7 @@ func Open(path string) (*Mirror, error) {
 		unix.Close(root)
 		return nil, fmt.Errorf("tree: %s: %w", path, err)
 	}
-	return &Mirror{path: path, root: root, dev: st.Dev, seed: maphash.MakeSeed(), held: map[uint64]held{}, also: map[uint64][]string{}}, nil
+	return &Mirror{path: path, root: root, dev: st.Dev, seed: maphash.MakeSeed(), held: map[uint64]held{}, also: map[uint64][]string{}, unseen: map[string]*unseen{}}, nil
 }
 
 // Close gives the folder back.
@@ -217,7 +219,7 @@ func replaced(folders map[string][]string, rel string) bool {
 // Weigh is about how many bytes a pass over these entries would send.
 func (m *Mirror) Weigh(touched []watch.Touch) (n int64) {
 	for _, t := range touched {
-		if st, err := m.stat(t.Path); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && t.How != watch.Closed {
+		if st, err := m.stat(t.Path); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && t.How != watch.Closed && m.unseen[t.Path] == nil {
 			n += min(st.Size, st.Blocks*512)
 		}
 	}
@@ -313,6 +315,9 @@ func (p *pass) keep(rel string, st *unix.Stat_t) {
 // changed reports whether the other side may hold other content under this name. A
 // note without the bit of need does not count.
 func (p *pass) changed(rel string, st *unix.Stat_t, need uint64) bool {
+	if u := p.unseen[rel]; u != nil && u.due(st) {
+		return true
+	}
 	h, ok := p.held[st.Ino]
 	if !ok || h.mark&need == 0 || h.mark&^markBits != p.mark(st) {
 		return true

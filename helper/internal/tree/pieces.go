@@ -64,6 +64,15 @@ func layOut(h *tar.Header, size int64, pieces []piece) []byte {
 	if h.Size == size {
 		return nil
 	}
+	return layTable(h, size, pieces)
+}
+
+// layTable is layOut with a table in any case.
+func layTable(h *tar.Header, size int64, pieces []piece) []byte {
+	h.Size = 0
+	for _, c := range pieces {
+		h.Size += c.length
+	}
 	table := binary.LittleEndian.AppendUint64(nil, uint64(len(pieces)))
 	for _, c := range pieces {
 		table = binary.LittleEndian.AppendUint64(table, uint64(c.off))

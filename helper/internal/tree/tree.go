@@ -6,11 +6,12 @@
 // entry; Some looks only at those that package watch saw touched. Both write a pass
 // as a tar stream (PAX: extended attributes and so access lists, numeric owners,
 // times to the nanosecond, device nodes, hard links; files with holes in pieces), and
-// Unpack lays such a stream down elsewhere. Three records are not tar's:
+// Unpack lays such a stream down elsewhere. Four records are not tar's:
 //
 //	G  its data are names, separated by NUL: remove them from the folder
 //	O  the same: remove all other names from the folder
 //	U  a socket's file
+//	P  pieces of a file that came before: its other content stays
 //
 // The kernel sets the change time (ctime) itself and no program can set it back, so a
 // file with the same inode, size and change time as before is unchanged. There are
@@ -56,6 +57,7 @@ const (
 	typeGone   = 'G'
 	typeOnly   = 'O'
 	typeSocket = 'U'
+	typePatch  = 'P'
 )
 
 // WriteBack has the file system of a folder write everything back, and returns

@@ -364,6 +364,9 @@ func lay(root, parent int, base string, r io.Reader, h *tar.Header) error {
 	if base == "." {
 		return errors.New("the folder itself comes as something else than a folder")
 	}
+	if h.Typeflag == typePatch {
+		return patch(parent, base, r, h)
+	}
 	if err := removeAt(parent, base); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}

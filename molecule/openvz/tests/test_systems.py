@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from test_openvz import CHECKOUT, INVENTORY, PARAMETERS, PROGRAMS, Hosts
+from turns import in_turn
 
 IMAGES = "/srv/images"
 ATTRIBUTES = """\
@@ -129,10 +130,12 @@ def logged_in(system):
         made.end()
 
 
+@in_turn(0)
 def test_a_second_run_of_the_role_changes_nothing():
     assert "changed=0" in play("molecule/openvz/systems.yml", *(f"@{file}" for file in PARAMETERS))
 
 
+@in_turn(0)
 @pytest.mark.parametrize("system", [("debian-sysvinit", 108)], indirect=True)
 def test_a_system_with_system_v_init(system, login):
     before = login.says("before")
@@ -145,6 +148,7 @@ def test_a_system_with_system_v_init(system, login):
     assert system.there.check_output(f"podman inspect --format '{{{{.State.ExitCode}}}}' {system.name}") == "130"
 
 
+@in_turn(1)
 @pytest.mark.parametrize("system", [("debian13-systemd", 109)], indirect=True)
 def test_a_system_with_systemd(system, login):
     before = login.says("before")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -74,6 +75,29 @@ type diskFile struct {
 	GUID string `xml:"GUID"`
 	Type string `xml:"Type"`
 	File string `xml:"File"`
+}
+
+// Top is the highest layer of the image in a folder, its file below that: the one that is written to while the disk is
+// in use.
+func Top(folder string) (Link, error) {
+	f, err := os.Open(filepath.Join(folder, descriptorName))
+	if err != nil {
+		return Link{}, fmt.Errorf("ploop: %w", err)
+	}
+	defer f.Close()
+	var links []Link
+	d, err := parseDescriptor(f)
+	if err == nil {
+		links, err = d.chain("")
+	}
+	if err != nil {
+		return Link{}, fmt.Errorf("ploop: %s: %w", f.Name(), err)
+	}
+	top := links[len(links)-1]
+	if top.File, err = within(folder, top.File); err != nil {
+		return Link{}, fmt.Errorf("ploop: %s: %w", f.Name(), err)
+	}
+	return top, nil
 }
 
 // parseDescriptor reads a DiskDescriptor.xml.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/livefleet/handover/helper/internal/image/ploop"
 	"github.com/livefleet/handover/helper/internal/tree"
 )
 
@@ -16,6 +17,9 @@ type Directory struct {
 	Path string `json:"path"`
 	Size int64  `json:"size,omitempty"` // source: about how much that is, for display; destination: how much it may reserve
 	File bool   `json:"file,omitempty"` // it is a single file, empty on the destination when the session begins
+	// Ploop is, on the source of a live workload, the folder in it with the image of its ploop disk: the kernel writes to
+	// the top layer and tells no watcher, until the workload and its file system are frozen.
+	Ploop string `json:"ploop,omitempty"`
 }
 
 // byPath reports whether it is a file or folder of the host's, which has its path for
@@ -44,7 +48,26 @@ func (d *Directory) Follow() (*tree.Follower, error) {
 	if d.File {
 		return tree.FollowFile(d.Path)
 	}
-	return tree.Follow(d.Path)
+	f, err := tree.Follow(d.Path)
+	if err != nil || d.Ploop == "" {
+		return f, err
+	}
+	f.Unseen = d.unseen
+	return f, nil
+}
+
+// unseen is the file that the kernel of a ploop disk writes to now. The copy of an image
+// that is in use is one that is closed.
+func (d *Directory) unseen() ([]tree.Unseen, error) {
+	top, err := ploop.Top(filepath.Join(d.Path, d.Ploop))
+	if err != nil {
+		return nil, err
+	}
+	u := tree.Unseen{Name: filepath.Join(d.Ploop, top.File)}
+	if !top.Plain {
+		u.Begins = func(first []byte) { ploop.ClearInUse(first) }
+	}
+	return []tree.Unseen{u}, nil
 }
 
 // Empty reports whether there is nothing in it.
@@ -68,7 +91,14 @@ func (d *Directory) Digest(ctx context.Context) (string, int64, error) {
 	if d.File {
 		return tree.DigestFile(ctx, d.Path)
 	}
-	return tree.Digest(ctx, d.Path)
+	if d.Ploop == "" {
+		return tree.Digest(ctx, d.Path)
+	}
+	all, err := d.unseen()
+	if err != nil {
+		return "", 0, err
+	}
+	return tree.Digest(ctx, d.Path, all...)
 }
 
 func (d *Directory) check() error {
@@ -77,6 +107,8 @@ func (d *Directory) check() error {
 		return fmt.Errorf("path %q is not absolute", d.Path)
 	case d.Size < 0:
 		return fmt.Errorf("size %d bytes", d.Size)
+	case d.Ploop != "" && (d.File || !filepath.IsLocal(d.Ploop) || filepath.Clean(d.Ploop) != d.Ploop):
+		return fmt.Errorf("ploop %q is no folder in it", d.Ploop)
 	}
 	return nil
 }

@@ -365,6 +365,9 @@ func (s *Spec) checkDirectories(seen names) error {
 		if err := d.check(); err != nil {
 			return fmt.Errorf("volume %s: %w", d.Name, err)
 		}
+		if d.Ploop != "" && (s.Role != Source || s.Mode != Live) {
+			return fmt.Errorf("volume %s: ploop is for the source of a live workload, and this is the %s in mode %s", d.Name, s.Role, s.Mode)
+		}
 	}
 	return nil
 }

@@ -72,6 +72,10 @@ func broken() []struct {
 			s["directories"] = []any{m{"name": "/a", "path": "/a"}, m{"name": "/a", "path": "/a"}}
 		}},
 		{`volume "data": the name is missing, there twice, or not a name`, func(s m) { s["directories"] = []any{m{"name": "data", "path": "/a"}} }},
+		{`volume files: ploop "../b" is no folder in it`, func(s m) { s["directories"] = []any{m{"name": "files", "path": "/a", "ploop": "../b"}} }},
+		{`volume files: ploop is for the source of a live workload, and this is the source in mode offline`, func(s m) {
+			s["mode"], s["directories"] = "offline", []any{m{"name": "files", "path": "/a", "ploop": "root.hdd"}}
+		}},
 		{`volume files: path "a" is not absolute`, func(s m) { s["directories"] = []any{m{"name": "files", "path": "a"}} }},
 		{`tree "": the name is missing, there twice, or not a name`, func(s m) { s["trees"].([]any)[0].(m)["name"] = "" }},
 		{`tree dump: path "gate" is not absolute`, func(s m) { s["trees"].([]any)[0].(m)["path"] = "gate" }},

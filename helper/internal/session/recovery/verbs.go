@@ -11,6 +11,10 @@ import (
 // which the status says.
 func Cutover(ctx context.Context, dir string) (*record.Status, error) {
 	if err := record.Ask(ctx, dir, record.Request{Do: record.AskCutover}); err != nil {
+		// Its own last words say more than that it is gone.
+		if s, e := record.Show(dir); e == nil && errors.Is(err, record.ErrNobody) && !s.Ended && s.Error != "" {
+			return s, fmt.Errorf("session: %s is %s: %s", s.ID, s.State, s.Error)
+		}
 		return nil, err
 	}
 	return record.Wait(ctx, dir, []string{record.UntilEnded, record.UntilHeld})

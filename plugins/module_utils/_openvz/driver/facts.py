@@ -20,6 +20,8 @@ Document = t.Mapping[str, t.Any]
 KNOWN_AS = "/run/handover/openvz"
 # The name of the private area among the directories of a move.
 PRIVATE = "private"
+# The folder in it with the image of a ploop disk.
+IMAGE = "root.hdd"
 # vzctl 4 moves these with a container; libvzctl keeps its own in the private area.
 SCRIPTS = ("start", "stop", "mount", "umount", "premount", "postumount")
 # The places that each host has for itself.

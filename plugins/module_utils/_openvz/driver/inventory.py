@@ -36,7 +36,10 @@ PARAMETERS: dict[str, Row] = {name: _OWN.get(name) or Row(CARRIED, FILE) for nam
 STATE: dict[str, Row] = {
     "the files of a directory container (simfs)": Row(CARRIED, "by a tree of the session: once while it runs, and its changes after the stop"),
     "the disk of a ploop container, with its snapshots": Row(
-        CARRIED, "by a tree of the session, and once more as a whole after the stop: the kernel writes to it and tells no watcher", "disk"
+        CARRIED,
+        "by a tree of the session: the kernel writes to it and tells no watcher. Offline it is sent once more as a whole after the stop; "
+        "live its top layer is compared with the sent content, once more under the freeze",
+        "disk",
     ),
     "a private area of another kind (VZFS), or of two kinds": Row(REFUSED, "convert it with `vzctl convert`", "layout"),
     "a private area that is a link": Row(REFUSED, "mount the folder there instead", "layout"),
@@ -49,7 +52,7 @@ STATE: dict[str, Row] = {
     "memory, processes and connections": Row(
         CARRIED, "live, by `vzctl chkpnt` and `vzctl restore` of OpenVZ's kernel 2.6.32; offline it is stopped and started", "live"
     ),
-    "memory of one with a ploop disk, or of libvzctl's": Row(REFUSED, "move it offline", "live"),
+    "memory of one of libvzctl's": Row(REFUSED, "move it offline", "live"),
     "the dump of one that is suspended": Row(REFUSED, "resume it, or remove the dump and start it", "running"),
     "counters of resources and traffic": Row(ANEW, "the kernel counts from its start there"),
 }

@@ -34,10 +34,6 @@ def _live(move: Move) -> t.Iterator[str]:
         yield "{0} is {1} on {2} and has no memory to hand over: start it there first, {3}".format(
             move.workload, move.container["state"], move.source, OFFLINE_CURE
         )
-    if move.container["layout"] == "ploop":
-        yield "{0} has a ploop disk, to which the kernel of {1} writes and tells no watcher, also while {0} is suspended: {2}".format(
-            move.workload, move.source, OFFLINE_CURE[len("or ") :]
-        )
     if not here["checkpoint"]:
         yield "the kernel of {0} cannot dump {1} (`vzcptcheck version` gives none): load its module vzcpt there, {2}".format(
             move.source, move.workload, OFFLINE_CURE

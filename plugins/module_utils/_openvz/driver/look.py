@@ -109,6 +109,8 @@ class Look:
         # Carried as texts. The files of a private area are carried as they are.
         written = {} if workload["newer"] else {workload["id"] + ".conf": workload["conf"], **workload["scripts"]}
         directory = {"name": facts_of.PRIVATE, "path": workload["private"], "size": workload["size"], "anonymous": False, "shared_with": []}
+        if workload["layout"] == "ploop":
+            directory["ploop"] = facts_of.IMAGE
         return {
             "dump": next(iter(glob.glob(os.path.join(glob.escape(dumps), facts_of.DUMP.format(workload["id"])))), ""),
             "linked": os.path.islink(workload["private"]),

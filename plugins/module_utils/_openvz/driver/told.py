@@ -23,9 +23,12 @@ def _places(move: Move) -> t.Iterator[str]:
 
 def _disk(move: Move) -> t.Iterator[str]:
     if move.container["layout"] == "ploop" and move.container["running"]:
-        yield "the ploop disk of {0} ({1}) is sent twice, and {0} stands still the second time: the kernel writes to it and tells no watcher".format(
-            move.workload, format_size(move.container["size"])
+        how = (
+            "the top layer of the ploop disk of {0} ({1} with those below it) is read as a whole for each pass, and while {0} stands still"
+            if move.live
+            else "the ploop disk of {0} ({1}) is sent twice, and {0} stands still the second time"
         )
+        yield (how + ": the kernel writes to it and tells no watcher").format(move.workload, format_size(move.container["size"]))
 
 
 def _host_scripts(move: Move) -> t.Iterator[str]:

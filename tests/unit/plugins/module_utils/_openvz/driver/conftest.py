@@ -38,7 +38,7 @@ stop) [ -f {0}/$unit ] && kill $(cat {0}/$unit) && rm {0}/$unit ;;
 esac
 """
 # Not every machine that tests run on has CRIU. This keeps a process's words, and begins it again, stopped; with the file criu-fails beside it, it does not.
-# That a process goes on from its dump is for molecule/openvz.
+# That a process goes on from its dump is for molecule/openvz-hosts.
 CRIU = """
 import os, pathlib, signal, subprocess, sys, time
 words = dict(zip(sys.argv[2:], sys.argv[3:]))

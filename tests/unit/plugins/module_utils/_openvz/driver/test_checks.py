@@ -157,7 +157,6 @@ BROKEN = [
     ("running", put("here/workload/state", "mounted"), "unmount it there with `vzctl umount 101`"),
     ("running", put("here/workload/dump", "/vz/dump/Dump.101"), "has a dump of its memory on node1 (/vz/dump/Dump.101)"),
     ("live", live(put("here/workload/running", False), put("here/workload/state", "stopped")), "101 is stopped on node1 and has no memory to hand over"),
-    ("live", live(put("here/workload/layout", "ploop")), "has a ploop disk, to which the kernel of node1 writes and tells no watcher"),
     ("live", live(put("here/host/openvz/checkpoint", 0)), "the kernel of node1 cannot dump 101 (`vzcptcheck version` gives none)"),
     ("live", live(put("there/host/openvz/capabilities", 0)), "the kernel of node2 cannot restore 101 (`vzcptcheck caps` gives none)"),
     ("checkpoint", live(put("there/host/openvz/checkpoint", 775)), "node1 writes dumps of version 776, and that of node2 reads them up to version 775"),
@@ -232,6 +231,14 @@ def test_the_disk_of_ploop_and_the_host_s_scripts_are_told(world):
     said = " / ".join(told.told(move(world)))
     for part in ("is sent twice", "the scripts vps.mount of node1 stay there", "CPUMASK of 101 is 0-3", "will be /data/private/101 on node2", "(101.mount)"):
         assert part in said
+
+
+def test_the_disk_of_a_live_one_is_compared(world):
+    world["here"]["workload"].update(layout="ploop")
+    world["there"]["host"]["openvz"]["ploop"] = True
+    world["mode"] = "live"
+    assert checks.examine(move(world))[0] == []
+    assert "is read as a whole for each pass, and while 101 stands still" in " / ".join(told.told(move(world)))
 
 
 def test_a_row_that_is_told_or_refused_has_a_check():

@@ -82,6 +82,17 @@ def test_a_container_and_its_host(host, seen):
     assert offer["lock"] == "" and offer["containers"] == offer["taken"] == []
 
 
+def test_the_session_is_told_of_a_ploop_disk(host, seen):
+    private = host.have()
+    assert "ploop" not in seen()[0]["mounts"][0]["directory_volume"]
+    (private / "etc/hostname").unlink()
+    (private / "etc").rmdir()
+    (private / "root.hdd").mkdir()
+    (private / "root.hdd" / "DiskDescriptor.xml").write_text("<Parallels_disk_image/>", encoding="utf-8")
+    found = seen()[0]
+    assert found["layout"] == "ploop" and found["mounts"][0]["directory_volume"]["ploop"] == "root.hdd" and found["root"] == f"{host.root}/vz/root/101"
+
+
 @pytest.mark.parametrize("content", [b'NAME="\xe9"\n', b'NAME="a"\r\n'])
 def test_a_file_that_would_not_be_the_same_is_named(host, seen, content):
     host.have("101.mount")

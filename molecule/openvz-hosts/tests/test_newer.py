@@ -4,7 +4,7 @@
 
 """A container of libvzctl's (7 and later) moves offline: it is known by a UUID, its configuration is in its private area, and vzctl registers that.
 
-In the order of this file, after test_live.py: in the meantime both hosts are of that era. LAB_FLEET is as in test_openvz.py.
+In the order of this file, after test_live.py: in the meantime both hosts are of that era. LAB_FLEET is as in molecule/openvz/tests/test_openvz.py.
 """
 
 from __future__ import annotations

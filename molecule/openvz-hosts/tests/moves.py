@@ -20,7 +20,6 @@ OTHER = os.environ.get("LAB_FLEET", "")
 INVENTORY = Path(OTHER) / "inventory.yml" if OTHER else CHECKOUT / "lab" / "inventory.yml"
 PROGRAMS = Path(sys.executable).parent
 PRIVATE = "/var/lib/containers/vz/private/103"
-WEB = "c2d5b2a1-3c66-4c6f-8f0a-6f0a8d9e0b11"
 STATE = "/var/lib/vzctl-stand-in"
 RUNS, GONE = "CTID 103 exist mounted running", "CTID 103 deleted unmounted down"
 
