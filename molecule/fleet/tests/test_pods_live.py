@@ -110,6 +110,7 @@ class Pod:
 def pod() -> t.Iterator[Pod]:
     made = Pod(Hosts(Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "reports"))
     try:
+        made.remove()  # what a run has left that was killed
         made.make()
         yield made
     finally:
@@ -171,6 +172,7 @@ def test_it_is_a_pod_as_before(pod: Pod) -> None:
     host.check_output(f"podman restart --time=0 {WEB}")
     host.check_output(f"podman pod stop --time=0 {POD} && podman pod start {POD}")
     assert {member for member, state in pod.states(home).items() if state == "running"} >= {DB, WEB}
+    host.check_output(f"podman stop --time=0 {JOB}")
     assert host.check_output(f"podman exec {WEB} hostname") == "quick"
     assert host.run(f"podman exec {DB} ip address show dev eth0").rc == 0
     # It is heard: no silence came with the start.
