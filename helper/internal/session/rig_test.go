@@ -115,8 +115,9 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if goOn, err := hook(hooks.PreDump); err != nil || !goOn {
 		return errors.Join(err, errors.New("the dump was refused before it began"))
 	}
-	if other, err := os.ReadFile(filepath.Join(control, "stands")); err == nil { // another member
-		if stopped, err := hooks.Cgroup(other).Stopped(); err != nil || !stopped {
+	if text, err := os.ReadFile(filepath.Join(control, "stands")); err == nil { // another member: frozen, or in the hold of its CRIU
+		cgroup, other, _ := strings.Cut(string(text), "\n")
+		if stopped, err := hooks.Cgroup(cgroup).Stopped(); err != nil || !stopped && !exists(filepath.Join(other, "frozen")) {
 			return errors.Join(err, errors.New("another member still runs"))
 		}
 	}

@@ -68,7 +68,7 @@ func newGroup(t *testing.T) *group {
 		}})
 	}
 	for i, name := range g.names {
-		g.note(name, "stands", string(r.spec.src.Members[1-i].Freeze.Cgroup))
+		g.note(name, "stands", string(r.spec.src.Members[1-i].Freeze.Cgroup)+"\n"+g.control[g.names[1-i]])
 	}
 	return g
 }
@@ -301,7 +301,7 @@ func TestAHalfResumeIsInDoubt(t *testing.T) {
 	g.wait(g.src, record.UntilConverged)
 	src, dst := g.cutover()
 	if !src.Held || dst.State != record.InDoubt {
-		t.Fatalf("the source is %s, the destination %s", src.State, dst.State)
+		t.Fatalf("the source is %s (%s), the destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
 	}
 	for range 2 {
 		_, err := recovery.Recover(brief(t), g.dst, g.dstRun, false)
