@@ -30,10 +30,15 @@ def in_turn(members: Members, verb: str, workload: str, podman: str, running: t.
     # The infra container of a pod runs as long as another member does.
     ran = [member["name"] for member in members if member["name"] in running or member["infra"] and running]
     turns: dict[str, list[tuple[list[str], list[str]]]] = {
+        # Those that are not dumped with the others must not have been started since.
+        "still": [(_IS_STOPPED, [name for name in first_to_last if name not in ran])],
+        "release": [(["stop", "--time=0"], [member["name"] for member in members if member["infra"]])],
         "stop": [(["stop"], ran[::-1]), (_IS_STOPPED, [name for name in first_to_last if name not in ran])],
         "start": [(["start"], ran), (["container", "exists"], [name for name in first_to_last if name not in ran])],
         "discard": [(["rm", *_AT_ONCE], first_to_last[::-1]), (["pod", "rm", *_AT_ONCE], list(pods))],
     }
+    if not any(names for _arguments, names in turns[verb]):
+        return []
     words = ["/usr/local/libexec/handover/pcopy", "internal", "in-turn", workload]
     for number, (arguments, names) in enumerate((arguments, names) for arguments, names in turns[verb] if names):
         words += [*(["---"] if number else []), podman, *arguments, "--", *names]

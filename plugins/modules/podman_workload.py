@@ -87,6 +87,12 @@ options:
         type: list
         elements: str
         default: []
+      restored:
+        description:
+          - Of a pod, whether the members that ran are restored with their memory. Its infra container is started, and its network is silent;
+            the members are readied.
+        type: bool
+        default: false
   members:
     description:
       - Names of several containers that move as one, in the order of their start. O(name) is their pod's, their project's, or all of theirs.

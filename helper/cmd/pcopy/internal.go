@@ -161,6 +161,7 @@ func (a internalCommands) internalBluefs() *cobra.Command {
 const (
 	netavarkEnv = "HANDOVER_NETAVARK" // podman's own netavark
 	gateEnv     = "HANDOVER_GATE"     // the directory of CRIU's images
+	silentEnv   = "HANDOVER_SILENT"   // a file: as long as it is there, a network comes up silent, whether something is restored or not
 )
 
 // netavark stands in for podman's program of that name while a workload is restored:
@@ -189,7 +190,13 @@ func (a internalCommands) netavark() *cobra.Command {
 
 func silenceFirst(args []string) error {
 	verb := slices.Index(args, "setup")
-	if verb < 0 || verb+1 >= len(args) || os.Getenv(gateEnv) == "" {
+	if verb < 0 || verb+1 >= len(args) {
+		return nil
+	}
+	if _, err := os.Stat(os.Getenv(silentEnv)); os.Getenv(silentEnv) != "" && err == nil {
+		return engine.ComeUpSilent(args[verb+1])
+	}
+	if os.Getenv(gateEnv) == "" {
 		return nil
 	}
 	return engine.SetUpNetwork(record.RunDir, os.Getenv(gateEnv), args[verb+1])

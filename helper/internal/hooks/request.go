@@ -3,8 +3,10 @@ package hooks
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -21,9 +23,10 @@ import (
 
 // Options are those of one dump or one restore.
 type Options struct {
-	Config  string // the path of CRIU's file to be, in the session's folder
-	Lazy    bool   // the memory is left out
-	Cgroups bool   // CRIU puts the tasks into their cgroups, whatever the host says of it
+	Config  string            // the path of CRIU's file to be, in the session's folder
+	Lazy    bool              // the memory is left out
+	Joins   map[string]string // namespaces, by CRIU's word for the kind, that restored tasks join
+	Cgroups bool              // CRIU puts the tasks into their cgroups, whatever the host says of it
 }
 
 // Field of criu_opts in criu's rpc.proto.
@@ -37,6 +40,9 @@ func (o Options) apply(fd int, r criuRequest) error {
 	}
 	if o.Lazy {
 		lines += "lazy-pages\n"
+	}
+	for _, kind := range slices.Sorted(maps.Keys(o.Joins)) {
+		lines += "join-ns " + kind + ":" + o.Joins[kind] + "\n"
 	}
 	if o.Lazy && r.kind == typeDump {
 		socket, err := deadSocket()

@@ -146,7 +146,11 @@ func (d *destination) prepare() error {
 			return err
 		}
 	}
-	if r := d.Spec.Hooks.Restore; r.Given() && r.Gate != "" {
+	for _, part := range d.Spec.Parts() {
+		r := part.Restore
+		if !r.Given() || r.Gate == "" {
+			continue
+		}
 		if mounted, err := loop.Mounted(r.Gate); err != nil {
 			return err
 		} else if mounted {

@@ -48,6 +48,7 @@ func mendDump(b *record.Session) error {
 		if t.Stage != record.StageDump {
 			continue
 		}
+		part := b.Spec.PartAt(t.Path)
 		timers, err := criuimage.MendTimers(t.Path)
 		if err != nil {
 			return fmt.Errorf("session: %w", err)
@@ -56,7 +57,7 @@ func mendDump(b *record.Session) error {
 		if err != nil {
 			return fmt.Errorf("session: %w", err)
 		}
-		if err := errors.Join(engine.WriteCgroups(b, t.Path), engine.WriteAttributes(b, t.Path)); err != nil {
+		if err := errors.Join(engine.WriteCgroups(b.Log, part.Freeze, t.Path), engine.WriteAttributes(part.Freeze, t.Path), engine.WriteBound(part, t.Path), engine.WriteNames(part, t.Path)); err != nil {
 			return err
 		}
 		if timers+sleeps > 0 {
@@ -72,7 +73,7 @@ func (s *source) dumped(ctx context.Context) (time.Time, error) {
 	if err := s.sendTrees(ctx, record.StagePresync, record.StageFreeze); err != nil {
 		return time.Time{}, err
 	}
-	threads, err := engine.BoundThreads(s.Spec) // beside the dump, as the settings
+	threads, err := engine.BoundThreads(s.Spec.Hooks.Freeze) // beside the dump, as the settings
 	if err = errors.Join(s.settings.LookAgain(), err); err != nil {
 		return time.Time{}, err
 	}

@@ -112,9 +112,11 @@ func (d *earlyRestore) dumped(context.Context, *protocol.Dumped) error {
 	if err := d.memory.complete(); err != nil {
 		return err
 	}
-	if r := d.Spec.Hooks.Restore; r.Given() && r.Gate != "" {
-		if err := hooks.WatchRun(r.Gate); err != nil {
-			return err
+	for _, part := range d.Spec.Parts() {
+		if r := part.Restore; r.Given() && r.Gate != "" {
+			if err := hooks.WatchRun(r.Gate); err != nil {
+				return err
+			}
 		}
 	}
 	d.restorer.Dumped()

@@ -247,7 +247,7 @@ const pagesPause = 2 * time.Millisecond
 
 // sendPages begins to send; nil where there is nothing to send so.
 func (s *memorySource) sendPages(ctx context.Context) *pagesSender {
-	if !s.memory.pages {
+	if !s.memory.pages || len(s.Spec.Members) > 0 { // several dumps are written side by side
 		return nil
 	}
 	for _, t := range s.trees {

@@ -115,6 +115,12 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 	if goOn, err := hook(hooks.PreDump); err != nil || !goOn {
 		return errors.Join(err, errors.New("the dump was refused before it began"))
 	}
+	if text, err := os.ReadFile(filepath.Join(control, "stands")); err == nil { // another member: frozen, or in the hold of its CRIU
+		cgroup, other, _ := strings.Cut(string(text), "\n")
+		if stopped, err := hooks.Cgroup(cgroup).Stopped(); err != nil || !stopped && !exists(filepath.Join(other, "frozen")) {
+			return errors.Join(err, errors.New("another member still runs"))
+		}
+	}
 	frozen := filepath.Join(control, "frozen")
 	if err := os.WriteFile(frozen, nil, 0o600); err != nil {
 		return err
@@ -353,6 +359,9 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 	if err != nil {
 		return err
 	}
+	if exists(filepath.Join(control, "dies-held")) {
+		return dieHeld(control, runDir, imageDir)
+	}
 	goOn, err := hook(hooks.PostRestore, string(process))
 	if !goOn {
 		_ = restored(false)
@@ -377,6 +386,15 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 		time.Sleep(d)
 	}
 	return os.WriteFile(filepath.Join(control, "resumed"), state, 0o600)
+}
+
+// dieHeld ends while the script at its last point still waits.
+func dieHeld(control, runDir, imageDir string) error {
+	go func() {
+		_, _ = recovery.Hook(runDir, recovery.Call{Action: hooks.PostRestore, ImageDir: imageDir, CRIU: os.Getpid()})
+	}()
+	time.Sleep(300 * time.Millisecond)
+	return errors.Join(errors.New("it was killed"), os.WriteFile(filepath.Join(control, "died"), nil, 0o600))
 }
 
 // listing is everything that a folder holds, as a text.

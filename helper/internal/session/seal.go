@@ -57,10 +57,6 @@ func (s *source) lastPass(ctx context.Context, dumped <-chan struct{}) error {
 // mustStayWritable says why file systems cannot be frozen before the dump is
 // complete; empty if they can.
 func mustStayWritable(spec *record.Spec) string {
-	cgroup := spec.Hooks.Freeze
-	if cgroup == nil || cgroup.Cgroup == "" {
-		return "the tasks are not in a cgroup that is known"
-	}
 	devices := map[uint64]bool{}
 	for _, v := range spec.Volumes {
 		if v.Mountpoint == "" {
@@ -72,12 +68,17 @@ func mustStayWritable(spec *record.Spec) string {
 		}
 		devices[st.Dev] = true
 	}
-	file, err := cgroup.Cgroup.NeedsNames(devices)
-	switch {
-	case err != nil:
-		return err.Error()
-	case file != "":
-		return fmt.Sprintf("CRIU gives a name to %s", file)
+	for _, part := range spec.Parts() {
+		if part.Freeze == nil || part.Freeze.Cgroup == "" {
+			return "the tasks are not in a cgroup that is known"
+		}
+		file, err := part.Freeze.Cgroup.NeedsNames(devices)
+		switch {
+		case err != nil:
+			return err.Error()
+		case file != "":
+			return fmt.Sprintf("CRIU gives a name to %s", file)
+		}
 	}
 	return ""
 }

@@ -451,7 +451,11 @@ func (s *source) release() {
 // hooksLimit is how long the other side's commands may take; both sides have the
 // same driver table, but each knows only its own commands.
 func hooksLimit(s *record.Spec) time.Duration {
-	return 2 * s.Hooks.Freeze.Limit()
+	limit := time.Duration(0)
+	for _, part := range s.Parts() {
+		limit += 2 * part.Freeze.Limit()
+	}
+	return limit
 }
 
 // mayStart is the answer of the process that serves a source: not from the moment

@@ -18,6 +18,7 @@ from . import inode_flags, workload
 from .create_command import CommandError, Grammar, parse, twin
 from .essence import essence, first_difference
 from .group_facts import essence_of_member, pod_facts
+from .group_readied import Readied
 from .groups import names_by_id
 from .pod_command import pod_twin
 from .podman import Held, Podman
@@ -65,9 +66,13 @@ class Group:
                 return {"command": [], "volumes": sorted(volumes), "workload": {}}
             try:
                 self._make(source, members, volumes, (planned or {}).get("folders") or [])
+                if planned and planned["restored"]:
+                    Readied(self.module, self.podman).run(source)
             except HandoverError:
                 self._undo(source, members, volumes, (planned or {}).get("folders") or [])
                 raise
+        elif planned and planned["restored"] and not self.module.check_mode:
+            Readied(self.module, self.podman).run(source)
         return {"command": [], "volumes": [] if present else sorted(volumes), "workload": self._verified(source, members)}
 
     def _make(self, source: Facts, members: t.Sequence[Facts], volumes: t.Mapping[str, Facts], folders: t.Sequence[str]) -> None:

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
-	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // CRIU carries a tmpfs by tar and without the extended attributes of its files: lists of who
@@ -32,8 +31,7 @@ type attribute struct {
 }
 
 // WriteAttributes lays them down in the folder of the dump. The tasks stand still.
-func WriteAttributes(s *record.Session, dir string) error {
-	f := s.Spec.Hooks.Freeze
+func WriteAttributes(f *hooks.Command, dir string) error {
 	if !f.Given() {
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/pressure"
 	"github.com/livefleet/handover/helper/internal/report"
-	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // CanSystem is the word of a destination that restores all that an init of a whole system has
@@ -45,8 +44,7 @@ func forgetWatched(freeze *hooks.Command) error {
 
 // WriteCgroups has the dump in dir know the workload's cgroup and all below it: the restore puts
 // the tasks there, and makes their cgroup namespace with it.
-func WriteCgroups(s *record.Session, dir string) error {
-	f := s.Spec.Hooks.Freeze
+func WriteCgroups(log *report.Log, f *hooks.Command, dir string) error {
 	if !f.Given() || f.Cgroup == "" {
 		return nil
 	}
@@ -61,7 +59,7 @@ func WriteCgroups(s *record.Session, dir string) error {
 	if len(all) == 1 {
 		return nil
 	}
-	s.Log.Emit("cgroups", map[string]any{"cgroups": len(all), "took": map[string]float64{"cgroups": report.MS(time.Since(began))}})
+	log.Emit("cgroups", map[string]any{"cgroups": len(all), "took": map[string]float64{"cgroups": report.MS(time.Since(began))}})
 	return nil
 }
 

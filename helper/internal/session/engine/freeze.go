@@ -74,22 +74,33 @@ const thawLimit = 60 * time.Second
 // when only bytes are copied, nothing.
 func NewFreezer(b *record.Session) (Freezer, error) {
 	h := b.Spec.Hooks
+	if len(b.Spec.Members) > 0 {
+		return newDumps(b)
+	}
 	if !h.Freeze.Given() {
 		return idle{}, nil
 	}
 	if h.Freeze.Gate == "" {
 		return &stopper{Session: b, h: h}, nil
 	}
+	return newDump(b, b.Spec.Parts()[0], h)
+}
+
+// newDump is a dump of the workload, or of one member of it.
+func newDump(b *record.Session, part record.Member, h record.Hooks) (*criuDump, error) {
 	g, err := hooks.OpenGate(b.RunDir, h.Freeze.Gate, b.Dir)
 	if err != nil {
 		return nil, err
 	}
-	d := &criuDump{h: h, gate: g, dir: b.Dir, quiet: Quiet{Namespace: b.Spec.Network.Namespace, Log: b.Log}}
+	d := &criuDump{h: h, gate: g, runs: part.File(b.Dir, record.RunsFile), quiet: Quiet{Namespace: b.Spec.Network.Namespace, Log: b.Log}}
 	return d, d.noteRuns()
 }
 
 func NewRestorer(b *record.Session, c *Carried) (Restorer, error) {
 	h := b.Spec.Hooks
+	if len(b.Spec.Members) > 0 {
+		return newRestores(b, c)
+	}
 	if !h.Restore.Given() || h.Restore.Gate == "" {
 		return &starter{Session: b, h: h}, nil
 	}
@@ -116,7 +127,7 @@ func (idle) Reclaim(context.Context) error             { return nil }
 type criuDump struct {
 	h     record.Hooks
 	gate  *hooks.Gate
-	dir   string // of the session
+	runs  string // the file that says that the cgroup is not frozen by this session
 	quiet Quiet
 	p     *hooks.Process
 	froze bool      // the cgroup, or is about to
@@ -144,7 +155,20 @@ func (d *criuDump) Arm(ctx context.Context) error {
 
 func (d *criuDump) Shut(ctx context.Context) error { return d.quiet.turnAway(ctx) }
 
-func (d *criuDump) Freeze(ctx context.Context) (at time.Time, err error) {
+func (d *criuDump) Freeze(ctx context.Context) (time.Time, error) {
+	at, err := d.halt(ctx)
+	if err == nil {
+		err = d.quiet.Silence(ctx)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	d.begin()
+	return at, nil
+}
+
+// halt returns when no task runs any more.
+func (d *criuDump) halt(ctx context.Context) (at time.Time, err error) {
 	if d.h.Freeze.Cgroup == "" {
 		d.gate.Answer(hooks.PreDump, true)
 		at, err = d.await(ctx, hooks.NetworkLock)
@@ -159,16 +183,14 @@ func (d *criuDump) Freeze(ctx context.Context) (at time.Time, err error) {
 		}
 		at, err = d.h.Freeze.Cgroup.Freeze(limited)
 	}
-	if err == nil {
-		err = d.quiet.Silence(ctx)
-	}
-	if err != nil {
-		return time.Time{}, err
-	}
+	return at, err
+}
+
+// begin lets CRIU dump.
+func (d *criuDump) begin() {
 	d.begun = true
 	d.gate.Answer(hooks.PreDump, true)
 	d.gate.Answer(hooks.NetworkLock, true)
-	return at, nil
 }
 
 func (d *criuDump) Dumped(ctx context.Context) (time.Time, error) {
@@ -253,6 +275,7 @@ type criuRestore struct {
 	*record.Session
 	*Carried
 	h    record.Hooks
+	part record.Member
 	gate *hooks.Gate
 	p    *hooks.Process
 
@@ -365,7 +388,7 @@ func (r *criuRestore) Restore(ctx context.Context) error {
 	if err := r.await(ctx, hooks.PostRestore); err != nil {
 		return err
 	}
-	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), r.giveAttributes(), r.lead()); err != nil || !r.Spec.Network.Silent {
+	if err := errors.Join(r.settleLast(), r.hasOwnCgroups(), r.bindThreads(), r.armTriggers(), r.giveAttributes(), r.lead(), r.hasJoined()); err != nil || !r.Spec.Network.Silent {
 		return err
 	}
 	silent, err := network.Silent(NamespaceOf(r.gate.Root()))
@@ -391,14 +414,19 @@ func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
 	if err := errors.Join(silent, r.p.Wait(ctx, r.h.Restore.Limit())); err != nil {
 		return time.Time{}, err
 	}
+	at, err := r.ranSince()
+	RunBeside(ctx, r.Log, r.h.Resume)
+	return at, err
+}
+
+// ranSince is for when the command has ended: since when it runs.
+func (r *criuRestore) ranSince() (time.Time, error) {
 	at, ok := hooks.RanSince(r.h.Restore.Gate)
 	if !ok {
 		at = time.Now()
 	}
 	hooks.RemoveAside(r.h.Restore.Container)
-	err := r.gate.Close()
-	RunBeside(ctx, r.Log, r.h.Resume)
-	return at, err
+	return at, r.gate.Close()
 }
 
 // beckonWhenItRuns is soon over: the command ends in any case.

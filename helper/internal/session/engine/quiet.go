@@ -212,6 +212,12 @@ func SetUpNetwork(runDir, imageDir, namespace string) error {
 	if _, err := reg.Ask(hooks.NetworkSetup, namespace); err != nil {
 		return fmt.Errorf("session: the network of what session %s restores: %w", reg.Session, err)
 	}
+	return ComeUpSilent(namespace)
+}
+
+// ComeUpSilent has a namespace that has no interface yet be silent, and its addresses be usable
+// at once: sockets are restored that have them.
+func ComeUpSilent(namespace string) error {
 	return errors.Join(network.Silence(namespace), network.SkipDetection(namespace))
 }
 

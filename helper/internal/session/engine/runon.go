@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-
-	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
 // noteRuns notes that the cgroup is not frozen by this session.
@@ -15,7 +12,7 @@ func (d *criuDump) noteRuns() error {
 	if d.h.Freeze.Cgroup == "" {
 		return nil
 	}
-	if err := os.WriteFile(filepath.Join(d.dir, record.RunsFile), nil, 0o600); err != nil {
+	if err := os.WriteFile(d.runs, nil, 0o600); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	return nil
@@ -32,7 +29,7 @@ func (d *criuDump) stop() error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(d.dir, record.RunsFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(d.runs); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("session: %w", err)
 	}
 	d.froze = true

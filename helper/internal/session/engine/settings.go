@@ -41,7 +41,7 @@ type NetSettings struct {
 
 // Needed ends a session whose destination would leave the settings behind: can lists its features.
 func (n *NetSettings) Needed(can []string) error {
-	if f := n.Spec.Hooks.Freeze; !f.Given() || f.Gate == "" || !slices.ContainsFunc(NeedsOfDump(), func(word string) bool { return !slices.Contains(can, word) }) {
+	if f := n.Spec.Parts()[0].Freeze; !f.Given() || f.Gate == "" || !slices.ContainsFunc(NeedsOfDump(), func(word string) bool { return !slices.Contains(can, word) }) {
 		return nil
 	}
 	namespace, err := n.namespace()
@@ -80,12 +80,12 @@ func (n *NetSettings) LookAgain() (err error) {
 
 // namespace is the path of the workload's network namespace; empty: it has the host's.
 func (n *NetSettings) namespace() (string, error) {
-	if f := n.Spec.Hooks.Freeze; !f.Given() || f.Gate == "" {
+	if f := n.Spec.Parts()[0].Freeze; !f.Given() || f.Gate == "" {
 		return "", nil
 	}
 	path := n.Spec.Network.Namespace
 	if path == "" { // one without a network of podman's
-		pid, err := anyProcess(string(n.Spec.Hooks.Freeze.Cgroup))
+		pid, err := anyProcess(string(n.Spec.Parts()[0].Freeze.Cgroup))
 		if err != nil || pid == "" {
 			return "", err
 		}
@@ -182,6 +182,9 @@ func (c *Carried) Last(waiting []network.Connection, threads affinity.Threads, r
 // is a socket in it.
 func (r *criuRestore) settleEarly() error {
 	namespace := r.gate.Network()
+	if r.part.Name != "" { // it is there before the first member is restored
+		namespace = r.Spec.Network.Namespace
+	}
 	if r.settings == nil || namespace == "" {
 		return nil
 	}
@@ -193,7 +196,7 @@ func (r *criuRestore) settleEarly() error {
 
 // settleAtStart does so for a restore that was not armed: CRIU has made nothing yet.
 func (r *criuRestore) settleAtStart(ctx context.Context) error {
-	if r.settings == nil {
+	if r.settings == nil || r.part.Name != "" {
 		return nil
 	}
 	if err := r.await(ctx, hooks.PreRestore); err != nil {

@@ -36,7 +36,7 @@ func (s *Spec) ByCommands() bool {
 	switch {
 	case s.Mode == Offline:
 		return true
-	case s.Mode == Copy:
+	case s.Mode == Copy || len(s.Members) > 0:
 		return false
 	case s.Role == Source:
 		return s.Hooks.Freeze.Given() && s.Hooks.Freeze.Gate == ""
@@ -180,13 +180,13 @@ var workloadRules = []rule{
 		},
 	},
 	{
-		func(s *Spec) bool { return len(s.Bundles) > 0 && s.dumps() },
+		func(s *Spec) bool { return len(s.Bundles) > 0 && s.dumps() && len(s.Members) == 0 },
 		func(s *Spec) string {
-			return fmt.Sprintf("bundles: several containers are one workload only where they are stopped and started, and not in mode %s", s.Mode)
+			return fmt.Sprintf("bundles: in mode %s several containers are one workload only as members, each with its own commands", s.Mode)
 		},
 	},
 	{
-		func(s *Spec) bool { return s.Role == Source && s.Mode != Copy && !s.Hooks.Freeze.Given() },
+		func(s *Spec) bool { return s.Role == Source && s.Mode != Copy && !s.Parts()[0].Freeze.Given() },
 		always("hooks: freeze is missing"),
 	},
 	{
@@ -195,7 +195,7 @@ var workloadRules = []rule{
 	},
 	{
 		func(s *Spec) bool {
-			return s.Role == Source && s.dumps() && s.Hooks.Freeze.Gate == "" && !s.endsItself()
+			return s.Role == Source && s.dumps() && s.Parts()[0].Freeze.Gate == "" && !s.endsItself()
 		},
 		always("hooks: a live freeze needs a gate, the directory that CRIU writes to, or the commands thaw and reclaim of an engine that holds what it has frozen"),
 	},
@@ -216,7 +216,8 @@ var workloadRules = []rule{
 	},
 	{
 		func(s *Spec) bool {
-			return s.Role == Destination && s.Mode == Live && (!s.Hooks.Restore.Given() || s.Hooks.Restore.Gate == "" && !s.undoes())
+			r := s.Parts()[0].Restore
+			return s.Role == Destination && s.Mode == Live && (!r.Given() || r.Gate == "" && !s.undoes())
 		},
 		always("hooks: a live restore needs a command and a gate, the directory that CRIU reads from, or the commands resume and discard of an engine that holds what it has restored"),
 	},
@@ -236,7 +237,7 @@ var workloadRules = []rule{
 	},
 	{
 		func(s *Spec) bool {
-			f := s.Hooks.Freeze
+			f := s.Parts()[0].Freeze
 			return s.leavesMemory() != "" && s.Role == Source && (f.Cgroup == "" || f.Hold == "")
 		},
 		func(s *Spec) string {
@@ -245,7 +246,7 @@ var workloadRules = []rule{
 	},
 	{
 		func(s *Spec) bool {
-			r := s.Hooks.Restore
+			r := s.Parts()[0].Restore
 			return s.leavesMemory() != "" && s.Role == Destination && (r.Hold == "" || r.Container == "" || !filepath.IsAbs(r.Log))
 		},
 		func(s *Spec) string {
@@ -304,6 +305,7 @@ func (s *Spec) check() error {
 		func() error { return s.checkVolumes(seen) },
 		func() error { return s.checkDirectories(seen) },
 		func() error { return s.checkTrees(seen) },
+		func() error { return s.keeps(memberRules) },
 		func() error { return s.keeps(workloadRules) },
 	} {
 		if err := part(); err != nil {

@@ -28,7 +28,7 @@ func broken() []struct {
 			s["network"], s["bundle"] = m{"floating": []any{m{"address": address, "interface": "eth0"}}}, bundle
 		}
 	}
-	return []struct {
+	return append(brokenMembers(), []struct {
 		text   string
 		change func(s m)
 	}{
@@ -96,7 +96,7 @@ func broken() []struct {
 		{"network: floating: mode trial moves no workload, and no address", func(s m) { floats("192.0.2.50/24", "/b")(s); s["mode"] = "trial" }},
 		{`bundle "b" is not an absolute path`, func(s m) { s["bundle"] = "b" }},
 		{`bundles ["/a" "b"]: not each of them is an absolute path`, func(s m) { s["bundles"] = []any{"/a", "b"} }},
-		{"bundles: several containers are one workload only where they are stopped and started, and not in mode live", func(s m) { s["bundles"] = []any{"/a"} }},
+		{"bundles: in mode live several containers are one workload only as members, each with its own commands", func(s m) { s["bundles"] = []any{"/a"} }},
 		{"hooks: freeze is missing", func(s m) { s["hooks"] = m{} }},
 		{"hooks: thaw is missing: what is stopped must be startable again", func(s m) { s["mode"] = "offline" }},
 		{"hooks: a live freeze needs a gate, the directory that CRIU writes to, or the commands thaw and reclaim of an engine that holds what it has frozen", func(s m) { freeze(s)["gate"] = "" }},
@@ -119,7 +119,7 @@ func broken() []struct {
 			destination(s)
 			s["policy"] = m{"lazy_pages": true}
 		}},
-	}
+	}...)
 }
 
 func TestEachRuleHasItsSentence(t *testing.T) {
@@ -140,7 +140,7 @@ func TestEachRuleHasItsSentence(t *testing.T) {
 
 // A rule that no case breaks has a sentence that nobody has seen.
 func TestEachRuleIsBrokenOnce(t *testing.T) {
-	for _, rules := range [][]rule{generalRules, workloadRules} {
+	for _, rules := range [][]rule{generalRules, memberRules, workloadRules} {
 		for i, r := range rules {
 			seen := false
 			for _, c := range broken() {

@@ -63,6 +63,7 @@ type Spec struct {
 	Trees       []Tree      `json:"trees,omitempty"`
 	Network     Network     `json:"network"`
 	Hooks       Hooks       `json:"hooks"`
+	Members     []Member    `json:"members,omitempty"` // those that are dumped and restored one by one, see members.go
 	Policy      Policy      `json:"policy"`
 }
 
@@ -142,6 +143,9 @@ type Hooks struct {
 	Restore *hooks.Command `json:"restore,omitempty"`
 	Resume  *hooks.Command `json:"resume,omitempty"`
 	Discard *hooks.Command `json:"discard,omitempty"`
+	// Still fails where something of the workload runs that is not dumped with it. It is asked
+	// right before the freeze, when nothing of it is let start any more.
+	Still *hooks.Command `json:"still,omitempty"`
 }
 
 // Policy is when presync has done enough, and the operator's other choices.

@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"context"
-	"path/filepath"
 
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/session/record"
@@ -32,13 +31,15 @@ func (h Holder) Options(imageDir string, restores bool) (*hooks.Options, error) 
 	if err != nil {
 		return nil, err
 	}
-	o := &hooks.Options{Config: filepath.Join(reg.Session, record.CRIUFile), Lazy: record.CRIULeavesMemory(reg.Session, spec)}
+	part := spec.PartAt(imageDir)
+	o := &hooks.Options{Config: part.File(reg.Session, record.CRIUFile), Lazy: record.CRIULeavesMemory(reg.Session, spec)}
 	if restores {
+		o.Joins = part.Joins
 		o.Cgroups, err = hooks.TakeCgroups(imageDir)
 	} else {
-		o.Cgroups = spec.Hooks.Freeze.Given() && spec.Hooks.Freeze.Cgroup.Divided()
+		o.Cgroups = part.Freeze.Given() && part.Freeze.Cgroup.Divided()
 	}
-	if err != nil || !o.Lazy && !o.Cgroups {
+	if err != nil || !o.Lazy && !o.Cgroups && len(o.Joins) == 0 {
 		return nil, err
 	}
 	return o, nil

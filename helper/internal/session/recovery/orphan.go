@@ -210,11 +210,13 @@ func thawFileSystems(spec *record.Spec, j *record.Journal) (err error) {
 	return err
 }
 
-func killCgroup(ctx context.Context, spec *record.Spec) error {
-	if f := spec.Hooks.Freeze; f != nil {
-		return f.Cgroup.Kill(ctx)
+func killCgroups(ctx context.Context, spec *record.Spec) (err error) {
+	for _, part := range spec.Parts() {
+		if part.Freeze != nil {
+			err = errors.Join(err, part.Freeze.Cgroup.Kill(ctx))
+		}
 	}
-	return nil
+	return err
 }
 
 // takeOver takes the place of a session's process that died: its lock and its
@@ -293,10 +295,13 @@ func ForgetSource(ctx context.Context, dir, runDir string, spec *record.Spec) (e
 	if err := throttle.Lift(filepath.Join(dir, record.ThrottleFile)); err != nil {
 		return err
 	}
-	if f := spec.Hooks.Freeze; f.Given() && f.Gate != "" {
-		if err := hooks.Forget(ctx, runDir, f.Gate, dir); err != nil {
-			return err
+	for _, part := range spec.Parts() {
+		if f := part.Freeze; f.Given() && f.Gate != "" {
+			err = errors.Join(err, hooks.Forget(ctx, runDir, f.Gate, dir))
 		}
+	}
+	if err != nil {
+		return err
 	}
 	unlock, last, err := lastToServe(runDir, spec)
 	if err != nil || !last {

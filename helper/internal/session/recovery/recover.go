@@ -124,7 +124,7 @@ func endSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *re
 		}
 		// CRIU has ended its tasks, and where it was killed they are frozen still. As
 		// long as one is left this is not done, and a later recovery tries again.
-		if err := errors.Join(killCgroup(ctx, spec), engine.Gone(dir, spec)); err != nil {
+		if err := errors.Join(killCgroups(ctx, spec), engine.Gone(dir, spec)); err != nil {
 			return err
 		}
 		if err := engine.Reclaim(ctx, spec); err != nil {
@@ -154,18 +154,22 @@ func endSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *re
 // leftGate says whether the gate of a source's dead process is there still: the first
 // recovery after it removes it.
 func leftGate(runDir, dir string, spec *record.Spec) (bool, error) {
-	f := spec.Hooks.Freeze
-	if !f.Given() || f.Gate == "" {
-		return false, nil
+	for _, part := range spec.Parts() {
+		f := part.Freeze
+		if !f.Given() || f.Gate == "" {
+			continue
+		}
+		gate, err := filepath.EvalSymlinks(f.Gate)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return false, fmt.Errorf("session: %w", err)
+		}
+		if reg, err := hooks.Lookup(runDir, gate); err != nil || reg != nil && reg.Session == dir {
+			return err == nil, err
+		}
 	}
-	gate, err := filepath.EvalSymlinks(f.Gate)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	} else if err != nil {
-		return false, fmt.Errorf("session: %w", err)
-	}
-	reg, err := hooks.Lookup(runDir, gate)
-	return reg != nil && reg.Session == dir, err
+	return false, nil
 }
 
 func recoverDestination(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
@@ -207,19 +211,6 @@ func letRun(ctx context.Context, dir string, spec *record.Spec, j *record.Journa
 		return nil
 	}
 	return engine.ResumeAgain(ctx, dir, spec)
-}
-
-// ranHere decides, when CRIU is done, whether a workload that was told to resume may
-// have run. After a boot that is unknown, and so it may have.
-func ranHere(ctx context.Context, runDir string, spec *record.Spec, j *record.Journal) (bool, error) {
-	if j.Restarted(record.Released) {
-		return true, nil
-	}
-	r := spec.Hooks.Restore
-	if !r.Given() || r.Gate == "" {
-		return engine.StartedHere(runDir, spec), nil
-	}
-	return hooks.Ran(ctx, r.Gate)
 }
 
 func refuseAndDiscard(ctx context.Context, dir, runDir string, spec *record.Spec, j *record.Journal) error {
@@ -328,20 +319,25 @@ func hasMountUnit(mountpoint string) bool {
 // forgetDestination removes the gate of a destination's dead process when CRIU is
 // done, and the tmpfs that the dump came to.
 func forgetDestination(ctx context.Context, dir, runDir string, spec *record.Spec) error {
-	r := spec.Hooks.Restore
-	if !r.Given() || r.Gate == "" {
-		return nil
-	}
-	if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
-		return err
-	}
-	hooks.RemoveAside(r.Container)
-	if spec.Policy.LazyPages || spec.Policy.PlaceMemory {
-		if err := lazy.RemoveSocket(filepath.Dir(r.Log)); err != nil {
+	for _, part := range spec.Parts() {
+		r := part.Restore
+		if !r.Given() || r.Gate == "" {
+			continue
+		}
+		if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
+			return err
+		}
+		hooks.RemoveAside(r.Container)
+		if spec.Policy.LazyPages || spec.Policy.PlaceMemory {
+			if err := lazy.RemoveSocket(filepath.Dir(r.Log)); err != nil {
+				return err
+			}
+		}
+		if err := unmountIfMounted(r.Gate); err != nil {
 			return err
 		}
 	}
-	return unmountIfMounted(r.Gate)
+	return nil
 }
 
 // resolveOrphan is Resolve for a side whose process is gone. CRIU's hook, which
@@ -426,7 +422,11 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j
 	if err := engine.DiscardWorkload(ctx, spec); err != nil {
 		return err
 	}
-	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
+	for _, part := range spec.Parts() {
+		r := part.Restore
+		if !r.Given() || r.Gate == "" {
+			continue
+		}
 		if err := hooks.Forget(ctx, runDir, r.Gate, dir); err != nil {
 			return err
 		}
@@ -465,8 +465,10 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j
 			err = errors.Join(err, v.Clear())
 		}
 	}
-	if r := spec.Hooks.Restore; r.Given() && r.Gate != "" {
-		err = errors.Join(err, unmountIfMounted(r.Gate))
+	for _, part := range spec.Parts() {
+		if r := part.Restore; r.Given() && r.Gate != "" {
+			err = errors.Join(err, unmountIfMounted(r.Gate))
+		}
 	}
 	if err != nil {
 		return err

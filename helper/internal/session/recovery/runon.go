@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -17,9 +18,16 @@ import (
 // runOn lets the workload of a process that is gone run on as it was before a dump.
 // Whatever cannot be given back is told in the events of the session in dir, and keeps
 // it from nothing.
-func runOn(dir string, spec *record.Spec) error {
-	f := spec.Hooks.Freeze
-	if f == nil || hasNotFrozen(dir) {
+func runOn(dir string, spec *record.Spec) (err error) {
+	for _, part := range spec.Parts() {
+		err = errors.Join(err, runOnPart(dir, part))
+	}
+	return err
+}
+
+func runOnPart(dir string, part record.Member) error {
+	f := part.Freeze
+	if f == nil || hasNotFrozen(dir, part) {
 		return nil
 	}
 	if hooks.InUse(f.Gate) { // CRIU has the tasks still; its hook leaves a process behind
@@ -32,8 +40,8 @@ func runOn(dir string, spec *record.Spec) error {
 
 // hasNotFrozen says whether a session has left the workload's cgroup alone. A session that
 // an earlier helper has begun tells nothing of it, and may have frozen it.
-func hasNotFrozen(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, record.RunsFile))
+func hasNotFrozen(dir string, part record.Member) bool {
+	_, err := os.Lstat(part.File(dir, record.RunsFile))
 	return err == nil
 }
 
@@ -66,10 +74,14 @@ func runBeside(ctx context.Context, dir string, spec *record.Spec, c *hooks.Comm
 // session's process may be gone by then, and CRIU's caller takes its time.
 func runOnLater(dir string, c Call) error {
 	spec, err := record.LoadSpec(dir)
-	if err != nil || spec.Role != record.Source || spec.Hooks.Freeze == nil || spec.Hooks.Freeze.Cgroup == "" || hasNotFrozen(dir) {
+	if err != nil || spec.Role != record.Source {
 		return err
 	}
-	b := hooks.Behind{Cgroup: spec.Hooks.Freeze.Cgroup, Session: dir, Held: c.Action == hooks.NetworkLock || c.Action == hooks.PostDump}
+	part := spec.PartAt(c.ImageDir)
+	if part.Freeze == nil || part.Freeze.Cgroup == "" || hasNotFrozen(dir, part) {
+		return nil
+	}
+	b := hooks.Behind{Cgroup: part.Freeze.Cgroup, Session: dir, Held: c.Action == hooks.NetworkLock || c.Action == hooks.PostDump}
 	if c.Action == hooks.PostDump {
 		b.Images = c.ImageDir
 	}

@@ -196,7 +196,7 @@ func ReceiverMayStart(dir, runDir string, restores bool) error {
 		return err
 	}
 	// By CRIU's hooks, or by the engine itself.
-	held := restores && spec.Mode == record.Live && spec.Hooks.Restore.Given()
+	held := restores && spec.Restores()
 	switch st := j.State(); {
 	case held && (st == record.Frozen || st == record.Flushed): // the engine begins to restore, and waits for the volumes
 		return nil

@@ -19,7 +19,7 @@ _NAMESPACES = (("network", "network_mode"), ("process", "pid_mode"), ("IPC", "ip
 
 
 def _not_running(plan: Plan) -> t.Iterator[str]:
-    if plan.container["running"] or (plan.container["state"] in STOPPED and not plan.live):
+    if plan.container["running"] or (plan.container["state"] in STOPPED and (plan.in_group or not plan.live)):
         return
     yield "{0} is {1} on {2} and not running: {3}".format(
         plan.workload,

@@ -53,6 +53,8 @@ CHECKS: dict[str, Check] = {
 # Of several containers that move as one: the checks of what they take together, and those of the hosts themselves.
 OF_ALL = frozenset((*room.CHECKS, *group.CHECKS))
 OF_HOSTS = frozenset((*cpu.CHECKS, *hosts.CHECKS, *criu.CHECKS, *options.CHECKS))
+# Those of the hosts that ask what a container needs of them to be dumped and restored.
+OF_DUMPED = frozenset((*hosts.CHECKS, *criu.CHECKS))
 
 
 def twin(plan: Plan) -> dict[str, t.Any]:
@@ -63,6 +65,7 @@ def twin(plan: Plan) -> dict[str, t.Any]:
         "volumes": sorted(missing_volumes(plan.container["mounts"], podman["volumes"])),
         "folders": binds.folders(plan),
         "secrets": secrets.carried(plan),
+        "restored": bool(plan.members) and plan.live,
     }
 
 
@@ -100,9 +103,11 @@ def _asked(plan: Plan) -> list[tuple[Plan, dict[str, Check]]]:
     """Who is asked what: a container all; of several that move as one each by itself, and all of them for what they need together."""
     if not plan.members:
         return [(plan, CHECKS)]
-    each = {name: check for name, check in CHECKS.items() if name not in OF_ALL and name not in OF_HOSTS}
-    together = {name: check for name, check in CHECKS.items() if name in OF_ALL or name in OF_HOSTS}
-    return [*((member, each) for member in plan.member_plans()), (plan, together)]
+    of_each = OF_DUMPED if plan.live else frozenset()
+    together = {name: check for name, check in CHECKS.items() if name in (OF_ALL | OF_HOSTS) - of_each}
+    each = {name: check for name, check in CHECKS.items() if name not in together}
+    of_stopped = {name: check for name, check in each.items() if name not in of_each}
+    return [*((member, each if member.container["running"] else of_stopped) for member in plan.member_plans()), (plan, together)]
 
 
 def unknown_names(ignore: t.Iterable[str]) -> list[str]:

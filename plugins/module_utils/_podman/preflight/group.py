@@ -24,11 +24,44 @@ def _incomplete(plan: Plan) -> t.Iterator[str]:
         )
 
 
+# The namespaces that the members of a pod may share when they are restored: the network's is the infra container's, and CRIU joins the others.
+_JOINED = frozenset(("ipc", "net", "uts"))
+
+
 def _live(plan: Plan) -> t.Iterator[str]:
-    if plan.live and plan.container["running"]:
-        yield "{0} is {1} ({2}), which moves as one and is stopped for it: move it with -e migrate_mode=offline".format(
-            plan.workload, _WHAT.get(plan.container["kind"], "several containers"), ", ".join(plan.names)
+    why = next(_stopped_for_it(plan), None) if plan.live else None
+    if why is not None:
+        yield "{0} is {1} ({2}), which moves as one and is stopped for it{3}: move it with -e migrate_mode=offline".format(
+            plan.workload, _WHAT.get(plan.container["kind"], "several containers"), ", ".join(plan.names), why
         )
+
+
+def _stopped_for_it(plan: Plan) -> t.Iterator[str]:
+    """Why a group cannot move live, each as the end of a sentence."""
+    pods = plan.container["pods"]
+    members = [member for member in plan.members if not member["infra"]]
+    if plan.container["kind"] != POD or len(pods) != 1 or not all(member["pod_name"] == pods[0]["name"] for member in members):
+        yield ""
+        return
+    running = [member for member in members if member["running"]]
+    if not running:
+        yield ", as none of its members runs"
+    infra = next((member for member in plan.members if member["infra"]), None)
+    if infra is None or not infra["running"]:
+        yield ", as no infra container of it runs that would hold its network"
+        return
+    shared = set(pods[0]["essence"]["SharedNamespaces"])
+    if "net" not in shared or infra["network_mode"] == "host":
+        yield ", as its members have no network in common that is theirs alone"
+    if shared - _JOINED:
+        yield ", as its members share a namespace that CRIU cannot restore them into ({0})".format(", ".join(sorted(shared - _JOINED)))
+    if pods[0]["essence"].get("ExitPolicy") == "stop":
+        yield ", as it ends with the last of its members (--exit-policy=stop)"
+    for member in running:
+        if set(member["dependencies"]) - {infra["id"]}:
+            yield ", as {0} requires another member, and podman readies it only beside that".format(member["name"])
+        if not member["cgroup"]:
+            yield ", as {0} has no cgroup of the second version of its own on {1}".format(member["name"], plan.source)
 
 
 def _empty(plan: Plan) -> t.Iterator[str]:
@@ -81,6 +114,14 @@ def _states(plan: Plan) -> t.Iterator[str]:
             yield "{0} of {1} is {2} on {3}: start it or stop it there first".format(member["name"], plan.workload, member.get("state"), plan.source)
 
 
+def _common_ipc(plan: Plan) -> t.Iterator[str]:
+    shared = [pod for pod in plan.container.get("pods", []) if "ipc" in pod["essence"]["SharedNamespaces"]]
+    if plan.live and shared and plan.container.get("common_ipc"):
+        yield "{0} has {1} in the IPC namespace that its members share, which CRIU does not restore: {2}, or use migrate_mode=offline".format(
+            plan.workload, ", ".join(plan.container["common_ipc"]), "make the pod with --share=net,uts, where each member has its own"
+        )
+
+
 BASICS: dict[str, Check] = {"group": _why_not}
 # Of a container alone none has anything to say.
-CHECKS: dict[str, Check] = {"group_names": _names_taken, "group_pods": _pods, "group_units": _units, "group_states": _states}
+CHECKS: dict[str, Check] = {"group_names": _names_taken, "group_pods": _pods, "group_units": _units, "group_states": _states, "group_ipc": _common_ipc}

@@ -185,7 +185,7 @@ def _required_by(plan: Plan) -> t.Iterator[str]:
 
 def _pod(plan: Plan) -> t.Iterator[str]:
     if plan.container.get("pod") and not plan.in_group:
-        yield "{0} is a member of the pod {1} on {2}, which moves as one: move it with -e handover_workload={1} -e migrate_mode=offline".format(
+        yield "{0} is a member of the pod {1} on {2}, which moves as one: move it with -e handover_workload={1}".format(
             plan.workload, plan.pod_name, plan.source
         )
 

@@ -246,6 +246,7 @@ STEP = Step(
                 "volumes": {"type": "list", "elements": "str", "required": True},
                 "folders": {"type": "list", "elements": "str", "default": []},
                 "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
+                "restored": {"type": "bool", "default": False},
             },
         },
         "members": {"type": "list", "elements": "str", "default": []},

@@ -15,7 +15,7 @@ from ..._core import floating_look, host, loop
 from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from .. import container_facts, file_flags, groups, pod_command, processes, service, workload
+from .. import common_ipc, container_facts, file_flags, groups, pod_command, processes, service, workload
 from ..bind_facts import of_mount
 from ..container_look import Look
 from ..create_command import CommandError, carried_options, files, parse, unsupported
@@ -96,7 +96,9 @@ class WorkloadInfo:
             other["Name"] for unit in groups.units(inspects, projects=False) if mine & {each["Id"] for each in unit}
             for other in unit if other["Id"] not in mine and not other.get("IsInfra")
         }  # fmt: skip
-        return group_facts(self.params["workload"], kind, members, pods, sorted(outsiders))
+        infra = next((member for member in members if member["infra"] and member["running"]), None)
+        common = self._ask(lambda: common_ipc.objects(self.runtime, infra["pid"]), []) if infra else []
+        return {**group_facts(self.params["workload"], kind, members, pods, sorted(outsiders)), "common_ipc": common}
 
     def _container(
         self, listed: t.Mapping[str, t.Any] | None, containers: list[dict[str, t.Any]], networks: list[dict[str, t.Any]], in_group: bool = False

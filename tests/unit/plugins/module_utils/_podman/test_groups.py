@@ -107,6 +107,9 @@ MEMBERS = [member("9999-infra", infra=True), member("db"), member("job", running
         # The infra container of a pod in which nothing runs is left alone.
         ("stop", [], "/podman container inspect FORMAT -- db job web"),
         ("start", [], "/podman container exists -- db job web"),
+        # Live, those that are not dumped must not have been started, and the infra container ends behind the others.
+        ("still", ["db", "web"], "/podman container inspect FORMAT -- job"),
+        ("release", ["db", "web"], "/podman stop --time=0 -- 9999-infra"),
         ("discard", ["db"], "/podman rm --force --time=0 --ignore -- web job db --- /podman pod rm --force --time=0 --ignore -- front"),
     ],
 )
@@ -114,6 +117,10 @@ def test_what_ran_is_stopped_and_started_and_nothing_else(verb, running, expecte
     words = in_turn(MEMBERS, verb, "front", "/podman", running, ["front"])
     assert words[:4] == ["/usr/local/libexec/handover/pcopy", "internal", "in-turn", "front"]
     assert " ".join("FORMAT" if word.startswith("--format") else word for word in words[4:]) == expected
+
+
+def test_where_all_ran_there_is_nothing_to_ask_for():
+    assert in_turn(MEMBERS, "still", "front", "/podman", ["db", "job", "web"]) == []
 
 
 def test_the_layers_of_members_travel_and_not_that_of_the_infra_container():

@@ -261,20 +261,51 @@ def flagged(name, carried=True):
     return change
 
 
-def grouped(mode="offline", names=("db", "shop"), outsiders=(), pod=None, **member):
+def grouped(mode="offline", names=("db", "shop"), outsiders=(), pod=None, shared=("ipc", "net", "uts"), exits="continue", infra=None, **member):
     """It is a pod of two instead: the first has what is said."""
 
     def change(facts):
         one = facts.shop
         plain = {**one, "mounts": [], "networks": [], "ports": [], "pod": "f" * 64, "network_mode": "container:" + "e" * 64, "dependencies": ["e" * 64]}
+        plain.update(pod="f" * 64, cgroup="/sys/fs/cgroup/" + one["name"])
         members = [{**plain, "name": name, "id": name * 32, "infra": False, **(member if name == "db" else {})} for name in names]
-        infra = {**plain, "name": "ffff-infra", "id": "e" * 64, "infra": True, "network_mode": "bridge"}
-        pods = [{"name": "front", "id": "f" * 64, "infra": "e" * 64, "create_command": ["podman", "pod", "create", "front"], **(pod or {})}]
+        infra_facts = {**plain, "name": "ffff-infra", "id": "e" * 64, "infra": True, "network_mode": "bridge", **(infra or {})}
+        essence = {"SharedNamespaces": list(shared), "ExitPolicy": exits}
+        pods = [{"name": "front", "id": "f" * 64, "infra": "e" * 64, "essence": essence, "create_command": ["podman", "pod", "create", "front"], **(pod or {})}]
         facts.workload, facts.mode = "front", mode
         facts.there["host"]["podman"]["containers"] = []
-        facts.here["workload"] = group_facts("front", "pod", [infra, *members], pods, outsiders)
+        facts.here["workload"] = group_facts("front", "pod", [{**infra_facts, "pod_name": "front"}, *members], pods, outsiders)
+        for each in members:
+            each["pod_name"] = member.get("pod_name", "front")
 
     return change
+
+
+# A pod that cannot move live, and why.
+NOT_LIVE = [
+    ({"running": False, "state": "exited", "names": ("db",)}, "as none of its members runs"),
+    ({"infra": {"running": False}}, "as no infra container of it runs that would hold its network"),
+    ({"infra": {"network_mode": "host"}}, "as its members have no network in common that is theirs alone"),
+    ({"shared": ("ipc", "uts")}, "as its members have no network in common that is theirs alone"),
+    ({"shared": ("ipc", "net", "pid", "uts")}, "as its members share a namespace that CRIU cannot restore them into (pid)"),
+    ({"shared": ("cgroup", "net")}, "as its members share a namespace that CRIU cannot restore them into (cgroup)"),
+    ({"exits": "stop"}, "as it ends with the last of its members (--exit-policy=stop)"),
+    ({"dependencies": ["e" * 64, "shop" * 32]}, "as db requires another member, and podman readies it only beside that"),
+    ({"cgroup": ""}, "as db has no cgroup of the second version of its own on node1"),
+]
+
+
+def test_a_pod_moves_live_with_a_member_that_is_stopped(facts):
+    grouped(mode="live", running=False, state="exited", dependencies=["e" * 64, "shop" * 32])(facts)
+    assert facts.sentences() == []
+    assert preflight.verdict(facts.plan(), []) == "front can move from node1 to node2 (live, with db, shop)"
+    assert preflight.twin(facts.plan())["restored"] is True
+
+
+def test_what_a_member_needs_to_be_dumped_is_asked_of_it(facts):
+    grouped(mode="live", runtime="crun")(facts)
+    assert [name for name, _sentence in facts.sentences()] == ["runtime"]
+    assert "db runs under crun" in facts.sentences()[0][1]
 
 
 def test_a_pod_that_can_move(facts):
@@ -443,12 +474,16 @@ FAULTS = [
     ("pod", both(put("here.workload.pod", "f" * 64), put("here.workload.dependencies", ["e" * 64]), put("here.workload.network_mode", "container:eee"),
                  put("here.workload.cannot_recreate", "it belongs to a pod"),
                  put("here.host.podman.containers", [{"name": "shop", "id": "1", "state": "running", "pod": "web"}])),
-     "shop is a member of the pod web on node1, which moves as one: move it with -e handover_workload=web -e migrate_mode=offline"),
+     "shop is a member of the pod web on node1, which moves as one: move it with -e handover_workload=web"),
     ("required_by", both(put("here.workload.together", ["shop", "sidecar"]), put("here.workload.network_mode", "container:eee"),
                          put("here.workload.dependencies", ["e" * 64])),
      "shop, sidecar on node1 cannot be parted (--requires, --network container:, --volumes-from, or a volume that they share): "
      "move them as one with -e handover_workload=shop+sidecar -e migrate_mode=offline"),
-    ("group", grouped(mode="live"), "front is a pod (db, shop), which moves as one and is stopped for it: move it with -e migrate_mode=offline"),
+    ("group", both(grouped(mode="live"), put("here.workload.kind", "together")),
+     "front is several containers (db, shop), which moves as one and is stopped for it: move it with -e migrate_mode=offline"),
+    ("group", grouped(mode="live", pod_name="other"), "which moves as one and is stopped for it: move it with"),
+    *[("group", grouped(mode="live", **fault), f"which moves as one and is stopped for it, {why}: move it with -e migrate_mode=offline")
+      for fault, why in NOT_LIVE],
     ("group", grouped(outsiders=["cron"]),
      "cron, db, shop on node1 cannot be parted, and front is only a part of them: move them as one with -e handover_workload=cron+db+shop"),
     ("group", grouped(names=()), "the pod front on node1 has no members"),
@@ -459,6 +494,8 @@ FAULTS = [
     ("group_pods", grouped(pod={"cannot_recreate": "it has a user namespace (--userns)"}),
      "the pod front cannot be made again on node2: it has a user namespace (--userns): make it with podman pod create"),
     ("group_pods", both(grouped(), put("there.host.podman.catatonit", False)), "podman on node2 has no catatonit"),
+    ("group_ipc", both(grouped(mode="live"), put("here.workload.common_ipc", ["semaphores of System V"])),
+     "front has semaphores of System V in the IPC namespace that its members share, which CRIU does not restore: make the pod with --share=net,uts"),
     ("group_units", grouped(service={"unit": "db.service"}), "members of front are started by units of systemd on node1 (db.service)"),
     ("group_states", grouped(state="paused"), "db of front is paused on node1: start it or stop it there first"),
     ("devices", grouped(devices=["/dev/fuse"]), "db has devices of node1 (/dev/fuse), which cannot move"),
@@ -845,6 +882,6 @@ def test_secrets_that_are_made_are_those_that_the_destination_lacks(facts, secre
 def test_what_a_move_makes_is_what_the_destination_does_not_have(facts):
     facts.shop["mounts"] = [MOUNT, PLAIN, dict(MOUNT, type="bind", name="", volume=None)]
     facts.there["host"]["podman"].update(volumes={}, containers=[{"name": "cache", "id": "2", "state": "running"}])
-    assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"], "folders": [], "secrets": []}
+    assert preflight.twin(facts.plan()) == {"made": True, "volumes": ["pgdata", "uploads"], "folders": [], "secrets": [], "restored": False}
     facts.there["host"]["podman"].update(volumes={"uploads": {}}, containers=[{"name": "shop", "id": "1", "state": "created"}])
-    assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"], "folders": [], "secrets": []}
+    assert preflight.twin(facts.plan()) == {"made": False, "volumes": ["pgdata"], "folders": [], "secrets": [], "restored": False}
