@@ -115,12 +115,13 @@ type beside struct {
 	pass  func(context.Context) error                           // the workload runs
 	still func(_ context.Context, dumped <-chan struct{}) error // it stands still, and CRIU dumps until dumped is closed
 	last  func(context.Context) error                           // the dump is complete
+	undo  func() error                                          // nothing comes of it
 }
 
 // noDisks has nothing to do.
 func noDisks() beside {
 	nothing := func(context.Context) error { return nil }
-	return beside{nothing, func(context.Context, <-chan struct{}) error { return nil }, nothing}
+	return beside{nothing, func(context.Context, <-chan struct{}) error { return nil }, nothing, func() error { return nil }}
 }
 
 // TakeMemory takes the memory of a workload without disks, and returns for how long it stood still.
@@ -134,12 +135,14 @@ func withMemory(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
+	j.seal = &seal{job: j, guard: g}
 	stood, err := j.Memory.take(ctx, j.RunDir, j.FreezeLimit, beside{
 		pass:  j.pass,
-		still: func(ctx context.Context, dumped <-chan struct{}) error { return j.stillPass(ctx, g, dumped) },
+		still: j.seal.pass,
 		last:  func(ctx context.Context) error { return j.frozenPass(ctx, g) },
+		undo:  j.copy.Thaw,
 	})
-	if err = errors.Join(err, j.copy.Thaw(), g.dismiss()); err != nil {
+	if err = errors.Join(err, g.dismiss()); err != nil {
 		j.taken = time.Time{} // the disks alone are no such snapshot
 		return err
 	}
@@ -290,7 +293,7 @@ func (d *dump) moment(ctx context.Context, disks beside) (time.Duration, error) 
 	g.Go(func() error { return d.timed("pass", dumps, disks.still(gctx, dumped)) })
 	g.Go(func() error { return d.timed("copies", dumps, d.copyBeside(gctx)) })
 	if err := errors.Join(g.Wait(), renewed()); err != nil {
-		return 0, err
+		return 0, errors.Join(err, disks.undo())
 	}
 	lasts := time.Now()
 	// Once more: CRIU gives a deleted file that is open a name in the layer.

@@ -15,42 +15,49 @@ import (
 // sealLimit is for a dump that stands still, perhaps for a frozen file system.
 const sealLimit = 2 * time.Second
 
-// stillPass brings the disks up to date beside the dump, and freezes their file systems where
-// that can do no harm. They are frozen when it returns, or not at all after an error.
-func (j *job) stillPass(ctx context.Context, g *guard, dumped <-chan struct{}) error {
-	if err := j.pass(ctx); err != nil || !j.mayFreezeEarly() {
+// seal is a freeze of the file systems beside the dump.
+type seal struct {
+	*job
+	guard *guard
+	begun time.Time // zero: it comes when the dump is complete
+}
+
+// pass brings the disks up to date, and freezes their file systems where that can do no harm.
+// They are frozen when it returns, or not at all after an error.
+func (s *seal) pass(ctx context.Context, dumped <-chan struct{}) error {
+	if err := s.job.pass(ctx); err != nil || !s.harmless() {
 		return err
 	}
-	j.sealed = time.Now()
-	if err := g.begin(); err != nil {
+	s.begun = time.Now()
+	if err := s.guard.begin(); err != nil {
 		return err
 	}
-	if err := j.copy.Freeze(); err != nil {
-		return err
+	if err := s.copy.Freeze(); err != nil {
+		return errors.Join(err, s.copy.Thaw())
 	}
 	select {
 	case <-dumped:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), j.copy.Thaw())
-	case <-time.After(min(sealLimit, j.FreezeLimit/2)):
-		return j.copy.Thaw()
+		return errors.Join(context.Cause(ctx), s.copy.Thaw())
+	case <-time.After(min(sealLimit, s.FreezeLimit/2)):
+		return s.copy.Thaw()
 	}
 }
 
-// sealedStill thaws what was frozen early for so long that the guard may have thawed it.
-func (j *job) sealedStill() error {
-	if j.sealed.IsZero() || time.Since(j.sealed) < j.FreezeLimit/2 {
+// expire thaws them if they are frozen for so long that the guard may have done it.
+func (s *seal) expire() error {
+	if s == nil || s.begun.IsZero() || time.Since(s.begun) < s.FreezeLimit/2 {
 		return nil
 	}
-	return j.copy.Thaw()
+	return s.copy.Thaw()
 }
 
-// mayFreezeEarly says that CRIU writes to none of the disks. The tasks stand still, so their
+// harmless says that CRIU writes to none of the disks. The tasks stand still, so their
 // open files do not change.
-func (j *job) mayFreezeEarly() bool {
+func (s *seal) harmless() bool {
 	devices := map[uint64]bool{}
-	for _, v := range j.volumes {
+	for _, v := range s.volumes {
 		if v.mountpoint == "" {
 			continue
 		}
@@ -60,6 +67,6 @@ func (j *job) mayFreezeEarly() bool {
 		}
 		devices[st.Dev] = true
 	}
-	file, err := j.Memory.Dump.Cgroup.NeedsNames(devices)
+	file, err := s.Memory.Dump.Cgroup.NeedsNames(devices)
 	return err == nil && file == "" && len(devices) > 0
 }

@@ -120,7 +120,7 @@ func nothing(context.Context) error { return nil }
 
 // around makes the same pass while the workload runs and beside the dump.
 func around(pass, last func(context.Context) error) beside {
-	return beside{pass, func(ctx context.Context, _ <-chan struct{}) error { return pass(ctx) }, last}
+	return beside{pass, func(ctx context.Context, _ <-chan struct{}) error { return pass(ctx) }, last, func() error { return nil }}
 }
 
 func (m *memoryBench) takeIt(pass, last func(context.Context) error) error {

@@ -93,7 +93,7 @@ type job struct {
 	owned   []*os.File // of the cgroups, for as long as they may stand still
 	copy    *passes.Copy
 	passes  []passes.Pass
-	sealed  time.Time // when the file systems began to be frozen beside a dump
+	seal    *seal     // of a snapshot with memory
 	taken   time.Time // the moment that the snapshot is of
 	frozen  time.Duration
 	took    map[string]float64
@@ -336,7 +336,7 @@ func (j *job) frozenPass(ctx context.Context, g *guard) (err error) {
 	within, cancel := context.WithTimeoutCause(ctx, j.FreezeLimit, j.tooLong())
 	defer cancel()
 	began := time.Now()
-	if err := errors.Join(j.halt(within), j.sealedStill()); err != nil {
+	if err := errors.Join(j.halt(within), j.seal.expire()); err != nil {
 		return err
 	}
 	if err := j.copy.Freeze(); err != nil {
