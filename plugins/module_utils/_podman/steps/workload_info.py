@@ -96,8 +96,8 @@ class WorkloadInfo:
             other["Name"] for unit in groups.units(inspects, projects=False) if mine & {each["Id"] for each in unit}
             for other in unit if other["Id"] not in mine and not other.get("IsInfra")
         }  # fmt: skip
-        infra = next((member for member in members if member["infra"] and member["running"]), None)
-        common = self._ask(lambda: common_ipc.objects(self.runtime, infra["pid"]), []) if infra else []
+        pids = [member["pid"] for member in members if member["infra"] and member["running"]]
+        common = self._ask(lambda: common_ipc.objects(self.runtime, pids[0]), []) if pids else []
         return {**group_facts(self.params["workload"], kind, members, pods, sorted(outsiders)), "common_ipc": common}
 
     def _container(
