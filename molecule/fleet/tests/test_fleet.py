@@ -14,8 +14,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 import typing as t
 from pathlib import Path
 
@@ -266,6 +268,17 @@ WAITING = (
     "exec 3<>/dev/tcp/fd4c:9a1e:7b99::61/7000; echo x >&3; read -u 3; echo connected; until test -e go; do sleep 0.1; done; "
     "echo x >&3; read -t 60 -u 3; echo $?"
 )
+
+
+def answers(address: str, port: int) -> None:
+    """Waits for a server: this machine may still know an address by the hardware that had it before."""
+    for _each in range(60):
+        try:
+            with socket.create_connection((address, port), timeout=2):
+                return
+        except OSError:
+            time.sleep(1)
+    pytest.fail(f"{address} does not answer")
 
 
 def until(host: t.Any, true: str) -> None:

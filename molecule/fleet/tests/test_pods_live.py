@@ -18,7 +18,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import CHECKOUT, Hosts, said, until
+from test_fleet import CHECKOUT, Hosts, answers, said
 
 POD, DB, WEB, JOB = "quick", "quick-db", "quick-web", "quick-job"
 IMAGE = "localhost/handover/tools:lab"
@@ -84,7 +84,7 @@ class Pod:
 
     def connect(self, home: str) -> None:
         address = self.on(home).check_output(f"podman exec {WEB} hostname -i").split()[0]
-        until(self.on(home), f"podman exec {WEB} nc -z 127.0.0.1 {PORT}")
+        answers(address, PORT)
         words = [sys.executable, str(CHECKOUT / "tests/clients/echo.py"), str(PORT), address]
         self.client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         time.sleep(2)

@@ -21,7 +21,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
+from test_fleet import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, answers
 
 NAME = "quad1"
 UNIT = f"{NAME}.service"
@@ -121,6 +121,7 @@ def quadlet() -> t.Iterator[Quadlet]:
 @contextlib.contextmanager
 def connection(quadlet: Quadlet) -> t.Iterator[None]:
     """A client that holds one connection all the while."""
+    answers(quadlet.address, 7007)
     words = [sys.executable, str(CHECKOUT / "tests/clients/echo.py"), "7007", quadlet.address]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
