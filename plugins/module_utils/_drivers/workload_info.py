@@ -68,9 +68,16 @@ UNKNOWN = "unknown"
 def _look(module: AnsibleModule) -> Result:
     """The workload, and if asked the guest of that name."""
     found = LOOKS[module.params["driver"]](module)
-    if module.params["brief"] and (module.params["whole"] == "always" or module.params["whole"] == "here" and found["workload"]["exists"]):
+    asked = module.params["whole"] == "always" or module.params["whole"] == "here" and found["workload"]["exists"]
+    if module.params["brief"] and asked and not _in_a_move(module.params["workload"], found):
         found = _whole(module, found)
     return with_guest(Runtime(module, module.params["timeout"]), module.params["workload"], found) if module.params["guests"] else found
+
+
+def _in_a_move(name: str, brief: Result) -> bool:
+    """Whether a move has it, or had: podman may wait for half a minute then, and the preflight asks anew in any case."""
+    names = {name, brief["workload"]["name"]}
+    return brief["workload"]["held"] or any(names & {session["workload"], *session["members"]} for session in brief["sessions"])
 
 
 def _whole(module: AnsibleModule, brief: Result) -> Result:
