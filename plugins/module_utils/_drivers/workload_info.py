@@ -84,8 +84,10 @@ def _whole(module: AnsibleModule, brief: Result) -> Result:
     """The whole answer, with all that the brief one has beside it. What it fails for is a problem: the brief answer holds without it."""
     try:
         found = LOOKS[module.params["driver"]](t.cast(AnsibleModule, Part(module, {**module.params, "brief": False})))
-    except HandoverError as exc:
-        return {**brief, "problems": [*brief["problems"], str(exc)]}
+    except Exception as exc:  # pylint: disable=broad-exception-caught
+        # The brief answer holds without it, and what goes on with an earlier move needs that: a task may end while it is looked at.
+        why = str(exc) if isinstance(exc, HandoverError) else "{0}: {1}".format(type(exc).__name__, exc)
+        return {**brief, "problems": [*brief["problems"], why]}
     return {**brief, **found, "problems": [*brief["problems"], *found["problems"]]}
 
 
