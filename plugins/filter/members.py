@@ -32,7 +32,8 @@ def in_turn(members: Members, verb: str, workload: str, podman: str, running: t.
     turns: dict[str, list[tuple[list[str], list[str]]]] = {
         # Those that are not dumped with the others must not have been started since.
         "still": [(_IS_STOPPED, [name for name in first_to_last if name not in ran])],
-        "release": [(["stop", "--time=0"], [member["name"] for member in members if member["infra"]])],
+        # It is said again where it was killed, and the pod may be gone by then.
+        "release": [(["stop", "--time=0", "--ignore"], [member["name"] for member in members if member["infra"]])],
         "stop": [(["stop"], ran[::-1]), (_IS_STOPPED, [name for name in first_to_last if name not in ran])],
         "start": [(["start"], ran), (["container", "exists"], [name for name in first_to_last if name not in ran])],
         "discard": [(["rm", *_AT_ONCE], first_to_last[::-1]), (["pod", "rm", *_AT_ONCE], list(pods))],

@@ -49,6 +49,7 @@ options:
   whole:
     description:
       - With O(brief), whether the whole answer comes with the brief one. V(here) is for a host that has the workload.
+      - It does not come where a session of the workload is on the host, or the workload is held.
     type: str
     choices: [never, here, always]
     default: never

@@ -68,17 +68,26 @@ UNKNOWN = "unknown"
 def _look(module: AnsibleModule) -> Result:
     """The workload, and if asked the guest of that name."""
     found = LOOKS[module.params["driver"]](module)
-    if module.params["brief"] and (module.params["whole"] == "always" or module.params["whole"] == "here" and found["workload"]["exists"]):
+    asked = module.params["whole"] == "always" or module.params["whole"] == "here" and found["workload"]["exists"]
+    if module.params["brief"] and asked and not _in_a_move(module.params["workload"], found):
         found = _whole(module, found)
     return with_guest(Runtime(module, module.params["timeout"]), module.params["workload"], found) if module.params["guests"] else found
+
+
+def _in_a_move(name: str, brief: Result) -> bool:
+    """Whether a move has it, or had: podman may wait for half a minute then, and the preflight asks anew in any case."""
+    names = {name, brief["workload"]["name"]}
+    return brief["workload"]["held"] or any(names & {session["workload"], *session["members"]} for session in brief["sessions"])
 
 
 def _whole(module: AnsibleModule, brief: Result) -> Result:
     """The whole answer, with all that the brief one has beside it. What it fails for is a problem: the brief answer holds without it."""
     try:
         found = LOOKS[module.params["driver"]](t.cast(AnsibleModule, Part(module, {**module.params, "brief": False})))
-    except HandoverError as exc:
-        return {**brief, "problems": [*brief["problems"], str(exc)]}
+    except Exception as exc:  # pylint: disable=broad-exception-caught
+        # The brief answer holds without it, and what goes on with an earlier move needs that: a task may end while it is looked at.
+        why = str(exc) if isinstance(exc, HandoverError) else "{0}: {1}".format(type(exc).__name__, exc)
+        return {**brief, "problems": [*brief["problems"], why]}
     return {**brief, **found, "problems": [*brief["problems"], *found["problems"]]}
 
 

@@ -15,7 +15,7 @@ from .._core.pcopy import Pcopy
 from . import book, container_facts, conversion, service
 from .bind_facts import users_of
 from .podman import Podman
-from .sessions import Sessions
+from .sessions import Sessions, moved_names
 
 # Docker's own place of its volumes.
 DOCKER_VOLUMES = "/var/lib/docker/volumes"
@@ -81,9 +81,9 @@ class PlainLook:
         )
 
     def _session(self, name: str) -> str:
-        """The move of the container that has not ended."""
+        """The move of the container, or of a workload that it is a member of, that has not ended."""
         statuses = Sessions(Pcopy(self.podman.runtime)).statuses()
-        return next((str(status.get("id")) for status in statuses if status.get("workload") == name and not status.get("ended")), "")
+        return next((str(status.get("id")) for status in statuses if name in moved_names(status) and not status.get("ended")), "")
 
 
 def cgroup_of(user: conversion.User) -> str:

@@ -14,7 +14,7 @@ import typing as t
 from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
 from .podman import Podman, network_backend
-from .sessions import Sessions, has_moved
+from .sessions import Sessions, has_moved, moved_names
 
 ESTABLISHED = ("--tcp-established", "--file-locks")
 # Has the helper's netavark, which the role pcopy lays down.
@@ -23,13 +23,13 @@ GO_ON_SECONDS = 600
 
 
 def look_for_move(runtime: Runtime, name: str) -> None:
-    """An error while a move has the container, or has left it to be removed.
+    """An error while a move has the container, or a workload that it is a member of, or has left it to be removed.
 
     Its dump lies in the same place, and to restore that here would be a second copy of the workload that runs over there.
     """
     for status in Sessions(Pcopy(runtime)).statuses():
         moved = status["role"] == "source" and has_moved(status)
-        if status.get("workload") == name and (moved or not status["ended"]):
+        if name in moved_names(status) and (moved or not status["ended"]):
             raise HandoverError("{0} is being moved (session {1}): wait until that has ended".format(name, status["id"]))
 
 

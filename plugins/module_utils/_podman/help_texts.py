@@ -44,7 +44,7 @@ def _mark(program: str) -> list[t.Any]:
 def _keep(content: t.Mapping[str, t.Any]) -> None:
     """Whole or not at all: two modules may write at once."""
     folder, name = os.path.split(NOTES)
-    os.makedirs(folder, mode=0o755, exist_ok=True)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
     descriptor, unfinished = tempfile.mkstemp(dir=folder, prefix=name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as target:

@@ -289,6 +289,11 @@ def has_moved(status: t.Mapping[str, t.Any]) -> bool:
     return bool(status.get("workload")) and status["state"] == "done"
 
 
+def moved_names(of: t.Mapping[str, t.Any]) -> set[t.Any]:
+    """What a plan or a session is about: a workload, and the members of one that is several containers."""
+    return {of.get("workload"), *(of.get("members") or []), *((of.get("plan") or {}).get("members") or [])} - {None}
+
+
 def typed(spec: t.Any, key: str = "") -> t.Any:
     """The specification with numbers as numbers: ansible-core before 2.19 turns a template's result into text."""
     if isinstance(spec, t.Mapping):

@@ -16,7 +16,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..._core.pcopy import Pcopy, PcopyError
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.step import Step
-from ..sessions import ENDED, REMOVABLE, ROOT, Sessions, begun, has_moved, typed
+from ..sessions import ENDED, REMOVABLE, ROOT, Sessions, begun, has_moved, moved_names, typed
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,63}$")
 SPEC_VERSION = 1
@@ -26,11 +26,6 @@ def _run(plan: t.Mapping[str, t.Any]) -> tuple[t.Any, ...]:
     """The process of Ansible that a plan is of; empty where the plan does not say."""
     by = plan.get("by") or {}
     return tuple(by.get(key) for key in ("on", "boot", "pid", "began")) if by else ()
-
-
-def _moved(of: t.Mapping[str, t.Any]) -> set[t.Any]:
-    """What a plan or a session is about: a workload, and the members of one that is several containers."""
-    return {of.get("workload"), *(of.get("members") or []), *((of.get("plan") or {}).get("members") or [])} - {None}
 
 
 def _being_moved(plan: t.Mapping[str, t.Any], identifier: str) -> str:
@@ -81,7 +76,7 @@ class OneSession:
         self.session.write_plan(plan)
         mine = (self.session.planned_at(), self.session.identifier)
         for other in self.sessions.statuses():
-            same = other["id"] != self.session.identifier and bool(_moved(other) & _moved(plan)) and other["role"] == plan.get("role")
+            same = other["id"] != self.session.identifier and bool(moved_names(other) & moved_names(plan)) and other["role"] == plan.get("role")
             earlier = self.sessions.session(other["id"])
             if fresh and same and plan.get("workload") and not other["ended"] and (earlier.planned_at(), other["id"]) < mine and earlier.planned_at():
                 shutil.rmtree(self.session.directory)

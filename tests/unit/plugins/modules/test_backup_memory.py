@@ -238,8 +238,9 @@ def test_two_at_once_are_refused(helper, take, tmp_path):
     assert said(tmp_path) == []
 
 
-def test_one_that_is_being_moved_is_not_halted(helper, take, tmp_path, monkeypatch):
-    status = {"id": "s1", "workload": "shop", "ended": False, "state": "presync", "role": "source"}
+@pytest.mark.parametrize("of", [{"workload": "shop", "plan": None}, {"workload": "front", "plan": {"members": ["db", "shop"]}}])
+def test_one_that_is_being_moved_is_not_halted(helper, take, tmp_path, monkeypatch, of):
+    status = {"id": "s1", "ended": False, "state": "presync", "role": "source", **of}
     monkeypatch.setattr(halted.Sessions, "statuses", lambda self: [status])
     with pytest.raises(runtime.HandoverError, match=r"^shop is being moved \(session s1\)"):
         take()

@@ -11,7 +11,7 @@ import pathlib
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import Completed, HandoverError, Runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import podman
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import host_offer, podman
 from ansible_collections.livefleet.handover.plugins.modules import workload_info
 
 RECORDED = pathlib.Path(__file__).parents[1] / "module_utils" / "_podman" / "recorded" / "podman-5.4-inspect.json"
@@ -175,6 +175,32 @@ def test_where_all_cannot_be_told_the_brief_answer_holds(ask, host):
     assert answer["problems"] == ["podman container inspect failed: as the test wants it"]
 
 
+def test_an_error_that_nobody_has_thought_of_does_not_lose_the_brief_answer(ask, host, monkeypatch):
+    """A container that is removed meanwhile: podman's answer has no entry, and the file of a task is gone."""
+    monkeypatch.setattr(podman.Podman, "inspect", lambda *_words: [][0])
+    answer = ask(brief=True, whole="here")
+    assert answer["workload"]["exists"] and answer["sessions"] == [] and "host" not in answer
+    assert answer["problems"] == ["IndexError: list index out of range"]
+
+
 def test_problems_of_both_answers_are_told(ask, host):
     host.silent = {"info": 0.1}
     assert ask(brief=True, whole="here")["problems"] == ["podman info failed: as the test wants it"]
+
+
+@pytest.mark.parametrize("word", ["name", "id"])
+@pytest.mark.parametrize("of", [{"workload": "NAME"}, {"workload": "front", "members": ["NAME"]}])
+@pytest.mark.parametrize("whole", ["here", "always"])
+def test_one_that_a_move_has_is_not_asked_about_at_length(ask, host, monkeypatch, word, of, whole):
+    """podman waits for what is being checkpointed or restored, and the preflight asks anew where there is a session."""
+    name = host.document["Name"]
+    plan = {"members": [name if each == "NAME" else each for each in of.get("members", [])]}
+    session = {"id": "s1", "role": "source", "workload": of["workload"].replace("NAME", name), "state": "frozen", "ended": False, "plan": plan}
+    monkeypatch.setattr(host_offer.os, "access", lambda *_words: True)
+    monkeypatch.setattr(host_offer.Sessions, "statuses", lambda _self: [session])
+    host.silent = {"container inspect": podman.ANSWER_SECONDS}
+    answer = ask(brief=True, whole=whole, workload=name if word == "name" else host.document["Id"])
+    assert (answer["workload"]["name"], answer["problems"], host.slept) == (name, [], 0.0) and "host" not in answer
+    session.update(workload="other", plan={})
+    host.silent = {}
+    assert "host" in ask(brief=True, whole=whole)

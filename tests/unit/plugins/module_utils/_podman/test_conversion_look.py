@@ -87,6 +87,13 @@ def test_a_move_that_has_not_ended_is_found(podman):
     assert find(podman).user.session == "shop-1"
 
 
+def test_a_move_of_its_pod_is_found(podman, monkeypatch):
+    sessions = [{"id": "front-1", "workload": "front", "ended": False, "plan": {"members": ["shop", "db"]}}]
+    monkeypatch.setattr(conversion_look.Sessions, "statuses", lambda _self: sessions)
+    podman.add("shop")
+    assert find(podman).user.session == "front-1"
+
+
 def test_one_that_mounts_the_folder_by_its_path_is_found(podman):
     podman.add("backup", naming=False, Mounts=[{"Type": "bind", "Source": str(podman.own / "more")}])
     assert find(podman).bound == ("backup",)

@@ -109,7 +109,7 @@ MEMBERS = [member("9999-infra", infra=True), member("db"), member("job", running
         ("start", [], "/podman container exists -- db job web"),
         # Live, those that are not dumped must not have been started, and the infra container ends behind the others.
         ("still", ["db", "web"], "/podman container inspect FORMAT -- job"),
-        ("release", ["db", "web"], "/podman stop --time=0 -- 9999-infra"),
+        ("release", ["db", "web"], "/podman stop --time=0 --ignore -- 9999-infra"),
         ("discard", ["db"], "/podman rm --force --time=0 --ignore -- web job db --- /podman pod rm --force --time=0 --ignore -- front"),
     ],
 )

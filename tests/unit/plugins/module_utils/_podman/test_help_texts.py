@@ -80,6 +80,12 @@ def test_a_file_that_cannot_be_written_leaves_none_behind(ask, monkeypatch):
     assert os.listdir(os.path.dirname(help_texts.NOTES)) == []
 
 
+def test_a_folder_that_it_makes_is_roots_alone(ask, monkeypatch, tmp_path):
+    monkeypatch.setattr(help_texts, "NOTES", str(tmp_path / "handover" / "help.json"))
+    ask()
+    assert (tmp_path / "handover").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_program_that_is_not_there_is_not_kept(ask, program):
     program.unlink()
     assert [ask()[1], ask()[1]] == [1, 2]

@@ -6,7 +6,13 @@
 
 from __future__ import annotations
 
+import pathlib
+
+import jinja2
 import pytest
+import yaml
+
+ROLES = pathlib.Path(__file__).parents[6] / "roles"
 
 
 @pytest.fixture(name="ploop_host")
@@ -37,7 +43,7 @@ esac
 
 
 def suspend(host):
-    return host.turn("suspend", "101", host.root / "dump/handover.101", "", "", host.root_of_it)
+    return host.turn("suspend-disk", "101", host.root / "dump/handover.101", "", "", host.root_of_it)
 
 
 def log(host):
@@ -69,6 +75,24 @@ def test_a_disk_that_is_not_mounted_or_cannot_be_frozen_is_not_sent(ploop_host):
     (ploop_host.root / "is-frozen").touch()
     status, said = suspend(ploop_host)
     assert status == 1 and "could not be frozen (fsfreeze: " in said and "busy" in said
+
+
+def test_a_disk_whose_root_is_not_named_is_refused_before_anything_stands_still(ploop_host):
+    status, said = ploop_host.turn("suspend-disk", "101", ploop_host.root / "dump/handover.101", "", "")
+    assert status == 1 and "its root is not named" in said and not is_frozen(ploop_host)
+    assert not (ploop_host.state / "log").exists()
+
+
+@pytest.mark.parametrize(("layout", "expected"), [("ploop", ["suspend-disk", "/vz/root/101"]), ("simfs", ["suspend", ""])])
+def test_the_role_has_a_word_of_its_own_for_a_disk(layout, expected):
+    """An openvz-turn from before the freeze takes no root: it must not know the word."""
+    written = yaml.safe_load((ROLES / "migrate" / "vars" / "openvz.yml").read_text(encoding="utf-8"))
+    argv = written["__migrate_source_modes"]["live"]["hooks"]["freeze"]["argv"]
+    ternary = {"ternary": lambda value, yes, no: yes if value else no}
+    environment = jinja2.Environment()
+    environment.filters.update(ternary)
+    told = [environment.from_string(argv[place]).render(__migrate_here={"workload": {"layout": layout, "root": "/vz/root/101"}}) for place in (1, -1)]
+    assert told == expected
 
 
 def test_nothing_goes_on_or_ends_on_a_disk_that_stays_frozen(ploop_host):
