@@ -318,6 +318,34 @@ func TestAHalfResumeIsInDoubt(t *testing.T) {
 	<-g.send
 }
 
+// A boot ends the members that ran here, and takes what told which did. The source still has those that never did.
+func TestAHalfResumeIsInDoubtAfterABoot(t *testing.T) {
+	g := newGroup(t)
+	g.note("web", "resume-fails", "CRIU was killed")
+	g.start()
+	g.wait(g.src, record.UntilConverged)
+	if src, dst := g.cutover(); !src.Held || dst.State != record.InDoubt {
+		t.Fatalf("the source is %s (%s), the destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
+	}
+	restartHost(t, g.dst, g.dstRun)
+	for range 2 {
+		_, err := recovery.Recover(brief(t), g.dst, g.dstRun, false)
+		if err == nil || !strings.Contains(err.Error(), "some of its members may never have run here") {
+			t.Errorf("the recovery decided: %v", err)
+		}
+	}
+	if s, err := record.Show(g.dst); err != nil || s.State != record.InDoubt {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err := record.Show(g.src); err != nil || !s.Held {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := recovery.Resolve(brief(t), g.src, g.srcRun, record.Fenced); err != nil {
+		t.Fatal(err)
+	}
+	<-g.send
+}
+
 // Where CRIU is gone, too, the recovery alone lets the members run on.
 func TestARecoveryThawsAllMembers(t *testing.T) {
 	g := newGroup(t)
