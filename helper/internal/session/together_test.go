@@ -187,6 +187,43 @@ func TestAFaultOfOneMemberTakesAllBack(t *testing.T) {
 	}
 }
 
+// A snapshot that has one member's cgroup keeps the others from standing still for it.
+func TestAMemberThatASnapshotHasStopsNone(t *testing.T) {
+	g := newGroup(t)
+	db, web := g.spec.src.Members[0].Freeze, g.spec.src.Members[1].Freeze
+	web.Timeout = 2
+	own, err := web.Cgroup.Own(brief(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	g.start()
+	g.wait(g.src, record.UntilConverged)
+	over, stood := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		at := false
+		for {
+			select {
+			case <-over:
+				stood <- at
+				return
+			case <-time.After(5 * time.Millisecond):
+				stopped, err := db.Cgroup.Stopped()
+				at = at || err != nil || stopped
+			}
+		}
+	}()
+	src, _ := g.cutover()
+	close(over)
+	if <-stood {
+		t.Error("db stood still for a snapshot of web")
+	}
+	g.goesBack(src, "a move or a snapshot has the cgroup")
+	if strings.Contains(src.Error, "invalid argument") {
+		t.Errorf("what it never had was given back: %s", src.Error)
+	}
+}
+
 // What is no member of the dump must not run on the source when it is released.
 func TestOneThatWasStartedMeanwhileTakesAllBack(t *testing.T) {
 	g := newGroup(t)

@@ -156,6 +156,9 @@ func (d *criuDump) Arm(ctx context.Context) error {
 func (d *criuDump) Shut(ctx context.Context) error { return d.quiet.turnAway(ctx) }
 
 func (d *criuDump) Freeze(ctx context.Context) (time.Time, error) {
+	if err := d.take(ctx); err != nil {
+		return time.Time{}, err
+	}
 	at, err := d.halt(ctx)
 	if err == nil {
 		err = d.quiet.Silence(ctx)
@@ -167,6 +170,21 @@ func (d *criuDump) Freeze(ctx context.Context) (time.Time, error) {
 	return at, nil
 }
 
+// take returns when no other process has the cgroup.
+func (d *criuDump) take(ctx context.Context) error {
+	if d.h.Freeze.Cgroup == "" {
+		return nil
+	}
+	limited, cancel := d.limited(ctx)
+	defer cancel()
+	own, err := d.h.Freeze.Cgroup.Own(limited)
+	if err != nil { // own has no file then, and a nil one in it would be closed at the thaw
+		return err
+	}
+	d.own = own
+	return nil
+}
+
 // halt returns when no task runs any more.
 func (d *criuDump) halt(ctx context.Context) (at time.Time, err error) {
 	if d.h.Freeze.Cgroup == "" {
@@ -175,9 +193,6 @@ func (d *criuDump) halt(ctx context.Context) (at time.Time, err error) {
 	} else {
 		limited, cancel := d.limited(ctx)
 		defer cancel()
-		if d.own, err = d.h.Freeze.Cgroup.Own(limited); err != nil {
-			return time.Time{}, err
-		}
 		if err := d.stop(); err != nil {
 			return time.Time{}, err
 		}

@@ -73,8 +73,13 @@ func (t *dumps) Shut(ctx context.Context) error {
 }
 
 // Freeze stops all of them before the first is dumped: no member acts on another that is in
-// its dump already.
+// its dump already. It has all of their cgroups before the first stands still.
 func (t *dumps) Freeze(ctx context.Context) (at time.Time, err error) {
+	for i, d := range t.parts {
+		if err := d.take(ctx); err != nil {
+			return time.Time{}, ofMember(t.Spec.Members[i], err)
+		}
+	}
 	for i, d := range t.parts {
 		if at, err = d.halt(ctx); err != nil {
 			return time.Time{}, ofMember(t.Spec.Members[i], err)
