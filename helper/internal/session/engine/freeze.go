@@ -83,7 +83,11 @@ func NewFreezer(b *record.Session) (Freezer, error) {
 	if h.Freeze.Gate == "" {
 		return &stopper{Session: b, h: h}, nil
 	}
-	return newDump(b, b.Spec.Parts()[0], h)
+	d, err := newDump(b, b.Spec.Parts()[0], h)
+	if err != nil { // a nil dump in a Freezer would be one to thaw
+		return nil, err
+	}
+	return d, nil
 }
 
 // newDump is a dump of the workload, or of one member of it.
@@ -93,7 +97,10 @@ func newDump(b *record.Session, part record.Member, h record.Hooks) (*criuDump, 
 		return nil, err
 	}
 	d := &criuDump{h: h, gate: g, runs: part.File(b.Dir, record.RunsFile), quiet: Quiet{Namespace: b.Spec.Network.Namespace, Log: b.Log}}
-	return d, d.noteRuns()
+	if err := d.noteRuns(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return d, nil
 }
 
 func NewRestorer(b *record.Session, c *Carried) (Restorer, error) {
