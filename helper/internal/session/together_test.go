@@ -224,6 +224,38 @@ func TestAMemberThatASnapshotHasStopsNone(t *testing.T) {
 	}
 }
 
+// Another session's gate before one member leaves no gate of this one before the others.
+func TestAMemberWithAnothersGateLeavesNone(t *testing.T) {
+	for side, c := range map[record.Role]struct {
+		gate  string
+		serve func(context.Context, string, string, Options) error
+	}{record.Source: {"gate", Send}, record.Destination: {"gate-dst", Receive}} {
+		t.Run(string(side), func(t *testing.T) {
+			g := newGroup(t)
+			dir, run, spec := g.src, g.srcRun, g.spec.src
+			if side == record.Destination {
+				dir, run, spec = g.dst, g.dstRun, g.spec.dst
+			}
+			gate := filepath.Join(g.top, "web", c.gate)
+			if err := os.MkdirAll(gate, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			other, err := hooks.OpenGate(run, gate, "/sessions/other")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			g.write(dir, spec)
+			if err := c.serve(brief(t), dir, run, planted); err == nil || !strings.Contains(err.Error(), "web: hooks: session other still has a gate") {
+				t.Errorf("%v", err)
+			}
+			if left, _ := filepath.Glob(filepath.Join(hooks.Gates(run), "*.json")); len(left) != 1 {
+				t.Errorf("gates are left: %q", left)
+			}
+		})
+	}
+}
+
 // What is no member of the dump must not run on the source when it is released.
 func TestOneThatWasStartedMeanwhileTakesAllBack(t *testing.T) {
 	g := newGroup(t)
