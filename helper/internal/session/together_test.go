@@ -11,6 +11,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
@@ -439,4 +440,31 @@ func TestARecoveryThawsAllMembers(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	g.allRun(record.Source)
+}
+
+// The peers of the members' connections talk to the destination: until what holds the network is gone, the source is silent there.
+func TestARecoveryEndsMembersInSilence(t *testing.T) {
+	g := newGroup(t)
+	here, _ := g.networks()
+	g.write(g.src, g.spec.src)
+	j, err := record.OpenJournal(g.src, record.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goAlong(t, j, record.Presync, record.Barrier, record.Frozen, record.Flushed, record.Prepared, record.Released, record.Resumed, record.Settled)
+	j.Close()
+	// The hook that CRIU leaves behind has the namespace for a moment still.
+	guard, err := network.NewGuard(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, guard.Close)
+	s, err := recovery.Recover(brief(t), g.src, g.srcRun, false)
+	if err != nil || s.State != record.Done {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	g.silence(here, true)
+	if !exists(filepath.Join(g.rig.control, "reclaimed")) {
+		t.Error("what holds the network of the members is left on the source")
+	}
 }
