@@ -97,6 +97,9 @@ func openGate(runDir string, r Registration) (*Gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hooks: the directory of CRIU's images: %w", err)
 	}
+	if err := os.MkdirAll(Gates(runDir), 0o700); err != nil {
+		return nil, fmt.Errorf("hooks: %w", err)
+	}
 	free, err := alone(runDir)
 	if err != nil {
 		return nil, err
@@ -135,11 +138,9 @@ func openGate(runDir string, r Registration) (*Gate, error) {
 // aloneLimit is how long one process may take to open a gate.
 var aloneLimit = 5 * time.Second
 
-// alone returns when no other process opens a gate: each looks for those that are there before it makes its own.
+// alone returns when no other process opens a gate, or clears one away: each looks for those that are there before it
+// makes its own.
 func alone(runDir string) (free func(), err error) {
-	if err := os.MkdirAll(Gates(runDir), 0o700); err != nil {
-		return nil, fmt.Errorf("hooks: %w", err)
-	}
 	dir, err := os.Open(Gates(runDir))
 	if err != nil {
 		return nil, fmt.Errorf("hooks: %w", err)

@@ -209,13 +209,25 @@ func (r *Registration) StayWhenGone() error {
 	for end := time.Now().Add(closeLimit); !alive && r.served() && time.Now().Before(end); {
 		time.Sleep(stayPause)
 	}
-	if !r.served() {
-		if !r.Stays.Stand() { // else the images have what the tasks are still to get back
-			err = errors.Join(err, loop.Unmount(r.ImageDir))
-		}
-		err = errors.Join(err, forget(r.runDir(), r.ImageDir))
+	return errors.Join(err, r.clear())
+}
+
+// clear removes the gate and the tmpfs of images, unless another owner has taken the gate over. None does
+// so between the look and the end of this.
+func (r *Registration) clear() error {
+	free, err := alone(r.runDir())
+	if err != nil {
+		return err
 	}
-	return err
+	defer free()
+	now, err := Lookup(r.runDir(), r.ImageDir)
+	if err != nil || now != nil && now.Stays == nil || r.served() {
+		return err
+	}
+	if !r.Stays.Stand() { // else the images have what the tasks are still to get back
+		err = loop.Unmount(r.ImageDir)
+	}
+	return errors.Join(err, forget(r.runDir(), r.ImageDir))
 }
 
 // runDir is the folder whose gates this is one of.

@@ -135,8 +135,17 @@ func TestAGateWhoseOwnerIsStillEnding(t *testing.T) {
 		}
 	}
 	time.Sleep(2 * stayPause)
+	free, err := alone(dir) // a move is about to open its gate
+	if err != nil {
+		t.Fatal(err)
+	}
 	owner.(*net.UnixListener).SetUnlinkOnClose(false)
 	owner.Close()
+	time.Sleep(5 * stayPause)
+	if r, err := Lookup(dir, images); r == nil || err != nil {
+		t.Errorf("the gate went while another process had the gates: %v", err)
+	}
+	free()
 	for until := time.Now().Add(2 * closeLimit); ; time.Sleep(stayPause) {
 		if left, err := os.ReadDir(Gates(dir)); err == nil && len(left) == 0 {
 			return

@@ -333,3 +333,23 @@ func TestAnotherRoundIsWorthIt(t *testing.T) {
 		})
 	}
 }
+
+// A gate that another session or a snapshot has ends the move before anything is stopped.
+func TestAGateThatAnotherSessionHas(t *testing.T) {
+	r := newRig(t)
+	if err := os.MkdirAll(r.gate, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	other, err := hooks.OpenGate(r.srcRun, r.gate, "/sessions/other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	r.write(r.src, r.spec.src)
+	if err := Send(brief(t), r.src, r.srcRun, planted); err == nil || !strings.Contains(err.Error(), "session other still has a gate") {
+		t.Errorf("%v", err)
+	}
+	if s, err := record.Show(r.src); err != nil || s.State != record.Failed {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

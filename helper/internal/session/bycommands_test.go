@@ -27,7 +27,7 @@ func (r *rig) heldByItsEngine() {
 		}
 	}
 	say := func(word, then string) *hooks.Command {
-		script := `cd "$1"; last() { grep -o '"state":"[a-z_]*"' "$1/journal" 2>/dev/null | tail -n 1 | cut -d '"' -f 4; }
+		script := `cd "$1" || exit 1; last() { grep -o '"state":"[a-z_]*"' "$1/journal" 2>/dev/null | tail -n 1 | cut -d '"' -f 4; }
 		echo "` + word + ` $(last "$2") $(last "$3")" >>order; if test -e "` + word + `-fails"; then echo "planted" >&2; exit 1; fi; ` + then
 		return &hooks.Command{Argv: []string{"sh", "-c", script, "sh", r.control, r.src, r.dst, r.gate, r.dstGate}, Timeout: 20}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/hooks/cgrouptest"
 	"github.com/livefleet/handover/helper/internal/loop"
+	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
@@ -187,6 +188,75 @@ func TestAFaultOfOneMemberTakesAllBack(t *testing.T) {
 	}
 }
 
+// A snapshot that has one member's cgroup keeps the others from standing still for it.
+func TestAMemberThatASnapshotHasStopsNone(t *testing.T) {
+	g := newGroup(t)
+	db, web := g.spec.src.Members[0].Freeze, g.spec.src.Members[1].Freeze
+	web.Timeout = 2
+	own, err := web.Cgroup.Own(brief(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	g.start()
+	g.wait(g.src, record.UntilConverged)
+	over, stood := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		at := false
+		for {
+			select {
+			case <-over:
+				stood <- at
+				return
+			case <-time.After(5 * time.Millisecond):
+				stopped, err := db.Cgroup.Stopped()
+				at = at || err != nil || stopped
+			}
+		}
+	}()
+	src, _ := g.cutover()
+	close(over)
+	if <-stood {
+		t.Error("db stood still for a snapshot of web")
+	}
+	g.goesBack(src, "a move or a snapshot has the cgroup")
+	if strings.Contains(src.Error, "invalid argument") {
+		t.Errorf("what it never had was given back: %s", src.Error)
+	}
+}
+
+// Another session's gate before one member leaves no gate of this one before the others.
+func TestAMemberWithAnothersGateLeavesNone(t *testing.T) {
+	for side, c := range map[record.Role]struct {
+		gate  string
+		serve func(context.Context, string, string, Options) error
+	}{record.Source: {"gate", Send}, record.Destination: {"gate-dst", Receive}} {
+		t.Run(string(side), func(t *testing.T) {
+			g := newGroup(t)
+			dir, run, spec := g.src, g.srcRun, g.spec.src
+			if side == record.Destination {
+				dir, run, spec = g.dst, g.dstRun, g.spec.dst
+			}
+			gate := filepath.Join(g.top, "web", c.gate)
+			if err := os.MkdirAll(gate, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			other, err := hooks.OpenGate(run, gate, "/sessions/other")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			g.write(dir, spec)
+			if err := c.serve(brief(t), dir, run, planted); err == nil || !strings.Contains(err.Error(), "web: hooks: session other still has a gate") {
+				t.Errorf("%v", err)
+			}
+			if left, _ := filepath.Glob(filepath.Join(hooks.Gates(run), "*.json")); len(left) != 1 {
+				t.Errorf("gates are left: %q", left)
+			}
+		})
+	}
+}
+
 // What is no member of the dump must not run on the source when it is released.
 func TestOneThatWasStartedMeanwhileTakesAllBack(t *testing.T) {
 	g := newGroup(t)
@@ -318,6 +388,34 @@ func TestAHalfResumeIsInDoubt(t *testing.T) {
 	<-g.send
 }
 
+// A boot ends the members that ran here, and takes what told which did. The source still has those that never did.
+func TestAHalfResumeIsInDoubtAfterABoot(t *testing.T) {
+	g := newGroup(t)
+	g.note("web", "resume-fails", "CRIU was killed")
+	g.start()
+	g.wait(g.src, record.UntilConverged)
+	if src, dst := g.cutover(); !src.Held || dst.State != record.InDoubt {
+		t.Fatalf("the source is %s (%s), the destination %s (%s)", src.State, src.Error, dst.State, dst.Error)
+	}
+	restartHost(t, g.dst, g.dstRun)
+	for range 2 {
+		_, err := recovery.Recover(brief(t), g.dst, g.dstRun, false)
+		if err == nil || !strings.Contains(err.Error(), "some of its members may never have run here") {
+			t.Errorf("the recovery decided: %v", err)
+		}
+	}
+	if s, err := record.Show(g.dst); err != nil || s.State != record.InDoubt {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err := record.Show(g.src); err != nil || !s.Held {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := recovery.Resolve(brief(t), g.src, g.srcRun, record.Fenced); err != nil {
+		t.Fatal(err)
+	}
+	<-g.send
+}
+
 // Where CRIU is gone, too, the recovery alone lets the members run on.
 func TestARecoveryThawsAllMembers(t *testing.T) {
 	g := newGroup(t)
@@ -342,4 +440,31 @@ func TestARecoveryThawsAllMembers(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	g.allRun(record.Source)
+}
+
+// The peers of the members' connections talk to the destination: until what holds the network is gone, the source is silent there.
+func TestARecoveryEndsMembersInSilence(t *testing.T) {
+	g := newGroup(t)
+	here, _ := g.networks()
+	g.write(g.src, g.spec.src)
+	j, err := record.OpenJournal(g.src, record.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goAlong(t, j, record.Presync, record.Barrier, record.Frozen, record.Flushed, record.Prepared, record.Released, record.Resumed, record.Settled)
+	j.Close()
+	// The hook that CRIU leaves behind has the namespace for a moment still.
+	guard, err := network.NewGuard(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, guard.Close)
+	s, err := recovery.Recover(brief(t), g.src, g.srcRun, false)
+	if err != nil || s.State != record.Done {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	g.silence(here, true)
+	if !exists(filepath.Join(g.rig.control, "reclaimed")) {
+		t.Error("what holds the network of the members is left on the source")
+	}
 }

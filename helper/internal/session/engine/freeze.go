@@ -83,7 +83,11 @@ func NewFreezer(b *record.Session) (Freezer, error) {
 	if h.Freeze.Gate == "" {
 		return &stopper{Session: b, h: h}, nil
 	}
-	return newDump(b, b.Spec.Parts()[0], h)
+	d, err := newDump(b, b.Spec.Parts()[0], h)
+	if err != nil { // a nil dump in a Freezer would be one to thaw
+		return nil, err
+	}
+	return d, nil
 }
 
 // newDump is a dump of the workload, or of one member of it.
@@ -93,7 +97,10 @@ func newDump(b *record.Session, part record.Member, h record.Hooks) (*criuDump, 
 		return nil, err
 	}
 	d := &criuDump{h: h, gate: g, runs: part.File(b.Dir, record.RunsFile), quiet: Quiet{Namespace: b.Spec.Network.Namespace, Log: b.Log}}
-	return d, d.noteRuns()
+	if err := d.noteRuns(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return d, nil
 }
 
 func NewRestorer(b *record.Session, c *Carried) (Restorer, error) {
@@ -156,6 +163,9 @@ func (d *criuDump) Arm(ctx context.Context) error {
 func (d *criuDump) Shut(ctx context.Context) error { return d.quiet.turnAway(ctx) }
 
 func (d *criuDump) Freeze(ctx context.Context) (time.Time, error) {
+	if err := d.take(ctx); err != nil {
+		return time.Time{}, err
+	}
 	at, err := d.halt(ctx)
 	if err == nil {
 		err = d.quiet.Silence(ctx)
@@ -167,6 +177,21 @@ func (d *criuDump) Freeze(ctx context.Context) (time.Time, error) {
 	return at, nil
 }
 
+// take returns when no other process has the cgroup.
+func (d *criuDump) take(ctx context.Context) error {
+	if d.h.Freeze.Cgroup == "" {
+		return nil
+	}
+	limited, cancel := d.limited(ctx)
+	defer cancel()
+	own, err := d.h.Freeze.Cgroup.Own(limited)
+	if err != nil { // own has no file then, and a nil one in it would be closed at the thaw
+		return err
+	}
+	d.own = own
+	return nil
+}
+
 // halt returns when no task runs any more.
 func (d *criuDump) halt(ctx context.Context) (at time.Time, err error) {
 	if d.h.Freeze.Cgroup == "" {
@@ -175,9 +200,6 @@ func (d *criuDump) halt(ctx context.Context) (at time.Time, err error) {
 	} else {
 		limited, cancel := d.limited(ctx)
 		defer cancel()
-		if d.own, err = d.h.Freeze.Cgroup.Own(limited); err != nil {
-			return time.Time{}, err
-		}
 		if err := d.stop(); err != nil {
 			return time.Time{}, err
 		}

@@ -30,7 +30,11 @@ func newDumps(b *record.Session) (Freezer, error) {
 	for i, m := range b.Spec.Members {
 		d, err := newDump(b, m, record.Hooks{Freeze: m.Freeze})
 		if err != nil {
-			return nil, ofMember(m, err)
+			err = ofMember(m, err)
+			for _, before := range t.parts {
+				err = errors.Join(err, before.gate.Close())
+			}
+			return nil, err
 		}
 		if i > 0 { // the first keeps it silent for all of them
 			d.quiet.Namespace = ""
@@ -73,8 +77,13 @@ func (t *dumps) Shut(ctx context.Context) error {
 }
 
 // Freeze stops all of them before the first is dumped: no member acts on another that is in
-// its dump already.
+// its dump already. It has all of their cgroups before the first stands still.
 func (t *dumps) Freeze(ctx context.Context) (at time.Time, err error) {
+	for i, d := range t.parts {
+		if err := d.take(ctx); err != nil {
+			return time.Time{}, ofMember(t.Spec.Members[i], err)
+		}
+	}
 	for i, d := range t.parts {
 		if at, err = d.halt(ctx); err != nil {
 			return time.Time{}, ofMember(t.Spec.Members[i], err)
@@ -145,7 +154,11 @@ func newRestores(b *record.Session, c *Carried) (Restorer, error) {
 	for _, m := range b.Spec.Members {
 		g, err := hooks.OpenGate(b.RunDir, m.Restore.Gate, b.Dir)
 		if err != nil {
-			return nil, ofMember(m, err)
+			err = ofMember(m, err)
+			for _, before := range t.parts {
+				err = errors.Join(err, before.gate.Close())
+			}
+			return nil, err
 		}
 		// The first has what is carried for their network.
 		t.parts = append(t.parts, &criuRestore{Session: b, Carried: c, h: record.Hooks{Restore: m.Restore}, part: m, gate: g})

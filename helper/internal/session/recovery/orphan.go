@@ -219,6 +219,27 @@ func killCgroups(ctx context.Context, spec *record.Spec) (err error) {
 	return err
 }
 
+// silenceLimit is for a hook of CRIU's that is about to end, and has the namespace until then.
+const silenceLimit = time.Second
+
+// silenceMembers keeps the network that the members have in common silent until it is gone: it outlives them, and
+// would answer the peers of connections that the destination has. Where that fails the members are ended all the same.
+func silenceMembers(ctx context.Context, dir string, spec *record.Spec) {
+	if len(spec.Members) == 0 || spec.Network.Namespace == "" {
+		return
+	}
+	for end := time.Now().Add(silenceLimit); ; time.Sleep(20 * time.Millisecond) {
+		err := network.Silence(spec.Network.Namespace)
+		if err == nil || errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			withEvents(dir, func(log *report.Log) { log.Emit("warning", map[string]any{"text": err.Error()}) })
+			return
+		}
+	}
+}
+
 // takeOver takes the place of a session's process that died: its lock and its
 // journal.
 func takeOver(dir string) (spec *record.Spec, j *record.Journal, closeBoth func(), err error) {

@@ -12,9 +12,14 @@ import (
 )
 
 // ranHere decides, when CRIU is done, whether a workload that was told to resume may
-// have run. After a boot that is unknown, and so it may have.
+// have run. After a boot that is unknown, and so it may have. Members that were in doubt stay so:
+// the source may have some of them still, and an outcome would end those.
 func ranHere(ctx context.Context, runDir string, spec *record.Spec, j *record.Journal) (bool, error) {
 	if j.Restarted(record.Released) {
+		// What tells which members ran went with the boot.
+		if len(spec.Members) > 0 && j.State() == record.InDoubt {
+			return true, fmt.Errorf("session: %s was in doubt when this host was restarted, and some of its members may never have run here: look at both hosts, and then `pcopy session resolve`", spec.Workload)
+		}
 		return true, nil
 	}
 	parts := spec.Parts()

@@ -122,6 +122,7 @@ func endSource(ctx context.Context, dir, runDir string, spec *record.Spec, j *re
 		if err := ForgetSource(ctx, dir, runDir, spec); err != nil {
 			return err
 		}
+		silenceMembers(ctx, dir, spec)
 		// CRIU has ended its tasks, and where it was killed they are frozen still. As
 		// long as one is left this is not done, and a later recovery tries again.
 		if err := errors.Join(killCgroups(ctx, spec), engine.Gone(dir, spec)); err != nil {
