@@ -71,7 +71,11 @@ COPYING = {"id": "shop-1", "state": "presync", "ended": False, "running": True, 
 def test_with_patience_the_host_waits_until_it_has_converged_or_failed(run_module, helper, monkeypatch, answers, patience, state, waited):
     told = Told(*answers)
     monkeypatch.setattr(step, "time", told)
-    monkeypatch.setattr(Session, "known", lambda self: told.known(self))
+
+    def known(session):
+        return told.known(session)
+
+    monkeypatch.setattr(Session, "known", known)
     found = run_module(session_info.main, {"session": "shop-1", "sessions": str(helper.root), "patience": patience})["sessions"]
     assert [each["state"] for each in found] == ([state] if state else [])
     assert told.now == pytest.approx(waited, abs=0.11)

@@ -177,7 +177,8 @@ def test_where_all_cannot_be_told_the_brief_answer_holds(ask, host):
 
 def test_an_error_that_nobody_has_thought_of_does_not_lose_the_brief_answer(ask, host, monkeypatch):
     """A container that is removed meanwhile: podman's answer has no entry, and the file of a task is gone."""
-    monkeypatch.setattr(podman.Podman, "inspect", lambda *_words: [][0])
+    documents = []
+    monkeypatch.setattr(podman.Podman, "inspect", lambda *_words: documents[0])
     answer = ask(brief=True, whole="here")
     assert answer["workload"]["exists"] and answer["sessions"] == [] and "host" not in answer
     assert answer["problems"] == ["IndexError: list index out of range"]

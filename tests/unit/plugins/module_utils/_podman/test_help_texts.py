@@ -75,7 +75,10 @@ def test_where_nothing_can_be_kept_it_is_asked_each_time(ask, monkeypatch, tmp_p
 
 
 def test_a_file_that_cannot_be_written_leaves_none_behind(ask, monkeypatch):
-    monkeypatch.setattr(help_texts.os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    def full(*_paths):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(help_texts.os, "replace", full)
     assert ask()[0] == ["run", "create", "all"]
     assert os.listdir(os.path.dirname(help_texts.NOTES)) == []
 
