@@ -193,7 +193,8 @@ def test_a_clone_is_another_guest_with_the_files_of_that_moment(kept: Snapshotte
     assert "changed=0" in kept.clone()
     # With the addresses of the first it may not run beside it.
     kept.host.run("virsh start kept-try --paused")
-    assert kept.host.run("virsh list --name").split() == ["kept", "kept-try"]
+    # Other guests of the scenario may be on this host.
+    assert {"kept", "kept-try"} <= set(kept.host.run("virsh list --name").split())
     kept.play("clone", handover_workload=None, handover_repository=None, handover_clone="kept-try", handover_state="absent")
     assert "kept-try" not in kept.host.run(f"virsh list --all --name; ls {IMAGES} /var/lib/libvirt/qemu/nvram /var/lib/libvirt/swtpm /var/log {ROOT}/.clones")
 
