@@ -206,7 +206,8 @@ func (r *Registration) StayWhenGone() error {
 		}
 	}
 	// The kernel closes the sockets of a process that ends one after the other, its gate's as the last.
-	for end := time.Now().Add(closeLimit); !alive && r.served() && time.Now().Before(end); {
+	// It may be on its way out as well if nothing stands still: CRIU ends when its script is let go.
+	for end := time.Now().Add(closeLimit); r.served() && time.Now().Before(end); {
 		time.Sleep(stayPause)
 	}
 	return errors.Join(err, r.clear())

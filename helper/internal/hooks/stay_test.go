@@ -90,14 +90,25 @@ func TestAGateThatAKilledSnapshotHasLeft(t *testing.T) {
 // The kernel closes the sockets of a process that ends one after the other: the owner's end of the connection may
 // be gone while its gate still seems to be served.
 func TestAGateWhoseOwnerIsStillEnding(t *testing.T) {
+	t.Run("frozen", func(t *testing.T) { ownerIsStillEnding(t, true) })
+	t.Run("before anything is frozen", func(t *testing.T) { ownerIsStillEnding(t, false) })
+}
+
+func ownerIsStillEnding(t *testing.T, frozen bool) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "stay-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
 	images, froze := filepath.Join(dir, "images"), filepath.Join(dir, "froze")
-	if err := errors.Join(os.Mkdir(images, 0o700), os.WriteFile(froze, nil, 0o600)); err != nil {
+	if err := os.Mkdir(images, 0o700); err != nil {
 		t.Fatal(err)
+	}
+	if frozen {
+		if err := os.WriteFile(froze, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	g, err := OpenStaying(dir, images, Stays{Cgroup: Cgroup(dir), Froze: froze, Limit: time.Second})
 	if err != nil {
@@ -178,7 +189,10 @@ func TestTheProcessLeftBehindTriesAgain(t *testing.T) {
 		t.Fatalf("it gave up: %v", err)
 	case <-time.After(5 * stayPause):
 	}
-	if err := errors.Join(os.Remove(freeze), os.WriteFile(freeze, []byte("1"), 0o600), os.WriteFile(filepath.Join(dir, "cgroup", eventsFile), []byte("frozen 1\n"), 0o600)); err != nil {
+	// The file appears with all that is in it: a thaw between its making and its text would be written over.
+	whole := filepath.Join(dir, "whole")
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "cgroup", eventsFile), []byte("frozen 1\n"), 0o600), os.WriteFile(whole, []byte("1"), 0o600),
+		os.Remove(freeze), os.Rename(whole, freeze)); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
