@@ -59,6 +59,7 @@ type ahead struct {
 	late  bool  // the last one of all was done
 	pages bool  // the destination takes the dump's pages while it is written
 	place bool  // it can place memory
+	there bool  // by the last scan, it would be placed
 }
 
 // memorySource is the source's end of the memory that goes ahead of the dump, and of the dump's pages.
@@ -142,7 +143,7 @@ func (s *memorySource) carryAhead(ctx context.Context) error {
 		m.rate = max(m.rate, int64(float64(w.fresh)/m.took.Seconds()))
 	}
 	s.Log.Emit("memory", map[string]any{"scan": m.scans, "bytes": w.seen, "fresh": w.fresh, "full": w.full, "ms": report.MS(m.took)})
-	return nil
+	return s.foreseePlacing()
 }
 
 // errFull ends a scan for which there is no more room.

@@ -88,6 +88,9 @@ def expected(trial: Status, rate: float) -> float:
 
 # Bytes a second at which CRIU copies memory, out of the tasks and into them: that of the helper's own forecast.
 CRIU_RATE = 1300 * 2**20
+# Out of the tasks and into them, and how many of these ways placed memory takes.
+CRIU_WAYS = 2
+PLACED_WAYS = 0.65
 
 
 def base(trial: Status) -> int:
