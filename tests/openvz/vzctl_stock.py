@@ -4,7 +4,7 @@
 
 """The stand-in for vzctl 4.11 on a kernel that is not OpenVZ's: `vzctl` itself, with the checkpoints of CRIU that a stock kernel has.
 
-A container is in a freezer of its own (cgroup v1), whose name is its id; it runs as long as a task is in it, also one of CRIU's. A checkpoint is the whole
+A container is in a freezer of its own (cgroup v1), whose name is vz-CTID; it runs as long as a task is in it, also one of CRIU's. A checkpoint is the whole
 dump, to the folder Dump.CTID, and the end of the container; --dump, --resume and --kill find nothing after it (31). A dump that failed is Dump.CTID.fail. A
 restore is whole, removes its dump, and begins with that (17 without one). It ends with 0 where CRIU has failed.
 
@@ -36,11 +36,11 @@ def freezer(ctid: str) -> Path:
     if not plain and not os.path.ismount(FREEZERS):
         FREEZERS.mkdir(exist_ok=True)
         subprocess.run(["mount", "-t", "cgroup", "-o", "freezer", "cgroup", str(FREEZERS)], check=True, stdin=subprocess.DEVNULL)
-    folder = Path(plain) if plain else FREEZERS / os.uname().nodename
-    (folder / ctid).mkdir(parents=True, exist_ok=True)
-    if plain and not (folder / ctid / "tasks").is_symlink():
-        (folder / ctid / "tasks").symlink_to("cgroup.procs")
-    return folder / ctid
+    folder = (Path(plain) if plain else FREEZERS / os.uname().nodename) / f"vz-{ctid}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if plain and not (folder / "tasks").is_symlink():
+        (folder / "tasks").symlink_to("cgroup.procs")
+    return folder
 
 
 def tasks(ctid: str) -> list:
@@ -109,7 +109,7 @@ def restore(ctid: str, _options: dict) -> int:
         return refused
     pid = vzctl.STATE / f"{ctid}.pid"
     pid.unlink(missing_ok=True)
-    asked = ["criu", "restore", "--images-dir", str(images), "--manage-cgroups=ignore", "--log-file", "restore.log", "--restore-detached", "--pidfile", str(pid)]
+    asked = ["criu", "restore", "--images-dir", str(images), "--manage-cgroups=ignore", "--log-file", "restore.log", "--restore-detached", f"--pidfile={pid}"]
     # CRIU itself is a task of the container.
     if subprocess.run(asked, stdin=subprocess.DEVNULL, check=False, preexec_fn=lambda: enter(ctid)).returncode:
         vzctl.write(f"{ctid}.mounted", "yes")

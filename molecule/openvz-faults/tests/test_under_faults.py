@@ -4,7 +4,8 @@
 
 """A sample of the fault matrix on moves by the driver openvz: the container runs once, and has lost nothing.
 
-It is 103, a directory container, offline and live, 105 with a ploop disk, live, and 106 on a stock kernel, live by CRIU. OPENVZ_FAULTS is how many cells of each, and FAULTS_SEED chooses them.
+It is 103, a directory container, offline and live, 105 with a ploop disk, live, and 106 on a stock kernel, live by CRIU.
+OPENVZ_FAULTS is how many cells of each, and FAULTS_SEED chooses them.
 LAB_FLEET is as in molecule/openvz/tests/test_openvz.py.
 """
 

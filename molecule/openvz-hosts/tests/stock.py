@@ -25,7 +25,8 @@ printf '{CONF}' >/etc/vz/conf/{CTID}.conf
 ln -sfn ../conf/{CTID}.conf /etc/vz/names/{TITLE}
 vzctl start {CTID}
 """
-REMOVE = f"vzctl stop {CTID}; vzctl umount {CTID}; vzctl destroy {CTID}; rm -f /etc/vz/conf/{CTID}.conf* /etc/vz/names/{TITLE}; umount /run/vzctl-freezer; {OPENVZ}"
+FORGET = f"rm -f /etc/vz/conf/{CTID}.conf* /etc/vz/names/{TITLE}; umount /run/vzctl-freezer"
+REMOVE = f"vzctl stop {CTID}; vzctl umount {CTID}; vzctl destroy {CTID}; {FORGET}; {OPENVZ}"
 
 SIGKILL_PENDS = 1 << 8
 

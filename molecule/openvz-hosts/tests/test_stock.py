@@ -18,7 +18,7 @@ LEFT = (
 )
 CONTINUE = f"/usr/local/libexec/handover/pcopy session continue /var/lib/handover/sessions/{stock.CTID}-*"
 UP, NONE = f"CTID {stock.CTID} exist mounted running", f"CTID {stock.CTID} deleted unmounted down"
-FAILS = "#!/bin/sh\\ncase $1 in restore) exit 1 ;; esac\\nexec %s.kept \"$@\"\\n"
+FAILS = '#!/bin/sh\\ncase $1 in restore) exit 1 ;; esac\\nexec %s.kept "$@"\\n'
 
 
 @pytest.fixture(scope="module", name="counting")

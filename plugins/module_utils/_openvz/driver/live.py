@@ -37,7 +37,7 @@ def _live(move: Move) -> t.Iterator[str]:
     ways = [offer.get("way", KERNEL) for offer in _offers(move)]
     if CRIU in ways and KERNEL in ways:
         by_criu, by_kernel = (move.source, move.destination) if ways[0] == CRIU else (move.destination, move.source)
-        yield "CRIU holds the memory of a container on {0}, and OpenVZ's kernel on {1}, and neither reads the dump of the other: boot the same kernel, {2}".format(
+        yield "CRIU holds the memory of a container on {0}, and OpenVZ's kernel on {1}, and neither reads the other's dump: boot the same kernel, {2}".format(
             by_criu, by_kernel, OFFLINE_CURE
         )
     else:

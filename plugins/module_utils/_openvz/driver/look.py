@@ -24,7 +24,7 @@ DEFAULTS = "/etc/vz/vz.conf"
 ACCOUNT = "/proc/bc/{0}/resources"
 _HELD = "physpages"
 # The same of a stock kernel: bytes, in the container's own cgroup.
-USAGE = "/sys/fs/cgroup/memory/{0}/memory.usage_in_bytes"
+USAGE = "/sys/fs/cgroup/memory/vz-{0}/memory.usage_in_bytes"
 # The kernel's list of the addresses of running containers.
 ADDRESSES = "/proc/vz/veip"
 

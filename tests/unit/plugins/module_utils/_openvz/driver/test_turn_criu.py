@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -22,7 +23,7 @@ FILES = pathlib.Path(__file__).parents[6] / "roles" / "pcopy" / "files"
 CRIU = """
 import os, pathlib, signal, subprocess, sys, time
 root = pathlib.Path({root!r})
-words = dict(zip(sys.argv[2:], sys.argv[3:]))
+words = dict(zip(sys.argv[2:], sys.argv[3:]), **dict(word.split("=", 1) for word in sys.argv if "=" in word and word.startswith("--")))
 images = pathlib.Path(words["--images-dir"])
 if (root / "criu-fails").exists():
     sys.exit(1)
@@ -50,7 +51,7 @@ null = subprocess.DEVNULL
 child = subprocess.Popen(argv, start_new_session=True, stdin=null, stdout=null, stderr=null).pid
 time.sleep(0.1)
 os.kill(child, signal.SIGSTOP)
-with open(root / "freezer/101/cgroup.procs", "a") as procs:
+with open(root / "freezer/vz-101/cgroup.procs", "a") as procs:
     procs.write(f"{{child}}\\n")
 pathlib.Path(words["--pidfile"]).write_text(str(child))
 if not asks("post-restore", child):
@@ -72,7 +73,7 @@ def stock_host(openvz_host):
     for path, name in (('"/proc/$1/cgroup"', "cgroup"), ("/proc/self/mountinfo", "mountinfo"), ('"/proc/$pid/status"', "status")):
         words = words.replace(path, str(host.root / name))
     host.program("of-criu", words)
-    (host.root / "cgroup").write_text("6:freezer:/101\n1:name=systemd:/\n", encoding="utf-8")
+    (host.root / "cgroup").write_text("6:freezer:/vz-101\n1:name=systemd:/\n", encoding="utf-8")
     (host.root / "mountinfo").write_text(f"30 20 0:30 / {host.root}/freezer rw,relatime shared:9 - cgroup cgroup rw,freezer\n", encoding="utf-8")
     return host
 
@@ -144,8 +145,8 @@ def test_it_is_dumped_held_and_goes_on(stock):
     for _again in range(2):
         status, said = stock.turn("criu-dump", "101", dump)
         assert status == 0, said
-        assert (dump / "inventory.img").exists() and stands_still(stock)
-        assert (stock.root / "freezer/101/freezer.state").read_text(encoding="utf-8") == "FROZEN\n"
+        assert (dump / "inventory.img").exists() and not (dump.parent / "Dump.101").exists() and stands_still(stock)
+        assert (stock.root / "freezer/vz-101/freezer.state").read_text(encoding="utf-8") == "FROZEN\n"
         assert stock.turn("still", "101")[0] == 0
         # vzctl does not take it for a suspended one, and no other works on it.
         assert stock.status() == "CTID 101 exist mounted running"
@@ -154,7 +155,7 @@ def test_it_is_dumped_held_and_goes_on(stock):
         for _once_more in range(2):
             assert stock.turn("home", "101", dump) == (0, "")
             assert not stands_still(stock) and nothing_left(stock)
-        assert (stock.root / "freezer/101/freezer.state").read_text(encoding="utf-8") == "THAWED\n"
+        assert (stock.root / "freezer/vz-101/freezer.state").read_text(encoding="utf-8") == "THAWED\n"
 
 
 def test_what_is_held_is_ended_and_nothing_that_runs(stock):
@@ -301,13 +302,15 @@ def test_a_command_that_was_killed_is_waited_for_and_undone(stock, word):
         arrives(stock, dump)
         begins, undoes = ["criu-restore", "101"], ["discard", "101"]
     gate = stock.root / "bin" / "criu-gate"
-    stock.program("criu-gate", gate.read_text(encoding="utf-8").replace("trap ''", f"until [ -e {stock.root}/goes ]; do touch {stock.root}/waits; sleep 0.02; done; trap ''"))
+    waits = f"until [ -e {stock.root}/goes ]; do touch {stock.root}/waits; sleep 0.02; done; trap ''"
+    stock.program("criu-gate", gate.read_text(encoding="utf-8").replace("trap ''", waits))
     first = stock.begin(*begins)
     until((stock.root / "waits").exists)
     first.kill()
     first.wait()
     second = stock.begin(*undoes)
-    time.sleep(0.5)
+    # Longer than a container may take to go on.
+    time.sleep(2.5)
     assert second.poll() is None
     (stock.root / "goes").touch()
     assert second.wait(20) == 0, second.stderr.read()
@@ -317,6 +320,11 @@ def test_a_command_that_was_killed_is_waited_for_and_undone(stock, word):
 
 def gate_says(host, action, images):
     return host.call("env", f"CRTOOLS_SCRIPT_ACTION={action}", f"CRTOOLS_IMAGE_DIR={images}", host.root / "bin" / "criu-gate").returncode
+
+
+def begin_gate(host, action, images):
+    environment = {**os.environ, "CRTOOLS_SCRIPT_ACTION": action, "CRTOOLS_IMAGE_DIR": str(images)}
+    return subprocess.Popen([host.root / "bin" / "criu-gate"], env=environment)
 
 
 def test_the_gate_holds_the_move_s_and_no_other(stock):
@@ -330,6 +338,14 @@ def test_the_gate_holds_the_move_s_and_no_other(stock):
     assert [gate_says(stock, action, stock.root) for action in ("post-dump", "post-restore")] == [0, 0]
     assert gate_says(stock, "post-dump", images) == 0 and gate_says(stock, "post-restore", images) == 0
     assert (turns / "101.ran").exists()
+    # A move of another container is under way: what is held is said of this one.
+    (turns / "102.gate").write_text("post-dump\n/another\n", encoding="utf-8")
+    (turns / "101.answer").unlink()
+    held = begin_gate(stock, "post-restore", images)
+    until((turns / "101.held").exists)
+    assert (turns / "101.held").read_text(encoding="utf-8").split()[:2] == ["post-restore", str(held.pid)] and held.poll() is None
+    (turns / "101.answer").write_text("go\n", encoding="utf-8")
+    assert held.wait(20) == 0
     (turns / "101.ran").unlink()
     for said in ("no\n", ""):
         (turns / "101.answer").write_text(said, encoding="utf-8")
