@@ -115,6 +115,10 @@ def restore(ctid: str, _options: dict) -> int:
         vzctl.write(f"{ctid}.mounted", "yes")
         print(f"The restore log was saved in {images}/restore.log", file=sys.stderr)
         return 0
+    if any(images.glob(".criu.cgyard.*")):
+        # That of a CRIU that was killed is mounted there: nothing removes it, and a restore that went well is taken for one that failed.
+        print(f"rm: cannot remove {images}: Operation not permitted", file=sys.stderr)
+        return 0
     shutil.rmtree(images)
     return 0
 
