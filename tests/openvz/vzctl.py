@@ -22,12 +22,14 @@ CTID.counted in the state folder has the first number and the last one that this
 
 A ploop container with a plain image (as `ploop init -f raw` makes it) and a file system in it is mounted in its root, from its start or restore to its end and
 umount, by a loop device that writes past the page cache and tells no watcher. Its process writes its lines there.
+With "stock" in KERNEL of the state folder the kernel is not OpenVZ's, and vzctl-stock (vzctl_stock.py) is asked instead.
 """
 
 import ctypes
 import os
 import random
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -139,9 +141,8 @@ def spawn(words: list) -> int:  # noqa: RET503 - the child becomes another progr
         return child
     os.setsid()
     os.chdir("/")
-    null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
-        os.dup2(null, number)
+        os.dup2(os.open(os.devnull, os.O_RDWR), number)
     os.closerange(3, 64)
     os.execv(words[0], words)
 
@@ -444,4 +445,6 @@ def main(words: list) -> int:
 
 
 if __name__ == "__main__":
+    if read("KERNEL") == "stock":
+        runpy.run_path("/usr/local/sbin/vzctl-stock", run_name="__main__")
     sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,8 @@
 
 """A sample of the fault matrix on moves by the driver openvz: the container runs once, and has lost nothing.
 
-It is 103, a directory container, offline and live, and 105 with a ploop disk, live. OPENVZ_FAULTS is how many cells of each, and FAULTS_SEED chooses them.
+It is 103, a directory container, offline and live, 105 with a ploop disk, live, and 106 on a stock kernel, live by CRIU.
+OPENVZ_FAULTS is how many cells of each, and FAULTS_SEED chooses them.
 LAB_FLEET is as in molecule/openvz/tests/test_openvz.py.
 """
 
@@ -27,6 +28,7 @@ sys.path[:0] = [str(CHECKOUT / "tests" / "faults"), str(CHECKOUT / "molecule" / 
 
 import disk
 import fleet as hosts
+import stock
 import strikes
 from matrix import Case, sample
 from scene import Scene
@@ -40,6 +42,8 @@ class Container:
     title: str
     beat: str
     mount: str = ""
+    # The hosts' kernel is OpenVZ's, or another.
+    kernel: str = stock.OPENVZ
 
     @property
     def private(self) -> str:
@@ -63,7 +67,7 @@ echo "names: $(ls /etc/vz/names | grep {self.title})"
 echo "sessions: $(ls -A /var/lib/handover/sessions | xargs)"
 echo "waiting: $(ls -A /var/lib/handover/openvz 2>/dev/null | xargs)"
 echo "held: $(ls -A /vz/lock /vz/dump 2>/dev/null | grep -v : | xargs)"
-echo "frozen: $(ls /run/handover/openvz-turns/*.frozen 2>/dev/null | xargs)"
+echo "frozen: $(ls /run/handover/openvz-turns/*.* 2>/dev/null | xargs)"
 echo "keepers: $(systemctl list-units --plain --no-legend 'handover-openvz-*' | cut -d' ' -f1 | xargs)"
 echo "units: $(systemctl list-units --plain --no-legend 'handover-fault*' | cut -d' ' -f1 | xargs)"
 echo "sockets: $(find /run/handover -type s 2>/dev/null | xargs)"
@@ -81,6 +85,7 @@ echo "processes: $(test -z "$pids" || ps -o sid= -p "$pids" | sort -u | wc -l)"
 
 STILL = Container("103", "vz-still", "/var/lib/containers/vz/private/103/var/log/beat")
 DISK = Container(disk.CTID, "vz-disk", disk.BEAT, disk.ROOT)
+STOCK = Container(stock.CTID, stock.TITLE, stock.BEAT, kernel=stock.KERNEL)
 
 
 def restore_power(side: str) -> t.Callable[[Scene], None]:
@@ -88,19 +93,36 @@ def restore_power(side: str) -> t.Callable[[Scene], None]:
         host = scene.source if side == "source" else scene.destination
         scene.fleet.power_on(host)
         # As OpenVZ would at boot. Where the container may run on the other host, this has to be refused.
-        host.ask("vzctl start 103; vzctl start 105")
+        host.ask(f"vzctl start 103; vzctl start 105; vzctl restore {stock.CTID} || vzctl start {stock.CTID}")
 
     return lift
 
 
+def cut_power(side: str) -> t.Callable[[Scene], None]:
+    def strike(scene: Scene) -> None:
+        host = scene.source if side == "source" else scene.destination
+        # This machine's kernel holds what the host has frozen (cgroup v1), also against its end. What has its end before it never runs.
+        with stock.thawed_when_killed(host.name):
+            scene.fleet.power_off(host)
+
+    return strike
+
+
 FAULTS = {
     **{name: strikes.TABLE[name] for name in ("sender killed", "receiver killed", "controller killed", "network cut, later healed")},
-    **{f"{side} loses power": strikes.Fault(strikes.cut_power(side), restore_power(side)) for side in ("source", "destination")},
+    **{f"{side} loses power": strikes.Fault(cut_power(side), restore_power(side)) for side in ("source", "destination")},
 }
+# CRIU holds it, and may be killed as any process.
+OF_CRIU = {**FAULTS, **{name: strikes.TABLE[name] for name in ("dumping CRIU killed", "restoring CRIU killed")}}
 COUNT, SEED = int(os.environ.get("OPENVZ_FAULTS", "1")), int(os.environ.get("FAULTS_SEED", "1"))
 # Each has a sample of its own, so that together they are of more steps.
-KINDS = {"offline": (STILL, "offline"), "live": (STILL, "live"), "live, with a ploop disk": (DISK, "live")}
-CASES = [(kind, case) for number, kind in enumerate(KINDS) for case in sample(COUNT, SEED + number, FAULTS)]
+KINDS = {
+    "offline": (STILL, "offline", FAULTS),
+    "live": (STILL, "live", FAULTS),
+    "live, with a ploop disk": (DISK, "live", FAULTS),
+    "live, by CRIU": (STOCK, "live", OF_CRIU),
+}
+CASES = [(kind, case) for number, kind in enumerate(KINDS) for case in sample(COUNT, SEED + number, KINDS[kind][2])]
 
 
 class Fleet(hosts.Fleet):
@@ -125,27 +147,34 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def disk_of_105(reports: Path) -> t.Iterator[None]:
+def containers_of_their_own(reports: Path) -> t.Iterator[None]:
     first, second = Fleet(reports, DISK).hosts
     for host in (first, second):
         host.run(disk.GETDEV)
     first.run(disk.MAKE)
+    first.run(stock.KERNEL)
+    first.run(stock.MAKE)
+    first.run(stock.OPENVZ)
     yield
     for host in (first, second):
         host.ask(disk.REMOVE)
+        host.ask(stock.KERNEL)
+        host.ask(stock.REMOVE)
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES, ids=[f"{kind}: {case.name}" for kind, case in CASES])
 def test_one_copy_and_every_line(kind: str, case: Case, reports: Path) -> None:
-    container, mode = KINDS[kind]
+    container, mode, faults = KINDS[kind]
     fleet = Fleet(reports, container)
+    for host in fleet.hosts:
+        host.run(container.kernel)
     assert fleet.tidy(), f"what an earlier case left has to be looked at first: {[host.footprint() for host in fleet.hosts]}"
     source = fleet.home()
     scene = Scene(fleet, source, fleet.other(source))
     before = fleet.beats(source)
     for host in fleet.hosts:
         host.run(f"rm -f {container.witness}")
-    fault, lifted = FAULTS[case.fault], False
+    fault, lifted = faults[case.fault], False
     try:
         scene.stand_still(case, handover_workload=container.ctid, handover_driver="openvz", handover_mode=mode, **case.variables)
         fault.strike(scene)

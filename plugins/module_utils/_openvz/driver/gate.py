@@ -18,6 +18,9 @@ from ..action_scripts import GATE, asks_the_helper
 SCRIPT = "/etc/vz/conf/vps.premount"
 OWN = GATE
 TURN = "/usr/local/libexec/handover/openvz/turn"
+# CRIU's own, which every CRIU of the host reads, and the script that holds it at its steps.
+CONFIGURATION = "/etc/criu/default.conf"
+STEPS = "/usr/local/libexec/handover/openvz/criu-gate"
 CURE = "apply the role livefleet.handover.pcopy to it with pcopy_openvz_gate=true"
 
 
@@ -30,4 +33,14 @@ def obstacle(script: str = SCRIPT, own: str = OWN, turn: str = TURN) -> str:
         return "{0} is missing".format(script)
     if not any(asks_the_helper(line, own) for line in read_text(script).splitlines()):
         return "{0} is the host's own and does not ask the helper: put the line `{1} || exit 1` at its beginning".format(script, own)
+    return ""
+
+
+def obstacle_to_criu(configuration: str = CONFIGURATION, script: str = STEPS) -> str:
+    """Why CRIU could dump or restore a container here without being held; empty where it could not. Several scripts may be named, each in a line."""
+    if not os.access(script, os.X_OK):
+        return "{0} is missing".format(script)
+    lines = (line.split("#", 1)[0].replace("=", " ").split() for line in read_text(configuration).splitlines())
+    if not any(words == ["action-script", script] for words in lines):
+        return "{0} does not name {1} as an action script".format(configuration, script)
     return ""

@@ -50,7 +50,9 @@ STATE: dict[str, Row] = {
     "action scripts of the host (vps.*)": Row(TOLD, "they stay, and those of the destination count there", "host_scripts"),
     "its name (/etc/vz/names)": Row(CARRIED, "the link is made at its start there", "names"),
     "memory, processes and connections": Row(
-        CARRIED, "live, by `vzctl chkpnt` and `vzctl restore` of OpenVZ's kernel 2.6.32; offline it is stopped and started", "live"
+        CARRIED,
+        "live, by `vzctl chkpnt` and `vzctl restore`, of OpenVZ's kernel 2.6.32 or of CRIU on a stock kernel; offline it is stopped and started",
+        "live",
     ),
     "memory of one of libvzctl's": Row(REFUSED, "move it offline", "live"),
     "the dump of one that is suspended": Row(REFUSED, "resume it, or remove the dump and start it", "running"),

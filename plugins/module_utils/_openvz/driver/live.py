@@ -2,14 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The conditions of a live move: kernel 2.6.32 of OpenVZ's suspends and dumps a container here, and restores and holds it there."""
+"""The conditions of a live move: kernel 2.6.32 of OpenVZ's, or CRIU on a stock kernel, dumps a container here, and restores and holds it there."""
 
 from __future__ import annotations
 
 import typing as t
 
-from ..._core.move import Move
+from ..._core.move import Move, dotted
 from ..._core.move_checks import Need
+from . import gate
+from .facts import CRIU, KERNEL
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
@@ -21,10 +23,8 @@ def _offers(move: Move) -> tuple[t.Mapping[str, t.Any], t.Mapping[str, t.Any]]:
 
 
 def _live(move: Move) -> t.Iterator[str]:
-    """vzmigrate asks for /proc/cpt and /proc/rst. vzcptcheck gives a number where the kernel has them."""
     if not move.live:
         return
-    here, there = _offers(move)
     if move.container["newer"]:
         yield "{0} is a container of libvzctl's on {1}, whose memory its own p.haul moves, and no session: {2}".format(
             move.workload, move.source, OFFLINE_CURE[len("or ") :]
@@ -34,6 +34,19 @@ def _live(move: Move) -> t.Iterator[str]:
         yield "{0} is {1} on {2} and has no memory to hand over: start it there first, {3}".format(
             move.workload, move.container["state"], move.source, OFFLINE_CURE
         )
+    ways = [offer.get("way", KERNEL) for offer in _offers(move)]
+    if CRIU in ways and KERNEL in ways:
+        by_criu, by_kernel = (move.source, move.destination) if ways[0] == CRIU else (move.destination, move.source)
+        yield "CRIU holds the memory of a container on {0}, and OpenVZ's kernel on {1}, and neither reads the other's dump: boot the same kernel, {2}".format(
+            by_criu, by_kernel, OFFLINE_CURE
+        )
+    else:
+        yield from (_by_criu if CRIU in ways else _by_kernel)(move)
+
+
+def _by_kernel(move: Move) -> t.Iterator[str]:
+    """vzmigrate asks for /proc/cpt and /proc/rst. vzcptcheck gives a number where the kernel has them."""
+    here, there = _offers(move)
     if not here["checkpoint"]:
         yield "the kernel of {0} cannot dump {1} (`vzcptcheck version` gives none): load its module vzcpt there, {2}".format(
             move.source, move.workload, OFFLINE_CURE
@@ -42,6 +55,26 @@ def _live(move: Move) -> t.Iterator[str]:
         yield "the kernel of {0} cannot restore {1} (`vzcptcheck caps` gives none): load its module vzrst there, {2}".format(
             move.destination, move.workload, OFFLINE_CURE
         )
+
+
+def _by_criu(move: Move) -> t.Iterator[str]:
+    """vzctl on a stock kernel leaves all to CRIU, and says nothing of its own."""
+    here, there = _offers(move)
+    for name, offer in ((move.source, here), (move.destination, there)):
+        if not offer["criu"]:
+            yield "the kernel of {0} is not OpenVZ's, and there is no CRIU: install criu there, {1}".format(name, OFFLINE_CURE)
+        elif offer["criu_gate"]:
+            yield "nothing would hold CRIU on {0} before the release ({1}): {2}".format(name, offer["criu_gate"], gate.CURE)
+    if not here["freezer"]:
+        yield "{0} has no freezer of cgroup v1, and the tasks of {1} would run on if CRIU were killed: mount it there, {2}".format(
+            move.source, move.workload, OFFLINE_CURE
+        )
+    if here["criu"][:2] > there["criu"][:2] and there["criu"]:
+        yield "CRIU is {0} on {1} and {2} on {3}, which is older: install the same version there, {4}".format(
+            dotted(here["criu"]), move.source, dotted(there["criu"]), move.destination, OFFLINE_CURE
+        )
+    if move.container["layout"] != "simfs":
+        yield "{0} has a ploop disk, and no stock kernel has a device for it: {1}".format(move.workload, OFFLINE_CURE[len("or ") :])
 
 
 def _checkpoint(move: Move) -> t.Iterator[str]:

@@ -23,6 +23,8 @@ DEFAULTS = "/etc/vz/vz.conf"
 # The account that OpenVZ's kernel keeps of a container (its user beancounters), in pages: name, held, highest, barrier, limit, failures.
 ACCOUNT = "/proc/bc/{0}/resources"
 _HELD = "physpages"
+# The same of a stock kernel: bytes, in the container's own cgroup.
+USAGE = "/sys/fs/cgroup/memory/vz-{0}/memory.usage_in_bytes"
 # The kernel's list of the addresses of running containers.
 ADDRESSES = "/proc/vz/veip"
 
@@ -34,12 +36,19 @@ def configured() -> list[str]:
 
 
 def memory_of(ctid: str) -> int:
-    """Bytes that its processes hold; 0 where the kernel keeps no such account."""
+    """Bytes that its processes hold; 0 where no kernel keeps such an account."""
     for line in host.read_text(ACCOUNT.format(ctid)).splitlines():
         words = line.split()
         if words[:1] == [_HELD] and len(words) > 1 and words[1].isdigit():
             return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
+    used = host.read_text(USAGE.format(ctid)).strip()
+    return int(used) if used.isdigit() else 0
+
+
+def has_freezer(mounts: str) -> bool:
+    """Whether a freezer of cgroup v1 is mounted, by the text of /proc/self/mounts."""
+    rows = (line.split() for line in mounts.splitlines())
+    return any(len(row) > 3 and row[2] == "cgroup" and "freezer" in row[3].split(",") for row in rows)
 
 
 class Look:
@@ -136,10 +145,16 @@ class Look:
         private, root = (facts_of.place(defaults, name, ctid) for name in facts_of.PLACES)
         dump = os.path.join(facts_of.place(defaults, "DUMPDIR", ctid), facts_of.DUMPED.format(ctid))
         lock = os.path.join(facts_of.place(defaults, "LOCKDIR", ctid), ctid + ".lck")
+        version = self._version(vzctl) if vzctl else []
+        kernel, checkpoint, capabilities = os.path.isdir("/proc/vz"), self._number("vzcptcheck", "version"), self._number("vzcptcheck", "caps")
         return {
             "installed": vzctl is not None and os.path.isdir(FOLDER),
-            "version": self._version(vzctl) if vzctl else [],
-            "kernel": os.path.isdir("/proc/vz"),
+            "version": version,
+            "kernel": kernel,
+            "way": facts_of.way(version, kernel or bool(checkpoint or capabilities)),
+            "criu": self._criu(),
+            "criu_gate": gate.obstacle_to_criu(),
+            "freezer": has_freezer(host.read_text("/proc/self/mounts")),
             "ploop": self._has_ploop(ploop) if ploop else False,
             "gate": gate.obstacle(),
             "private": private,
@@ -148,8 +163,8 @@ class Look:
             "store": host.place(private),
             "dump": dump,
             "dump_store": host.place(dump),
-            "checkpoint": self._number("vzcptcheck", "version"),
-            "capabilities": self._number("vzcptcheck", "caps"),
+            "checkpoint": checkpoint,
+            "capabilities": capabilities,
             "lock": self._holder(lock),
             "containers": self._containers(ctid),
             "taken": self._taken(ctid),
@@ -160,6 +175,12 @@ class Look:
     def _version(self, vzctl: str) -> list[int]:
         said = self.ask(lambda: self.runtime.run([vzctl, "--version"], accept=range(256)).stdout, "")
         return host.parse_version(said)
+
+    def _criu(self) -> list[int]:
+        """CRIU's version; empty where there is none."""
+        found = self.runtime.find("criu")
+        asked = self.ask(lambda: self.runtime.run([found, "--version"], accept=range(256)), None) if found else None
+        return host.parse_version(asked.stdout) if asked is not None and asked.rc == 0 else []
 
     def _number(self, program: str, word: str) -> int:
         """What the kernel's module for it says; 0 where there is none."""

@@ -74,6 +74,8 @@ class Host:
         self.program("systemctl", SYSTEMCTL.format(root))
         self.program("systemd-run", SYSTEMD_RUN.format(root))
         self.turn_program = self.program("turn", self.moved((FILES / "openvz-turn").read_text(encoding="utf-8")))
+        for name in ("criu", "criu-gate"):
+            self.program("of-criu" if name == "criu" else name, self.moved((FILES / f"openvz-{name}").read_text(encoding="utf-8")))
         self.program("premount", self.moved((FILES / "openvz-premount").read_text(encoding="utf-8")))
         self.helper(True)
         script = self.conf / "vps.premount"
@@ -84,6 +86,8 @@ class Host:
         for path, place in (
             ("/usr/local/libexec/handover/openvz", self.root / "bin"),
             ("/usr/local/libexec/handover/pcopy", self.root / "bin" / "pcopy"),
+            ('"${0%/*}/criu"', self.root / "bin" / "of-criu"),
+            ("/usr/local/sbin/vzctl", self.root / "bin" / "vzctl"),
             ("/var/lib/handover/openvz", self.staged),
             ("/run/handover/openvz-turns", self.root / "turns"),
             ("/vz/lock", self.root / "lock"),

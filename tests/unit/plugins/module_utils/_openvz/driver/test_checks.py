@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.inventory import REFUSED, TOLD
 from ansible_collections.livefleet.handover.plugins.module_utils._core.move import Move
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.examiners import EXAMINERS
-from ansible_collections.livefleet.handover.plugins.module_utils._openvz.driver import checks, facts, inventory, told
+from ansible_collections.livefleet.handover.plugins.module_utils._openvz.driver import checks, facts, gate, inventory, look, told
 
 GIB = 2**30
 CONF = """ONBOOT="yes"
@@ -246,3 +246,90 @@ def test_a_row_that_is_told_or_refused_has_a_check():
     known = {*EXAMINERS["openvz"].checks, *checks.FIRM, *told.TOLD}
     assert {row.check for row in rows if row.check} <= known
     assert all(row.check for row in rows if row.fate in (TOLD, REFUSED))
+
+
+# Where the kernel is not OpenVZ's, CRIU dumps and restores.
+STOCK = {"way": facts.CRIU, "criu": [4, 2, 1], "criu_gate": "", "freezer": True, "checkpoint": 0, "capabilities": 0}
+
+
+@pytest.fixture(name="stock")
+def stock_hosts(world):
+    world["mode"] = "live"
+    for side in ("here", "there"):
+        world[side]["host"]["openvz"].update(STOCK)
+    return world
+
+
+def sentences(hosts):
+    return [(finding.check, finding.sentence) for finding in checks.examine(move(hosts))[0]]
+
+
+def test_nothing_is_in_the_way_by_criu(stock):
+    assert sentences(stock) == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (put("here/host/openvz/criu", []), "the kernel of node1 is not OpenVZ's, and there is no CRIU: install criu there"),
+        (put("there/host/openvz/criu", []), "the kernel of node2 is not OpenVZ's, and there is no CRIU"),
+        (put("here/host/openvz/criu_gate", "X is missing"), "nothing would hold CRIU on node1 before the release (X is missing): apply the role"),
+        (put("there/host/openvz/criu_gate", "X is missing"), "nothing would hold CRIU on node2 before the release (X is missing)"),
+        (put("here/host/openvz/freezer", False), "node1 has no freezer of cgroup v1, and the tasks of 101 would run on if CRIU were killed"),
+        (put("there/host/openvz/criu", [4, 1, 9]), "CRIU is 4.2.1 on node1 and 4.1.9 on node2, which is older"),
+        (put("here/workload/layout", "ploop"), "101 has a ploop disk, and no stock kernel has a device for it: move it with migrate_mode=offline"),
+        (put("there/host/openvz/way", facts.KERNEL), "CRIU holds the memory of a container on node1, and OpenVZ's kernel on node2"),
+        (put("here/host/openvz/way", facts.KERNEL), "CRIU holds the memory of a container on node2, and OpenVZ's kernel on node1"),
+    ],
+)
+def test_each_obstacle_is_firm_and_says_its_cure(stock, spoil, says):
+    spoil(stock)
+    found = sentences(stock)
+    assert any(check == "live" and says in sentence for check, sentence in found), found
+    # It cannot be ignored.
+    assert "live" in checks.unknown_names(["live"])
+
+
+def test_a_freezer_is_asked_of_the_source_alone(stock):
+    put("there/host/openvz/freezer", False)(stock)
+    assert sentences(stock) == []
+
+
+def test_the_way_and_its_losses_are_told(stock):
+    said = told.told(move(stock))
+    assert any(sentence.startswith("CRIU dumps 101 on node1 and restores it on node2") and "EINTR" in sentence for sentence in said)
+    assert any("announces the addresses of 101 from node2 before the release" in sentence for sentence in said)
+    put("here/workload/addresses", [])(stock)
+    assert not any("announces" in sentence for sentence in told.told(move(stock)))
+    put("mode", "offline")(stock)
+    assert not any("CRIU" in sentence for sentence in told.told(move(stock)))
+
+
+@pytest.mark.parametrize(
+    ("version", "kernel", "way"),
+    [([4, 11, 1], False, facts.CRIU), ([4, 11, 1], True, facts.KERNEL), ([7, 0, 280], False, facts.KERNEL), ([], False, facts.KERNEL)],
+)
+def test_the_host_says_which_way_it_is(version, kernel, way):
+    assert facts.way(version, kernel) == way
+
+
+def test_a_freezer_is_one_of_cgroup_v1():
+    v1 = "cgroup /sys/fs/cgroup/freezer cgroup rw,relatime,freezer 0 0\n"
+    assert look.has_freezer("proc /proc proc rw 0 0\n" + v1)
+    assert look.has_freezer("cgroup /x cgroup rw,cpu,freezer 0 0\n")
+    assert not look.has_freezer("cgroup2 /sys/fs/cgroup cgroup2 rw,freezer 0 0\ncgroup /x cgroup rw,cpu 0 0\nshort\n")
+
+
+def test_the_script_has_to_be_there_and_named(tmp_path):
+    script, configuration = tmp_path / "criu-gate", tmp_path / "default.conf"
+    asked = (str(configuration), str(script))
+    assert gate.obstacle_to_criu(*asked) == f"{script} is missing"
+    script.write_text("#!/bin/sh\n", encoding="utf-8")
+    assert gate.obstacle_to_criu(*asked) == f"{script} is missing"
+    script.chmod(0o755)
+    for text in ("", f"# action-script={script}\n", f"action-script={script}x\n", "action-script\n"):
+        configuration.write_text(text, encoding="utf-8")
+        assert gate.obstacle_to_criu(*asked) == f"{configuration} does not name {script} as an action script"
+    for text in (f"link-remap\naction-script={script}\n", f"action-script /other\naction-script {script}  # ours\n"):
+        configuration.write_text(text, encoding="utf-8")
+        assert gate.obstacle_to_criu(*asked) == ""

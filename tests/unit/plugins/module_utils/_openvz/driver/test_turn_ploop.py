@@ -91,7 +91,10 @@ def test_the_role_has_a_word_of_its_own_for_a_disk(layout, expected):
     ternary = {"ternary": lambda value, yes, no: yes if value else no}
     environment = jinja2.Environment()
     environment.filters.update(ternary)
-    told = [environment.from_string(argv[place]).render(__migrate_here={"workload": {"layout": layout, "root": "/vz/root/101"}}) for place in (1, -1)]
+    words = written["__migrate_openvz_words"]["kernel"]["freeze"]
+    here = {"workload": {"layout": layout, "root": "/vz/root/101"}, "host": {"openvz": {"way": "kernel"}}}
+    facts = {"__migrate_here": here, "__migrate_openvz_words": {"kernel": {"freeze": environment.from_string(words).render(__migrate_here=here)}}}
+    told = [environment.from_string(argv[place]).render(**facts) for place in (1, -1)]
     assert told == expected
 
 
