@@ -267,22 +267,27 @@ func TestOneThatWasStartedMeanwhileTakesAllBack(t *testing.T) {
 	g.goesBack(src, "job was started meanwhile")
 }
 
-// A restore that ends while it is held never runs: then no member is let run here.
+// A restore that ends while it is held never runs: then no member is let run here. It is no doubt either, also where its
+// engine was killed before its CRIU.
 func TestAMemberThatDiesHeldKeepsAllHere(t *testing.T) {
-	g := newGroup(t)
-	g.spec.dst.Policy.PauseAt = record.Released
-	g.note("web", "dies-held", "")
-	g.start()
-	g.wait(g.src, record.UntilConverged)
-	go func() { _, _ = recovery.Cutover(context.Background(), g.src) }()
-	if err := await(filepath.Join(g.control["web"], "died")); err != nil {
-		t.Fatal(err)
+	for name, lingers := range map[string]string{"with its CRIU": "", "before its CRIU": "2"} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t)
+			g.spec.dst.Policy.PauseAt = record.Released
+			g.note("web", "dies-held", lingers)
+			g.start()
+			g.wait(g.src, record.UntilConverged)
+			go func() { _, _ = recovery.Cutover(context.Background(), g.src) }()
+			if err := await(filepath.Join(g.control["web"], "died")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond) // its engine has ended by then
+			if err := record.Continue(g.dst); err != nil {
+				t.Fatal(err)
+			}
+			g.goesBack(g.wait(g.src, record.UntilEnded), "web: its restore ended while it was held")
+		})
 	}
-	time.Sleep(100 * time.Millisecond) // its engine has ended by then
-	if err := record.Continue(g.dst); err != nil {
-		t.Fatal(err)
-	}
-	g.goesBack(g.wait(g.src, record.UntilEnded), "web: its restore ended while it was held")
 }
 
 // Killed at each step, the sender leaves all members where they belong.
