@@ -397,12 +397,12 @@ func dieHeld(control, runDir, imageDir string) error {
 	return errors.Join(errors.New("it was killed"), os.WriteFile(filepath.Join(control, "died"), nil, 0o600))
 }
 
-// linger leaves a process that has the images open for some seconds, as CRIU has when its engine alone is killed.
-func linger(images *os.File, seconds string) error {
-	if seconds == "" {
+// linger leaves a process that has the images open until it is let go, as CRIU has when its engine alone is killed.
+func linger(images *os.File, until string) error {
+	if until == "" {
 		return nil
 	}
-	left := exec.Command("sleep", seconds)
+	left := exec.Command("sh", "-c", "until test -e $0; do sleep 0.05; done", until)
 	left.ExtraFiles = []*os.File{images}
 	return left.Start()
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // memberMemory is what each member holds: less than is worth sending ahead for one alone, and more for both.
-const memberMemory = worthwhile - worthwhile/4
+const memberMemory = worthwhile / 2
 
 func newGroupWithMemory(t *testing.T) *group {
 	t.Helper()
@@ -48,6 +48,11 @@ func TestTheMemoryOfAllMembersGoesAhead(t *testing.T) {
 	if all < 2*memberMemory || sent > all/4 {
 		t.Errorf("of %.0f bytes of the dumps %.0f were sent in the pause", all, sent)
 	}
+	for _, tree := range g.events(g.src, "tree") {
+		if tree["bytes"].(float64) > memberMemory/4 {
+			t.Errorf("pages travelled with their tree, too: %v", tree)
+		}
+	}
 	for _, name := range g.names {
 		sameDump(t, g.control[name], memberMemory)
 	}
@@ -77,7 +82,7 @@ func TestMemoryOfAMemberThatWentBadTakesAllBack(t *testing.T) {
 
 // Dumps under way end with the fault of one.
 func TestAFaultBesidePagesThatTravelTakesAllBack(t *testing.T) {
-	for _, c := range []struct{ member, file string }{{"db", "dump-fails"}, {"web", "restore-fails"}} {
+	for _, c := range []struct{ member, file string }{{"db", "dump-fails"}, {"web", "dump-writes"}, {"web", "restore-fails"}} {
 		t.Run(c.member+" "+c.file, func(t *testing.T) {
 			g := newGroupWithMemory(t)
 			g.note(c.member, c.file, "CRIU says no")
