@@ -135,12 +135,20 @@ options:
   convert:
     description:
       - With O(state=mounted), make an image volume of the plain volume that podman has under the name O(podman_volume), if it has one.
-      - Its files are copied while its container runs. Then the container stops for the last of them, and starts on the image volume.
+      - Its files are copied while its container runs. Then the container is dumped by CRIU for the last of them, and runs on from that dump on the image
+        volume, with its memory and its connections. One that CRIU cannot dump is refused, unless O(restart=true).
       - Owners, permissions, times, attributes, access lists, hard links, holes and flags stay as they are.
       - Not for a volume that more than one container has, nor for an anonymous one. Needs the helper, which the role
         P(livefleet.handover.pcopy#role) installs, and podman 4.8 or later with its records in SQLite.
       - If a run is cut off, another one with the same options ends it.
       - O(size) may be left out. It is then at least twice what the files need.
+    type: bool
+    default: false
+    version_added: 0.1.0
+  restart:
+    description:
+      - With O(convert=true), let a container stop and start that CRIU cannot dump. Its memory and connections are lost then.
+      - One that can be dumped keeps them all the same. Check mode says which way it takes, and why.
     type: bool
     default: false
     version_added: 0.1.0
@@ -160,7 +168,7 @@ options:
   timeout:
     description:
       - Seconds that the whole module may take.
-      - With O(convert=true), the copying is in it, and what follows the stop is not.
+      - With O(convert=true), the copying is in it, and what follows the dump or the stop is not.
     type: int
     default: 300
 
