@@ -170,15 +170,14 @@ def test_its_plain_volume_becomes_an_image_volume(quadlet: Quadlet) -> None:
     """While it runs, with its memory and a client's connection."""
     host = quadlet.on(quadlet.second)
     host.check_output(f"podman exec {NAME} sh -c 'echo of-the-layer > /kept'")
-    begun = host.check_output(f"podman exec {NAME} cut -d' ' -f22 /proc/1/stat; podman inspect {NAME} --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}'")
+    which = f"podman exec {NAME} cat /kept; podman inspect {NAME} --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}'"
+    begun = host.check_output(which)
     with connection(quadlet):
         made = quadlet.volume(quadlet.second, state="mounted", convert=True)
     assert made.get("mounted") and made["conversion"]["container"] == NAME and made["conversion"]["paused_ms"], made
     assert made["conversion"]["memory"] and not made["conversion"]["anew"], made
     quadlet.runs_only_on(quadlet.second)
-    assert begun == host.check_output(
-        f"podman exec {NAME} cut -d' ' -f22 /proc/1/stat; podman inspect {NAME} --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}'"
-    )
+    assert host.check_output(which) == begun
     beats = json.loads(host.check_output(f"podman exec {NAME} heartbeat -gaps /data/heartbeat"))
     assert (beats["missed"], beats["broken"]) == (0, 0)
     size, inside = host.check_output(f"stat --format=%s {KEPT}/heartbeat"), f"{made['mountpoint']}/heartbeat"

@@ -57,8 +57,11 @@ def halted(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.
 
 
 def go_on(runtime: Runtime, name: str, facts: t.Mapping[str, t.Any], within: str = "", network: Network | None = None) -> None:
-    """Has it run on where it stood, also if the time for all else is up; within: in the cgroup of its unit."""
+    """Has it run on where it stood, also if the time for all else is up; within: in the cgroup of its unit. With `network` that comes up silent."""
     late = Runtime(runtime.module, GO_ON_SECONDS)
+    if network:
+        with open(_silent(facts), "w", encoding="utf-8"):
+            pass
     late.run(go_on_words(late, Podman(late), name, facts, within, network))
 
 
@@ -70,14 +73,22 @@ def halt_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str
 def go_on_words(
     runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], within: str = "", network: Network | None = None
 ) -> list[str]:
-    """The command that restores it; podman is asked for its network backend, unless that is told. Its sockets need its addresses at once, also those of IPv6, for which the kernel would ask the segment first."""
-    network = network or network_backend(podman.info())
-    environment = ["CONTAINERS_HELPER_BINARY_DIR=" + STAND_IN, "HANDOVER_NETAVARK=" + network["path"], "HANDOVER_GATE=" + facts["checkpoint_dir"]]
-    through = [runtime.tool("env", "coreutils"), *environment] if network["backend"] == "netavark" and network["path"] else []
+    """The command that restores it.
+
+    Its sockets need its addresses at once, also those of IPv6, for which the kernel would ask the segment first."""
+    asked = network or network_backend(podman.info())
+    environment = ["CONTAINERS_HELPER_BINARY_DIR=" + STAND_IN, "HANDOVER_NETAVARK=" + asked["path"], "HANDOVER_GATE=" + facts["checkpoint_dir"]]
+    environment += ["HANDOVER_SILENT=" + _silent(facts)] if network else []
+    through = [runtime.tool("env", "coreutils"), *environment] if asked["backend"] == "netavark" and asked["path"] else []
     # What watches over the container would end with the unit of a timer, if it were a part of it.
     apart = [runtime.tool("systemd-run", "systemd"), "--scope", "--quiet", "--collect", "--"]
     inside = [Pcopy(runtime).path, "internal", "within", within]
     return [*(inside if within else apart), *through, podman.path, "container", "restore", *ESTABLISHED, name]
+
+
+def _silent(facts: t.Mapping[str, t.Any]) -> str:
+    """The mark by which CRIU's action script ends the silence, when all sockets are there. It goes with the dump."""
+    return os.path.join(facts["checkpoint_dir"], "handover-silent")
 
 
 def _door(runtime: Runtime, facts: t.Mapping[str, t.Any]) -> list[str]:
