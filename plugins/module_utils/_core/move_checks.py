@@ -109,14 +109,13 @@ def apart(plan: Move) -> tuple[float, float]:
     Each host told its time between two readings of the controller's clock, the ends of its call. So however much later one was asked, the
     difference is known to within half of the two calls. Hosts that are busy with other moves take their time.
     """
-    there, here = (answer["host"]["clock"] for answer in (plan.there, plan.here))
-    brackets = [(answer.get("asked_at"), answer.get("told_at")) for answer in (plan.there, plan.here)]
-    if any(None in bracket for bracket in brackets):
+    answers = (plan.there, plan.here)
+    if not all("asked_at" in answer and "told_at" in answer for answer in answers):
         # The source was asked later, by up to so much.
-        ahead = there - here
+        ahead = plan.there["host"]["clock"] - plan.here["host"]["clock"]
         return ahead + min(max(0.0, -ahead), plan.asked_within), 0.0
-    middles = [(asked + told) / 2 for asked, told in brackets]
-    return (there - middles[0]) - (here - middles[1]), sum((told - asked) / 2 for asked, told in brackets)
+    there, here = (answer["host"]["clock"] - (answer["asked_at"] + answer["told_at"]) / 2 for answer in answers)
+    return there - here, sum((answer["told_at"] - answer["asked_at"]) / 2 for answer in answers)
 
 
 def unanswered(plan: Move) -> t.Iterator[str]:

@@ -146,9 +146,7 @@ def _check_user(user: User, begun: bool) -> None:
 def check_memory(plain: Plain, restart: bool) -> None:
     """Nothing loses its memory and connections without leave."""
     if plain.user and plain.user.unkept and not restart:
-        raise HandoverError(
-            f"{plain.user.name} would lose its memory and connections: {plain.user.unkept}: mend that, or let it stop and start (restart=true)"
-        )
+        raise HandoverError(f"{plain.user.name} would lose its memory and connections: {plain.user.unkept}: mend that, or let it stop and start (restart=true)")
 
 
 def need(plain: Plain) -> int:

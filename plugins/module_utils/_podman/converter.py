@@ -157,7 +157,7 @@ class Converter:
             except BlockingIOError as exc:
                 raise HandoverError(f"the helper still copies to {self.draft}, for a run that was ended: run this again when it has finished") from exc
 
-    def _fill(self, record: t.Mapping[str, t.Any], units: bool) -> float | None:
+    def _fill(self, record: dict[str, t.Any], units: bool) -> float | None:
         """The image has all files afterwards. It returns since when the container is stopped, if this stopped it."""
         plain, user = self.plain, self.plain.user
         begun = not os.path.lexists(plain.folder) and os.path.lexists(plain.aside)
@@ -261,9 +261,7 @@ class Converter:
             if not loops:
                 self.actions.attach()
             self.actions.mount()
-        why = book.bound_to(self.plain.root, self.plain.name, self.wanted.mountpoint) or self._disagreement(
-            volume.bound_options(self.wanted.mountpoint)
-        )
+        why = book.bound_to(self.plain.root, self.plain.name, self.wanted.mountpoint) or self._disagreement(volume.bound_options(self.wanted.mountpoint))
         if why:
             raise HandoverError(f"podman's volume {self.plain.name} cannot be bound to {self.wanted.mountpoint}: {why}")
         # Not before podman itself says so: it starts nothing while the folder is missing, and would start on an empty one.
@@ -317,7 +315,8 @@ class Converter:
             os.rename(self.wanted.image, self.draft)
             files.sync_directory(os.path.dirname(self.draft))
         except (HandoverError, OSError) as second:
-            raise HandoverError(f"{why}; and its volume could not be taken back: {second}: run this again, and {record['container']} is down until then") from why
+            down = f"{record['container']} is down until then"
+            raise HandoverError(f"{why}; and its volume could not be taken back: {second}: run this again, and {down}") from why
         self._take_back(record, units, why)
 
     # The way back, while the folder is the volume

@@ -70,9 +70,7 @@ def halt_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str
     return [*_door(runtime, facts), podman.path, "container", "checkpoint", "--keep", *ESTABLISHED, name]
 
 
-def go_on_words(
-    runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], within: str = "", network: Network | None = None
-) -> list[str]:
+def go_on_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], within: str = "", network: Network | None = None) -> list[str]:
     """The command that restores it.
 
     Its sockets need its addresses at once, also those of IPv6, for which the kernel would ask the segment first."""

@@ -13,9 +13,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import typing as t
 
+from ..._core import host
 from ..._core.runtime import HandoverError, Runtime
 from .. import workload
 from ..halted import ESTABLISHED, go_on
@@ -31,6 +33,15 @@ def boot() -> str:
     """The host's boot: a dump is not gone back to after another."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
         return source.read().strip()
+
+
+# The first line of CRIU's log with an error has the reason, and podman names the file alone.
+_ERROR = re.compile(r"Error \([^)]*\): (.*)")
+
+
+def _reason(facts: Facts) -> str:
+    found = _ERROR.search(host.read_text(os.path.join(facts["static_dir"], "restore.log")))
+    return "CRIU: " + found.group(1) if found else ""
 
 
 class NotRestoredError(HandoverError):
@@ -133,7 +144,7 @@ class ContainerReturn:
                 unit.hand_over(self.name, come)
         except HandoverError as exc:
             if not self._lost():
-                raise NotRestoredError(str(exc)) from exc
+                raise NotRestoredError("{0} cannot be restored: {1}".format(self.name, _reason(facts) or exc)) from exc
             raise
 
     def start(self) -> None:

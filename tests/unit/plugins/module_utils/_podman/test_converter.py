@@ -50,7 +50,8 @@ class Host:
 
     @property
     def plain(self):
-        user = User("shop", "111", pid=0, state="running" if self.runs else "exited", units=(self.unit,) if self.unit else (), active=self.runs, unkept=self.unkept)
+        state, units = "running" if self.runs else "exited", (self.unit,) if self.unit else ()
+        user = User("shop", "111", pid=0, state=state, units=units, active=self.runs, unkept=self.unkept)
         return Plain("shop", self.folder, used=1, files=1, users=(user,))
 
     def step(self, what):
