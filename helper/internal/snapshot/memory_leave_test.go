@@ -116,6 +116,7 @@ func TestAWorkloadThatWasToEndRunsOn(t *testing.T) {
 	}{
 		{"CRIU fails", "fails", nothing, nothing, "act-dump"},
 		{"CRIU is killed", "dies", nothing, nothing, "killed"},
+		{"CRIU fails when it has its answer", "lives", nothing, nothing, "act-dump"},
 		{"the pass fails", "", fails, nothing, "no pass"},
 		{"the last pass fails", "", nothing, fails, "no pass"},
 	} {

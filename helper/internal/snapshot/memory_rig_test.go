@@ -130,6 +130,9 @@ func playDump(control, runDir, gate, cgroup string) error {
 		return leave(err)
 	}
 	goOn, err := ask(hooks.PostDump)
+	if err == nil && goOn && asked("lives") {
+		return leave(errors.New("it fails when it was to end the tasks"))
+	}
 	if err == nil && goOn && asked("ends") {
 		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.kill"), []byte("1"), 0); err != nil {
 			return err

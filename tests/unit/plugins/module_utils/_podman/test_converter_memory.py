@@ -232,7 +232,7 @@ def test_one_that_cannot_be_restored_there_goes_back(live, tmp_path, unit):
 @pytest.mark.parametrize("unit", ["", "shop.service"])
 def test_one_that_cannot_be_restored_at_all_begins_anew_where_it_was(live, tmp_path, unit):
     host = Host(tmp_path, fails="restore", unit=unit)
-    with pytest.raises(runtime.HandoverError, match=r"a plain one as before, and shop runs anew, without its memory \(CRIU cannot restore it\)"):
+    with pytest.raises(runtime.HandoverError, match=r"a plain one as before, and shop runs anew, without its memory \(shop cannot be restored: CRIU cannot"):
         live(host)
     assert host.runs and host.started == 1 and not host.options and not host.kept and lines(os.path.join(host.folder, "file")) == [1, 2]
 
