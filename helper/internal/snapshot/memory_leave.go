@@ -74,7 +74,7 @@ func (d *dump) leave(ctx context.Context, last func(context.Context) error) (tim
 	return began, d.timed("end", ends, d.untilItHasEnded(ctx))
 }
 
-// untilItHasEnded waits for CRIU's caller, which puts away what is left of the workload.
+// untilItHasEnded waits for CRIU's caller, which puts away the rest of the workload.
 func (d *dump) untilItHasEnded(ctx context.Context) error {
 	limit := d.Dump.Limit()
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, fmt.Errorf("`%s` has not ended within %s", d.Dump.Argv[0], limit))
@@ -94,8 +94,8 @@ func (d *dump) untilItHasEnded(ctx context.Context) error {
 	return err
 }
 
-// watcherAfter has the process beside the workload act again, or end, as there is nothing left for it. A dump of what
-// has ended stays.
+// watcherAfter has the process beside the workload act again, or end, as there is nothing left for it. The dump of a
+// workload that has ended stays.
 func (d *dump) watcherAfter() error {
 	if !d.answered {
 		return nil

@@ -24,6 +24,7 @@ func leavingBench(t *testing.T) (m *memoryBench, watcher func() string) {
 	m.must(p.Start())
 	t.Cleanup(func() { _ = p.Process.Kill(); _ = p.Wait() })
 	m.Watcher = p.Process.Pid
+	m.must(os.WriteFile(filepath.Join(m.control, "watcher"), []byte(strconv.Itoa(m.Watcher)), 0o600))
 	return m, func() (state string) {
 		for range 100 { // it runs for as long as it takes to act on a signal
 			b, err := os.ReadFile("/proc/" + strconv.Itoa(m.Watcher) + "/stat")
@@ -79,8 +80,8 @@ func TestAWorkloadEndsWithItsDumpWhichStays(t *testing.T) {
 	if dumped := read(t, filepath.Join(m.Dump.Gate, inventoryImage)); dumped != strconv.FormatInt(count.Size(), 10) {
 		t.Errorf("it ran on behind its dump: %s, %d", dumped, count.Size())
 	}
-	if state := watcher(); state != "Z" {
-		t.Errorf("the process beside it acts on its end: %s", state)
+	if seen, state := read(t, filepath.Join(m.control, "watched")), watcher(); !strings.Contains(seen, ") T ") || state != "Z" {
+		t.Errorf("the process beside it acts on its end: %s, %s", seen, state)
 	}
 	if m.there("gate", hooks.FrozenMark) {
 		t.Error("the helper's mark is left in the dump")

@@ -134,6 +134,12 @@ func playDump(control, runDir, gate, cgroup string) error {
 		return leave(errors.New("it fails when it was to end the tasks"))
 	}
 	if err == nil && goOn && asked("ends") {
+		if pid, err := os.ReadFile(filepath.Join(control, "watcher")); err == nil { // does it see the end?
+			stat, err := os.ReadFile("/proc/" + string(pid) + "/stat")
+			if err := errors.Join(err, os.WriteFile(filepath.Join(control, "watched"), stat, 0o600)); err != nil {
+				return err
+			}
+		}
 		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.kill"), []byte("1"), 0); err != nil {
 			return err
 		}

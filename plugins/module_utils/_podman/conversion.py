@@ -208,8 +208,9 @@ def told(plain: Plain, facts: t.Mapping[str, t.Any]) -> str:
     kept = f"the plain folder is kept as {facts['kept']}" if facts["kept"] else "the plain folder is removed"
     copied = f"{format_size(facts['bytes'])} were copied"
     anew = f"; {facts['container']} began anew, without its memory: {facts['anew']}" if facts["anew"] else ""
-    if facts["paused_ms"] is None:
-        return f"{copied}{anew}; {kept}"
+    if facts["paused_ms"] is None:  # of a run that was cut off
+        runs = f", and {facts['container']} runs on with its memory and connections" if facts["memory"] else ""
+        return f"{copied}{runs}{anew}; {kept}"
     did, stop, start = _VERBS[bool(facts["memory"])]
     parts = ", ".join(f"{facts[key]} ms {what}" for key, what in (("stop_ms", stop), ("last_ms", "for the last files"), ("start_ms", start)))
     return f"{copied}, and {facts['container']} {did} for {facts['paused_ms']} ms ({parts}){anew}; {kept}"

@@ -125,6 +125,9 @@ def test_it_is_said_what_will_be_done_and_what_was_done():
         "the plain folder is kept as /kept"
     )
     assert "; shop began anew, without its memory: it is so; the plain" in conversion.told(PLAIN, {**facts, "anew": "it is so"})
+    assert conversion.told(PLAIN, {**facts, "paused_ms": None, "memory": True}) == (
+        "1 MiB were copied, and shop runs on with its memory and connections; the plain folder is kept as /kept"
+    )
     assert conversion.told(PLAIN, {**facts, "paused_ms": None, "kept": None}) == "1 MiB were copied; the plain folder is removed"
 
 
