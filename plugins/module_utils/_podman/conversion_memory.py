@@ -37,7 +37,7 @@ _ROWS: tuple[tuple[t.Mapping[str, Check], tuple[str, ...]], ...] = (
     (criu.CHECKS, ("criu", "criu_sockets", "network_lock")),
 )
 CHECKS: dict[str, Check] = {
-    **{name: checks[name] for checks, names in _ROWS for name in names}, "own_tables": _own_tables, **processes.CHECKS,
+    **{name: checks[name] for checks, names in _ROWS for name in names}, "own_tables": _own_tables,
 }  # fmt: skip
 
 
@@ -45,7 +45,9 @@ def misfits(name: str, asked: Facts) -> list[str]:
     """Why it cannot be dumped and restored, each reason without its way out; `asked` is what workload_info says of it."""
     here = {"host": asked["host"], "workload": asked["workload"]}
     plan = Plan(name, asked["host"]["name"], asked["host"]["name"], LIVE, here, here)
-    return list(dict.fromkeys(sentence.partition(": ")[0] for check in CHECKS.values() for sentence in check(plan)))
+    found = [sentence.partition(": ") for names in (CHECKS, processes.CHECKS) for check in names.values() for sentence in check(plan)]
+    # Those of a process begin with the container that cannot be dumped.
+    return list(dict.fromkeys(more.partition(": ")[0] if head.startswith(name + " cannot be dumped") else head for head, _colon, more in found))
 
 
 def why_unkept(module: AnsibleModule, podman: Podman, name: str, unit: str, service: Facts) -> str:
