@@ -87,11 +87,23 @@ func (d *dump) untilItHasEnded(ctx context.Context) error {
 	if err := d.process.Err(); err != nil {
 		return err
 	}
-	runs, err := d.Dump.Cgroup.Populated()
+	runs, err := d.stillRuns()
 	if err == nil && runs {
 		err = fmt.Errorf("snapshot: something still runs in %s when it has been dumped", d.Dump.Cgroup)
 	}
 	return err
+}
+
+// dyingLimit is how long tasks may take to go that CRIU has killed.
+const dyingLimit = 2 * time.Second
+
+func (d *dump) stillRuns() (bool, error) {
+	for until := time.Now().Add(dyingLimit); ; time.Sleep(time.Millisecond) {
+		runs, err := d.Dump.Cgroup.Populated()
+		if err != nil || !runs || time.Now().After(until) {
+			return runs, err
+		}
+	}
 }
 
 // watcherAfter has the process beside the workload act again, or end, as there is nothing left for it. The dump of a
@@ -100,7 +112,7 @@ func (d *dump) watcherAfter() error {
 	if !d.answered {
 		return nil
 	}
-	runs, err := d.Dump.Cgroup.Populated()
+	runs, err := d.stillRuns()
 	if err != nil || runs {
 		return errors.Join(err, d.watcher(unix.SIGCONT))
 	}
