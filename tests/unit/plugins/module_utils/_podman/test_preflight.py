@@ -781,6 +781,17 @@ def test_clocks_are_compared_by_readings_of_the_controllers_clock(facts, there, 
     assert [finding.check for finding in found] == (["clock"] if says else []) and all(says in finding.sentence for finding in found)
 
 
+def test_a_criu_that_crashes_at_the_name_of_a_lock_is_told(facts):
+    for each in (facts.here, facts.there):
+        each["host"].update(kernel="6.12.1")
+        each["host"]["criu"].update(version=[4, 1, 1], network_lock={"method": "iptables", "works": True, "named": True})
+    said = [sentence for _name, sentence in facts.sentences()]
+    assert len(said) == 2 and all("and crashes at the line network-lock in /etc/criu/runc.conf" in sentence for sentence in said)
+    facts.here["host"]["criu"]["network_lock"]["named"] = False
+    facts.there["host"]["criu"]["version"] = [4, 2, 1]
+    assert facts.sentences() == []
+
+
 def test_the_basics_cannot_be_ignored(facts):
     facts.destination = "node1"
     assert [name for name, _sentence in facts.sentences("same_host")] == ["same_host"]
