@@ -146,6 +146,8 @@ options:
   asked_within_seconds:
     description:
       - Seconds in which first the destination was asked, and then the source. By so much the clocks may differ without being wrong.
+      - It is for facts without C(asked_at) and C(told_at), which M(livefleet.handover.workload_info) returns. By those the clocks are compared to within
+        the time of one call.
     type: float
     aliases: [asked_within]
     default: 0

@@ -167,12 +167,19 @@ def test_it_is_restarted_and_comes_up_at_boot(quadlet: Quadlet) -> None:
 
 
 def test_its_plain_volume_becomes_an_image_volume(quadlet: Quadlet) -> None:
+    """While it runs, with its memory and a client's connection."""
     host = quadlet.on(quadlet.second)
-    made = quadlet.volume(quadlet.second, state="mounted", convert=True)
+    host.check_output(f"podman exec {NAME} sh -c 'echo of-the-layer > /kept'")
+    which = f"podman exec {NAME} cat /kept; podman inspect {NAME} --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}'"
+    begun = host.check_output(which)
+    with connection(quadlet):
+        made = quadlet.volume(quadlet.second, state="mounted", convert=True)
     assert made.get("mounted") and made["conversion"]["container"] == NAME and made["conversion"]["paused_ms"], made
+    assert made["conversion"]["memory"] and not made["conversion"]["anew"], made
     quadlet.runs_only_on(quadlet.second)
+    assert host.check_output(which) == begun
     beats = json.loads(host.check_output(f"podman exec {NAME} heartbeat -gaps /data/heartbeat"))
-    assert beats["broken"] == 0
+    assert (beats["missed"], beats["broken"]) == (0, 0)
     size, inside = host.check_output(f"stat --format=%s {KEPT}/heartbeat"), f"{made['mountpoint']}/heartbeat"
     host.check_output(f"cmp --bytes={size} {KEPT}/heartbeat {inside}")
     assert host.check_output(f"podman exec {NAME} stat -c %i /data/heartbeat") == host.check_output(f"stat --format=%i {inside}")

@@ -779,6 +779,36 @@ def test_the_time_that_asking_takes_is_no_difference_of_clocks(facts):
     assert [found.check for found in preflight.examine(dataclasses.replace(facts.plan(), asked_within=101.0))[0]] == ["clock"]
 
 
+@pytest.mark.parametrize(
+    ("there", "here", "says"),
+    [
+        # Each is the host's clock, and the controller's at both ends of the call.
+        ((1000.0, 1000.0, 1001.0), (1100.0, 1100.0, 1101.0), ""),  # asked 100 s later
+        ((1000.0, 1000.0, 1001.0), (1065.0, 1100.0, 1101.0), "about 35 s apart (known to within 1.0 s)"),  # the wait hides nothing
+        ((1000.0, 1000.0, 1001.0), (1135.0, 1100.0, 1101.0), "about 35 s apart (known to within 1.0 s)"),
+        ((1000.0, 990.0, 1010.0), (1135.0, 1090.0, 1110.0), ""),  # slow calls: it may be 15 s as well
+        ((1000.0, 990.0, 1010.0), (1155.0, 1090.0, 1110.0), "about 55 s apart (known to within 20.0 s)"),
+    ],
+)
+def test_clocks_are_compared_by_readings_of_the_controllers_clock(facts, there, here, says):
+    for each, (clock, asked_at, told_at) in ((facts.there, there), (facts.here, here)):
+        each["host"]["clock"] = clock
+        each.update(asked_at=asked_at, told_at=told_at)
+    found, _ignored = preflight.examine(dataclasses.replace(facts.plan(), asked_within=200.0))
+    assert [finding.check for finding in found] == (["clock"] if says else []) and all(says in finding.sentence for finding in found)
+
+
+def test_a_criu_that_crashes_at_the_name_of_a_lock_is_told(facts):
+    for each in (facts.here, facts.there):
+        each["host"].update(kernel="6.12.1")
+        each["host"]["criu"].update(version=[4, 1, 1], network_lock={"method": "iptables", "works": True, "named": True})
+    said = [sentence for _name, sentence in facts.sentences()]
+    assert len(said) == 2 and all("and crashes at the line network-lock in /etc/criu/runc.conf" in sentence for sentence in said)
+    facts.here["host"]["criu"]["network_lock"]["named"] = False
+    facts.there["host"]["criu"]["version"] = [4, 2, 1]
+    assert facts.sentences() == []
+
+
 def test_the_basics_cannot_be_ignored(facts):
     facts.destination = "node1"
     assert [name for name, _sentence in facts.sentences("same_host")] == ["same_host"]
