@@ -40,9 +40,13 @@ USUAL = 12
 
 STRIKES: dict[str, Deed] = {
     **DEEDS,
-    # Many of its calls are over before a stroke at any time would find one.
+    # One that is seen from this moment on: many of the helper's calls are over before a stroke at any time would find one. One of them, for the helper has
+    # processes of its own that thaw what it has frozen.
     "kill what runs": Deed(
-        there("for try in $(seq 200); do ! pgrep --exact {target} >/dev/null || break; sleep 0.02; done; sleep {seconds}; pkill --signal KILL --exact {target}")
+        there(
+            "seen() {{ for try in $(seq 300); do found=$(pgrep --exact {target} | shuf --head-count 1); test -z $found || break; sleep 0.01; done; }}; "
+            "test {seconds} = 0 || {{ seen; sleep {seconds}; }}; seen; kill -s KILL $found"
+        )
     ),
 }
 

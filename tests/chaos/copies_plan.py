@@ -18,21 +18,23 @@ from plan import Stroke
 # Going back changes the most, and comes twice. A backup with a policy prunes.
 DEEDS = ("snapshot", "rollback", "rollback", "delete", "backup", "prune")
 BLOCK = len(DEEDS)
+# As a part of the time that the deed takes: before, nothing has begun. A policy is applied when the backup has been taken.
+USUALLY, MOMENTS = (0.25, 1), {"prune": (0.5, 1)}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The targets of a stroke, and the seconds that it lasts: a host is without power, or a helper has run when it is killed."""
+    """The targets of a stroke, and the seconds that it lasts: a host is without power, or a process has run when it is killed."""
 
     targets: tuple[str, ...]
-    seconds: tuple[float, float]
+    seconds: tuple[float, ...]
 
 
 KINDS = {
     # The helper; the module, which has the helper do one step after the other.
-    "kill what runs": Kind(("pcopy", "pcopy", "python3"), (0, 0.6)),
-    "kill the play": Kind(("",), (0, 0)),
-    "reboot": Kind(("",), (0, 3)),
+    "kill what runs": Kind(("pcopy", "pcopy", "pcopy", "python3"), (0, 0, 0.02, 0.05, 0.1, 0.3)),
+    "kill the play": Kind(("",), (0,)),
+    "reboot": Kind(("",), (0, 1, 3)),
 }
 
 
@@ -56,7 +58,6 @@ def round_of(seed: int) -> Round:
     deeds = together.sample(DEEDS, BLOCK)
     kinds = together.sample([*KINDS] * (BLOCK // len(KINDS)), BLOCK)
     deed, kind = deeds[seed % BLOCK], kinds[seed % BLOCK]
-    # A policy is applied when the backup has been taken.
-    at = dice.uniform(0.5, 1) if deed == "prune" else dice.uniform(0.1, 1)
-    stroke = Stroke(kind, dice.choice(KINDS[kind].targets), "source", round(at, 3), round(dice.uniform(*KINDS[kind].seconds), 2))
+    at = dice.uniform(*MOMENTS.get(deed, USUALLY))
+    stroke = Stroke(kind, dice.choice(KINDS[kind].targets), "source", round(at, 3), dice.choice(KINDS[kind].seconds))
     return Round(seed, deed, deed in ("snapshot", "rollback") and dice.random() < 0.5, dice.random(), (stroke,))

@@ -83,7 +83,7 @@ def test_a_snapshot_and_the_way_back(fleet: Hosts) -> None:
 def test_a_listener_is_kept_with_its_memory_while_connections_come(fleet: Hosts) -> None:
     """They wait for the dump: CRIU refuses a listener at whose door somebody waits, and without a guard nearly always one does."""
     first, second = (fleet.hosts[name] for name in fleet.names[:2])
-    address, address6 = addresses(first, "61")
+    address, address6 = addresses(first, "71")
     asked = {"handover_source": fleet.names[0], "handover_workload": LISTENER, "handover_snapshot": "busy"}
     units = {"waiting": WAITING.format(address6, PORT), "knocking": KNOCKING.format(address, PORT)}
     try:
