@@ -159,7 +159,7 @@ class Harness:
             came = self.judge(this, copy, status, asked)
             self.look(this, copy, status, before, asked)
         until("the ledger is written again", self.writer.writes, 90)
-        return f"{'done' if status == 0 else 'cut off'}, {came}, {seconds:.0f} s{': ' + told[:200] if told else ''}"
+        return f"{'done' if status == 0 else 'cut off'}, {came}, {seconds:.0f} s{': ' + ' '.join(told.split())[:200] if told else ''}"
 
     def asked(self, this: Round) -> tuple[str, dict[str, t.Any], Copy | None]:
         """The playbook of the deed, its variables, and the snapshot that it is about."""
