@@ -18,7 +18,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import CHECKOUT, Hosts, answers, said
+from hosts import CHECKOUT, Hosts, answers, said
 
 POD, DB, WEB, JOB = "quick", "quick-db", "quick-web", "quick-job"
 IMAGE = "localhost/handover/tools:lab"

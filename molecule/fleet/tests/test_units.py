@@ -21,7 +21,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, answers
+from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, answers, boot
 
 NAME = "quad1"
 UNIT = f"{NAME}.service"
@@ -132,20 +132,6 @@ def connection(quadlet: Quadlet) -> t.Iterator[None]:
         told, _nothing = client.communicate(timeout=30)
     (seen,) = json.loads(told).values()
     assert "error" not in seen and seen["answers"] > 100, told
-
-
-def boot(host: t.Any, unit: str) -> None:
-    """Has a host boot, and waits until a unit is active there; ssh fails in between."""
-    begun = host.check_output("stat --format=%Y /proc/1")
-    with contextlib.suppress(RuntimeError):
-        host.run("systemctl reboot")
-    for _each in range(180):
-        time.sleep(1)
-        with contextlib.suppress(RuntimeError):
-            answer = host.run(f"stat --format=%Y /proc/1; systemctl is-active {unit}")
-            if answer.rc == 0 and answer.stdout.split()[0] != begun:
-                return
-    pytest.fail(f"{unit} is not active after a boot")
 
 
 def test_the_unit_takes_over_the_container_that_came_live(quadlet: Quadlet) -> None:
