@@ -77,6 +77,17 @@ def end(ctid: str, _pid: int) -> None:
     (vzctl.STATE / f"{ctid}.pid").unlink(missing_ok=True)
 
 
+def give_up(ctid: str) -> None:
+    """A restore that failed has no cgroup any more. Tasks that are left in it are none of vzctl's then."""
+    folder = freezer(ctid)
+    for pid in tasks(ctid):
+        with (folder.parent / "cgroup.procs").open("a", encoding="utf-8") as file:
+            file.write(f"{pid}\n")
+    if vzctl.read("FREEZER"):
+        (folder / "cgroup.procs").write_text("", encoding="utf-8")
+    (vzctl.STATE / f"{ctid}.pid").unlink(missing_ok=True)
+
+
 def dump_of(ctid: str) -> Path:
     return Path(vzctl.value(ctid, "DUMPDIR", "/vz/dump"), f"Dump.{ctid}")
 
@@ -113,6 +124,7 @@ def restore(ctid: str, _options: dict) -> int:
     # CRIU itself is a task of the container.
     if subprocess.run(asked, stdin=subprocess.DEVNULL, check=False, preexec_fn=lambda: enter(ctid)).returncode:
         vzctl.write(f"{ctid}.mounted", "yes")
+        give_up(ctid)
         print(f"The restore log was saved in {images}/restore.log", file=sys.stderr)
         return 0
     if any(images.glob(".criu.cgyard.*")):
