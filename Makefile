@@ -176,9 +176,15 @@ test-chaos: setup helper ## Random moves with random faults at random times: SEC
 	@CHAOS_SECONDS="$(SECONDS)" CHAOS_SEED="$(SEED)" CHAOS_ROUNDS="$(ROUNDS)" .cache/venv/bin/molecule test --scenario-name chaos
 
 .PHONY: test-fleet
-test-fleet: setup helper ## Empty a host onto two others: placement, a wave, a bridge, an interruption, a snapshot; CORE=newest by another ansible-core
+test-fleet: setup helper ## Empty a host onto two others: placement, a wave, a bridge, an interruption; CORE=newest by another ansible-core
 	@.cache/venv/bin/molecule reset --scenario-name fleet
 	@$(if $(CORE),.cache/venv/bin/python tests/cores with $(CORE)) .cache/venv/bin/molecule test --scenario-name fleet
+
+# STROKES=50 rounds, the first of which has the seed SEED and the next one the next; STROKES=1 SEED=n is one round again.
+.PHONY: test-snapshot
+test-snapshot: setup helper ## Keep containers and go back: snapshots, backups, clones, and random strokes at them: STROKES=50 SEED=6
+	@.cache/venv/bin/molecule reset --scenario-name snapshot
+	@SNAPSHOT_STROKES="$(STROKES)" SNAPSHOT_SEED="$(SEED)" .cache/venv/bin/molecule test --scenario-name snapshot
 
 .PHONY: test-openvz
 test-openvz: setup helper ## Import containers of a stand-in for OpenVZ

@@ -24,6 +24,7 @@ class ActionModule(ActionBase):
         detached = bool(self._task.async_val and not self._connection.has_native_async)
         if name == MODULE.rpartition(".")[2]:
             return self._execute_module(module_name=MODULE, module_args=self._task.args, task_vars=task_vars, wrap_async=detached)
-        # Of facts that are passed on, their age counts.
-        asked = {"asked_at": time.time()} if name == "workload_info" else {}
-        return {**ask(self, name, self._task.args, task_vars, detached), **asked}
+        asked = time.time()
+        answer = ask(self, name, self._task.args, task_vars, detached)
+        # Of facts that are passed on, their age counts; and the host's clock was read between these two.
+        return {**answer, "asked_at": asked, "told_at": time.time()} if name == "workload_info" else answer

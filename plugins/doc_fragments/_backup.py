@@ -44,6 +44,16 @@ options:
       - Of a guest, whether its disks keep a checkpoint of libvirt's until the next backup.
     type: bool
     default: true
+  mode:
+    description:
+      - How the disks of a KVM guest that runs get into the store. With V(pull) QEMU serves them on a socket, and the helper reads them. What the guest
+        overwrites meanwhile is kept beside its images. With V(push) QEMU writes them into the store's folder itself, without a socket and without room beside
+        the images. The guest's writes wait for that folder's disk meanwhile. It has to be on this host, or mounted.
+      - V(auto) pulls, and pushes where that cannot be done, as with too little room beside the images. A warning says so.
+      - Of containers V(push) is refused.
+    type: str
+    choices: [auto, pull, push]
+    default: auto
   before:
     description:
       - A shell command on the host that runs before the file systems stand still, such as a database's own checkpoint. If it fails, no backup is taken.

@@ -135,12 +135,20 @@ options:
   convert:
     description:
       - With O(state=mounted), make an image volume of the plain volume that podman has under the name O(podman_volume), if it has one.
-      - Its files are copied while its container runs. Then the container stops for the last of them, and starts on the image volume.
+      - Its files are copied while its container runs. Then the container is dumped by CRIU for the last of them, and runs on from that dump on the image
+        volume, with its memory and its connections. One that CRIU cannot dump is refused, unless O(restart=true).
       - Owners, permissions, times, attributes, access lists, hard links, holes and flags stay as they are.
       - Not for a volume that more than one container has, nor for an anonymous one. Needs the helper, which the role
         P(livefleet.handover.pcopy#role) installs, and podman 4.8 or later with its records in SQLite.
       - If a run is cut off, another one with the same options ends it.
       - O(size) may be left out. It is then at least twice what the files need.
+    type: bool
+    default: false
+    version_added: 0.1.0
+  restart:
+    description:
+      - With O(convert=true), let a container stop and start that CRIU cannot dump. Its memory and connections are lost then.
+      - One that can be dumped keeps them all the same. Check mode says which way it takes, and why.
     type: bool
     default: false
     version_added: 0.1.0
@@ -160,7 +168,7 @@ options:
   timeout:
     description:
       - Seconds that the whole module may take.
-      - With O(convert=true), the copying is in it, and what follows the stop is not.
+      - With O(convert=true), the copying is in it, and what follows the dump or the stop is not.
     type: int
     default: 300
 
@@ -201,7 +209,7 @@ EXAMPLES = r"""
     image: /srv/images/archive.img
     state: mounted
 
-- name: Make an image volume of a volume that podman keeps itself, and stop its container only for the last files
+- name: Make an image volume of a volume that podman keeps itself, and keep the memory of its container
   livefleet.handover.image_volume:
     name: wiki
     state: mounted
@@ -237,28 +245,36 @@ conversion:
     summary:
       description: All of it in one sentence.
       type: str
-      sample: "28.6 MiB were copied, and wiki was down for 1220 ms (462 ms to stop, 30 ms for the last files, 487 ms to start); the plain folder
-        is kept as /var/lib/containers/storage/volumes/.handover-plain/wiki"
+      sample: "28.9 MiB were copied, and wiki stood still, with its memory and connections, for 1538 ms (334 ms to dump it, 41 ms for the last files,
+        769 ms to restore it); the plain folder is kept as /var/lib/containers/storage/volumes/.handover-plain/wiki"
     container:
       description: The container that uses the volume, or none.
       type: str
       sample: wiki
     paused_ms:
-      description: Milliseconds from the stop to the start of the container. None if this run did not stop it.
+      description: Milliseconds for which the container did not run. None if this run did not end it.
       type: int
-      sample: 1220
+      sample: 1538
+    memory:
+      description: Whether this run has restored it with its memory and connections. None if it was stopped and started, or did not run.
+      type: bool
+      sample: true
+    anew:
+      description: Why it was started without the memory of its dump. Empty if it was not.
+      type: str
+      sample: ""
     stop_ms:
-      description: Milliseconds of those for the container's own end.
+      description: Milliseconds of those for its dump, or its own end.
       type: int
-      sample: 462
+      sample: 334
     last_ms:
       description: Milliseconds of those for the last files, and until everything was on the disk.
       type: int
-      sample: 30
+      sample: 41
     start_ms:
-      description: Milliseconds of those for the start.
+      description: Milliseconds of those for the restore, or the start.
       type: int
-      sample: 487
+      sample: 769
     bytes:
       description: Bytes of files that were copied, in all passes.
       type: int

@@ -94,7 +94,7 @@ options:
     default: false
   place_memory:
     description:
-      - Whether CRIU is to leave the workload's memory out, which is placed beside its restore. Needs the same as O(lazy_pages).
+      - Whether CRIU is to leave the workload's memory out, which is placed beside its restore. Where that is not possible CRIU carries it.
     type: bool
     default: false
   reserve_space:
@@ -146,6 +146,8 @@ options:
   asked_within_seconds:
     description:
       - Seconds in which first the destination was asked, and then the source. By so much the clocks may differ without being wrong.
+      - It is for facts without C(asked_at) and C(told_at), which M(livefleet.handover.workload_info) returns. By those the clocks are compared to within
+        the time of one call.
     type: float
     aliases: [asked_within]
     default: 0
@@ -272,6 +274,11 @@ directories:
       size: 73400320
       anonymous: false
       shared_with: []
+place_memory:
+  description: Whether the memory may be placed. It needs userfaultfd on the destination, and a container alone with a cgroup of its own.
+  returned: when nothing is in the way
+  type: bool
+  sample: true
 pause_ms:
   description: Milliseconds of the pause, as far as they can be told before anything is measured; nothing of a move that stops the workload.
   returned: when nothing is in the way
@@ -396,7 +403,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             )
         images, volumes, directories = examiner.images(plan), examiner.volumes(plan), examiner.directories(plan)
         rate = link_rate(plan, address or "")
-        sizes = foretold.parts(plan, volumes, directories, images)
+        sizes, placed = foretold.parts(plan, volumes, directories, images), examiner.places(plan)
         result.update(
             images=images,
             listen=address,
@@ -406,8 +413,9 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             twin=examiner.twin(plan),
             floating=examiner.floating(plan),
             sizes=sizes,
-            pause_ms=foretold.pause_ms(plan, sizes["memory"]),
-            foretold=foretold.lines(plan, sizes, rate, len({*examiner.checks} - {*params["ignore"]})),
+            place_memory=placed,
+            pause_ms=foretold.pause_ms(plan, sizes["memory"], placed),
+            foretold=foretold.lines(plan, sizes, rate, len({*examiner.checks} - {*params["ignore"]}), placed),
         )
     result.update(verdict=verdict(plan, sentences), told=examiner.told(plan))
     if sentences and params["fail"]:

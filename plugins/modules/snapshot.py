@@ -90,6 +90,25 @@ options:
       - Of a guest, whether its qcow2 images keep a checkpoint of libvirt's. A move of the guest is refused as long as there is one.
     type: bool
     default: false
+  mode:
+    description:
+      - V(present), how the disks of a KVM guest that runs get into the store; V(staged), the same for the snapshot that O(keep) takes. With V(pull) QEMU
+        serves them on a socket, and the helper reads them. What the guest overwrites meanwhile is kept beside its images. With V(push) QEMU writes them into
+        the folder O(root) itself, without a socket and without room beside the images. The guest's writes wait for that folder's disk meanwhile.
+      - V(auto) pulls, and pushes where that cannot be done, as with too little room beside the images. A warning says so.
+      - Of containers V(push) is refused.
+    type: str
+    choices: [auto, pull, push]
+    default: auto
+  with_configuration:
+    description:
+      - V(present), whether the configuration is taken along. Of a container without it no clone can be made. A guest's definition is in each snapshot, for
+        clones and mounts go by it; without, no way back to this one brings it back.
+      - V(staged) and V(placed), whether a guest gets the definition of the snapshot, and starts with the host as it did then. Without it the guest
+        keeps those that it has. Its disks are the snapshot's, and so are the firmware's variables and the TPM's state, if it has such now. A container
+        keeps its configuration in any case.
+    type: bool
+    default: true
   volumes:
     description:
       - The container's image volumes that are mounted, as M(livefleet.handover.workload_info) returns them. Those of a group's members are in
@@ -193,6 +212,8 @@ def main() -> None:
             "configuration": {"type": "dict", "default": {}},
             "keep": {"type": "bool", "default": False},
             "track": {"type": "bool", "default": False},
+            "mode": {"type": "str", "choices": ["auto", "pull", "push"], "default": "auto"},
+            "with_configuration": {"type": "bool", "default": True},
             "volumes": {"type": "list", "elements": "dict", "default": []},
             "root": {"type": "path", "default": ROOT},
             "timeout": {"type": "int", "default": 3600},

@@ -225,6 +225,11 @@ asked_at:
   returned: always
   type: float
   sample: 1795256040.25
+told_at:
+  description: When its answer was there, by the same clock. RV(host.clock) was read between the two.
+  returned: always
+  type: float
+  sample: 1795256041.5
 sessions:
   description: The sessions of the helper on this host. Without O(brief), they are part of RV(host).
   returned: when O(brief=true)

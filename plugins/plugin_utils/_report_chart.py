@@ -43,6 +43,8 @@ STAGES = {
     "attach": "#c9a14a",
     "restore": "#d98a3d",
     "criu_restore": "#e0a468",
+    "place": "#b07cb8",
+    "datasync": "#4a9d8e",
     "release": "#c25450",
     "resume": "#4f9d55",
 }

@@ -23,7 +23,7 @@ COUNTED = (
     ("docker", "gone", "docker: lines of the worker's ledger that were lost"),
 )
 # The stages of a handover that hold its pause one after the other. What lies beside them, the last blocks beside the dump, costs nothing.
-HOLDING = ("freeze", "dump", "copy_dump", "seal", "verify", "armed", "attach", "criu_restore", "release", "resume")
+HOLDING = ("freeze", "dump", "copy_dump", "seal", "verify", "armed", "attach", "criu_restore", "place", "datasync", "release", "resume")
 OTHER = "other"
 # What the row `od` depends on, whatever it comes to.
 WHY_OD = (

@@ -110,7 +110,7 @@ class Harness:
         watch = Watch(fleet, source)
         began = time.monotonic()
         scene.session, scene.play = fleet.begin(source, {}, "", migrate_mode=move.mode)
-        struck = Strokes(scene, move, self.usual)
+        struck = Strokes(scene, move.strokes, self.usual)
         try:
             status = scene.play.end(900)
             seconds = time.monotonic() - began

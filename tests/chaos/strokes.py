@@ -2,29 +2,30 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The faults of one move, each in a thread of its own, since their times may overlap."""
+"""The faults of one play, each in a thread of its own, since their times may overlap."""
 
 from __future__ import annotations
 
 import threading
 import time
+import typing as t
 
-from deeds import DEEDS
-from plan import Move, Stroke
+from deeds import DEEDS, Deed
+from plan import Stroke
 from scene import Scene
 
 
 class Strokes:
-    def __init__(self, scene: Scene, move: Move, seconds: float) -> None:
-        self.scene, self.over = scene, threading.Event()
+    def __init__(self, scene: Scene, strokes: t.Sequence[Stroke], seconds: float, deeds: t.Mapping[str, Deed] = DEEDS) -> None:
+        self.scene, self.deeds, self.over = scene, deeds, threading.Event()
         self.struck: list[Stroke] = []
         self.errors: list[str] = []
-        self.threads = [threading.Thread(target=self._one, args=(stroke, stroke.at * seconds), daemon=True) for stroke in move.strokes]
+        self.threads = [threading.Thread(target=self._one, args=(stroke, stroke.at * seconds), daemon=True) for stroke in strokes]
         for thread in self.threads:
             thread.start()
 
     def _one(self, stroke: Stroke, after: float) -> None:
-        deed = DEEDS[stroke.kind]
+        deed = self.deeds[stroke.kind]
         if self.over.wait(after):
             return  # the move was faster than the one before
         self.struck.append(stroke)
@@ -42,5 +43,5 @@ class Strokes:
         for thread in self.threads:
             thread.join(180)
         for stroke in self.struck:
-            if not DEEDS[stroke.kind].brief:
-                DEEDS[stroke.kind].lift(self.scene, stroke)
+            if not self.deeds[stroke.kind].brief:
+                self.deeds[stroke.kind].lift(self.scene, stroke)

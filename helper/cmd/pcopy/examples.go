@@ -47,6 +47,7 @@ var examples = map[string]string{
 	"snapshot note":    `pcopy snapshot note /backup/shop --volume data=/var/lib/handover/volumes/shop.img`,
 	"snapshot prune":   `pcopy snapshot prune /backup/shop --keep-daily 7 --keep-weekly 5 --dry-run`,
 	"snapshot pull":    `pcopy snapshot pull /run/web.json`,
+	"snapshot push":    `pcopy snapshot push --targets /run/web.json`,
 	"snapshot restore": `pcopy snapshot restore /backup/shop before-upgrade --volume data=/srv/restored.img`,
 	"snapshot show":    `pcopy snapshot show /backup/shop before-upgrade`,
 	"snapshot stores":  `pcopy snapshot stores backup1:/srv/backups`,

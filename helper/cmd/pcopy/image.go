@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -159,10 +160,20 @@ func (a imageCommands) imageSync() *cobra.Command {
 
 func (a imageCommands) imageFill() *cobra.Command {
 	var f treedisk.Filling
-	var cgroup, stop string
+	var cgroup, stop, memory string
 	var limit int
+	var freeze time.Duration
 	c := &cobra.Command{Use: "fill IMAGE FOLDER", Short: "Copy the files of a folder in use to a new file system, and stop its workload for the last of them", RunE: func(c *cobra.Command, args []string) error {
 		f.Image, f.Folder, f.Cgroup, f.Stop = args[0], args[1], hooks.Cgroup(cgroup), hook(stop, limit)
+		if memory != "" {
+			m, err := readMemory(memory)
+			if err != nil {
+				return err
+			}
+			f.Leave = func(ctx context.Context, pass, last func(context.Context) error) (time.Time, error) {
+				return m.Leave(ctx, record.RunDir, freeze, pass, last)
+			}
+		}
 		done, err := treedisk.Fill(c.Context(), f)
 		if err != nil {
 			return err
@@ -173,17 +184,25 @@ func (a imageCommands) imageFill() *cobra.Command {
 		if limit <= 0 {
 			return usageError(fmt.Sprintf("%s: --stop-limit %d: a number of seconds above 0", words(c), limit))
 		}
+		if memory != "" && (stop != "" || cgroup != "") {
+			return usageError(fmt.Sprintf("%s: --memory has a cgroup, and ends the workload: leave --stop and --cgroup out", words(c)))
+		}
 		return between(2, 2)(c, args)
 	}
 	c.Long = c.Short + `.
 
 IMAGE is a raw image with an empty file system that is mounted nowhere. The folder is copied while it is written, until little is left. Then --stop is run, the rest
-is copied, the folder gets its other name, and it is proven that nothing was touched since. After an error the folder has its name.`
+is copied, the folder gets its other name, and it is proven that nothing was touched since. After an error the folder has its name.
+
+With --memory the workload is dumped instead of stopped, as FILE says (see pcopy snapshot take; "ends" is true): the rest is copied while it stands still, and after any error it
+runs on. Else it has ended, and is restored from that dump.`
 	c.Flags().StringVar(&f.Type, "type", "ext4", "the file system in the image")
 	c.Flags().BoolVar(&f.Again, "again", false, "the image has files already: copy those that differ, and remove those that the folder does not have")
 	c.Flags().StringVar(&cgroup, "cgroup", "", "the workload's cgroup, in which nothing may run after the stop")
 	c.Flags().StringVar(&stop, "stop", "", "a shell command that stops the workload; none: nothing runs")
 	c.Flags().IntVar(&limit, "stop-limit", 60, "seconds that it may take")
+	c.Flags().StringVar(&memory, "memory", "", "dump the workload as this FILE says, instead of --stop")
+	c.Flags().DurationVar(&freeze, "freeze-limit", 10*time.Second, "with --memory: how long it may stand still before its dump and for the last of its files")
 	c.Flags().StringVar(&f.Away, "away", "", "the folder's name afterwards, on the same file system")
 	return c
 }

@@ -48,6 +48,8 @@ func TestImageCommandsRefuse(t *testing.T) {
 		{[]string{"merge", at("good"), at("cut"), at("out")}, "ends behind the end of the file"},
 		{[]string{"merge", at("used"), at("good"), at("out")}, "the image is in use"},
 		{[]string{"check", at("cut")}, "the image is damaged, see the findings"},
+		{[]string{"fill", at("out"), dir, "--memory", at("m"), "--stop", "true"}, "leave --stop and --cgroup out"},
+		{[]string{"fill", at("out"), dir, "--memory", at("nothing")}, "nothing: no such file"},
 		{[]string{"info", at("cut")}, "ends behind the end of the file"},
 	} {
 		err := execute(context.Background(), io.Discard, append([]string{"image"}, c.words...))

@@ -13,7 +13,7 @@ import (
 
 func (a snapshotCommands) snapshotPull() *cobra.Command {
 	c := &cobra.Command{Use: "pull FILE", Short: "Take a snapshot of disks that QEMU serves as they were at one moment", Args: between(1, 1), RunE: func(c *cobra.Command, args []string) error {
-		r, err := readPull(c.InOrStdin(), args[0])
+		r, err := readRequest[snapshot.Pull](c.InOrStdin(), "pull", args[0])
 		if err != nil {
 			return err
 		}
@@ -32,8 +32,8 @@ before has that checkpoint, and else everything is read and compared with digest
 	return c
 }
 
-// readPull reads the request of a pull.
-func readPull(stdin io.Reader, path string) (r snapshot.Pull, _ error) {
+// readRequest reads the request of a pull or a push.
+func readRequest[T snapshot.Pull | snapshot.Push](stdin io.Reader, verb, path string) (r T, _ error) {
 	from := stdin
 	if path != "-" {
 		f, err := os.Open(path)
@@ -46,10 +46,20 @@ func readPull(stdin io.Reader, path string) (r snapshot.Pull, _ error) {
 	d := json.NewDecoder(from)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
-		return r, usageError(fmt.Sprintf("snapshot pull: %s: %v: see pcopy snapshot pull --help for its form", path, err))
+		return r, usageError(fmt.Sprintf("snapshot %s: %s: %v: see pcopy snapshot %s --help for its form", verb, path, err, verb))
 	}
-	if r.Store == "" {
-		return r, usageError(fmt.Sprintf("snapshot pull: %s names no store", path))
+	if storeOf(r) == "" {
+		return r, usageError(fmt.Sprintf("snapshot %s: %s names no store", verb, path))
 	}
 	return r, nil
+}
+
+func storeOf(request any) string {
+	switch r := request.(type) {
+	case snapshot.Pull:
+		return r.Store
+	case snapshot.Push:
+		return r.Store
+	}
+	return ""
 }

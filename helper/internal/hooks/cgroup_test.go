@@ -162,6 +162,9 @@ func TestNeedsNames(t *testing.T) {
 		if wants := name == "was" || name == "replaced"; err != nil || (found != "") != wants || wants && !strings.HasPrefix(found, at(name)) {
 			t.Errorf("%q: it found %q (%v)", name, found, err)
 		}
+		if why := MustStayWritable([]string{"/proc", dir}, c); (why != "") != (found != "") || why != "" && why != "CRIU gives a name to "+found {
+			t.Errorf("%q: the file system must stay writable, for %q", name, why)
+		}
 		if found, err := c.NeedsNames(map[uint64]bool{st.device + 1: true}); err != nil || found != "" {
 			t.Errorf("%q: on another device it found %q (%v)", name, found, err)
 		}
@@ -170,5 +173,28 @@ func TestNeedsNames(t *testing.T) {
 		}
 		_ = task.Process.Kill()
 		_ = task.Wait()
+	}
+}
+
+func TestMustStayWritable(t *testing.T) {
+	dir, own := t.TempDir(), Cgroup(t.TempDir())
+	if err := os.WriteFile(filepath.Join(string(own), "cgroup.procs"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		mountpoints []string
+		cgroups     []Cgroup
+		want        string
+	}{
+		{[]string{dir}, []Cgroup{own}, ""},
+		{nil, nil, ""},
+		{[]string{dir}, []Cgroup{own, ""}, "the tasks are not in a cgroup that is known"},
+		{[]string{filepath.Join(dir, "none")}, []Cgroup{own}, "none: no such file or directory"},
+		{[]string{dir}, []Cgroup{own + "-none"}, "what the workload has open"},
+	} {
+		why := MustStayWritable(c.mountpoints, c.cgroups...)
+		if (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
+			t.Errorf("%v in %v: %q and not %q", c.mountpoints, c.cgroups, why, c.want)
+		}
 	}
 }

@@ -83,6 +83,15 @@ func (f *File) Close() error {
 	return f.file.Close()
 }
 
+// Drop has the kernel throw the pages of the file away that are clean and that no process
+// has mapped. Those that stay are still resident afterwards.
+func (f *File) Drop() error {
+	if err := unix.Fadvise(int(f.file.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		return fmt.Errorf("pagecache: dropping the pages of %s: %w", f.path, err)
+	}
+	return nil
+}
+
 // Whole is the range that is all of the file.
 func (f *File) Whole() []Range { return []Range{{0, f.size}} }
 

@@ -73,7 +73,7 @@ func (s *limiter) lookAtMemory(ctx context.Context) error {
 	m, before, now := &s.memory, s.brake.pages, precopy.NewKnown(0) // no secret: only the forecast would be wrong
 	var changed, missing int64
 	scan := precopy.NewScan()
-	err := s.Spec.Hooks.Freeze.Cgroup.EachTask(func(proc string) error {
+	err := s.eachTask(func(proc string) error {
 		return scan.Task(proc, func(pages []byte) error {
 			for page := range slices.Chunk(pages, precopy.PageSize) {
 				if _, other := now.Add(page); !other {

@@ -34,6 +34,10 @@ const (
 	// CRIU copies memory through pipes and a tmpfs, twice: out of the tasks and into
 	// them. From the same table, between 64 MiB and 1 GiB.
 	criuRate = 1300 << 20
+	criuWays = 2.0
+	// Placed memory is read on the one side and copied by several threads on the other: so
+	// many of CRIU's ways. From the same table, 256 MiB.
+	placedWays = 0.65
 	// Each way takes it so many times as long as a plain copy into a tmpfs, which is
 	// measured on the host itself: fitted to eight moves of 512 MiB and 1 GiB, whose pauses
 	// were 0.68 to 1.40 of the forecast with it. The more memory, the more each byte costs:
@@ -98,7 +102,11 @@ func (s *limiter) foreseeMemory(f *forecast) {
 	if f.carry = f.memory; s.memory.told {
 		f.carry = min(f.memory, s.memory.fresh)
 	}
-	f.Memory = 2*seconds(float64(f.memory)/f.copies) + f.link(f.carry)
+	ways := criuWays
+	if s.memory.there {
+		ways = placedWays
+	}
+	f.Memory = seconds(ways*float64(f.memory)/f.copies) + f.link(f.carry)
 	s.Update(true, func(st *record.Status) { st.ForecastMS = report.MS(f.Total()) })
 }
 

@@ -96,6 +96,11 @@ func TestForecastOnABusyHost(t *testing.T) {
 	if got, want := s.foresee(0, 0).Total(), 4*usualBase+4*time.Second; got != want {
 		t.Errorf("%s, and %s wanted", got, want)
 	}
+	// Placed memory does not go through CRIU.
+	s.memory.there = true
+	if got, want := s.foresee(0, 0).Memory, seconds(placedWays/criuWays*4); got != want {
+		t.Errorf("%s of memory that is placed, and %s wanted", got, want)
+	}
 	f := forecast{Base: 4 * usualBase, busy: 4}
 	if said := f.String(); !strings.Contains(said, "800 ms in any case") || !strings.HasSuffix(said, "; the processors are busy, and all takes 4.0 times as long") {
 		t.Error(said)

@@ -59,6 +59,7 @@ type ahead struct {
 	late  bool  // the last one of all was done
 	pages bool  // the destination takes the dump's pages while it is written
 	place bool  // it can place memory
+	there bool  // by the last scan, it would be placed
 }
 
 // memorySource is the source's end of the memory that goes ahead of the dump, and of the dump's pages.
@@ -69,8 +70,7 @@ type memorySource struct {
 
 // worthAhead is how much memory there is to send ahead; nothing if it is not to be.
 func (s *memorySource) worthAhead() int64 {
-	f := s.Spec.Hooks.Freeze
-	if s.Spec.Mode != record.Live || f == nil || f.Cgroup == "" || !*s.Spec.Policy.Precopy || s.Spec.Policy.LazyPages {
+	if s.Spec.Mode != record.Live || len(s.Spec.Cgroups()) == 0 || !*s.Spec.Policy.Precopy || s.Spec.Policy.LazyPages {
 		return 0
 	}
 	if size := s.memorySize(); size >= worthwhile {
@@ -87,15 +87,31 @@ func (s *memorySource) memoryInPause() int64 {
 	return s.memorySize()
 }
 
-// memorySize is the size of a dump of the tasks: their present one if they can be
-// asked, or the controller's earlier figure.
-func (s *memorySource) memorySize() int64 {
-	if f := s.Spec.Hooks.Freeze; f != nil && f.Cgroup != "" {
-		if bytes, err := f.Cgroup.Memory(); err == nil {
-			return bytes
+// memorySize is the size of a dump of the tasks, of all members together: their present one
+// if they can be asked, or the controller's earlier figure.
+func (s *memorySource) memorySize() (sum int64) {
+	all := s.Spec.Cgroups()
+	if len(all) == 0 {
+		return s.Spec.Policy.Memory
+	}
+	for _, c := range all {
+		bytes, err := c.Memory()
+		if err != nil {
+			return s.Spec.Policy.Memory
+		}
+		sum += bytes
+	}
+	return sum
+}
+
+// eachTask calls do for each task that is dumped, whichever member it is of.
+func (s *memorySource) eachTask(do func(proc string) error) error {
+	for _, c := range s.Spec.Cgroups() {
+		if err := c.EachTask(do); err != nil {
+			return err
 		}
 	}
-	return s.Spec.Policy.Memory
+	return nil
 }
 
 // expectStock begins with the room that a destination announces, and with an empty
@@ -130,7 +146,7 @@ func (s *memorySource) carryAhead(ctx context.Context) error {
 	}
 	w := &stockWriter{memorySource: s, ctx: ctx, pos: m.known.Size()}
 	scan := precopy.NewScan()
-	if err := s.Spec.Hooks.Freeze.Cgroup.EachTask(func(proc string) error { return scan.Task(proc, w.add) }); err != nil && !errors.Is(err, errFull) {
+	if err := s.eachTask(func(proc string) error { return scan.Task(proc, w.add) }); err != nil && !errors.Is(err, errFull) {
 		return fmt.Errorf("session: memory ahead of the dump: %w", err)
 	}
 	if err := w.flush(); err != nil {
@@ -142,7 +158,7 @@ func (s *memorySource) carryAhead(ctx context.Context) error {
 		m.rate = max(m.rate, int64(float64(w.fresh)/m.took.Seconds()))
 	}
 	s.Log.Emit("memory", map[string]any{"scan": m.scans, "bytes": w.seen, "fresh": w.fresh, "full": w.full, "ms": report.MS(m.took)})
-	return nil
+	return s.foreseePlacing()
 }
 
 // errFull ends a scan for which there is no more room.
@@ -228,107 +244,11 @@ func (s *memorySource) lastScan(ctx context.Context) (some bool, err error) {
 	return true, s.carryAhead(ctx)
 }
 
-// pagesSender sends the dump's pages while they are written.
-type pagesSender struct {
-	*memorySource
-	tree   *folder
-	known  *precopy.Known
-	files  *precopy.Pages
-	ended  chan struct{} // closed: no more is written
-	done   chan error
-	cancel context.CancelFunc
-
-	piece           []byte
-	bytes, literals int64
-}
-
-// pagesPause is between two looks at CRIU's output.
-const pagesPause = 2 * time.Millisecond
-
-// sendPages begins to send; nil where there is nothing to send so.
-func (s *memorySource) sendPages(ctx context.Context) *pagesSender {
-	if !s.memory.pages || len(s.Spec.Members) > 0 { // several dumps are written side by side
-		return nil
-	}
-	for _, t := range s.trees {
-		if t.Stage != record.StageDump {
-			continue
-		}
-		p := &pagesSender{memorySource: s, tree: t, known: s.memory.known, files: precopy.FollowPages(t.Path), ended: make(chan struct{}), done: make(chan error, 1)}
-		if p.known == nil {
-			p.known = precopy.NewKnown(0)
-		}
-		ctx, p.cancel = context.WithCancel(ctx)
-		go func() { p.done <- p.run(ctx) }()
-		return p
-	}
-	return nil
-}
-
-func (p *pagesSender) run(ctx context.Context) error {
-	for end := false; ; {
-		if err := p.files.More(end, p.send); err != nil {
-			return err
-		}
-		if err := p.conn.Flush(); err != nil || end {
-			return err
-		}
-		t := time.NewTimer(pagesPause)
-		select {
-		case <-p.ended:
-			end = true
-		case <-ctx.Done():
-			t.Stop()
-			return context.Cause(ctx)
-		case <-t.C:
-		}
-		t.Stop()
-	}
-}
-
-func (p *pagesSender) send(name string, data []byte, off int64) error {
-	b := append(p.piece[:0], byte(len(name)))
-	b = append(b, name...)
-	b, literals := p.known.Encode(b, data, off)
-	p.piece = b
-	p.bytes += int64(len(data))
-	p.literals += int64(literals)
-	return p.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: p.tree.stream, Flags: flagPages, Payload: b})
-}
-
-// finish sends the rest when the dump is complete. Pages sent so do not travel with
-// their tree.
-func (p *pagesSender) finish() error {
-	if p == nil {
-		return nil
-	}
-	close(p.ended)
-	err := <-p.done
-	p.cancel()
-	if err = errors.Join(err, p.files.Close()); err != nil {
-		return p.explain(fmt.Errorf("session: sending the dump: %w", err))
-	}
-	p.tree.mirror.Apart = p.files.Has
-	p.Log.Emit("pages", map[string]any{"bytes": p.bytes, "sent": p.literals})
-	return nil
-}
-
-// abandon ends it before its end, for its caller's reason; its own error follows from
-// that.
-func (p *pagesSender) abandon() error {
-	if p == nil {
-		return nil
-	}
-	p.cancel()
-	<-p.done
-	return p.files.Close()
-}
-
 // arrivedMemory is the destination's part of the source's memory.
 type arrivedMemory struct {
 	room  int64
 	stock *precopy.Stock
-	files map[string]*os.File
+	files map[string]*os.File // by their paths: each member's dump has such names
 	buf   []byte
 	placement
 }
@@ -394,7 +314,7 @@ func (d *incoming) pages(t *record.Tree, f *wire.Frame) error {
 	if st := d.Journal.State(); st != record.Frozen {
 		return fmt.Errorf("session: the source sent pages of the dump while this side is %s", st)
 	}
-	if r := d.Spec.Hooks.Restore; !r.Given() || r.Gate != t.Path {
+	if r := d.Spec.PartAt(t.Path).Restore; !r.Given() || r.Gate != t.Path {
 		return fmt.Errorf("session: the source sent pages of the dump as a piece of tree %s, which is no dump", t.Name)
 	}
 	n := 0
@@ -407,7 +327,7 @@ func (d *incoming) pages(t *record.Tree, f *wire.Frame) error {
 	if err := d.memory.open(); err != nil {
 		return err
 	}
-	name := string(f.Payload[1 : 1+n])
+	path := filepath.Join(t.Path, string(f.Payload[1:1+n]))
 	if d.memory.buf == nil {
 		d.memory.buf = make([]byte, 0, precopy.PieceSize)
 	}
@@ -415,12 +335,12 @@ func (d *incoming) pages(t *record.Tree, f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
-	file := d.memory.files[name]
+	file := d.memory.files[path]
 	if file == nil {
-		if file, err = os.OpenFile(filepath.Join(t.Path, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600); err != nil {
+		if file, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600); err != nil {
 			return fmt.Errorf("session: the dump: %w", err)
 		}
-		d.memory.files[name] = file
+		d.memory.files[path] = file
 	}
 	if _, err := file.WriteAt(data, off); err != nil {
 		return fmt.Errorf("session: the dump: %w", err)

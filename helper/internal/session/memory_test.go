@@ -27,9 +27,16 @@ const taskMemory = 24 << 20
 func (r *rig) withMemory(t *testing.T) (runs func() bool) {
 	t.Helper()
 	runs = r.withCgroup()
-	held := filepath.Join(r.control, memoryFile)
+	holdMemory(t, r.control, r.spec.src.Hooks.Freeze.Cgroup, taskMemory)
+	return runs
+}
+
+// holdMemory has a task in the cgroup that holds so much memory, which the dump of control finds.
+func holdMemory(t *testing.T, control string, cgroup hooks.Cgroup, bytes int) {
+	t.Helper()
+	held := filepath.Join(control, memoryFile)
 	program := "import mmap, os, time\nb = mmap.mmap(-1, int(os.sys.argv[1]), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nb.write(os.urandom(len(b)))\nwith open(os.sys.argv[2] + '.new', 'wb') as f: f.write(b)\nos.rename(os.sys.argv[2] + '.new', os.sys.argv[2])\nwhile True: time.sleep(1)"
-	p := exec.Command("python3", "-c", program, strconv.Itoa(taskMemory), held)
+	p := exec.Command("python3", "-c", program, strconv.Itoa(bytes), held)
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -37,13 +44,12 @@ func (r *rig) withMemory(t *testing.T) (runs func() bool) {
 		_ = p.Process.Kill()
 		_ = p.Wait()
 	})
-	if err := os.WriteFile(filepath.Join(string(r.spec.src.Hooks.Freeze.Cgroup), "cgroup.procs"), []byte(strconv.Itoa(p.Process.Pid)), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(string(cgroup), "cgroup.procs"), []byte(strconv.Itoa(p.Process.Pid)), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := await(held); err != nil {
 		t.Fatal(err)
 	}
-	return runs
 }
 
 // events are what a side has written of one kind.
@@ -267,9 +273,14 @@ func lonelyDestination(t *testing.T, dir, gate string) *destination {
 // sameDump demands that what the destination restored from was the dump.
 func (r *rig) sameDump() {
 	r.t.Helper()
-	here, err1 := os.ReadFile(filepath.Join(r.control, dumpedPages))
-	there, err2 := os.ReadFile(filepath.Join(r.control, restoredPages))
-	if err1 != nil || err2 != nil || len(here) < taskMemory || !bytes.Equal(here, there) {
-		r.t.Errorf("the dump has %d bytes (%v), and %d came (%v)", len(here), err1, len(there), err2)
+	sameDump(r.t, r.control, taskMemory)
+}
+
+func sameDump(t *testing.T, control string, least int) {
+	t.Helper()
+	here, err1 := os.ReadFile(filepath.Join(control, dumpedPages))
+	there, err2 := os.ReadFile(filepath.Join(control, restoredPages))
+	if err1 != nil || err2 != nil || len(here) < least || !bytes.Equal(here, there) {
+		t.Errorf("the dump has %d bytes (%v), and %d came (%v)", len(here), err1, len(there), err2)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/livefleet/handover/helper/internal/lazy"
@@ -34,6 +36,23 @@ const canPlace = "place"
 // forked tasks share their pages again, and placed pages are each task's own.
 const mostForked = 64 << 20
 
+// perFile is the memory for which CRIU has one file open in such a dump: a pipe for each MiB, which it leaves
+// empty. It may need more where the memory is in many pieces, and has other files open, so that half of all is kept.
+const perFile = 512 << 10
+
+// mostOpen is how many files CRIU may have open: it raises its own limit to that.
+var mostOpen = func() (int64, error) {
+	text, err := os.ReadFile("/proc/sys/fs/nr_open")
+	if err != nil {
+		return 0, fmt.Errorf("session: %w", err)
+	}
+	most, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("session: fs.nr_open: %w", err)
+	}
+	return most, nil
+}
+
 // choosePlacing decides, and leaves a mark for the stand-in for CRIU.
 func (s *source) choosePlacing() error {
 	s.placing = false
@@ -53,13 +72,30 @@ func (s *source) choosePlacing() error {
 	return markPlacing(s.Session, s.placing)
 }
 
+// foreseePlacing says what choosePlacing would decide now.
+func (s *memorySource) foreseePlacing() error {
+	if !s.Spec.Policy.PlaceMemory {
+		return nil
+	}
+	why, err := s.whyNotPlaced()
+	s.memory.there = why == ""
+	return err
+}
+
 // whyNotPlaced is the reason for CRIU's own way.
-func (s *source) whyNotPlaced() (string, error) {
+func (s *memorySource) whyNotPlaced() (string, error) {
 	switch {
 	case !s.memory.place:
 		return "the destination's pcopy does not know how, or was not told to", nil
 	case s.memory.scans == 0:
 		return "none of it has gone ahead: there is little, or the destination has no room for it", nil
+	}
+	files, err := mostOpen()
+	if err != nil {
+		return "", err
+	}
+	if size := s.memorySize(); size/perFile > files/2 {
+		return fmt.Sprintf("CRIU would hold files open for all of its %d bytes, and one program may have %d (fs.nr_open)", size, files), nil
 	}
 	more, err := s.Spec.Hooks.Freeze.Cgroup.Forked()
 	if err != nil {

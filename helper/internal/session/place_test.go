@@ -138,15 +138,19 @@ func TestAPlacedMoveWhoseProcessIsKilled(t *testing.T) {
 
 // Where placing does not pay or cannot be, CRIU carries the memory, and a sentence says why.
 func TestCRIUsOwnWayIsTheFallback(t *testing.T) {
+	many, few := mostOpen, func() (int64, error) { return 32, nil }
+	defer func() { mostOpen = many }()
 	for name, c := range map[string]struct {
 		play func(r *rig)
 		says string
 	}{
 		"the destination was not told to":     {func(r *rig) { r.spec.dst.Policy.PlaceMemory = false }, "or was not told to"},
 		"the workload is hardly of any size":  {func(*rig) {}, "none of it has gone ahead"},
+		"CRIU would have too many files open": {func(r *rig) { r.holdMemory(2 * worthwhile); mostOpen = few }, "one program may have 32 (fs.nr_open)"},
 		"only the destination was told to do": {func(r *rig) { r.spec.src.Policy.PlaceMemory = false }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			mostOpen = many
 			r := newRig(t)
 			r.withCgroup()
 			r.spec.src.Hooks.Freeze.Hold = filepath.Join(r.control, "hold")

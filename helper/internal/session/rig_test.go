@@ -359,8 +359,8 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 	if err != nil {
 		return err
 	}
-	if exists(filepath.Join(control, "dies-held")) {
-		return dieHeld(control, runDir, imageDir)
+	if lingers, err := os.ReadFile(filepath.Join(control, "dies-held")); err == nil {
+		return errors.Join(linger(images, string(lingers)), dieHeld(control, runDir, imageDir))
 	}
 	goOn, err := hook(hooks.PostRestore, string(process))
 	if !goOn {
@@ -395,6 +395,16 @@ func dieHeld(control, runDir, imageDir string) error {
 	}()
 	time.Sleep(300 * time.Millisecond)
 	return errors.Join(errors.New("it was killed"), os.WriteFile(filepath.Join(control, "died"), nil, 0o600))
+}
+
+// linger leaves a process that has the images open until it is let go, as CRIU has when its engine alone is killed.
+func linger(images *os.File, until string) error {
+	if until == "" {
+		return nil
+	}
+	left := exec.Command("sh", "-c", "until test -e $0; do sleep 0.05; done", until)
+	left.ExtraFiles = []*os.File{images}
+	return left.Start()
 }
 
 // listing is everything that a folder holds, as a text.

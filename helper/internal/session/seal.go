@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/session/record"
 )
 
@@ -54,33 +53,23 @@ func (s *source) lastPass(ctx context.Context, dumped <-chan struct{}) error {
 	return s.copy.Thaw()
 }
 
-// mustStayWritable says why file systems cannot be frozen before the dump is
-// complete; empty if they can.
+// mustStayWritable asks it of the volumes and the tasks of a move.
 func mustStayWritable(spec *record.Spec) string {
-	devices := map[uint64]bool{}
+	var mountpoints []string
 	for _, v := range spec.Volumes {
-		if v.Mountpoint == "" {
-			continue
+		if v.Mountpoint != "" {
+			mountpoints = append(mountpoints, v.Mountpoint)
 		}
-		var st unix.Stat_t
-		if err := unix.Stat(v.Mountpoint, &st); err != nil {
-			return err.Error()
-		}
-		devices[st.Dev] = true
 	}
+	var cgroups []hooks.Cgroup
 	for _, part := range spec.Parts() {
-		if part.Freeze == nil || part.Freeze.Cgroup == "" {
-			return "the tasks are not in a cgroup that is known"
+		c := hooks.Cgroup("")
+		if part.Freeze != nil {
+			c = part.Freeze.Cgroup
 		}
-		file, err := part.Freeze.Cgroup.NeedsNames(devices)
-		switch {
-		case err != nil:
-			return err.Error()
-		case file != "":
-			return fmt.Sprintf("CRIU gives a name to %s", file)
-		}
+		cgroups = append(cgroups, c)
 	}
-	return ""
+	return hooks.MustStayWritable(mountpoints, cgroups...)
 }
 
 // sealVolumes freezes the file systems that are not frozen yet, sends the last of

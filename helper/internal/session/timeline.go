@@ -25,7 +25,7 @@ func (s *timeline) stage(name string, from, to time.Time) {
 // remote notes the pieces that the destination measured itself; they lie one
 // after the other from began.
 func (s *timeline) remote(m *protocol.Prepared, began time.Time) {
-	for _, name := range []string{"armed", "attach", "criu_restore"} {
+	for _, name := range []string{"armed", "attach", "criu_restore", "place", "datasync"} {
 		if t, ok := m.Took[name]; ok {
 			d := time.Duration(t * float64(time.Millisecond))
 			s.stage(name, began, began.Add(d))

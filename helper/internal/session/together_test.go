@@ -267,22 +267,39 @@ func TestOneThatWasStartedMeanwhileTakesAllBack(t *testing.T) {
 	g.goesBack(src, "job was started meanwhile")
 }
 
-// A restore that ends while it is held never runs: then no member is let run here.
+// A restore that ends while it is held never runs: then no member is let run here. It is no doubt either, also where its
+// engine was killed before its CRIU.
 func TestAMemberThatDiesHeldKeepsAllHere(t *testing.T) {
-	g := newGroup(t)
-	g.spec.dst.Policy.PauseAt = record.Released
-	g.note("web", "dies-held", "")
-	g.start()
-	g.wait(g.src, record.UntilConverged)
-	go func() { _, _ = recovery.Cutover(context.Background(), g.src) }()
-	if err := await(filepath.Join(g.control["web"], "died")); err != nil {
-		t.Fatal(err)
+	for name, lingers := range map[string]bool{"with its CRIU": false, "before its CRIU": true} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t)
+			g.spec.dst.Policy.PauseAt = record.Released
+			until := ""
+			if lingers {
+				until = filepath.Join(g.control["web"], "let-go")
+				t.Cleanup(func() { g.note("web", "let-go", "") })
+			}
+			g.note("web", "dies-held", until)
+			g.start()
+			g.wait(g.src, record.UntilConverged)
+			go func() { _, _ = recovery.Cutover(context.Background(), g.src) }()
+			if err := await(filepath.Join(g.control["web"], "died")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond) // its engine has ended by then
+			if err := record.Continue(g.dst); err != nil {
+				t.Fatal(err)
+			}
+			if lingers {
+				time.Sleep(500 * time.Millisecond)
+				if src, err := record.Show(g.src); err != nil || src.State != record.Released {
+					t.Errorf("with a CRIU that is there still, the source is %+v, %v", src, err)
+				}
+				g.note("web", "let-go", "")
+			}
+			g.goesBack(g.wait(g.src, record.UntilEnded), "web: its restore ended while it was held")
+		})
 	}
-	time.Sleep(100 * time.Millisecond) // its engine has ended by then
-	if err := record.Continue(g.dst); err != nil {
-		t.Fatal(err)
-	}
-	g.goesBack(g.wait(g.src, record.UntilEnded), "web: its restore ended while it was held")
 }
 
 // Killed at each step, the sender leaves all members where they belong.

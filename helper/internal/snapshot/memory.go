@@ -39,6 +39,8 @@ type Memory struct {
 	Layers    []Place       `json:"layers"`    // folders, copied as they are
 	Archives  []Place       `json:"archives"`  // folders whose content is in no dump, as archives
 	Beside    []Place       `json:"beside"`    // files that the command lays down. An archive of the same name takes the place of one
+	Ends      bool          `json:"ends"`      // the workload ends with its dump, which stays in its gate (Leave)
+	Watcher   int           `json:"watcher"`   // with that, the process that acts when the workload ends; 0: there is none
 }
 
 // Check demands all without which the tasks could not be held and let go.
@@ -99,6 +101,9 @@ type dump struct {
 	covered bool   // the gate is in memory
 	atWork  bool   // CRIU is, though its caller has ended
 	froze   bool   // by this process, whatever becomes of the file that says so
+	// Of a workload that ends with its dump: CRIU may have been told so; and it has ended, and
+	// its dump is all that is left of it.
+	answered, ended bool
 
 	mu   sync.Mutex
 	took map[string]float64 // parts of the pause, in milliseconds
@@ -268,18 +273,10 @@ func (d *dump) behindDoor(ctx context.Context, f func() error) error {
 
 // moment is the time for which the workload stands still. It ends when the tasks run.
 func (d *dump) moment(ctx context.Context, disks beside) (time.Duration, error) {
-	if err := os.WriteFile(d.stays.Froze, nil, 0o600); err != nil {
-		return 0, fmt.Errorf("snapshot: %w", err)
+	began, dumps, err := d.freeze(ctx)
+	if err != nil {
+		return 0, err
 	}
-	began := time.Now()
-	d.froze = true
-	within, cancel := context.WithTimeout(ctx, d.stays.Limit)
-	defer cancel()
-	if _, err := d.stays.Cgroup.Freeze(within); err != nil {
-		return 0, fmt.Errorf("snapshot: %w", err)
-	}
-	dumps := d.stage("freeze", began)
-	d.gate.Answer(hooks.PreDump, true)
 	renewed := d.stays.Renew(d.Dump.Limit()) // the script's limit is for the last pass
 	g, gctx := errgroup.WithContext(ctx)
 	dumped := make(chan struct{})
@@ -298,15 +295,29 @@ func (d *dump) moment(ctx context.Context, disks beside) (time.Duration, error) 
 	lasts := time.Now()
 	// Once more: CRIU gives a deleted file that is open a name in the layer.
 	if err := errors.Join(d.copyLayers(), disks.last(ctx), d.stays.Cgroup.Held()); err != nil {
-		if time.Since(lasts) >= d.stays.Limit {
-			err = fmt.Errorf("snapshot: the last pass did not come to its end within %s (--freeze-limit), and the workload runs on without: %w", d.stays.Limit, err)
-		}
-		return 0, err
+		return 0, d.late(lasts, err)
 	}
 	runs := d.stage("last_pass", lasts)
 	d.gate.Answer(hooks.PostDump, true)
 	stood, err := d.untilTheyRun(ctx, began)
 	return stood, d.timed("run_on", runs, err)
+}
+
+// freeze has the workload stand still, and lets CRIU begin. It returns when each of them was.
+func (d *dump) freeze(ctx context.Context) (began, dumps time.Time, err error) {
+	if err := os.WriteFile(d.stays.Froze, nil, 0o600); err != nil {
+		return began, dumps, fmt.Errorf("snapshot: %w", err)
+	}
+	began = time.Now()
+	d.froze = true
+	within, cancel := context.WithTimeout(ctx, d.stays.Limit)
+	defer cancel()
+	if _, err := d.stays.Cgroup.Freeze(within); err != nil {
+		return began, dumps, fmt.Errorf("snapshot: %w", err)
+	}
+	dumps = d.stage("freeze", began)
+	d.gate.Answer(hooks.PreDump, true)
+	return began, dumps, nil
 }
 
 // stage notes how long a part of the pause took, and returns the beginning of the next.
@@ -321,6 +332,14 @@ func (d *dump) stage(name string, began time.Time) time.Time {
 func (d *dump) timed(name string, began time.Time, err error) error {
 	d.stage(name, began)
 	return err
+}
+
+// late says of a last pass that failed whether it was too slow.
+func (d *dump) late(began time.Time, err error) error {
+	if time.Since(began) < d.stays.Limit {
+		return err
+	}
+	return fmt.Errorf("snapshot: the last pass did not come to its end within %s (--freeze-limit), and the workload runs on without: %w", d.stays.Limit, err)
 }
 
 // dumped returns when the dump is complete. Should CRIU be killed from then on, its tasks stay

@@ -16,6 +16,9 @@ var roomFor = func(memory, available int64) bool { return memory+memory/4 <= ava
 // cover puts a tmpfs where CRIU writes, as a move does: on a disk that has just taken a first
 // pass the dump takes twice as long. With little memory it is the disk nevertheless.
 func (d *dump) cover() error {
+	if d.Ends { // it is read where it is, by the engine, which then removes the folder
+		return nil
+	}
 	memory, err := d.Dump.Cgroup.Memory()
 	available, e := hooks.MemoryAvailable()
 	if err = errors.Join(err, e); err != nil || !roomFor(memory, available) {

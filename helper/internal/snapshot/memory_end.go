@@ -13,19 +13,7 @@ import (
 
 // finish puts all of it in its place. The workload runs.
 func (d *dump) finish() error {
-	gate := d.Dump.Gate
-	for _, name := range ownFiles {
-		if err := os.Remove(filepath.Join(gate, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("snapshot: %w", err)
-		}
-	}
-	_, err := criuimage.MendTimers(gate)
-	if err == nil {
-		_, err = criuimage.MendSleeps(gate)
-	}
-	if err == nil {
-		_, err = os.Stat(filepath.Join(gate, inventoryImage))
-	}
+	err := d.mend()
 	if err == nil {
 		err = d.takeImages(filepath.Join(d.folder, d.As))
 	}
@@ -41,6 +29,24 @@ func (d *dump) finish() error {
 		return fmt.Errorf("snapshot: the dump: %w", err)
 	}
 	return nil
+}
+
+// mend has the images as a restore needs them.
+func (d *dump) mend() error {
+	gate := d.Dump.Gate
+	for _, name := range ownFiles {
+		if err := os.Remove(filepath.Join(gate, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("snapshot: %w", err)
+		}
+	}
+	_, err := criuimage.MendTimers(gate)
+	if err == nil {
+		_, err = criuimage.MendSleeps(gate)
+	}
+	if err == nil {
+		_, err = os.Stat(filepath.Join(gate, inventoryImage))
+	}
+	return err
 }
 
 // inventoryImage is in each whole dump, and ownFiles are the helper's in one.
@@ -84,8 +90,12 @@ func (d *dump) clear() (err error) {
 	if d.atWork {
 		return err
 	}
+	rest := []string{d.Dump.Gate}
+	if d.ended { // there is nothing else to go back to
+		rest = nil
+	}
 	err = errors.Join(err, loop.Unmount(d.Dump.Gate))
-	for _, path := range []string{d.Dump.Gate, d.folder, filepath.Join(filepath.Dir(d.Dump.Log), criuimage.WatchedFile)} {
+	for _, path := range append(rest, d.folder, filepath.Join(filepath.Dir(d.Dump.Log), criuimage.WatchedFile)) {
 		err = errors.Join(err, os.RemoveAll(path))
 	}
 	for _, each := range d.Beside {

@@ -130,6 +130,24 @@ func playDump(control, runDir, gate, cgroup string) error {
 		return leave(err)
 	}
 	goOn, err := ask(hooks.PostDump)
+	if err == nil && goOn && asked("lives") {
+		return leave(errors.New("it fails when it was to end the tasks"))
+	}
+	if err == nil && goOn && asked("ends") {
+		if pid, err := os.ReadFile(filepath.Join(control, "watcher")); err == nil { // does it see the end?
+			stat, err := os.ReadFile("/proc/" + string(pid) + "/stat")
+			if err := errors.Join(err, os.WriteFile(filepath.Join(control, "watched"), stat, 0o600)); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.kill"), []byte("1"), 0); err != nil {
+			return err
+		}
+		if asked("late") {
+			return errors.New("the engine fails behind CRIU")
+		}
+		return nil
+	}
 	if asked("kill") { // it has much to do before it lets go
 		time.Sleep(300 * time.Millisecond)
 	}
@@ -182,6 +200,10 @@ func playOwner(words string) error {
 			_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 			return nil
 		}
+	}
+	if r.Memory.Ends {
+		_, err := r.Memory.Leave(context.Background(), r.RunDir, r.Limit, say("armed"), say("last"))
+		return err
 	}
 	passes := 0
 	_, err := r.Memory.take(context.Background(), r.RunDir, r.Limit, around(func(ctx context.Context) error {

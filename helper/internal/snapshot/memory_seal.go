@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/livefleet/handover/helper/internal/hooks"
 )
 
 // The kernel waits some tens of milliseconds before a file system is frozen. As in a move
@@ -53,20 +53,14 @@ func (s *seal) expire() error {
 	return s.copy.Thaw()
 }
 
-// harmless says that CRIU writes to none of the disks. The tasks stand still, so their
-// open files do not change.
+// harmless says that there is a file system to freeze, and that CRIU writes to none of them.
+// The tasks stand still, so their open files do not change.
 func (s *seal) harmless() bool {
-	devices := map[uint64]bool{}
+	var mountpoints []string
 	for _, v := range s.volumes {
-		if v.mountpoint == "" {
-			continue
+		if v.mountpoint != "" {
+			mountpoints = append(mountpoints, v.mountpoint)
 		}
-		var st unix.Stat_t
-		if unix.Stat(v.mountpoint, &st) != nil {
-			return false
-		}
-		devices[st.Dev] = true
 	}
-	file, err := s.Memory.Dump.Cgroup.NeedsNames(devices)
-	return err == nil && file == "" && len(devices) > 0
+	return len(mountpoints) > 0 && hooks.MustStayWritable(mountpoints, s.Memory.Dump.Cgroup) == ""
 }

@@ -49,6 +49,7 @@ type Writing struct {
 	q       *qcow2.Writer
 	changed map[int64]sum // the clusters of data that differ from the parent
 	pad     []byte
+	given   *given // its file was written by others; file and q are not there
 	err     error
 }
 
@@ -67,6 +68,24 @@ func (t *Take) Base(name string) *Volume {
 
 // Volume begins a volume of size bytes. With full, nothing of the parent's is used.
 func (t *Take) Volume(name string, size int64, full bool) (_ *Writing, err error) {
+	w, err := t.begin(name, size, full)
+	if err != nil {
+		return nil, err
+	}
+	below := ""
+	if w.layer.Below != "" {
+		below = (&Layer{ID: w.layer.Below}).File()
+	}
+	t.writing = append(t.writing, w)
+	if w.file, err = t.s.disk.create(w.path()); err != nil {
+		return nil, err
+	}
+	w.q, err = qcow2.NewLayer(w.file, size, below)
+	return w, err
+}
+
+// begin looks for the layer below a volume.
+func (t *Take) begin(name string, size int64, full bool) (_ *Writing, err error) {
 	if !namePattern.MatchString(name) {
 		return nil, fmt.Errorf("store: %q cannot be the name of a volume: letters, digits, dots, dashes and underscores, at most 128", name)
 	}
@@ -75,7 +94,6 @@ func (t *Take) Volume(name string, size int64, full bool) (_ *Writing, err error
 	}
 	w := &Writing{take: t, volume: Volume{Name: name, Size: size, How: Full}, changed: map[int64]sum{}, pad: make([]byte, cluster)}
 	w.layer = &Layer{ID: newID(), Volume: name, Size: size}
-	below := ""
 	v := t.Base(name)
 	if v != nil && v.Size != size {
 		w.volume.Why = fmt.Sprintf("the disk has %d bytes, and had %d", size, v.Size)
@@ -85,15 +103,10 @@ func (t *Take) Volume(name string, size int64, full bool) (_ *Writing, err error
 		if w.base, err = openView(t.s.dir, t.s.index.chain(v.Layer)); err != nil {
 			return nil, err
 		}
-		w.layer.Below, below = v.Layer, (&Layer{ID: v.Layer}).File()
+		w.layer.Below = v.Layer
 		w.volume.How = Digests
 	}
-	t.writing = append(t.writing, w)
-	if w.file, err = t.s.disk.create(t.s.path(layersDir, w.layer.File())); err != nil {
-		return nil, err
-	}
-	w.q, err = qcow2.NewLayer(w.file, size, below)
-	return w, err
+	return w, nil
 }
 
 // Full reports whether nothing of the parent's is used.
@@ -233,24 +246,41 @@ func (w *Writing) finish() error {
 	if w.err != nil {
 		return w.err
 	}
-	if err := w.q.Close(); err != nil {
+	w.volume.Layer = w.layer.ID
+	entries, err := w.complete()
+	if err != nil {
 		return err
+	}
+	for _, e := range entries {
+		if !e.zero {
+			w.layer.Clusters++
+		}
+	}
+	w.volume.Stored = w.layer.Clusters * cluster
+	return w.take.s.describe(w.layer, entries, w.path(), 1)
+}
+
+// complete has the layer's file on the disk, and returns its entries.
+func (w *Writing) complete() ([]entry, error) {
+	if w.given != nil {
+		err := w.settle(w.take.s.disk)
+		return w.given.entries, err
+	}
+	if err := w.q.Close(); err != nil {
+		return nil, err
 	}
 	if err := w.file.sync(); err != nil {
-		return err
+		return nil, err
 	}
-	w.volume.Layer = w.layer.ID
 	var entries []entry
 	for c, zero := range w.q.Entries {
 		e := entry{cluster: c, zero: zero}
 		if !zero {
 			e.sum = w.changed[c]
-			w.layer.Clusters++
 		}
 		entries = append(entries, e)
 	}
-	w.volume.Stored = w.layer.Clusters * cluster
-	return w.take.s.describe(w.layer, entries, w.file.Path(), 1)
+	return entries, nil
 }
 
 // describe writes the sums of a layer whose file is at path, and notes the digests of
@@ -274,6 +304,9 @@ func (t *Take) close() (err error) {
 		}
 		if w.file != nil {
 			err = errors.Join(err, w.file.Close())
+		}
+		if w.given != nil {
+			err = errors.Join(err, w.given.f.Close())
 		}
 	}
 	t.writing = nil

@@ -20,7 +20,7 @@ const sizeRecord = "HANDOVER.size"
 
 // maxPieces bounds the table; further ones are joined over the holes between
 // them.
-const maxPieces = 1 << 16
+var maxPieces = 1 << 16
 
 type piece struct{ off, length int64 }
 
@@ -104,7 +104,7 @@ func putTogether(f *os.File, r io.Reader, h *tar.Header) error {
 		return errPieces
 	}
 	n := binary.LittleEndian.Uint64(word[:])
-	if n > maxPieces {
+	if n > uint64(maxPieces) {
 		return errPieces
 	}
 	pieces := make([]piece, n)

@@ -132,7 +132,14 @@ func (u *unseen) read(path string) (*image.Source, error) {
 	if err := image.Datasync(path, false); err != nil {
 		return nil, err
 	}
-	return image.OpenSource(path)
+	src, err := image.OpenSource(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := forgetCached(path, src.Direct()); err != nil {
+		return nil, errors.Join(err, src.Close())
+	}
+	return src, nil
 }
 
 // readAt reads a part as the other side is to have it.
@@ -259,6 +266,7 @@ func (p *pass) unseenFile(u *unseen, f *os.File, rel string, st *unix.Stat_t, h 
 		h.Typeflag = typePatch
 	}
 	send = slices.DeleteFunc(slices.Clone(send), func(n int64) bool { return n*part >= size })
+	send = fitting(send, maxPieces)
 	// Parts that it has not any more are zeroes if they come again.
 	last := (size + part - 1) / part
 	for int64(len(u.sums)) < last {
@@ -290,6 +298,39 @@ func (p *pass) unseenFile(u *unseen, f *os.File, rel string, st *unix.Stat_t, h 
 		}
 	}
 	return nil
+}
+
+// fitting are parts that make at most so many pieces: more are refused by the other side.
+// Where they are too many, those that lie closest are joined by the parts between them.
+func fitting(all []int64, most int) []int64 {
+	var gaps []int64
+	for i := 1; i < len(all); i++ {
+		if gap := all[i] - all[i-1] - 1; gap > 0 {
+			gaps = append(gaps, gap)
+		}
+	}
+	over := len(gaps) + 1 - most
+	if len(all) == 0 || over <= 0 {
+		return all
+	}
+	slices.Sort(gaps)
+	widest := gaps[over-1]
+	first, _ := slices.BinarySearch(gaps, widest)
+	alike := over - first // of the widest ones that are joined so many
+	fit := all[:1:1]
+	for _, n := range all[1:] {
+		last := fit[len(fit)-1]
+		gap := n - last - 1
+		if gap > 0 && gap == widest && alike > 0 {
+			alike--
+		} else if gap >= widest {
+			last = n - 1 // it stays
+		}
+		for last++; last <= n; last++ {
+			fit = append(fit, last)
+		}
+	}
+	return fit
 }
 
 // joined are parts as pieces.

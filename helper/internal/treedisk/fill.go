@@ -30,17 +30,22 @@ type Filling struct {
 	Type   string         // of the file system
 	Again  bool           // the image may have files already: it is compared, and all that the folder does not have goes
 	Cgroup hooks.Cgroup   // of the workload, for this process alone until it has stopped; empty: it has none
-	Stop   *hooks.Command // stops the workload; nil: it does not run
+	Stop   *hooks.Command // stops the workload; nil: it does not run, or Leave ends it
+	Leave  Leave          // ends the workload and keeps its memory; it has the cgroup then
 	Away   string         // the folder's name afterwards; empty: it has that already
 }
+
+// Leave ends a workload. pass is for the time when that is prepared, and last has to return without an error while nothing
+// of it runs: else it runs on. Since when it stood still is returned.
+type Leave func(ctx context.Context, pass, last func(context.Context) error) (began time.Time, err error)
 
 // Filled is the work that it took.
 type Filled struct {
 	Passes int     `json:"passes"`
 	Bytes  int64   `json:"bytes"`      // of files, in all passes
 	Last   int64   `json:"last_bytes"` // of those in the last, when nothing ran any more
-	StopMS float64 `json:"stop_ms"`    // the command that stops
-	LastMS float64 `json:"last_ms"`    // from then on, until everything was on the disk
+	StopMS float64 `json:"stop_ms"`    // to stop the workload, or to dump and end it
+	LastMS float64 `json:"last_ms"`    // all else while it did not run, until everything was on the disk
 }
 
 // The passes before the stop go on while each is much shorter than the one before.
@@ -59,7 +64,7 @@ var beforeTheLook = func() {}
 type fill struct {
 	Filling
 	Filled
-	stopped  time.Time
+	began    time.Time // since then the workload stops
 	follower *tree.Follower
 	to       *os.File // the root of the file system in the image
 }
@@ -88,7 +93,7 @@ func Fill(ctx context.Context, f Filling) (_ *Filled, err error) {
 	if err := w.settle(); err != nil {
 		return nil, errors.Join(err, w.back())
 	}
-	w.LastMS = float64(time.Since(w.stopped).Microseconds()) / 1000
+	w.LastMS = sinceMS(w.began) - w.StopMS
 	return &w.Filled, nil
 }
 
@@ -158,10 +163,36 @@ func (w *fill) run(ctx context.Context) error {
 	if err := w.warm(ctx); err != nil {
 		return err
 	}
+	if w.Leave != nil {
+		return w.leave(ctx)
+	}
+	w.began = time.Now()
 	if err := w.stop(ctx); err != nil {
 		return err
 	}
-	w.stopped = time.Now()
+	return w.last(ctx)
+}
+
+// leave has the workload end with its memory kept.
+func (w *fill) leave(ctx context.Context) (err error) {
+	var took float64
+	w.began, err = w.Leave(ctx, func(ctx context.Context) error { return w.pass(ctx, false) }, func(ctx context.Context) error {
+		began := time.Now()
+		err := w.last(ctx)
+		took = sinceMS(began)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("treedisk: %w", err)
+	}
+	w.StopMS = sinceMS(w.began) - took
+	return nil
+}
+
+func sinceMS(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }
+
+// last brings the rest, when nothing of the workload runs, and proves that it is all.
+func (w *fill) last(ctx context.Context) error {
 	if err := w.pass(ctx, true); err != nil {
 		return err
 	}
@@ -182,7 +213,7 @@ func (w *fill) run(ctx context.Context) error {
 
 // warm makes passes while the workload runs, if it does.
 func (w *fill) warm(ctx context.Context) error {
-	if !w.Stop.Given() {
+	if !w.Stop.Given() && w.Leave == nil {
 		return nil
 	}
 	before := int64(-1)
@@ -225,11 +256,10 @@ func (w *fill) stop(ctx context.Context) error {
 	if !w.Stop.Given() {
 		return nil
 	}
-	began := time.Now()
 	if err := w.Stop.Run(ctx); err != nil {
 		return fmt.Errorf("treedisk: stopping the workload: %w", err)
 	}
-	w.StopMS = float64(time.Since(began).Microseconds()) / 1000
+	w.StopMS = sinceMS(w.began)
 	if w.Cgroup == "" {
 		return nil
 	}

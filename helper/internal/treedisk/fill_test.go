@@ -136,6 +136,78 @@ func TestAnImageIsTheFolderOfAWorkloadThatWasStopped(t *testing.T) {
 	}
 }
 
+// leaving dumps nothing, and ends the workload as one that was dumped ends.
+func (h *home) leaving() Filling {
+	f := h.stopping()
+	stop := f.Stop
+	f.Stop, f.Cgroup = nil, ""
+	f.Leave = func(ctx context.Context, pass, last func(context.Context) error) (time.Time, error) {
+		if err := pass(ctx); err != nil {
+			return time.Time{}, err
+		}
+		c := hooks.Cgroup(h.cgroup)
+		began, err := c.Freeze(ctx)
+		if err == nil {
+			err = last(ctx)
+		}
+		if err != nil {
+			return began, errors.Join(err, c.Thaw())
+		}
+		return began, stop.Run(ctx)
+	}
+	return f
+}
+
+func TestAnImageIsTheFolderOfAWorkloadThatWasDumped(t *testing.T) {
+	h := newHome(t)
+	h.begin()
+	done, err := Fill(context.Background(), h.leaving())
+	h.must(err)
+	if done.Passes < 3 || done.Bytes == 0 || done.StopMS <= 0 || done.LastMS <= 0 {
+		t.Errorf("%+v", done)
+	}
+	if there(h.folder) || h.content() != h.digest(h.away) {
+		t.Error("the image is not the folder")
+	}
+}
+
+func TestAWorkloadThatWasToBeDumpedHasItsFolderAfterAnError(t *testing.T) {
+	defer func() { beforeTheLook = func() {} }()
+	for name, c := range map[string]struct {
+		change func(*home, *Filling)
+		says   string
+	}{
+		"a stranger writes": {func(h *home, _ *Filling) {
+			beforeTheLook = func() { h.must(os.WriteFile(filepath.Join(h.away, "stranger"), nil, 0o600)) }
+		}, "something outside of the workload writes to it: stranger"},
+		"its dump fails": {func(_ *home, f *Filling) {
+			leave := f.Leave
+			f.Leave = func(ctx context.Context, pass, last func(context.Context) error) (time.Time, error) {
+				return leave(ctx, pass, func(ctx context.Context) error { return errors.Join(last(ctx), errors.New("CRIU was killed")) })
+			}
+		}, "CRIU was killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			beforeTheLook = func() {}
+			h := newHome(t)
+			h.begin()
+			f := h.leaving()
+			c.change(h, &f)
+			_, err := Fill(context.Background(), f)
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v", err)
+			}
+			if !there(filepath.Join(h.folder, "owned")) || there(h.away) {
+				t.Error("the folder has lost its name")
+			}
+			if !h.runs() {
+				t.Error("the workload stands still")
+			}
+			h.must(awaitDetached(h.image))
+		})
+	}
+}
+
 func TestAFolderKeepsItsNameAfterAnError(t *testing.T) {
 	defer func() { beforeTheLook = func() {} }()
 	for name, c := range map[string]struct {

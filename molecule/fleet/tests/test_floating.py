@@ -21,8 +21,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import CHECKOUT, Hosts, said
-from test_units import boot
+from hosts import CHECKOUT, Hosts, boot, said
 
 NAME = "floats1"
 NETWORK = "behind"

@@ -12,7 +12,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import Hosts, said
+from hosts import Hosts, said
 
 POD = "front"
 IMAGE = "localhost/handover/tools:lab"

@@ -18,7 +18,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import CHECKOUT, Hosts, answers, said
+from hosts import CHECKOUT, Hosts, answers, said
 
 POD, DB, WEB, JOB = "quick", "quick-db", "quick-web", "quick-job"
 IMAGE = "localhost/handover/tools:lab"
@@ -28,7 +28,7 @@ COMMANDS = (
     f"podman pod create --name {POD} --network lan --hostname quick --infra-image {IMAGE} --infra-command 'sleep 1000000'",
     f"podman run --detach --name {DB} --pod {POD} --stop-signal 9 --volume quick-db:/data {IMAGE} "
     f"sh -c 'nc -ll -p {INNER} -e cat & exec heartbeat -file /data/beats -every 5ms'",
-    f"podman run --detach --name {WEB} --pod {POD} --stop-signal 9 --volume quick-web:/srv {IMAGE} "
+    f"podman run --detach --name {WEB} --pod {POD} --stop-signal 9 --volume quick-web:/srv --volume quick-db:/shared:ro {IMAGE} "
     f"sh -c 'sleep 1; i=0; (while :; do i=$((i+1)); echo $i; sleep 0.1; done) | nc 127.0.0.1 {INNER} >/srv/echo & exec nc -ll -p {PORT} -e cat'",
     f"podman create --name {JOB} --pod {POD} {IMAGE} true",
 )
@@ -100,8 +100,9 @@ class Pod:
     def nothing_is_lost(self, home: str) -> None:
         beats = self.on(home).check_output(f"podman exec {DB} heartbeat -gaps /data/beats")
         assert '"missed":0' in beats.replace(" ", "") and '"broken":0' in beats.replace(" ", ""), beats
-        before = self.on(home).check_output(f"podman exec {WEB} tail -n 1 /srv/echo")
+        before, seen = (self.on(home).check_output(f"podman exec {WEB} tail -n 1 {file}") for file in ("/srv/echo", "/shared/beats"))
         time.sleep(1)
+        assert self.on(home).check_output(f"podman exec {WEB} tail -n 1 /shared/beats") != seen, "the volume of two members is not one"
         echoed = self.on(home).check_output(f"podman exec {WEB} cat /srv/echo").split()
         assert echoed == [str(number) for number in range(1, len(echoed) + 1)]
         assert len(echoed) > int(before), "the connection between the members stands still"

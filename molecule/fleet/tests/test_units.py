@@ -21,7 +21,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, answers
+from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, answers, boot
 
 NAME = "quad1"
 UNIT = f"{NAME}.service"
@@ -134,20 +134,6 @@ def connection(quadlet: Quadlet) -> t.Iterator[None]:
     assert "error" not in seen and seen["answers"] > 100, told
 
 
-def boot(host: t.Any, unit: str) -> None:
-    """Has a host boot, and waits until a unit is active there; ssh fails in between."""
-    begun = host.check_output("stat --format=%Y /proc/1")
-    with contextlib.suppress(RuntimeError):
-        host.run("systemctl reboot")
-    for _each in range(180):
-        time.sleep(1)
-        with contextlib.suppress(RuntimeError):
-            answer = host.run(f"stat --format=%Y /proc/1; systemctl is-active {unit}")
-            if answer.rc == 0 and answer.stdout.split()[0] != begun:
-                return
-    pytest.fail(f"{unit} is not active after a boot")
-
-
 def test_the_unit_takes_over_the_container_that_came_live(quadlet: Quadlet) -> None:
     with connection(quadlet):
         quadlet.move(quadlet.second)
@@ -167,12 +153,19 @@ def test_it_is_restarted_and_comes_up_at_boot(quadlet: Quadlet) -> None:
 
 
 def test_its_plain_volume_becomes_an_image_volume(quadlet: Quadlet) -> None:
+    """While it runs, with its memory and a client's connection."""
     host = quadlet.on(quadlet.second)
-    made = quadlet.volume(quadlet.second, state="mounted", convert=True)
+    host.check_output(f"podman exec {NAME} sh -c 'echo of-the-layer > /kept'")
+    which = f"podman exec {NAME} cat /kept; podman inspect {NAME} --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}'"
+    begun = host.check_output(which)
+    with connection(quadlet):
+        made = quadlet.volume(quadlet.second, state="mounted", convert=True)
     assert made.get("mounted") and made["conversion"]["container"] == NAME and made["conversion"]["paused_ms"], made
+    assert made["conversion"]["memory"] and not made["conversion"]["anew"], made
     quadlet.runs_only_on(quadlet.second)
+    assert host.check_output(which) == begun
     beats = json.loads(host.check_output(f"podman exec {NAME} heartbeat -gaps /data/heartbeat"))
-    assert beats["broken"] == 0
+    assert (beats["missed"], beats["broken"]) == (0, 0)
     size, inside = host.check_output(f"stat --format=%s {KEPT}/heartbeat"), f"{made['mountpoint']}/heartbeat"
     host.check_output(f"cmp --bytes={size} {KEPT}/heartbeat {inside}")
     assert host.check_output(f"podman exec {NAME} stat -c %i /data/heartbeat") == host.check_output(f"stat --format=%i {inside}")

@@ -14,7 +14,7 @@ import typing as t
 from .move import Facts, Move
 from .progress import duration
 from .sizes import format_size
-from .times import CRIU_RATE
+from .times import CRIU_RATE, CRIU_WAYS, PLACED_WAYS
 
 # Milliseconds of an idle container's whole pause on a host that does nothing else (docs/benchmarks/freeze.md).
 USUAL_BASE_MS = 200
@@ -31,17 +31,18 @@ def parts(move: Move, volumes: t.Iterable[Facts], directories: t.Iterable[Facts]
     }
 
 
-def pause_ms(move: Move, memory: int) -> int | None:
+def pause_ms(move: Move, memory: int, placed: bool = False) -> int | None:
     """Milliseconds of a live move's pause if nothing is written in it; None of a move that stops the workload, or of one that does not run."""
     if not move.live or not move.container["running"]:
         return None
-    return USUAL_BASE_MS + (0 if move.lazy_pages else round(2 * 1000 * memory / CRIU_RATE))
+    ways = 0 if move.lazy_pages else PLACED_WAYS if placed else CRIU_WAYS
+    return USUAL_BASE_MS + round(ways * 1000 * memory / CRIU_RATE)
 
 
-def lines(move: Move, sizes: t.Mapping[str, int], rate: int, checks: int) -> list[str]:
+def lines(move: Move, sizes: t.Mapping[str, int], rate: int, checks: int, placed: bool = False) -> list[str]:
     """Sentences for people, after the verdict."""
     said = []
-    paused = pause_ms(move, sizes["memory"])
+    paused = pause_ms(move, sizes["memory"], placed)
     if paused is not None:
         said.append("It would stand still for about {0:.2f} s, and longer by what it writes meanwhile; handover_trial=only measures it.".format(paused / 1000))
     elif move.container["running"]:

@@ -39,7 +39,7 @@ class Move:
     session: str = ""  # our own, which is no obstacle
     asked_within: float = 0.0  # seconds in which first the destination was asked, and then the source
     lazy_pages: bool = False  # it is to run on the destination before its memory is there
-    place_memory: bool = False  # CRIU is to leave its memory out
+    place_memory: bool = False  # CRIU is to leave its memory out, where it can
     auto_converge: bool = False  # it is to be slowed down where the pause would be too long
     bind_mounts: str = "refuse"  # the fate of bind mounts: carry, same, refuse
     binds_here: Facts = field(default_factory=dict)  # by path, what bind_mounts_info of the source says

@@ -96,13 +96,26 @@ def systemd(plan: Move) -> t.Iterator[str]:
 
 
 def clock(plan: Move) -> t.Iterator[str]:
-    # The source was asked later, by up to so much: hosts that are busy with other moves take their time.
-    ahead = plan.there["host"]["clock"] - plan.here["host"]["clock"]
-    ahead += min(max(0.0, -ahead), plan.asked_within)
-    if abs(ahead) > CLOCK_SECONDS:
-        yield "the clocks of {0} and {1} are about {2:.0f} s apart, which {3} would see as a jump: set both by NTP".format(
-            plan.source, plan.destination, abs(ahead), plan.workload
+    ahead, within = apart(plan)
+    if abs(ahead) - within > CLOCK_SECONDS:
+        yield "the clocks of {0} and {1} are about {2:.0f} s apart{3}, which {4} would see as a jump: set both by NTP".format(
+            plan.source, plan.destination, abs(ahead), " (known to within {0:.1f} s)".format(within) if within else "", plan.workload
         )
+
+
+def apart(plan: Move) -> tuple[float, float]:
+    """By how much the destination's clock is ahead, and within what that is known.
+
+    Each host told its time between two readings of the controller's clock, the ends of its call. So however much later one was asked, the
+    difference is known to within half of the two calls. Hosts that are busy with other moves take their time.
+    """
+    answers = (plan.there, plan.here)
+    if not all("asked_at" in answer and "told_at" in answer for answer in answers):
+        # The source was asked later, by up to so much.
+        ahead = plan.there["host"]["clock"] - plan.here["host"]["clock"]
+        return ahead + min(max(0.0, -ahead), plan.asked_within), 0.0
+    there, here = (answer["host"]["clock"] - (answer["asked_at"] + answer["told_at"]) / 2 for answer in answers)
+    return there - here, sum((answer["told_at"] - answer["asked_at"]) / 2 for answer in answers)
 
 
 def unanswered(plan: Move) -> t.Iterator[str]:

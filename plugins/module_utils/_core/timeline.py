@@ -19,7 +19,7 @@ from .times import Status, rows
 Event = t.Mapping[str, t.Any]
 
 # The destination's work that the source was told of.
-DESTINATION_STAGES = ("armed", "attach", "restore", "criu_restore")
+DESTINATION_STAGES = ("armed", "attach", "restore", "criu_restore", "place", "datasync")
 
 
 def timeline(report: Status) -> dict[str, t.Any]:

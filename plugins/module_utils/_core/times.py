@@ -29,6 +29,8 @@ LABELS = {
     "attach": "Attach volumes",
     "restore": "Undump, held",
     "criu_restore": "of which CRIU",
+    "place": "of which memory",
+    "datasync": "of which sync",
     "release": "Release",
     "resume": "Resume",
     "fetch": "Fetch memory",
@@ -36,10 +38,10 @@ LABELS = {
     "thaw": "Run on",
 }
 # Without memory that moves, these are no work of their own.
-LIVE_ONLY = ("arm", "dump", "armed", "criu_restore")
+LIVE_ONLY = ("arm", "dump", "armed", "criu_restore", "place")
 OFFLINE_LABELS = {"freeze": "Stop", "copy_dump": "Copy layer", "restore": "Prepare", "resume": "Start"}
 # Stage → the one that it is a part of, below which it is shown.
-PARTS = {"criu_restore": "restore"}
+PARTS = dict.fromkeys(("criu_restore", "place", "datasync"), "restore")
 # These stages lie outside of the pause.
 OUTSIDE = ("barrier", "arm", "fetch", "settle")
 
@@ -88,6 +90,9 @@ def expected(trial: Status, rate: float) -> float:
 
 # Bytes a second at which CRIU copies memory, out of the tasks and into them: that of the helper's own forecast.
 CRIU_RATE = 1300 * 2**20
+# Out of the tasks and into them, and how many of these ways placed memory takes.
+CRIU_WAYS = 2
+PLACED_WAYS = 0.65
 
 
 def base(trial: Status) -> int:

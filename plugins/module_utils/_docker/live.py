@@ -98,9 +98,10 @@ def _cgroups(move: Move) -> t.Iterator[str]:
 
 
 def _memory_by_itself(move: Move) -> t.Iterator[str]:
-    for asked, option in ((move.lazy_pages, "migrate_lazy_pages"), (move.place_memory, "migrate_place_memory")):
-        if asked:
-            yield "{0} carries the memory of podman's containers alone, and {1} is Docker's: move it without {0}".format(option, move.workload)
+    if move.lazy_pages:
+        yield "migrate_lazy_pages carries the memory of podman's containers alone, and {0} is Docker's: move it without migrate_lazy_pages".format(
+            move.workload
+        )
 
 
 def _silence(move: Move) -> t.Iterator[str]:

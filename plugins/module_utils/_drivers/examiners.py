@@ -29,6 +29,7 @@ class Examiner(t.NamedTuple):
     twin: t.Callable[[t.Any], dict[str, t.Any]]
     told: t.Callable[[t.Any], list[str]]
     floating: t.Callable[[t.Any], dict[str, list[dict[str, t.Any]]]] = lambda _move: {"source": [], "destination": []}
+    places: t.Callable[[t.Any], bool] = lambda _move: False
 
 
 _MOVE = frozenset(Move.__dataclass_fields__)
@@ -73,5 +74,6 @@ EXAMINERS: t.Mapping[str, Examiner] = {
         twin=podman.twin,
         told=podman.told,
         floating=podman.floating_places,
+        places=podman.places,
     ),
 }

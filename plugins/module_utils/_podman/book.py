@@ -124,23 +124,29 @@ def bound_to(root: str, volume: str, folder: str, write: bool = True) -> str:
     return why
 
 
+def unbound(root: str, volume: str, folder: str) -> str:
+    """Writes that a volume which is bound to a folder is a plain one again; why that cannot be is returned."""
+    _nothing, why = _in_book(root, lambda opened: ({}, _bind(opened, volume, folder, write=True, free=True)))
+    return why
+
+
 _OPTIONS = "volumeOptions"
 
 
-def _bind(book: t.Any, volume: str, folder: str, write: bool) -> str:
+def _bind(book: t.Any, volume: str, folder: str, write: bool, free: bool = False) -> str:
     book.execute("BEGIN IMMEDIATE")
     schema = book.execute("SELECT SchemaVersion FROM DBConfig").fetchall()
     rows = book.execute("SELECT JSON FROM VolumeConfig WHERE Name = ?", (volume,)).fetchall()
     noted = json.loads(rows[0][0]) if len(rows) == 1 else {}
     if schema != [(_SCHEMA,)] or noted.get("name") != volume or noted.get("volumeDriver") != "local" or not noted.get("mountPoint"):
         return "podman's database has another layout than is known"
-    options = bound_options(folder)
-    if noted.get(_OPTIONS) == options:
+    found, options = noted.pop(_OPTIONS, None) or {}, bound_options(folder)
+    if found == ({} if free else options):
         return ""
-    if noted.get(_OPTIONS):
+    if found and found != options:
         return "it has options already"
     if write:
-        text, written = rows[0][0], json.dumps({**noted, _OPTIONS: options}, separators=(",", ":"), ensure_ascii=False)
+        text, written = rows[0][0], json.dumps({**noted, **({} if free else {_OPTIONS: options})}, separators=(",", ":"), ensure_ascii=False)
         book.execute("UPDATE VolumeConfig SET JSON = ? WHERE Name = ?", (written.encode() if isinstance(text, bytes) else written, volume))
         book.execute("COMMIT")
     return ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .._core.runtime import HandoverError
 from .._core.sizes import format_size
@@ -25,8 +25,9 @@ DRAFT, RECORD = ".filling", ".converting"
 PER_FILE = 4096
 # The least that an image gets: larger ones take no more of the disk.
 LEAST = 256 * 2**20
-# How fast a disk gives and takes files, and what lies between a container's stop and its start: for a forecast, by what was seen in the lab.
-RATE, BETWEEN = 100 * 2**20, 0.5
+# How fast a disk gives and takes files, and what lies between a container's stop and its start, or its dump
+# and its restore: for a forecast, by what was seen in the lab.
+RATE, BETWEEN, STILL = 100 * 2**20, 0.5, 1.5
 _STATES = ("running", "exited", "stopped", "created", "configured")
 # Those in which it has processes, also where a command of podman's was cut off.
 _ALIVE = ("running", "stopping", "initialized")
@@ -45,6 +46,8 @@ class User:
     active: bool = False  # whether the first of them is
     session: str = ""  # of a move that has not ended
     patience: int = 10  # seconds that podman waits for its end
+    service: t.Mapping[str, t.Any] = field(default_factory=dict)  # of its unit, as a move describes it
+    unkept: str = ""  # why its memory cannot be kept
 
     @property
     def running(self) -> bool:
@@ -140,6 +143,12 @@ def _check_user(user: User, begun: bool) -> None:
         raise HandoverError(f"{user.name} was created with --rm, and is gone once it stops: create it without, or run it by a unit")
 
 
+def check_memory(plain: Plain, restart: bool) -> None:
+    """Nothing loses its memory and connections without leave."""
+    if plain.user and plain.user.unkept and not restart:
+        raise HandoverError(f"{plain.user.name} would lose its memory and connections: {plain.user.unkept}: mend that, or let it stop and start (restart=true)")
+
+
 def need(plain: Plain) -> int:
     """Bytes that the files take in a file system of their own."""
     return plain.used + plain.used // 16 + plain.files * PER_FILE + FORMAT_NEEDS
@@ -182,15 +191,26 @@ def forecast(plain: Plain) -> str:
     kept = f"the plain folder is kept as {plain.aside}"
     if plain.user is None or not plain.user.running:
         return f"{copied}, and no container has to stop; {kept}"
-    by = f" (its unit {plain.user.units[0]})" if plain.user.units else ""
-    return f"{copied} while {plain.user.name} runs; then it{by} stops and starts, with some {BETWEEN} s between; {kept}"
+    user = plain.user
+    if not user.unkept:
+        return f"{copied} while {user.name} runs; then it stands still for some {STILL} s, and keeps its memory and connections; {kept}"
+    by = f" (its unit {user.units[0]})" if user.units else ""
+    why = f"as its memory cannot be kept: {user.unkept}"
+    return f"{copied} while {user.name} runs; then it{by} stops and starts, with some {BETWEEN} s between, {why}; {kept}"
+
+
+# By whether the container kept its memory, the verbs of what was done.
+_VERBS = {True: ("stood still, with its memory and connections,", "to dump it", "to restore it"), False: ("was down", "to stop", "to start")}
 
 
 def told(plain: Plain, facts: t.Mapping[str, t.Any]) -> str:
     """What was done, for people."""
     kept = f"the plain folder is kept as {facts['kept']}" if facts["kept"] else "the plain folder is removed"
     copied = f"{format_size(facts['bytes'])} were copied"
-    if facts["paused_ms"] is None:
-        return f"{copied}; {kept}"
-    parts = ", ".join(f"{facts[key]} ms {what}" for key, what in (("stop_ms", "to stop"), ("last_ms", "for the last files"), ("start_ms", "to start")))
-    return f"{copied}, and {facts['container']} was down for {facts['paused_ms']} ms ({parts}); {kept}"
+    anew = f"; {facts['container']} began anew, without its memory: {facts['anew']}" if facts["anew"] else ""
+    if facts["paused_ms"] is None:  # of a run that was cut off
+        runs = f", and {facts['container']} runs on with its memory and connections" if facts["memory"] else ""
+        return f"{copied}{runs}{anew}; {kept}"
+    did, stop, start = _VERBS[bool(facts["memory"])]
+    parts = ", ".join(f"{facts[key]} ms {what}" for key, what in (("stop_ms", stop), ("last_ms", "for the last files"), ("start_ms", start)))
+    return f"{copied}, and {facts['container']} {did} for {facts['paused_ms']} ms ({parts}){anew}; {kept}"

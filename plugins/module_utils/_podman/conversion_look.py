@@ -77,6 +77,7 @@ class PlainLook:
             units=tuple(units),
             active=bool(units) and service.show(runtime, units[0]).get("ActiveState") in ("active", "activating", "reloading"),
             session=self._session(name),
+            service=service.facts(runtime, units, inspect, listed.get("State") == "running"),
             patience=int(config.get("StopTimeout") or _PATIENCE),
         )
 

@@ -2,16 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A plain volume becomes an image volume: its files are copied while its container runs, which then stops for the last of them.
+"""A plain volume becomes an image volume: its files are copied while its container runs, which then stands still for the last of them.
 
 The order keeps it whole wherever it ends. Files and folders, the volume being `shop`:
 
 1. `shop.img.converting` notes what was begun, and that the container ran. Its lock is this run's.
-2. `shop.img.filling` is the image. The helper fills it, stops the container, copies the rest, and renames podman's folder: from then on nothing can
-   start, as the folder of its volume is missing. Then the helper proves that nothing was touched since.
+2. `shop.img.filling` is the image. The helper fills it, has CRIU dump the container, copies the rest, and renames podman's folder: from then on nothing
+   can start, as the folder of its volume is missing. Then the helper proves that nothing was touched since, and only then CRIU ends the container: until
+   then it runs on where it stood. One whose memory cannot be kept is stopped instead, before the rest is copied.
 3. The image gets its own name: it has all files. Until then the folder is the volume, and gets its name back if anything fails.
 4. The image is mounted, podman's book says that the volume is bound to it, and only then podman's folder is there again, empty, to be bound over.
-5. The container starts, and the note goes.
+5. The container runs on from its dump, or starts, and the note goes. One that cannot be restored there goes back to the folder, and is restored there.
 
 A run that finds the note goes on from where the other one ended.
 """
@@ -31,6 +32,7 @@ from .._core.pcopy import Pcopy
 from .._core.runtime import HandoverError, Runtime
 from . import book, conversion, guard, inode_flags, volume, volume_files as files
 from .conversion_look import cgroup_of
+from .copies.memory_left import ContainerReturn, NotRestoredError, dump_words
 from .podman import Podman
 from .rollback import remove
 from .volume_actions import VolumeActions
@@ -59,7 +61,9 @@ class Converter:
     actions: VolumeActions
     plain: conversion.Plain
     keep_plain: bool
+    restart: bool = False  # whether it may stop and start, if it cannot be dumped
     _facts: dict[str, t.Any] = field(default_factory=dict)
+    _comes: ContainerReturn | None = None
 
     @property
     def wanted(self) -> volume.Wanted:
@@ -76,6 +80,7 @@ class Converter:
         os.makedirs(os.path.dirname(self.wanted.image), mode=0o700, exist_ok=True)
         with self._noted() as record:
             self._facts = {"bytes": 0, "stop_ms": 0, "last_ms": 0, "start_ms": 0, "paused_ms": None, "container": record["container"] or None}
+            self._facts.update(memory=None, anew="")
             stopped = None
             self._refuse_if_filled()
             try:
@@ -89,7 +94,9 @@ class Converter:
             self._look_at_files()
             try:
                 self._swap()
-                running = self._start(record) if record["running"] else None
+                running = self._run_again(record) if record["running"] else None
+            except NotRestoredError as exc:
+                self._go_back(record, units, exc)
             except (HandoverError, OSError) as exc:
                 down = f", and {record['container']} is down until then" if record["running"] else ""
                 raise HandoverError(f"{exc}: all files of {self.plain.name} are in {self.wanted.image}: run this again, which ends it{down}") from exc
@@ -115,12 +122,18 @@ class Converter:
 
     def _note(self, descriptor: int) -> dict[str, t.Any]:
         earlier, user = record_of(self.wanted.image) or {}, self.plain.user
-        unit = next(iter(user.units), "") if user else ""
+        unit, memory = next(iter(user.units), "") if user else "", earlier.get("memory")
+        if user and user.running:
+            # A unit that awaits its container, after a kill, does not say any more which one it is.
+            service = (memory or {}).get("service") or user.service
+            memory = None if user.unkept or user.state != "running" else ContainerReturn.note_of(self.actions.seen.podman, user.name, service)
         record = {
             "container": user.name if user else earlier.get("container", ""),
             "unit": unit or earlier.get("unit", ""),
             # One that an earlier run has stopped has to run again.
             "running": bool(user and user.running) or bool(earlier.get("running")),
+            # How it runs on from its dump; none: it is stopped and started.
+            "memory": memory,
         }
         text = json.dumps(record).encode() + b"\n"
         os.pwrite(descriptor, text, 0)
@@ -144,12 +157,13 @@ class Converter:
             except BlockingIOError as exc:
                 raise HandoverError(f"the helper still copies to {self.draft}, for a run that was ended: run this again when it has finished") from exc
 
-    def _fill(self, record: t.Mapping[str, t.Any], units: bool) -> float | None:
+    def _fill(self, record: dict[str, t.Any], units: bool) -> float | None:
         """The image has all files afterwards. It returns since when the container is stopped, if this stopped it."""
         plain, user = self.plain, self.plain.user
         begun = not os.path.lexists(plain.folder) and os.path.lexists(plain.aside)
         again = begun and os.path.lexists(self.draft)
-        if begun and not again:
+        # A helper that was killed before CRIU had its answer has left it running, on the folder under its other name.
+        if begun and (not again or user and user.running):
             self._rename(plain.aside, plain.folder)
             begun = False
         if not begun:
@@ -159,20 +173,53 @@ class Converter:
             self.actions.write_units()
         os.makedirs(self.wanted.mountpoint, exist_ok=True)
         guard.mark(self.wanted.mountpoint)
-        words = ["--type", self.wanted.fstype]
-        words += ["--again"] if begun else ["--away", plain.aside]
-        if user and user.running and not begun:
-            words += ["--stop", shlex.join(self._stop_command(record)), "--stop-limit", str(user.patience + _STOP_MORE)]
-            cgroup = cgroup_of(user)
-            words += ["--cgroup", cgroup] if cgroup else []
-        answer = Pcopy(self.actions.runtime).call("image", "fill", self.draft, plain.aside if begun else plain.folder, *words)
-        ended = time.monotonic()
+        source = plain.aside if begun else plain.folder
+        words = [source, "--type", self.wanted.fstype, *(["--again"] if begun else ["--away", plain.aside])]
+        ends = bool(user and user.running and not begun)
+        dumps = ends and record["memory"]
+        answer = self._dumped(record, words) if dumps else None
+        if answer is None:
+            # The passes before a dump that failed have filled it.
+            answer = self._stopped(record, [*words, *(["--again"] if dumps else [])], ends)
         self._facts.update(bytes=answer["bytes"], stop_ms=round(answer["stop_ms"]), last_ms=round(answer["last_ms"]))
-        if "--cgroup" not in words:  # else the helper has looked
-            self._refuse_if_it_runs(record)
         os.rename(self.draft, self.wanted.image)
         files.sync_directory(os.path.dirname(self.wanted.image))
-        return ended - (answer["stop_ms"] + answer["last_ms"]) / 1000 if "--stop" in words else None
+        return answer["ended"] - (answer["stop_ms"] + answer["last_ms"]) / 1000 if ends else None
+
+    def _filled(self, *words: str) -> dict[str, t.Any]:
+        answer = Pcopy(self.actions.runtime).call("image", "fill", self.draft, *words)
+        return {**answer, "ended": time.monotonic()}
+
+    def _dumped(self, record: dict[str, t.Any], words: t.Sequence[str]) -> dict[str, t.Any] | None:
+        """The helper's answer, when the container has ended with its dump; none where it runs on and may be stopped."""
+        comes = self._return_of(record)
+        try:
+            with comes.leaving() as more:
+                return self._filled(*words, *more)
+        except HandoverError as exc:
+            if not self.restart or os.path.lexists(self.plain.aside) or not self._runs(record["container"]):
+                raise
+            self.actions.warn(f"{record['container']} is stopped and started, and loses its memory and connections: {exc}")
+        comes.resume()  # its unit would not stop it
+        record["memory"] = None
+        return None
+
+    def _stopped(self, record: t.Mapping[str, t.Any], words: t.Sequence[str], ends: bool) -> dict[str, t.Any]:
+        """The same for one that is stopped, or does not run."""
+        user = self.plain.user
+        cgroup = cgroup_of(user) if user and ends else ""
+        more = ["--cgroup", cgroup] if cgroup else []
+        if user and ends:
+            more += ["--stop", shlex.join(self._stop_command(record)), "--stop-limit", str(user.patience + _STOP_MORE)]
+        answer = self._filled(*words, *more)
+        if not cgroup:  # else the helper has looked
+            self._refuse_if_it_runs(record)
+        return answer
+
+    def _return_of(self, record: t.Mapping[str, t.Any]) -> ContainerReturn:
+        if self._comes is None:
+            self._comes = ContainerReturn(self.actions.runtime, self.actions.seen.podman, record["container"], record["memory"])
+        return self._comes
 
     def _stop_command(self, record: t.Mapping[str, t.Any]) -> list[str]:
         if record["unit"]:
@@ -197,6 +244,8 @@ class Converter:
         """From now on nothing is ended by the time that the copying took."""
         runtime = Runtime(self.actions.runtime.module, _AFTERWARDS)
         self.actions = replace(self.actions, seen=replace(self.actions.seen, runtime=runtime, podman=Podman(runtime)))
+        if self._comes is not None:
+            self._comes.runtime, self._comes.podman = runtime, Podman(runtime)
 
     def _look_at_files(self) -> None:
         if not os.path.lexists(self.plain.aside):
@@ -212,29 +261,63 @@ class Converter:
             if not loops:
                 self.actions.attach()
             self.actions.mount()
-        why = book.bound_to(self.plain.root, self.plain.name, self.wanted.mountpoint) or self._disagreement()
+        why = book.bound_to(self.plain.root, self.plain.name, self.wanted.mountpoint) or self._disagreement(volume.bound_options(self.wanted.mountpoint))
         if why:
             raise HandoverError(f"podman's volume {self.plain.name} cannot be bound to {self.wanted.mountpoint}: {why}")
         # Not before podman itself says so: it starts nothing while the folder is missing, and would start on an empty one.
         os.makedirs(self.plain.folder, mode=0o755, exist_ok=True)
 
-    def _disagreement(self) -> str:
+    def _disagreement(self, options: t.Mapping[str, str]) -> str:
         """Why podman does not know what was written."""
         found = next((each.get("Options") for each in self.actions.seen.podman.volumes() if each["Name"] == self.plain.name), None)
-        return "" if found == volume.bound_options(self.wanted.mountpoint) else f"podman says that its options are {json.dumps(found)}"
+        return "" if (found or {}) == options else f"podman says that its options are {json.dumps(found)}"
 
-    def _start(self, record: t.Mapping[str, t.Any]) -> float:
-        """Starts it; one that runs goes on. It returns when that was done."""
+    def _run_again(self, record: t.Mapping[str, t.Any], anew: str = "") -> float:
+        """It runs on, or begins anew if it has no dump, or for the reason `anew`; one that runs goes on. It returns when that was done."""
         began = time.monotonic()
+        ended: list[float] = []
+        if not record["memory"]:
+            self._start(record)
+        else:
+            comes = self._return_of(record)
+            if not comes.dumped and self._runs(record["container"]):
+                comes.resume()
+            elif lost := anew or comes.lost():
+                comes.start()
+                self._facts["anew"] = lost
+            else:
+                comes.restore(lambda: ended.append(time.monotonic()))
+                self._facts["memory"] = True
+        ended.append(time.monotonic())
+        self._facts["start_ms"] = round(1000 * (ended[0] - began))
+        if not self._runs(record["container"]):
+            raise HandoverError(f"{record['container']} was started and does not run: see its log, with `podman logs {record['container']}`")
+        return ended[0]
+
+    def _start(self, record: t.Mapping[str, t.Any]) -> None:
         if record["unit"]:
             self.actions.runtime.run([self.actions.runtime.tool("systemctl", "systemd"), "start", record["unit"]])
         else:
             self.actions.seen.podman.run("start", record["container"])
-        ended = time.monotonic()
-        self._facts["start_ms"] = round(1000 * (ended - began))
-        if not self._runs(record["container"]):
-            raise HandoverError(f"{record['container']} was started and does not run: see its log, with `podman logs {record['container']}`")
-        return ended
+
+    def _go_back(self, record: t.Mapping[str, t.Any], units: bool, why: Exception) -> t.NoReturn:
+        """It has not come back from its dump on the image volume: the folder, of the same moment, is the volume again, and it is restored there.
+
+        Until the image has lost its name it is the volume, and another run goes on with it.
+        """
+        try:
+            os.rmdir(self.plain.folder)  # from now on nothing starts
+            self.actions.unmount()
+            self.actions.detach()
+            left = book.unbound(self.plain.root, self.plain.name, self.wanted.mountpoint) or self._disagreement({})
+            if left:
+                raise HandoverError(f"podman's volume {self.plain.name} stays bound to {self.wanted.mountpoint}: {left}")
+            os.rename(self.wanted.image, self.draft)
+            files.sync_directory(os.path.dirname(self.draft))
+        except (HandoverError, OSError) as second:
+            down = f"{record['container']} is down until then"
+            raise HandoverError(f"{why}; and its volume could not be taken back: {second}: run this again, and {down}") from why
+        self._take_back(record, units, why)
 
     # The way back, while the folder is the volume
 
@@ -252,17 +335,25 @@ class Converter:
                 self.actions.remove_units()
             guard.unmark(self.wanted.mountpoint)
             if record["running"]:
-                self._start(record)
+                self._run_as_before(record)
             self._forget()
         except (HandoverError, OSError) as second:
             raise HandoverError(f"{why}; and podman's volume {self.plain.name} could not be taken back: {second}: run this again") from why
-        runs = f", and {record['container']} runs" if record["running"] else ""
+        how = f" anew, without its memory ({self._facts['anew']})" if self._facts["anew"] else ""
+        runs = f", and {record['container']} runs{how}" if record["running"] else ""
         raise HandoverError(f"{why}; podman's volume {self.plain.name} is a plain one as before{runs}") from why
 
+    def _run_as_before(self, record: t.Mapping[str, t.Any]) -> None:
+        """If it cannot be restored here either, it begins anew."""
+        try:
+            self._run_again(record)
+        except NotRestoredError as exc:
+            self._run_again(record, anew=str(exc))
+
     def _await_stop(self, record: t.Mapping[str, t.Any]) -> None:
-        """The command that stops it works on when the helper is killed, and would end what is started now."""
-        words = tuple(self._stop_command(record))[1:] if record["running"] else ()
-        if words and not self.actions.runtime.wait_for(lambda: not _at_work(words), _AFTERWARDS):
+        """The command that stops it, or dumps it, works on when the helper is killed, and would end what is started now."""
+        words = tuple(dump_words(record["container"]) if record["memory"] else self._stop_command(record)[1:])
+        if record["running"] and not self.actions.runtime.wait_for(lambda: not _at_work(words), _AFTERWARDS):
             raise HandoverError(f"{shlex.join(words)} has not ended")
 
     # Afterwards

@@ -16,6 +16,8 @@ from .._core.runtime import HandoverError, Runtime
 from .podman import Podman, network_backend
 from .sessions import Sessions, has_moved, moved_names
 
+Network = t.Mapping[str, str]
+
 ESTABLISHED = ("--tcp-established", "--file-locks")
 # Has the helper's netavark, which the role pcopy lays down.
 STAND_IN = "/usr/local/libexec/handover/podman"
@@ -54,10 +56,13 @@ def halted(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.
     go_on(runtime, name, facts)
 
 
-def go_on(runtime: Runtime, name: str, facts: t.Mapping[str, t.Any], within: str = "") -> None:
-    """Has it run on where it stood, also if the time for all else is up; within: in the cgroup of its unit."""
+def go_on(runtime: Runtime, name: str, facts: t.Mapping[str, t.Any], within: str = "", network: Network | None = None) -> None:
+    """Has it run on where it stood, also if the time for all else is up; within: in the cgroup of its unit. With `network` that comes up silent."""
     late = Runtime(runtime.module, GO_ON_SECONDS)
-    late.run(go_on_words(late, Podman(late), name, facts, within))
+    if network:
+        with open(_silent(facts), "w", encoding="utf-8"):
+            pass
+    late.run(go_on_words(late, Podman(late), name, facts, within, network))
 
 
 def halt_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any]) -> list[str]:
@@ -65,15 +70,23 @@ def halt_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str
     return [*_door(runtime, facts), podman.path, "container", "checkpoint", "--keep", *ESTABLISHED, name]
 
 
-def go_on_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], within: str = "") -> list[str]:
-    """The command that restores it. Its sockets need its addresses at once, also those of IPv6, for which the kernel would ask the segment first."""
-    network = network_backend(podman.info())
-    environment = ["CONTAINERS_HELPER_BINARY_DIR=" + STAND_IN, "HANDOVER_NETAVARK=" + network["path"], "HANDOVER_GATE=" + facts["checkpoint_dir"]]
-    through = [runtime.tool("env", "coreutils"), *environment] if network["backend"] == "netavark" and network["path"] else []
+def go_on_words(runtime: Runtime, podman: Podman, name: str, facts: t.Mapping[str, t.Any], within: str = "", network: Network | None = None) -> list[str]:
+    """The command that restores it.
+
+    Its sockets need its addresses at once, also those of IPv6, for which the kernel would ask the segment first."""
+    asked = network or network_backend(podman.info())
+    environment = ["CONTAINERS_HELPER_BINARY_DIR=" + STAND_IN, "HANDOVER_NETAVARK=" + asked["path"], "HANDOVER_GATE=" + facts["checkpoint_dir"]]
+    environment += ["HANDOVER_SILENT=" + _silent(facts)] if network else []
+    through = [runtime.tool("env", "coreutils"), *environment] if asked["backend"] == "netavark" and asked["path"] else []
     # What watches over the container would end with the unit of a timer, if it were a part of it.
     apart = [runtime.tool("systemd-run", "systemd"), "--scope", "--quiet", "--collect", "--"]
     inside = [Pcopy(runtime).path, "internal", "within", within]
     return [*(inside if within else apart), *through, podman.path, "container", "restore", *ESTABLISHED, name]
+
+
+def _silent(facts: t.Mapping[str, t.Any]) -> str:
+    """The mark by which CRIU's action script ends the silence, when all sockets are there. It goes with the dump."""
+    return os.path.join(facts["checkpoint_dir"], "handover-silent")
 
 
 def _door(runtime: Runtime, facts: t.Mapping[str, t.Any]) -> list[str]:

@@ -157,7 +157,7 @@ class HostOffer:
             "manage_cgroups": options.get("manage-cgroups", ""),
             "ghost_limit": ghost_limit(options),
             "lazy_pages": False,
-            "network_lock": {"method": options.get("network-lock", "iptables"), "works": False},
+            "network_lock": {"method": options.get("network-lock", "iptables"), "works": False, "named": "network-lock" in options},
         }
         path = self.runtime.find("criu")
         if path is not None:

@@ -88,7 +88,8 @@ STATE: dict[str, dict[str, Row]] = {
         "MPTCP, SCTP, vsock and others": Row(REFUSED, "end the process that opened it", "sockets"),
     },
     "Memory": {
-        "private and shared memory, System V and POSIX": Row(CARRIED, "by CRIU's dump and the pages sent before it"),
+        "private memory": Row(CARRIED, "placed by the session while CRIU restores; where that cannot be, by CRIU's dump", "place_memory"),
+        "shared memory, System V and POSIX": Row(CARRIED, "by CRIU's dump and the pages sent before it"),
         "mapped files": Row(CARRIED, "by CRIU, which maps them again"),
         "huge pages": Row(CARRIED, "by CRIU, if the destination has as many free", "huge_pages"),
     },

@@ -279,6 +279,17 @@ func released(ctx context.Context, p *hooks.Process, argv []string) error {
 	}
 }
 
+// restoreGone returns when the command of a refused restore has ended, and with it every CRIU of it: one whose command was
+// killed goes on until it has heard its answer. Until then it is not known that nothing has run.
+func restoreGone(ctx context.Context, r *criuRestore) error {
+	if err := released(ctx, r.p, r.h.Restore.Argv); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, thawLimit, fmt.Errorf("it has not ended within %s", thawLimit))
+	defer cancel()
+	return r.gate.Idle(ctx)
+}
+
 func (d *criuDump) Reclaim(ctx context.Context) error {
 	d.gate.Answer(hooks.PostDump, true)
 	err := d.p.Wait(ctx, thawLimit)
@@ -425,7 +436,7 @@ func (r *criuRestore) Resume(ctx context.Context) (time.Time, error) {
 	// has run yet, so without it the source goes on.
 	if err := comeUp(r.Session); err != nil {
 		r.Deny()
-		return time.Time{}, errors.Join(err, released(ctx, r.p, r.h.Restore.Argv))
+		return time.Time{}, errors.Join(err, restoreGone(ctx, r))
 	}
 	var silent error
 	if r.Spec.Network.Silent {

@@ -192,7 +192,7 @@ func (t *restores) Resume(ctx context.Context) (time.Time, error) {
 			err := fmt.Errorf("session: %s: its restore ended while it was held: %w", r.part.Name, errors.Join(r.p.Err(), errors.New("none of the members is let run")))
 			t.Deny()
 			for _, other := range t.parts {
-				err = errors.Join(err, released(ctx, other.p, other.h.Restore.Argv))
+				err = errors.Join(err, ofMember(other.part, restoreGone(ctx, other)))
 			}
 			return time.Time{}, err
 		default:

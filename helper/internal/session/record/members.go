@@ -34,6 +34,17 @@ func (s *Spec) Parts() []Member {
 	return []Member{{Freeze: s.Hooks.Freeze, Restore: s.Hooks.Restore}}
 }
 
+// Cgroups are the parts', in which their tasks can be asked while they run; none where one has none.
+func (s *Spec) Cgroups() (all []hooks.Cgroup) {
+	for _, part := range s.Parts() {
+		if part.Freeze == nil || part.Freeze.Cgroup == "" {
+			return nil
+		}
+		all = append(all, part.Freeze.Cgroup)
+	}
+	return all
+}
+
 // PartAt is the one whose images are in a folder. A workload that is one container has no other images.
 func (s *Spec) PartAt(images string) Member {
 	if len(s.Members) == 0 {

@@ -45,6 +45,11 @@ type Call struct {
 func Hook(runDir string, c Call) (goOn bool, err error) {
 	// The reader of our messages may be gone; that must not end us.
 	signal.Ignore(unix.SIGPIPE)
+	if c.Action == hooks.PostRestore {
+		if err := speak(c); err != nil {
+			return false, err
+		}
+	}
 	var reg *hooks.Registration
 	var guard *network.Guard
 	defer func() { guard.Close() }()

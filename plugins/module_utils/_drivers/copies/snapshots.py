@@ -19,6 +19,7 @@ from ..._kvm.libvirt import Libvirt
 from ..._podman import groups, workload
 from ..._podman.copies import snapshot_group
 from ..._podman.podman import Podman
+from .taker import demand_no_push
 
 # The states in which the workload itself is needed, and not its snapshot alone.
 WITH_THE_WORKLOAD = ("present", "staged", "placed", "restored")
@@ -36,6 +37,7 @@ def act(module: AnsibleModule) -> dict[str, t.Any]:
             raise HandoverError(f"{mixed[0]} is a KVM guest, and its snapshots are of a moment of its own: take it alone")
     elif _of_a_guest(module.params, lambda: _is_guest(runtime, word, containers)):
         return GuestSnapshot(module).run()
+    demand_no_push(module)
     return snapshot_group.act(module)
 
 

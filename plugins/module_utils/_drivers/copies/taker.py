@@ -11,6 +11,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from ..._core.runtime import HandoverError, Runtime
+from ..._kvm.copies.copy_mode import PUSH
 from ..._kvm.copies.guest_taker import GuestTaker
 from ..._kvm.guests import URI, has_libvirt
 from ..._kvm.libvirt import Libvirt
@@ -31,17 +32,28 @@ def taker(module: AnsibleModule) -> Taker:
     name = module.params["workload"]
     runtime = Runtime(module, module.params["timeout"])
     if not has_libvirt(runtime):
-        return BackupTaker(module)
+        return _of_a_container(module)
     container = runtime.find("podman") is not None and workload.find(Podman(runtime).containers(), name) is not None
     try:
         guest = name in Libvirt(runtime, URI).names()
     except HandoverError:
         # A container is backed up, though libvirt is down. Anything else may be a guest.
         if container:
-            return BackupTaker(module)
+            return _of_a_container(module)
         raise
     if guest and container:
         raise HandoverError(f"{name} is a container and a KVM guest on this host, and it is not known which is meant: rename one of them")
     if guest and module.params.get("memory"):
         raise HandoverError(f"{name} is a KVM guest, and backups have the memory of containers alone: leave handover_memory away")
-    return GuestTaker(module) if guest else BackupTaker(module)
+    return GuestTaker(module) if guest else _of_a_container(module)
+
+
+def _of_a_container(module: AnsibleModule) -> Taker:
+    demand_no_push(module)
+    return BackupTaker(module)
+
+
+def demand_no_push(module: AnsibleModule) -> None:
+    """Of a container, which has no QEMU."""
+    if module.params.get("mode") == PUSH:
+        raise HandoverError(f"{module.params['workload']} is no KVM guest, and only QEMU pushes disks: leave mode away")

@@ -86,10 +86,29 @@ def without(each: DiskPlan, why: str) -> DiskPlan:
     return replace(each, since="", why=why) if each.since else each
 
 
-def backup_xml(plans: t.Sequence[DiskPlan], everything: t.Iterable[str], socket: str) -> str:
-    """`everything` are the targets of all drives of the guest."""
+def pull_xml(plans: t.Sequence[DiskPlan], everything: t.Iterable[str], socket: str) -> str:
+    """QEMU serves the disks. `everything` are the targets of all drives of the guest."""
     root = ElementTree.Element("domainbackup", mode="pull")
     ElementTree.SubElement(root, "server", transport="unix", socket=socket)
+    for each, disk in _disks(root, plans, everything):
+        disk.set("exportname", each.disk.target)
+        if each.since:
+            disk.set("exportbitmap", each.bitmap)
+        ElementTree.SubElement(disk, "scratch", file=each.scratch)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def push_xml(plans: t.Sequence[DiskPlan], everything: t.Iterable[str], images: t.Mapping[str, str]) -> str:
+    """QEMU writes each disk into the image that is there for it."""
+    root = ElementTree.Element("domainbackup", mode="push")
+    for each, disk in _disks(root, plans, everything):
+        ElementTree.SubElement(disk, "driver", type="qcow2")
+        ElementTree.SubElement(disk, "target", file=images[each.disk.target])
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _disks(root: ElementTree.Element, plans: t.Sequence[DiskPlan], everything: t.Iterable[str]) -> t.Iterator[tuple[DiskPlan, ElementTree.Element]]:
+    """The element of each disk that is taken. The others are named, too: libvirt takes all that are not."""
     disks = ElementTree.SubElement(root, "disks")
     planned = {each.disk.target: each for each in plans}
     for target in everything:
@@ -97,13 +116,12 @@ def backup_xml(plans: t.Sequence[DiskPlan], everything: t.Iterable[str], socket:
         if each is None:
             ElementTree.SubElement(disks, "disk", name=target, backup="no")
             continue
-        disk = ElementTree.SubElement(disks, "disk", name=target, backup="yes", type="file", exportname=target)
+        disk = ElementTree.SubElement(disks, "disk", name=target, backup="yes", type="file")
         if each.since:
-            disk.attrib.update(backupmode="incremental", incremental=each.since, exportbitmap=each.bitmap)
+            disk.attrib.update(backupmode="incremental", incremental=each.since)
         else:
             disk.set("backupmode", "full")
-        ElementTree.SubElement(disk, "scratch", file=each.scratch)
-    return ElementTree.tostring(root, encoding="unicode")
+        yield each, disk
 
 
 def checkpoint_xml(plans: t.Sequence[DiskPlan], everything: t.Iterable[str], name: str, store: str) -> str:

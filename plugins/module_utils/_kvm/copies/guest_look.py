@@ -59,7 +59,7 @@ class GuestFacts:
 
 def look(libvirt: Libvirt, name: str) -> GuestFacts:
     """Asks libvirt, and changes nothing."""
-    info = _pairs(libvirt.virsh("dominfo", "--domain", name))
+    info = pairs(libvirt.virsh("dominfo", "--domain", name))
     root = ElementTree.fromstring(libvirt.virsh("dumpxml", "--domain", name))
     targets = (target.get("name") for target in root.findall("devices/channel/target"))
     moves = [move for move in unfinished([name]) if move["workload"] == name]
@@ -83,7 +83,7 @@ def look(libvirt: Libvirt, name: str) -> GuestFacts:
 
 def job(libvirt: Libvirt, name: str) -> str:
     """The kind of job that libvirt is at, such as a migration or a backup; empty without one."""
-    found = _pairs(libvirt.virsh("domjobinfo", "--domain", name)).get("Job type", NO_JOB)
+    found = pairs(libvirt.virsh("domjobinfo", "--domain", name)).get("Job type", NO_JOB)
     return "" if found == NO_JOB else found
 
 
@@ -115,6 +115,6 @@ def _disk(element: ElementTree.Element) -> GuestDisk:
     )
 
 
-def _pairs(text: str) -> dict[str, str]:
+def pairs(text: str) -> dict[str, str]:
     lines = (line.partition(":") for line in text.splitlines() if ":" in line)
     return {name.strip(): value.strip() for name, _colon, value in lines}

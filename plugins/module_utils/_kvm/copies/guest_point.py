@@ -4,7 +4,8 @@
 
 """One point in time of a KVM guest, in a store: a backup, or a snapshot.
 
-Of a guest that runs libvirt serves the disks as they were at one moment. Of one that is off QEMU's own servers do, and nothing writes them meanwhile.
+Of a guest that runs libvirt serves the disks as they were at one moment, or has QEMU write them. Of one that is off QEMU's own servers do, and nothing writes
+them meanwhile.
 """
 
 from __future__ import annotations
@@ -24,17 +25,15 @@ from ..._core.move import SPARE_DISK
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.sizes import format_size
 from ..libvirt import Libvirt
-from . import backup_xml, guest_checks
+from . import backup_xml, copy_mode, guest_checks
 from .disk_marks import marks_of
 from .freeze import Freeze
 from .guest_checks import Kind
 from .guest_files import ARCHIVES, archive
 from .guest_look import RUNNING, GuestFacts
 from .guest_moment import GuestMoment, NotBegun, end, is_ours
+from .push_moment import PushMoment, clear
 from .still_moment import StillMoment
-
-# What a guest overwrites during a backup is taken to be at most this part of a disk.
-SCRATCH_PART = 20
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,14 @@ class GuestPoint:
         self.module, self.libvirt, self.store, self.kind, self.hooks = module, libvirt, store, kind, hooks
         self.runtime: Runtime = libvirt.runtime
         self.track: bool = module.params["track"]
+        self.mode = copy_mode.PULL
 
     def look(self, facts: GuestFacts, listed: t.Sequence[Row], place: str) -> list[str]:
         """An error with all that is in the way. Returns the parts that are left out. `place` is the folder of the stores."""
         guest_checks.demand(facts, self.kind)
+        # The settings of an earlier timer have none.
+        asked = self.module.params.get("mode") or copy_mode.AUTO
+        self.mode = copy_mode.choose(self.libvirt, facts, place, asked, self.kind, self.module.warn)
         self._look_for_room(facts, listed, place)
         outside = guest_checks.left_out(facts)
         for each in outside:
@@ -73,12 +76,14 @@ class GuestPoint:
 
     def take(self, name: str, facts: GuestFacts, listed: t.Sequence[Row], outside: t.Sequence[str]) -> Row:
         """The point, as the helper tells of it."""
+        if not is_elsewhere(self.store.folder):
+            clear(self.runtime, facts.uuid, self.store.folder)
         moment = self._moment(facts)
         marks = self.marks(listed)
         freeze = self._freeze(facts)
         try:
             self._begin(moment, facts, marks, freeze)
-            taken = self._pull(name, moment, facts, outside, freeze is not None)
+            taken = self._bring(name, moment, facts, outside, freeze is not None)
         except BaseException:
             try:
                 moment.end()
@@ -95,26 +100,25 @@ class GuestPoint:
         return taken
 
     def _look_for_room(self, facts: GuestFacts, listed: t.Sequence[Row], place: str) -> None:
-        """For the guest's own writes meanwhile, and for the first point; what a later one needs is known when it is written."""
-        for disk in guest_checks.kept(facts) if facts.state == RUNNING else ():
-            folder = os.path.dirname(disk.path)
-            need, free = SPARE_DISK + disk.size // SCRATCH_PART, host.free_space(folder)
-            if need > free:
-                raise HandoverError(
-                    f"{format_size(free)} is free in {folder}, and what {facts.name} overwrites during a {self.kind.noun} is kept there: "
-                    f"free {format_size(need - free)}"
-                )
-        if listed or is_elsewhere(place):
+        """For the first point; what a later one needs is known when it is written. QEMU pushes a disk whole of which it does not know what was written."""
+        if is_elsewhere(place) or listed and self.mode == copy_mode.PULL:
             return
-        need = sum(disk.size for disk in guest_checks.kept(facts)) + SPARE_DISK
+        plans = backup_xml.plan(guest_checks.kept(facts), self.marks(listed), facts.checkpoints, self.track)
+        whole = [each.disk for each in plans if not each.since]
+        if not whole:
+            return
+        need = sum(disk.size for disk in whole) + SPARE_DISK
         free = host.free_space(place)
         if need > free:
+            disks = ", ".join(disk.target for disk in whole)
+            which = f"a {self.kind.noun} of {facts.name} has {disks} whole, which" if listed else f"the first {self.kind.noun} of {facts.name}"
             raise HandoverError(
-                f"the first {self.kind.noun} of {facts.name} takes {format_size(need - SPARE_DISK)}, and {format_size(free)} is free in {place}: "
-                f"free {format_size(need - free)} there"
+                f"{which} takes {format_size(need - SPARE_DISK)}, and {format_size(free)} is free in {place}: free {format_size(need - free)} there"
             )
 
     def _moment(self, facts: GuestFacts) -> GuestMoment | StillMoment:
+        if self.mode == copy_mode.PUSH:
+            return PushMoment(self.runtime, self.libvirt, facts, self.store)
         if facts.state == RUNNING:
             return GuestMoment(self.runtime, self.libvirt, facts, self.store.folder)
         return StillMoment(self.runtime, facts)
@@ -156,12 +160,13 @@ class GuestPoint:
         if command:
             self.runtime.run(["/bin/sh", "-c", command], timeout=self.hooks.seconds)
 
-    def _pull(self, name: str, moment: GuestMoment | StillMoment, facts: GuestFacts, outside: t.Sequence[str], frozen: bool) -> Row:
+    def _bring(self, name: str, moment: GuestMoment | StillMoment, facts: GuestFacts, outside: t.Sequence[str], frozen: bool) -> Row:
         with tempfile.TemporaryDirectory(prefix="handover-") as folder:
             contents = {ARCHIVES[kind]: archive(path) for kind, path in facts.files}
             documents = {CONFIGURATION: configuration(facts), RECORD: _record(facts, outside, frozen)}
             for file, document in documents.items():
                 contents[file] = json.dumps(document).encode()
+            moment.complete()
             for file, content in contents.items():
                 with open(os.open(os.path.join(folder, file), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
                     target.write(content)
@@ -174,7 +179,7 @@ class GuestPoint:
                 "disks": moment.disks(),
                 "files": [{"name": file, "path": os.path.join(folder, file)} for file in sorted(contents)],
             }
-            taken = self.store.pcopy.call("snapshot", "pull", "--json", "-", stdin=json.dumps(request))
+            taken = self.store.pcopy.call("snapshot", moment.verb, "--json", "-", stdin=json.dumps(request))
         return {**taken, "workload": facts.name, "taken": seconds(taken["taken"]), "volumes": [{"why": "", **volume} for volume in taken["volumes"]]}
 
 

@@ -32,13 +32,16 @@ AWAY = ".handover-rollback"
 class GuestRollback:
     """Of one guest, to the snapshot of one record."""
 
-    def __init__(self, libvirt: Libvirt, backups: Backups, record: t.Mapping[str, t.Any]) -> None:
-        self.libvirt, self.backups, self.record = libvirt, backups, record
+    def __init__(self, libvirt: Libvirt, backups: Backups, record: t.Mapping[str, t.Any], now: GuestFacts | None = None) -> None:
+        """With `now` the guest keeps the configuration that it has, and of the files beside its disks those come back that it has by that."""
+        self.libvirt, self.backups, self.record, self.now = libvirt, backups, record, now
         self.configuration = backups.configuration(record["name"])
         # The images stay where they are, so their chains of backing files do, too.
         name = self.configuration["name"]
         self.names = Names(name, name, self.configuration["uuid"])
-        self.definition = restored(self.configuration["definition"], self.names, {})
+        self.definition = now.definition if now else restored(self.configuration["definition"], self.names, {})
+        kinds = {each["kind"] for each in record["files"]}
+        self.files: list[t.Mapping[str, str]] = [{"kind": kind, "path": path} for kind, path in now.files if kind in kinds] if now else list(record["files"])
 
     def place(self, drive: t.Mapping[str, t.Any]) -> str:
         """Where the image is now."""
@@ -60,10 +63,11 @@ class GuestRollback:
             if not isinstance(exc, HandoverError):
                 raise
             raise HandoverError(f"{self.names.new} did not go back to {self.record['name']}: {exc}") from exc
-        for each in self.record["files"]:
+        for each in self.files:
             self._put(each["kind"], each["path"])
-        self.libvirt.define(self.definition)
-        self.libvirt.virsh("autostart", "--domain", self.names.new, *([] if self.configuration.get("autostart") else ["--disable"]))
+        if self.now is None:
+            self.libvirt.define(self.definition)
+            self.libvirt.virsh("autostart", "--domain", self.names.new, *([] if self.configuration.get("autostart") else ["--disable"]))
         self._bring_back()
         return done
 

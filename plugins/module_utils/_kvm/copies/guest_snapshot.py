@@ -54,6 +54,7 @@ class GuestSnapshot:
         self.backups = Backups(Pcopy(self.libvirt.runtime), self.stores, self.workload)
         self.point = GuestPoint(module, self.libvirt, self.backups.store, SNAPSHOT)
         self.mounts = SnapshotMounts(module.params["root"], self.workload)
+        self.with_configuration: bool = module.params.get("with_configuration", True)
         self.reasons: list[str] = []
         self.lines: list[str] = []
 
@@ -102,6 +103,8 @@ class GuestSnapshot:
             with open(os.open(os.path.join(place, CONFIGURATION), os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as target:
                 json.dump(configuration(facts), target)
             record = _record_of(name, facts, self.point.take(name, facts, self._listed(name), outside))
+            # A snapshot that a way back takes first has everything: that way back is to be undone.
+            record["configuration"] = self.with_configuration or name != self.name
             self.snapshots.finish(name, record)
         except BaseException:
             self.snapshots.forget(name)
@@ -126,7 +129,9 @@ class GuestSnapshot:
     def _demand(self, states: t.Container[str]) -> tuple[Row, GuestFacts, GuestRollback]:
         """The snapshot and the guest, when all has been looked at that the way back needs."""
         record, facts = self._record(), self._look()
-        back = GuestRollback(self.libvirt, self.backups, record)
+        # Earlier records do not say it.
+        brings = self.with_configuration and record.get("configuration", True)
+        back = GuestRollback(self.libvirt, self.backups, record, None if brings else facts)
         demand(facts, back, states)
         self.backups.store.look_for_rollback()
         return record, facts, back

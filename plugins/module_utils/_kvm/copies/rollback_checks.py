@@ -28,7 +28,7 @@ def demand(facts: GuestFacts, back: GuestRollback, states: t.Container[str]) -> 
     found = [] if facts.state in states else [f"it is '{facts.state}': end it first (`virsh shutdown {facts.name}`), or resume it"]
     found += [sentence for check in CHECKS if (sentence := check(facts, back))]
     if not found:
-        places = tuple(each["path"] for each in back.record["files"])
+        places = tuple(each["path"] for each in back.files)
         sources = ElementTree.fromstring(back.definition).findall("devices/disk/source[@file]")
         images = {drive["image"] for drive in back.record["drives"]}
         read_only = tuple(path for source in sources if (path := source.get("file", "")) not in images)

@@ -21,6 +21,7 @@ OFF = "the guest is off, and libvirt tells of its writes only while it runs"
 class StillMoment:
     """Of one guest."""
 
+    verb = "pull"
     # No checkpoint can be made.
     checkpoint = ""
     frozen_ms = 0.0
@@ -36,6 +37,9 @@ class StillMoment:
         self.plans = list(plans)
         self.sockets = self.servers.begin({each.disk.target: (each.disk.path, each.disk.format) for each in plans}, write=False)
         self.taken = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def complete(self) -> None:
+        """They are served already."""
 
     def disks(self) -> list[dict[str, t.Any]]:
         """The disks as the helper is to read them."""

@@ -255,7 +255,6 @@ def _scripts(move: Move) -> t.Iterator[str]:
 def _options(move: Move) -> t.Iterator[str]:
     for asked, option in (
         (move.lazy_pages, "migrate_lazy_pages"),
-        (move.place_memory, "migrate_place_memory"),
         (move.auto_converge, "migrate_auto_converge"),
     ):
         if asked:

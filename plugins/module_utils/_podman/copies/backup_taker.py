@@ -40,6 +40,7 @@ ARGUMENTS: dict[str, t.Any] = {
     "name": {"type": "str"},
     "keep": {"type": "dict", "default": {}, "options": {period: {"type": "int"} for period in PERIODS}},
     "track": {"type": "bool", "default": True},
+    "mode": {"type": "str", "choices": ["auto", "pull", "push"], "default": "auto"},
     "before": {"type": "str"},
     "after": {"type": "str"},
     "memory": {"type": "bool"},

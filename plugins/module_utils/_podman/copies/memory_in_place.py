@@ -62,6 +62,7 @@ class MemoryInPlace(MemoryHalt):
     def __init__(self, runtime: Runtime, podman: Podman, facts: Facts, cgroup: str) -> None:
         super().__init__(runtime, podman, facts)
         self.cgroup = cgroup
+        self._root = ""
 
     def options(self, limit: int) -> list[str]:
         """The helper's words."""
@@ -89,7 +90,8 @@ class MemoryInPlace(MemoryHalt):
         """
         if not self.facts.get("auto_remove"):
             return
-        why = book.removed_by_itself(Podman(Runtime(self.runtime.module, BOOK_SECONDS)).root(), self.facts["id"], not whether)
+        self._root = self._root or Podman(Runtime(self.runtime.module, BOOK_SECONDS)).root()
+        why = book.removed_by_itself(self._root, self.facts["id"], not whether)
         if why and whether:
             raise HandoverError("{0} is removed when it ends (--rm), and podman dumps none such: {1}".format(self.name, why))
 
@@ -174,17 +176,18 @@ def halt_of(runtime: Runtime, podman: Podman, facts: Facts) -> MemoryHalt:
     """The way in which the memory of a container is taken."""
     if why_halted(podman, facts):
         return MemoryHalt(runtime, podman, facts)
-    return MemoryInPlace(runtime, podman, facts, _cgroup(facts))
+    return MemoryInPlace(runtime, podman, facts, cgroup_of(facts))
 
 
 def why_halted(podman: Podman, facts: Facts) -> str:
     """Why a container has to be halted and restored for its memory; empty: it runs on where it stood."""
     options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
     annotations = (podman.inspect(facts["id"]).get("Config") or {}).get("Annotations") or {}
-    known = {"runtime": facts["runtime"], "criu_file": annotations.get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION), "cgroup": _cgroup(facts)}
+    known = {"runtime": facts["runtime"], "criu_file": annotations.get(CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION), "cgroup": cgroup_of(facts)}
     return next((sentence.format(**known) for applies, sentence in REASONS if applies(known, options)), "")
 
 
-def _cgroup(facts: Facts) -> str:
+def cgroup_of(facts: Facts) -> str:
+    """The cgroup by which it can stand still, if it has one of its own."""
     options = host.parse_criu_configuration(host.read_text(CRIU_CONFIGURATION))
     return host.freezable_cgroup(facts["pid"], facts["id"], options) if facts.get("pid") else ""

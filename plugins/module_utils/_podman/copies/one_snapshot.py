@@ -72,7 +72,9 @@ class Snapshot:
 
     @property
     def taker(self) -> SnapshotTaker:
-        return SnapshotTaker(self.runtime, self.podman, self.params["root"], self.params["track"])
+        # What a way back keeps first has everything.
+        along = self.params.get("with_configuration", True) or self.params["state"] != "present"
+        return SnapshotTaker(self.runtime, self.podman, self.params["root"], self.params["track"], along)
 
     def _take(self, name: str, memory: bool) -> dict[str, t.Any] | None:
         subject = Subject(self.workload, self.configuration, self.volumes)

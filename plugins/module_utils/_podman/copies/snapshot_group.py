@@ -97,7 +97,7 @@ class Group:
         if not subjects:
             raise HandoverError("none of {0} has a volume to take a snapshot of: give one of them one (image_volume)".format(", ".join(self.names)))
         runtime = Runtime(self.module, self.params["timeout"])
-        taker = SnapshotTaker(runtime, Podman(runtime), self.params["root"], self.params["track"])
+        taker = SnapshotTaker(runtime, Podman(runtime), self.params["root"], self.params["track"], self.params.get("with_configuration", True))
         reasons = taker.take(self.params["name"], subjects, memory=False, check_mode=self.module.check_mode)
         first = Snapshots(self.params["root"], subjects[0].workload)
         return {

@@ -54,6 +54,7 @@ class SnapshotTaker:
     podman: Podman
     root: str
     track: bool
+    with_configuration: bool = True  # it is taken along
 
     def take(self, name: str, subjects: t.Sequence[Subject], memory: bool, check_mode: bool) -> list[str]:
         """Why snapshots were taken, or in check mode would be: each of them is there afterwards, or none is."""
@@ -117,7 +118,7 @@ class SnapshotTaker:
         try:
             places = [self._records(subject).begin(name) for subject in subjects]
             for subject, place in zip(subjects, places):
-                _write_configuration(subject, place)
+                _write_configuration(subject.configuration if self.with_configuration else {}, place)
             how = [self._with_memory(name, subjects[0], facts[0], places[0])] if memory else self._while_they_run(name, subjects, places)
             for subject, found, kind in zip(subjects, facts, how):
                 record = {
@@ -186,7 +187,7 @@ def subjects_of(configuration: t.Mapping[str, t.Any]) -> list[Subject]:
     return [Subject(member["name"], member, volumes) for member, volumes in members if volumes or folders(member)]
 
 
-def _write_configuration(subject: Subject, folder: str) -> None:
+def _write_configuration(configuration: t.Mapping[str, t.Any], folder: str) -> None:
     descriptor = os.open(os.path.join(folder, CONFIGURATION), os.O_WRONLY | os.O_CREAT, 0o600)
     with open(descriptor, "w", encoding="utf-8") as target:
-        json.dump(subject.configuration, target)
+        json.dump(configuration, target)

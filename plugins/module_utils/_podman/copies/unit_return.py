@@ -70,6 +70,10 @@ class UnitReturn(Unit):
             raise HandoverError("{0} has not ended within {1:g} s: see `podman ps`, and go back once more".format(container, PATIENCE_SECONDS))
         self.podman.run("container", "cleanup", container)
 
+    def expect(self) -> None:
+        """The container is about to be dumped and to end, and comes back: the unit does not act, and awaits it when it is started."""
+        self._write(self._awaiting() if self.service["made_by_unit"] else _KEPT)
+
     def start(self) -> None:
         """It begins anew, by its unit."""
         self._free()
@@ -80,6 +84,13 @@ class UnitReturn(Unit):
 
     def rest(self) -> None:
         """It does not run, as in the snapshot."""
+        self._free()
+
+    def resume(self, container: str) -> None:
+        """It runs, and the unit acts again. If it awaits the container still, after a kill, it has it then."""
+        stand_in = self._stands_in() if self.is_kept() else 0
+        if stand_in:
+            self._adopt(self.podman.inspect(container), stand_in)
         self._free()
 
     def hand_over(self, container: str, restore: t.Callable[[str], None]) -> None:
@@ -103,7 +114,7 @@ class UnitReturn(Unit):
             raise HandoverError("{0} runs on, and {1} is not active: see `systemctl status {1}`".format(container, self.name))
 
     def _await(self, container: str) -> str:
-        self._write(_AWAITS.format(self.runtime.tool("sleep", "coreutils")))
+        self._write(self._awaiting())
         self.systemctl("reset-failed", self.name, accept=range(256))
         self.systemctl("start", "--no-block", self.name)
         if not self.runtime.wait_for(lambda: self._stands_in() != 0, PATIENCE_SECONDS):
@@ -113,6 +124,9 @@ class UnitReturn(Unit):
             found = self.podman.inspect(container)
             place_inside(found["OCIConfigPath"], group, found["Id"])
         return service_of.own_folder(group)
+
+    def _awaiting(self) -> str:
+        return _AWAITS.format(self.runtime.tool("sleep", "coreutils"))
 
     def _begin(self) -> None:
         self.systemctl("reset-failed", self.name, accept=range(256))

@@ -18,6 +18,9 @@ SOCKETS_SINCE = [4, 2]
 
 SOCKETS_KERNEL = [6, 16]
 
+# Called by runc, it crashes at a line that names a lock, of whatever kind. 4.2.1 does not.
+NAMES_NO_LOCK = [4, 1, 1]
+
 
 def _criu(plan: Plan) -> t.Iterator[str]:
     if not plan.live:
@@ -29,6 +32,10 @@ def _criu(plan: Plan) -> t.Iterator[str]:
         elif criu["version"] < HOOKS_SINCE:
             yield "CRIU is {0} on {1}, and its hooks work under runc from {2} on: install a newer one there, or use migrate_mode=offline".format(
                 dotted(criu["version"]), name, dotted(HOOKS_SINCE)
+            )
+        elif criu["version"] == NAMES_NO_LOCK and criu["network_lock"].get("named"):
+            yield "CRIU is {0} on {1}, and crashes at the line network-lock in /etc/criu/runc.conf: {2}, which takes it out, or install CRIU 4.2.1".format(
+                dotted(criu["version"]), name, PCOPY_CURE
             )
         elif not criu["check"]:
             yield "CRIU does not work on {0}: `criu check` says: {1}".format(name, criu["said"] or "nothing")

@@ -26,7 +26,7 @@ from .told import TOLD, told
 
 __all__ = (
     "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "directories", "examine", "floating_places", "image_present", "link_rate",
-    "listen_address", "missing",
+    "listen_address", "missing", "places",
     "TOLD", "out_of_reach", "told", "twin", "unknown_names", "verdict",
 )  # fmt: skip
 
@@ -69,7 +69,7 @@ def twin(plan: Plan) -> dict[str, t.Any]:
     }
 
 
-floating_places = floating.places
+floating_places, places = floating.places, options.places
 
 
 def directories(plan: Plan) -> list[t.Mapping[str, t.Any]]:

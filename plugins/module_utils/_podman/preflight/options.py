@@ -14,6 +14,9 @@ from .plan import EBPF, HASH, Check, Plan
 # Options that an image volume, a loop device, does without.
 _NOT_FOR_LOOPS = "stacked devices"
 
+# Bytes of memory with which placing begins to pay (worthwhile in helper/internal/session/memory.go).
+WORTH_PLACING = 16 * 2**20
+
 
 def _tracker(plan: Plan) -> t.Iterator[str]:
     # They stand in the order in which one depends on the other: the first that fails is the reason.
@@ -45,33 +48,44 @@ def _auto_converge(plan: Plan) -> t.Iterator[str]:
         )
 
 
-def _without_memory(plan: Plan, what: str, option: str) -> t.Iterator[str]:
-    """Why CRIU cannot leave the memory out."""
+def _memory_by_criu(plan: Plan) -> t.Iterator[str]:
+    """Why CRIU has to carry the memory itself."""
     if not plan.container["cgroup"] and plan.container["running"]:
-        yield "{0} not possible for {1}: it has no cgroup of the second version of its own on {2}: move it without {3}".format(
-            what, plan.workload, plan.source, option
-        )
+        yield "it has no cgroup of the second version of its own on {0}".format(plan.source)
     criu = plan.there["host"]["criu"]
     if criu["version"] and not criu["lazy_pages"]:
         yield (
-            "{0} not possible on {1}: `criu check --feature uffd-noncoop` finds no userfaultfd there that tells of what tasks do to their memory: "
-            "move {2} without {3}, or to a host whose kernel has it (CONFIG_USERFAULTFD)"
-        ).format(what, plan.destination, plan.workload, option)
+            "`criu check --feature uffd-noncoop` finds no userfaultfd on {0} that tells of what tasks do to their memory (CONFIG_USERFAULTFD)"
+        ).format(plan.destination)
 
 
 def _lazy_pages(plan: Plan) -> t.Iterator[str]:
-    if plan.lazy_pages and plan.live:
-        yield from _without_memory(plan, "lazy pages are", "migrate_lazy_pages")
+    for why in _memory_by_criu(plan) if plan.lazy_pages and plan.live else ():
+        yield "lazy pages are not possible for {0}: {1}: move it without migrate_lazy_pages, or to another host".format(plan.workload, why)
 
 
-def _place_memory(plan: Plan) -> t.Iterator[str]:
-    if plan.place_memory and plan.live:
-        yield from _without_memory(plan, "placing memory is", "migrate_place_memory")
+def _may_place(plan: Plan) -> bool:
+    """Whether there is memory that the helper is to place, wherever CRIU can leave it out."""
+    asked = plan.place_memory and not plan.lazy_pages and plan.live
+    return asked and not plan.members and bool(plan.container["running"]) and int(plan.container.get("memory") or 0) >= WORTH_PLACING
+
+
+def places(plan: Plan) -> bool:
+    """Whether the memory may be placed. The source has the last word when it arms: it knows what has gone ahead."""
+    return _may_place(plan) and not any(_memory_by_criu(plan))
+
+
+def _not_placed(plan: Plan) -> t.Iterator[str]:
+    for why in _memory_by_criu(plan) if _may_place(plan) else ():
+        yield "CRIU carries the memory of {0} ({1}), and the pause is longer by that: {2}".format(
+            plan.workload, format_size(plan.container["memory"]), why
+        )
 
 
 CHECKS: dict[str, Check] = {
     "tracker": _tracker,
     "auto_converge": _auto_converge,
     "lazy_pages": _lazy_pages,
-    "place_memory": _place_memory,
 }
+
+TOLD: dict[str, Check] = {"place_memory": _not_placed}

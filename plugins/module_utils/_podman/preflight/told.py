@@ -13,6 +13,7 @@ import typing as t
 
 from ..._core import bind_checks
 from ..._core.sizes import format_size
+from .options import TOLD as OPTIONS
 from .plan import Check, Plan
 from .secrets import TOLD as SECRETS
 from .service import TOLD as SERVICE
@@ -101,6 +102,7 @@ TOLD: dict[str, Check] = {
     "growth": _growth,
     "log": _log,
     "own_tables": _own_tables,
+    **OPTIONS,
     **SERVICE,
     "stopped": _stopped,
     "tmpfs": _tmpfs,

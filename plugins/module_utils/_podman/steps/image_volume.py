@@ -18,6 +18,7 @@ from ..._core.sizes import parse_size
 from ..._core.step import Step
 from .. import conversion, volume
 from ..conversion_look import PlainLook
+from ..conversion_memory import why_unkept
 from ..converter import Converter, record_of, remove_plain
 from ..podman import Podman
 from ..volume_actions import VolumeActions
@@ -90,7 +91,7 @@ class ImageVolume:
         converted, after = {"summary": conversion.forecast(plain)} if plain else None, before
         if reasons and not self.module.check_mode:
             if plain:
-                converted = Converter(self.actions, plain, self.module.params["keep_plain"]).run(plan.has("write_units"))
+                converted = Converter(self.actions, plain, self.module.params["keep_plain"], self.module.params["restart"]).run(plan.has("write_units"))
             else:
                 for step in plan.steps:
                     getattr(self.actions, step.action)()
@@ -126,9 +127,19 @@ class ImageVolume:
             Pcopy(self.runtime).check_installed()
             conversion.check(plain, begun)
             conversion.check_image(self.wanted, os.path.lexists(self.wanted.image), begun)
+            plain = self._with_memory(plain)
+            conversion.check_memory(plain, self.module.params["restart"])
         elif self.wanted.size is None and look.is_dockers():
             raise HandoverError(f"the volume {look.name} is Docker's, and only podman's become image volumes: make one, stop the container, and copy the files")
         return plain
+
+    def _with_memory(self, plain: conversion.Plain) -> conversion.Plain:
+        """Whether its container can be dumped. A run that was cut off has found that it can."""
+        user = plain.user
+        if not user or not user.running or (record_of(self.wanted.image) or {}).get("memory"):
+            return plain
+        why = why_unkept(self.module, self.observer.podman, user.name, next(iter(user.units), ""), user.service)
+        return replace(plain, users=(replace(user, unkept=why), *plain.users[1:]))
 
     def _as_converted(self, plain: conversion.Plain, seen: volume.Observed) -> volume.Observed:
         """What will be there once podman's volume is bound to the image volume; refused if there is no room for it."""
@@ -231,6 +242,7 @@ STEP = Step(
         "force": {"type": "bool", "default": False},
         "convert": {"type": "bool", "default": False},
         "keep_plain": {"type": "bool", "default": True},
+        "restart": {"type": "bool", "default": False},
         "snapshot_store": {"type": "path"},
         "timeout": {"type": "int", "default": 300},
     },

@@ -77,7 +77,6 @@ FAULTS = [
     ("cgroups", put("here/workload/cgroup", ""), ("second version", OFFLINE)),
     ("cgroups", put("there/host/criu/manage_cgroups", ""), ("CRIU on node2", "pcopy_docker_gate=true")),
     ("memory_options", put("asked/lazy_pages", True), ("migrate_lazy_pages", "without")),
-    ("memory_options", put("asked/place_memory", True), ("migrate_place_memory", "without")),
     ("silence", put("there/host/pcopy/silence/ok", False), ("cannot be kept silent on node2",)),
     ("criu", put("there/host/criu/version", []), ("CRIU is missing on node2", OFFLINE)),
     ("criu_versions", put("there/host/criu/version", [4, 1]), ("CRIU is 4.2 on node1",)),

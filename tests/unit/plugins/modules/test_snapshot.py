@@ -430,6 +430,14 @@ def test_the_configuration_goes_along(host, act):
         assert path.stat().st_mode & 0o077 == 0  # it may have secrets
 
 
+def test_without_its_configuration_nothing_can_be_made_of_it(host, act):
+    act(name="one", with_configuration=False)
+    assert json.loads((kept(host)["one"] / "configuration.json").read_text()) == {}
+    act("staged", name="one", keep=True, with_configuration=False)
+    (undo,) = [name for name in kept(host) if name.startswith("undo-")]
+    assert json.loads((kept(host)[undo] / "configuration.json").read_text()) == {"name": "shop"}, "what a way back keeps has everything"
+
+
 @pytest.mark.parametrize("memory", [False, True])
 def test_mounted_and_unmounted(host, act, memory):
     act(memory=memory)

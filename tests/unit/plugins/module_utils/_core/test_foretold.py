@@ -35,13 +35,15 @@ def test_memory_travels_only_with_what_runs_on(mode, running):
 
 def test_memory_goes_through_criu_twice_but_for_lazy_pages():
     assert foretold.pause_ms(a_move(), 650 * MIB) == 200 + 1000
-    assert foretold.pause_ms(a_move(lazy_pages=True), 650 * MIB) == 200
+    assert foretold.pause_ms(a_move(), 650 * MIB, placed=True) == 200 + 325
+    assert foretold.pause_ms(a_move(lazy_pages=True), 650 * MIB, placed=True) == 200
 
 
 def test_the_figures_are_those_of_the_helper():
     source = (Path(__file__).resolve().parents[5] / "helper" / "internal" / "session" / "forecast.go").read_text(encoding="utf-8")
     assert f"usualBase = {foretold.USUAL_BASE_MS} * time.Millisecond" in source
     assert f"criuRate = {foretold.CRIU_RATE >> 20} << 20" in source
+    assert f"criuWays = {foretold.CRIU_WAYS}.0" in source and f"placedWays = {foretold.PLACED_WAYS}" in source
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import backup_log, pcopy, runtime
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm import guests, lock
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import guest_moment
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import guest_moment, push_moment
 
 UUID = "5d8f8a3c-7e0b-4b52-9a30-5f4a5c1c0a01"
 DOMAIN = """<domain type='kvm' id='7'>
@@ -53,6 +53,11 @@ class GuestHost:
         self.current, self.restoring = "", ""
         self.rollback_fails = ""
         self.served: dict[str, Path] = {}  # socket → image
+        # Of a job that pushes: how often libvirt tells of it before it has ended, and how it ends.
+        self.push_lasts, self.push_ends = 1, "Job type:         Completed\nOperation:        Backup\n"
+        self.told = ""  # of the last job, once
+        self.targets: list[dict] = []
+        self.unfit_targets: dict[str, str] = {}
         (folder / "qemu/domain-7-web").mkdir(parents=True)
         for name in ("web.qcow2", "data.raw"):
             (folder / name).write_bytes(b"disk")
@@ -169,7 +174,13 @@ class GuestHost:
     def _virsh_domid(self, rest):
         return "7\n"
 
+    def _virsh_domblkinfo(self, rest):
+        return "Capacity:       33554432\nAllocation:     4\nPhysical:       4\n"
+
     def _virsh_domjobinfo(self, rest):
+        if "--completed" in rest:
+            told, self.told = self.told, ""
+            return told or "Job type:         None\n"
         if self.state == "shut off":
             raise Refused("Requested operation is not valid: domain is not running")
         return "Job type:         {0}\n".format(self.job)
@@ -180,7 +191,18 @@ class GuestHost:
     def _virsh_backup_dumpxml(self, rest):
         if not self.dumped:
             raise Refused("Domain backup job id not found: no domain backup job present")
+        if 'mode="push"' in self.dumped:
+            if self.push_lasts == 0:
+                self.job, self.dumped, self.told = "None", "", self.push_ends or self.told
+                raise Refused("Domain backup job id not found: no domain backup job present")
+            self.push_lasts -= 1
         return self.dumped
+
+    def _mount(self, words, stdin):
+        self.said.append("mount " + Path(words[1]).name)
+
+    def _umount(self, words, stdin):
+        self.said.append("umount")
 
     def _virsh_checkpoint_list(self, rest):
         return "\n".join(self.checkpoints) + "\n"
@@ -258,17 +280,21 @@ class GuestHost:
             return "{}"
         if verb == "prune":
             return json.dumps({"snapshots": [{"id": "0abc", "taken": "2026-11-26T00:00:00.5Z", "keep": True, "why": ["current"]}]})
-        assert verb == "pull", (verb, store)
+        assert verb in ("pull", "push"), (verb, store)
         request = json.loads(stdin)
+        if "--targets" in words:
+            self.targets.append(request)
+            (Path(request["store"]) / "push").mkdir(parents=True)
+            return json.dumps({"targets": [{"name": disk["name"], "path": "x", "why": self.unfit_targets.get(disk["name"], "")} for disk in request["disks"]]})
         self.pulled.append(request)
-        self.said.append("pull")
+        self.said.append(verb)
         self.files = {each["name"]: Path(each["path"]).read_bytes() for each in request["files"]}
         if self.pull_fails:
             raise Refused(self.pull_fails)
         os.makedirs(request["store"], exist_ok=True)
         (Path(request["store"]) / "store.json").write_text("{}", encoding="utf-8")
         volumes = [
-            {"name": disk["name"], "size": 4, "stored": 4, "read": 4, "how": "marks" if disk["bitmap"] else "digests", "why": disk["why"],
+            {"name": disk["name"], "size": 4, "stored": 4, "read": 4, "how": "marks" if disk.get("bitmap", disk["since"]) else "digests", "why": disk["why"],
              **({"mark": {"tracker": disk["checkpoint"]}} if disk["checkpoint"] else {})}
             for disk in request["disks"]
         ]  # fmt: skip
@@ -278,7 +304,7 @@ class GuestHost:
         if request["name"]:
             places = {"vda": self.folder / "web.qcow2", "vdb": self.folder / "data.raw"}
             self.files_of[request["name"]], self.current = self.files, request["name"]
-            self.disks_of[request["name"]] = {disk["name"]: self.served.get(disk["socket"], places[disk["name"]]).read_bytes() for disk in request["disks"]}
+            self.disks_of[request["name"]] = {disk["name"]: self.served.get(disk.get("socket"), places[disk["name"]]).read_bytes() for disk in request["disks"]}
         return json.dumps(point)
 
     def _roll_back(self, name, volumes):
@@ -318,6 +344,9 @@ def guest_host(monkeypatch, tmp_path):
     monkeypatch.setattr(runtime.Runtime, "find", lambda self, tool: "/usr/bin/" + tool)
     monkeypatch.setattr(pcopy.Pcopy, "check_installed", lambda self: None)
     monkeypatch.setattr(guest_moment, "FOLDERS", str(tmp_path / "qemu/domain-"))
+    monkeypatch.setattr(guest_moment, "PUSHED", str(tmp_path / "pushed"))
+    monkeypatch.setattr(push_moment, "LEAST_PAUSE", 0.01)
+    monkeypatch.setattr(push_moment, "PATIENCE", 0.05)
     monkeypatch.setattr(guest_moment, "ENDS_WITHIN", 0.05)
     monkeypatch.setattr(guest_moment, "PAUSE", 0.01)
     monkeypatch.setattr(lock, "FOLDER", str(tmp_path / "locks"))

@@ -130,6 +130,28 @@ def test_the_difference_is_that_to_the_current_one(web, act, back):
     assert web.pulled[2]["disks"][0]["since"] == "" and two not in web.checkpoints
 
 
+def test_a_guest_keeps_the_definition_that_it_has(web, act, back, tmp_path):
+    """Asked for by the way back, or by the snapshot itself."""
+    act()
+    act(name="two", with_configuration=False)
+    assert {name: record["configuration"] for name, record in records(tmp_path).items()} == {"one": True, "two": False}
+    for name, asked in (("one", {"with_configuration": False}), ("two", {})):
+        web.state = "running"
+        grow_old(web)
+        del web.said[:]
+        back(name, **asked)
+        assert [word for word in web.said if word.startswith(("define", "autostart"))] == [] and web.said[-1] == "start web"
+        assert (web.folder / "web.qcow2").read_bytes() == b"disk" and (web.folder / "web.fd").read_bytes() == b"variables"
+    assert all(record["configuration"] for name, record in records(tmp_path).items() if name.startswith("undo-"))
+    back("one")
+    assert "define" in web.said
+
+    web.state, web.firmware, web.defined = "running", "", None
+    grow_old(web)
+    back("one", with_configuration=False)
+    assert (web.folder / "web.fd").read_bytes() == b"now web.fd", "it has no variables by its present definition"
+
+
 def test_of_a_guest_that_is_off_qemu_serves_the_disks(web, act, tmp_path):
     web.state = "shut off"
     act()

@@ -8,7 +8,7 @@ import json
 import sqlite3
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.book import bound_to, removed_by_itself, started_at, state
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.book import bound_to, removed_by_itself, started_at, state, unbound
 
 WHEN = "2026-11-26T00:19:19.903008932Z"
 STATE = {"state": 1, "pid": 7, "startedTime": "0001-01-01T00:00:00Z", "finishedTime": "0001-01-01T00:00:00Z", "Service": {"servicePods": None}}
@@ -146,6 +146,14 @@ def test_a_plain_volume_is_bound_and_no_other(tmp_path):
     for _twice in range(2):
         assert bound_to(str(tmp_path), "shop", "/mnt/shop") == ""
         assert in_book(tmp_path) == {"shop": {**VOLUME, "volumeOptions": BOUND}, "other": {**VOLUME, "name": "other"}}
+
+
+def test_a_volume_that_was_bound_is_a_plain_one_again_and_no_other(tmp_path):
+    volumes(tmp_path, {**VOLUME, "volumeOptions": BOUND})
+    assert "it has options already" in unbound(str(tmp_path), "shop", "/mnt/other")
+    for _twice in range(2):
+        assert unbound(str(tmp_path), "shop", BOUND["device"]) == ""
+        assert in_book(tmp_path)["shop"] == VOLUME and in_book(tmp_path)["other"]["volumeOptions"] == BOUND
 
 
 @pytest.mark.parametrize(

@@ -111,11 +111,29 @@ def test_the_folder_is_kept_where_no_volume_of_podmans_can_be():
 
 
 def test_it_is_said_what_will_be_done_and_what_was_done():
-    assert "copying takes some 1 s at 100 MiB/s while shop runs; then it stops and starts" in conversion.forecast(PLAIN)
-    assert "then it (its unit a.service) stops and starts" in conversion.forecast(used_by(units=("a.service",)))
+    assert "copying takes some 1 s at 100 MiB/s while shop runs; then it stands still for some" in conversion.forecast(PLAIN)
+    assert "and keeps its memory and connections; the plain folder is kept" in conversion.forecast(PLAIN)
+    stopped = conversion.forecast(used_by(units=("a.service",), unkept="CRIU is missing"))
+    assert "then it (its unit a.service) stops and starts" in stopped and "as its memory cannot be kept: CRIU is missing;" in stopped
     assert "and no container has to stop" in conversion.forecast(plain(users=()))
-    facts = {"bytes": MIB, "stop_ms": 1, "last_ms": 2, "start_ms": 3, "paused_ms": 10, "container": "shop", "kept": "/kept"}
+    facts = {"bytes": MIB, "stop_ms": 1, "last_ms": 2, "start_ms": 3, "paused_ms": 10, "container": "shop", "kept": "/kept", "memory": None, "anew": ""}
     assert conversion.told(PLAIN, facts) == (
         "1 MiB were copied, and shop was down for 10 ms (1 ms to stop, 2 ms for the last files, 3 ms to start); the plain folder is kept as /kept"
     )
+    assert conversion.told(PLAIN, {**facts, "memory": True}) == (
+        "1 MiB were copied, and shop stood still, with its memory and connections, for 10 ms (1 ms to dump it, 2 ms for the last files, 3 ms to restore it); "
+        "the plain folder is kept as /kept"
+    )
+    assert "; shop began anew, without its memory: it is so; the plain" in conversion.told(PLAIN, {**facts, "anew": "it is so"})
+    assert conversion.told(PLAIN, {**facts, "paused_ms": None, "memory": True}) == (
+        "1 MiB were copied, and shop runs on with its memory and connections; the plain folder is kept as /kept"
+    )
     assert conversion.told(PLAIN, {**facts, "paused_ms": None, "kept": None}) == "1 MiB were copied; the plain folder is removed"
+
+
+def test_nothing_loses_its_memory_without_leave():
+    conversion.check_memory(PLAIN, restart=False)
+    conversion.check_memory(plain(users=()), restart=False)
+    conversion.check_memory(used_by(unkept="CRIU is missing"), restart=True)
+    with pytest.raises(HandoverError, match="shop would lose its memory and connections: CRIU is missing: mend that, or let it stop and start .restart=true."):
+        conversion.check_memory(used_by(unkept="CRIU is missing"), restart=False)

@@ -38,6 +38,8 @@ class Host:
     kill_at: int = -1
     steps: int = 0
     said: list[str] = dataclasses.field(default_factory=list)
+    unkept: str = "CRIU is missing"  # why its memory cannot be kept
+    restart: bool = True
 
     def __post_init__(self):
         self.folder = str(self.root / "volumes/shop/_data")
@@ -48,7 +50,8 @@ class Host:
 
     @property
     def plain(self):
-        user = User("shop", "111", pid=0, state="running" if self.runs else "exited", units=(self.unit,) if self.unit else (), active=self.runs)
+        state, units = "running" if self.runs else "exited", (self.unit,) if self.unit else ()
+        user = User("shop", "111", pid=0, state=state, units=units, active=self.runs, unkept=self.unkept)
         return Plain("shop", self.folder, used=1, files=1, users=(user,))
 
     def step(self, what):
@@ -170,6 +173,16 @@ class Actions:
     def remove_units(self):
         self.host.units = False
 
+    def warn(self, text):
+        self.host.said.append(text)
+
+    def unmount(self):
+        self.host.step("unmount")
+        self.host.mounted = False
+
+    def detach(self):
+        self.host.step("detach")
+
     def attach(self):
         self.host.step("attach")
 
@@ -189,11 +202,18 @@ def convert(monkeypatch):
         host.step("bound")
         return ""
 
+    def unbound(_root, _volume, _folder):
+        host.step("unbind")
+        assert not os.path.exists(host.folder), "podman's folder is there while the volume is unbound"
+        host.options = {}
+        host.step("unbound")
+        return ""
+
     def run(made, keep_plain=True):
         nonlocal host
         host = made
         actions = Actions(host, Wanted("shop", "mounted", host.image, host.place, size=2**28, podman_volume="shop"), Seen(host, Podman(host)), Runtime(host))
-        return converter.Converter(actions, host.plain, keep_plain).run(not host.units)
+        return converter.Converter(actions, host.plain, keep_plain, host.restart).run(not host.units)
 
     host: t.Any = None
     synced = converter.files.sync_directory
@@ -201,6 +221,7 @@ def convert(monkeypatch):
     monkeypatch.setattr(converter.Converter, "_late", lambda self: None)
     monkeypatch.setattr(converter, "Pcopy", lambda _runtime: type("Helper", (), {"call": lambda _self, *words: host.fill(*words)})())
     monkeypatch.setattr(converter.book, "bound_to", bound_to)
+    monkeypatch.setattr(converter.book, "unbound", unbound)
     monkeypatch.setattr(converter.guard, "mark", lambda _folder: None)
     monkeypatch.setattr(converter.guard, "unmark", lambda _folder: None)
     return run

@@ -359,7 +359,26 @@ def test_where_memory_does_not_follow_nobody_needs_userfaultfd(facts):
     facts.mode = "live"
     assert [check for check, _sentence in facts.sentences()] == ["lazy_pages", "lazy_pages"]
     facts.lazy_pages, facts.place_memory = False, True
-    assert [check for check, _sentence in facts.sentences()] == ["place_memory", "place_memory"]
+    assert facts.sentences() == [], "CRIU carries it"
+
+
+@pytest.mark.parametrize(
+    "change, placed",
+    [
+        (lambda facts: None, True),
+        (put("here.workload.memory", 15 * MIB), False),
+        (put("here.workload.running", False), False),
+        (put("here.workload.cgroup", ""), False),
+        (put("there.host.criu.lazy_pages", False), False),
+        (lambda facts: setattr(facts, "mode", "offline"), False),
+        (lambda facts: setattr(facts, "lazy_pages", True), False),
+        (lambda facts: setattr(facts, "place_memory", False), False),
+    ],
+)
+def test_memory_is_placed_where_criu_can_leave_it_out(facts, change, placed):
+    facts.place_memory = True
+    change(facts)
+    assert preflight.places(facts.plan()) == placed
 
 
 def test_what_is_not_to_be_slowed_down_need_not_be_able_to(facts):
@@ -644,11 +663,7 @@ FAULTS = [
     ("lazy_pages", both(put("here.workload.cgroup", ""), lambda facts: setattr(facts, "lazy_pages", True)),
      "lazy pages are not possible for shop: it has no cgroup of the second version of its own on node1: move it without migrate_lazy_pages"),
     ("lazy_pages", both(put("there.host.criu.lazy_pages", False), lambda facts: setattr(facts, "lazy_pages", True)),
-     "lazy pages are not possible on node2: `criu check --feature uffd-noncoop` finds no userfaultfd there"),
-    ("place_memory", both(put("here.workload.cgroup", ""), lambda facts: setattr(facts, "place_memory", True)),
-     "placing memory is not possible for shop: it has no cgroup of the second version of its own on node1: move it without migrate_place_memory"),
-    ("place_memory", both(put("there.host.criu.lazy_pages", False), lambda facts: setattr(facts, "place_memory", True)),
-     "placing memory is not possible on node2: `criu check --feature uffd-noncoop` finds no userfaultfd there"),
+     "lazy pages are not possible for shop: `criu check --feature uffd-noncoop` finds no userfaultfd on node2 that tells of what tasks do to"),
     ("systemd", put("there.host.systemd", []), "node2 does not run systemd"),
     ("systemd", put("here.host.systemd", [239]), "systemd is 239 on node1, and 240 or later is needed"),
     ("clock", put("there.host.clock", 1100.0), "the clocks of node1 and node2 are about 100 s apart"),
@@ -693,6 +708,8 @@ TOLD = [
     ("log", put("here.workload.log", {"driver": "journald", "path": "", "size": 0}), "the log of shop up to now stays in the journal of node1"),
     ("own_tables", put("here.workload.own_tables", ["inet shop"]),
      "the nftables table inet shop of shop goes along, and connections that shop forwards for others are new to it on node2"),
+    ("place_memory", both(put("there.host.criu.lazy_pages", False), lambda facts: setattr(facts, "place_memory", True)),
+     "CRIU carries the memory of shop (512 MiB), and the pause is longer by that: `criu check --feature uffd-noncoop` finds no userfaultfd on node2"),
     ("stopped", both(put("here.workload.state", "exited"), put("here.workload.exit_code", 3)),
      "shop does not run, and moves as it is: podman on node2 will call it created, and not know that it exited with exit code 3"),
     ("tmpfs", put("here.workload.tmpfs", [{"place": "/scratch", "size": MIB, "attributes": ""}]), "the tmpfs /scratch of shop holds 1 MiB, which are packed"),
@@ -760,6 +777,36 @@ def test_the_time_that_asking_takes_is_no_difference_of_clocks(facts):
     assert [found.check for found in preflight.examine(dataclasses.replace(plan, asked_within=60.0))[0]] == ["clock"]
     facts.here["host"]["clock"] = 900.0  # no waiting makes a clock go back
     assert [found.check for found in preflight.examine(dataclasses.replace(facts.plan(), asked_within=101.0))[0]] == ["clock"]
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "says"),
+    [
+        # Each is the host's clock, and the controller's at both ends of the call.
+        ((1000.0, 1000.0, 1001.0), (1100.0, 1100.0, 1101.0), ""),  # asked 100 s later
+        ((1000.0, 1000.0, 1001.0), (1065.0, 1100.0, 1101.0), "about 35 s apart (known to within 1.0 s)"),  # the wait hides nothing
+        ((1000.0, 1000.0, 1001.0), (1135.0, 1100.0, 1101.0), "about 35 s apart (known to within 1.0 s)"),
+        ((1000.0, 990.0, 1010.0), (1135.0, 1090.0, 1110.0), ""),  # slow calls: it may be 15 s as well
+        ((1000.0, 990.0, 1010.0), (1155.0, 1090.0, 1110.0), "about 55 s apart (known to within 20.0 s)"),
+    ],
+)
+def test_clocks_are_compared_by_readings_of_the_controllers_clock(facts, there, here, says):
+    for each, (clock, asked_at, told_at) in ((facts.there, there), (facts.here, here)):
+        each["host"]["clock"] = clock
+        each.update(asked_at=asked_at, told_at=told_at)
+    found, _ignored = preflight.examine(dataclasses.replace(facts.plan(), asked_within=200.0))
+    assert [finding.check for finding in found] == (["clock"] if says else []) and all(says in finding.sentence for finding in found)
+
+
+def test_a_criu_that_crashes_at_the_name_of_a_lock_is_told(facts):
+    for each in (facts.here, facts.there):
+        each["host"].update(kernel="6.12.1")
+        each["host"]["criu"].update(version=[4, 1, 1], network_lock={"method": "iptables", "works": True, "named": True})
+    said = [sentence for _name, sentence in facts.sentences()]
+    assert len(said) == 2 and all("and crashes at the line network-lock in /etc/criu/runc.conf" in sentence for sentence in said)
+    facts.here["host"]["criu"]["network_lock"]["named"] = False
+    facts.there["host"]["criu"]["version"] = [4, 2, 1]
+    assert facts.sentences() == []
 
 
 def test_the_basics_cannot_be_ignored(facts):

@@ -4,7 +4,7 @@
 
 """A second container from a snapshot of one; backups, also by a timer; and a container that is lost with its disk, and comes back from a backup.
 
-Of the scenario's containers it is tenant2, on the host that it is on by now. One with a plain volume, which it writes to all the time, is beside it.
+Of the scenario's containers it is tenant2. One with a plain volume, which it writes to all the time, is beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import Hosts
+from hosts import Hosts
 
 NAME = "tenant2"
 CLONE = "tenant6"

@@ -17,7 +17,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
+from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
 
 NAME = "counter1"
 VOLUME = f"{NAME}data"

@@ -1,0 +1,65 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whether a container keeps its memory and connections while its plain volume becomes an image volume, before anything is touched.
+
+Those who ask are the checks of a move that are about a dump, and of a snapshot with memory: the container comes back on the same host.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+
+from .._core.move import LIVE
+from .._core.runtime import HandoverError
+from .._core.step import in_turn
+from . import workload
+from .copies.memory_in_place import why_halted
+from .podman import Podman
+from .preflight import container, criu, processes, state
+from .preflight.plan import Check, Facts, Plan
+
+
+def _own_tables(plan: Plan) -> t.Iterator[str]:
+    """A move takes them along; here podman makes the network anew, as for a rollback."""
+    if plan.container.get("own_tables"):
+        yield "{0} has the nftables table {1} in its network namespace, which podman makes anew: ".format(
+            plan.workload, ", ".join(plan.container["own_tables"])
+        )
+
+
+_ROWS: tuple[tuple[t.Mapping[str, Check], tuple[str, ...]], ...] = (
+    (container.CHECKS, ("devices", "namespaces")),
+    (state.CHECKS, ("pod", "required_by", "own_mounts", "tmpfs_attributes", "layer_watches", "own_network")),
+    (criu.CHECKS, ("criu", "criu_sockets", "network_lock")),
+)
+CHECKS: dict[str, Check] = {
+    **{name: checks[name] for checks, names in _ROWS for name in names}, "own_tables": _own_tables,
+}  # fmt: skip
+
+
+def misfits(name: str, asked: Facts) -> list[str]:
+    """Why it cannot be dumped and restored, each reason without its way out; `asked` is what workload_info says of it."""
+    here = {"host": asked["host"], "workload": asked["workload"]}
+    plan = Plan(name, asked["host"]["name"], asked["host"]["name"], LIVE, here, here)
+    found = [sentence.partition(": ") for names in (CHECKS, processes.CHECKS) for check in names.values() for sentence in check(plan)]
+    # Those of a process begin with the container that cannot be dumped.
+    return list(dict.fromkeys(more.partition(": ")[0] if head.startswith(name + " cannot be dumped") else head for head, _colon, more in found))
+
+
+def why_unkept(module: AnsibleModule, podman: Podman, name: str, unit: str, service: Facts) -> str:
+    """Why the memory of a container that runs cannot be kept; empty: it can."""
+    from .steps.table import STEPS
+
+    if unit and not service.get("adoption"):
+        return "its unit {0} could not take it over again: use a quadlet without Notify=".format(unit)
+    halted = why_halted(podman, workload.facts_of(podman.inspect(name), ()))
+    if halted:
+        return halted
+    asked = in_turn(module, STEPS, [{"workload_info": {"workload": name}}])
+    if "msg" in asked:
+        raise HandoverError(asked["msg"])
+    return "; ".join(misfits(name, asked["last"]["workload_info"]))
