@@ -162,11 +162,13 @@ class Runs:
         """The bars of the rows that were measured."""
         found = []
         for row, contender, limit, words in (
-            ("idle", "floor", 1.3, "idle: frozen time, median, as a multiple of CRIU's floor"),
-            ("idle", "podman", 1 / 3, "idle: frozen time, median, as a part of podman's"),
+            ("idle", "floor", 0.7, "idle: frozen time, median, as a multiple of CRIU's floor"),
+            ("idle", "podman", 0.2, "idle: frozen time, median, as a part of podman's"),
             ("od", "floor", 1.5, "od: frozen time, median, as a multiple of CRIU's floor"),
             ("od", "podman", 1 / 20, "od: frozen time, median, as a part of podman's"),
-            ("postgres", "floor", 1.5, "PostgreSQL: frozen time, median, as a multiple of CRIU's floor"),
+            ("postgres", "floor", 0.75, "PostgreSQL: frozen time, median, as a multiple of CRIU's floor"),
+            ("memory-256M", "floor", 0.5, "256 MiB memory writer: frozen time, median, as a multiple of CRIU's floor"),
+            ("memory-1G", "floor", 0.4, "1 GiB memory writer: frozen time, median, as a multiple of CRIU's floor"),
             ("docker", "handover-podman", 1.3, "docker: pause, median, as a part of podman's"),
             ("od+disk+link", "vz", 1 / 5, "od, disk throttled and link limited: frozen time, median, as a part of vzmigrate's order"),
         ):
@@ -193,7 +195,7 @@ class Runs:
         stalls = [sample["stall"] - sample["seconds"] for sample in self.rows.get("postgres", {}).get("by", {}).get("handover", []) if "stall" in sample]
         if stalls:
             words = "PostgreSQL: longest stall of a client beyond the frozen time, seconds, the worst of the moves"
-            found.append(self._bar(words, "postgres", "handover", max(stalls), 0.05))
+            found.append(self._bar(words, "postgres", "handover", max(stalls), 0.03))
         for row in self.rows:
             values = self.seconds(row, "handover")
             if len(values) > 1:
