@@ -40,8 +40,8 @@ WHY_DISK = (
 )
 # What the rows with much memory show.
 WHY_MEMORY = (
-    "Memory is placed since 2026-11-28. The rows `memory-256M` and `memory-1G` are of that day but for lazy pages, rsync and vzmigrate's order, which were kept",
-    "from 2026-11-23. In the other rows with memory `handover` still has CRIU carry it, as `handover-criu` does in these two.",
+    "Memory is placed since 2026-11-28. The rows `memory-256M` and `memory-1G` are of that day but for lazy pages, rsync and vzmigrate's order, which are",
+    "of 2026-11-23. In the other rows with memory `handover` still has CRIU carry it, as `handover-criu` does in these two.",
     "",
     "With 1 GiB of memory it matters whether the machine has it. The lab is a virtual machine that reports its free memory to its own host. A GiB that",
     "was taken away takes 3.5 to 11 s to touch, and one that was in use a moment ago 0.4 s. So a restore took 0.6 s, or 2.4 to 2.7. The worst of ten moves of",
