@@ -62,8 +62,9 @@ look() {{
 }}
 beside() {{ tar --create --sort=name --directory={SNAPSHOTS}/{WORKLOAD} $1 | sha256sum | cut -c 1-64; }}
 """
-# A module that was left alone by its play ends by itself, and so does a helper.
-BUSY = "pgrep --full '[A]nsiballZ|[p]copy snapshot' || pgrep --exact 'pcopy|criu'"
+# A module that was left alone by its play ends by itself, and so does a helper. One that was on its way to the host when the play was killed begins a
+# moment later.
+BUSY = "for look in 1 2 3 4; do pgrep --full '[A]nsiballZ|[p]copy snapshot' || pgrep --exact 'pcopy|criu' && exit 0; sleep 0.5; done; exit 1"
 AMCHECK = f"podman exec {WORKLOAD} pg_amcheck --all --install-missing --heapallindexed --host=/tmp --username=postgres"
 EVIDENCE = f"""
 journalctl --no-pager --since -5min | tail -n 800; ps axf; findmnt; losetup --list; podman ps --all
@@ -216,7 +217,7 @@ class Harness:
         """Nothing that was acknowledged is missing or has another content, and what is new is noted."""
         found = self.digests()
         gone = {key for key in self.copies if key not in found}
-        may_go = self.may_go(this, asked)
+        may_go = self.may_go(this, asked, found)
         assert gone <= may_go, f"lost: {sorted(gone - may_go)}, and it has {sorted(found)}"
         assert status != 0 or gone == may_go, f"acknowledged as deleted, and there: {sorted(may_go - gone)}"
         for key in gone:
@@ -236,11 +237,15 @@ class Harness:
             self.copies[kind, name] = Copy(kind, name, found[kind, name], moments, memory, f"round-{self.rounds}")
         self.trim()
 
-    def may_go(self, this: Round, asked: dict[str, t.Any]) -> set[tuple[str, str]]:
-        """What the deed takes away. The policy keeps the latest of those that were there, and the new one."""
+    def may_go(self, this: Round, asked: dict[str, t.Any], found: t.Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+        """What the deed takes away. The policy keeps the new ones and, up to its number, the latest of those that were there."""
         if this.deed == "delete":
             return {("snapshot", asked["handover_snapshot"])}
-        return {key for key in self.copies if key[0] == "backup"} - {self.last_backup()} if this.deed == "prune" else set()
+        if this.deed != "prune":
+            return set()
+        known = [key for key in self.copies if key[0] == "backup"]
+        new = [key for key in found if key[0] == "backup" and key not in self.copies]
+        return set(known[: max(0, len(known) + len(new) - asked["handover_keep"]["last"])])
 
     def last_backup(self) -> tuple[str, str]:
         return [key for key in self.copies if key[0] == "backup"][-1]
