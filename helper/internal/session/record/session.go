@@ -119,7 +119,7 @@ func Open(dir, runDir string, role Role, mayStart func(restores bool) error) (_ 
 			b.Close()
 		}
 	}()
-	own, err := Lock(filepath.Join(dir, LockFile))
+	own, err := lockToServe(filepath.Join(dir, LockFile))
 	if errors.Is(err, ErrLocked) {
 		return nil, fmt.Errorf("session: %s is being served by another process already", spec.ID)
 	} else if err != nil {
@@ -179,6 +179,25 @@ func Lock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("session: locking %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// A look at whether a process serves a session holds the lock, too, for an instant (served). More looks tell it from
+// such a process.
+const (
+	lockPause = 5 * time.Millisecond
+	lockLooks = 40
+)
+
+func lockToServe(path string) (f *os.File, err error) {
+	for look := range lockLooks {
+		if look > 0 {
+			time.Sleep(lockPause)
+		}
+		if f, err = Lock(path); !errors.Is(err, ErrLocked) {
+			break
+		}
+	}
+	return f, err
 }
 
 // lockWorkload keeps two sessions from moving one workload at the same time.

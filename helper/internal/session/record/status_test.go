@@ -2,10 +2,13 @@ package record
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/livefleet/handover/helper/internal/report"
 )
@@ -59,5 +62,29 @@ func TestAStateIsNotOlderThanItsFigures(t *testing.T) {
 		if err != nil || looks != want {
 			t.Errorf("figures of %s: %d looks, %v", at, looks, err)
 		}
+	}
+}
+
+// A session that is looked at while its process takes it is served all the same; one that is served is not taken.
+func TestALookIsNoProcessThatServes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), LockFile)
+	looks, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = unix.Flock(int(looks.Fd()), unix.LOCK_SH)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		time.Sleep(3 * lockPause)
+		looks.Close()
+	}()
+	own, err := lockToServe(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if other, err := lockToServe(path); !errors.Is(err, ErrLocked) {
+		t.Errorf("%v, %v", other, err)
 	}
 }
