@@ -119,6 +119,8 @@ class ContainerReturn:
     def _lost(self) -> str:
         if self.note["boot"] != boot():
             return "the host has booted since"
+        if workload.find(self.podman.containers(), self.name) is None:
+            return "it is not there any more"
         inspect = self.podman.inspect(self.name)
         state = inspect["State"]
         if inspect["Id"] != self.note["id"] or state["StartedAt"] != self.note["started"]:
@@ -133,7 +135,8 @@ class ContainerReturn:
         self.dumped = False  # from now on it is looked at
 
         def come(within: str) -> None:
-            go_on(self.runtime, self.name, facts, within, self._network)
+            # A run that goes on from a dump has not asked before.
+            go_on(self.runtime, self.name, facts, within, self._network or network_backend(self.podman.info()))
             ran()
 
         unit = self.unit
@@ -152,9 +155,10 @@ class ContainerReturn:
         unit = self.unit
         if unit is not None:
             unit.start()
-            return
-        self.podman.run("start", self.name)
-        shutil.rmtree(workload.facts_of(self.podman.inspect(self.name), ())["checkpoint_dir"], ignore_errors=True)
+        else:
+            self.podman.run("start", self.name)
+        if workload.find(self.podman.containers(), self.note["id"]):  # else a unit has made another
+            shutil.rmtree(workload.facts_of(self.podman.inspect(self.note["id"]), ())["checkpoint_dir"], ignore_errors=True)
 
     def resume(self) -> None:
         """It runs: its unit acts again."""

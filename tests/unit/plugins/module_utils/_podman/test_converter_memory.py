@@ -13,6 +13,7 @@ import typing as t
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import converter
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import memory_left
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman import test_converter as base
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.test_converter import Killed, lines, settled, starts_on_what_is_there
@@ -32,6 +33,9 @@ class Host(base.Host):
     boots: int = 0
     kept: bool = False  # its unit does not act
     ended: bool = True  # podman has laid down all that belongs to the dump
+    gone: bool = False  # the container is
+    replaced: bool = False  # by its unit
+    silent: list[bool] = dataclasses.field(default_factory=list)  # whether each restore was
 
     def write(self):
         self.memory += 1
@@ -45,9 +49,15 @@ class Host(base.Host):
 
     def start(self):
         super().start()
-        self.memory, self.started, self.dump = 0, self.started + 1, None
+        self.memory, self.started, self.dump, self.gone = 0, self.started + 1, None, False
+
+    def listed(self):
+        state = "running" if self.runs else "exited"
+        return [] if self.gone else [{"Names": ["shop"], "Id": "222" if self.replaced else "111", "State": state}]
 
     def inspect(self):
+        if self.gone:
+            raise runtime.HandoverError("no such container")
         state = {"Running": self.runs, "StartedAt": str(self.started), "Checkpointed": self.dump is not None and self.ended, "ConmonPid": 7}
         return {"Id": "111", "Name": "shop", "State": state, "StaticDir": str(self.root / "static")}
 
@@ -73,8 +83,9 @@ class Host(base.Host):
         self.step("dumped")
         return {"bytes": 3, "stop_ms": 400.2, "last_ms": 20.1}
 
-    def restore(self, within=""):
+    def restore(self, within="", network=None):
         self.step("restore")
+        self.silent.append(bool(network))
         if self.fails == "restore" or self.fails == "restore-new" and self.options:
             raise runtime.HandoverError("CRIU cannot restore it")
         assert within or not self.unit
@@ -126,8 +137,9 @@ def live(convert, monkeypatch):
         Unit.host = host
         monkeypatch.setattr(base.Podman, "inspect", lambda _self, _name: host.inspect(), raising=False)
         monkeypatch.setattr(base.Podman, "info", lambda _self: {}, raising=False)
+        monkeypatch.setattr(base.Podman, "containers", lambda _self: host.listed())
         monkeypatch.setattr(memory_left, "boot", lambda: str(host.boots))
-        monkeypatch.setattr(memory_left, "go_on", lambda _runtime, _name, _facts, within, _network: host.restore(within))
+        monkeypatch.setattr(memory_left, "go_on", lambda _runtime, _name, _facts, within, network: host.restore(within, network))
         return convert(host, **options)
 
     own = base.Host.plain
@@ -208,6 +220,38 @@ def test_a_dump_of_another_moment_is_not_gone_back_to(live, tmp_path, change, sa
     settled(host)
 
 
+def test_one_that_is_gone_begins_anew_by_its_unit(live, tmp_path):
+    host = Host(tmp_path, fails="bind", unit="shop.service")
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    host.fails, host.gone = "", True
+    assert "began anew, without its memory: it is not there any more" in live(host)["summary"]
+    settled(host)
+    assert host.started == 1 and not host.kept and "restore" not in host.said
+
+
+@pytest.mark.parametrize(("unit", "replaced"), [("", False), ("shop.service", False), ("shop.service", True)])
+def test_the_dump_of_one_that_began_anew_goes(live, tmp_path, unit, replaced):
+    """podman would restore it whenever it is asked. Another container's folder is not touched."""
+    host = Host(tmp_path, fails="bind", unit=unit)
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    host.fails, host.boots, host.replaced = "", 1, replaced
+    live(host)
+    settled(host)
+    assert (tmp_path / "static/checkpoint").exists() == replaced
+
+
+def test_a_restore_of_another_run_is_silent_too(live, tmp_path):
+    host = Host(tmp_path, fails="bind")
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    host.fails = ""
+    live(host)
+    remembers(host)
+    assert host.silent == [True]
+
+
 @pytest.mark.parametrize(("fails", "says"), [("fill", "no room"), ("late", "no proof")])
 @pytest.mark.parametrize("unit", ["", "shop.service"])
 def test_a_failure_before_its_end_leaves_it_running(live, tmp_path, fails, says, unit):
@@ -255,11 +299,15 @@ def test_it_is_whole_wherever_the_way_back_is_killed(live, tmp_path):
     assert kill_at > 20 and {"unbind", "unmount", "detach"} <= set(host.said)
 
 
-def test_a_dump_that_fails_is_no_stop_without_leave(live, tmp_path):
+def test_a_dump_that_fails_is_no_stop_without_leave(live, tmp_path, monkeypatch):
     host = Host(tmp_path, fails="frozen", restart=True)
+    noted = []
+    stop = host.stop
+    monkeypatch.setattr(host, "stop", lambda: (noted.append(converter.record_of(host.image)), stop()))
     result = live(host)
     settled(host)
     assert host.started == 1 and result["memory"] is None and "shop was down for" in result["summary"]
+    assert [(note["memory"], note["running"]) for note in noted] == [(None, True)], "another run would await a dump"
     assert "shop is stopped and started, and loses its memory and connections: no room" in host.said
     host = Host(tmp_path / "other", fails="frozen")
     with pytest.raises(runtime.HandoverError, match="no room"):
