@@ -138,7 +138,7 @@ class ImageVolume:
         user = plain.user
         if not user or not user.running or (record_of(self.wanted.image) or {}).get("memory"):
             return plain
-        why = why_unkept(self.module, self.observer.podman, user.name, next(iter(user.units), ""), user.service)
+        why = why_unkept(self.module, self.observer.podman, plain.name, user.name, next(iter(user.units), ""), user.service)
         return replace(plain, users=(replace(user, unkept=why), *plain.users[1:]))
 
     def _as_converted(self, plain: conversion.Plain, seen: volume.Observed) -> volume.Observed:
