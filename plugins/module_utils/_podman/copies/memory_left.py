@@ -63,7 +63,7 @@ class MemoryLeft(MemoryInPlace):
     def _texts(self) -> dict[str, str]:
         spec = json.loads(super()._texts()[SPEC])
         spec["dump"]["argv"] = [self.podman.path, *dump_words(self.name)]
-        spec.update(layers=[], archives=[], beside=[], ends=True, watcher=self.watcher)
+        spec.update(layers=[], archives=[], beside=[], ends=True, watcher=self.watcher, watches=self.facts["id"])
         return {SPEC: json.dumps(spec)}
 
 
