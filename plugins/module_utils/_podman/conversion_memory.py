@@ -14,6 +14,7 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from .._core.move import LIVE
+from .._core.room import look_for_room
 from .._core.runtime import HandoverError
 from .._core.step import in_turn
 from . import workload
@@ -78,4 +79,13 @@ def why_unkept(module: AnsibleModule, podman: Podman, volume: str, name: str, un
     asked = in_turn(module, STEPS, [{"workload_info": {"workload": name}}])
     if "msg" in asked:
         raise HandoverError(asked["msg"])
-    return "; ".join(misfits(name, asked["last"]["workload_info"]))
+    found = asked["last"]["workload_info"]
+    return "; ".join([*misfits(name, found), *_without_room(found["workload"])])
+
+
+def _without_room(container: Facts) -> t.Iterator[str]:
+    """CRIU lays the dump down beside the container."""
+    try:
+        look_for_room("the memory of " + container["name"], container["memory"], container["static_dir"])
+    except HandoverError as exc:
+        yield str(exc).partition(": ")[0]

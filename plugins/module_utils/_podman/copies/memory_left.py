@@ -20,12 +20,15 @@ import typing as t
 from ..._core import host
 from ..._core.runtime import HandoverError, Runtime
 from .. import workload
+from ..conversion import RATE
 from ..halted import ESTABLISHED, go_on
 from ..podman import Podman, network_backend
+from ..processes import processes_of
 from .memory_halt import INVENTORY
 from .memory_in_place import SPEC, Facts, MemoryInPlace, cgroup_of, why_halted
 from .unit_return import UnitReturn
 
+DUMP_SECONDS = 60
 _OF_UNIT = ("unit", "made_by_unit", "split", "cidfile", "active", "auto_remove", "adoption", "id")
 
 
@@ -62,9 +65,14 @@ class MemoryLeft(MemoryInPlace):
 
     def _texts(self) -> dict[str, str]:
         spec = json.loads(super()._texts()[SPEC])
-        spec["dump"]["argv"] = [self.podman.path, *dump_words(self.name)]
+        spec["dump"].update(argv=[self.podman.path, *dump_words(self.name)], timeout=dump_seconds(processes_of(self.facts["pid"]).memory))
         spec.update(layers=[], archives=[], beside=[], ends=True, watcher=self.watcher, watches=self.facts["id"])
         return {SPEC: json.dumps(spec)}
+
+
+def dump_seconds(memory: int) -> int:
+    """How long each step of a dump may take: the container stands still in it, and the module's whole time is for the files."""
+    return DUMP_SECONDS + memory // RATE
 
 
 def dump_words(name: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import host
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import conversion_memory
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.test_preflight import Facts
@@ -50,6 +51,9 @@ def test_the_helper_and_the_unit_are_asked_first(asked, monkeypatch):
     answers = {"last": {"workload_info": asked}}
     monkeypatch.setattr(conversion_memory, "in_turn", lambda _module, _table, _asked: answers)
     monkeypatch.setattr(conversion_memory, "why_halted", lambda _podman, _facts: halted)
+    monkeypatch.setattr(host, "free_space", lambda folder: free if folder == "/static" else 0)
+    asked["workload"].update(static_dir="/static", memory=2**30)
+    free = 2**31
     monkeypatch.setattr(conversion_memory, "open_databases", lambda root, places: databases if (root, places) == (7, ["/data"]) else ["?"])
     halted, databases = "", []
 
@@ -58,6 +62,8 @@ def test_the_helper_and_the_unit_are_asked_first(asked, monkeypatch):
 
     assert why() == "" == why("a.service")
     assert "its unit a.service could not take it over again" in why("a.service", {"adoption": ""})
+    free = 2**30
+    assert why() == "the copy of the memory of shop takes 1 GiB, and 1 GiB is free in /static"
     halted = "it runs under crun, and only runc passes CRIU's hooks on"
     assert why() == halted
     halted, databases = "", ["/data/a.db"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import typing as t
 
@@ -325,3 +326,14 @@ def test_the_note_is_of_the_container_that_runs(live, tmp_path):
     live(host)
     settled(host)
     assert host.started == 1 and host.memory == 2
+
+
+def test_a_dump_has_a_time_of_its_own(monkeypatch):
+    spec = '{"dump": {"argv": [], "timeout": 86400, "log": "/static/dump.log"}}'
+    monkeypatch.setattr(memory_left.MemoryInPlace, "_texts", lambda _self: {memory_left.SPEC: spec})
+    monkeypatch.setattr(memory_left, "processes_of", lambda pid: {7: type("Processes", (), {"memory": 1000 * 2**20})}[pid])
+    left = object.__new__(memory_left.MemoryLeft)
+    vars(left).update(podman=type("Podman", (), {"path": "podman"}), name="shop", facts={"id": "111", "pid": 7}, watcher=9)
+    found = json.loads(left._texts()[memory_left.SPEC])
+    assert found["dump"] == {"argv": ["podman", *memory_left.dump_words("shop")], "timeout": 70, "log": "/static/dump.log"}
+    assert (found["ends"], found["watcher"], found["watches"]) == (True, 9, "111")
