@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import typing as t
 
 from ..._core import host
@@ -80,6 +81,16 @@ def dump_words(name: str) -> list[str]:
     return ["container", "checkpoint", "--keep", *ESTABLISHED, name]
 
 
+def stopped_conmons(identifier: str, proc: str = "/proc") -> list[int]:
+    """podman's processes beside a container, as far as a signal has stopped them."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        name, _bracket, state = host.read_text(os.path.join(proc, pid, "stat")).rpartition(") ")
+        if name.endswith("(conmon") and state.startswith("T") and identifier in host.read_text(os.path.join(proc, pid, "cmdline")).split("\0"):
+            found.append(int(pid))
+    return found
+
+
 class ContainerReturn:
     """Of one container, by the note that is made of it while it runs."""
 
@@ -139,6 +150,7 @@ class ContainerReturn:
 
     def restore(self, ran: t.Callable[[], None]) -> None:
         """It runs on from its dump, and its unit has it again. `ran` is called as soon as it runs."""
+        self._free_conmon()
         facts = self._facts or workload.facts_of(self.podman.inspect(self.name), ())
         self.dumped = False  # from now on it is looked at
 
@@ -160,6 +172,7 @@ class ContainerReturn:
 
     def start(self) -> None:
         """It begins anew, and its dump is of no use: podman would restore it whenever it is asked."""
+        self._free_conmon()
         unit = self.unit
         if unit is not None:
             unit.start()
@@ -170,6 +183,14 @@ class ContainerReturn:
 
     def resume(self) -> None:
         """It runs: its unit acts again."""
+        self._free_conmon()
         unit = self.unit
         if unit is not None:
             unit.resume(self.name)
+
+    def _free_conmon(self) -> None:
+        """A helper that was killed as it ended has left podman's process beside it stopped: that acts again, or ends, as the helper would have had it."""
+        listed = workload.find(self.podman.containers(), self.note["id"]) or {}
+        for pid in stopped_conmons(self.note["id"]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT if listed.get("State") == "running" else signal.SIGKILL)

@@ -10,6 +10,10 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
+import signal
+import subprocess
+import time
 import typing as t
 
 import pytest
@@ -20,6 +24,7 @@ from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._pod
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.test_converter import Killed, lines, settled, starts_on_what_is_there
 
 convert = base.convert
+IDENTIFIER = "5f7a9c0e12b4"
 
 
 @dataclasses.dataclass
@@ -337,3 +342,63 @@ def test_a_dump_has_a_time_of_its_own(monkeypatch):
     found = json.loads(left._texts()[memory_left.SPEC])
     assert found["dump"] == {"argv": ["podman", *memory_left.dump_words("shop")], "timeout": 70, "log": "/static/dump.log"}
     assert (found["ends"], found["watcher"], found["watches"]) == (True, 9, "111")
+
+
+@pytest.fixture
+def conmon(tmp_path):
+    """Begins processes of that name, stopped or not, with a word of theirs."""
+    begun = []
+
+    def begin(word, name="conmon", stopped=True):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        program = tmp_path / "bin" / name
+        if not program.exists():
+            program.symlink_to(shutil.which("sleep"))
+        process = subprocess.Popen([word, "600"], executable=str(program))
+        begun.append(process)
+        if stopped:
+            process.send_signal(signal.SIGSTOP)
+        reached(process, "T" if stopped else "S")
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def reached(process, state):
+    for _ in range(500):
+        with open(f"/proc/{process.pid}/stat", encoding="utf-8") as source:
+            found = source.read().rpartition(") ")[2][0]
+        if found == state:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"it is {found} and not {state}")
+
+
+def test_a_conmon_that_was_left_stopped_acts_again_or_ends(live, tmp_path, conmon, monkeypatch):
+    monkeypatch.setattr(Host, "inspect", lambda self, own=Host.inspect: {**own(self), "Id": IDENTIFIER})
+    monkeypatch.setattr(Host, "listed", lambda self, own=Host.listed: [{**each, "Id": IDENTIFIER} for each in own(self)])
+    others = [conmon("another"), conmon(IDENTIFIER, name="sleep")]
+    its = conmon(IDENTIFIER, stopped=False)
+    # Killed before it had ended, it runs on.
+    host = Host(tmp_path / "runs", fails="frozen")
+    its.send_signal(signal.SIGSTOP)
+    reached(its, "T")
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    remembers(host)
+    reached(its, "S")
+    # It has ended, and another run restores it.
+    host = Host(tmp_path / "ended", fails="bind")
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    its.send_signal(signal.SIGSTOP)
+    reached(its, "T")
+    host.fails = ""
+    live(host)
+    remembers(host)
+    reached(its, "Z")
+    for other in others:
+        reached(other, "T")
