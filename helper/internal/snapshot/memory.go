@@ -41,6 +41,7 @@ type Memory struct {
 	Beside    []Place       `json:"beside"`    // files that the command lays down. An archive of the same name takes the place of one
 	Ends      bool          `json:"ends"`      // the workload ends with its dump, which stays in its gate (Leave)
 	Watcher   int           `json:"watcher"`   // with that, the process that acts when the workload ends; 0: there is none
+	Watches   string        `json:"watches"`   // the workload's ID, which is among that process's words
 }
 
 // Check demands all without which the tasks could not be held and let go.
@@ -104,6 +105,7 @@ type dump struct {
 	// Of a workload that ends with its dump: CRIU may have been told so; and it has ended, and
 	// its dump is all that is left of it.
 	answered, ended bool
+	watcher         *os.File // the pidfd of the process beside it, which this one has stopped
 
 	mu   sync.Mutex
 	took map[string]float64 // parts of the pause, in milliseconds

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,7 +68,7 @@ func (d *dump) leave(ctx context.Context, last func(context.Context) error) (tim
 		return began, d.late(lasts, err)
 	}
 	d.answered = true
-	if err := d.watcher(unix.SIGSTOP); err != nil {
+	if err := d.stopWatcher(); err != nil {
 		return began, err
 	}
 	ends := d.stage("last_pass", lasts)
@@ -108,25 +110,58 @@ func (d *dump) stillRuns() (bool, error) {
 
 // watcherAfter has the process beside the workload act again, or end, as there is nothing left for it. The dump of a
 // workload that has ended stays.
-func (d *dump) watcherAfter() error {
+func (d *dump) watcherAfter() (err error) {
 	if !d.answered {
 		return nil
 	}
+	if d.watcher != nil {
+		defer func() { err = errors.Join(err, d.dismissWatcher()) }()
+	}
 	runs, err := d.stillRuns()
 	if err != nil || runs {
-		return errors.Join(err, d.watcher(unix.SIGCONT))
+		return errors.Join(err, d.signalWatcher(unix.SIGCONT))
 	}
 	_, e := os.Stat(d.Dump.Gate)
 	d.ended = e == nil
-	return d.watcher(unix.SIGKILL)
+	return d.signalWatcher(unix.SIGKILL)
 }
 
-func (d *dump) watcher(signal unix.Signal) error {
+// stopWatcher stops the process beside the workload. Its number was read before the disks were copied, and may be
+// another's by now.
+func (d *dump) stopWatcher() error {
 	if d.Watcher == 0 {
 		return nil
 	}
-	if err := unix.Kill(d.Watcher, signal); err != nil && !errors.Is(err, unix.ESRCH) {
+	fd, err := unix.PidfdOpen(d.Watcher, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("snapshot: the process beside the workload (%d): %w", d.Watcher, err)
+	}
+	d.watcher = os.NewFile(uintptr(fd), "pidfd")
+	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.Watcher)) // of the pidfd's process, or that has ended
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("snapshot: the process beside the workload: %w", err)
+	}
+	if d.Watches == "" || !slices.Contains(strings.Split(string(words), "\x00"), d.Watches) {
+		return d.dismissWatcher()
+	}
+	return d.signalWatcher(unix.SIGSTOP)
+}
+
+func (d *dump) signalWatcher(signal unix.Signal) error {
+	if d.watcher == nil {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(int(d.watcher.Fd()), signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("snapshot: the process beside the workload (%d): %w", d.Watcher, err)
 	}
 	return nil
+}
+
+func (d *dump) dismissWatcher() error {
+	w := d.watcher
+	d.watcher = nil
+	return w.Close()
 }

@@ -21,6 +21,8 @@ func leavingBench(t *testing.T) (m *memoryBench, watcher func() string) {
 	m.Ends, m.Layers, m.Archives, m.Beside = true, nil, nil, nil
 	m.ask("ends")
 	p := exec.Command("sleep", "600")
+	m.Watches = "1a2b3c"
+	p.Args[0] = m.Watches
 	m.must(p.Start())
 	t.Cleanup(func() { _ = p.Process.Kill(); _ = p.Wait() })
 	m.Watcher = p.Process.Pid
@@ -151,6 +153,28 @@ func TestALastPassThatIsTooSlowEndsNothing(t *testing.T) {
 		t.Error(state)
 	}
 	m.isAsBefore()
+}
+
+// The number of the process beside it may be another's when the disks have been copied.
+func TestAProcessThatIsNotTheWorkloadsIsLeftAlone(t *testing.T) {
+	for _, is := range []string{"", "1a2b"} {
+		m, watcher := leavingBench(t)
+		m.Watches = is
+		m.must(m.leave(nothing, nothing))
+		if state := watcher(); m.populated() || state != "S" {
+			t.Errorf("%v, %s", m.populated(), state)
+		}
+		m.isGone()
+	}
+}
+
+func TestAWorkloadEndsThoughNothingIsBesideItAnyMore(t *testing.T) {
+	m, _ := leavingBench(t)
+	p := exec.Command("true")
+	m.must(p.Run())
+	m.Watcher = p.Process.Pid
+	m.must(m.leave(nothing, nothing))
+	m.isGone()
 }
 
 func TestADumpStaysWhenTheEngineFailsBehindIt(t *testing.T) {

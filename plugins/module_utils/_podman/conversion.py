@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from .._core.runtime import HandoverError
 from .._core.sizes import format_size
+from .._core.times import CRIU_RATE
 from .volume import FORMAT_NEEDS, SMALLEST, Wanted, listed
 
 # Where the folders of plain volumes are kept, beside podman's own: no volume's name begins with a dot.
@@ -48,6 +49,7 @@ class User:
     patience: int = 10  # seconds that podman waits for its end
     service: t.Mapping[str, t.Any] = field(default_factory=dict)  # of its unit, as a move describes it
     unkept: str = ""  # why its memory cannot be kept
+    memory: int = 0  # bytes that a dump of it takes
 
     @property
     def running(self) -> bool:
@@ -193,7 +195,8 @@ def forecast(plain: Plain) -> str:
         return f"{copied}, and no container has to stop; {kept}"
     user = plain.user
     if not user.unkept:
-        return f"{copied} while {user.name} runs; then it stands still for some {STILL} s, and keeps its memory and connections; {kept}"
+        still = STILL + 2 * user.memory / CRIU_RATE  # to dump it, and to restore it
+        return f"{copied} while {user.name} runs; then it stands still for some {still:.1f} s, and keeps its memory and connections; {kept}"
     by = f" (its unit {user.units[0]})" if user.units else ""
     why = f"as its memory cannot be kept: {user.unkept}"
     return f"{copied} while {user.name} runs; then it{by} stops and starts, with some {BETWEEN} s between, {why}; {kept}"

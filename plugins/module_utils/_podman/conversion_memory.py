@@ -14,13 +14,23 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 
 from .._core.move import LIVE
+from .._core.room import look_for_room
 from .._core.runtime import HandoverError
 from .._core.step import in_turn
 from . import workload
+from .conversion_sqlite import open_databases
 from .copies.memory_in_place import why_halted
 from .podman import Podman
 from .preflight import container, criu, processes, state
 from .preflight.plan import Check, Facts, Plan
+
+
+def _multicast(plan: Plan) -> t.Iterator[str]:
+    """CRIU does not join the groups again, neither here nor after a move."""
+    if plan.container.get("multicast"):
+        yield "{0} has joined multicast groups on {1}, in which it would not be when podman has made its network anew: ".format(
+            plan.workload, ", ".join(plan.container["multicast"])
+        )
 
 
 def _own_tables(plan: Plan) -> t.Iterator[str]:
@@ -33,11 +43,11 @@ def _own_tables(plan: Plan) -> t.Iterator[str]:
 
 _ROWS: tuple[tuple[t.Mapping[str, Check], tuple[str, ...]], ...] = (
     (container.CHECKS, ("devices", "namespaces")),
-    (state.CHECKS, ("pod", "required_by", "own_mounts", "tmpfs_attributes", "layer_watches", "own_network")),
+    (state.CHECKS, ("conmon", "pod", "required_by", "own_mounts", "tmpfs_attributes", "layer_watches", "own_network")),
     (criu.CHECKS, ("criu", "criu_sockets", "network_lock")),
 )
 CHECKS: dict[str, Check] = {
-    **{name: checks[name] for checks, names in _ROWS for name in names}, "own_tables": _own_tables,
+    **{name: checks[name] for checks, names in _ROWS for name in names}, "own_tables": _own_tables, "multicast": _multicast,
 }  # fmt: skip
 
 
@@ -50,16 +60,32 @@ def misfits(name: str, asked: Facts) -> list[str]:
     return list(dict.fromkeys(more.partition(": ")[0] if head.startswith(name + " cannot be dumped") else head for head, _colon, more in found))
 
 
-def why_unkept(module: AnsibleModule, podman: Podman, name: str, unit: str, service: Facts) -> str:
+def _with_databases(inspect: Facts, volume: str) -> str:
+    places = [mount["Destination"] for mount in inspect.get("Mounts") or [] if mount.get("Name") == volume]
+    found = open_databases(inspect["State"]["Pid"], places)
+    return "it has SQLite's files open ({0}), which it knows by their inodes, and those change".format(", ".join(found)) if found else ""
+
+
+def why_unkept(module: AnsibleModule, podman: Podman, volume: str, name: str, unit: str, service: Facts) -> str:
     """Why the memory of a container that runs cannot be kept; empty: it can."""
     from .steps.table import STEPS
 
     if unit and not service.get("adoption"):
         return "its unit {0} could not take it over again: use a quadlet without Notify=".format(unit)
-    halted = why_halted(podman, workload.facts_of(podman.inspect(name), ()))
-    if halted:
-        return halted
+    inspect = podman.inspect(name)
+    why = why_halted(podman, workload.facts_of(inspect, ())) or _with_databases(inspect, volume)
+    if why:
+        return why
     asked = in_turn(module, STEPS, [{"workload_info": {"workload": name}}])
     if "msg" in asked:
         raise HandoverError(asked["msg"])
-    return "; ".join(misfits(name, asked["last"]["workload_info"]))
+    found = asked["last"]["workload_info"]
+    return "; ".join([*misfits(name, found), *_without_room(found["workload"])])
+
+
+def _without_room(container: Facts) -> t.Iterator[str]:
+    """CRIU lays the dump down beside the container."""
+    try:
+        look_for_room("the memory of " + container["name"], container["memory"], container["static_dir"])
+    except HandoverError as exc:
+        yield str(exc).partition(": ")[0]

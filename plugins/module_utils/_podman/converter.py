@@ -135,12 +135,14 @@ class Converter:
             # How it runs on from its dump; none: it is stopped and started.
             "memory": memory,
         }
-        text = json.dumps(record).encode() + b"\n"
-        os.pwrite(descriptor, text, 0)
-        os.ftruncate(descriptor, len(text))
-        os.fsync(descriptor)
+        self._write_note(descriptor, record)
         files.sync_directory(os.path.dirname(self.wanted.image))
         return record
+
+    def _write_note(self, descriptor: int, record: t.Mapping[str, t.Any]) -> None:
+        """One write, over all of an earlier and longer note: a kill leaves no half of it."""
+        os.pwrite(descriptor, json.dumps(record).encode().ljust(os.fstat(descriptor).st_size), 0)
+        os.fsync(descriptor)
 
     def _forget(self) -> None:
         with contextlib.suppress(FileNotFoundError):  # another run, which waited for this one's lock, had no more to do
@@ -202,6 +204,8 @@ class Converter:
             self.actions.warn(f"{record['container']} is stopped and started, and loses its memory and connections: {exc}")
         comes.resume()  # its unit would not stop it
         record["memory"] = None
+        with open(self.wanted.image + conversion.RECORD, "r+b") as note:  # another run has no dump to go back to
+            self._write_note(note.fileno(), record)
         return None
 
     def _stopped(self, record: t.Mapping[str, t.Any], words: t.Sequence[str], ends: bool) -> dict[str, t.Any]:

@@ -45,11 +45,6 @@ type Call struct {
 func Hook(runDir string, c Call) (goOn bool, err error) {
 	// The reader of our messages may be gone; that must not end us.
 	signal.Ignore(unix.SIGPIPE)
-	if c.Action == hooks.PostRestore {
-		if err := speak(c); err != nil {
-			return false, err
-		}
-	}
 	var reg *hooks.Registration
 	var guard *network.Guard
 	defer func() { guard.Close() }()
@@ -60,7 +55,8 @@ func Hook(runDir string, c Call) (goOn bool, err error) {
 			if err == nil && reg == nil {
 				// Not ours: an operator's own checkpoint. But only a session arms a
 				// restore, and one whose gate is gone must not begin any more.
-				return c.Action != hooks.StartUp, nil
+				err = speak(c)
+				return err == nil && c.Action != hooks.StartUp, err
 			}
 			if reg != nil && reg.Stays != nil { // no session's: the workload runs on here in any case
 				return reg.Stay(c.Action, c.Root, c.CRIU)

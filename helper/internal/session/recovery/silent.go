@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/livefleet/handover/helper/internal/hooks"
 	"github.com/livefleet/handover/helper/internal/network"
 	"github.com/livefleet/handover/helper/internal/session/engine"
 )
@@ -17,7 +18,11 @@ import (
 const SilentMark = "handover-silent"
 
 // speak is for the time when the sockets are there. CRIU has a lock of its own until it lets the tasks run.
+// A session says by itself when its workload may speak, whatever is among the images.
 func speak(c Call) error {
+	if c.Action != hooks.PostRestore {
+		return nil
+	}
 	if _, err := os.Lstat(filepath.Join(c.ImageDir, SilentMark)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {

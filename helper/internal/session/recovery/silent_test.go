@@ -41,14 +41,28 @@ func TestASilentContainerSpeaksWhenItsSocketsAreThere(t *testing.T) {
 	for _, step := range []struct {
 		action string
 		marked bool
+		moved  bool // a session restores it
 		silent bool
-	}{{hooks.PostRestore, false, true}, {hooks.PreRestore, true, true}, {hooks.PostRestore, true, false}} {
+	}{{hooks.PostRestore, false, false, true}, {hooks.PreRestore, true, false, true}, {hooks.PostRestore, true, true, true}, {hooks.PostRestore, true, false, false}} {
 		if step.marked {
 			if err := os.WriteFile(filepath.Join(images, SilentMark), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if goOn, err := Hook(t.TempDir(), Call{Action: step.action, ImageDir: images, CRIU: os.Getpid(), Root: root}); err != nil || !goOn {
+		run, err := os.MkdirTemp("", "g") // t.TempDir can be too long for a socket's path
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(run) })
+		if step.moved {
+			gate, err := hooks.OpenGate(run, images, "/sessions/one")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer gate.Close()
+			gate.Answer(step.action, true)
+		}
+		if goOn, err := Hook(run, Call{Action: step.action, ImageDir: images, CRIU: os.Getpid(), Root: root}); err != nil || !goOn {
 			t.Errorf("%+v: %v, %v", step, goOn, err)
 		}
 		if silent, err := network.Silent(namespace); err != nil || silent != step.silent {

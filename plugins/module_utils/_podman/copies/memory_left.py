@@ -15,17 +15,21 @@ import json
 import os
 import re
 import shutil
+import signal
 import typing as t
 
 from ..._core import host
 from ..._core.runtime import HandoverError, Runtime
 from .. import workload
+from ..conversion import RATE
 from ..halted import ESTABLISHED, go_on
 from ..podman import Podman, network_backend
+from ..processes import processes_of
 from .memory_halt import INVENTORY
 from .memory_in_place import SPEC, Facts, MemoryInPlace, cgroup_of, why_halted
 from .unit_return import UnitReturn
 
+DUMP_SECONDS = 60
 _OF_UNIT = ("unit", "made_by_unit", "split", "cidfile", "active", "auto_remove", "adoption", "id")
 
 
@@ -62,14 +66,29 @@ class MemoryLeft(MemoryInPlace):
 
     def _texts(self) -> dict[str, str]:
         spec = json.loads(super()._texts()[SPEC])
-        spec["dump"]["argv"] = [self.podman.path, *dump_words(self.name)]
-        spec.update(layers=[], archives=[], beside=[], ends=True, watcher=self.watcher)
+        spec["dump"].update(argv=[self.podman.path, *dump_words(self.name)], timeout=dump_seconds(processes_of(self.facts["pid"]).memory))
+        spec.update(layers=[], archives=[], beside=[], ends=True, watcher=self.watcher, watches=self.facts["id"])
         return {SPEC: json.dumps(spec)}
+
+
+def dump_seconds(memory: int) -> int:
+    """How long each step of a dump may take: the container stands still in it, and the module's whole time is for the files."""
+    return DUMP_SECONDS + memory // RATE
 
 
 def dump_words(name: str) -> list[str]:
     """podman's words. Its process beside the container does not act when that ends, so neither the unit nor podman starts or removes it."""
     return ["container", "checkpoint", "--keep", *ESTABLISHED, name]
+
+
+def stopped_conmons(identifier: str, proc: str = "/proc") -> list[int]:
+    """podman's processes beside a container, as far as a signal has stopped them."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        name, _bracket, state = host.read_text(os.path.join(proc, pid, "stat")).rpartition(") ")
+        if name.endswith("(conmon") and state.startswith("T") and identifier in host.read_text(os.path.join(proc, pid, "cmdline")).split("\0"):
+            found.append(int(pid))
+    return found
 
 
 class ContainerReturn:
@@ -119,6 +138,8 @@ class ContainerReturn:
     def _lost(self) -> str:
         if self.note["boot"] != boot():
             return "the host has booted since"
+        if workload.find(self.podman.containers(), self.name) is None:
+            return "it is not there any more"
         inspect = self.podman.inspect(self.name)
         state = inspect["State"]
         if inspect["Id"] != self.note["id"] or state["StartedAt"] != self.note["started"]:
@@ -129,11 +150,13 @@ class ContainerReturn:
 
     def restore(self, ran: t.Callable[[], None]) -> None:
         """It runs on from its dump, and its unit has it again. `ran` is called as soon as it runs."""
+        self._free_conmon()
         facts = self._facts or workload.facts_of(self.podman.inspect(self.name), ())
         self.dumped = False  # from now on it is looked at
 
         def come(within: str) -> None:
-            go_on(self.runtime, self.name, facts, within, self._network)
+            # A run that goes on from a dump has not asked before.
+            go_on(self.runtime, self.name, facts, within, self._network or network_backend(self.podman.info()))
             ran()
 
         unit = self.unit
@@ -149,15 +172,25 @@ class ContainerReturn:
 
     def start(self) -> None:
         """It begins anew, and its dump is of no use: podman would restore it whenever it is asked."""
+        self._free_conmon()
         unit = self.unit
         if unit is not None:
             unit.start()
-            return
-        self.podman.run("start", self.name)
-        shutil.rmtree(workload.facts_of(self.podman.inspect(self.name), ())["checkpoint_dir"], ignore_errors=True)
+        else:
+            self.podman.run("start", self.name)
+        if workload.find(self.podman.containers(), self.note["id"]):  # else a unit has made another
+            shutil.rmtree(workload.facts_of(self.podman.inspect(self.note["id"]), ())["checkpoint_dir"], ignore_errors=True)
 
     def resume(self) -> None:
         """It runs: its unit acts again."""
+        self._free_conmon()
         unit = self.unit
         if unit is not None:
             unit.resume(self.name)
+
+    def _free_conmon(self) -> None:
+        """A helper that was killed as it ended has left podman's process beside it stopped: that acts again, or ends, as the helper would have had it."""
+        listed = workload.find(self.podman.containers(), self.note["id"]) or {}
+        for pid in stopped_conmons(self.note["id"]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT if listed.get("State") == "running" else signal.SIGKILL)

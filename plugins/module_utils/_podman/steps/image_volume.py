@@ -21,6 +21,7 @@ from ..conversion_look import PlainLook
 from ..conversion_memory import why_unkept
 from ..converter import Converter, record_of, remove_plain
 from ..podman import Podman
+from ..processes import processes_of
 from ..volume_actions import VolumeActions
 from ..volume_noted import NotedActions
 from ..volume_observer import VolumeObserver
@@ -138,8 +139,8 @@ class ImageVolume:
         user = plain.user
         if not user or not user.running or (record_of(self.wanted.image) or {}).get("memory"):
             return plain
-        why = why_unkept(self.module, self.observer.podman, user.name, next(iter(user.units), ""), user.service)
-        return replace(plain, users=(replace(user, unkept=why), *plain.users[1:]))
+        why = why_unkept(self.module, self.observer.podman, plain.name, user.name, next(iter(user.units), ""), user.service)
+        return replace(plain, users=(replace(user, unkept=why, memory=processes_of(user.pid).memory), *plain.users[1:]))
 
     def _as_converted(self, plain: conversion.Plain, seen: volume.Observed) -> volume.Observed:
         """What will be there once podman's volume is bound to the image volume; refused if there is no room for it."""

@@ -113,6 +113,8 @@ def test_the_folder_is_kept_where_no_volume_of_podmans_can_be():
 def test_it_is_said_what_will_be_done_and_what_was_done():
     assert "copying takes some 1 s at 100 MiB/s while shop runs; then it stands still for some" in conversion.forecast(PLAIN)
     assert "and keeps its memory and connections; the plain folder is kept" in conversion.forecast(PLAIN)
+    assert "it stands still for some 1.5 s" in conversion.forecast(PLAIN)
+    assert "it stands still for some 5.5 s" in conversion.forecast(used_by(memory=2600 * MIB))
     stopped = conversion.forecast(used_by(units=("a.service",), unkept="CRIU is missing"))
     assert "then it (its unit a.service) stops and starts" in stopped and "as its memory cannot be kept: CRIU is missing;" in stopped
     assert "and no container has to stop" in conversion.forecast(plain(users=()))

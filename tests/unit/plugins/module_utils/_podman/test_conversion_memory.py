@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+from ansible_collections.livefleet.handover.plugins.module_utils._core import host
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
 from ansible_collections.livefleet.handover.plugins.module_utils._podman import conversion_memory
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.test_preflight import Facts
@@ -25,6 +26,8 @@ def asked():
     ("where", "key", "value", "says"),
     [
         ("workload", "pid_mode", "host", "shop uses the process namespace of the host and not one of its own (host)"),
+        ("workload", "conmon_gone", True, "the conmon of shop on "),
+        ("workload", "multicast", ["224.1.1.1 (eth0)"], "shop has joined multicast groups on 224.1.1.1 (eth0), in which it would not be when podman has"),
         ("workload", "devices", ["/dev/fuse"], "shop has devices of "),
         ("workload", "own_tables", ["inet filter"], "shop has the nftables table inet filter in its network namespace, which podman makes anew"),
         ("workload", "own_network", ["the interface tun0"], "shop has made the interface tun0 in its network namespace"),
@@ -42,16 +45,29 @@ def test_each_reason_is_said_without_a_moves_way_out(asked, where, key, value, s
 
 
 def test_the_helper_and_the_unit_are_asked_first(asked, monkeypatch):
-    inspect = {"Id": "111", "Name": "shop"}
+    mounts = [{"Name": "shop", "Destination": "/data"}, {"Name": "other", "Destination": "/other"}]
+    inspect = {"Id": "111", "Name": "shop", "State": {"Pid": 7}, "Mounts": mounts}
     podman = type("Podman", (), {"inspect": lambda _self, _name: inspect})()
     answers = {"last": {"workload_info": asked}}
     monkeypatch.setattr(conversion_memory, "in_turn", lambda _module, _table, _asked: answers)
     monkeypatch.setattr(conversion_memory, "why_halted", lambda _podman, _facts: halted)
-    halted = ""
-    assert conversion_memory.why_unkept(None, podman, "shop", "", {}) == "" == conversion_memory.why_unkept(None, podman, "shop", "a.service", UNIT)
-    assert "its unit a.service could not take it over again" in conversion_memory.why_unkept(None, podman, "shop", "a.service", {"adoption": ""})
+    monkeypatch.setattr(host, "free_space", lambda folder: free if folder == "/static" else 0)
+    asked["workload"].update(static_dir="/static", memory=2**30)
+    free = 2**31
+    monkeypatch.setattr(conversion_memory, "open_databases", lambda root, places: databases if (root, places) == (7, ["/data"]) else ["?"])
+    halted, databases = "", []
+
+    def why(unit="", service=UNIT):
+        return conversion_memory.why_unkept(None, podman, "shop", "shop", unit, service)
+
+    assert why() == "" == why("a.service")
+    assert "its unit a.service could not take it over again" in why("a.service", {"adoption": ""})
+    free = 2**30
+    assert why() == "the copy of the memory of shop takes 1 GiB, and 1 GiB is free in /static"
     halted = "it runs under crun, and only runc passes CRIU's hooks on"
-    assert conversion_memory.why_unkept(None, podman, "shop", "", {}) == halted
-    halted, answers = "", {"msg": "podman does not answer"}
+    assert why() == halted
+    halted, databases = "", ["/data/a.db"]
+    assert "it has SQLite's files open (/data/a.db), " in why()
+    databases, answers = [], {"msg": "podman does not answer"}
     with pytest.raises(HandoverError, match="podman does not answer"):
-        conversion_memory.why_unkept(None, podman, "shop", "", {})
+        why()

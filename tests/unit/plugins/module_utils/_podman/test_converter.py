@@ -77,6 +77,9 @@ class Host:
             assert os.listdir(self.folder), "it starts on an empty folder"
         self.runs = True
 
+    def stop(self):
+        self.runs = False
+
     def run(self, argv, accept=(0,), stdin=None, timeout=None):
         tool, words = os.path.basename(argv[0]), list(argv[1:])
         if words == ["start", self.unit or "shop"] and tool == ("systemctl" if self.unit else "podman"):
@@ -95,7 +98,7 @@ class Host:
         if "--stop" in words:
             assert options["--stop"].endswith("systemctl stop " + self.unit if self.unit else "podman stop shop")
             self.step("stop")
-            self.runs = False
+            self.stop()
         assert not self.runs
         if self.fails == "fill":
             raise runtime.HandoverError("no room")

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
+import shutil
+import signal
+import subprocess
+import time
 import typing as t
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
+from ansible_collections.livefleet.handover.plugins.module_utils._podman import converter
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import memory_left
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman import test_converter as base
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.test_converter import Killed, lines, settled, starts_on_what_is_there
 
 convert = base.convert
+IDENTIFIER = "5f7a9c0e12b4"
 
 
 @dataclasses.dataclass
@@ -32,6 +39,9 @@ class Host(base.Host):
     boots: int = 0
     kept: bool = False  # its unit does not act
     ended: bool = True  # podman has laid down all that belongs to the dump
+    gone: bool = False  # the container is
+    replaced: bool = False  # by its unit
+    silent: list[bool] = dataclasses.field(default_factory=list)  # whether each restore was
 
     def write(self):
         self.memory += 1
@@ -45,9 +55,15 @@ class Host(base.Host):
 
     def start(self):
         super().start()
-        self.memory, self.started, self.dump = 0, self.started + 1, None
+        self.memory, self.started, self.dump, self.gone = 0, self.started + 1, None, False
+
+    def listed(self):
+        state = "running" if self.runs else "exited"
+        return [] if self.gone else [{"Names": ["shop"], "Id": "222" if self.replaced else "111", "State": state}]
 
     def inspect(self):
+        if self.gone:
+            raise runtime.HandoverError("no such container")
         state = {"Running": self.runs, "StartedAt": str(self.started), "Checkpointed": self.dump is not None and self.ended, "ConmonPid": 7}
         return {"Id": "111", "Name": "shop", "State": state, "StaticDir": str(self.root / "static")}
 
@@ -73,8 +89,9 @@ class Host(base.Host):
         self.step("dumped")
         return {"bytes": 3, "stop_ms": 400.2, "last_ms": 20.1}
 
-    def restore(self, within=""):
+    def restore(self, within="", network=None):
         self.step("restore")
+        self.silent.append(bool(network))
         if self.fails == "restore" or self.fails == "restore-new" and self.options:
             raise runtime.HandoverError("CRIU cannot restore it")
         assert within or not self.unit
@@ -126,8 +143,9 @@ def live(convert, monkeypatch):
         Unit.host = host
         monkeypatch.setattr(base.Podman, "inspect", lambda _self, _name: host.inspect(), raising=False)
         monkeypatch.setattr(base.Podman, "info", lambda _self: {}, raising=False)
+        monkeypatch.setattr(base.Podman, "containers", lambda _self: host.listed())
         monkeypatch.setattr(memory_left, "boot", lambda: str(host.boots))
-        monkeypatch.setattr(memory_left, "go_on", lambda _runtime, _name, _facts, within, _network: host.restore(within))
+        monkeypatch.setattr(memory_left, "go_on", lambda _runtime, _name, _facts, within, network: host.restore(within, network))
         return convert(host, **options)
 
     own = base.Host.plain
@@ -208,6 +226,38 @@ def test_a_dump_of_another_moment_is_not_gone_back_to(live, tmp_path, change, sa
     settled(host)
 
 
+def test_one_that_is_gone_begins_anew_by_its_unit(live, tmp_path):
+    host = Host(tmp_path, fails="bind", unit="shop.service")
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    host.fails, host.gone = "", True
+    assert "began anew, without its memory: it is not there any more" in live(host)["summary"]
+    settled(host)
+    assert host.started == 1 and not host.kept and "restore" not in host.said
+
+
+@pytest.mark.parametrize(("unit", "replaced"), [("", False), ("shop.service", False), ("shop.service", True)])
+def test_the_dump_of_one_that_began_anew_goes(live, tmp_path, unit, replaced):
+    """podman would restore it whenever it is asked. Another container's folder is not touched."""
+    host = Host(tmp_path, fails="bind", unit=unit)
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    host.fails, host.boots, host.replaced = "", 1, replaced
+    live(host)
+    settled(host)
+    assert (tmp_path / "static/checkpoint").exists() == replaced
+
+
+def test_a_restore_of_another_run_is_silent_too(live, tmp_path):
+    host = Host(tmp_path, fails="bind")
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    host.fails = ""
+    live(host)
+    remembers(host)
+    assert host.silent == [True]
+
+
 @pytest.mark.parametrize(("fails", "says"), [("fill", "no room"), ("late", "no proof")])
 @pytest.mark.parametrize("unit", ["", "shop.service"])
 def test_a_failure_before_its_end_leaves_it_running(live, tmp_path, fails, says, unit):
@@ -255,11 +305,15 @@ def test_it_is_whole_wherever_the_way_back_is_killed(live, tmp_path):
     assert kill_at > 20 and {"unbind", "unmount", "detach"} <= set(host.said)
 
 
-def test_a_dump_that_fails_is_no_stop_without_leave(live, tmp_path):
+def test_a_dump_that_fails_is_no_stop_without_leave(live, tmp_path, monkeypatch):
     host = Host(tmp_path, fails="frozen", restart=True)
+    noted = []
+    stop = host.stop
+    monkeypatch.setattr(host, "stop", lambda: (noted.append(converter.record_of(host.image)), stop()))
     result = live(host)
     settled(host)
     assert host.started == 1 and result["memory"] is None and "shop was down for" in result["summary"]
+    assert [(note["memory"], note["running"]) for note in noted] == [(None, True)], "another run would await a dump"
     assert "shop is stopped and started, and loses its memory and connections: no room" in host.said
     host = Host(tmp_path / "other", fails="frozen")
     with pytest.raises(runtime.HandoverError, match="no room"):
@@ -277,3 +331,74 @@ def test_the_note_is_of_the_container_that_runs(live, tmp_path):
     live(host)
     settled(host)
     assert host.started == 1 and host.memory == 2
+
+
+def test_a_dump_has_a_time_of_its_own(monkeypatch):
+    spec = '{"dump": {"argv": [], "timeout": 86400, "log": "/static/dump.log"}}'
+    monkeypatch.setattr(memory_left.MemoryInPlace, "_texts", lambda _self: {memory_left.SPEC: spec})
+    monkeypatch.setattr(memory_left, "processes_of", lambda pid: {7: type("Processes", (), {"memory": 1000 * 2**20})}[pid])
+    left = object.__new__(memory_left.MemoryLeft)
+    vars(left).update(podman=type("Podman", (), {"path": "podman"}), name="shop", facts={"id": "111", "pid": 7}, watcher=9)
+    found = json.loads(left._texts()[memory_left.SPEC])
+    assert found["dump"] == {"argv": ["podman", *memory_left.dump_words("shop")], "timeout": 70, "log": "/static/dump.log"}
+    assert (found["ends"], found["watcher"], found["watches"]) == (True, 9, "111")
+
+
+@pytest.fixture
+def conmon(tmp_path):
+    """Begins processes of that name, stopped or not, with a word of theirs."""
+    begun = []
+
+    def begin(word, name="conmon", stopped=True):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        program = tmp_path / "bin" / name
+        if not program.exists():
+            program.symlink_to(shutil.which("sleep"))
+        process = subprocess.Popen([word, "600"], executable=str(program))
+        begun.append(process)
+        if stopped:
+            process.send_signal(signal.SIGSTOP)
+        reached(process, "T" if stopped else "S")
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def reached(process, state):
+    for _ in range(500):
+        with open(f"/proc/{process.pid}/stat", encoding="utf-8") as source:
+            found = source.read().rpartition(") ")[2][0]
+        if found == state:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"it is {found} and not {state}")
+
+
+def test_a_conmon_that_was_left_stopped_acts_again_or_ends(live, tmp_path, conmon, monkeypatch):
+    monkeypatch.setattr(Host, "inspect", lambda self, own=Host.inspect: {**own(self), "Id": IDENTIFIER})
+    monkeypatch.setattr(Host, "listed", lambda self, own=Host.listed: [{**each, "Id": IDENTIFIER} for each in own(self)])
+    others = [conmon("another"), conmon(IDENTIFIER, name="sleep")]
+    its = conmon(IDENTIFIER, stopped=False)
+    # Killed before it had ended, it runs on.
+    host = Host(tmp_path / "runs", fails="frozen")
+    its.send_signal(signal.SIGSTOP)
+    reached(its, "T")
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    remembers(host)
+    reached(its, "S")
+    # It has ended, and another run restores it.
+    host = Host(tmp_path / "ended", fails="bind")
+    with pytest.raises(runtime.HandoverError):
+        live(host)
+    its.send_signal(signal.SIGSTOP)
+    reached(its, "T")
+    host.fails = ""
+    live(host)
+    remembers(host)
+    reached(its, "Z")
+    for other in others:
+        reached(other, "T")
