@@ -93,7 +93,9 @@ def restore_power(side: str) -> t.Callable[[Scene], None]:
         host = scene.source if side == "source" else scene.destination
         scene.fleet.power_on(host)
         # As OpenVZ would at boot. Where the container may run on the other host, this has to be refused.
-        host.ask(f"vzctl start 103; vzctl start 105; vzctl restore {stock.CTID} || vzctl start {stock.CTID}")
+        # Each starts under the kernel that it is of: a container that is to be moved by CRIU has its freezer from the start.
+        of_openvz, of_stock = "vzctl start 103; vzctl start 105", f"vzctl restore {stock.CTID} || vzctl start {stock.CTID}"
+        host.ask(f"{stock.OPENVZ}; {of_openvz}; {stock.KERNEL}; {of_stock}; {scene.fleet.container.kernel}")
 
     return lift
 
