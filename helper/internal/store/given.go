@@ -114,7 +114,7 @@ func (i *Image) Shut() (point string, shut bool, err error) {
 	return Shut(io.NewSectionReader(i.g.f, first, cluster))
 }
 
-// openGiven opens an image that may be written: nobody else has it any more.
+// openGiven opens an image that may be written, once its writer has closed it.
 func openGiven(path string, size int64) (_ *given, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -132,6 +132,12 @@ func openGiven(path string, size int64) (_ *given, err error) {
 	}
 	if !st.Mode().IsRegular() {
 		return nil, errors.New("it is no file")
+	}
+	if err := waitClosed(f); err != nil {
+		return nil, err
+	}
+	if st, err = f.Stat(); err != nil { // it may have grown
+		return nil, err
 	}
 	// QEMU ends the file behind the last byte, and a layer has whole clusters.
 	if g.length = (st.Size() + cluster - 1) / cluster * cluster; g.length != st.Size() {

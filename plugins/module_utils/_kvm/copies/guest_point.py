@@ -32,7 +32,7 @@ from .guest_checks import Kind
 from .guest_files import ARCHIVES, archive
 from .guest_look import RUNNING, GuestFacts
 from .guest_moment import GuestMoment, NotBegun, end, is_ours
-from .push_moment import PushMoment, clear
+from .push_moment import PushMoment, clear, go_on
 from .still_moment import StillMoment
 
 
@@ -84,32 +84,47 @@ class GuestPoint:
         try:
             self._begin(moment, facts, marks, freeze)
             taken = self._bring(name, moment, facts, outside, freeze is not None)
-        except BaseException:
+        except BaseException as exc:
             try:
-                moment.end()
+                stopped = self._end(moment, facts)
             finally:
                 # Its bitmap goes to the one before, which then has all since the point before.
                 if moment.checkpoint:
                     self.libvirt.virsh("checkpoint-delete", "--domain", facts.name, moment.checkpoint, accept=range(256))
+            if stopped and isinstance(exc, HandoverError):
+                raise HandoverError(f"{exc}. And {stopped}") from exc
             raise
-        moment.end()
+        if stopped := self._end(moment, facts):
+            self.module.warn(stopped)
         # The one before, and those of points that came to nothing.
         stay = moment.keep_only(moment.checkpoint)
         if stay:
             self.module.warn(f"libvirt does not remove the checkpoint {stay[0]} of {facts.name}, which costs writes: try `virsh checkpoint-delete`")
         return taken
 
+    def _end(self, moment: GuestMoment | StillMoment, facts: GuestFacts) -> str:
+        """Returns a sentence of a guest that a push has stopped."""
+        moment.end()
+        return go_on(self.libvirt, facts.name) if self.mode == copy_mode.PUSH else ""
+
     def _look_for_room(self, facts: GuestFacts, listed: t.Sequence[Row], place: str) -> None:
-        """For the first point; what a later one needs is known when it is written. QEMU pushes a disk whole of which it does not know what was written."""
+        """For the first point; what a later one needs is known when it is written. QEMU pushes a disk whole of which it does not know what was written.
+
+        A store that is full stops a guest whose disks are pushed, so some is to be free for each push.
+        """
         if is_elsewhere(place) or listed and self.mode == copy_mode.PULL:
             return
         plans = backup_xml.plan(guest_checks.kept(facts), self.marks(listed), facts.checkpoints, self.track)
         whole = [each.disk for each in plans if not each.since]
-        if not whole:
+        if not whole and self.mode == copy_mode.PULL:
             return
         need = sum(disk.size for disk in whole) + SPARE_DISK
         free = host.free_space(place)
         if need > free:
+            if not whole:
+                raise HandoverError(
+                    f"QEMU pushes what {facts.name} has written into {place}, where {format_size(free)} is free: free {format_size(need - free)} there"
+                )
             disks = ", ".join(disk.target for disk in whole)
             which = f"a {self.kind.noun} of {facts.name} has {disks} whole, which" if listed else f"the first {self.kind.noun} of {facts.name}"
             raise HandoverError(

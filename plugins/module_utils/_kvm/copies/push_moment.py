@@ -34,8 +34,11 @@ LEAST_PAUSE, MOST_PAUSE = 0.1, 2.0
 # libvirt may be started anew meanwhile, and goes on with the job.
 PATIENCE = 60.0
 COMPLETED = "Completed"
+OPERATION = "Backup"
 # What libvirt says of a job that it does not know any more.
 UNKNOWN = ("", "None")
+# How virsh calls a guest that QEMU has stopped, as a write failed.
+STOPPED = "paused (I/O error)"
 
 
 class PushMoment(GuestMoment):
@@ -102,9 +105,12 @@ class PushMoment(GuestMoment):
             pause = min(2 * pause, MOST_PAUSE)
 
     def _told(self) -> tuple[str, str]:
-        """How the job has ended of which libvirt has not told yet, and why."""
+        """How the job has ended of which libvirt has not told yet, and why. Only a backup's success counts: another job may have ended since."""
         told = pairs(self.libvirt.virsh("domjobinfo", "--domain", self.facts.name, "--completed", accept=range(256)))
-        return told.get("Job type", ""), told.get("Error message", "")
+        ended = told.get("Job type", "")
+        if ended == COMPLETED and told.get("Operation") != OPERATION:
+            return "", ""
+        return ended, told.get("Error message", "")
 
     def _has_ended(self) -> bool:
         """Whether the guest has, and QEMU with it."""
@@ -122,6 +128,20 @@ class PushMoment(GuestMoment):
             }
             for each in self.plans
         ]
+
+
+def go_on(libvirt: Libvirt, guest: str) -> str:
+    """QEMU stops a guest whose old data it cannot write into the store. No job is at work any more, so the guest goes on. Returns a sentence."""
+    if _stands(libvirt, guest):
+        libvirt.virsh("resume", "--domain", guest, accept=range(256))
+        if _stands(libvirt, guest):
+            return f"a write of {guest} failed, and it stays paused: see `virsh domblkerror {guest}`, and try `virsh resume {guest}`"
+        return f"a write of {guest} failed meanwhile, which paused it; it was resumed"
+    return ""
+
+
+def _stands(libvirt: Libvirt, guest: str) -> bool:
+    return libvirt.virsh("domstate", "--domain", guest, "--reason", accept=range(256)).strip() == STOPPED
 
 
 def name_of(uuid: str) -> str:

@@ -168,8 +168,15 @@ class GuestHost:
     def _virsh_dumpxml(self, rest):
         return (self.defined or {}).get(rest[-1]) or self.domain()
 
+    # Why QEMU has stopped the guest, and whether it does so again.
+    reason, stays_paused = "", False
+
     def _virsh_domstate(self, rest):
-        return self.state + "\n"
+        return (f"paused ({self.reason})" if self.reason and "--reason" in rest else self.state) + "\n"
+
+    def _virsh_resume(self, rest):
+        self.said.append("resume")
+        self.reason = self.reason if self.stays_paused else ""
 
     def _virsh_domid(self, rest):
         return "7\n"

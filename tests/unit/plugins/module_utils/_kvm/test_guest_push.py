@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import host
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
 from ansible_collections.livefleet.handover.plugins.module_utils._drivers.copies import taker as taker_of
-from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import copy_mode, guest_taker, push_moment
+from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies import copy_mode, guest_checks, guest_taker, push_moment
 from ansible_collections.livefleet.handover.plugins.module_utils._kvm.copies.guest_checks import BACKUP
 
 
@@ -74,6 +74,53 @@ def test_the_end_of_an_earlier_job_is_not_taken_for_this_ones(guest_host, take):
         take()
 
 
+@pytest.mark.parametrize("operation", ["Operation:        Dump\n", ""])
+def test_the_end_of_another_kind_of_job_is_not_taken_for_this_ones(guest_host, take, operation):
+    guest_host.push_ends = "Job type:         Completed\n" + operation
+    with pytest.raises(HandoverError, match="libvirt does not say that QEMU has written all disks of web"):
+        take()
+    assert not guest_host.pulled
+
+
+FULL = "Job type:         Failed\nError message:    No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "reason, stays, resumed, sentence",
+    [
+        ("I/O error", False, True, r"No space left on device .*\. And a write of web failed meanwhile, which paused it; it was resumed$"),
+        ("I/O error", True, True, r"No space left on device .*\. And a write of web failed, and it stays paused: .* `virsh resume web`$"),
+        ("user", False, False, r"No space left on device \([^()]*\)$"),
+        ("", False, False, r"No space left on device \([^()]*\)$"),
+    ],
+)
+def test_a_guest_that_a_full_store_has_stopped_goes_on(guest_host, take, reason, stays, resumed, sentence):
+    guest_host.push_ends, guest_host.reason, guest_host.stays_paused = FULL, reason, stays
+    with pytest.raises(HandoverError, match=sentence):
+        take()
+    assert ("resume" in guest_host.said) is resumed
+
+
+def test_a_guest_is_not_resumed_before_the_job_has_gone(guest_host, take, monkeypatch):
+    guest_host.push_lasts, guest_host.reason = 10**6, "I/O error"
+    monkeypatch.setattr(guest_host, "_virsh_domjobabort", lambda rest: None)
+    monkeypatch.setattr(push_moment.PushMoment, "complete", lambda self: (_ for _ in ()).throw(HandoverError("too late")))
+    with pytest.raises(HandoverError, match="libvirt does not end the backup of web"):
+        take()
+    assert "domjobabort" in guest_host.said and "resume" not in guest_host.said
+
+
+def test_a_guest_that_was_stopped_goes_on_after_a_backup_too(guest_host, take):
+    guest_host.reason = "I/O error"
+    assert take()["warned"] == ["a write of web failed meanwhile, which paused it; it was resumed"] and guest_host.said[-1] == "resume"
+
+
+def test_a_pull_resumes_nothing(guest_host, take):
+    guest_host.reason = "I/O error"
+    take(mode="pull")
+    assert "resume" not in guest_host.said
+
+
 def test_a_guest_that_ends_is_not_waited_for(guest_host, take, monkeypatch):
     monkeypatch.setattr(push_moment, "PATIENCE", 1e9)
     guest_host.push_ends = ""
@@ -110,6 +157,16 @@ def test_room_for_disks_that_are_pushed_whole(guest_host, take, monkeypatch):
     monkeypatch.setattr(host, "free_space", lambda path: 1 << 20)
     with pytest.raises(HandoverError, match=r"a backup of web has vdb whole, which takes .*, and 1 MiB is free in "):
         take()
+
+
+def test_room_for_what_was_written_since(guest_host, take, monkeypatch):
+    monkeypatch.setattr(guest_checks, "kept", lambda facts: [disk for disk in facts.disks if disk.target == "vda"])
+    take()
+    monkeypatch.setattr(host, "free_space", lambda path: 1 << 20)
+    with pytest.raises(HandoverError, match=r"QEMU pushes what web has written into .*, where 1 MiB is free: free 63 MiB there"):
+        take()
+    monkeypatch.setattr(host, "free_space", lambda path: 64 << 20)
+    take()
 
 
 def test_push_is_for_folders_of_this_host_and_guests(guest_host, guest_module, monkeypatch):
