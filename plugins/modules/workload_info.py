@@ -226,7 +226,7 @@ asked_at:
   type: float
   sample: 1795256040.25
 told_at:
-  description: When its answer was there, by the same clock. RV(host.clock) was read between the two.
+  description: When its answer was there, by the same clock. The C(clock) of C(host) was read between the two.
   returned: always
   type: float
   sample: 1795256041.5

@@ -16,8 +16,8 @@ from scene import Scene
 
 
 class Strokes:
-    def __init__(self, scene: Scene, strokes: t.Sequence[Stroke], seconds: float, deeds: t.Mapping[str, Deed] = DEEDS) -> None:
-        self.scene, self.deeds, self.over = scene, deeds, threading.Event()
+    def __init__(self, scene: Scene, strokes: t.Sequence[Stroke], seconds: float, deeds: t.Mapping[str, Deed] | None = None) -> None:
+        self.scene, self.deeds, self.over = scene, deeds or DEEDS, threading.Event()
         self.struck: list[Stroke] = []
         self.errors: list[str] = []
         self.threads = [threading.Thread(target=self._one, args=(stroke, stroke.at * seconds), daemon=True) for stroke in strokes]

@@ -183,7 +183,7 @@ def test_push_is_for_folders_of_this_host_and_guests(guest_host, guest_module, m
 
 def test_a_mount_that_was_left_goes(monkeypatch, tmp_path):
     said = []
-    runtime = types.SimpleNamespace(tool=lambda tool, package: tool, run=lambda words: said.append(words))
+    runtime = types.SimpleNamespace(tool=lambda tool, package: tool, run=said.append)
     monkeypatch.setattr(push_moment.guest_moment, "PUSHED", str(tmp_path))
     (tmp_path / "u").mkdir()
     monkeypatch.setattr(push_moment.os.path, "ismount", lambda path: path == str(tmp_path / "u"))
