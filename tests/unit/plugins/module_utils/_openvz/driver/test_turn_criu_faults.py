@@ -139,6 +139,7 @@ def test_the_network_lock_of_a_criu_that_was_killed_is_removed(stock, tool, kill
     words = stock.root / "bin/of-criu"
     stock.program("of-criu", words.read_text(encoding="utf-8").replace("/proc/self/ns/net", "/not/there"))
     stock.program("nsenter", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
+    stock.program("logger", f'#!/bin/sh\necho "$*" >>{stock.root}/logged\n')
     for name in ("nft", "iptables", "ip6tables"):
         stock.program(name, RULES.format(stock.root))
     dump, lock = dumped(stock), stock.root / f"rules-{tool}"
@@ -151,4 +152,5 @@ def test_the_network_lock_of_a_criu_that_was_killed_is_removed(stock, tool, kill
     status, said = stock.turn("home", "101", dump)
     # Of one that lives CRIU itself removes it.
     assert (status, "open connections may be lost" in said, lock.exists()) == (0, killed, not killed)
+    assert (stock.root / "logged").exists() == killed
     assert not stands_still(stock) and nothing_left(stock)
