@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import posixpath
 import typing as t
 
 from ..._core.move import Move, dotted
 from ..._core.move_checks import Need
 from . import gate
-from .facts import CRIU, KERNEL
+from .facts import CRIU, KERNEL, place
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
@@ -73,6 +74,14 @@ def _by_criu(move: Move) -> t.Iterator[str]:
         yield "CRIU is {0} on {1} and {2} on {3}, which is older: install the same version there, {4}".format(
             dotted(here["criu"]), move.source, dotted(there["criu"]), move.destination, OFFLINE_CURE
         )
+    # A move holds CRIU by the folder that it dumps to, and knows that of the host. This setting moves with the container.
+    own = move.container["parameters"].get("DUMPDIR")
+    for name, offer in ((move.source, here), (move.destination, there)) if own else ():
+        usual, chosen = posixpath.dirname(offer["dump"]), posixpath.normpath(place(move.container["parameters"], "DUMPDIR", move.container["id"]))
+        if chosen != posixpath.normpath(usual):
+            yield "{0} has a DUMPDIR of its own ({1}), and the dumps of {2} are in {3}, where alone CRIU is held: remove it from its configuration, {4}".format(
+                move.workload, chosen, name, usual, OFFLINE_CURE
+            )
     if move.container["layout"] != "simfs":
         yield "{0} has a ploop disk, and no stock kernel has a device for it: {1}".format(move.workload, OFFLINE_CURE[len("or ") :])
 

@@ -278,6 +278,7 @@ def test_nothing_is_in_the_way_by_criu(stock):
         (put("here/host/openvz/freezer", False), "node1 has no freezer of cgroup v1, and the tasks of 101 would run on if CRIU were killed"),
         (put("there/host/openvz/criu", [4, 1, 9]), "CRIU is 4.2.1 on node1 and 4.1.9 on node2, which is older"),
         (put("here/workload/layout", "ploop"), "101 has a ploop disk, and no stock kernel has a device for it: move it with migrate_mode=offline"),
+        (parameter("DUMPDIR", "/big"), "101 has a DUMPDIR of its own (/big), and the dumps of node1 are in /vz/dump, where alone CRIU is held"),
         (put("there/host/openvz/way", facts.KERNEL), "CRIU holds the memory of a container on node1, and OpenVZ's kernel on node2"),
         (put("here/host/openvz/way", facts.KERNEL), "CRIU holds the memory of a container on node2, and OpenVZ's kernel on node1"),
     ],
@@ -288,6 +289,17 @@ def test_each_obstacle_is_firm_and_says_its_cure(stock, spoil, says):
     assert any(check == "live" and says in sentence for check, sentence in found), found
     # It cannot be ignored.
     assert "live" in checks.unknown_names(["live"])
+
+
+def test_a_dump_s_place_that_moves_with_it_has_to_be_each_host_s(stock):
+    put("there/host/openvz/dump", "/big/handover.101")(stock)
+    # Without a setting of its own each host has its own place.
+    assert sentences(stock) == []
+    parameter("DUMPDIR", "/vz/dump/")(stock)
+    ((check, sentence),) = sentences(stock)
+    assert check == "live" and "and the dumps of node2 are in /big" in sentence
+    put("there/host/openvz/dump", "/vz/dump/handover.101")(stock)
+    assert sentences(stock) == []
 
 
 def test_a_freezer_is_asked_of_the_source_alone(stock):
