@@ -102,9 +102,12 @@ def test_a_guest_that_a_full_store_has_stopped_goes_on(guest_host, take, reason,
 
 
 def test_a_guest_is_not_resumed_before_the_job_has_gone(guest_host, take, monkeypatch):
+    def too_late(_moment):
+        raise HandoverError("too late")
+
     guest_host.push_lasts, guest_host.reason = 10**6, "I/O error"
     monkeypatch.setattr(guest_host, "_virsh_domjobabort", lambda rest: None)
-    monkeypatch.setattr(push_moment.PushMoment, "complete", lambda self: (_ for _ in ()).throw(HandoverError("too late")))
+    monkeypatch.setattr(push_moment.PushMoment, "complete", too_late)
     with pytest.raises(HandoverError, match="libvirt does not end the backup of web"):
         take()
     assert "domjobabort" in guest_host.said and "resume" not in guest_host.said

@@ -57,8 +57,8 @@ def test_the_helper_and_the_unit_are_asked_first(asked, monkeypatch):
     monkeypatch.setattr(conversion_memory, "open_databases", lambda root, places: databases if (root, places) == (7, ["/data"]) else ["?"])
     halted, databases = "", []
 
-    def why(unit="", service=UNIT):
-        return conversion_memory.why_unkept(None, podman, "shop", "shop", unit, service)
+    def why(unit="", service=None):
+        return conversion_memory.why_unkept(None, podman, "shop", "shop", unit, service or UNIT)
 
     assert why() == "" == why("a.service")
     assert "its unit a.service could not take it over again" in why("a.service", {"adoption": ""})

@@ -368,7 +368,7 @@ def conmon(tmp_path):
 
 
 def reached(process, state):
-    for _ in range(500):
+    for _look in range(500):
         with open(f"/proc/{process.pid}/stat", encoding="utf-8") as source:
             found = source.read().rpartition(") ")[2][0]
         if found == state:
