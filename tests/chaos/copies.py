@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from copies_plan import Round, round_of
-from database import Moment, Writer
+from copies_database import Moment, Writer
 from deeds import DEEDS, Deed, there
 from fleet import CHECKOUT, PCOPY, VOLUME, WORKLOAD, Fleet, Play, play, sentences, until
 from scene import Scene

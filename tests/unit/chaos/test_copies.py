@@ -16,7 +16,7 @@ TESTS = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TESTS / folder) for folder in ("chaos", "faults", "clients")]
 import copies
 import copies_plan as plan
-from database import Moment
+from copies_database import Moment
 
 
 def some(first: int, count: int) -> list[plan.Round]:
