@@ -17,8 +17,8 @@ import typing as t
 from dataclasses import dataclass
 from pathlib import Path
 
-from copies_plan import Round, round_of
 from copies_database import Moment, Writer
+from copies_plan import Round, round_of
 from deeds import DEEDS, Deed, there
 from fleet import CHECKOUT, PCOPY, VOLUME, WORKLOAD, Fleet, Play, play, sentences, until
 from scene import Scene
