@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,7 +97,7 @@ func (c Cgroup) Freeze(ctx context.Context) (time.Time, error) {
 	if err := c.write(freezeFile, "1"); err != nil {
 		return time.Time{}, err
 	}
-	if err := c.await(ctx, "frozen", "1"); err != nil {
+	if err := c.await(ctx, frozen); err != nil {
 		return time.Time{}, fmt.Errorf("hooks: freezing the cgroup %s: %w", c, err)
 	}
 	return time.Now(), nil
@@ -116,7 +117,7 @@ func (c Cgroup) Kill(ctx context.Context) error {
 	defer cancel()
 	err := c.write(killFile, "1")
 	if err == nil {
-		err = c.await(ctx, "populated", "0")
+		err = c.await(ctx, unpopulated)
 	}
 	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil
@@ -124,17 +125,24 @@ func (c Cgroup) Kill(ctx context.Context) error {
 	return fmt.Errorf("hooks: ending what is in the cgroup %s: %w", c, err)
 }
 
-// await returns when the kernel says this of the cgroup.
-func (c Cgroup) await(ctx context.Context, key, value string) error {
+const (
+	frozen      = "frozen 1"
+	unpopulated = "populated 0"
+)
+
+// await returns when the kernel says one of these of the cgroup, each a line of its events.
+func (c Cgroup) await(ctx context.Context, lines ...string) error {
 	events, err := os.Open(filepath.Join(string(c), eventsFile))
 	if err != nil {
 		return err
 	}
 	defer events.Close()
 	for {
-		now, err := eventOf(events, key)
-		if err != nil || now == value {
-			return err
+		for _, line := range lines {
+			key, value, _ := strings.Cut(line, " ")
+			if now, err := eventOf(events, key); err != nil || now == value {
+				return err
+			}
 		}
 		// The kernel announces a change of the file as urgent data. The limit is
 		// for the context: a task that waits for its disk may hold this up.
@@ -200,7 +208,8 @@ func (c Cgroup) RunOn(images string) (r undump.Report, err error) {
 	if state, e := os.ReadFile(filepath.Join(string(c), freezeFile)); e == nil && bytes.HasPrefix(state, []byte("1")) {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), runOnLimit, fmt.Errorf("they do not stand still within %s", runOnLimit))
 		defer cancel()
-		if err = c.await(ctx, "frozen", "1"); err == nil {
+		// Linux 6.18 may not call a cgroup frozen whose last task was killed in it.
+		if err = c.await(ctx, frozen, unpopulated); err == nil {
 			r, err = undump.PutBack(c.EachTask, images)
 		}
 	}

@@ -98,6 +98,29 @@ func TestNoCgroup(t *testing.T) {
 	}
 }
 
+// The last task of a frozen cgroup that is killed may leave it unfrozen to the kernel.
+func TestNothingOfAnEmptyCgroupIsWaitedFor(t *testing.T) {
+	for _, c := range []struct{ events, text string }{
+		{"populated 0\nfrozen 0\n", ""},
+		{"populated 1\nfrozen 1\n", ""},
+		{"populated 1\nfrozen 0\n", "do not stand still"},
+	} {
+		dir := t.TempDir() // its state is the case's, not the kernel's
+		for name, text := range map[string]string{freezeFile: "1\n", eventsFile: c.events} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Cgroup(dir).RunOn("")
+		if (err == nil) != (c.text == "") || err != nil && !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%q: %v", c.events, err)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, freezeFile)); err != nil || b[0] != '0' {
+			t.Errorf("%q: it was not thawed: %s, %v", c.events, b, err)
+		}
+	}
+}
+
 func TestTasksRunOnAtTheEndOfTheProcess(t *testing.T) {
 	c, runs := busy(t)
 	criu := exec.Command("sleep", "60")

@@ -136,6 +136,13 @@ func playDump(control, runDir, gate, cgroup string) error {
 	if err == nil && goOn && asked("ends") {
 		if pid, err := os.ReadFile(filepath.Join(control, "watcher")); err == nil { // does it see the end?
 			stat, err := os.ReadFile("/proc/" + string(pid) + "/stat")
+			for range 100 { // it runs for as long as it takes to act on a signal
+				if err != nil || !strings.Contains(string(stat), ") R ") {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+				stat, err = os.ReadFile("/proc/" + string(pid) + "/stat")
+			}
 			if err := errors.Join(err, os.WriteFile(filepath.Join(control, "watched"), stat, 0o600)); err != nil {
 				return err
 			}
