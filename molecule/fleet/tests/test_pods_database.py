@@ -22,7 +22,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from test_fleet import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
+from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "clients"))
 
