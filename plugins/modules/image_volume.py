@@ -341,7 +341,7 @@ allocated:
 """
 
 from ..module_utils._core.step import alone
-from ..module_utils._podman.steps.image_volume import STEP
+from ..module_utils._podman.copies.converted_volume import STEP
 
 
 def main() -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import typing as t
 from dataclasses import dataclass
@@ -21,6 +22,17 @@ from .sessions import Sessions, moved_names
 DOCKER_VOLUMES = "/var/lib/docker/volumes"
 # Seconds that podman waits for a container's end where nobody has said.
 _PATIENCE = 10
+
+
+def record_of(image: str) -> dict[str, t.Any] | None:
+    """The note of a conversion that was begun and has not ended."""
+    try:
+        with open(image + conversion.RECORD, encoding="utf-8") as source:
+            return json.load(source)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return {}  # it was killed before it had done anything
 
 
 @dataclass(frozen=True)

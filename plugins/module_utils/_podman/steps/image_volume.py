@@ -2,26 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One image volume of this host."""
+"""One image volume of this host. The module converts plain volumes, too, which takes what stands above the steps."""
 
 from __future__ import annotations
 
 import os
 import typing as t
-from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..._core.pcopy import Pcopy
 from ..._core.runtime import HandoverError, Runtime
 from ..._core.sizes import parse_size
 from ..._core.step import Step
-from .. import conversion, volume
-from ..conversion_look import PlainLook
-from ..conversion_memory import why_unkept
-from ..converter import Converter, record_of, remove_plain
+from .. import volume
+from ..conversion_look import record_of
 from ..podman import Podman
-from ..processes import processes_of
 from ..volume_actions import VolumeActions
 from ..volume_noted import NotedActions
 from ..volume_observer import VolumeObserver
@@ -33,9 +28,10 @@ class ImageVolume:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.runtime = Runtime(module, module.params["timeout"])
-        self._want(self._wanted())
+        self.want(self._wanted())
 
-    def _want(self, wanted: volume.Wanted) -> None:
+    def want(self, wanted: volume.Wanted) -> None:
+        """The volume that is asked for is this one."""
         self.wanted = wanted
         options = ("noatime", "discard") if self._discard() else ("noatime",)
         self.observer = VolumeObserver(self.runtime, Podman(self.runtime), wanted, options, self.module.params["sector_size"])
@@ -82,86 +78,32 @@ class ImageVolume:
 
     def run(self) -> dict[str, t.Any]:
         """Looks, decides, acts, and looks again."""
-        plain = self._plain()
-        before = self.observer.observe()
-        if plain:
-            before = self._as_converted(plain, before)
+        if record_of(self.wanted.image) is not None:
+            name = self.wanted.podman_volume or self.wanted.name
+            raise HandoverError(f"a conversion of podman's volume {name} was begun and has not ended: run it again, with convert=true")
+        return self.reach(self.observer.observe(), self.act)
+
+    def reach(self, before: volume.Observed, act: t.Callable[[volume.Plan], None], reasons: t.Sequence[str] = ()) -> dict[str, t.Any]:
+        """The result, when `act` has done the steps that are left from `before` on, and all that the `reasons` before those are for."""
         plan = volume.decide(self.wanted, before)
         self._check_tools(plan)
-        reasons = ([conversion.reason(plain)] if plain else []) + [step.reason for step in plan.steps]
-        converted, after = {"summary": conversion.forecast(plain)} if plain else None, before
+        reasons, after = [*reasons, *(step.reason for step in plan.steps)], before
         if reasons and not self.module.check_mode:
-            if plain:
-                converted = Converter(self.actions, plain, self.module.params["keep_plain"], self.module.params["restart"]).run(plan.has("write_units"))
-            else:
-                for step in plan.steps:
-                    getattr(self.actions, step.action)()
+            act(plan)
             after = self.observer.observe()
             self._verify(after)
         reasons += self._set_root_attributes(after, plan)
-        if not plain:
-            reasons += self._remove_plain()
         return dict(
             self._facts(after),
             changed=bool(reasons),
             reasons=reasons,
-            conversion=converted,
             diff={"before": volume.outline(self.wanted, before), "after": volume.predict(self.wanted, before, plan)},
         )
 
-    # A plain volume of podman's
-
-    def _plain(self) -> conversion.Plain | None:
-        """The plain volume that is to be converted, if that is asked for and there is one."""
-        begun = record_of(self.wanted.image) is not None
-        if not self.module.params["convert"]:
-            if begun:
-                name = self.wanted.podman_volume or self.wanted.name
-                raise HandoverError(f"a conversion of podman's volume {name} was begun and has not ended: run it again, with convert=true")
-            return None
-        conversion.check_request(self.wanted)
-        if self.runtime.find("podman") is None:
-            return None  # refused by the plan
-        look = PlainLook(self.observer.podman, t.cast(str, self.wanted.podman_volume), self.wanted.mountpoint)
-        plain = look.find(begun)
-        if plain:
-            Pcopy(self.runtime).check_installed()
-            conversion.check(plain, begun)
-            conversion.check_image(self.wanted, os.path.lexists(self.wanted.image), begun)
-            plain = self._with_memory(plain)
-            conversion.check_memory(plain, self.module.params["restart"])
-        elif self.wanted.size is None and look.is_dockers():
-            raise HandoverError(f"the volume {look.name} is Docker's, and only podman's become image volumes: make one, stop the container, and copy the files")
-        return plain
-
-    def _with_memory(self, plain: conversion.Plain) -> conversion.Plain:
-        """Whether its container can be dumped. A run that was cut off has found that it can."""
-        user = plain.user
-        if not user or not user.running or (record_of(self.wanted.image) or {}).get("memory"):
-            return plain
-        why = why_unkept(self.module, self.observer.podman, plain.name, user.name, next(iter(user.units), ""), user.service)
-        return replace(plain, users=(replace(user, unkept=why, memory=processes_of(user.pid).memory), *plain.users[1:]))
-
-    def _as_converted(self, plain: conversion.Plain, seen: volume.Observed) -> volume.Observed:
-        """What will be there once podman's volume is bound to the image volume; refused if there is no room for it."""
-        if self.wanted.size is None and seen.image is None:
-            self._want(replace(self.wanted, size=conversion.size_for(plain, self.wanted.fstype)))
-        if seen.image is None:
-            conversion.check_room(plain, self.wanted, seen.free)
-        return replace(seen, podman_volume=volume.bound_options(self.wanted.mountpoint))
-
-    def _remove_plain(self) -> list[str]:
-        """The folder of a plain volume that was converted before goes when it is not to be kept any more."""
-        params, name = self.module.params, self.wanted.podman_volume
-        if not params["convert"] or params["keep_plain"] or not name:
-            return []
-        own = next((found["Mountpoint"] for found in self.observer.podman.volumes() if found["Name"] == name), "")
-        aside = conversion.aside_of(name, own) if own else ""
-        if not aside or not os.path.lexists(aside):
-            return []
-        if not self.module.check_mode:
-            remove_plain(aside)
-        return [f"the folder of the plain volume is kept as {aside}"]
+    def act(self, plan: volume.Plan) -> None:
+        """Does the steps."""
+        for step in plan.steps:
+            getattr(self.actions, step.action)()
 
     def _check_tools(self, plan: volume.Plan) -> None:
         if not plan.missing_tools:
@@ -215,12 +157,17 @@ class ImageVolume:
         }
 
 
-def run(module: AnsibleModule) -> dict[str, t.Any]:
-    """The result of the module."""
+def result_of(kind: type[ImageVolume], module: AnsibleModule) -> dict[str, t.Any]:
+    """What the volume, of this kind, has to tell."""
     try:
-        return ImageVolume(module).run()
+        return kind(module).run()
     except OSError as exc:
         raise HandoverError(f"{exc.filename or module.params['name']}: {exc.strerror or exc}") from exc
+
+
+def run(module: AnsibleModule) -> dict[str, t.Any]:
+    """The result of the step."""
+    return result_of(ImageVolume, module)
 
 
 STEP = Step(
@@ -241,9 +188,6 @@ STEP = Step(
         "reserve": {"type": "str", "choices": ["none", "full"], "default": "none"},
         "sector_size": {"type": "int", "choices": [512, 4096], "default": 512},
         "force": {"type": "bool", "default": False},
-        "convert": {"type": "bool", "default": False},
-        "keep_plain": {"type": "bool", "default": True},
-        "restart": {"type": "bool", "default": False},
         "snapshot_store": {"type": "path"},
         "timeout": {"type": "int", "default": 300},
     },

@@ -14,8 +14,9 @@ import typing as t
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import converter
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.conversion import Plain, User
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.conversion_look import record_of
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import converter
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.volume import Wanted, bound_options
 
 
@@ -330,11 +331,11 @@ def test_two_runs_do_not_meet(convert, tmp_path):
 
 def test_a_note_that_is_cut_off_says_that_nothing_was_done(tmp_path):
     image = str(tmp_path / "shop.img")
-    assert converter.record_of(image) is None
+    assert record_of(image) is None
     for text, found in (("", {}), (json.dumps({"running": True}), {"running": True})):
         with open(image + converter.conversion.RECORD, "w", encoding="utf-8") as target:
             target.write(text)
-        assert converter.record_of(image) == found
+        assert record_of(image) == found
 
 
 def test_a_stop_that_is_under_way_is_seen():

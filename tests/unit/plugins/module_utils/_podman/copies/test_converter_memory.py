@@ -18,10 +18,10 @@ import typing as t
 
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import runtime
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import converter
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.conversion_look import record_of
 from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import memory_left
-from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman import test_converter as base
-from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.test_converter import Killed, lines, settled, starts_on_what_is_there
+from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.copies import test_converter as base
+from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.copies.test_converter import Killed, lines, settled, starts_on_what_is_there
 
 convert = base.convert
 IDENTIFIER = "5f7a9c0e12b4"
@@ -309,7 +309,7 @@ def test_a_dump_that_fails_is_no_stop_without_leave(live, tmp_path, monkeypatch)
     host = Host(tmp_path, fails="frozen", restart=True)
     noted = []
     stop = host.stop
-    monkeypatch.setattr(host, "stop", lambda: (noted.append(converter.record_of(host.image)), stop()))
+    monkeypatch.setattr(host, "stop", lambda: (noted.append(record_of(host.image)), stop()))
     result = live(host)
     settled(host)
     assert host.started == 1 and result["memory"] is None and "shop was down for" in result["summary"]

@@ -10,7 +10,7 @@ import copy
 import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core import host
 from ansible_collections.livefleet.handover.plugins.module_utils._core.runtime import HandoverError
-from ansible_collections.livefleet.handover.plugins.module_utils._podman import conversion_memory
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies import conversion_memory
 from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._podman.test_preflight import Facts
 
 UNIT = {"adoption": "inside"}

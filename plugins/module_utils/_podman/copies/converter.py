@@ -28,30 +28,19 @@ import time
 import typing as t
 from dataclasses import dataclass, field, replace
 
-from .._core.pcopy import Pcopy
-from .._core.runtime import HandoverError, Runtime
-from . import book, conversion, guard, inode_flags, volume, volume_files as files
-from .conversion_look import cgroup_of
-from .copies.memory_left import ContainerReturn, NotRestoredError, dump_words
-from .podman import Podman
-from .rollback import remove
-from .volume_actions import VolumeActions
+from ..._core.pcopy import Pcopy
+from ..._core.runtime import HandoverError, Runtime
+from .. import book, conversion, guard, inode_flags, volume, volume_files as files
+from ..conversion_look import cgroup_of, record_of
+from ..podman import Podman
+from ..rollback import remove
+from ..volume_actions import VolumeActions
+from .memory_left import ContainerReturn, NotRestoredError, dump_words
 
 # The steps from the stop on have this of their own, however long the copying took.
 _AFTERWARDS = 180.0
 # A unit's stop may take this longer than its container's.
 _STOP_MORE = 90
-
-
-def record_of(image: str) -> dict[str, t.Any] | None:
-    """The note of a conversion that was begun and has not ended."""
-    try:
-        with open(image + conversion.RECORD, encoding="utf-8") as source:
-            return json.load(source)
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        return {}  # it was killed before it had done anything
 
 
 @dataclass

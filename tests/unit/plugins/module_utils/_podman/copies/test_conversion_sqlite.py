@@ -10,7 +10,7 @@ import os
 import sqlite3
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.conversion_sqlite import open_databases
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies.conversion_sqlite import open_databases
 
 
 @pytest.fixture

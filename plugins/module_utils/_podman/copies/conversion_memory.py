@@ -13,16 +13,17 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
-from .._core.move import LIVE
-from .._core.room import look_for_room
-from .._core.runtime import HandoverError
-from .._core.step import in_turn
-from . import workload
+from ..._core.move import LIVE
+from ..._core.room import look_for_room
+from ..._core.runtime import HandoverError
+from ..._core.step import in_turn
+from .. import workload
+from ..podman import Podman
+from ..preflight import container, criu, processes, state
+from ..preflight.plan import Check, Facts, Plan
+from ..steps.table import STEPS
 from .conversion_sqlite import open_databases
-from .copies.memory_in_place import why_halted
-from .podman import Podman
-from .preflight import container, criu, processes, state
-from .preflight.plan import Check, Facts, Plan
+from .memory_in_place import why_halted
 
 
 def _multicast(plan: Plan) -> t.Iterator[str]:
@@ -68,8 +69,6 @@ def _with_databases(inspect: Facts, volume: str) -> str:
 
 def why_unkept(module: AnsibleModule, podman: Podman, volume: str, name: str, unit: str, service: Facts) -> str:
     """Why the memory of a container that runs cannot be kept; empty: it can."""
-    from .steps.table import STEPS
-
     if unit and not service.get("adoption"):
         return "its unit {0} could not take it over again: use a quadlet without Notify=".format(unit)
     inspect = podman.inspect(name)
