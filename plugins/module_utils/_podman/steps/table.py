@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The modules that can be steps of one call. meta/runtime.yml names the same."""
+"""The modules that can be steps of one call. meta/runtime.yml names the same, but image_volume."""
 
 from __future__ import annotations
 
