@@ -10,7 +10,7 @@ Rows = t.Sequence[t.Mapping[str, t.Any]]
 
 # The keys that a side of a session is told of a volume or a directory.
 SOURCE_VOLUME = ("name", "device", "size", "mountpoint")
-DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options")
+DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options", "device", "same_device")
 DESTINATION_DIRECTORY = ("name", "file", "size")
 # The options by which image_volume knows one.
 VOLUME = ("name", "image", "mountpoint", "fstype", "podman_volume")

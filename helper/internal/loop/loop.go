@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -35,32 +36,51 @@ func attachAndLetGo(image string, mode int, flags uint32) (string, error) {
 	return d.Name(), d.Close()
 }
 
-// MountImage gives the image a loop device and mounts that, as Mount does. The
+// Image is an image file that is to be mounted.
+type Image struct {
+	Path       string
+	Mountpoint string
+	Fstype     string
+	Options    string
+	// Cached is without direct I/O: cached blocks of the image are not read from the
+	// disk. All else is cached twice, until TurnDirect.
+	Cached bool
+	// Device is the path of the device that it gets, such as /dev/loop7, if that is
+	// free. A file system on a device of the same number is the same to programs.
+	Device string
+	Same   bool // it gets no other device
+}
+
+// Mount gives the image a loop device and mounts that, as the function Mount does. The
 // kernel gives the device back when it is unmounted, or when this fails, however
 // that is. That is said as the device is made: said later, it holds up everything
 // on the device for some 15 ms (measured on Linux 6.18).
-func MountImage(image, mountpoint, fstype, options string) error {
-	return mountImage(image, mountpoint, fstype, options, unix.LO_FLAGS_DIRECT_IO)
-}
-
-// MountCached does the same without direct I/O: cached blocks of the image are not
-// read from the disk. All else is cached twice, until TurnDirect.
-func MountCached(image, mountpoint, fstype, options string) error {
-	return mountImage(image, mountpoint, fstype, options, 0)
-}
-
-func mountImage(image, mountpoint, fstype, options string, flags uint32) error {
-	d, err := attach(image, os.O_RDWR, flags|unix.LO_FLAGS_AUTOCLEAR)
+func (i Image) Mount() error {
+	flags := uint32(unix.LO_FLAGS_DIRECT_IO)
+	if i.Cached {
+		flags = 0
+	}
+	d, err := attachAs(i.Path, os.O_RDWR, flags|unix.LO_FLAGS_AUTOCLEAR, i.Device, i.Same)
 	if err != nil {
 		return err
 	}
 	defer d.Close() // its user until the mount is
-	return Mount(d.Name(), mountpoint, fstype, options)
+	return Mount(d.Name(), i.Mountpoint, i.Fstype, i.Options)
+}
+
+// MountImage mounts the image on any device.
+func MountImage(image, mountpoint, fstype, options string) error {
+	return Image{Path: image, Mountpoint: mountpoint, Fstype: fstype, Options: options}.Mount()
 }
 
 // attach returns the device open for reading: a kernel may refuse to mount a device
 // that is open for writing.
 func attach(image string, mode int, flags uint32) (*os.File, error) {
+	return attachAs(image, mode, flags, "", false)
+}
+
+// attachAs gives it the device named like, if that is free; with same no other.
+func attachAs(image string, mode int, flags uint32, like string, same bool) (*os.File, error) {
 	f, err := os.OpenFile(image, mode|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("loop: %w", err)
@@ -72,6 +92,12 @@ func attach(image string, mode int, flags uint32) (*os.File, error) {
 	}
 	defer ctl.Close()
 
+	if like != "" {
+		d, err := attachTo(ctl, like, f, image, flags)
+		if err == nil || same {
+			return d, err
+		}
+	}
 	// Another process may take the free device between the two calls.
 	for range 64 {
 		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
@@ -79,10 +105,7 @@ func attach(image string, mode int, flags uint32) (*os.File, error) {
 			return nil, fmt.Errorf("loop: no free loop device: %w", err)
 		}
 		dev := fmt.Sprintf("/dev/loop%d", n)
-		d, err := configure(dev, f, image, flags)
-		if errors.Is(err, unix.EINVAL) { // the file system below cannot do direct I/O
-			d, err = configure(dev, f, image, flags&^unix.LO_FLAGS_DIRECT_IO)
-		}
+		d, err := configureAsItCan(dev, f, image, flags)
 		if errors.Is(err, unix.EBUSY) {
 			continue
 		}
@@ -92,6 +115,34 @@ func attach(image string, mode int, flags uint32) (*os.File, error) {
 		return d, nil
 	}
 	return nil, fmt.Errorf("loop: every free loop device was taken by another process")
+}
+
+// attachTo makes the device if there is none of that name.
+func attachTo(ctl *os.File, dev string, f *os.File, image string, flags uint32) (*os.File, error) {
+	n, err := strconv.Atoi(strings.TrimPrefix(dev, "/dev/loop"))
+	if err != nil {
+		return nil, fmt.Errorf("loop: %s is no loop device", dev)
+	}
+	if err := unix.IoctlSetInt(int(ctl.Fd()), unix.LOOP_CTL_ADD, n); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("loop: %s: %w", dev, err)
+	}
+	d, err := configureAsItCan(dev, f, image, flags)
+	if errors.Is(err, unix.EBUSY) {
+		return nil, fmt.Errorf("loop: %s is taken, and %s has to have it: %w", dev, image, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loop: %s for %s: %w", dev, image, err)
+	}
+	return d, nil
+}
+
+// configureAsItCan does without direct I/O where the file system below cannot do it.
+func configureAsItCan(dev string, f *os.File, image string, flags uint32) (*os.File, error) {
+	d, err := configure(dev, f, image, flags)
+	if errors.Is(err, unix.EINVAL) {
+		d, err = configure(dev, f, image, flags&^unix.LO_FLAGS_DIRECT_IO)
+	}
+	return d, err
 }
 
 func configure(dev string, f *os.File, image string, flags uint32) (*os.File, error) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // places are where an image and its mount may be, and are not afterwards.
@@ -57,6 +59,68 @@ func TestAMountedImageGivesItsDeviceBack(t *testing.T) {
 	}
 }
 
+// A database in it is known by the device's number.
+func TestAnImageGetsTheDeviceThatItHad(t *testing.T) {
+	image, mountpoint := places(t)
+	other := image + ".other"
+	t.Cleanup(func() {
+		_ = DetachImage(other)
+		if ctl, err := os.Open("/dev/loop-control"); err == nil {
+			_ = unix.IoctlSetInt(int(ctl.Fd()), unix.LOOP_CTL_REMOVE, 4711)
+			_ = ctl.Close()
+		}
+	})
+	for _, path := range []string{image, other} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 16<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", image).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const free = "/dev/loop4711"
+	at := Image{Path: image, Mountpoint: mountpoint, Fstype: "ext4", Device: free, Same: true}
+	mounted := func() string {
+		t.Helper()
+		dev, err := DeviceOf(image)
+		if err != nil || dev == "" {
+			t.Fatalf("it has no device (%v)", err)
+		}
+		if err := Unmount(mountpoint); err != nil {
+			t.Fatal(err)
+		}
+		return dev
+	}
+	if err := at.Mount(); err != nil {
+		t.Fatal(err)
+	}
+	if dev := mounted(); dev != free {
+		t.Errorf("it has %s", dev)
+	}
+	d, err := attachAs(other, os.O_RDWR, 0, free, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := at.Mount(); err == nil || !strings.Contains(err.Error(), free+" is taken") {
+		t.Errorf("%v", err)
+	}
+	at.Same = false
+	if err := at.Mount(); err != nil {
+		t.Fatal(err)
+	}
+	if dev := mounted(); dev == free {
+		t.Error("it has the device of another image")
+	}
+	at.Device, at.Same = "/dev/sda", true
+	if err := at.Mount(); err == nil || !strings.Contains(err.Error(), "no loop device") {
+		t.Errorf("%v", err)
+	}
+}
+
 // An image that is mounted for what the page cache has of it loses nothing when its
 // device turns to direct I/O.
 func TestACachedMountTurnsDirect(t *testing.T) {
@@ -84,7 +148,7 @@ func TestACachedMountTurnsDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := MountCached(image, mountpoint, "ext4", ""); err != nil {
+	if err := (Image{Path: image, Mountpoint: mountpoint, Fstype: "ext4", Cached: true}).Mount(); err != nil {
 		t.Fatal(err)
 	}
 	if direct(t, image) {
@@ -164,5 +228,8 @@ func TestAMountInUseIsGivenAMoment(t *testing.T) {
 			t.Errorf("in use for good: %v; mounted afterwards: %v (%v)", stays, mounted, err)
 		}
 		held.Close()
+		if err := Unmount(mountpoint); err != nil { // the next one is not to lie over it
+			t.Fatal(err)
+		}
 	}
 }

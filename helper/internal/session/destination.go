@@ -278,9 +278,9 @@ func (d *destination) prepareWorkload(ctx context.Context) error {
 	}
 	took["armed"] = report.MS(time.Since(began))
 	began = time.Now()
-	for _, v := range d.Spec.Volumes {
+	for n, v := range d.Spec.Volumes {
 		if err := d.attach(v); err != nil {
-			return err
+			return errors.Join(err, d.coverAgain(d.Spec.Volumes[n:]))
 		}
 	}
 	took["attach"] = report.MS(time.Since(began))

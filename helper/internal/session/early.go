@@ -187,6 +187,30 @@ func (d *earlyRestore) uncover(a *arming) error {
 	return nil
 }
 
+// coverAgain is for volumes that could not be mounted: an engine whose restore is refused
+// unmounts what it has bound, and counts a volume's users wrong where nothing is.
+func (d *earlyRestore) coverAgain(volumes []record.Vol) error {
+	for _, v := range volumes {
+		binds := d.binds[v.Mountpoint]
+		if len(binds) == 0 || slices.Contains(d.mounted, v.Mountpoint) {
+			continue
+		}
+		if err := loop.Cover(v.Mountpoint, v.Options); err != nil {
+			return err
+		}
+		d.mounted = append(d.mounted, v.Mountpoint)
+		for _, b := range binds {
+			if err := os.MkdirAll(filepath.Join(v.Mountpoint, b.Root), 0o700); err != nil {
+				return fmt.Errorf("session: %w", err)
+			}
+		}
+		if err := d.show(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // attach makes a received image a mounted file system.
 func (d *earlyRestore) attach(v record.Vol) error {
 	if v.Mountpoint == "" {
@@ -195,11 +219,8 @@ func (d *earlyRestore) attach(v record.Vol) error {
 	if err := d.makeMountpoint(v); err != nil {
 		return err
 	}
-	mount := loop.MountImage
-	if d.warming.has(v.Image) {
-		mount = loop.MountCached
-	}
-	if err := mount(v.Image, v.Mountpoint, v.Fstype, v.Options); err != nil {
+	image := loop.Image{Path: v.Image, Mountpoint: v.Mountpoint, Fstype: v.Fstype, Options: v.Options, Cached: d.warming.has(v.Image), Device: v.Device, Same: v.SameDevice}
+	if err := image.Mount(); err != nil {
 		return err
 	}
 	d.mounted = append(d.mounted, v.Mountpoint)

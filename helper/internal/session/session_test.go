@@ -285,6 +285,9 @@ func TestAFailureBeforeTheReleaseThaws(t *testing.T) {
 			}
 			r.t.Cleanup(func() { _ = loop.Unmount(dir) })
 		}, "no space left"},
+		{"a database is open, and the volume's device is taken", func(r *rig) {
+			r.spec.dst.Volumes[0].Device, r.spec.dst.Volumes[0].SameDevice = r.device, true // both sides are this host
+		}, "is taken"},
 		{"the source's connection breaks during the restore", func(r *rig) {
 			_ = os.WriteFile(filepath.Join(r.control, "restore-takes"), []byte("1s"), 0o600)
 			go func() {

@@ -54,6 +54,13 @@ class Holder:
         return f"{self.command} (pid {self.pid})"
 
 
+def taken(sys: str = "/sys") -> list[str]:
+    """The devices that have a file."""
+    block = os.path.join(sys, "block")
+    names = os.listdir(block) if os.path.isdir(block) else []
+    return sorted("/dev/" + name for name in names if os.path.isdir(os.path.join(block, name, "loop")))
+
+
 def parse_losetup(text: str) -> list[LoopDevice]:
     """Reads `losetup --list --json --output` with LOSETUP_COLUMNS; without any loop device it prints nothing."""
     if not text.strip():

@@ -21,7 +21,7 @@ from .._docker.live import CHECKS as OF_DOCKER
 from .._podman import container_facts, processes, task_facts
 from .._podman.host_offer import CONFIGURATION_ANNOTATION, CRIU_CONFIGURATION, ghost_limit
 from .._podman.own_network import OwnNetwork
-from .._podman.preflight import cpu, criu, hosts, options, processes as of_processes, room, state
+from .._podman.preflight import cpu, criu, databases, hosts, options, processes as of_processes, room, state
 
 Document = t.Mapping[str, t.Any]
 
@@ -36,6 +36,7 @@ CHECKS: dict[str, t.Callable[[t.Any], t.Iterator[str]]] = {
     **OF_DOCKER,
     **{name: state.CHECKS[name] for name in ("own_mounts", "tmpfs_attributes", "layer_watches", "huge_pages", "multicast")},
     **of_processes.CHECKS,
+    **databases.CHECKS,
     "memory": room.CHECKS["memory"],
     "cpu": cpu.CHECKS["cpu"],
     **{name: hosts.CHECKS[name] for name in ("seccomp", "action_script")},

@@ -129,6 +129,7 @@ class HostOffer:
             "images": {**host.place(self.params["images"]), "present": _files(self.params["images"])},
             "sessions": host.place(self.params["sessions"]),
             "temporary": host.place(TEMPORARY),
+            "loops": loop.taken(),
             "mountpoints": sorted({mount.mountpoint for mount in loop.read_mounts()}),
             "criu": self._criu(),
             "pcopy": self._pcopy(),

@@ -52,6 +52,8 @@ STATE: dict[str, dict[str, Row]] = {
         "a file of the layer or of a volume": Row(CARRIED, "by CRIU, which opens it again by its path"),
         "a deleted file up to CRIU's limit": Row(CARRIED, _CRIU),
         "a larger deleted file": Row(REFUSED, "close it, or raise ghost-limit", "ghost_files"),
+        "a database of SQLite's on an image volume": Row(CARRIED, "the volume gets a loop device of the same number, or the move is refused", "databases"),
+        "one elsewhere": Row(REFUSED, "put it on an image volume", "databases"),
         "a file under another mount": Row(REFUSED, "close it", "overmounts"),
         "a trigger on memory.pressure and the like, of systemd or of a service that systemd has told it": Row(CARRIED, "the session sets it again"),
         "another trigger of that kind": Row(REFUSED, "start the process without one", "pressure_triggers"),

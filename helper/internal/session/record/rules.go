@@ -440,5 +440,8 @@ func (v *Vol) check(role Role) error {
 	if role == Destination && v.Mountpoint != "" && v.Fstype == "" {
 		return errors.New("fstype is missing, and it is to be mounted")
 	}
+	if role == Destination && v.SameDevice && v.Device == "" {
+		return errors.New("device is missing, and it is to be mounted on no other")
+	}
 	return nil
 }

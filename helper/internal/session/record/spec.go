@@ -86,7 +86,8 @@ func (p Peer) Way() (transport.Way, error) {
 
 // Vol is one volume. Source: the block device (mode copy: or a file) it is read
 // from and where it is mounted. Destination: the image that is made, where it is
-// mounted at the cutover, and how.
+// mounted at the cutover, and how; and the loop device that it had, whose number it
+// keeps if that is free.
 type Vol struct {
 	Name       string `json:"name"`
 	Size       int64  `json:"size"`
@@ -98,6 +99,9 @@ type Vol struct {
 	Mountpoint string `json:"mountpoint,omitempty"`
 	Fstype     string `json:"fstype,omitempty"`
 	Options    string `json:"options,omitempty"`
+	// SameDevice says, on the destination, that it is mounted on no other device than
+	// Device: a process knows a file by that number (SQLite).
+	SameDevice bool `json:"same_device,omitempty"`
 }
 
 // The stages in which the source sends a tree.

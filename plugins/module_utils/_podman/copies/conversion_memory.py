@@ -18,11 +18,11 @@ from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError
 from ..._core.step import in_turn
 from .. import workload
+from ..databases import open_databases
 from ..podman import Podman
 from ..preflight import container, criu, processes, state
 from ..preflight.plan import Check, Facts, Plan
 from ..steps.table import STEPS
-from .conversion_sqlite import open_databases
 from .memory_in_place import why_halted
 
 
@@ -50,7 +50,6 @@ _ROWS: tuple[tuple[t.Mapping[str, Check], tuple[str, ...]], ...] = (
 CHECKS: dict[str, Check] = {
     **{name: checks[name] for checks, names in _ROWS for name in names}, "own_tables": _own_tables, "multicast": _multicast,
 }  # fmt: skip
-
 
 def misfits(name: str, asked: Facts) -> list[str]:
     """Why it cannot be dumped and restored, each reason without its way out; `asked` is what workload_info says of it."""

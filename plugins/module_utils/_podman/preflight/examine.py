@@ -18,7 +18,7 @@ from ..._core.link import link_rate, listen_address
 from ..._core.move import UNACCOUNTED, out_of_reach, verdict
 from .. import inventory
 from ..workload import missing_volumes
-from . import container, cpu, criu, flags, floating, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
+from . import container, cpu, criu, databases, flags, floating, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
 from .basics import BASICS
 from .image import archive, image_present, missing
 from .plan import EBPF, HASH, Check, Finding, Plan
@@ -40,6 +40,7 @@ CHECKS: dict[str, Check] = {
     **group.CHECKS,
     **secrets.CHECKS,
     **processes.CHECKS,
+    **databases.CHECKS,
     **image.CHECKS,
     **room.CHECKS,
     **networks.CHECKS,

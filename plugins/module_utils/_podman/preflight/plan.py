@@ -10,6 +10,7 @@ import typing as t
 from dataclasses import dataclass, field, replace
 
 from ..._core.move import IGNORE, LIVE, OFFLINE, PCOPY_CURE, SPARE_DISK, Facts, Finding, Move, dotted
+from ..databases import open_on
 
 __all__ = ("EBPF", "HASH", "IGNORE", "LIVE", "OFFLINE", "PCOPY_CURE", "SPARE_DISK", "STOPPED", "Check", "Facts", "Finding", "Plan", "dotted")
 
@@ -53,11 +54,13 @@ class Plan(Move):
 
     @property
     def volumes(self) -> list[Facts]:
-        """Its image volumes, each once."""
+        """Its image volumes, each once; same_device: a database is open on it, so its device must keep its number."""
         found: dict[str, dict[str, t.Any]] = {}
+        known = set().union(*(open_on(each) for each in (self.container, *self.members))) if self.live and self.known else set[str]()
         for mount in self.mounts:
             if mount["image_volume"]:
-                volume = found.setdefault(mount["image_volume"]["image"], dict(mount["image_volume"], podman_volume=""))
+                image = mount["image_volume"]["image"]
+                volume = found.setdefault(image, dict(mount["image_volume"], podman_volume="", same_device=image in known))
                 # The podman volume that image_volume made; one that is bound to a directory further down is the user's own.
                 if mount["type"] == "volume" and mount["directory"] == volume["mountpoint"]:
                     volume["podman_volume"] = mount["name"]

@@ -136,9 +136,10 @@ VOLUME = {
 
 def test_each_side_is_told_of_a_volume_no_more_than_it_needs():
     assert source_volumes([VOLUME], "ebpf") == [{"name": "data", "device": "/dev/loop0", "size": 1, "mountpoint": "/m", "tracker": "ebpf"}]
-    there = {"name": "data", "image": "/v/data.img", "size": 1, "mountpoint": "/m", "fstype": "ext4", "options": ""}
+    there = {"name": "data", "image": "/v/data.img", "size": 1, "mountpoint": "/m", "fstype": "ext4", "options": "", "device": "/dev/loop0"}
     assert destination_volumes([VOLUME], True) == [{**there, "kept": "/v/data.img.migrated"}]
     assert destination_volumes([VOLUME], False) == [{**there, "kept": ""}]
+    assert destination_volumes([{**VOLUME, "same_device": True}], False) == [{**there, "same_device": True, "kept": ""}]
 
 
 def test_a_directory_is_where_the_twin_has_it_and_a_bind_mount_where_it_was():

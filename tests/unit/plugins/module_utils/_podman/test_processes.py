@@ -77,6 +77,22 @@ def test_kinds_of_open_files(tmp_path, target, flags, check):
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "checks"),
+    [
+        ("wiki.db", b"SQLite format 3\0rest", ["databases"]),
+        ("wiki.db-wal", b"7", ["databases"]),
+        ("sealed.db", b"of SQLCipher", []),  # it is known by what lies beside it
+        ("notes", b"", []),
+    ],
+)
+def test_a_database_is_known_by_its_content_or_its_name(tmp_path, name, content, checks):
+    process(tmp_path, 70)
+    (tmp_path / name).write_bytes(content)
+    file(tmp_path, 70, 4, tmp_path / name)
+    assert [(each.check, each.detail) for each in found(tmp_path)] == [(check, str(tmp_path / name)) for check in checks]
+
+
+@pytest.mark.parametrize(
     ("environment", "program", "told"),
     [
         ("MEMORY_PRESSURE_WATCH=/sys/fs/cgroup/memory.pressure\0MEMORY_PRESSURE_WRITE=c29tZQ==\0", "/usr/sbin/server", True),

@@ -10,7 +10,7 @@ import os
 import sqlite3
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.copies.conversion_sqlite import open_databases
+from ansible_collections.livefleet.handover.plugins.module_utils._podman.databases import open_databases, open_on, volume_of
 
 
 @pytest.fixture
@@ -77,3 +77,22 @@ def test_one_that_is_mapped_alone_is_seen(tmp_path):
     names = open_databases(os.getpid(), [str(tmp_path)])
     mapped.close()
     assert names == [str(tmp_path / "a.db")]
+
+
+DATA = {"image": "/v/data.img", "device": "/dev/loop0"}
+MOUNTS = [{"destination": "/data", "image_volume": DATA}, {"destination": "/data/plain", "image_volume": None}, {"destination": "/docker"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "volume"),
+    [("/data/a.db", DATA), ("/data/plain/a.db", None), ("/database/a.db", None), ("/docker/a.db", None), ("/var/a.db", None)],
+)
+def test_the_volume_of_a_file_is_that_of_the_innermost_mount(path, volume):
+    assert volume_of(MOUNTS, path) == volume
+
+
+def test_the_volumes_with_an_open_database():
+    obstacles = [{"check": "databases", "detail": path} for path in ("/data/a.db", "/data/a.db-wal", "/data/plain/b.db")]
+    assert open_on({"mounts": MOUNTS, "obstacles": obstacles}) == {"/v/data.img"}
+    assert open_on({"mounts": MOUNTS, "obstacles": [{"check": "files", "detail": "/data/a.db"}]}) == set()
+    assert open_on({"mounts": MOUNTS}) == set()

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""SQLite's files that a container has open in a volume.
+"""SQLite's files that a container has open.
 
-SQLite knows a file by its device and its inode, as they were when it was opened. In the image volume every file has others, and a process that went on would
-share no locks with one that opens the file then.
+SQLite knows a file by its device and its inode, as they were when it was opened (unixInodeInfo in its os_unix.c). Where either is another afterwards, a process
+that goes on shares no locks with what it opens then: of two connections of one process each takes the other's, and its memory of the log is cut off.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import os
 import stat
 import typing as t
 
+Document = t.Mapping[str, t.Any]
+
 _ENDS = ("-shm", "-wal", "-journal")
 _BEGINS = b"SQLite format 3\0"
 _DELETED = " (deleted)"
@@ -22,11 +24,25 @@ _DELETED = " (deleted)"
 _ENDED = (FileNotFoundError, ProcessLookupError)
 
 
+def volume_of(mounts: t.Iterable[Document], path: str) -> Document | None:
+    """The image volume on which a file lies, by its path in the container; None if it lies on none."""
+    below = [mount for mount in mounts if path.startswith(mount["destination"].rstrip("/") + "/")]
+    volume: Document | None = max(below, key=lambda mount: len(mount["destination"])).get("image_volume") if below else None
+    return volume
+
+
+def open_on(container: Document) -> set[str]:
+    """The images of a container's volumes that have a database which is open."""
+    mounts = container.get("mounts") or []
+    found = (volume_of(mounts, each["detail"]) for each in container.get("obstacles") or [] if each["check"] == "databases")
+    return {volume["image"] for volume in found if volume}
+
+
 def open_databases(root: int, places: t.Iterable[str], proc: str = "/proc") -> list[str]:
     """Those below the folders `places`, as the container names them, by the processes in the process namespace of its first one."""
     below = tuple(place.rstrip("/") + "/" for place in places)
     files = (file for pid in _pids(root, proc) for file in _files(os.path.join(proc, pid)))
-    return sorted({path for link, path in files if path.startswith(below) and _is_sqlites(link, path)})
+    return sorted({path for link, path in files if path.startswith(below) and is_sqlites(link, path)})
 
 
 def _pids(root: int, proc: str) -> t.Iterator[str]:
@@ -51,7 +67,8 @@ def _files(process: str) -> t.Iterator[tuple[str, str]]:
                 yield link, path[: -len(_DELETED)] if path.endswith(_DELETED) else path
 
 
-def _is_sqlites(link: str, path: str) -> bool:
+def is_sqlites(link: str, path: str) -> bool:
+    """Whether a file is a database of SQLite's, or lies beside one; `link` leads to it."""
     if path.endswith(_ENDS):
         return True
     with contextlib.suppress(*_ENDED):
