@@ -33,12 +33,20 @@ OBSTACLES: tuple[tuple[t.Callable[[Document, str], t.Any], str], ...] = (
         lambda container, halted: container.get("auto_remove") and not _unit(container),
         "{name} is removed when it ends (--rm), and could not go back: create it without, or {without}",
     ),
+    (
+        lambda container, halted: _database(container),
+        "{name} has the SQLite database {database} open, known to it by device and inode, which may be others when it goes back: {without}",
+    ),
 )
 
 
 def _unit(container: Document) -> Document:
     service = container.get("service") or {}
     return service if service.get("unit") else {}
+
+
+def _database(container: Document) -> str:
+    return next((each["detail"] for each in container.get("obstacles") or [] if each["check"] == "databases"), "")
 
 
 def wants_memory(members: t.Sequence[Document], asked: bool | None, why_halted: t.Callable[[Document], str]) -> bool:
@@ -58,7 +66,7 @@ def look_for_obstacles(container: Document, without: str, halted: str) -> None:
     """An error where the memory of a container cannot be taken, or not gone back to. `without` is the way that is left, `halted` why it has to be halted."""
     for applies, sentence in OBSTACLES:
         if applies(container, halted):
-            raise HandoverError(sentence.format(name=container["name"], unit=_unit(container).get("unit"), without=without, halted=halted))
+            raise HandoverError(sentence.format(name=container["name"], unit=_unit(container).get("unit"), database=_database(container), without=without, halted=halted))
 
 
 def _label(container: Document) -> bool:

@@ -339,6 +339,8 @@ FOREIGN = {"service": {"unit": "shop.service", "adoption": ""}}
         ),
         (True, "", FOREIGN, "shop is run by shop.service, which could not take it over again .* back it up without"),
         (None, "true", {"auto_remove": True}, "shop is removed when it ends"),
+        (True, "", {"obstacles": [{"check": "databases", "detail": "/d/a.db"}]}, "shop has the SQLite database /d/a.db open, known .*: back it up without"),
+        (True, "", {"obstacles": [{"check": "files", "detail": "/d/a.db"}]}, True),
         (None, "", UNIT, False),
     ],
 )
