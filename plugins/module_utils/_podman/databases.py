@@ -24,6 +24,11 @@ _DELETED = " (deleted)"
 _ENDED = (FileNotFoundError, ProcessLookupError)
 
 
+def database_of(path: str) -> str:
+    """The database that a file is, or lies beside."""
+    return next((path[: -len(end)] for end in _ENDS if path.endswith(end)), path)
+
+
 def volume_of(mounts: t.Iterable[Document], path: str) -> Document | None:
     """The image volume on which a file lies, by its path in the container; None if it lies on none."""
     below = [mount for mount in mounts if path.startswith(mount["destination"].rstrip("/") + "/")]

@@ -19,7 +19,7 @@ import typing as t
 from dataclasses import dataclass
 
 from .._core.host import read_text
-from .databases import is_sqlites
+from .databases import database_of, is_sqlites
 
 # CRIU copies deleted files that are still open ("ghost files") only up to this size, unless told otherwise.
 GHOST_LIMIT = 2**20
@@ -191,7 +191,7 @@ class _Inspector:
             if status.st_blocks * 512 > self.ghost_limit:
                 yield "ghost_files", path, status.st_blocks * 512
         if stat.S_ISREG(status.st_mode) and is_sqlites(file.path, path):
-            yield "databases", path, 0
+            yield "databases", database_of(path), 0
 
     def _socket(self, file: _File) -> str:
         """The kind of a socket that CRIU does not know; empty for others. Each is looked at once, even if shared."""

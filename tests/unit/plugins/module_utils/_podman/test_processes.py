@@ -89,7 +89,7 @@ def test_a_database_is_known_by_its_content_or_its_name(tmp_path, name, content,
     process(tmp_path, 70)
     (tmp_path / name).write_bytes(content)
     file(tmp_path, 70, 4, tmp_path / name)
-    assert [(each.check, each.detail) for each in found(tmp_path)] == [(check, str(tmp_path / name)) for check in checks]
+    assert [(each.check, each.detail) for each in found(tmp_path)] == [(check, str(tmp_path / "wiki.db")) for check in checks]
 
 
 @pytest.mark.parametrize(
