@@ -18,8 +18,8 @@ import stat
 import typing as t
 from dataclasses import dataclass
 
+from .._core.databases import database_of, is_sqlites
 from .._core.host import read_text
-from .databases import database_of, is_sqlites
 
 # CRIU copies deleted files that are still open ("ghost files") only up to this size, unless told otherwise.
 GHOST_LIMIT = 2**20

@@ -13,12 +13,12 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..._core.databases import open_databases
 from ..._core.move import LIVE
 from ..._core.room import look_for_room
 from ..._core.runtime import HandoverError
 from ..._core.step import in_turn
 from .. import workload
-from ..databases import open_databases
 from ..podman import Podman
 from ..preflight import container, criu, processes, state
 from ..preflight.plan import Check, Facts, Plan

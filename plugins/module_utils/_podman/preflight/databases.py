@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..databases import volume_of
+from ..._core.databases import volume_of
 from .plan import Check, Plan
 
 

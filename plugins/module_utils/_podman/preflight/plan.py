@@ -9,8 +9,8 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, field, replace
 
+from ..._core.databases import open_on
 from ..._core.move import IGNORE, LIVE, OFFLINE, PCOPY_CURE, SPARE_DISK, Facts, Finding, Move, dotted
-from ..databases import open_on
 
 __all__ = ("EBPF", "HASH", "IGNORE", "LIVE", "OFFLINE", "PCOPY_CURE", "SPARE_DISK", "STOPPED", "Check", "Facts", "Finding", "Plan", "dotted")
 

@@ -10,7 +10,7 @@ import os
 import sqlite3
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._podman.databases import open_databases, open_on, volume_of
+from ansible_collections.livefleet.handover.plugins.module_utils._core.databases import open_databases, open_on, volume_of
 
 
 @pytest.fixture
