@@ -66,7 +66,8 @@ def look_for_obstacles(container: Document, without: str, halted: str) -> None:
     """An error where the memory of a container cannot be taken, or not gone back to. `without` is the way that is left, `halted` why it has to be halted."""
     for applies, sentence in OBSTACLES:
         if applies(container, halted):
-            raise HandoverError(sentence.format(name=container["name"], unit=_unit(container).get("unit"), database=_database(container), without=without, halted=halted))
+            words = {"name": container["name"], "unit": _unit(container).get("unit"), "database": _database(container), "without": without, "halted": halted}
+            raise HandoverError(sentence.format(**words))
 
 
 def _label(container: Document) -> bool:
