@@ -50,6 +50,23 @@ def open_databases(root: int, places: t.Iterable[str], proc: str = "/proc") -> l
     return sorted({path for link, path in files if path.startswith(below) and is_sqlites(link, path)})
 
 
+def open_in(folder: str, proc: str = "/proc") -> list[str]:
+    """The databases that processes have open whose root is this folder, by their paths there."""
+    files = (file for pid in _rooted(folder, proc) for file in _files(os.path.join(proc, pid)))
+    return sorted({database_of(path) for link, path in files if is_sqlites(link, path)})
+
+
+def _rooted(folder: str, proc: str) -> t.Iterator[str]:
+    if not os.path.isdir(folder):
+        return
+    whole = os.stat(folder)
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        with contextlib.suppress(*_ENDED, PermissionError):
+            # By its inode: the link is a path in the process's own mount namespace.
+            if os.path.samestat(os.stat(os.path.join(proc, pid, "root")), whole):
+                yield pid
+
+
 def _pids(root: int, proc: str) -> t.Iterator[str]:
     own = os.readlink(os.path.join(proc, str(root), "ns/pid"))
     for pid in filter(str.isdigit, os.listdir(proc)):

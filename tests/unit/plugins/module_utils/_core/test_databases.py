@@ -10,7 +10,7 @@ import os
 import sqlite3
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core.databases import open_databases, open_on, volume_of
+from ansible_collections.livefleet.handover.plugins.module_utils._core.databases import open_databases, open_in, open_on, volume_of
 
 
 @pytest.fixture
@@ -96,3 +96,17 @@ def test_the_volumes_with_an_open_database():
     assert open_on({"mounts": MOUNTS, "obstacles": obstacles}) == {"/v/data.img"}
     assert open_on({"mounts": MOUNTS, "obstacles": [{"check": "files", "detail": "/data/a.db"}]}) == set()
     assert open_on({"mounts": MOUNTS}) == set()
+
+
+def test_those_of_processes_with_a_root_of_their_own(tmp_path, proc):
+    root = tmp_path / "root"
+    root.mkdir()
+    for name, content in (("a.db", b"SQLite format 3\0more"), ("a.db-wal", b""), ("b.db", b"SQLite format 3\0")):
+        (root / name).write_bytes(content)
+    proc("7", "fd", "3", root / "a.db")
+    proc("7", "fd", "4", root / "a.db-wal")
+    proc("8", "fd", "3", root / "b.db")
+    os.symlink(root, tmp_path / "proc/7/root")
+    os.symlink(tmp_path, tmp_path / "proc/8/root")
+    assert open_in(str(root), str(tmp_path / "proc")) == [str(root / "a.db")]
+    assert open_in(str(tmp_path / "gone"), str(tmp_path / "proc")) == []
