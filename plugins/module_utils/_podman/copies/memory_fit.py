@@ -31,9 +31,9 @@ def host_then(host: Facts) -> dict[str, t.Any]:
     return {fact: host[fact] for fact in HOST_FACTS}
 
 
-def misfits(workload: str, runtime: str, then: Facts, now: Facts) -> list[str]:
-    """Why the memory cannot be restored on a host, each reason without its way out."""
-    plan = Plan(workload, "{0} at the backup".format(then["name"]), now["name"], LIVE, {"host": then}, {"host": now})
+def misfits(workload: str, runtime: str, then: Facts, now: Facts, source: str = "") -> list[str]:
+    """Why the memory cannot be restored on a host, each reason without its way out. `source` is what the other host is called; of a backup it is then's."""
+    plan = Plan(workload, source or "{0} at the backup".format(then["name"]), now["name"], LIVE, {"host": then}, {"host": now})
     found = [sentence.partition(": ")[0] for check in CHECKS.values() for sentence in check(plan)]
     there = now["podman"]["runtime"]
     if not there or there != runtime:
