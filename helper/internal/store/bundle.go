@@ -29,7 +29,7 @@ func OpenBundle(dir, word string) (*Bundle, error) {
 	})
 }
 
-// openBundle opens what a choice of the index names, in its order.
+// openBundle opens the files that a choice of the index names, in its order.
 func openBundle(dir string, choose func(x *Index) (*Index, []File, error)) (b *Bundle, err error) {
 	err = consistently(dir, func(x *Index) (err error) {
 		if b != nil {

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// A layer is the same disk in every store that has its ID: a merge changes what lies in
-// its file and what lies below it, and not what is read through it. So a store that has
-// the layer needs nothing below it from another one.
+// A layer is the same disk in every store that has its ID: a merge changes its file
+// and the layers below it, and not the content that is read through it. So a store that
+// has the layer needs nothing below it from another one.
 
 // Joining is a wish to bring points of another store into this one.
 type Joining struct {
@@ -18,20 +18,21 @@ type Joining struct {
 	DryRun  bool     // nothing is written
 }
 
-// Joined is what came, or would come.
+// Joined are the points that came, or would come.
 type Joined struct {
 	Points []*Point `json:"points"`
 	Bytes  int64    `json:"bytes"`
 }
 
-// Source has what a store lacks of another one: an index of it, and the files, in the
-// order of the index.
+// Source has all that a store lacks of another one: an index of that, and the files, in
+// the order of the index.
 type Source interface {
 	Rest(known, points []string) (*Index, error)
 	Next(f File) (io.Reader, error)
 }
 
-// OpenRest opens what a store lacks that knows some points and layers. It holds up nobody.
+// OpenRest opens all that a store lacks which knows some points and layers. Nothing waits
+// for it.
 func OpenRest(dir string, known, points []string) (*Bundle, error) {
 	return openBundle(dir, func(x *Index) (*Index, []File, error) {
 		y, err := x.Rest(known, points)
