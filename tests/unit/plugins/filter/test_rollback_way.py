@@ -36,6 +36,7 @@ def test_a_run_that_was_cut_off_goes_on():
     # It was handed over, and the source was not cleaned up; also where the source's container is gone.
     for answer in (session("done", True), {**session("done", True), "workload": {"exists": False}}):
         assert way(answer, HERE, present=[THEN]) == {"problem": "", "move": True, "bring": True, "look": False}
+        assert way(answer, HERE, offered=[], present=[THEN])["problem"] == "", "the snapshots of the source may be gone by then"
     # It has moved: nothing comes that is there, and what is not there comes without the container.
     assert way(GONE, HERE, present=[THEN]) == {"problem": "", "move": False, "bring": False, "look": False}
     assert way(GONE, HERE) == {"problem": "", "move": False, "bring": True, "look": False}
