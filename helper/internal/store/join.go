@@ -173,7 +173,7 @@ func Join(dir string, how Joining, from Source) (_ *Joined, err error) {
 	if err := s.index.takes(x, how.Current); err != nil {
 		return nil, fmt.Errorf("store: %s: %w", dir, err)
 	}
-	came := &Joined{Points: slices.Concat([]*Point{}, x.Points)}
+	came := &Joined{Points: append([]*Point{}, x.Points...)} // none is a list, too
 	for _, f := range x.inTurn() {
 		came.Bytes += f.Bytes
 	}

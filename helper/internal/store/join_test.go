@@ -102,7 +102,7 @@ func TestAStoreJoinsAnother(t *testing.T) {
 	before := x.Generation
 	came, err = Join(dir, Joining{Current: true}, from)
 	one.check(err)
-	if x, err = Peek(dir); err != nil || len(came.Points) != 0 || len(from.came) != 0 || x.Generation != before {
+	if x, err = Peek(dir); err != nil || came.Points == nil || len(came.Points) != 0 || len(from.came) != 0 || x.Generation != before {
 		t.Errorf("the second time %d points came, of %d files, and the index changed from %d to %d (%v)", len(came.Points), len(from.came), before, x.Generation, err)
 	}
 }

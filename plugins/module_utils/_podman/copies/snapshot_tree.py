@@ -11,6 +11,7 @@ has its record is whole, and what came before a kill stays.
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import typing as t
 
@@ -101,20 +102,20 @@ class SnapshotTree:
     def _look_for_others(self, offered: t.Sequence[Row], here: t.Mapping[str, Row]) -> None:
         """An error where a name is another snapshot's, or the snapshots are another container's."""
         if any(record.get("kind") == GUEST for record in here.values()):
-            raise HandoverError("this host has snapshots of a KVM guest named {0}: remove them, or rename one of the two".format(self.workload))
+            raise HandoverError("{1} has snapshots of a KVM guest named {0}: remove them, or rename one of the two".format(self.workload, platform.node()))
         for row in offered:
             if row["name"] in here and not _same(row, here[row["name"]]):
                 raise HandoverError(
-                    "this host has another snapshot {0} of {1}, of {2}, and the one that would come is of {3}: remove one of them (state: absent)".format(
-                        row["name"], self.workload, here[row["name"]]["taken"], row["taken"]
+                    "{4} has another snapshot {0} of {1}, of {2}, and the one that would come is of {3}: remove one of them (state: absent)".format(
+                        row["name"], self.workload, here[row["name"]]["taken"], row["taken"], platform.node()
                     )
                 )
         known = [_volumes(row) for row in offered]
         strange = sorted(name for name, record in here.items() if not record.get("store") and _volumes(record) not in known)
         if strange and len(strange) == len(here):
             raise HandoverError(
-                "this host has snapshots of another container named {0} ({1}), with other volumes: remove them there (state: absent), or rename one of the "
-                "two".format(self.workload, ", ".join(strange))
+                "{2} has snapshots of another container named {0} ({1}), with other volumes: remove them there (state: absent), or rename one of the "
+                "two".format(self.workload, ", ".join(strange), platform.node())
             )
 
     def _join(self, points: t.Sequence[str], *words: str) -> Row:
@@ -130,7 +131,7 @@ class SnapshotTree:
         root = self.params["root"]
         beside = sum(each["allocated"] for each in self.params["beside"] if _device(each["image"]) == _device(root))
         if need:
-            look_for_room("the snapshots of {0}, and its volumes,".format(self.workload) if beside else self.workload, need + beside, root)
+            look_for_room("the snapshots of {0}{1}".format(self.workload, ", and its volumes," if beside else ""), need + beside, root)
 
     def _look_for_memory(self) -> None:
         then = self.params["memory_from"]
@@ -141,7 +142,9 @@ class SnapshotTree:
             raise HandoverError(asked["msg"])
         reasons = memory_fit.misfits(self.workload, then["podman"]["runtime"], then, asked["last"]["workload_info"]["host"], then["name"])
         if reasons:
-            raise HandoverError("the memory of {0} cannot be restored here: {1}: {2}".format(self.workload, "; ".join(reasons), memory_fit.WAY_OUT))
+            raise HandoverError(
+                "the memory of {0} cannot be restored on {1}: {2}: {3}".format(self.workload, platform.node(), "; ".join(reasons), memory_fit.WAY_OUT)
+            )
 
     def _bring(self, row: Row) -> None:
         """The folder of one snapshot. Its disks are in the store."""
@@ -163,13 +166,12 @@ class SnapshotTree:
         return [self.runtime.tool("ssh", "openssh-client"), *_SSH, self.source, " ".join(map(shlex.quote, words))]
 
     def _ssh(self, *words: str) -> None:
-        try:
-            self.runtime.run(self._words(*words))
-        except HandoverError as exc:
+        done = self.runtime.run(self._words(*words), accept=range(-255, 256))
+        if done.rc:
             raise HandoverError(
-                "this host does not come to {0} by ssh, and snapshots come that way: {1}: see that `ssh -o BatchMode=yes {0} true` works here for root, or "
-                "name that host by another address (snapshot_source)".format(self.source, exc)
-            ) from exc
+                "{0} does not come to {1} by ssh, and snapshots come that way: {2}: see that `ssh -o BatchMode=yes {1} true` works there for root, or name {1} "
+                "by another address (snapshot_source)".format(platform.node(), self.source, done.last_words)
+            )
 
 
 def act(module: AnsibleModule) -> Row:

@@ -38,6 +38,8 @@ class Hosts:
             words[at:] = ["sh", "-c", words[-1].replace(str(self.two), str(self.one))]
         self.words.append(words)
         if self.fails and self.fails in " ".join(words):
+            if len(accept) > 1:
+                return runtime.Completed((), 255, "", "it failed")
             raise runtime.HandoverError("it failed, as the test wants it")
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -165,7 +167,7 @@ def test_all_has_to_have_room(hosts, monkeypatch):
 def test_ssh_that_does_not_come_there_is_told_before_anything_is_touched(hosts):
     hosts.take(hosts.one, "before")
     hosts.fails = "tar --version"
-    with pytest.raises(runtime.HandoverError, match="this host does not come to node1 by ssh, .* or name that host by another address"):
+    with pytest.raises(runtime.HandoverError, match="does not come to node1 by ssh, .*: it failed: see .* or name node1 by another address"):
         hosts.bring(check=True)
 
 
@@ -174,7 +176,7 @@ def test_memory_that_does_not_fit_is_told_before_anything_is_touched(hosts, monk
     asked = []
     monkeypatch.setattr(snapshot_tree, "in_turn", lambda *words: {"last": {"workload_info": {"host": {"name": "node2"}}}})
     monkeypatch.setattr(memory_fit, "misfits", lambda *words: asked.append(words) or ["the kernel of node2 is older"])
-    with pytest.raises(runtime.HandoverError, match=r"the memory of shop cannot be restored here: the kernel of node2 is older: restore the disks alone"):
+    with pytest.raises(runtime.HandoverError, match=r"the memory of shop cannot be restored on .*: the kernel of node2 is older: restore the disks alone"):
         hosts.bring(check=True, memory_from=FACTS)
     assert asked == [("shop", "runc", FACTS, {"name": "node2"}, "node1")]
     hosts.bring(check=True)
