@@ -45,12 +45,13 @@ def _existing(answer: t.Mapping[str, t.Any]) -> t.Mapping[str, t.Any]:
 
 def _candidates(answers: Answers, workload: str) -> list[str]:
     """Where an earlier move has let go of it; else where it runs; else where it is."""
-    unfinished = [host for host, answer in answers.items() if any(_let_go(each, workload) for each in (answer or {}).get("sessions") or ())]
+    unfinished = [host for host, answer in answers.items() if any(let_go(each, workload) for each in (answer or {}).get("sessions") or ())]
     existing = [host for host, answer in answers.items() if _existing(answer or {})]
     return unfinished or [host for host in existing if _existing(answers[host]).get("running")] or existing
 
 
-def _let_go(session: t.Mapping[str, t.Any], workload: str) -> bool:
+def let_go(session: t.Mapping[str, t.Any], workload: str) -> bool:
+    """Whether a source has handed a workload over, and was not cleaned up."""
     return session.get("workload") == workload and session.get("role") == "source" and session.get("state") in _LET_GO
 
 

@@ -60,7 +60,7 @@ notes:
   - >-
     C(handover_clone), of clone, backup_restore. Name of the new container or guest.
   - >-
-    C(handover_destination), of migrate, kvm_migrate, import_openvz. The host that the workload is to go to.
+    C(handover_destination), of migrate, kvm_migrate, import_openvz, rollback. The host that the workload is to go to.
   - >-
     C(handover_destinations), of move, drain, refill. The hosts that may take something, if not all of them may.
   - >-
@@ -101,7 +101,8 @@ notes:
   - >-
     C(handover_memory), of snapshot, rollback, backup, backup_restore. Whether the memory is in the snapshot, or comes back from it, too.
   - >-
-    C(handover_mode), of migrate, move, drain, refill, kvm_migrate. live, or offline, which stops a container here and starts it there.
+    C(handover_mode), of migrate, move, drain, refill, kvm_migrate, rollback. live, or offline, which stops a container here and starts it
+    there.
   - >-
     C(handover_moves), of move, drain, refill. The moves, a list of {workload, from, to}.
   - >-
@@ -111,11 +112,11 @@ notes:
   - >-
     C(handover_reason), of drain, maintenance. The reason for the maintenance, shown to anyone who asks.
   - >-
-    C(handover_report_dir), of migrate, move, drain, refill, recover, kvm_audit, kvm_consolidation, ceph_restart_osds, backup_list.
-    Directory on the controller for reports.
+    C(handover_report_dir), of migrate, move, drain, refill, recover, kvm_audit, kvm_consolidation, ceph_restart_osds, rollback,
+    backup_list. Directory on the controller for reports.
   - >-
-    C(handover_report_host), of migrate, move, drain, refill, recover. A host of the inventory that keeps the reports, in the folder
-    handover_report_dir, instead of the controller.
+    C(handover_report_host), of migrate, move, drain, refill, recover, rollback. A host of the inventory that keeps the reports, in the
+    folder handover_report_dir, instead of the controller.
   - >-
     C(handover_repository), of clone, backup, backup_list, backup_mount, backup_restore. Of a guest, the folder of its backups, or of
     another host's snapshots (node1:/var/lib/handover/snapshots/.disks).

@@ -78,6 +78,29 @@ func (a snapshotCommands) snapshotCopy() *cobra.Command {
 	}}
 }
 
+func (a snapshotCommands) snapshotJoin() *cobra.Command {
+	var how store.Joining
+	c := &cobra.Command{Use: "join STORE OTHER [SNAPSHOT…]", Short: "Bring the snapshots of a store, also of another host's (HOST:/FOLDER), that another one on this host lacks", Args: between(2, -1), RunE: func(_ *cobra.Command, args []string) error {
+		if err := here(args[1]); err != nil {
+			return err
+		}
+		how.Points = args[2:]
+		join := elsewhere.JoinHere
+		if p, ok := elsewhere.Parse(args[0]); ok {
+			join = func(_, dir string, how store.Joining) (*store.Joined, error) { return elsewhere.Join(p, dir, how) }
+		}
+		came, err := join(args[0], args[1], how)
+		if err != nil {
+			return err
+		}
+		return a.print(came)
+	}}
+	c.Long = c.Short + ".\n\nWithout SNAPSHOT all come. Both stores are whole at each moment, and what came before a kill stays. OTHER is made if it is not there."
+	c.Flags().BoolVar(&how.Current, "current", false, "the workload's disks come to this host, too: the current snapshot is that of STORE")
+	c.Flags().BoolVar(&how.DryRun, "dry-run", false, "only tell what would come")
+	return c
+}
+
 func (a snapshotCommands) snapshotStores() *cobra.Command {
 	return &cobra.Command{Use: "stores FOLDER", Short: "List the stores in a folder", Args: between(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 		stores := []string{}

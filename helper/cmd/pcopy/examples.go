@@ -43,6 +43,7 @@ var examples = map[string]string{
 	"snapshot copy":    `pcopy snapshot copy backup1:/srv/backups/shop 5a3e7d04 /srv/shop-then`,
 	"snapshot delete":  `pcopy snapshot delete /backup/shop before-upgrade`,
 	"snapshot export":  `pcopy snapshot export /backup/shop before-upgrade /srv/data.qcow2 --volume data`,
+	"snapshot join":    `pcopy snapshot join node1:/backup/shop /backup/shop --current`,
 	"snapshot list":    `pcopy snapshot list /backup/shop`,
 	"snapshot note":    `pcopy snapshot note /backup/shop --volume data=/var/lib/handover/volumes/shop.img`,
 	"snapshot prune":   `pcopy snapshot prune /backup/shop --keep-daily 7 --keep-weekly 5 --dry-run`,

@@ -29,7 +29,7 @@ type snapshotCommands struct{ *app }
 
 func (a snapshotCommands) snapshot() *cobra.Command {
 	g := group("snapshot", "Keep volumes in use as they were at certain points in time, and go back to one",
-		a.snapshotTake(), a.snapshotWave(), a.snapshotPull(), a.snapshotPush(), a.there(a.snapshotList()), a.there(a.snapshotShow()), a.snapshotNote(), a.snapshotRestore(), a.snapshotExport(), a.snapshotCopy(), a.there(a.snapshotDelete()),
+		a.snapshotTake(), a.snapshotWave(), a.snapshotPull(), a.snapshotPush(), a.there(a.snapshotList()), a.there(a.snapshotShow()), a.snapshotNote(), a.snapshotRestore(), a.snapshotExport(), a.snapshotCopy(), a.snapshotJoin(), a.there(a.snapshotDelete()),
 		a.there(a.snapshotPrune()), a.there(a.snapshotVerify()), a.snapshotForget(), a.there(a.snapshotStores()))
 	g.Long = g.Short + ".\n\nSTORE is a folder that the first snapshot makes, on this host or, as HOST:/FOLDER, on another one that root of this host reaches by ssh. SNAPSHOT is a name, an ID, or the beginning of one."
 	g.Example = `  pcopy snapshot take /backup/shop --volume data=/var/lib/handover/volumes/shop.img --name before-upgrade

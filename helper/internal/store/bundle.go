@@ -9,25 +9,37 @@ import (
 	"slices"
 )
 
-// Bundle is one point with the files that it needs, in the order of an index that
-// speaks of nothing else. The files are open: one that is merged or deleted meanwhile can
-// be read nevertheless.
+// Bundle is some points with the files that they need, and an index that speaks of
+// nothing else. The files are open: one that is merged or deleted meanwhile can be read
+// nevertheless.
 type Bundle struct {
 	Index *Index
+	names []File
 	files []*os.File
 }
 
 // OpenBundle opens a point's. It holds up nobody.
-func OpenBundle(dir, word string) (b *Bundle, err error) {
+func OpenBundle(dir, word string) (*Bundle, error) {
+	return openBundle(dir, func(x *Index) (*Index, []File, error) {
+		y, err := x.only(word)
+		if err != nil {
+			return nil, nil, err
+		}
+		return y, y.files(), nil
+	})
+}
+
+// openBundle opens the files that a choice of the index names, in its order.
+func openBundle(dir string, choose func(x *Index) (*Index, []File, error)) (b *Bundle, err error) {
 	err = consistently(dir, func(x *Index) (err error) {
 		if b != nil {
 			b.Close()
 		}
 		b = &Bundle{}
-		if b.Index, err = x.only(word); err != nil {
+		if b.Index, b.names, err = choose(x); err != nil {
 			return err
 		}
-		for _, f := range b.Index.files() {
+		for _, f := range b.names {
 			file, err := os.Open(filepath.Join(dir, f.Name))
 			if err != nil {
 				return fmt.Errorf("store: %w", err)
@@ -43,9 +55,9 @@ func OpenBundle(dir, word string) (b *Bundle, err error) {
 	return b, err
 }
 
-// Each gives visit each file, in the order in which Import wants them.
+// Each gives visit each file, in the order in which Import or Join wants them.
 func (b *Bundle) Each(visit func(f File, r io.Reader) error) error {
-	for i, f := range b.Index.files() {
+	for i, f := range b.names {
 		if err := visit(f, b.files[i]); err != nil {
 			return err
 		}
@@ -84,12 +96,21 @@ func (x *Index) only(word string) (*Index, error) {
 // files are all files that an index speaks of, each with its path in the store.
 func (x *Index) files() (all []File) {
 	for _, l := range x.Layers {
-		all = append(all, File{filepath.Join(layersDir, l.File()), l.Bytes, l.SHA256}, File{filepath.Join(layersDir, l.Sums.Name), l.Sums.Bytes, l.Sums.SHA256})
+		all = append(all, l.files()...)
 	}
 	for _, p := range x.Points {
-		for _, f := range p.Files {
-			all = append(all, File{filepath.Join(filesDir, p.ID, f.Name), f.Bytes, f.SHA256})
-		}
+		all = append(all, p.files()...)
+	}
+	return all
+}
+
+func (l *Layer) files() []File {
+	return []File{{filepath.Join(layersDir, l.File()), l.Bytes, l.SHA256}, {filepath.Join(layersDir, l.Sums.Name), l.Sums.Bytes, l.Sums.SHA256}}
+}
+
+func (p *Point) files() (all []File) {
+	for _, f := range p.Files {
+		all = append(all, File{filepath.Join(filesDir, p.ID, f.Name), f.Bytes, f.SHA256})
 	}
 	return all
 }

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A backup with memory, on another host; and the way back to it, on the host of the container and on the other one.
+"""A backup with memory, on another host; and the way back to it, on the host of the container and on the other one. And a rollback on another host, there
+and back again.
 
 The container counts in its memory, and writes a ledger on its image volume: each line has the count and a word that only this process knows. A process
 that was started anew would have another word, and disks of another moment another count.
@@ -17,13 +18,14 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts
+from hosts import ANSIBLE_PLAYBOOK, CHECKOUT, INVENTORY, Hosts, said
 
 NAME = "counter1"
 VOLUME = f"{NAME}data"
 REPOSITORY = "/var/lib/handover/test-memory"
 KEPT = "/var/lib/handover/kept"
 PCOPY = "/usr/local/libexec/handover/pcopy"
+SNAPSHOTS = "/var/lib/handover/snapshots"
 PLACE = f"/var/lib/handover/mnt/{VOLUME}"
 COUNTS = (
     "word=$(cat /proc/sys/kernel/random/uuid); rm -f /data/ledger; echo $word > /dev/shm/word; "
@@ -80,12 +82,11 @@ def counter() -> t.Iterator[Counter]:
         )
         yield made
     finally:
-        snapshots = "/var/lib/handover/snapshots"
         for name in made.names:
             made.lose(name)
             host = made.fleet.hosts[name]
             host.run(f"{PCOPY} snapshot untrack {REPOSITORY}/{NAME}; {PCOPY} snapshot untrack {made.names[1]}:{REPOSITORY}/{NAME}")
-            host.run(f"rm --recursive --force {REPOSITORY} {KEPT} {snapshots}/{NAME} {snapshots}/.disks/{NAME} {snapshots}/.brought/{NAME}")
+            host.run(f"rm --recursive --force {REPOSITORY} {KEPT} {SNAPSHOTS}/{NAME} {SNAPSHOTS}/.disks/{NAME} {SNAPSHOTS}/.brought/{NAME}")
 
 
 def test_it_runs_on_from_its_backup_here_and_there(counter: Counter) -> None:
@@ -133,3 +134,51 @@ def test_a_move_keeps_the_disks_as_they_were(counter: Counter) -> None:
     counter.done("backup_restore", destination, handover_repository=f"{source}:{KEPT}", handover_hosts=",".join(counter.names))
     assert counter.first.check_output(f"cat {PLACE}/version") == "before"
     assert counter.first.check_output(f"podman inspect --format '{{{{.State.Running}}}}' {NAME}") == "true"
+
+
+def tree(host: t.Any) -> set[str]:
+    return set(host.run(f"ls {SNAPSHOTS}/{NAME}").stdout.split())
+
+
+def test_a_destination_that_cannot_be_is_told_before_anything_is_touched(counter: Counter) -> None:
+    first, second = counter.names
+    counter.first.check_output(f"echo before >{PLACE}/version")
+    counter.done("snapshot", first, handover_snapshot="warm", handover_memory=True)
+    there = tree(counter.second)
+    asked = {"handover_snapshot": "warm", "handover_destination": second}
+    image = counter.first.check_output(f"podman inspect {NAME} --format '{{{{.ImageName}}}}'")
+    counter.second.check_output(f"podman create --name {NAME} {image} true")
+    try:
+        for more, words in (
+            ({"handover_snapshot": "cold"}, f"there is no snapshot cold of {NAME} on {first}: name one of "),
+            ({"handover_destination": "node9"}, "nothing was touched: handover_destination"),
+            ({}, f"{second} has a container named {NAME} already"),
+        ):
+            status, text = counter.play("rollback", first, **{**asked, **more})
+            assert status != 0 and words in said(text), text[-4000:]
+    finally:
+        counter.second.check_output(f"podman rm {NAME}")
+    assert tree(counter.second) == there
+    assert counter.first.check_output(f"podman inspect --format '{{{{.State.Running}}}}' {NAME}") == "true"
+
+
+def test_back_there_and_forwards_here(counter: Counter) -> None:
+    first, second = counter.names
+    here, (_count, word) = tree(counter.first), counter.ledger(counter.first)
+    asked = {"handover_snapshot": "warm", "handover_memory": True, "handover_destination": second}
+    counter.first.check_output(f"echo later >{PLACE}/version")
+    status, text = counter.fleet.play("rollback", "--check", handover_source=first, handover_workload=NAME, **asked)
+    assert status == 0 and f"{NAME} can move from {first} to {second}, and go back to warm there." in said(text), text[-4000:]
+    counter.done("rollback", first, **asked)
+    now, again = counter.ledger(counter.second)
+    assert again == word == counter.second.check_output(f"podman exec {NAME} cat /dev/shm/word"), "the process is the same"
+    assert counter.second.check_output(f"cat {PLACE}/version") == "before", "on the disks of its moment"
+    counter.until(counter.second, now)
+    assert counter.first.run(f"podman container exists {NAME}").rc == 1
+    assert tree(counter.first) == here, "the snapshots stay there, too"
+    (undo,) = tree(counter.second) - here
+    # Forwards, to the disks as they were, where it came from: the other tree grows by the one that it lacks.
+    text = counter.done("rollback", second, handover_snapshot=undo, handover_destination=first)
+    assert f"Of its snapshots {undo} come to {first}" in said(text), text[-4000:]
+    assert counter.first.check_output(f"cat {PLACE}/version") == "later"
+    assert tree(counter.first) > here | {undo}

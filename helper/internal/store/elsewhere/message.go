@@ -29,6 +29,8 @@ type order struct {
 	Name        string    `json:"name,omitempty"`
 	Description string    `json:"description,omitempty"`
 	Point       string    `json:"point,omitempty"`
+	Points      []string  `json:"points,omitempty"`
+	Known       []string  `json:"known,omitempty"`
 	Size        int64     `json:"size,omitempty"`
 	Full        bool      `json:"full,omitempty"`
 	Stream      int       `json:"stream,omitempty"`

@@ -91,7 +91,7 @@ func (s *server) frame(f *wire.Frame) error {
 func (s *server) do(o order) error {
 	work, ok := map[string]func(order) error{
 		"alive": func(order) error { return nil }, "peek": s.peek, "open": s.open, "settle": s.settle, "begin": s.begin, "volume": s.volume, "sums": s.sums,
-		"file": s.file, "finish": s.finish, "close": s.close, "read": s.read, "copy": s.copy,
+		"file": s.file, "finish": s.finish, "close": s.close, "read": s.read, "copy": s.copy, "rest": s.rest,
 	}[o.Do]
 	if !ok {
 		return fmt.Errorf("%w (%s)", errUnknown, o.Do)
@@ -212,6 +212,18 @@ func (s *server) copy(o order) error {
 	if err != nil {
 		return err
 	}
+	return s.tellBundle(b)
+}
+
+func (s *server) rest(o order) error {
+	b, err := store.OpenRest(o.Dir, o.Known, o.Points)
+	if err != nil {
+		return err
+	}
+	return s.tellBundle(b)
+}
+
+func (s *server) tellBundle(b *store.Bundle) error {
 	defer b.Close()
 	if err := s.tellJSON(b.Index); err != nil {
 		return err

@@ -31,9 +31,9 @@ def host_then(host: Facts) -> dict[str, t.Any]:
     return {fact: host[fact] for fact in HOST_FACTS}
 
 
-def misfits(workload: str, runtime: str, then: Facts, now: Facts) -> list[str]:
-    """Why the memory cannot be restored on a host, each reason without its way out."""
-    plan = Plan(workload, "{0} at the backup".format(then["name"]), now["name"], LIVE, {"host": then}, {"host": now})
+def misfits(workload: str, runtime: str, then: Facts, now: Facts, source: str = "") -> list[str]:
+    """Why the memory cannot be restored on a host, each reason without its way out. `source` is what the other host is called; of a backup it is then's."""
+    plan = Plan(workload, source or "{0} at the backup".format(then["name"]), now["name"], LIVE, {"host": then}, {"host": now})
     found = [sentence.partition(": ")[0] for check in CHECKS.values() for sentence in check(plan)]
     there = now["podman"]["runtime"]
     if not there or there != runtime:
@@ -47,13 +47,15 @@ def alike(configuration: Facts, inspect: Facts) -> bool:
     known = configuration.get("essence")
     if not known or configuration["image"]["id"] != inspect.get("Image"):
         return False
-    return first_difference(_own(known, configuration.get("id")), _own(essence(inspect), inspect.get("Id"))) is None
+    before = configuration.get("id")
+    # One that has moved keeps the name that podman gave it by the ID that it had.
+    return first_difference(_own(known, before), _own(essence(inspect), inspect.get("Id"), before)) is None
 
 
-def _own(known: Facts, identifier: str | None) -> dict[str, t.Any]:
+def _own(known: Facts, *identifiers: str | None) -> dict[str, t.Any]:
     """Without the label that says from which backup it was made again, and without the name that podman gives a host by the container's ID."""
     own = {**known, "Config.Labels": {key: value for key, value in (known.get("Config.Labels") or {}).items() if key != CLONE}}
     given = known.get("Config.Hostname")
-    if identifier and given == identifier[:12]:
+    if given in [each[:12] for each in identifiers if each]:
         own.update({"Config.Hostname": None, "Config.Env": [word for word in known.get("Config.Env") or [] if word != "HOSTNAME=" + given]})
     return own

@@ -496,6 +496,7 @@ def test_a_name_that_podman_gave_is_no_difference(monkeypatch):
         return {"Config.Hostname": name, "Config.Env": ["HOSTNAME=" + name, "A=b"], "Config.Labels": {}, "Config.User": user}
 
     then = {"id": first, "image": {"id": "abc"}, "essence": made(first[:12])}
-    for now, same in ((made(second[:12]), True), (made("shop"), False), (made(second[:12], "root"), False)):
+    names = {second[:12]: True, first[:12]: True, "shop": False, "3" * 12: False}  # the second is that of one that has moved
+    for now, same in (*((made(name), same) for name, same in names.items()), (made(second[:12], "root"), False)):
         monkeypatch.setattr(memory_fit, "essence", lambda inspect, now=now: now)
         assert memory_fit.alike(then, {"Id": second, "Image": "abc"}) is same
