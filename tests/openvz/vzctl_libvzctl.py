@@ -16,7 +16,6 @@ and the dump is removed if it was in the private area. A start restores one that
 """
 
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys

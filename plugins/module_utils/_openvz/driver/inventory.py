@@ -34,7 +34,9 @@ _OWN: dict[str, Row] = {
 PARAMETERS: dict[str, Row] = {name: _OWN.get(name) or Row(CARRIED, FILE) for name in sorted(RULES)}
 
 STATE: dict[str, Row] = {
-    "the files of a directory container (simfs, or the layout 4 of libvzctl)": Row(CARRIED, "by a tree of the session: once while it runs, and its changes after the stop"),
+    "the files of a directory container (simfs, or the layout 4 of libvzctl)": Row(
+        CARRIED, "by a tree of the session: once while it runs, and its changes after the stop"
+    ),
     "the disk of a ploop container, with its snapshots": Row(
         CARRIED,
         "by a tree of the session: the kernel writes to it and tells no watcher. Offline it is sent once more as a whole after the stop; "

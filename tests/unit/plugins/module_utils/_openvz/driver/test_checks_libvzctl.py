@@ -47,7 +47,10 @@ def test_nothing_is_in_the_way(libvzctl):
         (put("there/host/openvz/freezer", False), "node2 has no freezer of cgroup v1, and the dump of 101 has groups of that: mount it there"),
         (put("there/host/openvz/criu", [4, 1, 9]), "CRIU is 4.2.1 on node1 and 4.1.9 on node2, which is older"),
         (put("here/host/openvz/criu", [3, 10]), "CRIU is 3.10 on node1, which does not read /etc/criu/default.conf"),
-        (put("here/workload/layout", "ploop"), "101 is no directory container of libvzctl's, and what the device of libvzctl's disks writes after a dump is not known: move it"),
+        (
+            put("here/workload/layout", "ploop"),
+            "101 is no directory container of libvzctl's, and what the device of libvzctl's disks writes after a dump is not known: move it",
+        ),
         (put("here/workload/layout", "simfs"), "101 is no directory container"),
         (parameter("FEATURES", "bridge:on nfsd:on"), "101 has the feature nfsd: libvzctl stops its servers for a dump"),
         (put("here/workload/running", False), "has no memory to hand over"),

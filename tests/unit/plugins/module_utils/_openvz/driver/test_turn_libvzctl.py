@@ -21,9 +21,7 @@ from ansible_collections.livefleet.handover.tests.unit.plugins.module_utils._ope
     until,
 )
 
-UP, PAUSED, DOWN, NONE = (
-    f"VEID 101 {words}" for words in ("exist mounted running", "exist mounted paused", "exist unmounted down", "deleted unmounted down")
-)
+UP, PAUSED, DOWN, NONE = (f"VEID 101 {words}" for words in ("exist mounted running", "exist mounted paused", "exist unmounted down", "deleted unmounted down"))
 
 
 @pytest.fixture(name="libvzctl")
@@ -153,10 +151,9 @@ def test_one_that_ended_while_it_was_held_goes_on_from_its_dump_once(libvzctl, e
     words = host.root / "bin/of-criu"
     text = words.read_text(encoding="utf-8")
     # The word is cut when the restore has begun, or when it has ended.
-    point = "    answer go\n    flock \"$at_work\" true\n    said="
+    point = "    on_images restore\n    await_home\n"
     assert point in text
-    cut = point.replace("    answer go\n", "    exit 9\n") if ended == "before it ran" else point.replace("    said=", "    exit 9; said=")
-    host.program("of-criu", text.replace(point, cut))
+    host.program("of-criu", text.replace(point, point.replace("    await_home\n", "    exit 9\n") if ended == "before it ran" else f"{point}    exit 9\n"))
     assert host.turn("home", "101", dump)[0] == 9
     if ended == "after it ran":
         until(lambda: not stands_still(host))
