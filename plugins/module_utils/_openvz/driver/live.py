@@ -29,6 +29,8 @@ WITHOUT_CRIU: dict[str, str] = {
 }
 # libvzctl stops the servers of this feature for a dump. Only a CRIU that lives starts them again.
 STOPPED_FOR_A_DUMP = "nfsd:on"
+# libvzctl runs these of the private area in the container: the first before CRIU lets it go, and the other where a restore has failed.
+RUN_INSIDE = ("scripts.start", "scripts.stop")
 
 OFFLINE_CURE = "or move it with migrate_mode=offline"
 
@@ -107,7 +109,18 @@ def _by_criu(move: Move) -> t.Iterator[str]:
 
 def _by_libvzctl(move: Move) -> t.Iterator[str]:
     """Its scripts for a dump read files of cgroup v1 on the source, and its CRIU writes to the same there."""
-    if not _offers(move)[1]["freezer"]:
+    here, there = _offers(move)
+    for name, offer in ((move.source, here), (move.destination, there)):
+        if offer["restore_options"]:
+            yield "{0} gives CRIU words of its own for a restore (RESTORE_EXTRA_OPT={1}), and it may not be held before the release: {2}, {3}".format(
+                name, offer["restore_options"], "take them out of /etc/vz/vz.conf there", OFFLINE_CURE
+            )
+    inside = [name.partition(".")[2] for name in RUN_INSIDE if name in move.container["own_scripts"]]
+    if inside:
+        yield "{0} has the action script {1}, which libvzctl runs in it on {2} before the release: take it out of {3}/scripts, {4}".format(
+            move.workload, " and ".join(inside), move.destination, move.container["private"], OFFLINE_CURE
+        )
+    if not there["freezer"]:
         yield "{0} has no freezer of cgroup v1, and the dump of {1} has groups of that: mount it there, {2}".format(
             move.destination, move.workload, OFFLINE_CURE
         )

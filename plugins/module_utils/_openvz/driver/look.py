@@ -155,6 +155,7 @@ class Look:
             "criu": self._criu(),
             "criu_gate": gate.obstacle_to_criu(),
             "freezer": has_freezer(host.read_text("/proc/self/mounts")),
+            "restore_options": defaults.get("RESTORE_EXTRA_OPT", ""),
             "ploop": self._has_ploop(ploop) if ploop else False,
             "gate": gate.obstacle(),
             "private": private,

@@ -27,7 +27,7 @@ __all__ = ["world"]
 def hosts_of_libvzctl(world):
     newer(put("mode", "live"), put("here/workload/layout", facts.DIRECTORY))(world)
     for side in ("here", "there"):
-        world[side]["host"]["openvz"].update(STOCK, way=facts.LIBVZCTL, version=[9, 0, 1])
+        world[side]["host"]["openvz"].update(STOCK, way=facts.LIBVZCTL, version=[9, 0, 1], restore_options="")
     return world
 
 
@@ -53,6 +53,10 @@ def test_nothing_is_in_the_way(libvzctl):
         ),
         (put("here/workload/layout", "simfs"), "101 is no directory container"),
         (parameter("FEATURES", "bridge:on nfsd:on"), "101 has the feature nfsd: libvzctl stops its servers for a dump"),
+        (put("here/workload/own_scripts", ["scripts.start", "scripts.mount"]), "101 has the action script start, which libvzctl runs in it on node2 before"),
+        (put("here/workload/own_scripts", ["scripts.start", "scripts.stop"]), "the action script start and stop, which"),
+        (put("there/host/openvz/restore_options", "--no-default-config"), "node2 gives CRIU words of its own for a restore (RESTORE_EXTRA_OPT=--no-def"),
+        (put("here/host/openvz/restore_options", "--x"), "node1 gives CRIU words of its own"),
         (put("here/workload/running", False), "has no memory to hand over"),
     ],
 )
@@ -65,6 +69,8 @@ def test_each_obstacle_is_firm_and_says_its_cure(libvzctl, spoil, says):
 def test_a_feature_that_is_off_and_a_place_that_vzctl_is_told_are_nothing(libvzctl):
     parameter("FEATURES", "nfsd:off,bridge:on")(libvzctl)
     parameter("DUMPDIR", "/big")(libvzctl)
+    # These libvzctl runs on the host.
+    put("here/workload/own_scripts", ["scripts.mount", "scripts.premount"])(libvzctl)
     assert sentences(libvzctl) == []
 
 
