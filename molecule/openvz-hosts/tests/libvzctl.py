@@ -15,7 +15,10 @@ BEAT = f"{PRIVATE}/fs/var/log/beat"
 CONF = (
     f'VE_ROOT="/vz/root/$VEID"\\nVE_PRIVATE="{PRIVATE}"\\nUUID="{CTID}"\\nVE_TYPE="regular"\\nVEFORMAT="simfs"\\nNAME="{TITLE}"\\nHOSTNAME="dir.example.org"\\n'
 )
-KERNEL = f"{stock.KERNEL}; echo libvzctl >{STATE}/KERNEL; echo 7 >{STATE}/ERA"
+# Each of its hosts has the groups of cgroup v1 from its boot on.
+FREEZER = "/run/vzctl-freezer"
+MOUNT = f"mountpoint -q {FREEZER} || {{ mkdir -p {FREEZER}; mount -t cgroup -o freezer cgroup {FREEZER}; }}"
+KERNEL = f"{stock.KERNEL}; echo libvzctl >{STATE}/KERNEL; echo 7 >{STATE}/ERA; {MOUNT}"
 MAKE = f"""mkdir -p {PRIVATE}/fs/etc {PRIVATE}/fs/var/log {PRIVATE}/scripts {PRIVATE}/dump
 rm -f {BEAT}
 ln -sfn 4 {PRIVATE}/.ve.layout
@@ -23,6 +26,6 @@ printf '{CONF}' >{PRIVATE}/ve.conf
 vzctl register {PRIVATE} {CTID}
 vzctl start {CTID}
 """
-FORGET = f"rm -rf /etc/vz/conf/{CTID}.conf* /etc/vz/names/{TITLE} {PRIVATE}; umount /run/vzctl-freezer"
+FORGET = f"rm -rf /etc/vz/conf/{CTID}.conf* /etc/vz/names/{TITLE} {PRIVATE}; umount {FREEZER}"
 REMOVE = f"vzctl stop {CTID}; vzctl umount {CTID}; vzctl destroy {CTID}; {FORGET}; {stock.OPENVZ}"
 UP, NONE = f"VEID {CTID} exist mounted running", f"VEID {CTID} deleted unmounted down"
