@@ -18,7 +18,9 @@ LEFT = (
     "ls -A /vz/lock /vz/dump /var/lib/handover/openvz 2>/dev/null | grep -v : | grep . ; systemctl list-units --plain --no-legend 'handover-openvz-*'; "
     "ls -d /run/handover/openvz-turns/*.* 2>/dev/null; pgrep --list-name --exact criu; pgrep --list-name criu-gate"
 )
-CONTINUE = "/usr/local/libexec/handover/pcopy session continue /var/lib/handover/sessions/{0}-*"
+# A session's name has so much of its workload's.
+SESSIONS = "/var/lib/handover/sessions/{0:.32}"
+CONTINUE = "/usr/local/libexec/handover/pcopy session continue " + SESSIONS + "*"
 FAILS = '#!/bin/sh\\ncase $1 in restore) exit 1 ;; esac\\nexec %s.kept "$@"\\n'
 
 
@@ -63,7 +65,7 @@ def at_home(hosts, since):
 
 
 def until_journal(hosts, number, state):
-    prepared = f"grep -q '\"{state}\"' /var/lib/handover/sessions/{hosts.way.CTID}-*/journal* 2>/dev/null && exit 0"
+    prepared = f"grep -q '\"{state}\"' {SESSIONS.format(hosts.way.CTID)}*/journal* 2>/dev/null && exit 0"
     hosts.both[number].check_output(f"for n in $(seq 1000); do {prepared}; sleep 0.2; done; exit 1")
 
 
@@ -141,7 +143,7 @@ def test_it_stands_still_while_it_is_held_and_goes_on_at_home(counting, struck):
             assert beats(counting, 0) == beats(counting, 1) == before, "it ran on when its CRIU was killed"
         else:
             word = "receive" if struck == "receiver" else "send"
-            at.check_output(f"pkill -KILL -f 'pcopy [{word[0]}]{word[1:]} --session /var/lib/handover/sessions/{way.CTID}-'")
+            at.check_output(f"pkill -KILL -f 'pcopy [{word[0]}]{word[1:]} --session {SESSIONS.format(way.CTID)}'")
         if struck.endswith("CRIU"):
             at.check_output(CONTINUE.format(way.CTID))
     finally:
