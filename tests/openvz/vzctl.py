@@ -19,10 +19,9 @@ In the era 7 a container is registered by its private area: ve.conf, .ve.layout,
 
 A ploop container with the file root.hdd/root.hds.counted counts in it as the kernel writes to a ploop disk: by no system call that a watcher would be told of.
 CTID.counted in the state folder has the first number and the last one that this host has seen.
-
 A ploop container with a plain image (as `ploop init -f raw` makes it) and a file system in it is mounted in its root, from its start or restore to its end and
 umount, by a loop device that writes past the page cache and tells no watcher. Its process writes its lines there.
-With "stock" in KERNEL of the state folder the kernel is not OpenVZ's, and vzctl-stock (vzctl_stock.py) is asked instead.
+Where KERNEL of the state folder names another, vzctl-stock (vzctl_stock.py) or vzctl-libvzctl (vzctl_libvzctl.py) is asked instead.
 """
 
 import ctypes
@@ -190,7 +189,8 @@ def start(ctid: str) -> int:
             quotainit(ctid)
         quotaon(ctid)
     mount_disk(ctid)
-    writes = root_of(ctid) if plain_disk(ctid) else private if os.path.isdir(private + "/etc") else str(STATE / f"{ctid}.root")
+    area = next((each for each in (private, f"{private}/fs") if os.path.isdir(f"{each}/etc")), str(STATE / f"{ctid}.root"))
+    writes = root_of(ctid) if plain_disk(ctid) else area
     Path(writes, "var/log").mkdir(parents=True, exist_ok=True)
     beat = [sys.executable, "-c", BEAT, writes, str(STATE / f"{ctid}.witness")]
     counted = Path(private, "root.hdd", "root.hds.counted")
@@ -445,6 +445,6 @@ def main(words: list) -> int:
 
 
 if __name__ == "__main__":
-    if read("KERNEL") == "stock":
-        runpy.run_path("/usr/local/sbin/vzctl-stock", run_name="__main__")
+    if read("KERNEL"):
+        runpy.run_path(f"/usr/local/sbin/vzctl-{read('KERNEL')}", run_name="__main__")
     sys.exit(main(sys.argv[1:]))

@@ -23,11 +23,17 @@ from pathlib import Path
 
 VZCTL = "/usr/local/sbin/vzctl"
 FREEZERS = Path("/run/vzctl-freezer")
+NAME = "vz-{0}"
 
 sys.dont_write_bytecode = True
 loader = SourceFileLoader("vzctl", VZCTL)
 vzctl = importlib.util.module_from_spec(importlib.util.spec_from_loader("vzctl", loader))
 loader.exec_module(vzctl)
+
+
+def freezers() -> Path:
+    plain = vzctl.read("FREEZER")
+    return Path(plain) if plain else FREEZERS / os.uname().nodename
 
 
 def freezer(ctid: str) -> Path:
@@ -36,7 +42,7 @@ def freezer(ctid: str) -> Path:
     if not plain and not os.path.ismount(FREEZERS):
         FREEZERS.mkdir(exist_ok=True)
         subprocess.run(["mount", "-t", "cgroup", "-o", "freezer", "cgroup", str(FREEZERS)], check=True, stdin=subprocess.DEVNULL)
-    folder = (Path(plain) if plain else FREEZERS / os.uname().nodename) / f"vz-{ctid}"
+    folder = freezers() / NAME.format(ctid)
     folder.mkdir(parents=True, exist_ok=True)
     if plain and not (folder / "tasks").is_symlink():
         (folder / "tasks").symlink_to("cgroup.procs")

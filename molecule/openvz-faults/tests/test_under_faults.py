@@ -4,7 +4,7 @@
 
 """A sample of the fault matrix on moves by the driver openvz: the container runs once, and has lost nothing.
 
-It is 103, a directory container, offline and live, 105 with a ploop disk, live, and 106 on a stock kernel, live by CRIU.
+It is 103, a directory container, offline and live, 105 with a ploop disk, live, 106 on a stock kernel and one of libvzctl's, live by CRIU.
 OPENVZ_FAULTS is how many cells of each, and FAULTS_SEED chooses them.
 LAB_FLEET is as in molecule/openvz/tests/test_openvz.py.
 """
@@ -28,6 +28,7 @@ sys.path[:0] = [str(CHECKOUT / "tests" / "faults"), str(CHECKOUT / "molecule" / 
 
 import disk
 import fleet as hosts
+import libvzctl
 import stock
 import strikes
 from matrix import Case, sample
@@ -42,8 +43,9 @@ class Container:
     title: str
     beat: str
     mount: str = ""
-    # The hosts' kernel is OpenVZ's, or another.
+    # The hosts' kernel is OpenVZ's, or another, and their vzctl of its era.
     kernel: str = stock.OPENVZ
+    up: str = "CTID {0} exist mounted running"
 
     @property
     def private(self) -> str:
@@ -79,13 +81,14 @@ echo "processes: $(test -z "$pids" || ps -o sid= -p "$pids" | sort -u | wc -l)"
 
     @property
     def at_home(self) -> dict[str, str]:
-        found = {"containers": f"CTID {self.ctid} exist mounted running", "private": self.private, "configurations": f"{self.ctid}.conf", "names": self.title}
+        found = {"containers": self.up.format(self.ctid), "private": self.private, "configurations": f"{self.ctid}.conf", "names": self.title}
         return {**found, **({"mounts": self.mount} if self.mount else {}), "processes": "1"}
 
 
 STILL = Container("103", "vz-still", "/var/lib/containers/vz/private/103/var/log/beat")
 DISK = Container(disk.CTID, "vz-disk", disk.BEAT, disk.ROOT)
 STOCK = Container(stock.CTID, stock.TITLE, stock.BEAT, kernel=stock.KERNEL)
+LIBVZCTL = Container(libvzctl.CTID, libvzctl.TITLE, libvzctl.BEAT, kernel=libvzctl.KERNEL, up="VEID {0} exist mounted running")
 
 
 def restore_power(side: str) -> t.Callable[[Scene], None]:
@@ -95,7 +98,8 @@ def restore_power(side: str) -> t.Callable[[Scene], None]:
         # As OpenVZ would at boot. Where the container may run on the other host, this has to be refused.
         # Each starts under the kernel that it is of: a container that is to be moved by CRIU has its freezer from the start.
         of_openvz, of_stock = "vzctl start 103; vzctl start 105", f"vzctl restore {stock.CTID} || vzctl start {stock.CTID}"
-        host.ask(f"{stock.OPENVZ}; {of_openvz}; {stock.KERNEL}; {of_stock}; {scene.fleet.container.kernel}")
+        of_libvzctl = f"{libvzctl.KERNEL}; vzctl start {libvzctl.CTID}"
+        host.ask(f"{stock.OPENVZ}; {of_openvz}; {stock.KERNEL}; {of_stock}; {of_libvzctl}; {scene.fleet.container.kernel}")
 
     return lift
 
@@ -123,6 +127,7 @@ KINDS = {
     "live": (STILL, "live", FAULTS),
     "live, with a ploop disk": (DISK, "live", FAULTS),
     "live, by CRIU": (STOCK, "live", OF_CRIU),
+    "live, of libvzctl's": (LIBVZCTL, "live", OF_CRIU),
 }
 CASES = [(kind, case) for number, kind in enumerate(KINDS) for case in sample(COUNT, SEED + number, KINDS[kind][2])]
 
@@ -154,14 +159,16 @@ def containers_of_their_own(reports: Path) -> t.Iterator[None]:
     for host in (first, second):
         host.run(disk.GETDEV)
     first.run(disk.MAKE)
-    first.run(stock.KERNEL)
-    first.run(stock.MAKE)
+    for way in (stock, libvzctl):
+        first.run(way.KERNEL)
+        first.run(way.MAKE)
     first.run(stock.OPENVZ)
     yield
     for host in (first, second):
         host.ask(disk.REMOVE)
-        host.ask(stock.KERNEL)
-        host.ask(stock.REMOVE)
+        for way in (libvzctl, stock):
+            host.ask(way.KERNEL)
+            host.ask(way.REMOVE)
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES, ids=[f"{kind}: {case.name}" for kind, case in CASES])

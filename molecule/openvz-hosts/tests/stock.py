@@ -17,8 +17,9 @@ PRIVATE = f"/var/lib/containers/vz/private/{CTID}"
 BEAT = f"{PRIVATE}/var/log/beat"
 CONF = f'NAME="{TITLE}"\\nVE_PRIVATE="{PRIVATE}"\\nVE_LAYOUT="simfs"\\n'
 # Neither kernel has the modules of OpenVZ's. Those containers that run go on without a freezer, and are not moved meanwhile.
-KERNEL = f"echo stock >{STATE}/KERNEL; : >{STATE}/CPT_VERSION; : >{STATE}/CPT_CAPS"
-OPENVZ = f"rm -f {STATE}/KERNEL {STATE}/CPT_VERSION {STATE}/CPT_CAPS"
+KERNEL = f"rm -f {STATE}/ERA; echo stock >{STATE}/KERNEL; : >{STATE}/CPT_VERSION; : >{STATE}/CPT_CAPS"
+OPENVZ = f"rm -f {STATE}/ERA {STATE}/KERNEL {STATE}/CPT_VERSION {STATE}/CPT_CAPS"
+UP, NONE = f"CTID {CTID} exist mounted running", f"CTID {CTID} deleted unmounted down"
 MAKE = f"""mkdir -p {PRIVATE}/etc {PRIVATE}/var/log
 rm -f {BEAT}
 printf '{CONF}' >/etc/vz/conf/{CTID}.conf
@@ -48,7 +49,7 @@ def thawed_when_killed(host: str, freezers: str = "/sys/fs/cgroup/freezer") -> t
 
     def thaw() -> None:
         while not over.wait(0.05):
-            for state in Path(freezers).glob(f"{host}/*/freezer.state"):
+            for state in Path(freezers, host).rglob("freezer.state"):
                 pids = (state.parent / "cgroup.procs").read_text(encoding="utf-8").split()
                 if pids and all(ends(pid) for pid in pids):
                     state.write_text("THAWED", encoding="utf-8")

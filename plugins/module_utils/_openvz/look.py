@@ -81,6 +81,11 @@ elif [ -d "$private/etc" ]; then
     echo "@layout simfs"
     echo "@kib $(du -skx "$private" | cut -f 1)"
     seen=$private
+elif [ -d "$private/fs/etc" ]; then
+    # A directory container of libvzctl's (its layout 4).
+    echo "@layout directory"
+    echo "@kib $(du -skx "$private" | cut -f 1)"
+    seen=$private/fs
 fi
 # Here libvzctl has action scripts. In a directory container the same place is the container's own.
 if [ ! -d "$private/etc" ]; then

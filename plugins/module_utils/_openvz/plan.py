@@ -145,6 +145,8 @@ def _whole(rows: _Table, look: t.Mapping[str, t.Any], offer: t.Mapping[str, t.An
         rows.add("(machine)", REFUSED, f"the source is {look['machine']}, and the destination {offer['machine']}")
     if look["layout"] == "vzfs":
         rows.add("(data)", REFUSED, "its files are partly in a template (VZFS): convert it first (vzctl convert)")
+    elif look["layout"] == "directory":
+        rows.add("(data)", REFUSED, f"it is a directory container of libvzctl's ({look['private']}/fs): convert it first (vzctl convert)")
     elif not look["layout"]:
         rows.add("(data)", REFUSED, f"neither a disk nor files are in {look['private']}: see VE_PRIVATE")
     elif look["layout"] == "both":

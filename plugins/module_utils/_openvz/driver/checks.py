@@ -15,13 +15,14 @@ from ..._core import move_checks
 from ..._core.move import IGNORE, UNACCOUNTED, Finding, Move, dotted
 from ..._core.move_checks import Need
 from . import gate, inventory, live
-from .facts import HELD, INSIDE, NEWER, PRIVATE, SCRIPTS
+from .facts import DIRECTORY, HELD, INSIDE, NEWER, PRIVATE, SCRIPTS, SIMFS
 
 Check = t.Callable[[Move], t.Iterator[str]]
 
 # Nodes of devices that are the same on every host.
 COMMON_DEVICES = ("net/tun", "fuse", "ppp")
-LAYOUTS = ("simfs", "ploop")
+# By era: whether it is one of libvzctl's.
+LAYOUTS = {False: (SIMFS, "ploop"), True: (SIMFS, "ploop", DIRECTORY)}
 # The session watches the files while they are used, by their handles.
 WATCHED = ("ext4", "xfs")
 # Storage that several hosts see, by the kinds of its file system.
@@ -110,7 +111,7 @@ def _engine_lock(move: Move) -> t.Iterator[str]:
 
 
 def _layout(move: Move) -> t.Iterator[str]:
-    if move.container["layout"] not in LAYOUTS:
+    if move.container["layout"] not in LAYOUTS[move.container["newer"]]:
         yield "the private area {0} of {1} on {2} is {3}, and only simfs and ploop can move: convert it with `vzctl convert {1}`".format(
             move.container["private"], move.workload, move.source, move.container["layout"] or "of no kind that is known here"
         )

@@ -34,8 +34,11 @@ DUMPED = "handover.{0}"
 NEWER = 7
 # Of libvzctl the configuration is in the private area, and that of /etc/vz/conf is a link to it.
 INSIDE = "ve.conf"
-# The ways of a live move: OpenVZ's kernel 2.6.32 dumps and holds, or CRIU does so on another kernel.
-KERNEL, CRIU = "kernel", "criu"
+# The ways of a live move: OpenVZ's kernel 2.6.32 dumps and holds, or CRIU does so for vzctl 4 on another kernel, or for libvzctl on each.
+KERNEL, CRIU, LIBVZCTL = "kernel", "criu", "libvzctl"
+BY_CRIU = (CRIU, LIBVZCTL)
+# A directory container has its files in the private area itself, or of libvzctl in the folder fs of it.
+SIMFS, DIRECTORY = "simfs", "directory"
 # Running, by vzctl, and no task of it can run: a move holds it.
 HELD = "paused"
 
@@ -84,12 +87,14 @@ def bridges_of(parameters: t.Mapping[str, str]) -> list[str]:
 
 def second_level(parameters: t.Mapping[str, str], layout: str) -> bool:
     """Whether the host keeps limits for its users and groups, outside of its files."""
-    return layout == "simfs" and parameters.get("DISK_QUOTA", "yes") != "no" and parameters.get("QUOTAUGIDLIMIT", "") not in ("", "0")
+    return layout in (SIMFS, DIRECTORY) and parameters.get("DISK_QUOTA", "yes") != "no" and parameters.get("QUOTAUGIDLIMIT", "") not in ("", "0")
 
 
 def way(version: t.Sequence[int], kernel: bool) -> str:
-    """Who dumps and restores a container on a host: CRIU, where vzctl 4 runs on a kernel that is not OpenVZ's. libvzctl moves none live here."""
-    return CRIU if not kernel and version and version[0] < NEWER else KERNEL
+    """Who dumps and restores a container on a host. vzctl 4 asks its kernel, or CRIU where that is not OpenVZ's. libvzctl asks CRIU."""
+    if version and version[0] >= NEWER:
+        return LIBVZCTL
+    return CRIU if version and not kernel else KERNEL
 
 
 def state_word(status: str) -> str:

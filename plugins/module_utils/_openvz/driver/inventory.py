@@ -34,7 +34,9 @@ _OWN: dict[str, Row] = {
 PARAMETERS: dict[str, Row] = {name: _OWN.get(name) or Row(CARRIED, FILE) for name in sorted(RULES)}
 
 STATE: dict[str, Row] = {
-    "the files of a directory container (simfs)": Row(CARRIED, "by a tree of the session: once while it runs, and its changes after the stop"),
+    "the files of a directory container (simfs, or the layout 4 of libvzctl)": Row(
+        CARRIED, "by a tree of the session: once while it runs, and its changes after the stop"
+    ),
     "the disk of a ploop container, with its snapshots": Row(
         CARRIED,
         "by a tree of the session: the kernel writes to it and tells no watcher. Offline it is sent once more as a whole after the stop; "
@@ -51,10 +53,11 @@ STATE: dict[str, Row] = {
     "its name (/etc/vz/names)": Row(CARRIED, "the link is made at its start there", "names"),
     "memory, processes and connections": Row(
         CARRIED,
-        "live, by `vzctl chkpnt` and `vzctl restore`, of OpenVZ's kernel 2.6.32 or of CRIU on a stock kernel; offline it is stopped and started",
+        "live, by `vzctl chkpnt` and `vzctl restore`, of OpenVZ's kernel 2.6.32, or of CRIU on a stock kernel and for libvzctl; "
+        "offline it is stopped and started",
         "live",
     ),
-    "memory of one of libvzctl's": Row(REFUSED, "move it offline", "live"),
+    "memory of one of libvzctl's with a ploop disk, or with the feature nfsd": Row(REFUSED, "move it offline", "live"),
     "the dump of one that is suspended": Row(REFUSED, "resume it, or remove the dump and start it", "running"),
     "counters of resources and traffic": Row(ANEW, "the kernel counts from its start there"),
 }

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The conditions of a live move: kernel 2.6.32 of OpenVZ's, or CRIU on a stock kernel, dumps a container here, and restores and holds it there."""
+"""The conditions of a live move: kernel 2.6.32 of OpenVZ's, or CRIU on a stock kernel or for libvzctl, dumps a container here, and holds it there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,25 @@ import typing as t
 from ..._core.move import Move, dotted
 from ..._core.move_checks import Need
 from . import gate
-from .facts import CRIU, KERNEL, place
+from .facts import BY_CRIU, CRIU, DIRECTORY, KERNEL, LIBVZCTL, SIMFS, place
 
 Check = t.Callable[[Move], t.Iterator[str]]
+
+# The first CRIU that reads /etc/criu/default.conf, where its action script is named.
+READS_CONFIGURATION = [3, 11]
+# By way: the layout that moves with its memory, why no other does, and why CRIU has to be there.
+LAYOUTS: dict[str, tuple[str, str]] = {
+    CRIU: (SIMFS, "has a ploop disk, and no stock kernel has a device for it"),
+    LIBVZCTL: (DIRECTORY, "is no directory container of libvzctl's, and what the device of libvzctl's disks writes after a dump is not known"),
+}
+WITHOUT_CRIU: dict[str, str] = {
+    CRIU: "the kernel of {0} is not OpenVZ's, and there is no CRIU",
+    LIBVZCTL: "libvzctl dumps and restores by CRIU, and {0} has none",
+}
+# libvzctl stops the servers of this feature for a dump. Only a CRIU that lives starts them again.
+STOPPED_FOR_A_DUMP = "nfsd:on"
+# libvzctl runs these of the private area in the container: the first before CRIU lets it go, and the other where a restore has failed.
+RUN_INSIDE = ("scripts.start", "scripts.stop")
 
 OFFLINE_CURE = "or move it with migrate_mode=offline"
 
@@ -26,23 +42,23 @@ def _offers(move: Move) -> tuple[t.Mapping[str, t.Any], t.Mapping[str, t.Any]]:
 def _live(move: Move) -> t.Iterator[str]:
     if not move.live:
         return
-    if move.container["newer"]:
-        yield "{0} is a container of libvzctl's on {1}, whose memory its own p.haul moves, and no session: {2}".format(
-            move.workload, move.source, OFFLINE_CURE[len("or ") :]
-        )
-        return
     if not move.container["running"]:
         yield "{0} is {1} on {2} and has no memory to hand over: start it there first, {3}".format(
             move.workload, move.container["state"], move.source, OFFLINE_CURE
         )
     ways = [offer.get("way", KERNEL) for offer in _offers(move)]
+    if ways[0] != ways[1] and LIBVZCTL in ways:
+        # Of two eras, which is a check of its own.
+        return
     if CRIU in ways and KERNEL in ways:
         by_criu, by_kernel = (move.source, move.destination) if ways[0] == CRIU else (move.destination, move.source)
         yield "CRIU holds the memory of a container on {0}, and OpenVZ's kernel on {1}, and neither reads the other's dump: boot the same kernel, {2}".format(
             by_criu, by_kernel, OFFLINE_CURE
         )
     else:
-        yield from (_by_criu if CRIU in ways else _by_kernel)(move)
+        yield from (_by_criu if ways[0] in BY_CRIU else _by_kernel)(move)
+        if ways[0] == LIBVZCTL:
+            yield from _by_libvzctl(move)
 
 
 def _by_kernel(move: Move) -> t.Iterator[str]:
@@ -59,11 +75,15 @@ def _by_kernel(move: Move) -> t.Iterator[str]:
 
 
 def _by_criu(move: Move) -> t.Iterator[str]:
-    """vzctl on a stock kernel leaves all to CRIU, and says nothing of its own."""
+    """vzctl leaves all to CRIU, and says nothing of its own."""
     here, there = _offers(move)
     for name, offer in ((move.source, here), (move.destination, there)):
         if not offer["criu"]:
-            yield "the kernel of {0} is not OpenVZ's, and there is no CRIU: install criu there, {1}".format(name, OFFLINE_CURE)
+            yield (WITHOUT_CRIU[here["way"]] + ": install criu there, {1}").format(name, OFFLINE_CURE)
+        elif offer["criu"][:2] < READS_CONFIGURATION:
+            yield "CRIU is {0} on {1}, which does not read {2}, and nothing would hold it before the release: install {3} or later there, {4}".format(
+                dotted(offer["criu"]), name, gate.CONFIGURATION, dotted(READS_CONFIGURATION), OFFLINE_CURE
+            )
         elif offer["criu_gate"]:
             yield "nothing would hold CRIU on {0} before the release ({1}): {2}".format(name, offer["criu_gate"], gate.CURE)
     if not here["freezer"]:
@@ -74,16 +94,40 @@ def _by_criu(move: Move) -> t.Iterator[str]:
         yield "CRIU is {0} on {1} and {2} on {3}, which is older: install the same version there, {4}".format(
             dotted(here["criu"]), move.source, dotted(there["criu"]), move.destination, OFFLINE_CURE
         )
-    # A move holds CRIU by the folder that it dumps to, and knows that of the host. This setting moves with the container.
-    own = move.container["parameters"].get("DUMPDIR")
+    # A move holds CRIU by the folder that it dumps to, and knows that of the host. This setting moves with the container. libvzctl is told the folder.
+    own = here["way"] == CRIU and move.container["parameters"].get("DUMPDIR")
     for name, offer in ((move.source, here), (move.destination, there)) if own else ():
         usual, chosen = posixpath.dirname(offer["dump"]), posixpath.normpath(place(move.container["parameters"], "DUMPDIR", move.container["id"]))
         if chosen != posixpath.normpath(usual):
             yield "{0} has a DUMPDIR of its own ({1}), and the dumps of {2} are in {3}, where alone CRIU is held: remove it from its configuration, {4}".format(
                 move.workload, chosen, name, usual, OFFLINE_CURE
             )
-    if move.container["layout"] != "simfs":
-        yield "{0} has a ploop disk, and no stock kernel has a device for it: {1}".format(move.workload, OFFLINE_CURE[len("or ") :])
+    layout, why = LAYOUTS[here["way"]]
+    if move.container["layout"] != layout:
+        yield "{0} {1}: {2}".format(move.workload, why, OFFLINE_CURE[len("or ") :])
+
+
+def _by_libvzctl(move: Move) -> t.Iterator[str]:
+    """Its scripts for a dump read files of cgroup v1 on the source, and its CRIU writes to the same there."""
+    here, there = _offers(move)
+    for name, offer in ((move.source, here), (move.destination, there)):
+        if offer["restore_options"]:
+            yield "{0} gives CRIU words of its own for a restore (RESTORE_EXTRA_OPT={1}), and it may not be held before the release: {2}, {3}".format(
+                name, offer["restore_options"], "take them out of /etc/vz/vz.conf there", OFFLINE_CURE
+            )
+    inside = [name.partition(".")[2] for name in RUN_INSIDE if name in move.container["own_scripts"]]
+    if inside:
+        yield "{0} has the action script {1}, which libvzctl runs in it on {2} before the release: take it out of {3}/scripts, {4}".format(
+            move.workload, " and ".join(inside), move.destination, move.container["private"], OFFLINE_CURE
+        )
+    if not there["freezer"]:
+        yield "{0} has no freezer of cgroup v1, and the dump of {1} has groups of that: mount it there, {2}".format(
+            move.destination, move.workload, OFFLINE_CURE
+        )
+    if STOPPED_FOR_A_DUMP in move.container["parameters"].get("FEATURES", "").replace(",", " ").split():
+        yield "{0} has the feature nfsd: libvzctl stops its servers for a dump, and if CRIU were killed nothing would start them again: {1}, {2}".format(
+            move.workload, "take it off with `vzctl set {0} --features nfsd:off --save`".format(move.workload), OFFLINE_CURE
+        )
 
 
 def _checkpoint(move: Move) -> t.Iterator[str]:

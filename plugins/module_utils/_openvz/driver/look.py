@@ -23,8 +23,8 @@ DEFAULTS = "/etc/vz/vz.conf"
 # The account that OpenVZ's kernel keeps of a container (its user beancounters), in pages: name, held, highest, barrier, limit, failures.
 ACCOUNT = "/proc/bc/{0}/resources"
 _HELD = "physpages"
-# The same of a stock kernel: bytes, in the container's own cgroup.
-USAGE = "/sys/fs/cgroup/memory/vz-{0}/memory.usage_in_bytes"
+# The same of other kernels: bytes, in the container's own cgroup, which each era names otherwise.
+USAGES = ("/sys/fs/cgroup/memory/vz-{0}/memory.usage_in_bytes", "/sys/fs/cgroup/memory/machine.slice/{0}/memory.usage_in_bytes")
 # The kernel's list of the addresses of running containers.
 ADDRESSES = "/proc/vz/veip"
 
@@ -41,8 +41,8 @@ def memory_of(ctid: str) -> int:
         words = line.split()
         if words[:1] == [_HELD] and len(words) > 1 and words[1].isdigit():
             return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
-    used = host.read_text(USAGE.format(ctid)).strip()
-    return int(used) if used.isdigit() else 0
+    used = (host.read_text(usage.format(ctid)).strip() for usage in USAGES)
+    return next((int(bytes_held) for bytes_held in used if bytes_held.isdigit()), 0)
 
 
 def has_freezer(mounts: str) -> bool:
@@ -155,6 +155,7 @@ class Look:
             "criu": self._criu(),
             "criu_gate": gate.obstacle_to_criu(),
             "freezer": has_freezer(host.read_text("/proc/self/mounts")),
+            "restore_options": defaults.get("RESTORE_EXTRA_OPT", ""),
             "ploop": self._has_ploop(ploop) if ploop else False,
             "gate": gate.obstacle(),
             "private": private,

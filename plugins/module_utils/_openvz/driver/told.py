@@ -10,7 +10,7 @@ import typing as t
 
 from ..._core.move import Move
 from ..._core.sizes import format_size
-from .facts import CRIU
+from .facts import BY_CRIU, LIBVZCTL
 
 
 def _places(move: Move) -> t.Iterator[str]:
@@ -56,11 +56,13 @@ def _scripts(move: Move) -> t.Iterator[str]:
 
 def _way(move: Move) -> t.Iterator[str]:
     """Of the way that a live move takes, what a trial or an undo leaves otherwise than it was."""
-    if move.live and move.here["host"]["openvz"].get("way") == CRIU:
+    way = move.here["host"]["openvz"].get("way")
+    if move.live and way in BY_CRIU:
+        why = "as libvzctl has it" if way == LIBVZCTL else "as neither kernel is OpenVZ's"
         yield (
-            "CRIU dumps {0} on {1} and restores it on {2}, as neither kernel is OpenVZ's. If that is undone, calls in {0} that wait end early (EINTR), "
+            "CRIU dumps {0} on {1} and restores it on {2}, {3}. If that is undone, calls in {0} that wait end early (EINTR), "
             "and input that waits in its terminals is lost"
-        ).format(move.workload, move.source, move.destination)
+        ).format(move.workload, move.source, move.destination, why)
         if move.container["addresses"]:
             yield "vzctl announces the addresses of {0} from {1} before the release: if the move is undone after that, neighbours ask for them again".format(
                 move.workload, move.destination

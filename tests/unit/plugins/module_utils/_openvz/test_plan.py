@@ -135,6 +135,7 @@ REFUSED = {
     ),
     "more files than its limit": (dict(**{"@kib__409600": "@kib 3409600"}), ["(data)"]),
     "VZFS": (dict(**{"@layout__simfs": "@layout vzfs"}), ["(data)"]),
+    "a directory container of libvzctl's": (dict(**{"@layout__simfs": "@layout directory"}), ["(data)"]),
     "an old systemd": (dict(systemd__252="x", **{"@root__x": ""}), ["(cgroup)"]),
     "a link for /tmp": (dict(**{"@root__has__tmp\n": ""}), ["(tmp)"]),
     "no init": (dict(**{"@root__init__/lib/systemd/systemd\n": ""}), ["(init)"]),

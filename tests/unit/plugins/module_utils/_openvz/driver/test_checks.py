@@ -167,7 +167,6 @@ BROKEN = [
     ("era", put("there/host/openvz/version", [7, 0, 280]), "vzctl is 4.11.1 on node1 and 7.0.280 on node2, and the two read other configurations"),
     ("era", newer(put("here/workload/newer", False)), "101 is of an earlier OpenVZ than node1 itself"),
     ("era", newer(put("here/workload/inside", False)), "is not /vz/private/101/ve.conf: register it there with `vzctl register /vz/private/101 101`"),
-    ("live", newer(put("mode", "live")), "whose memory its own p.haul moves, and no session: move it with migrate_mode=offline"),
     ("layout", newer(put("here/workload/fstype", "fuse.vstorage")), "is on fuse.vstorage, which other hosts see as well"),
     ("files", put("here/workload/unreadable", ["101.conf"]), "the file /etc/vz/conf/101.conf on node1 is no plain text of UTF-8"),
     ("engine_lock", put("here/host/openvz/lock", "4711"), "process 4711 has its lock"),
@@ -277,6 +276,7 @@ def test_nothing_is_in_the_way_by_criu(stock):
         (put("there/host/openvz/criu_gate", "X is missing"), "nothing would hold CRIU on node2 before the release (X is missing)"),
         (put("here/host/openvz/freezer", False), "node1 has no freezer of cgroup v1, and the tasks of 101 would run on if CRIU were killed"),
         (put("there/host/openvz/criu", [4, 1, 9]), "CRIU is 4.2.1 on node1 and 4.1.9 on node2, which is older"),
+        (put("here/host/openvz/criu", [3, 10]), "CRIU is 3.10 on node1, which does not read /etc/criu/default.conf, and nothing would hold it"),
         (put("here/workload/layout", "ploop"), "101 has a ploop disk, and no stock kernel has a device for it: move it with migrate_mode=offline"),
         (parameter("DUMPDIR", "/big"), "101 has a DUMPDIR of its own (/big), and the dumps of node1 are in /vz/dump, where alone CRIU is held"),
         (put("there/host/openvz/way", facts.KERNEL), "CRIU holds the memory of a container on node1, and OpenVZ's kernel on node2"),
@@ -319,7 +319,13 @@ def test_the_way_and_its_losses_are_told(stock):
 
 @pytest.mark.parametrize(
     ("version", "kernel", "way"),
-    [([4, 11, 1], False, facts.CRIU), ([4, 11, 1], True, facts.KERNEL), ([7, 0, 280], False, facts.KERNEL), ([], False, facts.KERNEL)],
+    [
+        ([4, 11, 1], False, facts.CRIU),
+        ([4, 11, 1], True, facts.KERNEL),
+        ([7, 0, 280], False, facts.LIBVZCTL),
+        ([9, 0, 1], True, facts.LIBVZCTL),
+        ([], False, facts.KERNEL),
+    ],
 )
 def test_the_host_says_which_way_it_is(version, kernel, way):
     assert facts.way(version, kernel) == way

@@ -219,6 +219,20 @@ def test_one_of_libvzctl_s_is_laid_ready_as_its_place_alone(host, newer_area, se
     assert host.status() == "VEID 101 deleted unmounted down" and not newer_area.exists()
 
 
+def test_a_directory_container_of_libvzctl_s_is_seen_with_its_scripts(host, newer_area, seen):
+    for folder in ("fs", "scripts"):
+        (newer_area / folder).mkdir()
+    (newer_area / "etc").rename(newer_area / "fs/etc")
+    (newer_area / "scripts/start").write_text("#!/bin/sh\n", encoding="utf-8")
+    (newer_area / ".owner").write_text("node2", encoding="utf-8")
+    defaults = host.root / "etc/vz/vz.conf"
+    defaults.write_text(defaults.read_text(encoding="utf-8") + 'RESTORE_EXTRA_OPT="--no-default-config"\n', encoding="utf-8")
+    host.call(host.root / "bin" / "vzctl", "register", newer_area, "101")
+    source, offer, _brief, problems = seen()
+    assert (source["layout"], source["own_scripts"], source["newer"], problems) == ("directory", ["scripts.start"], True, [])
+    assert (offer["way"], offer["restore_options"]) == ("libvzctl", "--no-default-config")
+
+
 def test_a_virtual_machine_is_told_from_nothing(host, seen):
     (host.state / "MACHINES").write_text("vm1", encoding="utf-8")
     assert seen("vm1")[0]["machine"] and not seen("vm2")[0]["machine"]

@@ -34,6 +34,9 @@ def asks(action, first):
     environment = {{**os.environ, "CRTOOLS_SCRIPT_ACTION": action, "CRTOOLS_IMAGE_DIR": str(images), "CRTOOLS_INIT_PID": str(first)}}
     # With status 3 in an answer that is not asked for: other steps are nothing to the script.
     assert subprocess.run([root / "bin/criu-gate"], env={{**environment, "CRTOOLS_SCRIPT_ACTION": "pre-dump"}}).returncode == 0
+    # One of the command line is asked before that of the configuration.
+    if "--action-script" in words:
+        subprocess.run([words["--action-script"]], env=environment, check=True)
     return subprocess.run([root / "bin/criu-gate"], env=environment).returncode == 0
 
 if sys.argv[1] == "dump":
@@ -51,7 +54,7 @@ null = subprocess.DEVNULL
 child = subprocess.Popen(argv, start_new_session=True, stdin=null, stdout=null, stderr=null).pid
 time.sleep(0.1)
 os.kill(child, signal.SIGSTOP)
-with open(root / "freezer/vz-101/cgroup.procs", "a") as procs:
+with open(next((root / "freezer").rglob("cgroup.procs")), "a") as procs:
     procs.write(f"{{child}}\\n")
 pathlib.Path(words["--pidfile"]).write_text(str(child))
 if not asks("post-restore", child):
@@ -64,16 +67,21 @@ os.kill(child, signal.SIGCONT)
 @pytest.fixture(name="stock")
 def stock_host(openvz_host):
     """Its kernel is not OpenVZ's. A folder stands for its freezer, which freezes nothing: the CRIU here has stopped the process."""
-    host = openvz_host
-    (host.state / "KERNEL").write_text("stock", encoding="utf-8")
+    yield from by_criu(openvz_host, "stock", "vz-101")
+
+
+def by_criu(host, kernel, group):
+    (host.state / "KERNEL").write_text(kernel, encoding="utf-8")
     (host.state / "FREEZER").write_text(str(host.root / "freezer"), encoding="utf-8")
     host.program("criu", f"#!{sys.executable}\n" + CRIU.format(root=str(host.root)))
-    host.program("vzctl-stock", f"#!{sys.executable}\n" + host.moved((FILES.parents[2] / "tests/openvz/vzctl_stock.py").read_text(encoding="utf-8")))
+    for name in ("vzctl_stock", "vzctl_libvzctl"):
+        stand_in = (FILES.parents[2] / f"tests/openvz/{name}.py").read_text(encoding="utf-8")
+        host.program(name.replace("_", "-"), f"#!{sys.executable}\n" + host.moved(stand_in))
     words = host.moved((FILES / "openvz-criu").read_text(encoding="utf-8"))
     for path, name in (('"/proc/$1/cgroup"', "cgroup"), ("/proc/self/mountinfo", "mountinfo"), ('"/proc/$pid/status"', "status")):
         words = words.replace(path, str(host.root / name))
     host.program("of-criu", words)
-    (host.root / "cgroup").write_text("6:freezer:/vz-101\n1:name=systemd:/\n", encoding="utf-8")
+    (host.root / "cgroup").write_text(f"6:freezer:/{group}\n1:name=systemd:/\n", encoding="utf-8")
     (host.root / "mountinfo").write_text(f"30 20 0:30 / {host.root}/freezer rw,relatime shared:9 - cgroup cgroup rw,freezer\n", encoding="utf-8")
     yield host
     # None of its scripts waits on.

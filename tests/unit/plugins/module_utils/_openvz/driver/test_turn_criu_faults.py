@@ -124,6 +124,7 @@ def test_a_restore_again_that_was_cut_is_gone_on_with(stock, cut):
 
 RULES = """#!/bin/sh
 at={0}/rules-${{0##*/}}
+case "$*" in *delete* | *-X*) [ ! -e {0}/stays ] || exit 1 ;; esac
 echo "${{0##*/}} $*" >>{0}/asked-of-rules
 case "$*" in
 "list tables") echo "table inet mine"; [ ! -e "$at" ] || echo "table inet CRIU-7" ;;
@@ -133,15 +134,35 @@ esac
 """
 
 
-@pytest.mark.parametrize("killed", [True, False])
-@pytest.mark.parametrize("tool", ["nft", "iptables"])
-def test_the_network_lock_of_a_criu_that_was_killed_is_removed(stock, tool, killed):
+def with_rules(stock):
     words = stock.root / "bin/of-criu"
     stock.program("of-criu", words.read_text(encoding="utf-8").replace("/proc/self/ns/net", "/not/there"))
     stock.program("nsenter", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
     stock.program("logger", f'#!/bin/sh\necho "$*" >>{stock.root}/logged\n')
     for name in ("nft", "iptables", "ip6tables"):
         stock.program(name, RULES.format(stock.root))
+
+
+@pytest.mark.parametrize(("tool", "says"), [("nft", "take away the table inet/CRIU-7 of nft in"), ("ip6tables", "take away the chain CRIU of ip6tables in")])
+def test_a_network_lock_that_cannot_be_removed_is_told(stock, tool, says):
+    with_rules(stock)
+    dump, lock = dumped(stock), stock.root / f"rules-{tool}"
+    lock.touch()
+    (stock.root / "stays").touch()
+    os.kill(criu_of(stock), signal.SIGKILL)
+    until(lambda: not pathlib.Path("/proc", str(criu_of(stock))).exists())
+    os.kill(first_of(stock), signal.SIGCONT)
+    first = first_of(stock)
+    status, said = stock.turn("home", "101", dump)
+    # It goes on all the same: nothing else of it runs.
+    assert status == 0 and f"{says} its network (process {first})" in said and "was removed" not in said and lock.exists()
+    assert "cannot be removed" in (stock.root / "logged").read_text(encoding="utf-8") and not stands_still(stock) and nothing_left(stock)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+@pytest.mark.parametrize("tool", ["nft", "iptables"])
+def test_the_network_lock_of_a_criu_that_was_killed_is_removed(stock, tool, killed):
+    with_rules(stock)
     dump, lock = dumped(stock), stock.root / f"rules-{tool}"
     lock.touch()
     if killed:
