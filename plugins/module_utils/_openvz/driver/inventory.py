@@ -58,6 +58,7 @@ STATE: dict[str, Row] = {
         "live",
     ),
     "memory of one of libvzctl's with a ploop disk, or with the feature nfsd": Row(REFUSED, "move it offline", "live"),
+    "a database of SQLite's that is open, live": Row(REFUSED, "end the program, or move the container offline", "databases"),
     "the dump of one that is suspended": Row(REFUSED, "resume it, or remove the dump and start it", "running"),
     "counters of resources and traffic": Row(ANEW, "the kernel counts from its start there"),
 }

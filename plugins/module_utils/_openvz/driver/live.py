@@ -155,6 +155,14 @@ def _cpu(move: Move) -> t.Iterator[str]:
         )
 
 
+def _databases(move: Move) -> t.Iterator[str]:
+    """The files of a directory container get other inodes, and the device of a disk may be another one. vzmigrate does not look."""
+    for path in move.container.get("databases", []) if move.live else []:
+        yield "{0} has the SQLite database {1} open on {2}, known to it by device and inode, which may be others on {3}: end the program, {4}".format(
+            move.workload, path, move.source, move.destination, OFFLINE_CURE
+        )
+
+
 def needs(move: Move) -> list[Need]:
     """The dump is a file on both hosts until it runs there."""
     if not move.live:
@@ -166,4 +174,4 @@ def needs(move: Move) -> list[Need]:
 
 # Cannot be ignored: without them nothing of its memory would come.
 FIRM: dict[str, Check] = {"live": _live, "checkpoint": _checkpoint}
-CHECKS: dict[str, Check] = {"cpu": _cpu}
+CHECKS: dict[str, Check] = {"cpu": _cpu, "databases": _databases}

@@ -12,6 +12,7 @@ import os
 import typing as t
 
 from ..._core import host, loop
+from ..._core.databases import open_in
 from ..._core.runtime import HandoverError, Runtime
 from ..look import SCRIPT, parse, state_of
 from . import facts as facts_of, gate
@@ -96,6 +97,7 @@ class Look:
         workload = facts_of.facts_of(seen)
         state = self._state(workload["state"])
         workload.update(state=state, running=state == "running", memory=memory_of(workload["id"]))
+        workload.update(databases=open_in(workload["root"]) if workload["running"] else [])
         workload.update(unaccounted=unaccounted(workload), **self._files(workload))
         return workload, self._offer(workload["id"])
 

@@ -161,6 +161,7 @@ BROKEN = [
     ("live", live(put("there/host/openvz/capabilities", 0)), "the kernel of node2 cannot restore 101 (`vzcptcheck caps` gives none)"),
     ("checkpoint", live(put("there/host/openvz/checkpoint", 775)), "node1 writes dumps of version 776, and that of node2 reads them up to version 775"),
     ("cpu", live(put("there/host/openvz/capabilities", 31)), "(`vzcptcheck caps` says 31 there and 63 here)"),
+    ("databases", live(put("here/workload/databases", ["/srv/wiki.db"])), "101 has the SQLite database /srv/wiki.db open on node1, known to it by device"),
     ("cpu", live(put("there/host/cpu_features", [])), "the processor of node2 lacks sse2"),
     ("space", live(put("here/host/openvz/dump_store", {"path": "/vz/dump", "free": 0})), "for the dump of its memory"),
     ("workload", put("here/workload", {"exists": False, "held": False, "machine": True}), "101 is a virtual machine on node1"),
