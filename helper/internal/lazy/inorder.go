@@ -99,6 +99,7 @@ func (p *packer) one(ctx context.Context, x *reading, pages, packed []byte) ([]b
 	if ctx.Err() != nil {
 		return packed, context.Cause(ctx)
 	}
+	// process_vm_readv is faster, and would have forked tasks share their pages no more.
 	n, failed := x.from.ReadAt(pages, int64(x.at))
 	if failed != nil && !p.whole {
 		failed = nil // gone, or not for reading
