@@ -195,24 +195,23 @@ func TestCRIURestoresWhatIsPlaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	dump := c.start("dump", []*os.File{dead}, "--tree", strconv.Itoa(parent), "--config", config)
-	memory, err := OpenFrozen(each)
+	memory, err := OpenFrozen(s.known, each)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var beside, rest, sent int
 	count := &beside
-	give := func(pid uint32, at uint64, pages []byte) error {
-		*count += len(pages)
-		piece, literals := s.known.Encode(nil, pages, int64(at))
-		sent += literals
-		return s.plan.Add(pid, piece)
+	give := func(x Piece) error {
+		*count += x.Size
+		sent += x.Literals
+		return s.plan.Add(x.Task, x.Packed)
 	}
-	if err := memory.Beside(give); err != nil {
+	if err := memory.Beside(t.Context(), give); err != nil {
 		t.Fatal(err)
 	}
 	c.held("post-dump")
 	count = &rest
-	left, err := memory.Rest(s.images, give)
+	left, err := memory.Rest(t.Context(), s.images, give)
 	if err = errors.Join(err, memory.Close()); err != nil {
 		t.Fatal(err)
 	}

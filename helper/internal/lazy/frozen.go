@@ -2,7 +2,10 @@ package lazy
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,50 +25,54 @@ import (
 // given yet are (Rest).
 type Frozen struct {
 	*Memory
+	known *precopy.Known
 	given map[uint32]spans
-	buf   []byte
 }
 
-// Give takes pages of a task. They are valid until it returns.
-type Give func(pid uint32, at uint64, pages []byte) error
-
 // OpenFrozen opens the memory of all tasks which each goes through, by their folders in
-// /proc.
-func OpenFrozen(each func(func(proc string) error) error) (*Frozen, error) {
+// /proc. Known is what has gone ahead; nothing is added to it any more.
+func OpenFrozen(known *precopy.Known, each func(func(proc string) error) error) (*Frozen, error) {
 	m, err := OpenMemory(each)
 	if err != nil {
 		return nil, err
 	}
-	return &Frozen{Memory: m, given: map[uint32]spans{}, buf: make([]byte, precopy.PieceSize)}, nil
+	return &Frozen{Memory: m, known: known, given: map[uint32]spans{}}, nil
 }
 
 // Beside gives what can be read while CRIU dumps.
-func (f *Frozen) Beside(give Give) error {
-	scan := precopy.NewScan()
-	for _, pid := range f.pids() {
-		proc := filepath.Dir(f.files[pid].Name())
-		calm, err := calm(proc)
-		if err != nil {
-			return fmt.Errorf("lazy: the frozen task %d: %w", pid, err)
-		}
-		if !calm {
-			continue
-		}
-		err = scan.Own(proc, func(at uint64, pages []byte) error {
-			end := at + uint64(len(pages))
-			given := f.given[pid]
-			if n := len(given); n > 0 && given[n-1].end == at {
-				given[n-1].end = end
-			} else {
-				f.given[pid] = append(given, span{at, end, at})
+func (f *Frozen) Beside(ctx context.Context, give Give) error {
+	p := packer{known: f.known, give: func(x Piece) error {
+		f.note(x)
+		return give(x)
+	}}
+	return p.all(ctx, func(add func(uint32, io.ReaderAt, uint64, int) error) error {
+		scan := precopy.NewScan()
+		for _, pid := range f.pids() {
+			file := f.files[pid]
+			proc := filepath.Dir(file.Name())
+			calm, err := calm(proc)
+			if err != nil {
+				return fmt.Errorf("lazy: the frozen task %d: %w", pid, err)
 			}
-			return give(pid, at, pages)
-		})
-		if err != nil {
-			return err
+			if !calm {
+				continue
+			}
+			if err := scan.Own(proc, func(at uint64, size int) error { return add(pid, file, at, size) }); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+}
+
+// note keeps in mind that a piece was given. A task's pieces come in ascending order.
+func (f *Frozen) note(x Piece) {
+	end, given := x.At+uint64(x.Size), f.given[x.Task]
+	if n := len(given); n > 0 && given[n-1].end == x.At {
+		given[n-1].end = end
+		return
 	}
-	return nil
+	f.given[x.Task] = append(given, span{x.At, end, x.At})
 }
 
 // calm says of a task that only CRIU may touch its memory: the kernel has no I/O of its
@@ -91,32 +98,30 @@ func calm(proc string) (bool, error) {
 
 // Rest gives the pages that a complete dump has left in the tasks, and that were not
 // given yet. It says how many bytes the dump has left there.
-func (f *Frozen) Rest(images string, give Give) (left uint64, err error) {
-	maps, err := pagemaps(images)
+func (f *Frozen) Rest(ctx context.Context, images string, give Give) (left uint64, err error) {
+	dumped, err := pagemaps(images)
 	if err != nil {
 		return 0, err
 	}
-	for pid, own := range maps {
+	for _, own := range dumped {
 		left += own.bytes()
-		missing := own.without(f.given[pid])
-		file := f.files[pid]
-		if file == nil && len(missing) > 0 {
-			return 0, fmt.Errorf("lazy: the dump leaves memory in task %d, and there is none", pid)
-		}
-		for _, x := range missing {
-			for at := x.start; at < x.end; {
-				b := f.buf[:min(uint64(len(f.buf)), x.end-at)]
-				if _, err := file.ReadAt(b, int64(at)); err != nil {
-					return 0, fmt.Errorf("lazy: %d bytes at %#x of the frozen task %d: %w", len(b), at, pid, err)
+	}
+	p := packer{known: f.known, whole: true, give: give}
+	return left, p.all(ctx, func(add func(uint32, io.ReaderAt, uint64, int) error) error {
+		for _, pid := range slices.Sorted(maps.Keys(dumped)) {
+			missing := dumped[pid].without(f.given[pid])
+			file := f.files[pid]
+			if file == nil && len(missing) > 0 {
+				return fmt.Errorf("lazy: the dump leaves memory in task %d, and there is none", pid)
+			}
+			for _, x := range missing {
+				if err := add(pid, file, x.start, int(x.size())); err != nil {
+					return err
 				}
-				if err := give(pid, at, b); err != nil {
-					return 0, err
-				}
-				at += uint64(len(b))
 			}
 		}
-	}
-	return left, nil
+		return nil
+	})
 }
 
 func (m *Memory) pids() []uint32 {

@@ -38,7 +38,7 @@ const PieceSize = 1 << 20
 type Known struct {
 	seed uint64
 	at   map[xxh3.Uint128]int64
-	end  int64
+	sums []xxh3.Uint128 // of the pages in the stock, in their order
 }
 
 // NewKnown begins with an empty stock. The seed is a secret: a program that can
@@ -46,7 +46,18 @@ type Known struct {
 func NewKnown(seed uint64) *Known { return &Known{seed: seed, at: map[xxh3.Uint128]int64{}} }
 
 // Size is how large the stock is.
-func (k *Known) Size() int64 { return k.end }
+func (k *Known) Size() int64 { return int64(len(k.sums)) * PageSize }
+
+// find says where a page's content lies. Pages that are neighbours in a task are mostly
+// neighbours in the stock, too, so next is looked at first: the place behind the last one.
+// A content is in the stock once, so that both ways lead to the same place.
+func (k *Known) find(sum xxh3.Uint128, next int64) (pos int64, ok bool) {
+	if i := next / PageSize; i < int64(len(k.sums)) && k.sums[i] == sum {
+		return next, true
+	}
+	pos, ok = k.at[sum]
+	return pos, ok
+}
 
 // Has says whether a page's content is among them.
 func (k *Known) Has(page []byte) bool {
@@ -61,9 +72,9 @@ func (k *Known) Add(page []byte) (pos int64, fresh bool) {
 	if pos, ok := k.at[sum]; ok {
 		return pos, false
 	}
-	pos = k.end
+	pos = k.Size()
 	k.at[sum] = pos
-	k.end += int64(len(page))
+	k.sums = append(k.sums, sum)
 	return pos, true
 }
 
@@ -101,14 +112,18 @@ func (k *Known) Encode(b, data []byte, off int64) (piece []byte, literals int) {
 		}
 		runs = append(runs, run{length, at})
 	}
+	next := int64(0)
 	for i := 0; i < len(data); i += PageSize {
 		page := data[i:min(i+PageSize, len(data))]
 		pos, ok := int64(literal), false
 		if len(page) == PageSize {
-			pos, ok = k.at[xxh3.Hash128Seed(page, k.seed)]
+			pos, ok = k.find(xxh3.Hash128Seed(page, k.seed), next)
 		}
-		if !ok {
+		if ok {
+			next = pos + PageSize
+		} else {
 			pos = literal
+			next += PageSize // one that has changed since
 			literals += len(page)
 		}
 		add(len(page), pos)

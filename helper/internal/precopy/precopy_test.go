@@ -2,12 +2,14 @@ package precopy
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,6 +64,82 @@ func TestWhatIsKnownDoesNotTravel(t *testing.T) {
 	if err != nil || off != 3*PieceSize || !bytes.Equal(got, dump) {
 		t.Errorf("%d bytes at %d (%v), and %d were sent", len(got), off, err, len(dump))
 	}
+}
+
+// Wherever the neighbours of a page lie in the stock, and whether they do, it is found at
+// its own place: where the table by content says.
+func TestWhereAPageLies(t *testing.T) {
+	ahead := pagesOf(30)
+	k, s := sides(t, ahead)
+	random := rand.New(rand.NewSource(1))
+	for range 300 {
+		var data []byte
+		literals := 0
+		for len(data) < 20*PageSize {
+			first := random.Intn(30)
+			run := ahead[first*PageSize : min(first+1+random.Intn(5), 30)*PageSize]
+			if random.Intn(3) == 0 { // written since
+				run = pagesOf(len(run) / PageSize)
+				run[0] ^= byte(1 + random.Intn(255))
+				run[len(run)-1] ^= byte(1 + random.Intn(255))
+				for i := 0; i < len(run); i += PageSize {
+					run[i+7] ^= 1
+				}
+				literals += len(run)
+			}
+			data = append(data, run...)
+		}
+		piece, sent := k.Encode(nil, data, 0)
+		if got, _, err := s.Decode(nil, piece); err != nil || sent != literals || !bytes.Equal(got, data) {
+			t.Fatalf("%d bytes travel of %d that are new: %v", sent, literals, err)
+		}
+	}
+	for i := range 30 {
+		for next := range int64(40) {
+			if pos, ok := k.find(k.sums[i], next*PageSize); !ok || pos != int64(i*PageSize) {
+				t.Errorf("page %d is at %d, when it is looked for at %d first", i, pos/PageSize, next)
+			}
+		}
+	}
+}
+
+// Pages are mapped when they have come ahead, and not when they are looked at in a pause.
+func TestWhatHasComeIsMapped(t *testing.T) {
+	const pages = 64
+	_, s := sides(t, pagesOf(pages))
+	if err := unix.Madvise(s.view[:PageSize], unix.MADV_POPULATE_READ); err != nil {
+		t.Skipf("this kernel maps when it is looked at: %v", err)
+	}
+	if entries := mappedPages(t, s.view[:(pages+8)*PageSize]); entries != pages {
+		t.Errorf("%d pages of %d are mapped", entries, pages)
+	}
+	was := unsafe.SliceData(s.view)
+	if err := s.Put(pagesOf(1), pages*PageSize, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	if entries := mappedPages(t, s.view[:(pages+8)*PageSize]); entries != pages+1 || unsafe.SliceData(s.view) != was {
+		t.Errorf("%d pages of %d are mapped, and all of them elsewhere: %t", entries, pages+1, unsafe.SliceData(s.view) != was)
+	}
+}
+
+// mappedPages is how many pages of a range this process has in its tables.
+func mappedPages(t *testing.T, b []byte) (n int) {
+	t.Helper()
+	f, err := os.Open("/proc/self/pagemap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	entries := make([]byte, len(b)/PageSize*entry)
+	if _, err := f.ReadAt(entries, int64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))/PageSize*entry)); err != nil {
+		t.Fatal(err)
+	}
+	for ; len(entries) > 0; entries = entries[entry:] {
+		if binary.LittleEndian.Uint64(entries)&present != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // A page that changes after it went ahead leaves the older one where it is.

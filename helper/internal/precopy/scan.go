@@ -45,16 +45,23 @@ const (
 // Task reads the pages of one task, by its folder in /proc, and gives them on in runs
 // of whole pages.
 func (s *Scan) Task(proc string, give func(pages []byte) error) error {
-	return s.task(proc, func(mapping) bool { return true }, func(_ uint64, pages []byte) error { return give(pages) })
+	mem, err := os.Open(filepath.Join(proc, "mem"))
+	if gone(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("precopy: the memory of a task: %w", err)
+	}
+	defer mem.Close()
+	return s.task(proc, func(mapping) bool { return true }, func(at uint64, size int) error { return s.read(mem, at, size, give) })
 }
 
-// Own reads the pages that are a task's own and of no file, and gives them on with their
-// addresses. Mappings that hold code are left out.
-func (s *Scan) Own(proc string, give func(at uint64, pages []byte) error) error {
+// Own finds the pages that are a task's own and of no file, and gives on where they lie,
+// in runs of at most PieceSize. Mappings that hold code are left out.
+func (s *Scan) Own(proc string, give func(at uint64, size int) error) error {
 	return s.task(proc, func(m mapping) bool { return m.own }, give)
 }
 
-func (s *Scan) task(proc string, want func(mapping) bool, give func(at uint64, pages []byte) error) error {
+func (s *Scan) task(proc string, want func(mapping) bool, give func(at uint64, size int) error) error {
 	maps, err := os.Open(filepath.Join(proc, "maps"))
 	if gone(err) {
 		return nil
@@ -69,13 +76,6 @@ func (s *Scan) task(proc string, want func(mapping) bool, give func(at uint64, p
 		return fmt.Errorf("precopy: %w", err)
 	}
 	defer pagemap.Close()
-	mem, err := os.Open(filepath.Join(proc, "mem"))
-	if gone(err) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("precopy: the memory of a task: %w", err)
-	}
-	defer mem.Close()
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {
 		m, ok, err := parseMapping(lines.Text())
@@ -85,7 +85,7 @@ func (s *Scan) task(proc string, want func(mapping) bool, give func(at uint64, p
 		if !ok || !want(m) {
 			continue
 		}
-		if err := s.mapping(m, pagemap, mem, give); err != nil {
+		if err := s.mapping(m, pagemap, give); err != nil {
 			return err
 		}
 	}
@@ -132,8 +132,8 @@ func parseMapping(line string) (m mapping, ok bool, err error) {
 	return m, true, nil
 }
 
-// mapping reads the present pages of one mapping.
-func (s *Scan) mapping(m mapping, pagemap, mem *os.File, give func(uint64, []byte) error) error {
+// mapping finds the present pages of one mapping.
+func (s *Scan) mapping(m mapping, pagemap *os.File, give func(at uint64, size int) error) error {
 	for at := m.start; at < m.end; {
 		n := min(int((m.end-at)/PageSize), len(s.maps)/entry)
 		got, _ := pagemap.ReadAt(s.maps[:n*entry], int64(at/PageSize*entry))
@@ -150,7 +150,7 @@ func (s *Scan) mapping(m mapping, pagemap, mem *os.File, give func(uint64, []byt
 				i++
 				continue
 			}
-			if err := s.read(mem, at+uint64(i)*PageSize, run*PageSize, give); err != nil {
+			if err := give(at+uint64(i)*PageSize, run*PageSize); err != nil {
 				return err
 			}
 			i += run
@@ -178,12 +178,12 @@ func (s *Scan) wanted(m mapping, at, page uint64) bool {
 }
 
 // read passes on the readable part of a run of pages.
-func (s *Scan) read(mem *os.File, at uint64, length int, give func(uint64, []byte) error) error {
+func (s *Scan) read(mem *os.File, at uint64, length int, give func([]byte) error) error {
 	n, _ := mem.ReadAt(s.buf[:length], int64(at)) // an unreadable page is gone, or not for reading
 	if n &^= pageMask; n == 0 {
 		return nil
 	}
-	return give(at, s.buf[:n])
+	return give(s.buf[:n])
 }
 
 // gone says that a task has ended.

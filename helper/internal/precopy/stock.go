@@ -13,7 +13,7 @@ import (
 type Stock struct {
 	file *os.File
 	size int64
-	view []byte // of all of it, mapped; replaced when it has grown
+	view []byte // mapped: of all of it, and of the pages that may come still
 }
 
 // NewStock makes an empty one.
@@ -35,26 +35,34 @@ func (s *Stock) Put(data []byte, at, limit int64) error {
 		return fmt.Errorf("precopy: keeping what comes ahead: %w", err)
 	}
 	s.size = max(s.size, at+int64(len(data)))
+	return s.show(at, int64(len(data)), limit)
+}
+
+// show maps pages that have come. They are looked at in a pause, and the kernel is not to
+// begin with its tables of a GiB then.
+func (s *Stock) show(at, length, limit int64) error {
+	if int64(len(s.view)) < limit {
+		if err := s.unmap(); err != nil {
+			return err
+		}
+		view, err := unix.Mmap(int(s.file.Fd()), 0, int(limit), unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			return fmt.Errorf("precopy: what came ahead: %w", err)
+		}
+		s.view = view
+	}
+	first := at &^ pageMask
+	_ = unix.Madvise(s.view[first:at+length], unix.MADV_POPULATE_READ) // before Linux 5.14 it is mapped when it is looked at
 	return nil
 }
 
 // Size is how much there is.
 func (s *Stock) Size() int64 { return s.size }
 
-// slice is a part of it. It is valid until the next call.
+// slice is a part of it. It is valid until the next call of Put.
 func (s *Stock) slice(at, length int64) ([]byte, error) {
 	if at < 0 || length < 0 || at > s.size-length {
 		return nil, fmt.Errorf("precopy: a piece is about %d bytes at place %d of memory that came ahead, and there are %d", length, at, s.size)
-	}
-	if int64(len(s.view)) < s.size {
-		if err := s.unmap(); err != nil {
-			return nil, err
-		}
-		view, err := unix.Mmap(int(s.file.Fd()), 0, int(s.size), unix.PROT_READ, unix.MAP_SHARED)
-		if err != nil {
-			return nil, fmt.Errorf("precopy: what came ahead: %w", err)
-		}
-		s.view = view
 	}
 	return s.view[at : at+length], nil
 }

@@ -25,7 +25,7 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 	close(dumped)
 	s.stage("dump", frozen, at)
 	began := time.Now()
-	if err := errors.Join(pages.finish(), places.finish()); err != nil {
+	if err := errors.Join(pages.finish(), places.finish(ctx)); err != nil {
 		return err
 	}
 	if err := mendDump(s.Session); err != nil {

@@ -131,7 +131,6 @@ type placesSender struct {
 	images          string
 	done            chan error
 	cancel          context.CancelFunc
-	piece           []byte
 	bytes, literals int64
 }
 
@@ -147,30 +146,23 @@ func (s *source) sendPlaces(ctx context.Context) *placesSender {
 }
 
 func (p *placesSender) run(ctx context.Context) (err error) {
-	if p.frozen, err = lazy.OpenFrozen(p.Spec.Hooks.Freeze.Cgroup.EachTask); err != nil {
+	if p.frozen, err = lazy.OpenFrozen(p.memory.known, p.Spec.Hooks.Freeze.Cgroup.EachTask); err != nil {
 		return err
 	}
 	began := time.Now()
-	err = p.frozen.Beside(func(pid uint32, at uint64, pages []byte) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return p.send(pid, at, pages)
-	})
+	err = p.frozen.Beside(ctx, p.send)
 	p.Log.Emit("beside", map[string]any{"bytes": p.bytes, "sent": p.literals, "ms": report.MS(time.Since(began))})
 	return errors.Join(err, p.conn.Flush())
 }
 
-func (p *placesSender) send(pid uint32, at uint64, pages []byte) error {
-	b, literals := p.memory.known.Encode(p.piece[:0], pages, int64(at))
-	p.piece = b
-	p.bytes += int64(len(pages))
-	p.literals += int64(literals)
-	return p.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: pid, Flags: flagPlace, Payload: b})
+func (p *placesSender) send(x lazy.Piece) error {
+	p.bytes += int64(x.Size)
+	p.literals += int64(x.Literals)
+	return p.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: x.Task, Flags: flagPlace, Payload: x.Packed})
 }
 
 // finish sends the rest, when the dump is complete and says what it has left in the tasks.
-func (p *placesSender) finish() error {
+func (p *placesSender) finish(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
@@ -178,7 +170,7 @@ func (p *placesSender) finish() error {
 	p.cancel()
 	var left uint64
 	if err == nil {
-		left, err = p.frozen.Rest(p.images, p.send)
+		left, err = p.frozen.Rest(ctx, p.images, p.send)
 	}
 	if p.frozen != nil {
 		err = errors.Join(err, p.frozen.Close())
