@@ -164,7 +164,7 @@ func (d *destination) prepare() error {
 			return err
 		}
 	}
-	if err := errors.Join(d.listenLazy(), d.listenPlacer()); err != nil {
+	if err := errors.Join(d.makeTmpfs(), d.listenLazy(), d.listenPlacer()); err != nil {
 		return err
 	}
 	var err error
@@ -237,6 +237,9 @@ func (d *destination) flushed(ctx context.Context, m *protocol.Flushed) error {
 		return errors.New("session: the source says that everything was sent, and a tree has no end")
 	}
 	if differs, err := d.compare(m); differs || err != nil {
+		return err
+	}
+	if err := d.offerTmpfs(m.Tmpfs); err != nil {
 		return err
 	}
 	if err := d.reach(record.Flushed, ""); err != nil {
