@@ -138,7 +138,7 @@ func (d *destination) prepare() error {
 			return fmt.Errorf("session: volume %s: something is mounted on %s already: unmount it, or choose another mount point", v.Name, v.Mountpoint)
 		}
 	}
-	if err := d.findDirectories(); err != nil {
+	if err := errors.Join(d.findDirectories(), d.makeTmpfs()); err != nil {
 		return err
 	}
 	if d.Spec.Policy.ReserveSpace {
@@ -164,7 +164,7 @@ func (d *destination) prepare() error {
 			return err
 		}
 	}
-	if err := errors.Join(d.makeTmpfs(), d.listenLazy(), d.listenPlacer()); err != nil {
+	if err := errors.Join(d.listenLazy(), d.listenPlacer()); err != nil {
 		return err
 	}
 	var err error

@@ -206,6 +206,7 @@ func TestAnOwnTmpfsMovesBesideTheDump(t *testing.T) {
 			}
 			// Where CRIU gives a deleted file that is open a name, that comes along.
 			r.plant("tmpfs-link-remap", "")
+			r.spec.dst.Policy.ReserveSpace, r.spec.dst.Directories[1].Size = early, 4<<20
 			file, err := os.OpenFile(filepath.Join(from, "mapped"), os.O_CREATE|os.O_RDWR, 0o600)
 			if err != nil {
 				t.Fatal(err)
@@ -327,5 +328,25 @@ func TestATmpfsIsThereStillWhereAHelperIsKilled(t *testing.T) {
 	}
 	if _, err := recovery.Recover(context.Background(), r.src, r.srcRun, false); err != nil {
 		t.Error(err)
+	}
+}
+
+// A digest that was taken beside the dump is not that of what CRIU has made since.
+func TestADigestIsOfTheLastPass(t *testing.T) {
+	dir := t.TempDir()
+	d := &directory{Directory: record.Directory{Name: "tmpfs:/scratch", Path: dir, Tmpfs: "/scratch"}}
+	if err := d.reread(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	early := d.digest.sum
+	if err := os.WriteFile(filepath.Join(dir, "link_remap.1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.passes++
+	if err := d.reread(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d.digest.sum == early {
+		t.Error("the digest is that of before the last pass")
 	}
 }
