@@ -28,7 +28,7 @@ type internalCommands struct{ *app }
 // internal are the words that only programs say: CRIU, runtimes, podman, units, and pcopy itself.
 func (a internalCommands) internal() *cobra.Command {
 	g := group("internal", "Words that only programs say",
-		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.runOnAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor(),
+		a.criuHook(), a.ociHook(), a.criuHold(), a.tarHold(), a.netavark(), a.runOnAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor(),
 		a.flagsIn(), a.flagsMissing(), a.runcHook(), a.runcRestore(), a.runcEntered(), a.ownTables(), a.thawAfter(), a.unitMayStart(), a.within(), a.inTurn(), a.serveStore())
 	g.AddCommand(memoryCommands(a).commands()...)
 	g.AddCommand(building()...)

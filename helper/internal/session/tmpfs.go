@@ -14,6 +14,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/engine"
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/tmpfs"
+	"github.com/livefleet/handover/helper/internal/tree"
 )
 
 // A workload's own tmpfs is followed as a directory volume is, and lies complete in a folder
@@ -83,7 +84,7 @@ func (d *directory) reread(ctx context.Context) error {
 		return nil
 	}
 	passes := d.passes
-	sum, _, err := d.Digest(ctx)
+	sum, err := tree.QuickDigest(ctx, d.Path)
 	if err != nil {
 		d.digest = digestOf{}
 		return fmt.Errorf("session: volume %s: %w", d.Name, err)

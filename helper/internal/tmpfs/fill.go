@@ -64,7 +64,7 @@ func (l *Laid) fill(ctx context.Context, session, target string) error {
 	if err := copyTree(l.Folder, target); err != nil {
 		return err
 	}
-	digest, _, err := tree.Digest(ctx, target)
+	digest, err := tree.QuickDigest(ctx, target)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ type Followed struct {
 type Laid struct {
 	Name   string `json:"name"`
 	Folder string `json:"folder"`
-	Digest string `json:"digest"` // of package tree, of the frozen source
+	Digest string `json:"digest"` // the quick one of package tree, of the frozen source
 }
 
 // List is what tar's stand-in knows of a session.

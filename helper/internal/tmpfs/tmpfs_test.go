@@ -163,7 +163,7 @@ func (p *place) laid() Laid {
 	if err := os.WriteFile(filepath.Join(folder, "file"), []byte("text"), 0o640); err != nil {
 		p.t.Fatal(err)
 	}
-	digest, _, err := tree.Digest(context.Background(), folder)
+	digest, err := tree.QuickDigest(context.Background(), folder)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestAFullMountIsFilledAsItWas(t *testing.T) {
 	}
 	p := newPlace(t)
 	p.gate()
-	digest, _, err := tree.Digest(context.Background(), from)
+	digest, err := tree.QuickDigest(context.Background(), from)
 	if err != nil {
 		t.Fatal(err)
 	}
