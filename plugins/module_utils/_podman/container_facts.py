@@ -71,13 +71,15 @@ def own_tmpfs(mounts: t.Iterable[Mount], pid: int, proc: str = "/proc") -> list[
             continue
         below = os.path.join(proc, str(pid), "root") + mount.place
         try:
-            status = os.statvfs(below)
+            status, top = os.statvfs(below), os.stat(below).st_dev
         except OSError:
             continue
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
         if used:
             inside = next((other.place for other in mounts if other.place.startswith(mount.place + "/")), "")
-            found.append({"place": mount.place, "size": used, "attributes": attributes_below(below), "device": mount.device, "inside": inside})
+            # Another one may lie over it.
+            device = mount.device if mount.device == "{0}:{1}".format(os.major(top), os.minor(top)) else ""
+            found.append({"place": mount.place, "size": used, "attributes": attributes_below(below), "device": device, "inside": inside})
     return found
 
 

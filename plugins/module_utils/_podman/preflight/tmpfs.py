@@ -25,7 +25,9 @@ def _why_packed(plan: Plan, tmpfs: Facts) -> str:
         return "its user namespace is its own"
     if tmpfs.get("inside"):
         return "{0} is mounted in it".format(tmpfs["inside"])
-    if not tmpfs.get("device") or not _PLAIN.fullmatch(tmpfs["place"]):
+    if not tmpfs.get("device"):
+        return "another mount lies over it"
+    if not _PLAIN.fullmatch(tmpfs["place"]):
         return "its path has unusual characters"
     return "" if tmpfs["size"] >= WORTH_CARRYING else "so little is not worth more"
 

@@ -37,6 +37,7 @@ def test_one_that_is_mounted_twice_is_carried_once():
     ("change", "container", "why"),
     [
         ({"inside": "/scratch/deep"}, {}, "/scratch/deep is mounted in it"),
+        ({"device": ""}, {}, "another mount lies over it"),
         ({"place": "/scratch one"}, {}, "its path has unusual characters"),
         ({"place": "/scratch\n"}, {}, "its path has unusual characters"),
         ({"size": MIB}, {}, "so little is not worth more"),
