@@ -138,7 +138,12 @@ func (d *destination) prepare() error {
 			return fmt.Errorf("session: volume %s: something is mounted on %s already: unmount it, or choose another mount point", v.Name, v.Mountpoint)
 		}
 	}
-	if err := errors.Join(d.findDirectories(), d.makeTmpfs()); err != nil {
+	if err := d.findDirectories(); err != nil {
+		return err
+	}
+	mounted, err := d.makeTmpfs()
+	d.tmpfs = append(d.tmpfs, mounted...)
+	if err != nil {
 		return err
 	}
 	if d.Spec.Policy.ReserveSpace {
@@ -167,7 +172,6 @@ func (d *destination) prepare() error {
 	if err := errors.Join(d.listenLazy(), d.listenPlacer()); err != nil {
 		return err
 	}
-	var err error
 	d.restorer, err = engine.NewRestorer(d.Session, &d.carried)
 	return err
 }

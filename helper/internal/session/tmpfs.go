@@ -111,22 +111,26 @@ func (s *outgoing) digestTmpfs(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// makeTmpfs makes the folders in which the files wait. They are memory, as the tmpfs themselves are.
-func (d *destination) makeTmpfs() error {
+// makeTmpfs makes the folders in which the files wait: in memory, as the tmpfs themselves are.
+// mounted are the mounts that it has made.
+func (d *places) makeTmpfs() (mounted []string, err error) {
 	all := d.Spec.Tmpfs()
 	if len(all) == 0 {
-		return nil
+		return nil, nil
 	}
 	top := filepath.Join(d.Dir, record.TmpfsFolder)
-	if mounted, err := loop.Mounted(top); err != nil {
-		return err
-	} else if mounted {
-		return fmt.Errorf("session: something is mounted on %s, left by an earlier process? Unmount it", top)
+	if there, err := loop.Mounted(top); err != nil {
+		return nil, err
+	} else if there {
+		return nil, fmt.Errorf("session: something is mounted on %s, left by an earlier process? Unmount it", top)
 	}
 	if err := loop.MountTmpfs(top); err != nil {
-		return err
+		return nil, err
 	}
-	d.tmpfs = append(d.tmpfs, top)
+	return []string{top}, d.makeFolders(top, all)
+}
+
+func (d *places) makeFolders(top string, all []record.Directory) error {
 	for _, v := range all {
 		if filepath.Dir(v.Path) != top {
 			return fmt.Errorf("session: volume %s: %s is not in %s", v.Name, v.Path, top)
@@ -145,7 +149,7 @@ func (d *destination) makeTmpfs() error {
 }
 
 // offerTmpfs lets the restore fill its mounts: all has come.
-func (d *destination) offerTmpfs(digests map[string]string) error {
+func (d *places) offerTmpfs(digests map[string]string) error {
 	all := d.Spec.Tmpfs()
 	if len(all) != len(digests) {
 		return fmt.Errorf("session: the source sent digests of %d tmpfs, and %d are carried", len(digests), len(all))

@@ -256,7 +256,7 @@ func TestAnOwnTmpfsMovesBesideTheDump(t *testing.T) {
 	}
 }
 
-// Whatever CRIU does otherwise, the workload runs on where it was, with all its files.
+// If CRIU does anything else, the workload runs on where it was, with all its files.
 func TestATmpfsThatCRIUHandlesOtherwiseEndsTheMove(t *testing.T) {
 	for mark, says := range map[string]string{ // how CRIU's caller says it, or the session
 		"tar-is-not-called":                "CRIU's dump has 0 marks",
@@ -331,7 +331,7 @@ func TestATmpfsIsThereStillWhereAHelperIsKilled(t *testing.T) {
 	}
 }
 
-// A digest that was taken beside the dump is not that of what CRIU has made since.
+// A digest that was taken beside the dump lacks all that CRIU has made since.
 func TestADigestIsOfTheLastPass(t *testing.T) {
 	dir := t.TempDir()
 	d := &directory{Directory: record.Directory{Name: "tmpfs:/scratch", Path: dir, Tmpfs: "/scratch"}}

@@ -14,8 +14,8 @@
 //
 // A mark is no archive, so a real tar that meets one fails, and CRIU with it. The source
 // looks into the dump before it says that all is flushed: each followed tmpfs has one mark
-// there. The destination looks before it says prepared: each was filled once, and is what the
-// workload has in that place. So a CRIU that does not ask, or asks another tar, ends the
+// there. The destination looks before it says prepared: each was filled once, and is the one
+// in its place. So a CRIU that does not ask, or asks another tar, ends the
 // move before the release.
 package tmpfs
 
@@ -46,7 +46,7 @@ type Laid struct {
 	Digest string `json:"digest"` // the quick one of package tree, of the frozen source
 }
 
-// List is what tar's stand-in knows of a session.
+// List is all that tar's stand-in knows of a session.
 type List struct {
 	Session  string     `json:"session"`
 	Followed []Followed `json:"followed,omitempty"`
@@ -59,7 +59,7 @@ const (
 	filledFile = "tmpfs-filled.json"
 )
 
-// Write puts the list into a session's folder, and takes back what was noted of an earlier one.
+// Write puts the list into a session's folder, and forgets the notes of an earlier one.
 func (l *List) Write(session string) error {
 	b, err := json.Marshal(l)
 	if err == nil {

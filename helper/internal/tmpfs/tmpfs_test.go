@@ -263,7 +263,7 @@ func TestAMountThatWasReplacedOrFilledTwiceIsNoRestore(t *testing.T) {
 	if err := l.AllFilled(p.session, "", places); err == nil || !strings.Contains(err.Error(), "filled 2 times") {
 		t.Errorf("%v", err)
 	}
-	p.write(l) // begun again: what was noted before counts no more
+	p.write(l) // begun again: earlier notes count no more
 	if err := l.AllFilled(p.session, "", places); err == nil || !strings.Contains(err.Error(), "filled 0 times") {
 		t.Errorf("%v", err)
 	}

@@ -18,17 +18,17 @@ func LaidTmpfs(spec *record.Spec, digests map[string]string) *tmpfs.List {
 }
 
 // hasTmpfs is an error unless each tmpfs that the session carries was filled, and is the one in
-// its place. The tasks have not run yet.
-func (r *criuRestore) hasTmpfs() error {
+// its place. Root is the first of the restored tasks, which have not run yet.
+func hasTmpfs(b *record.Session, root string) error {
 	places := map[string]string{}
-	for _, d := range r.Spec.Tmpfs() {
+	for _, d := range b.Spec.Tmpfs() {
 		places[d.Name] = d.Tmpfs
 	}
 	if len(places) == 0 {
 		return nil
 	}
-	if r.gate.Root() == "" {
+	if root == "" {
 		return errors.New("session: CRIU has not told the first process of the restored workload, whose tmpfs are to be looked at")
 	}
-	return LaidTmpfs(r.Spec, nil).AllFilled(r.Dir, filepath.Join("/proc", r.gate.Root(), "root"), places)
+	return LaidTmpfs(b.Spec, nil).AllFilled(b.Dir, filepath.Join("/proc", root, "root"), places)
 }
