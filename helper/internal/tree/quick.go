@@ -54,7 +54,7 @@ const partsTogether = 64
 
 // quickSums are the digests of some parts of a file, from the number first on.
 func quickSums(ctx context.Context, f *os.File, sums []xxh3.Uint128, first, size int64) error {
-	buf := make([]byte, part)
+	buf := make([]byte, min(part, size-first*part))
 	for n := range sums {
 		if err := context.Cause(ctx); err != nil {
 			return err
