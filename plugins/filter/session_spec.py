@@ -12,6 +12,7 @@ Rows = t.Sequence[t.Mapping[str, t.Any]]
 SOURCE_VOLUME = ("name", "device", "size", "mountpoint")
 DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options", "device", "same_device")
 DESTINATION_DIRECTORY = ("name", "file", "size")
+DESTINATION_TMPFS = ("name", "size", "tmpfs")
 # The options by which image_volume knows one.
 VOLUME = ("name", "image", "mountpoint", "fstype", "podman_volume")
 
@@ -30,6 +31,11 @@ def destination_directories(directories: Rows, mounts: Rows, bind_paths: t.Seque
     """The directories as the destination's side is told of them: where the twin has its volumes. A bind mount has the same path on both hosts."""
     path = {**{mount["name"]: mount["source"] for mount in mounts}, **{bind: bind for bind in bind_paths}}
     return [{**_only(directory, DESTINATION_DIRECTORY), "path": path[directory["name"]]} for directory in directories]
+
+
+def destination_tmpfs(tmpfs: Rows, folder: str) -> list[dict[str, t.Any]]:
+    """The tmpfs as the destination's side is told of them: their files wait in the session's folder."""
+    return [{**_only(each, DESTINATION_TMPFS), "path": f"{folder}/tmpfs/{number}"} for number, each in enumerate(tmpfs)]
 
 
 def volume_steps(volumes: Rows, state: str) -> list[dict[str, t.Any]]:
@@ -51,5 +57,6 @@ class FilterModule:
             "source_volumes": source_volumes,
             "destination_volumes": destination_volumes,
             "destination_directories": destination_directories,
+            "destination_tmpfs": destination_tmpfs,
             "volume_steps": volume_steps,
         }

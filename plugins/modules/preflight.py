@@ -268,12 +268,13 @@ directories:
   returned: success
   type: list
   elements: dict
-  sample:
-    - name: uploads
-      path: /var/lib/containers/storage/volumes/uploads/_data
-      size: 73400320
-      anonymous: false
-      shared_with: []
+  sample: [{name: uploads, path: /var/lib/containers/storage/volumes/uploads/_data, size: 73400320, anonymous: false, shared_with: []}]
+tmpfs:
+  description: The tmpfs of a container whose files the session carries, as the source's side of the session is told of them.
+  returned: when nothing is in the way
+  type: list
+  elements: dict
+  sample: [{name: "tmpfs:/scratch", path: /proc/4711/root/scratch, size: 209715200, tmpfs: /scratch, device: "0:62"}]
 place_memory:
   description: Whether the memory may be placed. It needs userfaultfd on the destination, and a container alone with a cgroup of its own.
   returned: when nothing is in the way
@@ -414,6 +415,7 @@ def run(params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             floating=examiner.floating(plan),
             sizes=sizes,
             place_memory=placed,
+            tmpfs=examiner.tmpfs(plan),
             pause_ms=foretold.pause_ms(plan, sizes["memory"], placed),
             foretold=foretold.lines(plan, sizes, rate, len({*examiner.checks} - {*params["ignore"]}), placed),
         )

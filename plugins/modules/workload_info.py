@@ -159,10 +159,10 @@ workload:
       type: bool
       sample: false
     tmpfs:
-      description: Its tmpfs that hold something, and the first file in each that has an extended attribute.
+      description: Its tmpfs that hold something, with the first file in each that has an extended attribute, and the first mount in it.
       type: list
       elements: dict
-      sample: [{place: /scratch, size: 4096, attributes: ""}]
+      sample: [{place: /scratch, size: 4096, attributes: "", device: "0:62", inside: ""}]
     own_network:
       description: The objects that it made in its network namespace, in words.
       type: list

@@ -17,8 +17,8 @@ FILTERS = (
     *(
         OURS + name
         for name in (
-            "destination_directories", "destination_volumes", "earlier_moves", "first_session", "fresh_look", "move_record", "move_result", "pause_base",
-            "report_folder", "session_name", "source_volumes", "times_rows", "told", "typed", "volume_steps",
+            "destination_directories", "destination_tmpfs", "destination_volumes", "earlier_moves", "first_session", "fresh_look", "move_record",
+            "move_result", "pause_base", "report_folder", "session_name", "source_volumes", "times_rows", "told", "typed", "volume_steps",
         )
     ),
     "community.general.keep_keys",

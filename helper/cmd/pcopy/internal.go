@@ -19,6 +19,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/record"
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 	"github.com/livefleet/handover/helper/internal/throttle"
+	"github.com/livefleet/handover/helper/internal/tmpfs"
 	"github.com/livefleet/handover/helper/internal/transport"
 )
 
@@ -27,7 +28,7 @@ type internalCommands struct{ *app }
 // internal are the words that only programs say: CRIU, runtimes, podman, units, and pcopy itself.
 func (a internalCommands) internal() *cobra.Command {
 	g := group("internal", "Words that only programs say",
-		a.criuHook(), a.ociHook(), a.criuHold(), a.netavark(), a.runOnAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor(),
+		a.criuHook(), a.ociHook(), a.criuHold(), a.tarHold(), a.netavark(), a.runOnAfter(), a.unthrottleAfter(), a.runTransport(), a.internalBluefs(), a.envelope(), a.shutDoor(),
 		a.flagsIn(), a.flagsMissing(), a.runcHook(), a.runcRestore(), a.runcEntered(), a.ownTables(), a.thawAfter(), a.unitMayStart(), a.within(), a.inTurn(), a.serveStore())
 	g.AddCommand(memoryCommands(a).commands()...)
 	g.AddCommand(building()...)
@@ -108,6 +109,17 @@ func (a internalCommands) criuHold() *cobra.Command {
 			return usageError("criu-hold is called by the program that stands in for CRIU")
 		}
 		return hooks.Held(c.Context(), args[0], args[1:], recovery.Holder{RunDir: record.RunDir, PID: os.Getpid()})
+	}}
+}
+
+// tarHold is called by the program that has tar's name, with the path that it was called by
+// and its arguments.
+func (a internalCommands) tarHold() *cobra.Command {
+	return &cobra.Command{Use: "tar-hold PROGRAM ARGUMENT…", Short: "Stand in for the tar that CRIU calls, and become it where a session carries no such tmpfs", DisableFlagParsing: true, RunE: func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usageError("tar-hold is called by the program that stands in for tar")
+		}
+		return tmpfs.Held(c.Context(), args[0], tmpfs.Call{Args: args[1:], In: os.Stdin, Out: os.Stdout, RunDir: record.RunDir})
 	}}
 }
 

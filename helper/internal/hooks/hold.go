@@ -40,7 +40,7 @@ type Holder interface {
 // Held is the stand-in for CRIU: the program own, called with args. It returns only if
 // CRIU may not come up, or if there is none.
 func Held(ctx context.Context, own string, args []string, holder Holder) error {
-	real, err := realCRIU(own)
+	real, err := RealProgram(own, criuProgram)
 	if err != nil {
 		return err
 	}
@@ -103,20 +103,20 @@ func mayStart(ctx context.Context, dir string, ask func(string) (bool, error)) e
 	}
 }
 
-// realCRIU is the first one in PATH that is not the program own.
-func realCRIU(own string) (string, error) {
+// RealProgram is the first one of this name in PATH that is not the program own, which stands in for it.
+func RealProgram(own, name string) (string, error) {
 	self, err := os.Stat(own)
 	if err != nil {
 		return "", fmt.Errorf("hooks: %w", err)
 	}
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		path := filepath.Join(dir, criuProgram)
+		path := filepath.Join(dir, name)
 		info, err := os.Stat(path)
 		if err == nil && !info.IsDir() && info.Mode()&0o111 != 0 && !os.SameFile(info, self) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("hooks: there is no %s in PATH (%s)", criuProgram, os.Getenv("PATH"))
+	return "", fmt.Errorf("hooks: there is no %s in PATH (%s)", name, os.Getenv("PATH"))
 }
 
 // criuRequest is a runtime's request to CRIU.

@@ -141,6 +141,11 @@ func (d *destination) prepare() error {
 	if err := d.findDirectories(); err != nil {
 		return err
 	}
+	mounted, err := d.makeTmpfs()
+	d.tmpfs = append(d.tmpfs, mounted...)
+	if err != nil {
+		return err
+	}
 	if d.Spec.Policy.ReserveSpace {
 		if err := d.holdRooms(); err != nil {
 			return err
@@ -167,7 +172,6 @@ func (d *destination) prepare() error {
 	if err := errors.Join(d.listenLazy(), d.listenPlacer()); err != nil {
 		return err
 	}
-	var err error
 	d.restorer, err = engine.NewRestorer(d.Session, &d.carried)
 	return err
 }
@@ -237,6 +241,9 @@ func (d *destination) flushed(ctx context.Context, m *protocol.Flushed) error {
 		return errors.New("session: the source says that everything was sent, and a tree has no end")
 	}
 	if differs, err := d.compare(m); differs || err != nil {
+		return err
+	}
+	if err := d.offerTmpfs(m.Tmpfs); err != nil {
 		return err
 	}
 	if err := d.reach(record.Flushed, ""); err != nil {

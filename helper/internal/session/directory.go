@@ -21,6 +21,8 @@ type directory struct {
 	entries  int   // that the next pass will look at
 	bytes    int64 // about how much that is
 	looked   bool  // in the pause: from now on every write is an event
+	passes   int   // that sent anything
+	digest   digestOf
 }
 
 // due says whether a pass has to look at the volume. Writes through a mapping and
@@ -49,7 +51,7 @@ func (s *outgoing) startWatching() error {
 			}
 		})
 	}
-	return nil
+	return s.leaveTmpfs()
 }
 
 // comparesFiles reports the cost of a file that is compared, and refuses if that would be a longer pause than was allowed.
@@ -110,6 +112,7 @@ func (d *directory) send(ctx context.Context, s *outgoing) (tree.Stats, string, 
 		return sent, why, fmt.Errorf("session: volume %s: %w", d.Name, err)
 	}
 	d.round = s.copy.Round()
+	d.passes++
 	d.entries, d.bytes, d.looked = 0, 0, paused && !d.follower.Async()
 	s.Log.Emit("directory", map[string]any{"volume": d.Name, "entries": sent.Entries, "removed": sent.Removed, "bytes": sent.Bytes, "everything": why})
 	if why != "" {
@@ -143,6 +146,9 @@ func (s *outgoing) undisturbed() error {
 // findDirectories makes sure that arriving folders find an empty place.
 func (d *places) findDirectories() error {
 	for _, v := range d.Spec.Directories {
+		if v.Tmpfs != "" { // its folder is made, see makeTmpfs
+			continue
+		}
 		if empty, err := v.Empty(); err != nil {
 			return fmt.Errorf("session: volume %s: %w", v.Name, err)
 		} else if !empty {

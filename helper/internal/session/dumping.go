@@ -28,7 +28,7 @@ func (s *source) sendState(ctx context.Context, frozen time.Time, dumped chan<- 
 	if err := errors.Join(pages.finish(), places.finish(ctx)); err != nil {
 		return err
 	}
-	if err := mendDump(s.Session); err != nil {
+	if err := errors.Join(mendDump(s.Session), s.leftTmpfs()); err != nil {
 		return err
 	}
 	// The layer once more: CRIU gives a deleted file that is open a name there.

@@ -46,6 +46,7 @@ const (
 	actStream  = "act-stream"  // act-stream ADDRESS PIDFILE
 	actMemory  = "act-memory"  // act-memory MARK
 	actLazy    = "act-lazy"    // act-lazy CONTROL SOCKET
+	actTar     = "act-tar"     // act-tar RUNDIR PROGRAM WORD…
 )
 
 func TestMain(m *testing.M) {
@@ -79,6 +80,8 @@ func act(what string, args []string) error {
 		return playMemory(args[0])
 	case actLazy:
 		return playLazy(args[0], args[1])
+	case actTar:
+		return playTar(args)
 	case actStream:
 		return playStream(args[0], args[1])
 	case actDump:
@@ -177,7 +180,7 @@ func playDump(control, runDir, imageDir string, cgroup hooks.Cgroup) error {
 			return err
 		}
 	}
-	if err := errors.Join(dumpMemory(control, imageDir), dumpLazily(control, imageDir)); err != nil {
+	if err := errors.Join(dumpMemory(control, imageDir), dumpLazily(control, imageDir), dumpTmpfs(control, imageDir)); err != nil {
 		return err
 	}
 	if text, err := os.ReadFile(filepath.Join(control, "dump-takes")); err == nil {
@@ -349,6 +352,9 @@ func engineRestore(control, runDir, imageDir string, early bool) error {
 	}
 	if now, err := listing(layer); err != nil || now != root {
 		return errors.Join(err, fmt.Errorf("the root was mounted with %q in it, and now there is %q", root, now))
+	}
+	if err := restoreTmpfs(control, imageDir); err != nil {
+		return err
 	}
 	// CRIU opens the workload's files: where the engine has shown the volume.
 	if _, err := os.Stat(filepath.Join(control, "shown", "ledger")); err != nil {

@@ -31,6 +31,7 @@ func (s *source) lastPass(ctx context.Context, dumped <-chan struct{}) error {
 		return err
 	}
 	s.stage("last_pass", began, time.Now())
+	defer s.digestEarly(ctx)()
 	if why := mustStayWritable(s.Spec); why != "" {
 		s.Log.Emit("seal", map[string]any{"early": false, "why": why})
 		return nil

@@ -160,6 +160,7 @@ func (f *Follower) changes(last bool) (Changes, error) {
 		return c, err
 	}
 	f.async = slices.ContainsFunc(c.InUse, func(u watch.Use) bool { return u.Async })
+	f.distrustMapped(&c)
 	if !last {
 		err = f.writeBack(c.InUse)
 	}

@@ -34,6 +34,8 @@ type Mirror struct {
 	only  string // the one file in it that is meant; empty: everything
 	dev   uint64
 	begun bool
+	// timeless: its file system is a tmpfs, see timeless.go.
+	timeless bool
 
 	seed maphash.Seed
 	held map[uint64]held     // by inode
@@ -85,8 +87,16 @@ func Open(path string) (*Mirror, error) {
 		unix.Close(root)
 		return nil, fmt.Errorf("tree: %s: %w", path, err)
 	}
-	return &Mirror{path: path, root: root, dev: st.Dev, seed: maphash.MakeSeed(), held: map[uint64]held{}, also: map[uint64][]string{}, unseen: map[string]*unseen{}}, nil
+	timeless, err := isTmpfs(root)
+	if err != nil {
+		unix.Close(root)
+		return nil, fmt.Errorf("tree: %s: %w", path, err)
+	}
+	return &Mirror{path: path, root: root, dev: st.Dev, timeless: timeless, seed: maphash.MakeSeed(), held: map[uint64]held{}, also: map[uint64][]string{}, unseen: map[string]*unseen{}}, nil
 }
+
+// AtTop calls look with the open folder.
+func (m *Mirror) AtTop(look func(fd int) error) error { return look(m.root) }
 
 // Close gives the folder back.
 func (m *Mirror) Close() error { return unix.Close(m.root) }
@@ -315,7 +325,7 @@ func (p *pass) keep(rel string, st *unix.Stat_t) {
 // changed reports whether the other side may hold other content under this name. A
 // note without the bit of need does not count.
 func (p *pass) changed(rel string, st *unix.Stat_t, need uint64) bool {
-	if u := p.unseen[rel]; u != nil && u.due(st) {
+	if u := p.unseen[rel]; u != nil && u.due(st) || need == markOld && p.tellsNothing(st) {
 		return true
 	}
 	h, ok := p.held[st.Ino]
@@ -374,11 +384,12 @@ func (p *pass) folder(parent int, base, rel string, st *unix.Stat_t) error {
 		} else if err != nil {
 			return p.error(below, err)
 		}
+		// Files of an overlay have other numbers than its folders.
+		if st.Dev != p.dev && (st.Mode&unix.S_IFMT == unix.S_IFDIR || p.timeless) {
+			return fmt.Errorf("tree: another file system is mounted on %s in %s: unmount it, or have it moved by itself", below, p.path)
+		}
 		switch {
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
-			if st.Dev != p.dev {
-				return fmt.Errorf("tree: another file system is mounted on %s in %s: unmount it, or have it moved by itself", below, p.path)
-			}
 			err = p.folder(fd, name, below, &st)
 		case p.changed(below, &st, markOld):
 			err = p.entry(fd, name, below, &st)

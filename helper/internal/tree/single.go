@@ -93,7 +93,7 @@ func DigestFile(ctx context.Context, path string) (digest string, size int64, er
 	if err != nil {
 		return "", 0, err
 	}
-	d := &digester{Mirror: m, ctx: ctx, first: map[uint64]string{}}
+	d := &digester{Mirror: m, ctx: ctx, read: (*digester).content, first: map[uint64]string{}}
 	d.files, d.ctx = errgroup.WithContext(ctx)
 	if err = errors.Join(d.entry(m.root, m.only, m.only, st), d.files.Wait()); err != nil {
 		return "", 0, fmt.Errorf("tree: a digest of %s: %w", path, err)

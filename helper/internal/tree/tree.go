@@ -23,6 +23,8 @@
 //     a change time, until it has been written back. So before a pass the caller has
 //     written back the mapped pages (Changes.Since is when it began), and changes
 //     since then are distrusted.
+//   - A tmpfs has no disk, and so no such writing back. There a mapped file is sent in each
+//     pass (timeless.go).
 //   - A write sets the change time before it writes. An event comes after it, and
 //     then the file is sent in any case. Asynchronous I/O has no event: a file in
 //     use that way is distrusted.

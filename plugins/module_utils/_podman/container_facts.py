@@ -63,19 +63,23 @@ def configured_places(document: t.Mapping[str, t.Any]) -> set[str]:
 
 
 def own_tmpfs(mounts: t.Iterable[Mount], pid: int, proc: str = "/proc") -> list[dict[str, t.Any]]:
-    """Its tmpfs that hold something: CRIU packs them while it is frozen. Of podman's own files and /dev/shm the bytes go another way."""
+    """Its tmpfs that hold something, each with its device and the first mount in it. Of podman's own files and /dev/shm the bytes go another way."""
     found = []
+    mounts = list(mounts)
     for mount in mounts:
         if mount.fstype != "tmpfs" or mount.root != "/" or mount.place in ("/dev", "/dev/shm") or mount.place.startswith(("/proc/", "/sys/")):
             continue
         below = os.path.join(proc, str(pid), "root") + mount.place
         try:
-            status = os.statvfs(below)
+            status, top = os.statvfs(below), os.stat(below).st_dev
         except OSError:
             continue
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
         if used:
-            found.append({"place": mount.place, "size": used, "attributes": attributes_below(below)})
+            inside = next((other.place for other in mounts if other.place.startswith(mount.place + "/")), "")
+            # Another one may lie over it.
+            device = mount.device if mount.device == "{0}:{1}".format(os.major(top), os.minor(top)) else ""
+            found.append({"place": mount.place, "size": used, "attributes": attributes_below(below), "device": device, "inside": inside})
     return found
 
 

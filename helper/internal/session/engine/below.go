@@ -64,7 +64,7 @@ func WriteCgroups(log *report.Log, f *hooks.Command, dir string) error {
 }
 
 // startWhole starts a restore whose state is here: by the stand-in for CRIU only where it has
-// cgroups to make.
+// cgroups to make, or a tmpfs to fill.
 func (r *criuRestore) startWhole() (*hooks.Process, error) {
 	all, err := criuimage.ReadCgroups(r.h.Restore.Gate)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *criuRestore) startWhole() (*hooks.Process, error) {
 	// Some engines have the stand-in come up in any case.
 	r.gate.Again(hooks.StartUp)
 	r.gate.Answer(hooks.StartUp, true)
-	if len(all) == 0 {
+	if len(all) == 0 && len(r.Spec.Tmpfs()) == 0 {
 		return r.h.Restore.Start()
 	}
 	return r.h.Restore.StartEarly()

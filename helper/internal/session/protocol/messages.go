@@ -140,6 +140,7 @@ type (
 		Bound affinity.Threads     `json:"bound,omitempty"`       // threads that are bound to processors
 		Told  []network.Connection `json:"told,omitempty"`        // connections whose peers wait until they are told that there is room
 		Flows []floating.Flow      `json:"flows,omitempty"`       // connections through floating addresses
+		Tmpfs map[string]string    `json:"tmpfs,omitempty"`       // quick digests of the workload's own tmpfs that the session carries, by name
 	}
 
 	// Run is the run token: the source is released.

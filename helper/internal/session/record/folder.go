@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -20,6 +21,11 @@ type Directory struct {
 	// Ploop is, on the source of a live workload, the folder in it with the image of its ploop disk: the kernel writes to
 	// the top layer and tells no watcher, until the workload and its file system are frozen.
 	Ploop string `json:"ploop,omitempty"`
+	// Tmpfs is where the workload has this tmpfs of its own, which CRIU leaves to the session (package tmpfs). On the
+	// destination Path is a folder below TmpfsFolder of the session, and is made.
+	Tmpfs string `json:"tmpfs,omitempty"`
+	// Device is, on the source, the number of that tmpfs, as the workload's mountinfo has it: MAJOR:MINOR.
+	Device string `json:"device,omitempty"`
 }
 
 // byPath reports whether it is a file or folder of the host's, which has its path for
@@ -47,6 +53,9 @@ func (d *Directory) Tree() *Tree {
 func (d *Directory) Follow() (*tree.Follower, error) {
 	if d.File {
 		return tree.FollowFile(d.Path)
+	}
+	if d.Tmpfs != "" {
+		return d.followTmpfs()
 	}
 	f, err := tree.Follow(d.Path)
 	if err != nil || d.Ploop == "" {
@@ -105,6 +114,10 @@ func (d *Directory) check() error {
 	switch {
 	case !filepath.IsAbs(d.Path):
 		return fmt.Errorf("path %q is not absolute", d.Path)
+	case d.Tmpfs != "" && (d.Name != TmpfsName(d.Tmpfs) || filepath.Clean("/"+d.Tmpfs) != d.Tmpfs):
+		return fmt.Errorf("tmpfs %q is not the clean and absolute path that the name has", d.Tmpfs)
+	case d.Tmpfs == "" && d.Device != "" || d.Tmpfs != "" && (d.File || d.Ploop != ""):
+		return errors.New("device is for a tmpfs, and file and ploop are not")
 	case d.Size < 0:
 		return fmt.Errorf("size %d bytes", d.Size)
 	case d.Ploop != "" && (d.File || !filepath.IsLocal(d.Ploop) || filepath.Clean(d.Ploop) != d.Ploop):

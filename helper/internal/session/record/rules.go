@@ -356,15 +356,18 @@ func (s *Spec) checkVolumes(seen names) error {
 
 func (s *Spec) checkDirectories(seen names) error {
 	for _, d := range s.Directories {
-		if d.byPath() {
-			if seen[d.Path] {
-				return fmt.Errorf("volume %q: it is there twice", d.Path)
+		if d.byPath() || d.Tmpfs != "" {
+			if seen[d.Name] {
+				return fmt.Errorf("volume %q: it is there twice", d.Name)
 			}
-			seen[d.Path] = true
+			seen[d.Name] = true
 		} else if err := seen.once("volume", d.Name); err != nil {
 			return err
 		}
 		if err := d.check(); err != nil {
+			return fmt.Errorf("volume %s: %w", d.Name, err)
+		}
+		if err := s.checkTmpfs(&d); err != nil {
 			return fmt.Errorf("volume %s: %w", d.Name, err)
 		}
 		if d.Ploop != "" && (s.Role != Source || s.Mode != Live) {

@@ -318,7 +318,7 @@ func hasMountUnit(mountpoint string) bool {
 }
 
 // forgetDestination removes the gate of a destination's dead process when CRIU is
-// done, and the tmpfs that the dump came to.
+// done, and the tmpfs that the dump and the workload's own tmpfs came to.
 func forgetDestination(ctx context.Context, dir, runDir string, spec *record.Spec) error {
 	for _, part := range spec.Parts() {
 		r := part.Restore
@@ -338,7 +338,7 @@ func forgetDestination(ctx context.Context, dir, runDir string, spec *record.Spe
 			return err
 		}
 	}
-	return nil
+	return unmountIfMounted(filepath.Join(dir, record.TmpfsFolder))
 }
 
 // resolveOrphan is Resolve for a side whose process is gone. CRIU's hook, which
@@ -471,6 +471,7 @@ func discardOrphan(ctx context.Context, dir, runDir string, spec *record.Spec, j
 			err = errors.Join(err, unmountIfMounted(r.Gate))
 		}
 	}
+	err = errors.Join(err, unmountIfMounted(filepath.Join(dir, record.TmpfsFolder)))
 	if err != nil {
 		return err
 	}

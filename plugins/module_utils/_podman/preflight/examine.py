@@ -18,7 +18,7 @@ from ..._core.link import link_rate, listen_address
 from ..._core.move import UNACCOUNTED, out_of_reach, verdict
 from .. import inventory
 from ..workload import missing_volumes
-from . import container, cpu, criu, databases, flags, floating, group, hosts, image, networks, options, processes, room, secrets, service, state, volumes
+from . import container, cpu, criu, databases, flags, floating, group, hosts, image, networks, options, processes, room, secrets, service, state, tmpfs, volumes
 from .basics import BASICS
 from .image import archive, image_present, missing
 from .plan import EBPF, HASH, Check, Finding, Plan
@@ -27,7 +27,7 @@ from .told import TOLD, told
 __all__ = (
     "BASICS", "CHECKS", "EBPF", "HASH", "Check", "Finding", "Plan", "archive", "directories", "examine", "floating_places", "image_present", "link_rate",
     "listen_address", "missing", "places",
-    "TOLD", "out_of_reach", "told", "twin", "unknown_names", "verdict",
+    "TOLD", "out_of_reach", "tmpfs_carried", "told", "twin", "unknown_names", "verdict",
 )  # fmt: skip
 
 # The order is that of the sentences that an operator reads.
@@ -70,7 +70,7 @@ def twin(plan: Plan) -> dict[str, t.Any]:
     }
 
 
-floating_places, places = floating.places, options.places
+floating_places, places, tmpfs_carried = floating.places, options.places, tmpfs.carried
 
 
 def directories(plan: Plan) -> list[t.Mapping[str, t.Any]]:

@@ -17,6 +17,7 @@ from .options import TOLD as OPTIONS
 from .plan import Check, Plan
 from .secrets import TOLD as SECRETS
 from .service import TOLD as SERVICE
+from .tmpfs import TOLD as TMPFS
 
 
 def _exec_sessions(plan: Plan) -> t.Iterator[str]:
@@ -54,14 +55,6 @@ def _log(plan: Plan) -> t.Iterator[str]:
         )
     elif log.get("driver") == "journald":
         yield "the log of {0} up to now stays in the journal of {1}".format(plan.workload, plan.source)
-
-
-def _tmpfs(plan: Plan) -> t.Iterator[str]:
-    for tmpfs in plan.container.get("tmpfs", []):
-        if plan.live:
-            yield "the tmpfs {0} of {1} holds {2}, which are packed in the pause".format(tmpfs["place"], plan.workload, format_size(tmpfs["size"]))
-        else:
-            yield "the tmpfs {0} of {1} holds {2}, which are gone when it is stopped".format(tmpfs["place"], plan.workload, format_size(tmpfs["size"]))
 
 
 def _stopped(plan: Plan) -> t.Iterator[str]:
@@ -105,7 +98,7 @@ TOLD: dict[str, Check] = {
     **OPTIONS,
     **SERVICE,
     "stopped": _stopped,
-    "tmpfs": _tmpfs,
+    **TMPFS,
 }
 
 

@@ -139,6 +139,16 @@ class TestFacts:
         assert [mount.place for mount in facts.own_mounts(mounts, {"/data"})] == ["/mnt/disk"]
         assert "/scratch one" in [mount.place for mount in mounts]
 
+    def test_a_tmpfs_with_its_device_and_the_mount_in_it(self, proc, tmp_path):
+        for place in ("run", "run/lock"):
+            (tmp_path / "10" / "root" / place).mkdir(parents=True)
+        number = os.stat(tmp_path).st_dev
+        own = "{0}:{1}".format(os.major(number), os.minor(number))
+        mounts = [facts.Mount(own, "/", "/run", "tmpfs"), facts.Mount("0:9999", "/", "/run/lock", "tmpfs"), facts.Mount("0:3", "/", "/runner", "ext4")]
+        found = facts.own_tmpfs(iter(mounts), 10, proc)
+        # Over the second one lies another.
+        assert [(each["place"], each["device"], each["inside"]) for each in found] == [("/run", own, "/run/lock"), ("/run/lock", "", "")]
+
     def test_the_configuration_names_places_in_three_ways(self):
         document = {"mounts": [{"destination": "/data"}], "linux": {"maskedPaths": ["/proc/acpi"], "readonlyPaths": ["/proc/sys"]}}
         assert {"/data", "/proc/acpi", "/proc/sys", "/"} <= facts.configured_places(document)

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, the Handover maintainers
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A container's own tmpfs: those whose files the session carries, and why CRIU packs the others in the pause."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ..._core.move import Facts
+from ..._core.sizes import format_size
+from .plan import Check, Plan
+
+# Bytes with which it begins to pay: below that, calling another tar takes as long as packing does.
+WORTH_CARRYING = 4 * 2**20
+# A place that is the same in the kernel's list of mounts, in a session's specification and in a path.
+_PLAIN = re.compile(r"(/[A-Za-z0-9_.@:,+=-]+)+")
+
+
+def _why_packed(plan: Plan, tmpfs: Facts) -> str:
+    """Why CRIU has to carry it; empty: the session does."""
+    if plan.container.get("userns"):
+        return "its user namespace is its own"
+    if tmpfs.get("inside"):
+        return "{0} is mounted in it".format(tmpfs["inside"])
+    if not tmpfs.get("device"):
+        return "another mount lies over it"
+    if not _PLAIN.fullmatch(tmpfs["place"]):
+        return "its path has unusual characters"
+    return "" if tmpfs["size"] >= WORTH_CARRYING else "so little is not worth more"
+
+
+def carried(plan: Plan) -> list[dict[str, t.Any]]:
+    """The tmpfs that the session carries, as the source's side is told of them. One that is mounted twice is one."""
+    if not plan.live or plan.members or plan.in_group or not plan.container["running"]:
+        return []
+    found: dict[str, dict[str, t.Any]] = {}
+    for tmpfs in plan.container.get("tmpfs", []):
+        if not _why_packed(plan, tmpfs):
+            found.setdefault(
+                tmpfs["device"],
+                {
+                    "name": "tmpfs:" + tmpfs["place"],
+                    "path": "/proc/{0}/root{1}".format(plan.container["pid"], tmpfs["place"]),
+                    "size": tmpfs["size"],
+                    "tmpfs": tmpfs["place"],
+                    "device": tmpfs["device"],
+                },
+            )
+    return list(found.values())
+
+
+def _told(plan: Plan) -> t.Iterator[str]:
+    devices = {each["device"] for each in carried(plan)}
+    for tmpfs in plan.container.get("tmpfs", []):
+        size = format_size(tmpfs["size"])
+        if not plan.live:
+            yield "the tmpfs {0} of {1} holds {2}, which are gone when it is stopped".format(tmpfs["place"], plan.workload, size)
+        elif tmpfs.get("device") not in devices:
+            why = "it is one of several containers" if plan.members or plan.in_group else _why_packed(plan, tmpfs)
+            yield "the tmpfs {0} of {1} holds {2}, which CRIU packs in the pause: {3}".format(tmpfs["place"], plan.workload, size, why)
+
+
+TOLD: dict[str, Check] = {"tmpfs": _told}
