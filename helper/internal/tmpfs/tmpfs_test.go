@@ -304,14 +304,14 @@ func TestAFullMountIsFilledAsItWas(t *testing.T) {
 // Held becomes the real tar, with the same words, for all that is none of a session's.
 func TestWordsOfAnotherTarAreNotTouched(t *testing.T) {
 	if os.Getenv(heldWords) != "" {
-		t.Fatal(Held(context.Background(), os.Args[0], Call{Args: strings.Fields(os.Getenv(heldWords)), In: os.Stdin, Out: os.Stdout, RunDir: t.TempDir()}))
+		t.Fatal(Held(context.Background(), os.Args[0], Call{Args: strings.Fields(os.Getenv(heldWords)), In: os.Stdin, Out: os.Stdout, RunDir: os.Getenv(heldRunDir)}))
 	}
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "tar"), []byte("#!/bin/sh\necho \"$0 $*\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	own := exec.Command(os.Args[0], "-test.run=^TestWordsOfAnotherTarAreNotTouched$")
-	own.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH"), heldWords + "=--extract --gzip --directory /somewhere"}
+	own.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH"), heldWords + "=--extract --gzip --directory /somewhere", heldRunDir + "=" + t.TempDir()}
 	archive := newPlace(t).archive("tmpfs-dev-7.tar.gz.img", "\x1f\x8b\x08")
 	if _, err := archive.Seek(0, 0); err != nil {
 		t.Fatal(err)
@@ -323,4 +323,5 @@ func TestWordsOfAnotherTarAreNotTouched(t *testing.T) {
 	}
 }
 
-const heldWords = "TMPFS_TEST_HELD"
+// The program becomes another one, and removes nothing of its own before.
+const heldWords, heldRunDir = "TMPFS_TEST_HELD", "TMPFS_TEST_RUN"
