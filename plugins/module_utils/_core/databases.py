@@ -93,8 +93,12 @@ def is_sqlites(link: str, path: str) -> bool:
     """Whether a file is a database of SQLite's, or lies beside one; `link` leads to it."""
     if path.endswith(_ENDS):
         return True
-    with contextlib.suppress(*_ENDED):
+    with contextlib.suppress(*_ENDED, BlockingIOError):
         if stat.S_ISREG(os.stat(link).st_mode):
-            with open(link, "rb") as source:
-                return source.read(len(_BEGINS)) == _BEGINS
+            # Without a wait: a program may have a lease on the file, which it is asked to give up.
+            descriptor = os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return os.pread(descriptor, len(_BEGINS), 0) == _BEGINS
+            finally:
+                os.close(descriptor)
     return False

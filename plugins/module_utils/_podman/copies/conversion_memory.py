@@ -51,6 +51,7 @@ CHECKS: dict[str, Check] = {
     **{name: checks[name] for checks, names in _ROWS for name in names}, "own_tables": _own_tables, "multicast": _multicast,
 }  # fmt: skip
 
+
 def misfits(name: str, asked: Facts) -> list[str]:
     """Why it cannot be dumped and restored, each reason without its way out; `asked` is what workload_info says of it."""
     here = {"host": asked["host"], "workload": asked["workload"]}

@@ -14,7 +14,8 @@ HERE = {"workload": {"exists": True, "running": True}, "guest": {"exists": False
 GONE = {"workload": {"exists": False}, "guest": {"exists": False}, "sessions": []}
 
 
-def way(here=HERE, there=GONE, offered=(THEN, WITH), present=(), snapshot="before", memory=False):
+def way(here=None, there=None, offered=(THEN, WITH), present=(), snapshot="before", memory=False):
+    here, there = here or HERE, there or GONE
     sides = ({"name": "node1", "answer": here, "snapshots": list(offered)}, {"name": "node2", "answer": there, "snapshots": list(present)})
     return checked(*sides, {"workload": "shop", "snapshot": snapshot, "memory": memory})
 

@@ -215,7 +215,8 @@ def test_state_that_stays_behind_is_told(world):
     workload = world["here"]["workload"]
     workload.update(state="exited", exec_sessions=2)
     workload["log"]["size"] = 4096
+    workload["tmpfs"] = [{"place": "/scratch", "size": 2**20, "attributes": ""}]
     workload["networks"][0].update(shared=False, ip="")
     said = told.told(move(world))
-    words = ("docker exec", "goes with the container", "will call it created", "another address")
-    assert [any(word in sentence for sentence in said) for word in words] == [True] * 4
+    words = ("docker exec", "goes with the container", "will call it created", "another address", "holds 1 MiB, which are gone when it is stopped")
+    assert [any(word in sentence for sentence in said) for word in words] == [True] * 5
