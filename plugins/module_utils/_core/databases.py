@@ -19,6 +19,8 @@ Document = t.Mapping[str, t.Any]
 
 _ENDS = ("-shm", "-wal", "-journal")
 _BEGINS = b"SQLite format 3\0"
+# Its smallest page.
+_LEAST = 512
 _DELETED = " (deleted)"
 # The process has ended, or has closed the file.
 _ENDED = (FileNotFoundError, ProcessLookupError)
@@ -93,8 +95,10 @@ def is_sqlites(link: str, path: str) -> bool:
     """Whether a file is a database of SQLite's, or lies beside one; `link` leads to it."""
     if path.endswith(_ENDS):
         return True
-    with contextlib.suppress(*_ENDED, BlockingIOError):
-        if stat.S_ISREG(os.stat(link).st_mode):
+    # One that cannot be read is none. A file of the kernel's has no size, and a read of /proc/kmsg would take from it.
+    with contextlib.suppress(OSError):
+        status = os.stat(link)
+        if stat.S_ISREG(status.st_mode) and status.st_size >= _LEAST and not path.startswith("/sys/"):
             # Without a wait: a program may have a lease on the file, which it is asked to give up.
             descriptor = os.open(link, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

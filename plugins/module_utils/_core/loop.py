@@ -55,7 +55,7 @@ class Holder:
 
 
 def taken(sys: str = "/sys") -> list[str]:
-    """The loop devices that have a file, by their paths."""
+    """The devices that have a file."""
     block = os.path.join(sys, "block")
     names = os.listdir(block) if os.path.isdir(block) else []
     return sorted("/dev/" + name for name in names if os.path.isdir(os.path.join(block, name, "loop")))

@@ -10,7 +10,9 @@ import os
 import sqlite3
 
 import pytest
-from ansible_collections.livefleet.handover.plugins.module_utils._core.databases import open_databases, open_in, open_on, volume_of
+from ansible_collections.livefleet.handover.plugins.module_utils._core.databases import is_sqlites, open_databases, open_in, open_on, volume_of
+
+DATABASE = b"SQLite format 3\0".ljust(512, b"x")
 
 
 @pytest.fixture
@@ -34,14 +36,15 @@ def found(tmp_path):
 @pytest.mark.parametrize(
     ("pid", "kind", "name", "content", "counts"),
     [
-        ("7", "fd", "a.db", b"SQLite format 3\0more", True),
-        ("8", "map_files", "a.db", b"SQLite format 3\0more", True),
+        ("7", "fd", "a.db", DATABASE, True),
+        ("8", "map_files", "a.db", DATABASE, True),
         ("8", "fd", "a.db-wal", b"", True),
         ("7", "map_files", "a.db-shm", None, True),
         ("7", "fd", "a.db-journal (deleted)", None, True),
         ("7", "fd", "gone", None, False),
+        ("7", "fd", "kmsg", DATABASE[:16], False),
         ("7", "fd", "a.txt", b"SQLite format", False),
-        ("9", "fd", "a.db", b"SQLite format 3\0more", False),
+        ("9", "fd", "a.db", DATABASE, False),
         ("7", "fd", "../database/a.db-wal", b"", False),
     ],
 )
@@ -101,7 +104,7 @@ def test_the_volumes_with_an_open_database():
 def test_those_of_processes_with_a_root_of_their_own(tmp_path, proc):
     root = tmp_path / "root"
     root.mkdir()
-    for name, content in (("a.db", b"SQLite format 3\0more"), ("a.db-wal", b""), ("b.db", b"SQLite format 3\0")):
+    for name, content in (("a.db", DATABASE), ("a.db-wal", b""), ("b.db", DATABASE)):
         (root / name).write_bytes(content)
     proc("7", "fd", "3", root / "a.db")
     proc("7", "fd", "4", root / "a.db-wal")
@@ -110,3 +113,15 @@ def test_those_of_processes_with_a_root_of_their_own(tmp_path, proc):
     os.symlink(tmp_path, tmp_path / "proc/8/root")
     assert open_in(str(root), str(tmp_path / "proc")) == [str(root / "a.db")]
     assert open_in(str(tmp_path / "gone"), str(tmp_path / "proc")) == []
+
+
+def test_a_file_that_cannot_be_read_is_no_database(tmp_path, monkeypatch):
+    path = tmp_path / "a.db"
+    path.write_bytes(DATABASE)
+    assert is_sqlites(str(path), str(path))
+
+    def fails(*words):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", fails)
+    assert not is_sqlites(str(path), str(path))

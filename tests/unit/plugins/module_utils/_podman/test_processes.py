@@ -79,7 +79,7 @@ def test_kinds_of_open_files(tmp_path, target, flags, check):
 @pytest.mark.parametrize(
     ("name", "content", "checks"),
     [
-        ("wiki.db", b"SQLite format 3\0rest", ["databases"]),
+        ("wiki.db", b"SQLite format 3\0".ljust(512, b"x"), ["databases"]),
         ("wiki.db-wal", b"7", ["databases"]),
         ("sealed.db", b"of SQLCipher", []),  # it is known by what lies beside it
         ("notes", b"", []),
