@@ -39,9 +39,9 @@ def move_record(words: Names, status: Names, written: Names) -> dict[str, t.Any]
     }
 
 
-def trial_lines(status: Names, move: Names, link_rate: float) -> list[str]:
-    """Lines on a trial: its times, and the pause that a move would have over a link of so many bytes a second."""
-    size, pause = format_size(int(status["state_bytes"])), expected(status, float(link_rate)) / 1000
+def trial_lines(status: Names, move: Names, link_rate: float, placed: bool) -> list[str]:
+    """Lines on a trial: its times, and the pause that a move would have over a link of so many bytes a second, or with placed memory."""
+    size, pause = format_size(int(status["state_bytes"])), expected(status, float(link_rate), placed) / 1000
     return [
         f"A trial of {move['workload']} on {move['source']}: it was frozen and dumped, and runs on.",
         "",

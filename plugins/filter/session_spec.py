@@ -9,7 +9,7 @@ import typing as t
 Rows = t.Sequence[t.Mapping[str, t.Any]]
 
 # The keys that a side of a session is told of a volume or a directory.
-SOURCE_VOLUME = ("name", "device", "size", "mountpoint")
+SOURCE_VOLUME = ("name", "device", "size", "mountpoint", "same_device")
 DESTINATION_VOLUME = ("name", "image", "size", "mountpoint", "fstype", "options", "device", "same_device")
 DESTINATION_DIRECTORY = ("name", "file", "size")
 DESTINATION_TMPFS = ("name", "size", "tmpfs")

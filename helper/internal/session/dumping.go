@@ -74,7 +74,7 @@ func (s *source) dumped(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	threads, err := engine.BoundThreads(s.Spec.Hooks.Freeze) // beside the dump, as the settings
-	if err = errors.Join(s.settings.LookAgain(), err); err != nil {
+	if err = errors.Join(s.settings.LookAgain(), s.noDatabase(), err); err != nil {
 		return time.Time{}, err
 	}
 	s.threads = threads

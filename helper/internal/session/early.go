@@ -219,7 +219,8 @@ func (d *earlyRestore) attach(v record.Vol) error {
 	if err := d.makeMountpoint(v); err != nil {
 		return err
 	}
-	image := loop.Image{Path: v.Image, Mountpoint: v.Mountpoint, Fstype: v.Fstype, Options: v.Options, Cached: d.warming.has(v.Image), Device: v.Device, Same: v.SameDevice}
+	image := loop.Image{Path: v.Image, Mountpoint: v.Mountpoint, Fstype: v.Fstype, Options: v.Options, Cached: d.warming.has(v.Image), Device: v.Device}
+	image.Same = v.SameDevice && !d.Spec.Policy.IgnoreDatabases
 	if err := image.Mount(); err != nil {
 		return err
 	}

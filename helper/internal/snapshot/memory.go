@@ -39,6 +39,7 @@ type Memory struct {
 	Layers    []Place       `json:"layers"`    // folders, copied as they are
 	Archives  []Place       `json:"archives"`  // folders whose content is in no dump, as archives
 	Beside    []Place       `json:"beside"`    // files that the command lays down. An archive of the same name takes the place of one
+	Databases []string      `json:"databases"` // folders, as the tasks name them, in which no database of SQLite's may be open: files get other inodes
 	Ends      bool          `json:"ends"`      // the workload ends with its dump, which stays in its gate (Leave)
 	Watcher   int           `json:"watcher"`   // with that, the process that acts when the workload ends; 0: there is none
 	Watches   string        `json:"watches"`   // the workload's ID, which is among that process's words
@@ -347,13 +348,15 @@ func (d *dump) late(began time.Time, err error) error {
 // dumped returns when the dump is complete. Should CRIU be killed from then on, its tasks stay
 // where they are until they have back all that it took.
 func (d *dump) dumped(ctx context.Context) error {
+	looked := make(chan error, 1)
+	go func() { looked <- d.noDatabase() }()
 	if err := d.await(ctx, hooks.PostDump); err != nil {
 		return err
 	}
 	within, cancel := context.WithTimeout(ctx, d.stays.Limit)
 	defer cancel()
 	_, err := d.stays.Cgroup.Freeze(within)
-	return errors.Join(err, d.stays.Cgroup.Held())
+	return errors.Join(err, <-looked, d.stays.Cgroup.Held())
 }
 
 // copyBeside copies all that stands still with the tasks.

@@ -81,18 +81,21 @@ def _place(stage: Status, begun: t.Mapping[str, float]) -> tuple[float, bool, fl
     return begun[whole] if whole else start, bool(whole), start
 
 
-def expected(trial: Status, rate: float) -> float:
-    """Milliseconds that a move would pause a workload, after a trial: frozen and dumped as in the trial, its state sent at a rate in bytes
-    per second, and restored in about the time that the dump took."""
-    took = {stage["stage"]: float(stage["ms"]) for stage in trial.get("stages") or []}
-    return took.get("freeze", 0.0) + 2 * took.get("dump", 0.0) + 1000 * float(trial.get("state_bytes") or 0) / rate
-
-
 # Bytes a second at which CRIU copies memory, out of the tasks and into them: that of the helper's own forecast.
 CRIU_RATE = 1300 * 2**20
 # Out of the tasks and into them, and how many of these ways placed memory takes.
 CRIU_WAYS = 2
 PLACED_WAYS = 0.65
+
+
+def expected(trial: Status, rate: float, placed: bool) -> float:
+    """Milliseconds that a move would pause a workload, after a trial: frozen and dumped as in the trial, its state sent at a rate in bytes
+    per second, and restored in about the time that the dump took. Placed memory goes ahead, and is copied while CRIU does the rest."""
+    took = {stage["stage"]: float(stage["ms"]) for stage in trial.get("stages") or []}
+    state = 1000 * float(trial.get("state_bytes") or 0)
+    if placed:
+        return base(trial) + PLACED_WAYS * state / CRIU_RATE
+    return took.get("freeze", 0.0) + 2 * took.get("dump", 0.0) + state / rate
 
 
 def base(trial: Status) -> int:

@@ -99,8 +99,8 @@ type Vol struct {
 	Mountpoint string `json:"mountpoint,omitempty"`
 	Fstype     string `json:"fstype,omitempty"`
 	Options    string `json:"options,omitempty"`
-	// SameDevice says, on the destination, that it is mounted on no other device than
-	// Device: a process knows a file by that number (SQLite).
+	// SameDevice says that the destination mounts it on no other device than Device: a
+	// process knows a file by that number (SQLite).
 	SameDevice bool `json:"same_device,omitempty"`
 }
 
@@ -190,6 +190,8 @@ type Policy struct {
 	// ReserveSpace has the destination take all the room of the images and of the directory volumes
 	// before the first pass.
 	ReserveSpace bool `json:"reserve_space,omitempty"`
+	// IgnoreDatabases has open databases of SQLite's count for nothing: they may get another device and inode.
+	IgnoreDatabases bool `json:"ignore_databases,omitempty"`
 	// PauseAt is the state in which this side stops when it has recorded it, until it is told to
 	// continue.
 	PauseAt State `json:"pause_at,omitempty"`

@@ -24,6 +24,7 @@ from ..preflight import container, criu, processes, state
 from ..preflight.plan import Check, Facts, Plan
 from ..steps.table import STEPS
 from .memory_in_place import why_halted
+from .memory_left import places_of
 
 
 def _multicast(plan: Plan) -> t.Iterator[str]:
@@ -62,8 +63,7 @@ def misfits(name: str, asked: Facts) -> list[str]:
 
 
 def _with_databases(inspect: Facts, volume: str) -> str:
-    places = [mount["Destination"] for mount in inspect.get("Mounts") or [] if mount.get("Name") == volume]
-    found = open_databases(inspect["State"]["Pid"], places)
+    found = open_databases(inspect["State"]["Pid"], places_of(inspect, volume))
     return "it has SQLite's files open ({0}), which it knows by their inodes, and those change".format(", ".join(found)) if found else ""
 
 

@@ -115,7 +115,7 @@ class Converter:
         if user and user.running:
             # A unit that awaits its container, after a kill, does not say any more which one it is.
             service = (memory or {}).get("service") or user.service
-            memory = None if user.unkept or user.state != "running" else ContainerReturn.note_of(self.actions.seen.podman, user.name, service)
+            memory = None if user.unkept or user.state != "running" else ContainerReturn.note_of(self.actions.seen.podman, user.name, service, self.plain.name)
         record = {
             "container": user.name if user else earlier.get("container", ""),
             "unit": unit or earlier.get("unit", ""),

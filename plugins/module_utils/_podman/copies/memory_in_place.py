@@ -141,6 +141,7 @@ class MemoryInPlace(MemoryHalt):
             },
             "namespace": self.facts["network_namespace"], "into": self.memory, "as": memory_files.DUMP,
             "layers": [{"name": memory_files.LAYER, "path": places[memory_files.LAYER]}], "archives": archives, "beside": beside,
+            "databases": ["/"],
         }  # fmt: skip
         words = {"folder": shlex.quote(self.folder), "memory": shlex.quote(self.memory), "dump": memory_files.DUMP, "archive": MEMORY}
         return {"pack": _PACK.format(**words), SPEC: json.dumps(spec)}

@@ -55,9 +55,10 @@ class NotRestoredError(HandoverError):
 class MemoryLeft(MemoryInPlace):
     """Of one container that ends with its dump. What CRIU and podman have laid down stays where it is."""
 
-    def __init__(self, runtime: Runtime, podman: Podman, facts: Facts, cgroup: str, watcher: int) -> None:
+    def __init__(self, runtime: Runtime, podman: Podman, facts: Facts, cgroup: str, watcher: int, places: t.Sequence[str]) -> None:
         super().__init__(runtime, podman, facts, cgroup)
         self.watcher = watcher
+        self.places = places  # where files get other inodes, as the container names them
 
     def _forget(self) -> None:
         """The dump of one that has ended is all that is left of it."""
@@ -67,8 +68,13 @@ class MemoryLeft(MemoryInPlace):
     def _texts(self) -> dict[str, str]:
         spec = json.loads(super()._texts()[SPEC])
         spec["dump"].update(argv=[self.podman.path, *dump_words(self.name)], timeout=dump_seconds(processes_of(self.facts["pid"]).memory))
-        spec.update(layers=[], archives=[], beside=[], ends=True, watcher=self.watcher, watches=self.facts["id"])
+        spec.update(layers=[], archives=[], beside=[], databases=[*self.places], ends=True, watcher=self.watcher, watches=self.facts["id"])
         return {SPEC: json.dumps(spec)}
+
+
+def places_of(inspect: Facts, volume: str) -> list[str]:
+    """Where a container has a volume of podman's, as it names the folders."""
+    return [mount["Destination"] for mount in inspect.get("Mounts") or [] if mount.get("Name") == volume]
 
 
 def dump_seconds(memory: int) -> int:
@@ -104,11 +110,11 @@ class ContainerReturn:
         self._network: dict[str, str] | None = None
 
     @staticmethod
-    def note_of(podman: Podman, name: str, service: Facts) -> dict[str, t.Any]:
-        """What has to be known of it when it has ended."""
+    def note_of(podman: Podman, name: str, service: Facts, volume: str) -> dict[str, t.Any]:
+        """What has to be known of it when it has ended, and where the volume is that gets other files."""
         inspect = podman.inspect(name)
         unit = {key: service[key] for key in _OF_UNIT} if service.get("unit") else {}
-        return {"boot": boot(), "id": inspect["Id"], "started": inspect["State"]["StartedAt"], "service": unit}
+        return {"boot": boot(), "id": inspect["Id"], "started": inspect["State"]["StartedAt"], "service": unit, "places": places_of(inspect, volume)}
 
     @property
     def unit(self) -> UnitReturn | None:
@@ -127,7 +133,8 @@ class ContainerReturn:
         unit = self.unit
         if unit is not None:
             unit.expect()
-        with MemoryLeft(self.runtime, self.podman, facts, cgroup_of(facts), int(inspect["State"].get("ConmonPid") or 0)) as memory:
+        conmon = int(inspect["State"].get("ConmonPid") or 0)
+        with MemoryLeft(self.runtime, self.podman, facts, cgroup_of(facts), conmon, self.note["places"]) as memory:
             yield memory.options(0)
         self.dumped = True
 

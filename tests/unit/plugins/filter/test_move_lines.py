@@ -102,7 +102,7 @@ def test_a_move_is_told_with_its_times_and_its_page():
 
 
 def test_a_trial_foretells_the_pause():
-    lines = trial_lines(STATUS, MOVE, 2.0**20)
+    lines = trial_lines(STATUS, MOVE, 2.0**20, placed=False)
     assert lines[0] == "A trial of shop on node1: it was frozen and dumped, and runs on."
     assert lines[-1] == "Its state takes 1 MiB. A move to node2 would pause it for about 1.40 s."
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import pytest
 from ansible_collections.livefleet.handover.plugins.module_utils._core.times import base, expected, rows, table
 
 STATUS = {
@@ -55,8 +56,11 @@ def test_without_stages_there_is_only_the_total():
 def test_what_a_trial_says_of_a_move():
     trial = {"stages": [{"stage": "freeze", "start_ms": 0.0, "ms": 30.0}, {"stage": "dump", "start_ms": 30.0, "ms": 100.0}], "state_bytes": 50_000_000}
     # 30 to freeze, 100 to dump, 400 to send, 100 to restore.
-    assert expected(trial, 125_000_000) == 630.0
-    assert expected({}, 1) == 0.0
+    assert expected(trial, 125_000_000, False) == 630.0
+    assert expected({}, 1, False) == expected({}, 1, True) == 0.0
+    # With placed memory the link does not matter, and of its dump 50 ms were for the memory.
+    memory = {**trial, "state_bytes": 65 * 2**20}
+    assert expected(memory, 1, True) == pytest.approx(30 + 2 * 50 + 0.65 * 50)
 
 
 def test_what_a_pause_takes_in_any_case():

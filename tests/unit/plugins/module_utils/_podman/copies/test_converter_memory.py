@@ -338,10 +338,10 @@ def test_a_dump_has_a_time_of_its_own(monkeypatch):
     monkeypatch.setattr(memory_left.MemoryInPlace, "_texts", lambda _self: {memory_left.SPEC: spec})
     monkeypatch.setattr(memory_left, "processes_of", lambda pid: {7: type("Processes", (), {"memory": 1000 * 2**20})}[pid])
     left = object.__new__(memory_left.MemoryLeft)
-    vars(left).update(podman=type("Podman", (), {"path": "podman"}), name="shop", facts={"id": "111", "pid": 7}, watcher=9)
+    vars(left).update(podman=type("Podman", (), {"path": "podman"}), name="shop", facts={"id": "111", "pid": 7}, watcher=9, places=["/data"])
     found = json.loads(left._texts()[memory_left.SPEC])
     assert found["dump"] == {"argv": ["podman", *memory_left.dump_words("shop")], "timeout": 70, "log": "/static/dump.log"}
-    assert (found["ends"], found["watcher"], found["watches"]) == (True, 9, "111")
+    assert (found["ends"], found["watcher"], found["watches"], found["databases"]) == (True, 9, "111", ["/data"])
 
 
 @pytest.fixture
