@@ -27,6 +27,8 @@ CHILDREN = 40
 BUFFER = 1 << 18
 # One side may have said all it has to while the other still answers.
 HALF_CLOSED_SECONDS = 30
+# In which one that has begun listens.
+READY_SECONDS = 10
 KEEPALIVE = "nodelay,keepalive,keepidle=10,keepintvl=5,keepcnt=4"
 # Nothing on the host is needed but two sockets.
 SANDBOX = (
@@ -135,7 +137,7 @@ class Relay:
         for attempt in range(ATTEMPTS):
             here = Endpoint(parse_address(bind, "listen"), free_port(bind))
             self._run(socat_argv(socat, here, there, allow), here, there, lifetime)
-            if self.runtime.wait_for(functools.partial(self._listens, here), 10):
+            if self.runtime.wait_for(functools.partial(self._listens, here), READY_SECONDS):
                 return str(here)
             self.stop()
             reasons = failures(self.log())
