@@ -270,7 +270,9 @@ directories:
   elements: dict
   sample: [{name: uploads, path: /var/lib/containers/storage/volumes/uploads/_data, size: 73400320, anonymous: false, shared_with: []}]
 tmpfs:
-  description: The tmpfs of a container whose files the session carries, as the source's side of the session is told of them.
+  description:
+    - The tmpfs of a container whose files the session carries, as the source's side of the session is told of them.
+    - Of a member of several containers each has that one's name as C(member).
   returned: when nothing is in the way
   type: list
   elements: dict
