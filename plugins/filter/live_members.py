@@ -23,17 +23,16 @@ def live_members(
     hooks = {"source": _freeze, "destination": _restore}
     infra, carried = _infra(members), {each["member"] for each in tmpfs}
     return [
-        {"name": member["name"], **hooks[side](member, podman, int(timeout), netavark, member["name"] in carried), "joins": _joins(member, infra)}
+        {
+            "name": member["name"],
+            **hooks[side](member, podman, int(timeout), netavark, _LIBEXEC + ("/carry" if member["name"] in carried else "/hold")),
+            "joins": _joins(member, infra),
+        }
         for member in members if _is_dumped(member, ran)
     ]  # fmt: skip
 
 
-def _stand_ins(carried: bool) -> str:
-    """The folder with what stands in for CRIU, or for its tar, too."""
-    return _LIBEXEC + ("/carry" if carried else "/hold")
-
-
-def _freeze(member: Member, podman: str, timeout: int, _netavark: str, carried: bool) -> dict[str, t.Any]:
+def _freeze(member: Member, podman: str, timeout: int, _netavark: str, stand_ins: str) -> dict[str, t.Any]:
     return {
         "freeze": {
             "argv": [podman, "container", "checkpoint", *_CRIU, member["name"]],
@@ -41,13 +40,13 @@ def _freeze(member: Member, podman: str, timeout: int, _netavark: str, carried: 
             "log": member["static_dir"] + "/dump.log",
             "gate": member["checkpoint_dir"],
             "cgroup": member["cgroup"],
-            # What stands in for CRIU keeps the cgroups that the container has made.
-            "hold": _stand_ins(carried) if carried or member.get("divided") else "",
+            # What stands in for CRIU has it leave the memory out, or keep the cgroups that the container has made.
+            "hold": stand_ins,
         }
     }
 
 
-def _restore(member: Member, podman: str, timeout: int, netavark: str, carried: bool) -> dict[str, t.Any]:
+def _restore(member: Member, podman: str, timeout: int, netavark: str, stand_ins: str) -> dict[str, t.Any]:
     return {
         "restore": {
             "argv": [podman, "container", "restore", *_CRIU, member["name"]],
@@ -60,7 +59,7 @@ def _restore(member: Member, podman: str, timeout: int, netavark: str, carried: 
             },
             "gate": member["checkpoint_dir"],
             "container": member["id"],
-            "hold": _stand_ins(carried),
+            "hold": stand_ins,
         }
     }
 

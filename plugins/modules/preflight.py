@@ -278,7 +278,7 @@ tmpfs:
   elements: dict
   sample: [{name: "tmpfs:/scratch", path: /proc/4711/root/scratch, size: 209715200, tmpfs: /scratch, device: "0:62"}]
 place_memory:
-  description: Whether the memory may be placed. It needs userfaultfd on the destination, and a container alone with a cgroup of its own.
+  description: Whether the memory may be placed. It needs userfaultfd on the destination, and a cgroup of its own for each container.
   returned: when nothing is in the way
   type: bool
   sample: true

@@ -28,7 +28,7 @@ def test_those_that_ran_are_dumped_and_no_others():
     assert dumped[0]["freeze"]["argv"] == ["/podman", "container", "checkpoint", "--keep", "--tcp-established", "--file-locks", "db"]
     assert dumped[0]["freeze"]["cgroup"] == "/cgroups/db"
     assert [each["freeze"]["gate"] for each in dumped] == ["/containers/db/checkpoint", "/containers/web/checkpoint"]
-    assert [each["freeze"]["hold"] for each in dumped] == ["", "/usr/local/libexec/handover/hold"]
+    assert [each["freeze"]["hold"] for each in dumped] == ["/usr/local/libexec/handover/hold"] * 2
 
 
 def test_each_joins_the_namespaces_that_it_shared():
