@@ -128,7 +128,7 @@ func markPlacing(b *record.Session, placing bool) error {
 }
 
 // placesSender sends the memory of the frozen tasks of a part, beside their dump: its content, or
-// where that lies in what went ahead.
+// where that lies in the memory that went ahead.
 type placesSender struct {
 	*memorySource
 	part            record.Member
@@ -174,7 +174,7 @@ func (p *placesSender) send(x lazy.Piece) error {
 	return p.conn.Write(&wire.Frame{Type: wire.Chunk, Stream: x.Task, Pos: int64(p.number), Flags: flagPlace, Payload: x.Packed})
 }
 
-// finish sends the rest, when all dumps are complete and say what they have left in the tasks.
+// finish sends the rest, when all dumps are complete and list the pages that they have left in the tasks.
 func (all placesSenders) finish(ctx context.Context) error {
 	ended := make(chan error, len(all))
 	for _, p := range all {

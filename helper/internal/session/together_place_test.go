@@ -24,7 +24,7 @@ func newGroupToBePlaced(t *testing.T) *group {
 	return g
 }
 
-// saw is what the restored task of a member found in its memory; empty if it has not come so far.
+// saw is the word of a member's restored task about its memory; empty if it has not come so far.
 func (g *group) saw(name string) string {
 	said, _ := os.ReadFile(filepath.Join(g.control[name], lazySays))
 	return string(said)

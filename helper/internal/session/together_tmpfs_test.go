@@ -12,7 +12,7 @@ import (
 	"github.com/livefleet/handover/helper/internal/session/recovery"
 )
 
-// scratch is what the members of a group have: of each the folder on the source, and that on the destination.
+// scratch are the tmpfs of members: of each the folder on the source, and that on the destination.
 type scratch struct {
 	g        *group
 	from, to map[string]string
@@ -78,7 +78,7 @@ func TestEachMembersOwnTmpfsMovesBesideItsDump(t *testing.T) {
 	}
 }
 
-// What CRIU does otherwise with the tmpfs of one member takes all of them back, with all files of each.
+// Any other way of CRIU's with the tmpfs of one member takes all of them back, with all files of each.
 func TestATmpfsOfAMemberThatCRIUHandlesOtherwiseTakesAllBack(t *testing.T) {
 	for _, c := range []struct{ member, file, text, says string }{
 		{"db", "tar-is-not-called", "", "CRIU's dump has 0 marks"},
